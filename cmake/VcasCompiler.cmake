@@ -1,0 +1,28 @@
+# Language level, warnings and sanitizers, carried by one interface target.
+add_library(vcas_options INTERFACE)
+target_compile_features(vcas_options INTERFACE cxx_std_20)
+target_compile_options(vcas_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror=return-type>)
+if(VCAS_SANITIZE)
+  target_compile_options(vcas_options INTERFACE -fsanitize=${VCAS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(vcas_options INTERFACE -fsanitize=${VCAS_SANITIZE})
+endif()
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+# vcas_component(<name> DEPENDS <targets>...): one folder is one OBJECT library of all its sources,
+# so that layers and models that register themselves are never dropped by the linker.
+function(vcas_component name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
+  if(NOT sources)
+    return()
+  endif()
+  add_library(vcas_${name} OBJECT ${sources})
+  set_target_properties(vcas_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(vcas_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_link_libraries(vcas_${name} PUBLIC vcas_options ${ARG_DEPENDS})
+  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vcas/${name})
+endfunction()

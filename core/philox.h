@@ -1,0 +1,98 @@
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011),
+// addressed instead of consumed: every random number of a run has a fixed address, so a backward pass
+// can draw its dropout mask again, and a resumed run needs no generator state.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define VCAS_HOST_DEVICE __host__ __device__
+#else
+#define VCAS_HOST_DEVICE
+#endif
+
+namespace vcas {
+
+enum class Stream : std::uint32_t {
+  kInit = 1,     // parameter initialisation
+  kDropout = 2,  // dropout masks
+  kGate = 3,     // SampleA draws
+  kWeight = 4,   // SampleW draws
+  kProbe = 5,    // which gradient entries a variance probe looks at
+  kData = 6,     // shuffling and augmentation
+};
+
+// Where a random number lives. `site` is the layer, gate or parameter; `repeat` the number of the
+// Monte-Carlo repeat (0 = training); a row and a column index are added at the draw.
+struct RandomKey {
+  std::uint64_t seed = 0;
+  Stream stream = Stream::kInit;
+  std::uint64_t step = 0;    // < 2^40
+  std::uint32_t site = 0;    // < 2^16
+  std::uint32_t repeat = 0;  // < 2^5
+};
+
+// Ten rounds on counter (c0..c3) with key (k0, k1).
+VCAS_HOST_DEVICE inline void philox4x32_10(std::uint32_t c[4], std::uint32_t k0, std::uint32_t k1) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = 0xD2511F53ull * c[0];
+    const std::uint64_t p1 = 0xCD9E8D57ull * c[2];
+    const std::uint32_t c1 = c[1];
+    const std::uint32_t c3 = c[3];
+    c[0] = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c[1] = static_cast<std::uint32_t>(p1);
+    c[2] = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c[3] = static_cast<std::uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+}
+
+// The Philox key and the fixed half of the counter of one RandomKey. The 64-bit index (row, or
+// row * width + column in groups of four) fills the other half of the counter.
+struct PhiloxAddress {
+  std::uint32_t key0, key1;
+  std::uint32_t high0, high1;
+};
+
+// A bijection of (stream, step, site, repeat) into 64 bits; the seed is the Philox key.
+VCAS_HOST_DEVICE inline PhiloxAddress philox_address(const RandomKey& key) {
+  return {static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32),
+          static_cast<std::uint32_t>(key.step),
+          static_cast<std::uint32_t>((key.step >> 32) & 0xFF) | ((key.site & 0xFFFFu) << 8) |
+              ((key.repeat & 0x1Fu) << 24) | (static_cast<std::uint32_t>(key.stream) << 29)};
+}
+
+// Four random words at `index`.
+VCAS_HOST_DEVICE inline void philox_draw(const PhiloxAddress& address, std::uint64_t index,
+                                         std::uint32_t out[4]) {
+  out[0] = static_cast<std::uint32_t>(index);
+  out[1] = static_cast<std::uint32_t>(index >> 32);
+  out[2] = address.high0;
+  out[3] = address.high1;
+  philox4x32_10(out, address.key0, address.key1);
+}
+
+// Uniform in (0, 1), never 0 or 1: the middle of one of 2^23 equal cells, exact in f32.
+VCAS_HOST_DEVICE inline float uniform_from_bits(std::uint32_t bits) {
+  return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
+}
+
+// One uniform in (0, 1) at `index`.
+VCAS_HOST_DEVICE inline float philox_uniform(const PhiloxAddress& address, std::uint64_t index) {
+  std::uint32_t words[4];
+  philox_draw(address, index, words);
+  return uniform_from_bits(words[0]);
+}
+
+// One standard normal at `index` (Box-Muller on two words of one draw); host only.
+inline double philox_normal(const PhiloxAddress& address, std::uint64_t index) {
+  std::uint32_t words[4];
+  philox_draw(address, index, words);
+  const double u = (words[0] + 0.5) * 0x1p-32;
+  const double v = (words[1] + 0.5) * 0x1p-32;
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * 3.14159265358979323846 * v);
+}
+
+}  // namespace vcas
