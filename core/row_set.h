@@ -1,0 +1,22 @@
+// Which rows of the full batch a compact gradient holds.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace vcas {
+
+// A batch is N items of T_i rows, packed without padding. A layout says how many rows an item has in
+// one value of the graph: kTokens = as many as the batch's item has tokens, otherwise that number.
+constexpr std::int64_t kTokens = 0;
+
+// Rows of one layout. Empty index tensors stand for the identity, so exact training is the same code.
+struct RowSet {
+  std::int64_t items = 0;  // K
+  std::int64_t rows = 0;   // R, the rows of all K items
+  Tensor item;             // i32 [K] kept item -> item of the full batch, ascending; or empty
+  Tensor scale;            // statistics dtype [K]: product of 1/p so far; or empty (all ones)
+  Tensor offsets;          // i64 [K + 1]: rows of kept items in the compact tensor
+  Tensor row;              // i32 [R] compact row -> row of the full batch; or empty
+};
+
+}  // namespace vcas

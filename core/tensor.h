@@ -1,0 +1,86 @@
+// A non-owning view of a dense, row-major array.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace vcas {
+
+// Up to four extents. The last one is the width; all before it together are the rows.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> extents) {
+    VCAS_CHECK(extents.size() <= extents_.size(), "a shape has at most four extents");
+    for (const std::int64_t extent : extents) extents_[static_cast<std::size_t>(rank_++)] = extent;
+  }
+
+  int rank() const { return rank_; }
+  std::int64_t operator[](int axis) const { return extents_[static_cast<std::size_t>(axis)]; }
+  std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (int axis = 0; axis < rank_; ++axis) product *= (*this)[axis];
+    return rank_ == 0 ? 0 : product;
+  }
+  std::int64_t width() const { return rank_ == 0 ? 0 : (*this)[rank_ - 1]; }
+  std::int64_t rows() const {
+    std::int64_t product = rank_ == 0 ? 0 : 1;
+    for (int axis = 0; axis + 1 < rank_; ++axis) product *= (*this)[axis];
+    return product;
+  }
+  bool operator==(const Shape& other) const {
+    if (rank_ != other.rank_) return false;
+    for (int axis = 0; axis < rank_; ++axis)
+      if ((*this)[axis] != other[axis]) return false;
+    return true;
+  }
+
+  // "[3136, 384]"
+  std::string text() const {
+    std::string out = "[";
+    for (int axis = 0; axis < rank_; ++axis)
+      out += (axis ? ", " : "") + std::to_string((*this)[axis]);
+    return out + "]";
+  }
+
+ private:
+  std::array<std::int64_t, 4> extents_{};
+  int rank_ = 0;
+};
+
+// An empty tensor (no data) stands for "not given" wherever a comment says a tensor is optional.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  Shape shape;
+
+  explicit operator bool() const { return data != nullptr; }
+  std::int64_t elements() const { return shape.elements(); }
+  std::int64_t rows() const { return shape.rows(); }
+  std::int64_t width() const { return shape.width(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * dtype_bytes(dtype); }
+
+  // Null for an empty tensor. Throws InternalError when T is not the element type.
+  template <class T>
+  T* ptr() const {
+    VCAS_CHECK(data == nullptr || dtype == DTypeOf<T>::value,
+               "tensor " + shape.text() + " holds " + std::string(dtype_name(dtype)) + ", not " +
+                   std::string(dtype_name(DTypeOf<T>::value)));
+    return static_cast<T*>(data);
+  }
+
+  // The same memory seen as its first `rows` rows, [rows, width].
+  Tensor first_rows(std::int64_t rows) const { return {data, dtype, {rows, width()}}; }
+};
+
+// Norms, scores, probabilities and statistics are never narrower than f32.
+constexpr DType statistics_dtype(DType compute) {
+  return compute == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+}  // namespace vcas

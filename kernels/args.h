@@ -1,0 +1,512 @@
+// One struct of arguments per operation: outputs first, then inputs, then numbers.
+//
+// T is the compute dtype (f32 or f64); S the statistics dtype (core/tensor.h). Index tensors are i32,
+// offsets i64. "optional" tensors may be empty. R, K count rows, C and D widths, N items. `row` always
+// maps a compact row to a row of the full batch, empty = identity. "+=" means the operation adds to
+// what the output holds. Each struct lists its tensors in `visit`, which decorators use to count bytes,
+// compare backends and name outputs.
+#pragma once
+
+#include "core/philox.h"
+#include "core/tensor.h"
+
+namespace vcas {
+
+enum class Pooling { kFirst, kMean };
+
+// How kept rows are drawn from their probabilities (method: independent draws, or one uniform number
+// for all rows; docs/sampling.md).
+enum class Selection { kBernoulli, kSystematic };
+
+// y = x W^T + b
+struct LinearForward {
+  static constexpr const char* kName = "linear_forward";
+  Tensor y;       // T [R, D]
+  Tensor x;       // T [R, C]
+  Tensor weight;  // T [D, C]
+  Tensor bias;    // T [D], optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("x", x), v.in("weight", weight), v.in("bias", bias);
+  }
+};
+
+// dx = dy W, or dx += dy W
+struct LinearBackwardInput {
+  static constexpr const char* kName = "linear_backward_input";
+  Tensor dx;      // T [R, C]
+  Tensor dy;      // T [R, D]
+  Tensor weight;  // T [D, C]
+  bool accumulate = false;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx, accumulate), v.in("dy", dy), v.in("weight", weight);
+  }
+};
+
+// dW += sum over i < count of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]]
+struct LinearBackwardWeight {
+  static constexpr const char* kName = "linear_backward_weight";
+  Tensor dweight;  // T [D, C], +=
+  Tensor dy;       // T [K, D]
+  Tensor x_full;   // T [R, C]
+  Tensor row;      // i32 [K], optional
+  Tensor kept;     // i32 [K], optional: all K rows
+  Tensor scale;    // S [K], optional: all ones
+  Tensor count;    // i32 [1], optional: all K rows; given exactly when `kept` is
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dweight", dweight, true), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
+    v.in("kept", kept), v.in("scale", scale), v.in("count", count);
+  }
+};
+
+// block[a, b] = sum over r of dy[r, out_index[a]] * x_full[row[r], in_index[b]]: some entries of dW.
+struct LinearWeightBlock {
+  static constexpr const char* kName = "linear_weight_block";
+  Tensor block;      // T [A, B]
+  Tensor dy;         // T [K, D]
+  Tensor x_full;     // T [R, C]
+  Tensor row;        // i32 [K], optional
+  Tensor out_index;  // i32 [A]
+  Tensor in_index;   // i32 [B]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("block", block), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
+    v.in("out_index", out_index), v.in("in_index", in_index);
+  }
+};
+
+// sum[c] += sum over r of x[r, c]: bias gradients.
+struct ColumnSum {
+  static constexpr const char* kName = "column_sum";
+  Tensor sum;  // T [C], +=
+  Tensor x;    // T [R, C]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("sum", sum, true), v.in("x", x);
+  }
+};
+
+// norm[i] = factor[i] * || x[row[i]] ||_2
+struct RowNorm {
+  static constexpr const char* kName = "row_norm";
+  Tensor norm;    // S [K]
+  Tensor x;       // T [R, C]
+  Tensor row;     // i32 [K], optional
+  Tensor factor;  // S [K], optional: all ones; may be the same tensor as norm
+  template <class V>
+  void visit(V&& v) const {
+    v.out("norm", norm, factor.data == norm.data), v.in("x", x), v.in("row", row);
+    if (factor.data != norm.data) v.in("factor", factor);
+  }
+};
+
+// norm[n] = Frobenius norm of the rows offsets[n] .. offsets[n + 1] of x.
+struct ItemNorm {
+  static constexpr const char* kName = "item_norm";
+  Tensor norm;     // S [N]
+  Tensor x;        // T [R, C]
+  Tensor offsets;  // i64 [N + 1]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("norm", norm), v.in("x", x), v.in("offsets", offsets);
+  }
+};
+
+// prob[i] = min(1, c * score[i]) with c such that the sum is `budget` (capped proportional
+// probabilities). budget >= number of nonzero scores: prob = 1 where score > 0. Zero scores: prob = 0.
+// Scale-free: multiplying all scores by 1e-30 or 1e+30 changes nothing.
+struct KeepProbability {
+  static constexpr const char* kName = "keep_probability";
+  Tensor prob;      // S [n]
+  Tensor variance;  // f64 [1], optional: sum over i of (1 - p) / p * score^2 (p > 0)
+  Tensor score;     // S [n], >= 0
+  double budget = 0;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("prob", prob), v.out("variance", variance), v.in("score", score);
+  }
+};
+
+// Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i].
+// kBernoulli: keep i iff u(id[i]) < prob[i], independent; an empty draw is legal.
+// kSystematic: exactly min(n, ceil(sum of prob)) indices: i is kept iff an integer lies in
+// (S[i-1] + u, S[i] + u]; where fewer probabilities are nonzero, filled up with indices of scale 0.
+struct Draw {
+  static constexpr const char* kName = "draw";
+  Tensor kept;   // i32 [n], the first count[0] are set
+  Tensor scale;  // S [n], likewise
+  Tensor count;  // i32 [1]
+  Tensor prob;   // S [n]
+  Tensor id;     // i32 [n], optional: row of the full batch, addresses the random numbers
+  Selection selection = Selection::kBernoulli;
+  RandomKey key;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.in("prob", prob), v.in("id", id);
+  }
+};
+
+// Composes a row set with a draw of its items (core/row_set.h): the first K = kept.elements() kept
+// items and their rows. The caller reads offsets[K] for the number of rows.
+struct NarrowRows {
+  static constexpr const char* kName = "narrow_rows";
+  Tensor item;         // i32 [K]
+  Tensor scale;        // S [K]
+  Tensor offsets;      // i64 [K + 1]
+  Tensor row;          // i32 [capacity]: full-batch row of each kept row
+  Tensor source_row;   // i32 [capacity]: row of the old compact tensor
+  Tensor kept;         // i32 [K]
+  Tensor kept_scale;   // S [K]
+  Tensor old_item;     // i32, optional
+  Tensor old_scale;    // S, optional
+  Tensor old_offsets;  // i64
+  Tensor old_row;      // i32, optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("offsets", offsets), v.out("item", item), v.out("scale", scale), v.out("row", row);
+    v.out("source_row", source_row), v.in("kept", kept), v.in("kept_scale", kept_scale);
+    v.in("old_item", old_item), v.in("old_scale", old_scale), v.in("old_offsets", old_offsets);
+    v.in("old_row", old_row);
+  }
+};
+
+// The gate's compaction: y[r] = scale[n] * x[source_row[r]] for the rows r of item n.
+struct GatherScaledRows {
+  static constexpr const char* kName = "gather_scaled_rows";
+  Tensor y;           // T [K_rows, C]
+  Tensor x;           // T [R, C]
+  Tensor source_row;  // i32 [K_rows]
+  Tensor offsets;     // i64 [K + 1] of y
+  Tensor scale;       // S [K]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("x", x), v.in("source_row", source_row), v.in("offsets", offsets);
+    v.in("scale", scale);
+  }
+};
+
+// y = (x - mean) * rstd * gamma + beta, mean and rstd = 1 / sqrt(var + eps) of each row.
+struct LayerNormForward {
+  static constexpr const char* kName = "layer_norm_forward";
+  Tensor y;      // T [R, C]
+  Tensor mean;   // S [R]
+  Tensor rstd;   // S [R]
+  Tensor x;      // T [R, C]
+  Tensor gamma;  // T [C]
+  Tensor beta;   // T [C]
+  double eps = 1e-5;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.out("mean", mean), v.out("rstd", rstd), v.in("x", x), v.in("gamma", gamma);
+    v.in("beta", beta);
+  }
+};
+
+struct LayerNormBackward {
+  static constexpr const char* kName = "layer_norm_backward";
+  Tensor dx;         // T [K, C]
+  Tensor dgamma;     // T [C], +=, optional; given exactly when dbeta is
+  Tensor dbeta;      // T [C], +=, optional
+  Tensor dy;         // T [K, C]
+  Tensor x_full;     // T [R, C]
+  Tensor mean_full;  // S [R]
+  Tensor rstd_full;  // S [R]
+  Tensor gamma;      // T [C]
+  Tensor row;        // i32 [K], optional
+  bool accumulate = false;  // dx += instead of dx =
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx, accumulate), v.out("dgamma", dgamma, true), v.out("dbeta", dbeta, true);
+    v.in("dy", dy), v.in("x_full", x_full), v.in("mean_full", mean_full);
+    v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);
+  }
+};
+
+// y = x Phi(x), Phi the standard normal distribution function (the erf form).
+struct GeluForward {
+  static constexpr const char* kName = "gelu_forward";
+  Tensor y;  // T [R, C]
+  Tensor x;  // T [R, C]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("x", x);
+  }
+};
+
+struct GeluBackward {
+  static constexpr const char* kName = "gelu_backward";
+  Tensor dx;      // T [K, C]; may be the same memory as dy
+  Tensor dy;      // T [K, C]
+  Tensor x_full;  // T [R, C]
+  Tensor row;     // i32 [K], optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx, dy.data == dx.data), v.in("x_full", x_full), v.in("row", row);
+    if (dy.data != dx.data) v.in("dy", dy);
+  }
+};
+
+// y = x * mask / (1 - p). The mask of entry (r, c) is word c % 4 of the Philox draw at index
+// row[r] * ceil(C / 4) + c / 4, kept where uniform >= p. Backward is the same operation on dy with `row`.
+struct Dropout {
+  static constexpr const char* kName = "dropout";
+  Tensor y;    // T [K, C]; may be the same memory as x
+  Tensor x;    // T [K, C]
+  Tensor row;  // i32 [K], optional
+  double p = 0;
+  RandomKey key;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y, x.data == y.data), v.in("row", row);
+    if (x.data != y.data) v.in("x", x);
+  }
+};
+
+// Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V, with
+// dropout on the probabilities. Query row r, head h, key j of its item draws word j % 4 of the Philox
+// draw at index (r * heads + h) * 2^20 + j / 4, r the row of the full batch.
+struct AttentionForward {
+  static constexpr const char* kName = "attention_forward";
+  Tensor y;        // T [R, C]
+  Tensor lse;      // S [R, heads]: log of the sum of exponentials of the scaled scores
+  Tensor qkv;      // T [R, 3C]: query, key, value side by side
+  Tensor offsets;  // i64 [N + 1]
+  std::int64_t heads = 1;
+  double dropout = 0;
+  RandomKey key;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.out("lse", lse), v.in("qkv", qkv), v.in("offsets", offsets);
+  }
+};
+
+struct AttentionBackward {
+  static constexpr const char* kName = "attention_backward";
+  Tensor dqkv;          // T [K, 3C]
+  Tensor dy;            // T [K, C]
+  Tensor qkv_full;      // T [R, 3C]
+  Tensor y_full;        // T [R, C]
+  Tensor lse_full;      // S [R, heads]
+  Tensor offsets;       // i64 [items + 1], of dy
+  Tensor offsets_full;  // i64 [N + 1]
+  Tensor item;          // i32 [items], optional
+  std::int64_t heads = 1;
+  double dropout = 0;
+  RandomKey key;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dqkv", dqkv), v.in("dy", dy), v.in("qkv_full", qkv_full), v.in("y_full", y_full);
+    v.in("lse_full", lse_full), v.in("offsets", offsets), v.in("offsets_full", offsets_full);
+    v.in("item", item);
+  }
+};
+
+// y = a + b
+struct Add {
+  static constexpr const char* kName = "add";
+  Tensor y;  // T, any shape; may be the same memory as a
+  Tensor a;
+  Tensor b;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y, a.data == y.data), v.in("b", b);
+    if (a.data != y.data) v.in("a", a);
+  }
+};
+
+struct Copy {
+  static constexpr const char* kName = "copy";
+  Tensor y;  // any dtype and shape
+  Tensor x;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("x", x);
+  }
+};
+
+struct Fill {
+  static constexpr const char* kName = "fill";
+  Tensor y;  // T
+  double value = 0;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y);
+  }
+};
+
+// y[n * P + j, (channel * patch + dy) * patch + dx]: the P = (height / patch) * (width / patch)
+// patches of image item[n], row by row.
+struct PatchExtract {
+  static constexpr const char* kName = "patch_extract";
+  Tensor y;      // T [K * P, channels * patch * patch]
+  Tensor image;  // f32 [N, channels, height, width]
+  Tensor item;   // i32 [K], optional
+  std::int64_t patch = 1;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("image", image), v.in("item", item);
+  }
+};
+
+// y[n, t] = position[t] + (cls row first, then the item's patch rows); without cls, T = P.
+struct PatchTokensForward {
+  static constexpr const char* kName = "patch_tokens_forward";
+  Tensor y;         // T [N, T, C]
+  Tensor patches;   // T [N, P, C]
+  Tensor cls;       // T [C], optional: T = P + 1 with it, T = P without
+  Tensor position;  // T [T, C]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("patches", patches), v.in("cls", cls), v.in("position", position);
+  }
+};
+
+struct PatchTokensBackward {
+  static constexpr const char* kName = "patch_tokens_backward";
+  Tensor dpatches;   // T [K, P, C]
+  Tensor dcls;       // T [C], +=, optional
+  Tensor dposition;  // T [T, C], +=, optional: no parameter gradient is wanted
+  Tensor dy;         // T [K, T, C]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dpatches", dpatches), v.out("dcls", dcls, true), v.out("dposition", dposition, true);
+    v.in("dy", dy);
+  }
+};
+
+// y[n] = the first row of item n, or the mean of its rows.
+struct PoolForward {
+  static constexpr const char* kName = "pool_forward";
+  Tensor y;        // T [N, C]
+  Tensor x;        // T [R, C]
+  Tensor offsets;  // i64 [N + 1]
+  Pooling pooling = Pooling::kFirst;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("x", x), v.in("offsets", offsets);
+  }
+};
+
+struct PoolBackward {
+  static constexpr const char* kName = "pool_backward";
+  Tensor dx;       // T [R, C]
+  Tensor dy;       // T [N, C]
+  Tensor offsets;  // i64 [N + 1]
+  Pooling pooling = Pooling::kFirst;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx), v.in("dy", dy), v.in("offsets", offsets);
+  }
+};
+
+// loss[n] = - sum over classes of q log softmax(logits[n]), q = (1 - smoothing) onehot(label) +
+// smoothing / classes. correct[n] = 1 where the largest logit (the first of equal ones) is the label's.
+struct CrossEntropyForward {
+  static constexpr const char* kName = "cross_entropy_forward";
+  Tensor loss;     // S [N]
+  Tensor correct;  // i32 [N]
+  Tensor logits;   // T [N, classes]
+  Tensor labels;   // i32 [N]
+  double smoothing = 0;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("loss", loss), v.out("correct", correct), v.in("logits", logits), v.in("labels", labels);
+  }
+};
+
+// dlogits = scale * (softmax(logits) - q)
+struct CrossEntropyBackward {
+  static constexpr const char* kName = "cross_entropy_backward";
+  Tensor dlogits;  // T [N, classes]
+  Tensor logits;   // T [N, classes]
+  Tensor labels;   // i32 [N]
+  double smoothing = 0;
+  double scale = 1;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dlogits", dlogits), v.in("logits", logits), v.in("labels", labels);
+  }
+};
+
+// y[r] = table[tokens[r]]
+struct EmbeddingForward {
+  static constexpr const char* kName = "embedding_forward";
+  Tensor y;       // T [R, C]
+  Tensor table;   // T [V, C]
+  Tensor tokens;  // i32 [R]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("table", table), v.in("tokens", tokens);
+  }
+};
+
+// dtable[tokens_full[row[r]]] += dy[r], rows in ascending order for each entry.
+struct EmbeddingBackward {
+  static constexpr const char* kName = "embedding_backward";
+  Tensor dtable;       // T [V, C], +=
+  Tensor dy;           // T [K, C]
+  Tensor tokens_full;  // i32 [R]
+  Tensor row;          // i32 [K], optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dtable", dtable, true), v.in("dy", dy), v.in("tokens_full", tokens_full), v.in("row", row);
+  }
+};
+
+// Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019) or,
+// with decoupled = false, decay added to the gradient.
+struct AdamStep {
+  static constexpr const char* kName = "adam_step";
+  Tensor param;          // T [n]
+  Tensor first_moment;   // T [n]
+  Tensor second_moment;  // T [n]
+  Tensor grad;           // T [n]
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double grad_scale = 1;  // multiplies the gradient: clipping
+  std::int64_t step = 1;  // from 1
+  bool decoupled = true;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("param", param, true), v.out("first_moment", first_moment, true);
+    v.out("second_moment", second_moment, true), v.in("grad", grad);
+  }
+};
+
+// momentum = mu * momentum + (grad_scale * grad + weight_decay * param); param -= lr * momentum
+struct SgdStep {
+  static constexpr const char* kName = "sgd_step";
+  Tensor param;     // T [n]
+  Tensor momentum;  // T [n]
+  Tensor grad;      // T [n]
+  double learning_rate = 0, mu = 0.9, weight_decay = 0;
+  double grad_scale = 1;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("param", param, true), v.out("momentum", momentum, true), v.in("grad", grad);
+  }
+};
+
+// sum[0] = sum of x^2, in a fixed order
+struct SumSquares {
+  static constexpr const char* kName = "sum_squares";
+  Tensor sum;  // f64 [1]
+  Tensor x;    // T
+  template <class V>
+  void visit(V&& v) const {
+    v.out("sum", sum), v.in("x", x);
+  }
+};
+
+}  // namespace vcas
+
+// Every operation, for the interface, its implementations and decorators.
+#define VCAS_FOR_EACH_OP(X)                                                                      \
+  X(LinearForward) X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock)           \
+  X(ColumnSum) X(RowNorm) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
+  X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward)    \
+  X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add) X(Copy) X(Fill) X(PatchExtract)     \
+  X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward) X(PoolBackward)                    \
+  X(CrossEntropyForward) X(CrossEntropyBackward) X(EmbeddingForward) X(EmbeddingBackward)        \
+  X(AdamStep) X(SgdStep) X(SumSquares)

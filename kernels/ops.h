@@ -1,0 +1,38 @@
+// The one interface layers use to compute. A call is one overload of `run`, chosen by its arguments.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/args.h"
+
+namespace vcas {
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // "cpu", "count(cpu)", ...
+  virtual std::string name() const = 0;
+
+  // Memory of this backend, 64-byte aligned, zeroed. Throws Error(kOutOfMemory).
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(void* data, std::size_t bytes) = 0;
+  // Both wait until the copy is done.
+  virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
+
+  // Names the place in the model that the following calls belong to ("block.7/ffn_in/backward");
+  // decorators use it, backends ignore it.
+  virtual void enter(const std::string& /*place*/) {}
+
+#define VCAS_OP(Args) virtual void run(const Args& args) = 0;
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+};
+
+// `device`: "cpu", "check:cpu,cpu", or "auto". Throws Error(kUnavailable) for a device that is not
+// there, Error(kBadConfig) for a name that means nothing; never falls back to another device.
+std::unique_ptr<Ops> make_ops(const std::string& device);
+
+}  // namespace vcas
