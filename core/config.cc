@@ -1,0 +1,640 @@
+#include "core/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include "core/error.h"
+#include "core/nearest_name.h"
+
+namespace vcas {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+struct Shape {  // a plain value
+  using Element = T;
+  static constexpr bool kList = false, kOptional = false;
+};
+template <class T>
+struct Shape<std::vector<T>> {
+  using Element = T;
+  static constexpr bool kList = true, kOptional = false;
+};
+template <class T>
+struct Shape<std::optional<T>> {
+  using Element = T;
+  static constexpr bool kList = false, kOptional = true;
+};
+
+template <class T>
+constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+template <class T>
+const char* schema_type() {
+  if (std::is_same_v<T, bool>) return "boolean";
+  if (std::is_same_v<T, std::string>) return "string";
+  return kIsInteger<T> ? "integer" : "number";
+}
+
+template <class T>
+std::string type_phrase() {
+  using Element = typename Shape<T>::Element;
+  const std::string type = schema_type<Element>();
+  if (Shape<T>::kList) return "a list of " + type + "s";
+  if (type == "boolean") return "true or false";
+  return (type == "integer" ? "an " : "a ") + type + (Shape<T>::kOptional ? " or null" : "");
+}
+
+// Calls `use` with the typed pointer of a setting that is no section.
+template <class Use>
+auto with_value(const Setting& setting, Use use) {
+  return std::visit(
+      [&](auto pointer) {
+        if constexpr (std::is_same_v<decltype(pointer), std::monostate>)
+          return decltype(use(static_cast<int*>(nullptr)))();  // not reached
+        else
+          return use(pointer);
+      },
+      setting.value);
+}
+
+template <class Element>
+Json scalar_to_json(const Element& value, const std::string& key) {
+  if constexpr (std::is_same_v<Element, double>)
+    VCAS_CHECK(std::isfinite(value), key + " is not finite, and JSON has no such number");
+  return value;
+}
+
+Json value_to_json(const Setting& setting) {
+  return with_value(setting, [&](const auto* value) {
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
+    Json json;  // null
+    if constexpr (Shape<T>::kList) {
+      json = Json::array();
+      for (const auto& element : *value) json.push_back(scalar_to_json(element, setting.key));
+    } else if constexpr (Shape<T>::kOptional) {
+      if (value->has_value()) json = scalar_to_json(**value, setting.key);
+    } else {
+      json = scalar_to_json(*value, setting.key);
+    }
+    return json;
+  });
+}
+
+std::string did_you_mean(const std::string& name) {
+  return name.empty() ? "" : fmt::format("  did you mean \"{}\"?\n", name);
+}
+
+std::string in_section(const Setting& section) {
+  return section.key.empty() ? "" : fmt::format(" in \"{}\"", section.key);
+}
+
+// Settings, without sections, in the order of declaration.
+template <class S>
+void list_settings(S& section, std::vector<S*>& list) {
+  for (S& child : section.children) {
+    if (child.is_section())
+      list_settings(child, list);
+    else
+      list.push_back(&child);
+  }
+}
+
+template <class S>
+std::vector<S*> all_settings(S& root) {
+  std::vector<S*> list;
+  list_settings(root, list);
+  return list;
+}
+
+// What the program says of a bound that lies on one side: "at least 1", "above 0".
+std::string low_phrase(const Range& range) {
+  return fmt::format("{} {}", range.low_open ? "above" : "at least", range.low);
+}
+std::string high_phrase(const Range& range) {
+  return fmt::format("{} {}", range.high_open ? "below" : "at most", range.high);
+}
+
+}  // namespace
+
+void Range::narrow(const Range& other) {
+  if (other.low > low || (other.low == low && other.low_open)) {
+    low = other.low;
+    low_open = other.low_open;
+  }
+  if (other.high < high || (other.high == high && other.high_open)) {
+    high = other.high;
+    high_open = other.high_open;
+  }
+  if (!other.choices.empty()) choices = other.choices;
+}
+
+std::string Range::violation(double value) const {
+  if (std::isnan(value)) return "must be a number";
+  if (!(low_open ? value > low : value >= low)) return "must be " + low_phrase(*this);
+  if (!(high_open ? value < high : value <= high)) return "must be " + high_phrase(*this);
+  return {};
+}
+
+Range at_least(double low) { return {.low = low}; }
+Range at_most(double high) { return {.high = high}; }
+Range above(double low) { return {.low = low, .low_open = true}; }
+Range below(double high) { return {.high = high, .high_open = true}; }
+Range between(double low, double high) { return {.low = low, .high = high}; }
+Range one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
+
+Setting& Setting::add_child(const char* child_name, const char* child_help) {
+  Setting& child = children.emplace_back();
+  child.name = child_name;
+  child.key = key.empty() ? child.name : key + "." + child.name;
+  child.help = child_help;
+  return child;
+}
+
+const ConfigOrigin& ConfigOrigins::at(const std::string& key) const {
+  const auto found = origins_.find(key);
+  VCAS_CHECK(found != origins_.end(), "there is no setting " + key);
+  return found->second;
+}
+
+int ConfigOrigins::count_given() const {
+  return static_cast<int>(std::count_if(origins_.begin(), origins_.end(),
+                                        [](const auto& entry) { return entry.second.given(); }));
+}
+
+bool ConfigErrors::has_error(const std::string& key) const {
+  return std::any_of(faulty_.begin(), faulty_.end(), [&](const std::string& faulty) {
+    return key == faulty ||
+           (key.compare(0, faulty.size(), faulty) == 0 && key[faulty.size()] == '.');
+  });
+}
+
+void ConfigErrors::add(std::initializer_list<const char*> keys, const std::string& message) {
+  VCAS_CHECK(keys.size() > 0, "an error is about at least one setting");
+  ConfigOrigin origin;
+  bool follows = false;  // from an error that is already reported
+  for (const char* key : keys) {
+    const ConfigOrigin& candidate = origins_.at(section_ + key);
+    if (!origin.given()) origin = candidate;
+    follows = follows || has_error(section_ + key);
+  }
+  if (follows) return;
+  const std::string place = origin.given() ? origin.where + ": " : "";
+  const std::string first = section_ + *keys.begin();
+  entries_.push_back(
+      {origin.source, origin.offset, fmt::format("{}error: {} {}\n", place, first, message)});
+  faulty_.insert(first);
+}
+
+void ConfigErrors::throw_if_any() const {
+  if (entries_.empty()) return;
+  std::vector<Entry> sorted = entries_;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.source, a.offset) < std::pair(b.source, b.offset);
+  });
+  std::string text;
+  for (const Entry& entry : sorted) text += entry.text;
+  throw Error(ExitCode::kBadConfig, fmt::format("{}{} error{}; nothing was run", text,
+                                                sorted.size(), sorted.size() == 1 ? "" : "s"));
+}
+
+SourceText load_config_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  file.peek();  // a directory opens, but fails here
+  if (!file.is_open() || file.bad())
+    throw Error(ExitCode::kNoInput,
+                fmt::format("cannot read the configuration {}: {}", path, std::strerror(errno)));
+  SourceText source{path, {std::istreambuf_iterator<char>(file), {}}};
+  if (source.text.compare(0, 3, "\xEF\xBB\xBF") == 0) source.text.erase(0, 3);  // byte order mark
+  return source;
+}
+
+// Reads one source after the other into the settings.
+class ConfigReader {
+ public:
+  ConfigReader(Setting& root, ConfigErrors& errors) : root_(root), errors_(errors) {
+    for (const Setting* setting : all_settings(root_)) errors_.origins_.set(setting->key, {});
+  }
+
+  void read_document(const SourceText& source) {
+    begin_source(source, {}, {});
+    const JsonDocument document = parse_json(source.text, /*ignore_comments=*/true);
+    if (document.error) {
+      const std::size_t offset = document.error->offset;
+      syntax_error_ = true;
+      add_error(offset, document.error->message, source.underline(offset, offset + 1));
+      if (!document.root.value.is_object()) return;
+    }
+    read_section(root_, document.root);
+  }
+
+  // `spelling` is how the user wrote it, `where` and `label` as in ConfigOrigin.
+  void read_override(std::string key, const std::string& value, const std::string& spelling,
+                     const std::string& where, const std::string& label) {
+    begin_source({spelling, value}, where, label);
+    JsonDocument document = parse_json(value, /*ignore_comments=*/false);
+    if (document.error) {
+      document.root = {.end = value.size(), .value = value};
+      try {
+        document.root.value.dump();
+      } catch (const Json::type_error&) {
+        return add_error(0, "the value is not UTF-8");
+      }
+    }
+    for (bool nested = true; nested;) {  // wraps the value into an object for each part of the key
+      const std::size_t dot = key.rfind('.');
+      nested = dot != std::string::npos;
+      document.root.name = key.substr(nested ? dot + 1 : 0);
+      key.resize(nested ? dot : 0);
+      JsonNode parent{.value = Json::object()};
+      parent.children.push_back(std::move(document.root));
+      document.root = std::move(parent);
+    }
+    read_section(root_, document.root);
+  }
+
+  void read_assignment(const std::string& assignment) {
+    const std::size_t equals = assignment.find('=');
+    std::string key = assignment.substr(0, equals);
+    std::replace(key.begin(), key.end(), '-', '_');
+    if (equals == std::string::npos) {
+      begin_source({"--set " + assignment, {}}, {}, "--set");
+      return add_error(0, "expected key=value");
+    }
+    read_override(key, assignment.substr(equals + 1), "--set " + assignment, "--set " + key,
+                  "--set");
+  }
+
+  void read_environment(const EnvironmentSetting& setting) {
+    const char* value = std::getenv(setting.variable.c_str());
+    if (value == nullptr || *value == '\0') return;
+    read_override(setting.key, value, setting.variable + "=" + value, setting.variable,
+                  setting.variable);
+  }
+
+  void validate() {
+    // A document that broke off lacks settings: what would be said about those is not to be
+    // trusted.
+    if (!syntax_error_) validate(root_);
+  }
+
+ private:
+  void begin_source(SourceText source, const std::string& where, const std::string& label) {
+    ++source_count_;
+    source_ = std::move(source);
+    where_ = where;
+    label_ = label;
+  }
+
+  bool is_document() const { return label_.empty(); }
+
+  void add_error(std::size_t offset, const std::string& message, const std::string& detail = {}) {
+    const std::string place = is_document() ? source_.place(offset) : source_.name;
+    errors_.entries_.push_back(
+        {source_count_, offset, fmt::format("{}: error: {}\n{}", place, message, detail)});
+  }
+
+  void add_value_error(const std::string& key, const JsonNode& node, const std::string& message,
+                       const std::string& detail = {}) {
+    errors_.faulty_.insert(key);
+    add_error(node.begin, fmt::format("{} {}", key, message), detail);
+  }
+
+  std::string key_underline(const JsonNode& node) const {
+    return is_document() ? source_.underline(node.key_begin, node.key_end) : "";
+  }
+
+  // The value as the user wrote it.
+  std::string_view raw(const JsonNode& node) const {
+    return std::string_view(source_.text).substr(node.begin, node.end - node.begin);
+  }
+
+  std::string shown(const JsonNode& node) const {
+    if (node.value.is_object()) return "an object";
+    if (node.value.is_array()) return "a list";
+    return node.value.is_string() ? node.value.dump() : std::string(raw(node));
+  }
+
+  void read_section(Setting& section, const JsonNode& node) {
+    if (!node.value.is_object()) {
+      const std::string name = section.key.empty() ? "the configuration" : section.key;
+      return add_value_error(name, node, fmt::format("must be an object, got {}", shown(node)));
+    }
+    std::map<std::string, const JsonNode*> seen;
+    for (const JsonNode& member : node.children) {
+      const auto [first, is_new] = seen.emplace(member.name, &member);
+      if (!is_new)
+        add_error(member.key_begin,
+                  fmt::format("duplicate key \"{}\"{}", member.name, in_section(section)),
+                  key_underline(member) + fmt::format("  it is already set in line {}\n",
+                                                      source_.line(first->second->key_begin)));
+      else if (section.key.empty() && member.name == "$schema")
+        read_schema_name(member);
+      else
+        read_member(section, member);
+    }
+  }
+
+  void read_schema_name(const JsonNode& node) {
+    if (!node.value.is_string())
+      add_value_error("$schema", node, fmt::format("must be a string, got {}", shown(node)));
+  }
+
+  void read_member(Setting& section, const JsonNode& node) {
+    const auto child = std::find_if(section.children.begin(), section.children.end(),
+                                    [&](const Setting& s) { return s.name == node.name; });
+    if (child == section.children.end()) return add_unknown_key(section, node);
+    if (child->is_section()) return read_section(*child, node);
+    with_value(*child, [&](auto* value) { read_setting(*child, node, *value); });
+    errors_.origins_.set(child->key, origin(node));
+  }
+
+  ConfigOrigin origin(const JsonNode& node) const {
+    if (!is_document()) return {where_, label_, source_count_, 0};
+    return {source_.place(node.begin), fmt::format("{}:{}", source_.name, source_.line(node.begin)),
+            source_count_, node.begin};
+  }
+
+  // Asks the section itself first, then the whole config for the same name in another section.
+  void add_unknown_key(const Setting& section, const JsonNode& node) {
+    std::vector<std::string> names;
+    for (const Setting& child : section.children) names.push_back(child.name);
+    std::string nearest = nearest_name(node.name, names);
+    std::string nearest_key = section.key.empty() ? nearest : section.key + "." + nearest;
+    if (nearest.empty()) {
+      nearest_key.clear();
+      for (const Setting* setting : all_settings(root_))
+        if (setting->name == node.name) nearest = nearest_key = setting->key;
+    }
+    errors_.faulty_.insert(nearest_key);  // whoever misses its value knows why
+    add_error(node.key_begin, fmt::format("unknown key \"{}\"{}", node.name, in_section(section)),
+              key_underline(node) + did_you_mean(is_document() ? nearest : nearest_key));
+  }
+
+  template <class T>
+  void read_setting(const Setting& setting, const JsonNode& node, T& value) {
+    using Element = typename Shape<T>::Element;
+    if constexpr (Shape<T>::kList) {
+      if (!node.value.is_array()) return add_type_error<T>(setting.key, node);
+      T list;
+      bool complete = true;
+      for (std::size_t i = 0; i < node.children.size(); ++i) {
+        const std::optional<Element> element = read_element<Element, Element>(
+            setting, fmt::format("{}[{}]", setting.key, i), node.children[i]);
+        complete = complete && element.has_value();
+        if (complete) list.push_back(*element);
+      }
+      if (complete)
+        value = std::move(list);
+      else
+        errors_.faulty_.insert(setting.key);
+    } else {
+      if constexpr (Shape<T>::kOptional) {
+        if (node.value.is_null()) return value.reset();
+      }
+      if constexpr (std::is_same_v<Element, std::string>) {
+        if (!is_document() && !node.value.is_string()) {
+          JsonNode text = node;
+          text.value = std::string(raw(node));
+          return read_setting(setting, text, value);
+        }
+      }
+      std::optional<Element> element = read_element<Element, T>(setting, setting.key, node);
+      if (element) value = std::move(*element);
+    }
+  }
+
+  template <class T>
+  void add_type_error(const std::string& key, const JsonNode& node) {
+    std::string detail;
+    if (kIsInteger<typename Shape<T>::Element> && node.value.is_number_float()) {
+      const double number = node.value.get<double>();
+      if (std::trunc(number) == number && std::abs(number) < 1e15)
+        detail = did_you_mean(fmt::format("{:.0f}", number));
+    }
+    add_value_error(key, node, fmt::format("must be {}, got {}", type_phrase<T>(), shown(node)),
+                    detail);
+  }
+
+  // `Whole` is the type that a message names.
+  template <class Element, class Whole>
+  std::optional<Element> read_element(const Setting& setting, const std::string& key,
+                                      const JsonNode& node) {
+    const Json& json = node.value;
+    if constexpr (std::is_same_v<Element, bool>) {
+      if (json.is_boolean()) return json.get<bool>();
+    } else if constexpr (std::is_same_v<Element, std::string>) {
+      if (json.is_string()) return read_choice(setting, key, node);
+    } else if constexpr (kIsInteger<Element>) {
+      // Whole numbers beyond 64 bits arrive as double.
+      if (json.is_number() && raw(node).find_first_of(".eE") == std::string_view::npos)
+        return read_integer<Element>(setting, key, node);
+    } else {
+      if (json.is_number()) return check_range(setting, key, node, json.get<double>());
+    }
+    add_type_error<Whole>(key, node);
+    return std::nullopt;
+  }
+
+  template <class Number>
+  std::optional<Number> check_range(const Setting& setting, const std::string& key,
+                                    const JsonNode& node, Number number) {
+    const std::string violation = setting.range.violation(static_cast<double>(number));
+    if (violation.empty()) return number;
+    add_value_error(key, node, fmt::format("{}, got {}", violation, shown(node)));
+    return std::nullopt;
+  }
+
+  template <class Integer>
+  std::optional<Integer> read_integer(const Setting& setting, const std::string& key,
+                                      const JsonNode& node) {
+    using Limits = std::numeric_limits<Integer>;
+    const Json& json = node.value;
+    const bool fits = json.is_number_unsigned()  ? std::in_range<Integer>(json.get<std::uint64_t>())
+                      : json.is_number_integer() ? std::in_range<Integer>(json.get<std::int64_t>())
+                                                 : false;
+    if (fits) return check_range(setting, key, node, json.get<Integer>());
+    const bool negative = raw(node).front() == '-';
+    add_value_error(key, node,
+                    fmt::format("must be {} {}, got {}", negative ? "at least" : "at most",
+                                negative ? Limits::min() : Limits::max(), shown(node)));
+    return std::nullopt;
+  }
+
+  std::optional<std::string> read_choice(const Setting& setting, const std::string& key,
+                                         const JsonNode& node) {
+    const std::vector<std::string>& choices = setting.range.choices;
+    std::string text = node.value.get<std::string>();
+    if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end())
+      return text;
+    add_value_error(key, node,
+                    fmt::format("{} is not one of: {}", shown(node), fmt::join(choices, ", ")),
+                    did_you_mean(nearest_name(text, choices)));
+    return std::nullopt;
+  }
+
+  void validate(const Setting& section) {
+    for (const Setting& child : section.children) validate(child);
+    if (!section.validate) return;
+    errors_.section_ = section.key.empty() ? "" : section.key + ".";
+    section.validate(errors_);
+    errors_.section_.clear();
+  }
+
+  Setting& root_;
+  ConfigErrors& errors_;
+  bool syntax_error_ = false;
+  std::size_t source_count_ = 0;
+  SourceText source_;          // the current source; its name is what errors show
+  std::string where_, label_;  // of an override; empty for a document
+};
+
+void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& errors) {
+  ConfigReader reader(root, errors);
+  for (const SourceText& document : sources.documents) reader.read_document(document);
+  for (const EnvironmentSetting& setting : sources.environment) reader.read_environment(setting);
+  for (const std::string& assignment : sources.overrides) reader.read_assignment(assignment);
+  reader.validate();
+}
+
+Json settings_to_json(const Setting& setting) {
+  if (!setting.is_section()) return value_to_json(setting);
+  Json json = Json::object();
+  for (const Setting& child : setting.children) json[child.name] = settings_to_json(child);
+  return json;
+}
+
+namespace {
+
+Json element_schema(const char* type, Range range) {
+  Json schema{{"type", type}};
+  if (std::isfinite(range.low)) schema[range.low_open ? "exclusiveMinimum" : "minimum"] = range.low;
+  if (std::isfinite(range.high))
+    schema[range.high_open ? "exclusiveMaximum" : "maximum"] = range.high;
+  if (!range.choices.empty()) schema["enum"] = range.choices;
+  return schema;
+}
+
+Json setting_schema(const Setting& setting) {
+  Json schema = with_value(setting, [&](const auto* value) {
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
+    using Element = typename Shape<T>::Element;
+    Range range = setting.range;
+    if (std::is_same_v<Element, int>)
+      range.narrow(between(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
+    if (std::is_same_v<Element, std::uint64_t>) range.narrow(at_least(0));
+    Json element = element_schema(schema_type<Element>(), range);
+    if (Shape<T>::kList) return Json{{"type", "array"}, {"items", std::move(element)}};
+    if (Shape<T>::kOptional) {
+      element["type"] = {schema_type<Element>(), "null"};
+      if (element.contains("enum")) element["enum"].push_back(nullptr);
+    }
+    return element;
+  });
+  schema["description"] = setting.help;
+  schema["default"] = value_to_json(setting);
+  return schema;
+}
+
+Json section_schema(const Setting& section) {
+  Json schema{{"type", "object"}};
+  if (!section.help.empty()) schema["description"] = section.help;
+  Json& properties = schema["properties"] = Json::object();
+  for (const Setting& child : section.children)
+    properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
+  schema["additionalProperties"] = false;
+  return schema;
+}
+
+struct PrintedLine {
+  std::string text, comment;
+};
+
+void print_section(const Setting& section, const ConfigOrigins* origins, const Setting* defaults,
+                   const std::string& indent, std::vector<PrintedLine>& lines) {
+  std::vector<std::size_t> shown;
+  for (std::size_t i = 0; i < section.children.size(); ++i)
+    if (defaults == nullptr ||
+        settings_to_json(section.children[i]) != settings_to_json(defaults->children[i]))
+      shown.push_back(i);
+  for (const std::size_t i : shown) {
+    const Setting& child = section.children[i];
+    const std::string comma = i == shown.back() ? "" : ",";
+    const std::string key = fmt::format("{}\"{}\": ", indent, child.name);
+    if (child.is_section()) {
+      lines.push_back({key + "{", {}});
+      print_section(child, origins, defaults == nullptr ? nullptr : &defaults->children[i],
+                    indent + "  ", lines);
+      lines.push_back({indent + "}" + comma, {}});
+    } else {
+      lines.push_back({key + value_to_json(child).dump() + comma,
+                       origins == nullptr ? "" : origins->at(child.key).label});
+    }
+  }
+}
+
+}  // namespace
+
+Json settings_schema(const Setting& root) {
+  Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"}};
+  schema.update(section_schema(root));
+  schema["properties"]["$schema"] = {{"type", "string"}};
+  return schema;
+}
+
+std::string settings_help(const Setting& root) {
+  std::string text;
+  for (const Setting* setting : all_settings(root)) {
+    const Range& range = setting->range;
+    std::string type = with_value(*setting, [](const auto* value) {
+      return type_phrase<std::remove_const_t<std::remove_pointer_t<decltype(value)>>>();
+    });
+    if (!range.choices.empty()) type = fmt::format("{}", fmt::join(range.choices, ", "));
+    const bool has_low = std::isfinite(range.low), has_high = std::isfinite(range.high);
+    if (has_low) type += ", " + low_phrase(range);
+    if (has_high) type += (has_low ? " and " : ", ") + high_phrase(range);
+    text += fmt::format("{}\n    {}\n    {}; default {}\n", setting->key, setting->help, type,
+                        value_to_json(*setting).dump());
+  }
+  return text;
+}
+
+std::string print_settings(const Setting& root, const ConfigOrigins* origins,
+                           const Setting* defaults) {
+  constexpr std::size_t kWidestColumn = 60;  // a longer line does not push all comments away
+  std::vector<PrintedLine> lines;
+  print_section(root, origins, defaults, "  ", lines);
+  std::size_t column = 0;
+  for (const PrintedLine& line : lines)
+    if (line.text.size() <= kWidestColumn) column = std::max(column, line.text.size());
+  std::string text = "{\n";
+  for (const PrintedLine& line : lines)
+    text += line.comment.empty() ? line.text + "\n"
+                                 : fmt::format("{:<{}}  // {}\n", line.text, column, line.comment);
+  return text + "}\n";
+}
+
+std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after) {
+  const std::vector<const Setting*> old_settings = all_settings(before);
+  const std::vector<const Setting*> new_settings = all_settings(after);
+  std::vector<ConfigChange> changes;
+  for (std::size_t i = 0; i < old_settings.size(); ++i) {
+    std::string old_text = value_to_json(*old_settings[i]).dump();
+    std::string new_text = value_to_json(*new_settings[i]).dump();
+    if (old_text != new_text)
+      changes.push_back({old_settings[i]->key, std::move(old_text), std::move(new_text)});
+  }
+  return changes;
+}
+
+}  // namespace vcas

@@ -1,0 +1,234 @@
+// The strict configuration reader. A struct of settings names each of them once:
+//
+//   struct TrainConfig {
+//     double learning_rate = 1e-3;
+//     template <class Visitor>
+//     void fields(Visitor& v) {
+//       v.field("learning_rate", learning_rate, "Peak learning rate.", above(0.0));
+//     }
+//     void validate(ConfigErrors& errors) const;  // optional: what one range cannot say
+//   };
+//
+// and reading, printing, help, ranges and the JSON schema all follow from that. Later sources win:
+// defaults, documents, environment, overrides. Every error of all sources is reported at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/json_text.h"
+
+namespace vcas {
+
+// Which values a setting may take; a list is held to it element by element.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false, high_open = false;  // open: the bound itself is outside
+  std::vector<std::string> choices = {};     // strings only; empty: any
+
+  void narrow(const Range& other);
+  // "must be at least 1", or an empty string when the value is inside. NaN is outside all ranges.
+  std::string violation(double value) const;
+};
+
+Range at_least(double low);
+Range at_most(double high);
+Range above(double low);
+Range below(double high);
+Range between(double low, double high);  // both bounds included
+Range one_of(std::vector<std::string> choices);
+
+class ConfigErrors;
+
+// One setting, or one section of settings, of a live struct: what `fields` visits with.
+struct Setting {
+  using Pointer =
+      std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
+                   std::string*, std::vector<double>*, std::vector<int>*, std::vector<std::string>*,
+                   std::optional<int>*, std::optional<std::int64_t>*, std::optional<double>*,
+                   std::optional<std::string>*>;
+
+  std::string name, key, help;  // key: "train.learning_rate"; empty for the root
+  Range range;
+  Pointer value;                  // a section has none
+  std::vector<Setting> children;  // of a section
+  std::function<void(ConfigErrors&)> validate;
+
+  bool is_section() const { return std::holds_alternative<std::monostate>(value); }
+
+  template <class T, class... Ranges>
+  void field(const char* field_name, T& place, const char* field_help, const Ranges&... ranges) {
+    Setting& child = add_child(field_name, field_help);
+    child.value = &place;
+    (child.range.narrow(ranges), ...);
+  }
+
+  template <class Section>
+  void section(const char* section_name, Section& place, const char* section_help) {
+    add_child(section_name, section_help).bind(place);
+  }
+
+  template <class Section>
+  void bind(Section& place) {
+    place.fields(*this);
+    if constexpr (requires(const Section& s, ConfigErrors& e) { s.validate(e); })
+      validate = [&place](ConfigErrors& errors) { std::as_const(place).validate(errors); };
+  }
+
+ private:
+  Setting& add_child(const char* child_name, const char* child_help);
+};
+
+template <class Config>
+Setting describe(Config& config) {
+  Setting root;
+  root.bind(config);
+  return root;
+}
+
+// Where the value of a setting came from.
+struct ConfigOrigin {
+  std::string where = "default";  // "vit.json:12:14", "--set model.heads", "VCAS_DEVICE"
+  std::string label = "default";  // "vit.json:12", "--set", "VCAS_DEVICE"
+  // Orders errors; the default comes after all sources.
+  std::size_t source = std::numeric_limits<std::size_t>::max(), offset = 0;
+
+  bool given() const { return source != std::numeric_limits<std::size_t>::max(); }
+};
+
+// Holds every setting of the config that was read; asking for another key is a bug.
+class ConfigOrigins {
+ public:
+  const ConfigOrigin& at(const std::string& key) const;
+  const std::string& where(const std::string& key) const { return at(key).where; }
+  int count_given() const;
+  int count_defaults() const { return static_cast<int>(origins_.size()) - count_given(); }
+
+  void set(const std::string& key, ConfigOrigin origin) { origins_[key] = std::move(origin); }
+
+ private:
+  std::map<std::string, ConfigOrigin> origins_;
+};
+
+// Collects errors, of the reader and of later checks, to report them all at once.
+class ConfigErrors {
+ public:
+  // "vit.json:12:14: error: <first key> <message>". `keys` are all settings involved: the error is
+  // placed at the first one that was given, and dropped when one of them already has an error.
+  // Inside validate() keys are relative to the section.
+  void add(std::initializer_list<const char*> keys, const std::string& message);
+
+  bool empty() const { return entries_.empty(); }
+  const ConfigOrigins& origins() const { return origins_; }
+
+  // Throws Error(kBadConfig) with the full text to print, "error:" included, sorted by place.
+  void throw_if_any() const;
+
+ private:
+  friend class ConfigReader;
+  struct Entry {
+    std::size_t source, offset;
+    std::string text;
+  };
+  bool has_error(const std::string& key) const;  // of the setting or of a section around it
+
+  std::vector<Entry> entries_;
+  std::set<std::string> faulty_;  // keys that have an error
+  std::string section_;           // "model." while the section's validate() runs
+  ConfigOrigins origins_;
+};
+
+// Reads a config file. Throws Error(kNoInput).
+SourceText load_config_text(const std::string& path);
+
+struct EnvironmentSetting {
+  std::string variable, key;  // {"VCAS_DEVICE", "run.device"}; unset or empty: no override
+};
+
+struct ConfigSources {
+  std::vector<SourceText> documents = {};  // JSON with comments; a top-level "$schema" is ignored
+  std::vector<EnvironmentSetting> environment = {};
+  // "train.learning_rate=3e-5". The value is JSON if it parses, else a string; for a string setting
+  // it is always a string. '-' may stand for '_' in the key.
+  std::vector<std::string> overrides = {};
+};
+
+void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& errors);
+nlohmann::ordered_json settings_to_json(const Setting& setting);
+nlohmann::ordered_json settings_schema(const Setting& root);
+std::string settings_help(const Setting& root);
+
+// A value with an error is left as it was. The caller may add errors before throw_if_any().
+template <class Config>
+void read_config(Config& config, const ConfigSources& sources, ConfigErrors& errors) {
+  Setting root = describe(config);
+  read_settings(root, sources, errors);
+}
+
+template <class Config>
+ConfigOrigins read_config(Config& config, const ConfigSources& sources) {
+  ConfigErrors errors;
+  read_config(config, sources, errors);
+  errors.throw_if_any();
+  return errors.origins();
+}
+
+// By value below: describe() needs an lvalue that it may hand out, and configs are small.
+template <class Config>
+nlohmann::ordered_json to_json(Config config) {
+  return settings_to_json(describe(config));
+}
+
+enum class PrintMode {
+  kPlain,    // JSON that reads back to exactly this config
+  kOrigins,  // with a comment at each setting; the reader accepts those too
+  kMinimal,  // only what differs from the default
+};
+
+std::string print_settings(const Setting& root, const ConfigOrigins* origins,
+                           const Setting* defaults);
+
+template <class Config>
+std::string print_config(Config config, const ConfigOrigins& origins, PrintMode mode) {
+  Config default_config;
+  const Setting defaults = describe(default_config);
+  return print_settings(describe(config), mode == PrintMode::kOrigins ? &origins : nullptr,
+                        mode == PrintMode::kMinimal ? &defaults : nullptr);
+}
+
+// Draft-07. `config` holds the defaults. The schema accepts what the reader accepts, except that it
+// cannot see duplicate keys, validate() and the limits of 64-bit integers.
+template <class Config>
+nlohmann::ordered_json json_schema(Config config) {
+  return settings_schema(describe(config));
+}
+
+// One paragraph for each setting: key, type and range, default, help.
+template <class Config>
+std::string config_help(Config config) {
+  return settings_help(describe(config));
+}
+
+struct ConfigChange {
+  std::string key, before, after;  // values as JSON text
+};
+
+std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after);
+
+template <class Config>
+std::vector<ConfigChange> config_changes(Config before, Config after) {
+  return settings_changes(describe(before), describe(after));
+}
+
+}  // namespace vcas

@@ -1,0 +1,14 @@
+// "did you mean": the known name closest to a misspelt one.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vcas {
+
+// The candidate with the fewest edits (insert, delete, replace, swap of neighbours; case is free),
+// or an empty string when even that one needs more than a third of the letters.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace vcas

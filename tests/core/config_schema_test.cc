@@ -1,0 +1,152 @@
+// The JSON schema and the reader must agree on what a config is; valijson is the judge.
+#if __has_include(<valijson/validator.hpp>)
+
+#include <string>
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validator.hpp>
+#include <vector>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  std::vector<double> betas = {0.9, 0.999};
+  std::optional<std::string> schedule;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("name", name, "Method.", one_of({"adam", "adamw", "sgd"}));
+    v.field("betas", betas, "Decay of the moments.", at_least(0), below(1));
+    v.field("schedule", schedule, "Schedule.", one_of({"linear", "cosine"}));
+  }
+};
+
+struct ToolConfig {
+  bool verbose = false;
+  int batch_size = 64;
+  std::int64_t steps = 100;
+  std::uint64_t seed = 1;
+  double rate = 1e-3;
+  std::vector<int> sizes = {2};
+  std::vector<std::string> names = {"a"};
+  std::optional<int> limit;
+  OptimizerConfig optimizer;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("verbose", verbose, "More output.");
+    v.field("batch_size", batch_size, "Items in a step.", at_least(1));
+    v.field("steps", steps, "Steps.", between(0, 1000));
+    v.field("seed", seed, "Seed.");
+    v.field("rate", rate, "Rate.", above(0), at_most(1));
+    v.field("sizes", sizes, "Sizes.", at_least(1));
+    v.field("names", names, "Names.");
+    v.field("limit", limit, "Limit.");
+    v.section("optimizer", optimizer, "The optimizer.");
+  }
+};
+
+bool reader_accepts(const std::string& text) {
+  ToolConfig config;
+  try {
+    read_config(config, {.documents = {{"x.json", text}}});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool schema_accepts(const std::string& text) {
+  const nlohmann::json json_of_schema = json_schema(ToolConfig{});
+  valijson::Schema schema;
+  valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(json_of_schema), schema);
+  const nlohmann::json document = nlohmann::json::parse(text);
+  valijson::Validator validator;  // strong types: 2.0 is no integer
+  return validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(document), nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("the reader and the schema accept the same documents", "[config]") {
+  const std::vector<std::string> good = {
+      R"({})",
+      R"({"$schema": "vcas.schema.json"})",
+      R"({"verbose": true, "batch_size": 1, "steps": 0})",
+      R"({"batch_size": 2147483647, "steps": 1000})",
+      R"({"seed": 9223372036854775807})",
+      R"({"rate": 1})",
+      R"({"rate": 1e-300})",
+      R"({"sizes": [], "names": []})",
+      R"({"sizes": [1, 2], "names": ["", "é"]})",
+      R"({"limit": null})",
+      R"({"limit": -2147483648})",
+      R"({"optimizer": {}})",
+      R"({"optimizer": {"name": "sgd", "betas": [0, 0.5], "schedule": "cosine"}})",
+      R"({"optimizer": {"schedule": null}})",
+  };
+  const std::vector<std::string> bad = {
+      R"([])",
+      R"(null)",
+      R"({"$schema": 1})",
+      R"({"batchsize": 1})",
+      R"({"verbose": 1})",
+      R"({"batch_size": 0})",
+      R"({"batch_size": 2147483648})",
+      R"({"batch_size": 1.0})",
+      R"({"batch_size": "1"})",
+      R"({"batch_size": null})",
+      R"({"steps": 1001})",
+      R"({"seed": -1})",
+      R"({"rate": 0})",
+      R"({"rate": 1.5})",
+      R"({"rate": "x"})",
+      R"({"sizes": 1})",
+      R"({"sizes": [0]})",
+      R"({"sizes": [1, 1.5]})",
+      R"({"names": [1]})",
+      R"({"limit": 2147483648})",
+      R"({"limit": false})",
+      R"({"optimizer": "adam"})",
+      R"({"optimizer": null})",
+      R"({"optimizer": {"name": "adamx"}})",
+      R"({"optimizer": {"betas": [1.0]}})",
+      R"({"optimizer": {"schedule": "linea"}})",
+      R"({"optimizer": {"$schema": "x"}})",
+  };
+  for (const std::string& text : good) {
+    CAPTURE(text);
+    CHECK(reader_accepts(text));
+    CHECK(schema_accepts(text));
+  }
+  for (const std::string& text : bad) {
+    CAPTURE(text);
+    CHECK_FALSE(reader_accepts(text));
+    CHECK_FALSE(schema_accepts(text));
+  }
+}
+
+TEST_CASE("the schema carries help, defaults and ranges", "[config]") {
+  const nlohmann::ordered_json schema = json_schema(ToolConfig{});
+  CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
+  CHECK(schema["additionalProperties"] == false);
+  const auto& properties = schema["properties"];
+  CHECK(properties["rate"].dump() ==
+        R"({"type":"number","exclusiveMinimum":0.0,"maximum":1.0,"description":"Rate.",)"
+        R"("default":0.001})");
+  CHECK(properties["limit"]["type"].dump() == R"(["integer","null"])");
+  CHECK(properties["optimizer"]["description"] == "The optimizer.");
+  CHECK(properties["optimizer"]["properties"]["schedule"]["enum"].dump() ==
+        R"(["linear","cosine",null])");
+  CHECK(properties["optimizer"]["properties"]["betas"]["items"]["exclusiveMaximum"] == 1);
+}
+
+#endif

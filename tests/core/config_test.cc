@@ -1,0 +1,578 @@
+#include "core/config.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "core/nearest_name.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+struct ModelConfig {
+  std::string type = "bert";
+  int width = 768;
+  int heads = 12;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("type", type, "Kind of model.", one_of({"bert", "vit", "resnet", "mlp"}));
+    v.field("width", width, "Hidden size.", at_least(1));
+    v.field("heads", heads, "Attention heads.", at_least(1));
+  }
+
+  void validate(ConfigErrors& errors) const {
+    if (width % heads != 0)
+      errors.add({"heads", "width"}, "must divide model.width " + std::to_string(width) + ", got " +
+                                         std::to_string(heads));
+  }
+};
+
+struct DataConfig {
+  std::string path;
+  std::vector<std::string> columns = {"premise", "hypothesis"};
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("path", path, "Folder of the data.");
+    v.field("columns", columns, "Text columns.");
+  }
+};
+
+struct TrainConfig {
+  double learning_rate = 1e-3;
+  int epochs = 3;
+  std::int64_t max_steps = -1;
+  std::uint64_t seed = 42;
+  bool shuffle = true;
+  double dropout = 0.1;
+  std::vector<int> sizes;
+  std::vector<double> weights;
+  std::optional<double> clip_norm = 1.0;
+  std::optional<std::string> note;
+  DataConfig data;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("learning_rate", learning_rate, "Peak learning rate.", above(0.0));
+    v.field("epochs", epochs, "Passes over the data.", at_least(1));
+    v.field("max_steps", max_steps, "Stop after this many steps; -1: no limit.", at_least(-1));
+    v.field("seed", seed, "Seed of all random numbers.");
+    v.field("shuffle", shuffle, "New order in each epoch.");
+    v.field("dropout", dropout, "Share of zeroed activations.", at_least(0), below(1));
+    v.field("sizes", sizes, "Sizes.", between(1, 100));
+    v.field("weights", weights, "Weights.", at_least(0.0));
+    v.field("clip_norm", clip_norm, "Largest gradient norm; null: no clipping.", above(0));
+    v.field("note", note, "Free text.");
+    v.section("data", data, "What to train on.");
+  }
+};
+
+struct RunConfig {
+  std::string device = "auto";
+  ModelConfig model;
+  TrainConfig train;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("device", device, "Where to run.", one_of({"auto", "cpu", "cuda"}));
+    v.section("model", model, "The model.");
+    v.section("train", train, "The training.");
+  }
+};
+
+ConfigSources document(const std::string& text, std::vector<std::string> overrides = {}) {
+  return {.documents = {{"run.json", text}}, .overrides = std::move(overrides)};
+}
+
+ConfigSources set(std::vector<std::string> overrides) {
+  return {.overrides = std::move(overrides)};
+}
+
+// The text of the error, or "" when the sources are accepted.
+std::string error_of(const ConfigSources& sources) {
+  RunConfig config;
+  try {
+    read_config(config, sources);
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadConfig);
+    return error.what();
+  }
+  return {};
+}
+
+const std::string kOneError = "1 error; nothing was run";
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() /
+              ("vcas_config_test_" + std::to_string(getpid()) + ".json")) {
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace
+
+TEST_CASE("a config sets every type of value and keeps the other defaults", "[config]") {
+  RunConfig config;
+  read_config(config, document(R"({
+    "$schema": "vcas.schema.json",  // for editors
+    "train": {"learning_rate": 2, "epochs": 2147483647, "max_steps": -1, /* all */
+              "seed": 18446744073709551615, "shuffle": false, "sizes": [1, 100],
+              "weights": [0.5, 1e-7, 3], "clip_norm": null, "note": "a",
+              "data": {"path": "/tmp/é", "columns": []}}})"));
+  CHECK(config.train.learning_rate == 2.0);
+  CHECK(config.train.epochs == 2147483647);
+  CHECK(config.train.max_steps == -1);
+  CHECK(config.train.seed == 18446744073709551615u);
+  CHECK_FALSE(config.train.shuffle);
+  CHECK(config.train.dropout == 0.1);
+  CHECK(config.train.sizes == std::vector<int>{1, 100});
+  CHECK(config.train.weights == std::vector<double>{0.5, 1e-7, 3});
+  CHECK_FALSE(config.train.clip_norm.has_value());
+  CHECK(config.train.note == "a");
+  CHECK(config.train.data.path == "/tmp/é");
+  CHECK(config.train.data.columns.empty());
+  CHECK(config.model.heads == 12);
+}
+
+TEST_CASE("all errors of a config are reported at once, in the order of the file", "[config]") {
+  CHECK(error_of(document(R"({
+  "device": "cpu",
+  "model": {
+    "type": "bret"
+  },
+  "train": {
+    "learing_rate": 2e-5,
+    "epochs": 0
+  }
+})")) == R"(run.json:4:13: error: model.type "bret" is not one of: bert, vit, resnet, mlp
+  did you mean "bert"?
+run.json:7:5: error: unknown key "learing_rate" in "train"
+    7 |     "learing_rate": 2e-5,
+      |     ^~~~~~~~~~~~~~
+  did you mean "learning_rate"?
+run.json:8:15: error: train.epochs must be at least 1, got 0
+3 errors; nothing was run)");
+}
+
+TEST_CASE("unknown keys", "[config]") {
+  CHECK(error_of(document(R"({"trian": {"epochs": 1}})")) ==
+        "run.json:1:2: error: unknown key \"trian\"\n"
+        "    1 | {\"trian\": {\"epochs\": 1}}\n"
+        "      |  ^~~~~~~\n"
+        "  did you mean \"train\"?\n" +
+            kOneError);
+  SECTION("nothing is near") {
+    CHECK_THAT(error_of(document(R"({"zzzzzz": 1})")), !ContainsSubstring("did you mean"));
+  }
+  SECTION("the key belongs to another section") {
+    CHECK_THAT(error_of(document(R"({"learning_rate": 1})")),
+               ContainsSubstring("did you mean \"train.learning_rate\"?"));
+  }
+  SECTION("$schema is free at the top only") {
+    CHECK_THAT(error_of(document(R"({"train": {"$schema": "x"}})")),
+               ContainsSubstring("unknown key \"$schema\" in \"train\""));
+    CHECK(error_of(document(R"({"$schema": 1})")) ==
+          "run.json:1:13: error: $schema must be a string, got 1\n" + kOneError);
+  }
+}
+
+TEST_CASE("duplicate keys", "[config]") {
+  CHECK(error_of(document("{\"train\": {\n  \"epochs\": 1,\n  \"epochs\": 2}}")) ==
+        "run.json:3:3: error: duplicate key \"epochs\" in \"train\"\n"
+        "    3 |   \"epochs\": 2}}\n"
+        "      |   ^~~~~~~~\n"
+        "  it is already set in line 2\n" +
+            kOneError);
+  CHECK_THAT(error_of(document(R"({"$schema": "a", "$schema": "b"})")),
+             ContainsSubstring("duplicate key \"$schema\"\n"));
+  CHECK_THAT(error_of(document(R"({"x1y2": 1, "x1y2": 2})")),
+             ContainsSubstring("duplicate key") && ContainsSubstring("2 errors"));
+}
+
+TEST_CASE("values of the wrong type or size", "[config]") {
+  const auto check = [](const std::string& member, const std::string& want) {
+    CAPTURE(member);
+    const std::string got = error_of(document("{\"train\": {" + member + "}}"));
+    CHECK_THAT(got, ContainsSubstring(": error: " + want + "\n"));
+    CHECK_THAT(got, ContainsSubstring("\n1 error; nothing was run"));
+  };
+  check(R"("epochs": "three")", R"(train.epochs must be an integer, got "three")");
+  check(R"("epochs": 2.5)", "train.epochs must be an integer, got 2.5");
+  check(R"("epochs": 2.0)", "train.epochs must be an integer, got 2.0\n  did you mean \"2\"?");
+  check(R"("epochs": 1e3)", "train.epochs must be an integer, got 1e3\n  did you mean \"1000\"?");
+  check(R"("epochs": null)", "train.epochs must be an integer, got null");
+  check(R"("epochs": true)", "train.epochs must be an integer, got true");
+  check(R"("epochs": [1])", "train.epochs must be an integer, got a list");
+  check(R"("epochs": {})", "train.epochs must be an integer, got an object");
+  check(R"("epochs": 2147483648)", "train.epochs must be at most 2147483647, got 2147483648");
+  check(R"("max_steps": 9223372036854775808)",
+        "train.max_steps must be at most 9223372036854775807, got 9223372036854775808");
+  check(R"("max_steps": -99999999999999999999)",
+        "train.max_steps must be at least -9223372036854775808, got -99999999999999999999");
+  check(R"("seed": -1)", "train.seed must be at least 0, got -1");
+  check(R"("seed": 18446744073709551616)",
+        "train.seed must be at most 18446744073709551615, got 18446744073709551616");
+  check(R"("shuffle": 1)", "train.shuffle must be true or false, got 1");
+  check(R"("learning_rate": "1")", R"(train.learning_rate must be a number, got "1")");
+  check(R"("learning_rate": 0)", "train.learning_rate must be above 0, got 0");
+  check(R"("dropout": 1.0)", "train.dropout must be below 1, got 1.0");
+  check(R"("dropout": -0.5)", "train.dropout must be at least 0, got -0.5");
+  check(R"("sizes": 3)", "train.sizes must be a list of integers, got 3");
+  check(R"("sizes": [1, 101])", "train.sizes[1] must be at most 100, got 101");
+  check(R"("sizes": [1, "a"])", R"(train.sizes[1] must be an integer, got "a")");
+  check(R"("weights": [[]])", "train.weights[0] must be a number, got a list");
+  check(R"("clip_norm": "x")", R"(train.clip_norm must be a number or null, got "x")");
+  check(R"("clip_norm": -1)", "train.clip_norm must be above 0, got -1");
+  check(R"("data": 3)", "train.data must be an object, got 3");
+  check(R"("data": {"path": 3})", "train.data.path must be a string, got 3");
+  check(R"("data": {"columns": ["a", 1]})", "train.data.columns[1] must be a string, got 1");
+  check(R"("learning_rate": 1e400)",
+        "1e400 is too large for a number\n    1 | {\"train\": "
+        "{\"learning_rate\": 1e400}}\n      |                         "
+        "    ^");
+}
+
+TEST_CASE("a document that is no object", "[config]") {
+  CHECK(error_of(document("[1]")) ==
+        "run.json:1:1: error: the configuration must be an object, got a list\n" + kOneError);
+}
+
+TEST_CASE("syntax errors point at the offending token", "[config]") {
+  CHECK(error_of(document("{\n  \"device\": \"cpu\",\n}\n")) ==
+        "run.json:3:1: error: no comma may stand before the closing '}'\n"
+        "    3 | }\n"
+        "      | ^\n" +
+            kOneError);
+  CHECK(error_of(document("{\"device\" \"cpu\"}")) ==
+        "run.json:1:11: error: syntax error while parsing object separator - "
+        "unexpected string literal; expected ':'\n"
+        "    1 | {\"device\" \"cpu\"}\n"
+        "      |           ^\n" +
+            kOneError);
+  const auto place = [](const std::string& text) {
+    const std::string error = error_of(document(text));
+    return error.substr(0, error.find(": error"));
+  };
+  CHECK(place("") == "run.json:1:1");
+  CHECK(place("{\n") == "run.json:2:1");
+  CHECK(place("{\"device\":,}") == "run.json:1:11");
+  CHECK(place("{\"device\": tru}") == "run.json:1:12");
+  CHECK(place("{\"train\": {\"epochs\": 1 2}}") == "run.json:1:24");
+  CHECK(place("{\"device\": 'a'}") == "run.json:1:12");
+  CHECK(place("{}\n\n x") == "run.json:3:2");
+  CHECK(place("{ /* never closed") == "run.json:1:3");
+  CHECK(place("{\"device\": \"a\nb\"}") == "run.json:1:12");
+  CHECK(place("{\"device\": \"\xFF\"}") == "run.json:1:12");
+
+  SECTION("what stands before a syntax error is read too") {
+    CHECK_THAT(error_of(document("{\"devise\": 1, \"model\": {\"heads\": 7, \"width\": }}")),
+               ContainsSubstring("did you mean \"device\"") && ContainsSubstring("2 errors"));
+  }
+  SECTION("nesting has a limit") {
+    CHECK_THAT(error_of(document("{\"device\": " + std::string(100000, '['))),
+               ContainsSubstring("more than 64 levels of nesting"));
+  }
+}
+
+TEST_CASE("places count lines and code points", "[config]") {
+  const auto where = [](const std::string& text, const std::string& key) {
+    RunConfig config;
+    return read_config(config, document(text)).where(key);
+  };
+  CHECK(where("{\"device\": \"cpu\"}", "device") == "run.json:1:12");
+  CHECK(where("{\r\n\t\"device\"\r\n\t\t:\r\n\t\t\"cpu\"\r\n}\r\n", "device") == "run.json:4:3");
+  CHECK(where("{\"train\":{\"note\": \"h\u00e4\u20ac\U0001F600\", \"epochs\":1}}",
+              "train.epochs") == "run.json:1:36");
+  CHECK(where("{ // a, \u00e4 : {\n /* b: */ \"device\" /*:*/ : /*,*/ \"cpu\"}", "device") ==
+        "run.json:2:34");
+  CHECK(where("{\"train\": {\"sizes\": [1,2], \"data\": {\"columns\": [\"a\\\"b\"], \"path\": "
+              "\"x\"}},\n\"device\":\"cpu\"}",
+              "train.data.path") == "run.json:1:66");
+  CHECK(where("{\"train\": {\"epochs\":7},\"model\":{\"heads\":6//x\n}}", "model.heads") ==
+        "run.json:1:41");
+  CHECK(where("{}", "device") == "default");
+
+  SECTION("the caret stands below its token") {
+    CHECK_THAT(error_of(document("{\t\"\u00e4\": 1,\r\n\t\"t\u00e4\":\t2\r\n}")),
+               ContainsSubstring("    1 | {\t\"\u00e4\": 1,\n      |  \t^~~\n") &&
+                   ContainsSubstring("run.json:2:2: ") &&
+                   ContainsSubstring("    2 | \t\"t\u00e4\":\t2\n      | \t^~~~\n"));
+  }
+}
+
+TEST_CASE("overrides", "[config]") {
+  RunConfig config;
+  SECTION("the later one wins, over the file and with '-' for '_'") {
+    const ConfigOrigins origins = read_config(
+        config, document(R"({"train": {"epochs": 5, "note": "file", "shuffle": false}})",
+                         {"train.epochs=6", "train.learning-rate=3e-5", "train.epochs=7",
+                          "train.sizes=[1, 2]", "model={\"heads\": 6}", "train.data.path=a=b-c"}));
+    CHECK(config.train.epochs == 7);
+    CHECK(config.train.learning_rate == 3e-5);
+    CHECK(config.train.sizes == std::vector<int>{1, 2});
+    CHECK(config.train.note == "file");
+    CHECK(config.train.data.path == "a=b-c");
+    CHECK(config.model.heads == 6);
+    CHECK(config.model.width == 768);
+    CHECK(origins.where("train.epochs") == "--set train.epochs");
+    CHECK(origins.where("train.learning_rate") == "--set train.learning_rate");
+    CHECK(origins.at("train.epochs").label == "--set");
+    CHECK(origins.where("train.note") == "run.json:1:33");
+    CHECK(origins.at("train.note").label == "run.json:1");
+    CHECK(origins.where("model.width") == "default");
+    CHECK(origins.count_given() == 7);
+    CHECK(origins.count_defaults() == 9);
+  }
+  SECTION("a string setting takes the text as it is") {
+    read_config(config, set({"train.data.path=2024", "train.note=1e3"}));
+    CHECK(config.train.data.path == "2024");
+    CHECK(config.train.note == "1e3");
+    read_config(config, set({"train.data.path=\"quoted\"", "train.note=null"}));
+    CHECK(config.train.data.path == "quoted");
+    CHECK_FALSE(config.train.note.has_value());
+    read_config(config, set({"train.data.path=", "train.note=//x"}));
+    CHECK(config.train.data.path.empty());
+    CHECK(config.train.note == "//x");
+  }
+  SECTION("errors name the override") {
+    CHECK(error_of(set({"train.epoch=1"})) ==
+          "--set train.epoch=1: error: unknown key \"epoch\" in \"train\"\n"
+          "  did you mean \"train.epochs\"?\n" +
+              kOneError);
+    CHECK(error_of(set({"trian.epochs=1"})) ==
+          "--set trian.epochs=1: error: unknown key \"trian\"\n  did you mean \"train\"?\n" +
+              kOneError);
+    CHECK(error_of(set({"train.epochs=three"})) ==
+          "--set train.epochs=three: error: train.epochs must be an integer, got \"three\"\n" +
+              kOneError);
+    CHECK(error_of(set({"train.learning_rate=1e400"})) ==
+          "--set train.learning_rate=1e400: error: train.learning_rate must be a number, got "
+          "\"1e400\"\n" +
+              kOneError);
+    CHECK(error_of(set({"train.learning_rate=NaN"})) ==
+          "--set train.learning_rate=NaN: error: train.learning_rate must be a number, got "
+          "\"NaN\"\n" +
+              kOneError);
+    CHECK(error_of(set({"train.epochs"})) ==
+          "--set train.epochs: error: expected key=value\n" + kOneError);
+    CHECK_THAT(error_of(set({"train=3"})), ContainsSubstring("train must be an object, got 3"));
+    CHECK_THAT(error_of(set({"=3", ".=3", "train.=3"})), ContainsSubstring("3 errors"));
+    CHECK_THAT(error_of(set({"train.note=\xFF"})), ContainsSubstring("the value is not UTF-8"));
+  }
+}
+
+TEST_CASE("environment stands between the file and the overrides", "[config]") {
+  setenv("VCAS_TEST_DEVICE", "cuda", 1);
+  setenv("VCAS_TEST_EPOCHS", "", 1);
+  ConfigSources sources = document(R"({"device": "cpu", "train": {"epochs": 5}})");
+  sources.environment = {{"VCAS_TEST_DEVICE", "device"},
+                         {"VCAS_TEST_EPOCHS", "train.epochs"},
+                         {"VCAS_TEST_UNSET", "train.epochs"}};
+  RunConfig config;
+  ConfigOrigins origins = read_config(config, sources);
+  CHECK(config.device == "cuda");
+  CHECK(origins.where("device") == "VCAS_TEST_DEVICE");
+  CHECK(config.train.epochs == 5);
+  sources.overrides = {"device=cpu"};
+  origins = read_config(config, sources);
+  CHECK(config.device == "cpu");
+  CHECK(origins.where("device") == "--set device");
+  setenv("VCAS_TEST_DEVICE", "cpuu", 1);
+  CHECK(error_of(sources) ==
+        "VCAS_TEST_DEVICE=cpuu: error: device \"cpuu\" is not one of: auto, cpu, cuda\n"
+        "  did you mean \"cpu\"?\n" +
+            kOneError);
+}
+
+TEST_CASE("files", "[config]") {
+  SECTION("a byte order mark is skipped") {
+    const TemporaryFile file("\xEF\xBB\xBF{\"device\": \"cpu\"}");
+    RunConfig config;
+    const ConfigOrigins origins =
+        read_config(config, {.documents = {load_config_text(file.path())}});
+    CHECK(config.device == "cpu");
+    CHECK(origins.where("device") == file.path() + ":1:12");
+  }
+  SECTION("a missing file or a directory is a missing input") {
+    for (const auto& [path, why] :
+         {std::pair<std::string, std::string>{"/no/such.json", "No such file or directory"},
+          {std::filesystem::temp_directory_path().string(), "Is a directory"}}) {
+      try {
+        load_config_text(path);
+        FAIL("no error");
+      } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kNoInput);
+        CHECK(error.what() == "cannot read the configuration " + path + ": " + why);
+      }
+    }
+  }
+}
+
+TEST_CASE("validate() reports with place, together with the reader's errors", "[config]") {
+  CHECK(error_of(document(R"({"model": {"heads": 7}, "train": {"epochs": 0}})")) ==
+        "run.json:1:21: error: model.heads must divide model.width 768, got 7\n"
+        "run.json:1:45: error: train.epochs must be at least 1, got 0\n"
+        "2 errors; nothing was run");
+  SECTION("at the setting that was given") {
+    CHECK(error_of(set({"model.width=100"})) ==
+          "--set model.width: error: model.heads must divide model.width 100, got 12\n" +
+              kOneError);
+  }
+  SECTION("not where it only follows from another error") {
+    CHECK_THAT(error_of(document(R"({"model": {"widht": 70, "heads": 7}})")),
+               ContainsSubstring("widht") && ContainsSubstring(kOneError));
+    CHECK_THAT(error_of(document(R"({"model": {"width": "x", "heads": 7}})")),
+               ContainsSubstring("an integer") && ContainsSubstring(kOneError));
+    CHECK_THAT(error_of(document(R"({"mode": {"width": 70}})", {"model.heads=7"})),
+               ContainsSubstring("did you mean \"model\"") && ContainsSubstring(kOneError));
+  }
+  SECTION("later checks join the list") {
+    RunConfig config;
+    ConfigErrors errors;
+    read_config(config, document(R"({"train": {"epochs": 0}})"), errors);
+    CHECK_FALSE(errors.empty());
+    errors.add({"device"}, "needs a GPU");
+    errors.add({"train.epochs"}, "follows from the first error");
+    CHECK_THROWS_WITH(errors.throw_if_any(),
+                      "run.json:1:22: error: train.epochs must be at least 1, got 0\n"
+                      "error: device needs a GPU\n"
+                      "2 errors; nothing was run");
+    CHECK_THROWS_AS(errors.add({"devise"}, "x"), InternalError);
+  }
+}
+
+TEST_CASE("ranges", "[config]") {
+  const double nan = std::nan("");
+  for (const Range& range : {at_least(0), at_most(1), above(0), below(1), between(0, 1), Range{}})
+    CHECK(range.violation(nan) == "must be a number");
+  CHECK(at_least(1).violation(1).empty());
+  CHECK(above(1).violation(1) == "must be above 1");
+  CHECK(at_most(1).violation(1).empty());
+  CHECK(below(1).violation(1) == "must be below 1");
+  CHECK(between(0, 0.5).violation(0.6) == "must be at most 0.5");
+  Range both = above(0);
+  both.narrow(at_least(0));
+  both.narrow(at_most(1));
+  CHECK(both.violation(0) == "must be above 0");
+  CHECK(both.violation(2) == "must be at most 1");
+}
+
+TEST_CASE("a printed config reads back exactly", "[config]") {
+  RunConfig config;
+  const ConfigOrigins origins = read_config(
+      config, document(R"({"train": {"learning_rate": 0.1, "weights": [1e-320, 5e-324, 3],
+                                     "seed": 18446744073709551615, "note": "\"\\\n\u0001/*é*/",
+                                     "max_steps": 9223372036854775807}})",
+                       {"train.clip_norm=0.30000000000000004", "train.dropout=0.1"}));
+  for (const PrintMode mode : {PrintMode::kPlain, PrintMode::kOrigins, PrintMode::kMinimal}) {
+    const std::string text = print_config(config, origins, mode);
+    CAPTURE(text);
+    RunConfig again;
+    read_config(again, document(text));
+    CHECK(config_changes(config, again).empty());
+    CHECK(again.train.weights == config.train.weights);
+    CHECK(again.train.clip_norm == config.train.clip_norm);
+  }
+  CHECK(nlohmann::ordered_json::parse(print_config(config, origins, PrintMode::kPlain)) ==
+        to_json(config));
+}
+
+TEST_CASE("print modes", "[config]") {
+  RunConfig config;
+  const ConfigOrigins origins =
+      read_config(config, document("{\n\"train\": {\"sizes\": [1, 2]},\n\"device\": \"cpu\"}",
+                                   {"train.data.path=x", "train.epochs=3"}));
+  CHECK(print_config(config, origins, PrintMode::kMinimal) == R"({
+  "device": "cpu",
+  "train": {
+    "sizes": [1,2],
+    "data": {
+      "path": "x"
+    }
+  }
+}
+)");
+  CHECK(print_config(config, origins, PrintMode::kOrigins) == R"({
+  "device": "cpu",                         // run.json:3
+  "model": {
+    "type": "bert",                        // default
+    "width": 768,                          // default
+    "heads": 12                            // default
+  },
+  "train": {
+    "learning_rate": 0.001,                // default
+    "epochs": 3,                           // --set
+    "max_steps": -1,                       // default
+    "seed": 42,                            // default
+    "shuffle": true,                       // default
+    "dropout": 0.1,                        // default
+    "sizes": [1,2],                        // run.json:2
+    "weights": [],                         // default
+    "clip_norm": 1.0,                      // default
+    "note": null,                          // default
+    "data": {
+      "path": "x",                         // --set
+      "columns": ["premise","hypothesis"]  // default
+    }
+  }
+}
+)");
+  CHECK(print_config(RunConfig{}, origins, PrintMode::kMinimal) == "{\n}\n");
+}
+
+TEST_CASE("changes between two configs are listed", "[config]") {
+  RunConfig before, after;
+  CHECK(config_changes(before, after).empty());
+  after.device = "cpu";
+  after.train.clip_norm.reset();
+  after.train.data.columns = {"text"};
+  const std::vector<ConfigChange> changes = config_changes(before, after);
+  REQUIRE(changes.size() == 3);
+  CHECK(changes[0].key == "device");
+  CHECK(changes[1].key == "train.clip_norm");
+  CHECK(changes[1].before == "1.0");
+  CHECK(changes[1].after == "null");
+  CHECK(changes[2].key == "train.data.columns");
+  CHECK(changes[2].after == "[\"text\"]");
+}
+
+TEST_CASE("a config that JSON cannot hold is refused", "[config]") {
+  RunConfig config;
+  config.train.learning_rate = std::nan("");
+  CHECK_THROWS_AS(to_json(config), InternalError);
+}
+
+TEST_CASE("help lists every setting", "[config]") {
+  const std::string help = config_help(RunConfig{});
+  CHECK_THAT(help, ContainsSubstring("model.type\n    Kind of model.\n    bert, vit, resnet, mlp; "
+                                     "default \"bert\"\n"));
+  CHECK_THAT(help, ContainsSubstring("train.dropout\n    Share of zeroed activations.\n    a "
+                                     "number, at least 0 and below 1; default 0.1\n"));
+  CHECK_THAT(help, ContainsSubstring("a list of strings; default [\"premise\",\"hypothesis\"]\n"));
+}
+
+TEST_CASE("the nearest name", "[config]") {
+  const std::vector<std::string> names = {"adam", "adamw", "sgd", "learning_rate"};
+  CHECK(nearest_name("Adam", names) == "adam");
+  CHECK(nearest_name("sdg", names) == "sgd");
+  CHECK(nearest_name("adamv", names) == "adam");
+  CHECK(nearest_name("lerning-rate", names) == "learning_rate");
+  CHECK(nearest_name("momentum", names).empty());
+  CHECK(nearest_name("", names).empty());
+  CHECK(nearest_name("x", {}).empty());
+}
