@@ -1,0 +1,71 @@
+// The state of one backward pass: what to sample, with which ratios, and where gradients go.
+#pragma once
+
+#include <vector>
+
+#include "core/row_set.h"
+#include "kernels/args.h"
+
+namespace vcas {
+
+// The row sets of all layouts of a graph, for the same items.
+class RowSets {
+ public:
+  // Throws InternalError for a layout that the graph does not have.
+  const RowSet& of(std::int64_t rows_per_item) const {
+    for (const Entry& entry : entries_)
+      if (entry.rows_per_item == rows_per_item) return entry.rows;
+    fail_check(__FILE__, __LINE__, "layout", "no value has " + std::to_string(rows_per_item) + " rows per item");
+  }
+  std::int64_t items() const { return entries_.empty() ? 0 : entries_.front().rows.items; }
+
+  struct Entry {
+    std::int64_t rows_per_item;
+    RowSet rows;
+  };
+  std::vector<Entry>& entries() { return entries_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+enum class SamplingMode {
+  kExact,
+  kItems,         // SampleA only
+  kItemsAndRows,  // SampleA and SampleW
+};
+
+// Some entries of one weight gradient: the block of rows `out_index` and columns `in_index`.
+struct EntryBlock {
+  Tensor block;      // compute dtype [A, B]; empty = not wanted
+  Tensor out_index;  // i32 [A]
+  Tensor in_index;   // i32 [B]
+};
+
+// Where parameter gradients are added. Both are indexed by parameter; an empty tensor is not wanted.
+struct GradSink {
+  std::vector<Tensor> full;
+  std::vector<EntryBlock> blocks;
+};
+
+// What a pass saw, for the controller, logs and tests. Vectors that are empty are not filled.
+struct BackwardRecord {
+  std::vector<std::vector<double>> item_norm;  // [gate][N]: ||G_i(l)||_F, exact passes only
+  std::vector<double> weight_variance;         // [sampled linear]: closed form at weight_ratio (Eq. 3)
+  std::vector<std::int64_t> kept_items;        // [gate]
+  std::vector<std::int64_t> kept_rows;         // [sampled linear]
+};
+
+struct BackwardContext {
+  GradSink& sink;
+  SamplingMode mode = SamplingMode::kExact;
+  Selection selection = Selection::kSystematic;
+  std::vector<double> act_ratio;     // rho [gate], from input to output
+  std::vector<double> weight_ratio;  // nu [sampled linear]
+  std::uint32_t repeat = 0;          // Monte-Carlo repeat; 0 = training
+  double loss_scale = 1;             // multiplies the sum of the item losses: 1 / items of the step
+  BackwardRecord* record = nullptr;
+};
+
+}  // namespace vcas

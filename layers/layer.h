@@ -1,0 +1,162 @@
+// The interface of a layer: what it needs (plan), forward, and a repeatable backward on compact rows.
+// docs/layer_api.md shows how to add one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/row_set.h"
+#include "kernels/ops.h"
+#include "layers/backward_context.h"
+#include "layers/exec.h"
+
+namespace vcas {
+
+// One value of the graph: [rows, width], where an item has `rows_per_item` rows (kTokens: as many as
+// the batch's item has tokens; 1: one row an item).
+struct ValueSpec {
+  std::int64_t width = 0;
+  std::int64_t rows_per_item = kTokens;
+  DType dtype = DType::kF32;
+};
+
+// How a parameter starts.
+struct Initializer {
+  enum class Kind { kConstant, kNormal } kind = Kind::kConstant;
+  double value = 0;  // the constant, or the standard deviation of N(0, value^2)
+};
+
+struct ParameterSpec {
+  std::string name;  // "weight"; the full name is the node's name, a dot, and this
+  Shape shape;
+  Initializer init;
+  bool decay = true;  // weight decay applies (not to biases, norms, positions)
+};
+
+// A tensor that forward keeps for backward besides inputs and output.
+struct SavedSpec {
+  std::int64_t width = 1;
+  std::int64_t rows_per_item = kTokens;
+  bool statistics = true;  // statistics dtype, otherwise the compute dtype
+};
+
+// Whether a row of dx depends on rows of dy of the same item only, or of the whole batch.
+enum class RowCoupling { kItems, kBatch };
+
+struct PlanInput {
+  std::span<const ValueSpec> inputs;
+  DType dtype;              // compute dtype
+  std::int64_t max_items;   // largest batch
+  std::int64_t max_tokens;  // most rows of layout kTokens in a batch
+
+  std::int64_t max_rows(std::int64_t rows_per_item) const {
+    return rows_per_item == kTokens ? max_tokens : max_items * rows_per_item;
+  }
+};
+
+struct NodePlan {
+  ValueSpec output;
+  std::vector<ParameterSpec> parameters;
+  std::vector<SavedSpec> saved;
+  std::vector<int> saved_inputs;    // which inputs backward reads
+  bool saved_output = false;        // whether backward reads the output
+  RowCoupling coupling = RowCoupling::kItems;
+  bool accumulates = false;         // backward can add to dx; otherwise the graph adds for it
+  bool in_place = false;            // dx[0] may be the memory of dy
+  bool passes_gradient = false;     // dx = dy for every input: the graph does it, backward is not called
+  bool samples_weight = false;      // parameter 0 is the weight of a linear map that SampleW may sample
+  std::size_t scratch_bytes = 0;    // most that forward or backward take from Exec::scratch at a time
+};
+
+struct ForwardIo {
+  std::span<const Tensor> inputs;
+  Tensor output;
+  std::span<const Tensor> saved;
+  std::span<const Tensor> parameters;
+  const RowSets& rows;  // the full batch
+};
+
+// Everything called "full" has the rows of the whole batch; dy and dx are compact. Entries of `inputs`
+// that the plan does not list in saved_inputs, and `output` without saved_output, must not be read.
+struct BackwardIo {
+  std::span<const Tensor> inputs_full;
+  Tensor output_full;
+  std::span<const Tensor> saved_full;
+  std::span<const Tensor> parameters;
+  Tensor dy;                                 // [rows, width of the output]; empty for a loss
+  std::span<const Tensor> dx;                // one an input; empty where no gradient is wanted
+  std::span<const std::uint8_t> accumulate;  // one an input: add to dx (plan.accumulates only)
+  const RowSets& rows;                       // the rows that dy and dx hold
+  const RowSets& rows_full;                  // the full batch
+  const BackwardContext& context;            // what to sample and where parameter gradients go
+  int first_parameter;                       // parameter i of the layer is parameter first_parameter + i of the graph
+  int weight_site;                           // number of this sampled linear, -1 where not sampled
+
+  // Where the gradient of the layer's parameter i is added; empty = not wanted.
+  Tensor gradient(int i) const {
+    return context.sink.full[static_cast<std::size_t>(first_parameter + i)];
+  }
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  virtual NodePlan plan(const PlanInput& in) const = 0;
+  virtual void forward(Exec& exec, const ForwardIo& io) const = 0;
+  // Const and repeatable: called twice on the same saved state it gives the same bits.
+  virtual void backward(Exec& exec, const BackwardIo& io) const = 0;
+};
+
+// Settings of one layer, read strictly: `get` names a missing or ill-typed key, `check_all_used`
+// throws Error(kBadConfig) for a key that no `get` asked for.
+class LayerConfig {
+ public:
+  LayerConfig(std::string kind, nlohmann::json values);
+  template <class T>
+  T get(const char* key) const {
+    return convert<T>(key, find(key, true));
+  }
+  template <class T>
+  T get(const char* key, T otherwise) const {
+    const nlohmann::json* value = find(key, false);
+    return value ? convert<T>(key, value) : otherwise;
+  }
+  void check_all_used() const;
+
+ private:
+  const nlohmann::json* find(const char* key, bool required) const;
+  [[noreturn]] void fail_type(const char* key, const nlohmann::json& value) const;
+  template <class T>
+  T convert(const char* key, const nlohmann::json* value) const {
+    try {
+      return value->get<T>();
+    } catch (const nlohmann::json::exception&) {
+      fail_type(key, *value);
+    }
+  }
+
+  std::string kind_;
+  nlohmann::json values_;
+  mutable std::vector<std::string> used_;
+};
+
+using LayerFactory = std::function<std::unique_ptr<Layer>(const LayerConfig&)>;
+
+// Throws Error(kBadConfig) for an unknown kind (with the nearest name) or bad settings.
+std::unique_ptr<Layer> make_layer(const std::string& kind, const nlohmann::json& config = nlohmann::json::object());
+std::vector<std::string> layer_kinds();
+
+struct LayerRegistration {
+  LayerRegistration(const char* kind, LayerFactory factory);
+};
+
+}  // namespace vcas
+
+// In one source file per layer; `Type` is constructed from a const LayerConfig&.
+#define VCAS_REGISTER_LAYER(kind, Type)                                   \
+  static const ::vcas::LayerRegistration vcas_registration_##Type(       \
+      kind, [](const ::vcas::LayerConfig& config) { return std::make_unique<Type>(config); })

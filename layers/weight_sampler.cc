@@ -1,0 +1,79 @@
+#include "layers/weight_sampler.h"
+
+#include <cmath>
+
+namespace vcas {
+
+void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& dy,
+                                const Tensor& x_full, const RowSet& rows) {
+  const BackwardContext& context = io.context;
+  const Tensor dweight = io.gradient(0);
+  const auto parameter = static_cast<std::size_t>(io.first_parameter);
+  if (!context.sink.blocks.empty() && context.sink.blocks[parameter].block) {
+    const EntryBlock& entries = context.sink.blocks[parameter];
+    exec.ops.run(LinearWeightBlock{.block = entries.block,
+                                   .dy = dy,
+                                   .x_full = x_full,
+                                   .row = rows.row,
+                                   .out_index = entries.out_index,
+                                   .in_index = entries.in_index});
+  }
+
+  const bool sampled_site = io.weight_site >= 0 && context.mode != SamplingMode::kExact;
+  const auto site = static_cast<std::size_t>(io.weight_site);
+  const double ratio = sampled_site ? context.weight_ratio[site] : 1.0;
+  const bool draw = context.mode == SamplingMode::kItemsAndRows && ratio < 1.0;
+  const bool variance_wanted = sampled_site && context.record && !context.record->weight_variance.empty();
+  if (sampled_site && context.record && !context.record->kept_rows.empty())
+    context.record->kept_rows[site] = rows.rows;
+
+  if (!draw && dweight)
+    exec.ops.run(LinearBackwardWeight{.dweight = dweight, .dy = dy, .x_full = x_full, .row = rows.row});
+  if (!(draw && dweight) && !variance_wanted) return;
+
+  ArenaFrame frame(exec.scratch);
+  const DType statistics = statistics_dtype(exec.dtype);
+  const Tensor score = exec.scratch.take(statistics, {rows.rows});
+  const Tensor prob = exec.scratch.take(statistics, {rows.rows});
+  const Tensor variance = variance_wanted ? exec.scratch.take(DType::kF64, {1}) : Tensor{};
+  exec.ops.run(RowNorm{.norm = score, .x = dy});
+  exec.ops.run(RowNorm{.norm = score, .x = x_full, .row = rows.row, .factor = score});
+  double budget = ratio * static_cast<double>(rows.rows);
+  if (context.selection == Selection::kSystematic) budget = std::ceil(budget);
+  exec.ops.run(KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
+  if (variance_wanted)
+    exec.ops.copy_to_host(&context.record->weight_variance[site], variance.data, sizeof(double));
+  if (!(draw && dweight)) return;
+
+  const Tensor kept = exec.scratch.take(DType::kI32, {rows.rows});
+  const Tensor scale = exec.scratch.take(statistics, {rows.rows});
+  const Tensor count = exec.scratch.take(DType::kI32, {1});
+  exec.ops.run(Draw{.kept = kept,
+                    .scale = scale,
+                    .count = count,
+                    .prob = prob,
+                    .id = rows.row,
+                    .selection = context.selection,
+                    .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(io.weight_site),
+                                    context.repeat)});
+  exec.ops.run(LinearBackwardWeight{.dweight = dweight,
+                                    .dy = dy,
+                                    .x_full = x_full,
+                                    .row = rows.row,
+                                    .kept = kept,
+                                    .scale = scale,
+                                    .count = count});
+  if (context.record && !context.record->kept_rows.empty()) {
+    std::int32_t n = 0;
+    exec.ops.copy_to_host(&n, count.data, sizeof n);
+    context.record->kept_rows[site] = n;
+  }
+}
+
+std::size_t weight_sampler_scratch_bytes(std::int64_t max_rows) {
+  const auto rows = static_cast<std::size_t>(max_rows);
+  return 3 * Arena::round_up(rows * sizeof(double)) + Arena::round_up(rows * sizeof(std::int32_t)) +
+         2 * Arena::kAlignment;
+}
+
+}  // namespace vcas
