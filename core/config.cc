@@ -61,7 +61,7 @@ auto with_value(const Setting& setting, Use use) {
   return std::visit(
       [&](auto pointer) {
         if constexpr (std::is_same_v<decltype(pointer), std::monostate>)
-          return decltype(use(static_cast<int*>(nullptr)))();  // not reached
+          return decltype(use(static_cast<int*>(nullptr)))();  // sections are never asked
         else
           return use(pointer);
       },

@@ -1,6 +1,10 @@
 // The JSON schema and the reader must agree on what a config is; valijson is the judge.
 #if __has_include(<valijson/validator.hpp>)
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wrestrict"  // g++ 12 is wrong about string::replace in valijson
+#endif
+
 #include <string>
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
 #include <valijson/schema.hpp>
