@@ -1,0 +1,30 @@
+// What one training step needs from the data, packed, in host memory. The only header of data/ that
+// models/ and optim/ include.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace vcas {
+
+struct Batch {
+  std::int64_t items = 0;             // N
+  std::vector<std::int64_t> offsets;  // [N + 1] rows of each item; empty where all items are equal
+                                      // in size: the model knows its tokens per item
+  std::vector<float> values;          // normalised [N, channels, height, width] or [N, width]
+  std::vector<std::int32_t> tokens;   // [R] token ids, packed
+  std::vector<std::int32_t> labels;   // [N], -1 where unknown
+  std::vector<std::int64_t> ids;      // [N] number of the item in the dataset
+
+  // Empty again, capacity kept: a batch that is filled anew allocates nothing.
+  void clear() {
+    items = 0;
+    offsets.clear();
+    values.clear();
+    tokens.clear();
+    labels.clear();
+    ids.clear();
+  }
+};
+
+}  // namespace vcas

@@ -1,0 +1,132 @@
+#include "data/cifar.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "core/gzip_file.h"
+
+namespace vcas {
+namespace {
+
+constexpr std::int64_t kSide = 32;
+constexpr std::int64_t kPixels = 3 * kSide * kSide;
+
+struct KindFacts {
+  std::int64_t label_bytes;
+  std::int64_t label_at;
+  std::int64_t classes;
+  const char* names_file;
+  const char* archive;
+  std::vector<float> mean;
+  std::vector<float> std;
+};
+
+KindFacts kind_facts(CifarKind kind) {
+  if (kind == CifarKind::kCifar10) {
+    return {1,
+            0,
+            10,
+            "batches.meta.txt",
+            "cifar-10-binary.tar.gz",
+            {0.4914f, 0.4822f, 0.4465f},
+            {0.2470f, 0.2435f, 0.2616f}};
+  }
+  const bool coarse = kind == CifarKind::kCifar100Coarse;
+  return {2,
+          coarse ? 0 : 1,
+          coarse ? 20 : 100,
+          coarse ? "coarse_label_names.txt" : "fine_label_names.txt",
+          "cifar-100-binary.tar.gz",
+          {0.5071f, 0.4865f, 0.4409f},
+          {0.2673f, 0.2564f, 0.2762f}};
+}
+
+std::vector<std::filesystem::path> find_files(const CifarOptions& options, const char* archive) {
+  const std::string hint = fmt::format(
+      "unpack {} from https://www.cs.toronto.edu/~kriz/cifar.html there (plain or .gz files)",
+      archive);
+  std::vector<std::string> names = options.files;
+  const bool train_10 = options.kind == CifarKind::kCifar10 && options.split == Split::kTrain;
+  const bool any_will_do = names.empty() && train_10;
+  if (any_will_do) {
+    for (int i = 1; i <= 5; ++i) names.push_back(fmt::format("data_batch_{}.bin", i));
+  } else if (names.empty()) {
+    names = {options.split == Split::kTrain        ? "train.bin"
+             : options.kind == CifarKind::kCifar10 ? "test_batch.bin"
+                                                   : "test.bin"};
+  }
+  std::vector<std::filesystem::path> found;
+  for (const std::string& name : names) {
+    const std::filesystem::path path = options.folder / name;
+    if (any_will_do && !std::filesystem::exists(path) &&
+        !std::filesystem::exists(path.string() + ".gz")) {
+      continue;
+    }
+    found.push_back(find_plain_or_gzip(path, hint));
+  }
+  if (found.empty()) {
+    throw Error(ExitCode::kNoInput,
+                fmt::format("{}: none of data_batch_1.bin to data_batch_5.bin, plain or .gz",
+                            options.folder.string()),
+                hint);
+  }
+  return found;
+}
+
+std::vector<std::string> read_class_names(const std::filesystem::path& path, std::int64_t classes) {
+  if (!std::filesystem::exists(path)) return numbered_classes(classes);
+  std::vector<std::string> names(1);
+  for (const std::uint8_t byte : read_gzip_file(path)) {
+    if (byte != '\n') {
+      if (byte != '\r') names.back() += static_cast<char>(byte);
+    } else if (!names.back().empty()) {
+      names.emplace_back();
+    }
+  }
+  if (names.back().empty()) names.pop_back();
+  if (std::ssize(names) != classes) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {} class names, expected {}", path.string(),
+                                                names.size(), classes));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
+  const KindFacts facts = kind_facts(options.kind);
+  const std::int64_t record = facts.label_bytes + kPixels;
+  ImageContent content;
+  content.channels = 3;
+  content.height = kSide;
+  content.width = kSide;
+  content.mean = options.mean.empty() ? facts.mean : options.mean;
+  content.std = options.std.empty() ? facts.std : options.std;
+  for (const std::filesystem::path& path : find_files(options, facts.archive)) {
+    const std::vector<std::uint8_t> bytes = read_gzip_file(path);
+    const std::int64_t records = std::ssize(bytes) / record;
+    const std::int64_t rest = std::ssize(bytes) % record;
+    if (records == 0 || rest != 0) {
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: {} bytes, expected a multiple of {}: {} records and {} bytes",
+                              path.string(), bytes.size(), record, records, rest),
+                  "is the file cut off, or of another version of CIFAR?");
+    }
+    for (std::int64_t i = 0; i < records; ++i) {
+      const auto begin = bytes.begin() + i * record;
+      const std::uint8_t label = begin[facts.label_at];
+      if (label >= facts.classes) {
+        throw Error(ExitCode::kBadData, fmt::format("{}: record {} has label {}, expected 0 to {}",
+                                                    path.string(), i, label, facts.classes - 1));
+      }
+      content.labels.push_back(label);
+      content.pixels.insert(content.pixels.end(), begin + facts.label_bytes, begin + record);
+    }
+  }
+  content.class_names = read_class_names(options.folder / facts.names_file, facts.classes);
+  return std::make_unique<ImageDataset>(std::move(content));
+}
+
+}  // namespace vcas

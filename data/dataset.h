@@ -1,0 +1,111 @@
+// Labelled items that a Loader turns into batches.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/philox.h"
+#include "data/augment.h"
+#include "data/batch.h"
+
+namespace vcas {
+
+enum class Split { kTrain, kTest };
+
+// Sites of Stream::kData: no two uses of the data's randomness share an address.
+enum class DataSite : std::uint32_t {
+  kShuffle,
+  kAugment,
+  kSyntheticLabel,
+  kSyntheticClass,
+  kSyntheticMap,
+  kSyntheticNoise,
+};
+
+inline PhiloxAddress data_address(std::uint64_t seed, DataSite site, std::uint64_t epoch = 0) {
+  return philox_address({.seed = seed,
+                         .stream = Stream::kData,
+                         .step = epoch,
+                         .site = static_cast<std::uint32_t>(site)});
+}
+
+// An integer in [0, n) from 32 random bits; the bias is below n / 2^32.
+inline std::int64_t uniform_below(std::uint32_t bits, std::uint32_t n) {
+  return static_cast<std::int64_t>((std::uint64_t{bits} * n) >> 32);
+}
+
+// The const functions are called from the loader's thread and the caller's at the same time.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual std::int64_t size() const = 0;
+  // {channels, height, width} of images, {width} of feature vectors.
+  virtual std::vector<std::int64_t> item_shape() const = 0;
+  // One name per class.
+  virtual const std::vector<std::string>& class_names() const = 0;
+  std::int64_t classes() const { return std::ssize(class_names()); }
+  // In [0, classes()), or -1 where unknown.
+  virtual std::int32_t label(std::int64_t index) const = 0;
+  // Appends the content of one item (values, or tokens and offsets) to `out`; the loader adds label
+  // and number. Only images look at `change`.
+  virtual void append(std::int64_t index, const CropFlip& change, Batch& out) const = 0;
+};
+
+// Names "0", "1", ...: for datasets that come without.
+std::vector<std::string> numbered_classes(std::int64_t classes);
+
+struct ImageContent {
+  std::int64_t channels = 1;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<std::uint8_t> pixels;  // [N, channels, height, width]
+  std::vector<std::int32_t> labels;  // [N]
+  std::vector<std::string> class_names;
+  std::vector<float> mean;  // [channels] a value is (pixel / 255 - mean) / std
+  std::vector<float> std;   // [channels]
+};
+
+// Images kept as bytes and normalised on the way out: a quarter of the memory of floats.
+class ImageDataset final : public Dataset {
+ public:
+  // A mean or std that does not fit the channels is kBadConfig.
+  explicit ImageDataset(ImageContent content);
+
+  std::int64_t size() const override { return std::ssize(content_.labels); }
+  std::vector<std::int64_t> item_shape() const override {
+    return {content_.channels, content_.height, content_.width};
+  }
+  const std::vector<std::string>& class_names() const override { return content_.class_names; }
+  std::int32_t label(std::int64_t index) const override { return content_.labels[index]; }
+  void append(std::int64_t index, const CropFlip& change, Batch& out) const override;
+
+ private:
+  ImageContent content_;
+  std::vector<std::array<float, 256>> tables_;  // [channels] byte -> normalised value
+};
+
+struct VectorContent {
+  std::int64_t width = 0;
+  std::vector<float> values;         // [N, width]
+  std::vector<std::int32_t> labels;  // [N]
+  std::vector<std::string> class_names;
+};
+
+class VectorDataset final : public Dataset {
+ public:
+  explicit VectorDataset(VectorContent content);
+
+  std::int64_t size() const override { return std::ssize(content_.labels); }
+  std::vector<std::int64_t> item_shape() const override { return {content_.width}; }
+  const std::vector<std::string>& class_names() const override { return content_.class_names; }
+  std::int32_t label(std::int64_t index) const override { return content_.labels[index]; }
+  void append(std::int64_t index, const CropFlip& change, Batch& out) const override;
+
+ private:
+  VectorContent content_;
+};
+
+}  // namespace vcas

@@ -1,0 +1,126 @@
+#include "data/loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace vcas {
+namespace {
+
+void require(bool holds, const std::string& message, const std::string& hint = {}) {
+  if (!holds) throw Error(ExitCode::kBadConfig, message, hint);
+}
+
+void check_options(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step) {
+  const std::int64_t size = dataset.size();
+  require(options.batch > 0, fmt::format("batch must be above 0, got {}", options.batch));
+  require(options.prefetch > 0, fmt::format("prefetch must be above 0, got {}", options.prefetch));
+  require(
+      options.first_item >= 0 && options.first_item < size,
+      fmt::format("first_item {} is not one of the dataset's {} items", options.first_item, size));
+  require(options.limit >= 0 && options.limit <= size - options.first_item,
+          fmt::format("limit {} from first_item {} on, but the dataset has {} items", options.limit,
+                      options.first_item, size));
+  const std::int64_t items = options.limit > 0 ? options.limit : size - options.first_item;
+  require(!options.drop_last || items >= options.batch,
+          fmt::format("a batch of {} cannot be filled from {} items", options.batch, items),
+          "take a smaller batch, or keep the last, smaller batch of an epoch");
+  require(first_step >= 0, fmt::format("first step must not be negative, got {}", first_step));
+
+  const AugmentOptions& augment = options.augment;
+  if (augment.crop_padding == 0 && !augment.flip) return;
+  const std::vector<std::int64_t> shape = dataset.item_shape();
+  require(shape.size() == 3, "crop and flip need images, and the dataset has none");
+  const std::int64_t most = std::min(shape[1], shape[2]) - 1;
+  require(augment.crop_padding >= 0 && augment.crop_padding <= most,
+          fmt::format("crop_padding must be from 0 to {} for images of {} x {}, got {}", most,
+                      shape[1], shape[2], augment.crop_padding));
+}
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::int64_t size)
+    : address_(data_address(seed, DataSite::kShuffle, epoch)), size_(size) {
+  VCAS_CHECK(size > 0 && size < (std::int64_t{1} << 56), "the round fills the index's top byte");
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    std::uint32_t words[4];
+    philox_draw(address_, (kRounds + round) << 56, words);
+    const std::uint64_t bits = std::uint64_t{words[0]} << 32 | words[1];
+    offsets_[round] = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(size));
+  }
+}
+
+std::int64_t Permutation::operator()(std::int64_t position) const {
+  std::int64_t x = position;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    std::int64_t partner = offsets_[round] - x;
+    if (partner < 0) partner += size_;
+    std::uint32_t words[4];
+    philox_draw(address_, round << 56 | static_cast<std::uint64_t>(std::max(x, partner)), words);
+    if (words[0] >> 31) x = partner;
+  }
+  return x;
+}
+
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step)
+    : dataset_(dataset), options_(options), first_step_(first_step) {
+  check_options(dataset, options, first_step);
+  items_ = options.limit > 0 ? options.limit : dataset.size() - options.first_item;
+  steps_per_epoch_ = (options.drop_last ? items_ : items_ + options.batch - 1) / options.batch;
+  ring_.resize(options.prefetch + 1);
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+const Batch& Loader::next() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return made_ > taken_ || failure_; });
+  if (made_ == taken_) std::rethrow_exception(failure_);
+  const Batch& batch = ring_[taken_ % std::ssize(ring_)];
+  ++taken_;
+  changed_.notify_all();
+  return batch;
+}
+
+void Loader::run(const std::stop_token& stop) {
+  for (std::int64_t made = 0;; ++made) {
+    {
+      // The slot to fill next was handed out `prefetch + 1` batches ago: a later one has been
+      // taken.
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait(lock, stop, [&] { return made - taken_ < options_.prefetch; })) return;
+    }
+    std::exception_ptr failure;
+    try {
+      fill(first_step_ + made, stop, ring_[made % std::ssize(ring_)]);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = failure;
+      if (!failure) made_ = made + 1;
+    }
+    changed_.notify_all();
+    if (failure) return;
+  }
+}
+
+void Loader::fill(std::int64_t step, const std::stop_token& stop, Batch& batch) const {
+  const std::int64_t epoch = step / steps_per_epoch_;
+  const std::int64_t begin = step % steps_per_epoch_ * options_.batch;
+  const std::int64_t end = std::min(begin + options_.batch, items_);
+  const Permutation order(options_.seed, epoch, items_);
+  batch.clear();
+  // Half a batch is fine once nobody waits for it: the destructor should not wait for the rest.
+  for (std::int64_t position = begin; position < end && !stop.stop_requested(); ++position) {
+    const std::int64_t item = options_.first_item + (options_.shuffle ? order(position) : position);
+    dataset_.append(item, draw_crop_flip(options_.augment, options_.seed, epoch, item), batch);
+    batch.labels.push_back(dataset_.label(item));
+    batch.ids.push_back(item);
+    ++batch.items;
+  }
+}
+
+}  // namespace vcas

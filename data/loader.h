@@ -1,0 +1,88 @@
+// Batches from a dataset, made ahead of time by a thread. A batch depends on (dataset, options,
+// step) alone: a run that resumes at step k gets what the uninterrupted run got, without reading up
+// to it.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "data/augment.h"
+#include "data/batch.h"
+#include "data/dataset.h"
+
+namespace vcas {
+
+// A permutation of [0, size) whose every value is computed alone, in a fixed number of rounds:
+// swap-or-not (Hoang, Morris, Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO
+// 2012). In each round x and its partner offset - x change places if a random bit of the pair says
+// so.
+class Permutation {
+ public:
+  Permutation(std::uint64_t seed, std::uint64_t epoch, std::int64_t size);
+  std::int64_t operator()(std::int64_t position) const;
+
+ private:
+  // Two items keep their distance with probability 1/2 in a round.
+  static constexpr int kRounds = 64;
+
+  PhiloxAddress address_;
+  std::int64_t size_;
+  std::array<std::int64_t, kRounds> offsets_;
+};
+
+// For training as they stand; evaluation sets shuffle and drop_last to false and takes
+// steps_per_epoch() batches: every item once, in order.
+struct LoaderOptions {
+  std::int64_t batch = 32;
+  bool shuffle = true;    // a new order each epoch; false: the dataset's own order
+  bool drop_last = true;  // false: the last batch of an epoch may be smaller
+  std::uint64_t seed = 0;
+  std::int64_t first_item = 0;  // use only the items from this one on
+  std::int64_t limit = 0;       // and at most this many; 0: all
+  AugmentOptions augment = {};  // images only
+  std::int64_t prefetch = 2;    // batches made ahead, 1 at least
+};
+
+class Loader {
+ public:
+  // The next batch is that of `first_step`. Options that do not fit the dataset: kBadConfig.
+  // `dataset` must outlive the loader.
+  Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step = 0);
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The batch of the next step, valid until the following call. No batch straddles two epochs;
+  // after the last of an epoch the next epoch begins. Throws what the dataset threw in the thread.
+  const Batch& next();
+
+  std::int64_t items() const { return items_; }
+  std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  // The step whose batch the following next() gives: all the state there is to save.
+  std::int64_t step() const { return first_step_ + taken_; }
+
+ private:
+  void run(const std::stop_token& stop);
+  void fill(std::int64_t step, const std::stop_token& stop, Batch& batch) const;
+
+  const Dataset& dataset_;
+  const LoaderOptions options_;
+  std::int64_t items_;
+  std::int64_t steps_per_epoch_;
+  std::int64_t first_step_;
+  std::vector<Batch> ring_;  // prefetch + 1: one is in the caller's hands
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::int64_t made_ = 0;   // guarded by mutex_
+  std::int64_t taken_ = 0;  // written by the caller's thread under mutex_
+  std::exception_ptr failure_;
+  std::jthread thread_;  // last: it stops and joins before the rest goes
+};
+
+}  // namespace vcas

@@ -1,0 +1,131 @@
+#include "data/synthetic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+#include "core/error.h"
+
+namespace vcas {
+namespace {
+
+struct ItemClass {
+  std::int64_t drawn;  // decides the content
+  std::int32_t label;  // what the dataset says: another one under label noise
+};
+
+ItemClass item_class(const SyntheticOptions& options, std::int64_t item) {
+  std::uint32_t words[4];
+  philox_draw(data_address(options.seed, DataSite::kSyntheticLabel),
+              static_cast<std::uint64_t>(item), words);
+  const auto classes = static_cast<std::uint32_t>(options.classes);
+  const std::int64_t drawn = uniform_below(words[0], classes);
+  const bool noisy = uniform_from_bits(words[1]) < options.label_noise;
+  return {drawn, static_cast<std::int32_t>(noisy ? uniform_below(words[2], classes) : drawn)};
+}
+
+std::vector<double> normals(const PhiloxAddress& address, std::int64_t count) {
+  std::vector<double> values(count);
+  for (std::int64_t i = 0; i < count; ++i) values[i] = philox_normal(address, i);
+  return values;
+}
+
+std::unique_ptr<Dataset> make_vectors(const SyntheticOptions& options) {
+  constexpr std::int64_t kLatent = 16;
+  VectorContent content;
+  content.width = options.shape[0];
+  content.class_names = numbered_classes(options.classes);
+  const std::vector<double> centres =  // [classes, kLatent]
+      normals(data_address(options.seed, DataSite::kSyntheticClass), options.classes * kLatent);
+  const std::vector<double> map =  // [width, kLatent]
+      normals(data_address(options.seed, DataSite::kSyntheticMap), content.width * kLatent);
+  const PhiloxAddress noise = data_address(options.seed, DataSite::kSyntheticNoise);
+  const double scale = 1.0 / std::sqrt(double{kLatent});
+  for (std::int64_t item = options.first_item; item < options.first_item + options.items; ++item) {
+    const ItemClass kind = item_class(options, item);
+    content.labels.push_back(kind.label);
+    double latent[kLatent];
+    for (std::int64_t l = 0; l < kLatent; ++l) {
+      latent[l] = centres[kind.drawn * kLatent + l] +
+                  options.noise * philox_normal(noise, item * kLatent + l);
+    }
+    for (std::int64_t j = 0; j < content.width; ++j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < kLatent; ++l) sum += map[j * kLatent + l] * latent[l];
+      content.values.push_back(static_cast<float>(std::tanh(scale * sum)));
+    }
+  }
+  return std::make_unique<VectorDataset>(std::move(content));
+}
+
+std::unique_ptr<Dataset> make_images(const SyntheticOptions& options) {
+  constexpr double kMiddle = 127.5;
+  constexpr double kSignal = 40.0;
+  ImageContent content;
+  content.channels = options.shape[0];
+  content.height = options.shape[1];
+  content.width = options.shape[2];
+  content.class_names = numbered_classes(options.classes);
+  content.mean.assign(content.channels, 0.5f);
+  content.std.assign(content.channels, 0.25f);
+  const std::int64_t size = content.channels * content.height * content.width;
+  const PhiloxAddress waves = data_address(options.seed, DataSite::kSyntheticClass);
+  std::vector<double> patterns;  // [classes, channels, height, width]
+  for (std::int64_t wave = 0; wave < options.classes * content.channels; ++wave) {
+    std::uint32_t words[4];
+    philox_draw(waves, wave, words);
+    const auto periods_down = static_cast<double>(1 + uniform_below(words[0], 3));
+    const auto periods_across = static_cast<double>(1 + uniform_below(words[1], 3));
+    const double phase = uniform_from_bits(words[2]);
+    for (std::int64_t y = 0; y < content.height; ++y) {
+      for (std::int64_t x = 0; x < content.width; ++x) {
+        const double turns =
+            phase + periods_down * static_cast<double>(y) / static_cast<double>(content.height) +
+            periods_across * static_cast<double>(x) / static_cast<double>(content.width);
+        patterns.push_back(std::sin(2.0 * std::numbers::pi * turns));
+      }
+    }
+  }
+  const PhiloxAddress noise = data_address(options.seed, DataSite::kSyntheticNoise);
+  for (std::int64_t item = options.first_item; item < options.first_item + options.items; ++item) {
+    const ItemClass kind = item_class(options, item);
+    content.labels.push_back(kind.label);
+    for (std::int64_t i = 0; i < size; ++i) {
+      const double value =
+          patterns[kind.drawn * size + i] + options.noise * philox_normal(noise, item * size + i);
+      content.pixels.push_back(static_cast<std::uint8_t>(
+          std::lround(std::clamp(kMiddle + kSignal * value, 0.0, 255.0))));
+    }
+  }
+  return std::make_unique<ImageDataset>(std::move(content));
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
+  const auto require = [](bool holds, const std::string& message) {
+    if (!holds) throw Error(ExitCode::kBadConfig, "synthetic data: " + message);
+  };
+  const auto& shape = options.shape;
+  require(shape.size() == 1 || shape.size() == 3,
+          fmt::format("shape [{}] must be [width] or [channels, height, width]",
+                      fmt::join(shape, ", ")));
+  require(std::all_of(shape.begin(), shape.end(), [](std::int64_t n) { return n > 0; }),
+          fmt::format("shape [{}] must be above 0", fmt::join(shape, ", ")));
+  require(options.items > 0, fmt::format("items must be above 0, got {}", options.items));
+  require(options.first_item >= 0,
+          fmt::format("first_item must not be negative, got {}", options.first_item));
+  require(options.classes > 0 && options.classes <= std::numeric_limits<std::int32_t>::max(),
+          fmt::format("classes must be from 1 to 2^31 - 1, got {}", options.classes));
+  require(options.noise >= 0 && std::isfinite(options.noise),
+          fmt::format("noise must be finite and not negative, got {}", options.noise));
+  require(options.label_noise >= 0 && options.label_noise <= 1,
+          fmt::format("label_noise must be from 0 to 1, got {}", options.label_noise));
+  return shape.size() == 1 ? make_vectors(options) : make_images(options);
+}
+
+}  // namespace vcas

@@ -1,0 +1,81 @@
+// Small files for the readers' tests, and what a reader says about a bad one.
+#pragma once
+
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+
+namespace vcas {
+
+using Bytes = std::vector<std::uint8_t>;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    static int count = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            ("vcas-data-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
+    std::filesystem::create_directories(path_);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path write(const std::string& name, const Bytes& bytes) const {
+    std::ofstream file(path_ / name, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    REQUIRE(file.good());
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline Bytes gzip(const Bytes& plain) {
+  z_stream stream{};
+  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  Bytes packed(deflateBound(&stream, plain.size()) + 64);
+  stream.next_in = const_cast<Bytef*>(plain.data());
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<uInt>(packed.size());
+  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+inline Bytes operator+(Bytes a, const Bytes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+template <typename Call>
+Error error_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  FAIL("no error was thrown");
+  return Error(ExitCode::kInternal, "unreachable");
+}
+
+template <typename Call>
+void check_error(Call call, ExitCode code, const std::string& text) {
+  const Error error = error_of(call);
+  CHECK(error.code() == code);
+  CHECK_THAT(error.what(), ContainsSubstring(text));
+}
+
+}  // namespace vcas

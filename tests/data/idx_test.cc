@@ -1,0 +1,157 @@
+#include "data/idx.h"
+
+#include <cmath>
+
+#include "tests/data/data_files.h"
+
+using namespace vcas;
+using Catch::Matchers::WithinAbs;
+
+namespace {
+
+Bytes idx_file(std::uint32_t magic, const std::vector<std::uint32_t>& sizes, const Bytes& values) {
+  Bytes bytes;
+  const auto put = [&](std::uint32_t word) {
+    for (int shift = 24; shift >= 0; shift -= 8)
+      bytes.push_back(static_cast<std::uint8_t>(word >> shift));
+  };
+  put(magic);
+  for (const std::uint32_t size : sizes) put(size);
+  return bytes + values;
+}
+
+// Three images of 2 x 2, labels 1, 0, 1; a test may replace either file.
+struct Files {
+  TemporaryFolder folder;
+
+  Files() {
+    images(idx_file(0x803, {3, 2, 2}, {0, 51, 102, 153, 204, 255, 0, 0, 1, 2, 3, 4}));
+    labels(idx_file(0x801, {3}, {1, 0, 1}));
+  }
+  void images(const Bytes& bytes) const { folder.write("train-images-idx3-ubyte", bytes); }
+  void labels(const Bytes& bytes) const { folder.write("train-labels-idx1-ubyte", bytes); }
+  std::unique_ptr<Dataset> load() const {
+    return load_idx(
+        {.folder = folder.path(), .class_names = {"no", "yes"}, .mean = {0.2f}, .std = {0.5f}});
+  }
+  void check_bad(const std::string& text) const {
+    check_error([&] { load(); }, ExitCode::kBadData, text);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("idx files become normalised images and labels", "[idx]") {
+  const Files files;
+  const auto data = files.load();
+  CHECK(data->size() == 3);
+  CHECK(data->item_shape() == std::vector<std::int64_t>{1, 2, 2});
+  CHECK(data->classes() == 2);
+  CHECK(data->class_names()[1] == "yes");
+  CHECK(data->label(0) == 1);
+  CHECK(data->label(1) == 0);
+  Batch batch;
+  data->append(1, {}, batch);
+  data->append(0, {}, batch);
+  const float want[] = {1.2f, 1.6f, -0.4f, -0.4f, -0.4f, 0.0f, 0.4f, 0.8f};
+  REQUIRE(batch.values.size() == 8);
+  for (int i = 0; i < 8; ++i) CHECK_THAT(batch.values[i], WithinAbs(want[i], 1e-6));
+}
+
+TEST_CASE("bad idx files are refused with what was expected and found", "[idx]") {
+  const Files files;
+  SECTION("short header") {
+    files.images({0, 0, 8, 3, 0});
+    files.check_bad("train-images-idx3-ubyte: 5 bytes, expected an IDX header of 16");
+  }
+  SECTION("other type") {
+    files.images(idx_file(0xD03, {3, 2, 2}, Bytes(48)));
+    files.check_bad(
+        "train-images-idx3-ubyte: magic number 0x00000d03, expected 0x00000803 (unsigned bytes, 3 "
+        "dimensions)");
+  }
+  SECTION("labels where images belong") {
+    files.labels(idx_file(0x803, {3, 2, 2}, Bytes(12)));
+    files.check_bad("train-labels-idx1-ubyte: magic number 0x00000803, expected 0x00000801");
+  }
+  SECTION("cut off") {
+    files.images(idx_file(0x803, {3, 2, 2}, Bytes(11)));
+    files.check_bad("11 bytes of values, expected 12 (3 x 2 x 2): the file is cut off");
+  }
+  SECTION("trailing bytes") {
+    files.labels(idx_file(0x801, {3}, Bytes(4)));
+    files.check_bad("4 bytes of values, expected 3 (3): the file has trailing bytes");
+  }
+  SECTION("sizes whose product wraps around to the size of the file") {
+    files.images(idx_file(0x803, {0x80000000u, 0x80000000u, 4}, {}));
+    files.check_bad("the file is cut off");
+  }
+  SECTION("numbers of images and labels differ") {
+    files.labels(idx_file(0x801, {2}, {0, 1}));
+    files.check_bad("train-labels-idx1-ubyte: 2 labels, expected 3 as there are images in ");
+  }
+  SECTION("label out of range") {
+    files.labels(idx_file(0x801, {3}, {1, 0, 2}));
+    files.check_bad("train-labels-idx1-ubyte: item 2 has label 2, expected 0 to 1");
+  }
+  SECTION("corrupt gzip") {
+    Bytes packed = gzip(idx_file(0x801, {3}, {1, 0, 1}));
+    packed.resize(packed.size() - 3);
+    files.labels(packed);
+    files.check_bad("train-labels-idx1-ubyte: gzip data is cut off");
+  }
+}
+
+TEST_CASE("a mean or std that does not fit is a configuration error", "[idx]") {
+  const Files files;
+  const auto load = [&](std::vector<float> mean, std::vector<float> std) {
+    return [&files, mean, std] {
+      load_idx({.folder = files.folder.path(), .mean = mean, .std = std});
+    };
+  };
+  check_error(load({0.1f, 0.2f}, {0.5f}), ExitCode::kBadConfig,
+              "mean has 2 values and std has 1, but the images have 1 channels");
+  check_error(load({0.1f}, {0.0f}), ExitCode::kBadConfig, "std 0 above 0");
+  check_error(load({0.1f}, {std::nanf("")}), ExitCode::kBadConfig, "std nan above 0");
+}
+
+TEST_CASE("a missing idx file names the path and the command that gets it", "[idx]") {
+  const TemporaryFolder folder;
+  const Error error = error_of([&] { load_idx({.folder = folder.path(), .split = Split::kTest}); });
+  CHECK(error.code() == ExitCode::kNoInput);
+  CHECK_THAT(error.what(),
+             ContainsSubstring((folder.path() / "t10k-images-idx3-ubyte.gz").string()));
+  CHECK_THAT(error.hint(), ContainsSubstring("apt-get install dataset-fashion-mnist"));
+}
+
+TEST_CASE("Fashion-MNIST reads as published", "[idx]") {
+  if (!std::filesystem::exists(IdxOptions{}.folder)) {
+    WARN("skipped: no " << IdxOptions{}.folder << "; apt-get install dataset-fashion-mnist");
+    return;
+  }
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    const auto data = load_idx({.split = split});
+    const std::int64_t per_class = split == Split::kTrain ? 6000 : 1000;
+    CHECK(data->size() == 10 * per_class);
+    CHECK(data->item_shape() == std::vector<std::int64_t>{1, 28, 28});
+    std::vector<std::int64_t> histogram(data->classes());
+    for (std::int64_t i = 0; i < data->size(); ++i) ++histogram[data->label(i)];
+    CHECK(histogram == std::vector<std::int64_t>(10, per_class));
+    CHECK(data->class_names()[data->label(0)] == "Ankle boot");
+    if (split == Split::kTest) continue;
+    double sum = 0;
+    double squares = 0;
+    Batch batch;
+    for (std::int64_t i = 0; i < data->size(); ++i) {
+      batch.clear();
+      data->append(i, {}, batch);
+      for (const float value : batch.values) {
+        sum += value;
+        squares += static_cast<double>(value) * value;
+      }
+    }
+    const double count = static_cast<double>(data->size()) * 28 * 28;
+    CHECK_THAT(sum / count, WithinAbs(0.0, 1e-3));
+    CHECK_THAT(squares / count, WithinAbs(1.0, 1e-3));
+  }
+}

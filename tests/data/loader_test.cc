@@ -1,0 +1,322 @@
+#include "data/loader.h"
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "data/synthetic.h"
+#include "tests/data/data_files.h"
+
+using namespace vcas;
+
+namespace {
+
+const Dataset& images() {
+  static const std::unique_ptr<Dataset> data =
+      make_synthetic({.items = 103, .classes = 5, .shape = {2, 6, 5}, .seed = 9});
+  return *data;
+}
+
+const LoaderOptions kTraining{.batch = 8, .seed = 5, .augment = {.crop_padding = 2, .flip = true}};
+const LoaderOptions kEvaluation{.batch = 8, .shuffle = false, .drop_last = false};
+
+std::vector<Batch> take(Loader& loader, std::int64_t count) {
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < count; ++i) batches.push_back(loader.next());
+  return batches;
+}
+
+std::vector<Batch> take(const LoaderOptions& options, std::int64_t count,
+                        std::int64_t first_step = 0) {
+  Loader loader(images(), options, first_step);
+  return take(loader, count);
+}
+
+bool equal(const Batch& a, const Batch& b) {
+  return a.items == b.items && a.offsets == b.offsets && a.values == b.values &&
+         a.tokens == b.tokens && a.labels == b.labels && a.ids == b.ids;
+}
+
+double chi_square(const std::vector<std::int64_t>& counts, double want) {
+  double sum = 0;
+  for (const std::int64_t count : counts) {
+    const double difference = static_cast<double>(count) - want;
+    sum += difference * difference / want;
+  }
+  return sum;
+}
+
+// Five standard deviations of a chi-square around its mean.
+void check_uniform(const std::vector<std::int64_t>& counts, double want) {
+  const double freedom = static_cast<double>(counts.size()) - 1;
+  CHECK(std::abs(chi_square(counts, want) - freedom) < 5 * std::sqrt(2 * freedom));
+}
+
+// One feature, the item's number; may fail at an item, or wait there until told to go on.
+class ProbeDataset final : public Dataset {
+ public:
+  explicit ProbeDataset(std::int64_t bad_item = -1) : bad_item_(bad_item) {}
+
+  std::int64_t size() const override { return 1000; }
+  std::vector<std::int64_t> item_shape() const override { return {1}; }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::int32_t label(std::int64_t) const override { return -1; }
+  void append(std::int64_t index, const CropFlip&, Batch& out) const override {
+    ++appended;
+    if (index == bad_item_) throw Error(ExitCode::kBadData, "item 12 is rotten", "throw it away");
+    out.values.push_back(static_cast<float>(index));
+    std::this_thread::sleep_for(delay);
+  }
+
+  mutable std::atomic<std::int64_t> appended{0};
+  std::chrono::milliseconds delay{0};
+
+ private:
+  std::int64_t bad_item_;
+  std::vector<std::string> names_ = {"only"};
+};
+
+}  // namespace
+
+TEST_CASE("a permutation is a bijection of every size", "[loader]") {
+  for (const std::int64_t size : {1, 2, 3, 5, 8, 64, 100, 1000, 65536, 60000}) {
+    const Permutation order(1, 0, size);
+    std::vector<bool> seen(size);
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int64_t item = order(i);
+      REQUIRE((item >= 0 && item < size));
+      count += !seen[item];
+      seen[item] = true;
+    }
+    CHECK(count == size);
+  }
+}
+
+TEST_CASE("permutations look uniform over epochs", "[loader]") {
+  SECTION("every item comes to every position equally often") {
+    constexpr std::int64_t kSize = 37;
+    constexpr std::int64_t kEpochs = 4096;
+    std::vector<std::int64_t> counts(kSize * kSize);
+    for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      const Permutation order(3, epoch, kSize);
+      for (std::int64_t i = 0; i < kSize; ++i) ++counts[i * kSize + order(i)];
+    }
+    // Rows and columns have fixed sums, so the freedom is (n - 1)^2.
+    constexpr double kFreedom = (kSize - 1) * (kSize - 1);
+    const double got = chi_square(counts, static_cast<double>(kEpochs) / kSize);
+    CHECK(std::abs(got - kFreedom) < 5 * std::sqrt(2 * kFreedom));
+  }
+  SECTION("all orders of four items are equally frequent") {
+    constexpr std::int64_t kEpochs = 24 * 512;
+    std::vector<std::int64_t> counts(256);
+    for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      const Permutation order(4, epoch, 4);
+      ++counts[order(0) + 4 * order(1) + 16 * order(2) + 64 * order(3)];
+    }
+    std::erase(counts, 0);
+    REQUIRE(counts.size() == 24);
+    check_uniform(counts, 512);
+  }
+  SECTION("in a large order neighbours are as far apart as chance has it") {
+    constexpr std::int64_t kSize = 60000;
+    constexpr std::int64_t kCells = 50;
+    const Permutation order(5, 0, kSize);
+    std::vector<std::int64_t> steps(kCells);
+    std::vector<std::int64_t> places(kCells * kCells);
+    for (std::int64_t i = 0; i < kSize; ++i) {
+      const std::int64_t step = (order((i + 1) % kSize) - order(i) + kSize) % kSize;
+      ++steps[step * kCells / kSize];
+      ++places[i * kCells / kSize * kCells + order(i) * kCells / kSize];
+    }
+    check_uniform(steps, static_cast<double>(kSize) / kCells);
+    const double freedom = (kCells - 1) * (kCells - 1);
+    CHECK(std::abs(chi_square(places, static_cast<double>(kSize) / (kCells * kCells)) - freedom) <
+          5 * std::sqrt(2 * freedom));
+  }
+  SECTION("two epochs, and two seeds, agree on about one position") {
+    for (const Permutation& other : {Permutation(6, 1, 1000), Permutation(7, 0, 1000)}) {
+      const Permutation order(6, 0, 1000);
+      std::int64_t same = 0;
+      for (std::int64_t i = 0; i < 1000; ++i) same += order(i) == other(i);
+      CHECK(same <= 6);
+    }
+  }
+}
+
+TEST_CASE("an epoch of training gives distinct items, and drops the last part", "[loader]") {
+  Loader loader(images(), kTraining);
+  CHECK(loader.items() == 103);
+  CHECK(loader.steps_per_epoch() == 12);
+  std::vector<std::int64_t> first_epoch;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    std::vector<std::int64_t> ids;
+    for (const Batch& batch : take(loader, 12)) {
+      CHECK(batch.items == 8);
+      CHECK(batch.labels.size() == 8);
+      CHECK(batch.values.size() == 8 * 2 * 6 * 5);
+      CHECK(batch.offsets.empty());
+      for (int i = 0; i < 8; ++i) CHECK(batch.labels[i] == images().label(batch.ids[i]));
+      ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
+    }
+    CHECK(std::set(ids.begin(), ids.end()).size() == 96);
+    CHECK(ids != first_epoch);
+    if (epoch == 0) first_epoch = ids;
+  }
+  CHECK(loader.step() == 36);
+}
+
+TEST_CASE("evaluation gives every item once, in order, unchanged", "[loader]") {
+  Loader loader(images(), kEvaluation);
+  CHECK(loader.steps_per_epoch() == 13);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::int64_t next_id = 0;
+    Batch want;
+    std::vector<float> got;
+    for (const Batch& batch : take(loader, 13)) {
+      CHECK(batch.items == (next_id == 96 ? 7 : 8));
+      for (const std::int64_t id : batch.ids) {
+        CHECK(id == next_id);
+        images().append(next_id++, {}, want);
+      }
+      got.insert(got.end(), batch.values.begin(), batch.values.end());
+    }
+    CHECK(next_id == 103);
+    CHECK(got == want.values);
+  }
+}
+
+TEST_CASE("a resumed run gets the batches of the uninterrupted one", "[loader]") {
+  for (LoaderOptions options : {kTraining, kEvaluation}) {
+    const std::vector<Batch> whole = take(options, 40);
+    for (const std::int64_t step : {1, 11, 12, 13, 27, 39}) {
+      options.prefetch = 1 + step % 5;
+      const std::vector<Batch> rest = take(options, 40 - step, step);
+      for (std::size_t i = 0; i < rest.size(); ++i) CHECK(equal(rest[i], whole[step + i]));
+    }
+  }
+}
+
+TEST_CASE("a far step costs no more than the first", "[loader]") {
+  const ProbeDataset data;
+  Loader loader(data, {.batch = 10, .prefetch = 1}, 1'000'000'000'000);
+  loader.next();
+  CHECK(loader.step() == 1'000'000'000'001);
+  CHECK(data.appended <= 20);
+}
+
+TEST_CASE("augmentation belongs to seed, epoch and item, not to the batch", "[loader]") {
+  LoaderOptions options = kTraining;
+  std::vector<std::vector<float>> by_item(103);
+  for (const Batch& batch : take(options, 12)) {
+    for (int i = 0; i < 8; ++i) {
+      by_item[batch.ids[i]].assign(batch.values.begin() + 60 * i,
+                                   batch.values.begin() + 60 * (i + 1));
+    }
+  }
+  options.batch = 5;
+  options.shuffle = false;
+  std::int64_t same_as_plain = 0;
+  std::int64_t seen = 0;
+  for (const Batch& batch : take(options, 20)) {
+    for (int i = 0; i < 5; ++i) {
+      if (by_item[batch.ids[i]].empty()) continue;
+      const std::vector<float> got(batch.values.begin() + 60 * i,
+                                   batch.values.begin() + 60 * (i + 1));
+      CHECK(got == by_item[batch.ids[i]]);
+      Batch plain;
+      images().append(batch.ids[i], {}, plain);
+      same_as_plain += got == plain.values;
+      ++seen;
+    }
+  }
+  CHECK(seen >= 93);
+  CHECK(same_as_plain < 12);  // one in 50 is neither moved nor flipped
+  options.seed += 1;
+  CHECK(take(options, 1)[0].values !=
+        take({.batch = 5, .shuffle = false, .seed = 5, .augment = options.augment}, 1)[0].values);
+}
+
+TEST_CASE("a part of the dataset", "[loader]") {
+  LoaderOptions options = kTraining;
+  options.first_item = 40;
+  options.limit = 16;
+  Loader loader(images(), options);
+  CHECK(loader.items() == 16);
+  CHECK(loader.steps_per_epoch() == 2);
+  std::set<std::int64_t> ids;
+  for (const Batch& batch : take(loader, 2)) ids.insert(batch.ids.begin(), batch.ids.end());
+  CHECK(ids.size() == 16);
+  CHECK(*ids.begin() == 40);
+  CHECK(*ids.rbegin() == 55);
+  options.limit = 0;
+  CHECK(Loader(images(), options).items() == 63);
+}
+
+TEST_CASE("batches are filled again without allocation", "[loader]") {
+  Loader loader(images(), kTraining);
+  std::set<const float*> addresses;
+  for (int i = 0; i < 30; ++i) {
+    const Batch& batch = loader.next();
+    if (i >= 3) addresses.insert(batch.values.data());
+  }
+  CHECK(addresses.size() == 3);
+}
+
+TEST_CASE("a batch stays as it is until the next one is asked for", "[loader]") {
+  const ProbeDataset data;
+  Loader loader(data, {.batch = 10, .prefetch = 1});
+  for (std::int64_t i = 1; i < 20; ++i) {
+    const Batch& batch = loader.next();
+    const Batch copy = batch;
+    while (data.appended < 10 * (i + 1)) std::this_thread::yield();  // the next one is made
+    CHECK(equal(batch, copy));
+    CHECK(data.appended == 10 * (i + 1));  // and none after it
+  }
+}
+
+TEST_CASE("what the dataset throws in the thread reaches next(), in its turn", "[loader]") {
+  const ProbeDataset data(12);
+  Loader loader(data, {.batch = 5, .shuffle = false});
+  CHECK(loader.next().ids[0] == 0);
+  CHECK(loader.next().ids[0] == 5);
+  for (int again = 0; again < 2; ++again) {
+    const Error error = error_of([&] { loader.next(); });
+    CHECK(error.code() == ExitCode::kBadData);
+    CHECK(std::string(error.what()) == "item 12 is rotten");
+    CHECK(error.hint() == "throw it away");
+  }
+  CHECK(loader.step() == 2);
+}
+
+TEST_CASE("a loader goes away at once, whatever its thread is doing", "[loader]") {
+  ProbeDataset data;
+  for (int i = 0; i < 200; ++i) {
+    Loader loader(data, {.batch = 10});
+    for (int taken = 0; taken < i % 4; ++taken) loader.next();
+  }
+  data.delay = std::chrono::milliseconds(20);
+  const auto begin = std::chrono::steady_clock::now();
+  { const Loader loader(data, {.batch = 1000, .drop_last = true}); }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // not 20 s
+}
+
+TEST_CASE("loader options that do not fit are configuration errors", "[loader]") {
+  const auto check = [](const LoaderOptions& options, const std::string& text) {
+    check_error([&] { Loader(images(), options); }, ExitCode::kBadConfig, text);
+  };
+  check({.batch = 0}, "batch must be above 0, got 0");
+  check({.prefetch = 0}, "prefetch must be above 0, got 0");
+  check({.first_item = 103}, "first_item 103 is not one of the dataset's 103 items");
+  check({.first_item = -1}, "first_item -1");
+  check({.first_item = 100, .limit = 4}, "limit 4 from first_item 100 on, but the dataset has 103");
+  check({.batch = 104}, "a batch of 104 cannot be filled from 103 items");
+  check({.augment = {.crop_padding = 5}},
+        "crop_padding must be from 0 to 4 for images of 6 x 5, got 5");
+  check({.augment = {.crop_padding = -1}}, "got -1");
+  check_error([] { Loader(images(), {}, -1); }, ExitCode::kBadConfig,
+              "first step must not be negative, got -1");
+  check_error([] { Loader(ProbeDataset(), {.augment = {.flip = true}}); }, ExitCode::kBadConfig,
+              "crop and flip need images, and the dataset has none");
+}

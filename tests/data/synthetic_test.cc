@@ -1,0 +1,107 @@
+#include "data/synthetic.h"
+
+#include <cmath>
+#include <map>
+
+#include "tests/data/data_files.h"
+
+using namespace vcas;
+using Catch::Matchers::WithinAbs;
+
+namespace {
+
+std::vector<float> values_of(const Dataset& data, std::int64_t item) {
+  Batch batch;
+  data.append(item, {}, batch);
+  return batch.values;
+}
+
+std::vector<std::vector<double>> class_means(const Dataset& data) {
+  std::vector<std::vector<double>> means(data.classes());
+  std::vector<std::int64_t> counts(data.classes());
+  for (std::int64_t i = 0; i < data.size(); ++i) {
+    const std::vector<float> x = values_of(data, i);
+    auto& mean = means[data.label(i)];
+    mean.resize(x.size());
+    ++counts[data.label(i)];
+    for (std::size_t j = 0; j < x.size(); ++j) mean[j] += x[j];
+  }
+  for (std::size_t c = 0; c < means.size(); ++c) {
+    for (double& value : means[c]) value /= static_cast<double>(counts[c]);
+  }
+  return means;
+}
+
+double nearest_mean_accuracy(const Dataset& train, const Dataset& test) {
+  const auto means = class_means(train);
+  std::int64_t right = 0;
+  for (std::int64_t i = 0; i < test.size(); ++i) {
+    const std::vector<float> x = values_of(test, i);
+    std::map<double, std::int64_t> by_distance;
+    for (std::size_t c = 0; c < means.size(); ++c) {
+      double distance = 0;
+      for (std::size_t j = 0; j < x.size(); ++j) {
+        distance += (x[j] - means[c][j]) * (x[j] - means[c][j]);
+      }
+      by_distance.emplace(distance, c);
+    }
+    right += by_distance.begin()->second == test.label(i);
+  }
+  return static_cast<double>(right) / static_cast<double>(test.size());
+}
+
+}  // namespace
+
+TEST_CASE("synthetic items have addresses: a shifted set repeats the items they share",
+          "[synthetic]") {
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{24}, {3, 8, 6}}) {
+    const auto all = make_synthetic({.items = 50, .classes = 4, .shape = shape, .seed = 3});
+    const auto tail =
+        make_synthetic({.items = 20, .first_item = 30, .classes = 4, .shape = shape, .seed = 3});
+    const auto other = make_synthetic({.items = 20, .classes = 4, .shape = shape, .seed = 4});
+    CHECK(all->item_shape() == shape);
+    for (std::int64_t i = 0; i < 20; ++i) {
+      CHECK(tail->label(i) == all->label(30 + i));
+      CHECK(values_of(*tail, i) == values_of(*all, 30 + i));
+      CHECK(values_of(*other, i) != values_of(*all, i));
+    }
+  }
+}
+
+TEST_CASE("synthetic classes can be learned, and noise makes them harder", "[synthetic]") {
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{64}, {1, 12, 12}}) {
+    const auto accuracy = [&](double noise, double label_noise) {
+      SyntheticOptions options{
+          .items = 1000, .shape = shape, .noise = noise, .label_noise = label_noise};
+      const auto train = make_synthetic(options);
+      options.first_item = options.items;
+      return nearest_mean_accuracy(*train, *make_synthetic(options));
+    };
+    CHECK(accuracy(0.5, 0.0) > 0.95);
+    CHECK(accuracy(20.0, 0.0) < 0.6);
+    // Half of the labels are drawn anew, a tenth of those alike: 55 % stay; 5 standard errors.
+    CHECK_THAT(accuracy(0.5, 0.5), WithinAbs(0.55, 0.08));
+  }
+}
+
+TEST_CASE("synthetic classes are equally frequent", "[synthetic]") {
+  const auto data = make_synthetic({.items = 4096, .classes = 8, .shape = {1}});
+  std::vector<std::int64_t> counts(8);
+  for (std::int64_t i = 0; i < data->size(); ++i) ++counts[data->label(i)];
+  for (const std::int64_t count : counts) {
+    CHECK(std::abs(static_cast<double>(count) - 512) < 5 * std::sqrt(512 * 7 / 8.0));
+  }
+}
+
+TEST_CASE("impossible synthetic data is a configuration error", "[synthetic]") {
+  const auto check = [](const SyntheticOptions& options, const std::string& text) {
+    check_error([&] { make_synthetic(options); }, ExitCode::kBadConfig, "synthetic data: " + text);
+  };
+  check({.shape = {2, 3}}, "shape [2, 3] must be [width] or [channels, height, width]");
+  check({.shape = {3, 0, 3}}, "shape [3, 0, 3] must be above 0");
+  check({.items = 0}, "items must be above 0, got 0");
+  check({.first_item = -1}, "first_item must not be negative, got -1");
+  check({.classes = 0}, "classes must be from 1 to 2^31 - 1, got 0");
+  check({.noise = -1}, "noise must be finite and not negative, got -1");
+  check({.label_noise = std::nan("")}, "label_noise must be from 0 to 1, got nan");
+}
