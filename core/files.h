@@ -1,0 +1,103 @@
+// Files and folders that are either complete or absent: readers never meet a half-written one.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace vcas {
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
+
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Throws "PATH: <what>: <errno as text>".
+[[noreturn]] void fail_errno(ExitCode code, const std::filesystem::path& path,
+                             std::string_view what);
+
+void write_all(const FileDescriptor& file, std::span<const std::byte> bytes,
+               const std::filesystem::path& path);
+
+std::string read_file(const std::filesystem::path& path);
+
+// A read-only view of a whole file; the pages are read when they are touched.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// Writes PATH.tmp; `commit` syncs it to disk and renames it to PATH. Without a commit the old PATH
+// stays as it was.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::span<const std::byte> bytes) { write_all(file_, bytes, path_); }
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  FileDescriptor file_;
+  bool committed_ = false;
+};
+
+void atomic_write(const std::filesystem::path& path, std::string_view text);
+
+// The same for a folder: fill `path()`, which is FOLDER.tmp, then `commit`. A folder already there
+// is replaced.
+class AtomicFolder {
+ public:
+  explicit AtomicFolder(std::filesystem::path folder);
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+  ~AtomicFolder();
+
+  const std::filesystem::path& path() const { return temporary_; }
+  void commit();
+
+ private:
+  std::filesystem::path folder_, temporary_;
+  bool committed_ = false;
+};
+
+// manifest.json: size and CRC-32 of every file of the folder. Written last, so a folder without
+// one is incomplete. `check_manifest` throws kBadData and names the first file that differs.
+void write_manifest(const std::filesystem::path& folder);
+void check_manifest(const std::filesystem::path& folder);
+
+// Keeps a run folder to one process; the system drops the lock when the process ends, however it
+// ends.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+
+ private:
+  FileDescriptor file_;
+};
+
+}  // namespace vcas

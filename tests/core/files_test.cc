@@ -1,0 +1,152 @@
+#include "core/files.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string failure(ExitCode code, const std::string& text) {
+  return std::to_string(static_cast<int>(code)) + " " + text;
+}
+
+std::string failure_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return failure(error.code(), error.what());
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("files: text goes to disk and comes back", "[files]") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "a.txt";
+  const std::string text = std::string("a\0b\n", 4) + std::string(200000, 'x');
+  atomic_write(path, "old");
+  atomic_write(path, text);
+  CHECK(read_file(path) == text);
+  const MappedFile mapped(path);
+  CHECK(mapped.bytes().size() == text.size());
+  CHECK(mapped.bytes()[2] == std::byte{'b'});
+  atomic_write(path, "");
+  CHECK(read_file(path).empty());
+  CHECK(MappedFile(path).bytes().empty());
+  CHECK_FALSE(fs::exists(path.string() + ".tmp"));
+}
+
+TEST_CASE("files: errors name the path, the reason and the exit code", "[files]") {
+  TemporaryFolder folder;
+  const std::string missing = (folder.path() / "no" / "file").string();
+  CHECK(failure_of([&] { read_file(missing); }) ==
+        failure(ExitCode::kNoInput, missing + ": cannot open: No such file or directory"));
+  CHECK(failure_of([&] { MappedFile{missing}; }) ==
+        failure(ExitCode::kNoInput, missing + ": cannot open: No such file or directory"));
+  CHECK(failure_of([&] { atomic_write(missing, "x"); }) ==
+        failure(ExitCode::kCannotCreate, missing + ": cannot create: No such file or directory"));
+  CHECK(failure_of([&] { read_file(folder.path()); }) ==
+        failure(ExitCode::kNoInput, folder.path().string() + ": cannot read: Is a directory"));
+  CHECK(failure_of([&] { MappedFile{folder.path()}; }) ==
+        failure(ExitCode::kNoInput, folder.path().string() + ": not a regular file"));
+  const fs::path file = folder.path() / "file";
+  atomic_write(file, "x");
+  CHECK(
+      failure_of([&] { AtomicFolder{file / "sub"}; }) ==
+      failure(ExitCode::kCannotCreate, file.string() + "/sub.tmp: cannot create: Not a directory"));
+}
+
+TEST_CASE("files: a write that fails leaves the old file", "[files]") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "a.txt";
+  atomic_write(path, "old");
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {1000, before.rlim_max};
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const std::string got = failure_of([&] { atomic_write(path, std::string(5000, 'x')); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  CHECK(got == failure(ExitCode::kIoError, path.string() + ": cannot write: File too large"));
+  CHECK(read_file(path) == "old");
+  CHECK_FALSE(fs::exists(path.string() + ".tmp"));
+}
+
+TEST_CASE("files: a folder appears complete or not at all", "[files]") {
+  TemporaryFolder parent;
+  const fs::path target = parent.path() / "checkpoint-1";
+  fs::create_directories(target.string() + ".tmp/stale");
+  {
+    AtomicFolder folder(target);
+    atomic_write(folder.path() / "a", "1");
+  }
+  CHECK(fs::is_empty(parent.path()));
+
+  for (const char* text : {"first", "second"}) {
+    AtomicFolder folder(target / "");
+    fs::create_directory(folder.path() / "sub");
+    atomic_write(folder.path() / "sub" / "a", text);
+    folder.commit();
+    CHECK(read_file(target / "sub" / "a") == text);
+    CHECK_FALSE(fs::exists(folder.path()));
+  }
+}
+
+TEST_CASE("files: the manifest finds missing, short and changed files", "[files]") {
+  TemporaryFolder folder;
+  const auto check = [&] { return failure_of([&] { check_manifest(folder.path()); }); };
+  const auto bad = [&](const std::string& text) {
+    return failure(ExitCode::kBadData, folder.path().string() + "/" + text);
+  };
+  CHECK(check() == bad("manifest.json: missing"));
+  fs::create_directory(folder.path() / "sub");
+  atomic_write(folder.path() / "a", "123456789");
+  atomic_write(folder.path() / "sub" / "b", "");
+  write_manifest(folder.path());
+  CHECK_THAT(read_file(folder.path() / "manifest.json"), ContainsSubstring("\"cbf43926\""));
+  CHECK(check() == "none");
+  write_manifest(folder.path());  // does not list itself
+  CHECK(check() == "none");
+
+  atomic_write(folder.path() / "a", "123456780");
+  CHECK(check() == bad("a: CRC-32 is b2288182, but manifest.json says cbf43926"));
+  atomic_write(folder.path() / "a", "12345678");
+  CHECK(check() == bad("a: 8 bytes, but manifest.json says 9"));
+  fs::remove(folder.path() / "a");
+  CHECK(check() == bad("a: missing, but manifest.json lists it"));
+  for (const char* text : {"", "{", "[]", "{\"files\": {\"a\": 1}}", "{\"files\": {\"a\": {}}}"}) {
+    atomic_write(folder.path() / "manifest.json", text);
+    CHECK_THAT(check(), ContainsSubstring("65 "));
+  }
+}
+
+TEST_CASE("files: a run folder belongs to one process", "[files]") {
+  TemporaryFolder folder;
+  {
+    const FolderLock lock(folder.path());
+    CHECK(failure_of([&] { FolderLock{folder.path()}; }) ==
+          failure(ExitCode::kCannotCreate, folder.path().string() +
+                                               ": another run is using this folder (process " +
+                                               std::to_string(::getpid()) + ")"));
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::_exit(failure_of([&] { FolderLock{folder.path()}; }).starts_with("73 ") ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(failure_of([&] { FolderLock{folder.path()}; }) == "none");
+}
