@@ -18,15 +18,17 @@ class Arena {
   }
 
   Arena() = default;
-  Arena(void* block, std::size_t capacity) : block_(static_cast<char*>(block)), capacity_(capacity) {}
+  Arena(void* block, std::size_t capacity)
+      : block_(static_cast<char*>(block)), capacity_(capacity) {}
 
   // Uninitialised. Throws InternalError when the block is too small: a layer's plan then stated too
   // few scratch bytes.
   Tensor take(DType dtype, const Shape& shape) {
-    const std::size_t bytes = round_up(static_cast<std::size_t>(shape.elements()) * dtype_bytes(dtype));
+    const std::size_t bytes =
+        round_up(static_cast<std::size_t>(shape.elements()) * dtype_bytes(dtype));
     VCAS_CHECK(used_ + bytes <= capacity_, "scratch of " + std::to_string(capacity_) +
-                                               " bytes is too small for " + shape.text() + " with " +
-                                               std::to_string(used_) + " bytes in use");
+                                               " bytes is too small for " + shape.text() +
+                                               " with " + std::to_string(used_) + " bytes in use");
     Tensor tensor{block_ + used_, dtype, shape};
     used_ += bytes;
     high_water_ = std::max(high_water_, used_);

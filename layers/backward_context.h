@@ -15,7 +15,8 @@ class RowSets {
   const RowSet& of(std::int64_t rows_per_item) const {
     for (const Entry& entry : entries_)
       if (entry.rows_per_item == rows_per_item) return entry.rows;
-    fail_check(__FILE__, __LINE__, "layout", "no value has " + std::to_string(rows_per_item) + " rows per item");
+    fail_check(__FILE__, __LINE__, "layout",
+               "no value has " + std::to_string(rows_per_item) + " rows per item");
   }
   std::int64_t items() const { return entries_.empty() ? 0 : entries_.front().rows.items; }
 
@@ -43,7 +44,8 @@ struct EntryBlock {
   Tensor in_index;   // i32 [B]
 };
 
-// Where parameter gradients are added. Both are indexed by parameter; an empty tensor is not wanted.
+// Where parameter gradients are added. Both are indexed by parameter; an empty tensor is not
+// wanted.
 struct GradSink {
   std::vector<Tensor> full;
   std::vector<EntryBlock> blocks;
@@ -52,9 +54,9 @@ struct GradSink {
 // What a pass saw, for the controller, logs and tests. Vectors that are empty are not filled.
 struct BackwardRecord {
   std::vector<std::vector<double>> item_norm;  // [gate][N]: ||G_i(l)||_F, exact passes only
-  std::vector<double> weight_variance;         // [sampled linear]: closed form at weight_ratio (Eq. 3)
-  std::vector<std::int64_t> kept_items;        // [gate]
-  std::vector<std::int64_t> kept_rows;         // [sampled linear]
+  std::vector<double> weight_variance;   // [sampled linear]: closed form at weight_ratio (Eq. 3)
+  std::vector<std::int64_t> kept_items;  // [gate]
+  std::vector<std::int64_t> kept_rows;   // [sampled linear]
 };
 
 struct BackwardContext {

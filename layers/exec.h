@@ -14,9 +14,9 @@ struct Exec {
   Arena& scratch;
   DType dtype = DType::kF32;  // compute dtype
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;     // number of the batch, counting accumulated ones
-  bool training = true;       // dropout acts
-  std::uint32_t site = 0;     // node that runs now: addresses its dropout
+  std::uint64_t step = 0;  // number of the batch, counting accumulated ones
+  bool training = true;    // dropout acts
+  std::uint32_t site = 0;  // node that runs now: addresses its dropout
 
   RandomKey key(Stream stream, std::uint32_t at_site, std::uint32_t repeat = 0) const {
     return {seed, stream, step, at_site, repeat};

@@ -23,12 +23,14 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   const auto site = static_cast<std::size_t>(io.weight_site);
   const double ratio = sampled_site ? context.weight_ratio[site] : 1.0;
   const bool draw = context.mode == SamplingMode::kItemsAndRows && ratio < 1.0;
-  const bool variance_wanted = sampled_site && context.record && !context.record->weight_variance.empty();
+  const bool variance_wanted =
+      sampled_site && context.record && !context.record->weight_variance.empty();
   if (sampled_site && context.record && !context.record->kept_rows.empty())
     context.record->kept_rows[site] = rows.rows;
 
   if (!draw && dweight)
-    exec.ops.run(LinearBackwardWeight{.dweight = dweight, .dy = dy, .x_full = x_full, .row = rows.row});
+    exec.ops.run(
+        LinearBackwardWeight{.dweight = dweight, .dy = dy, .x_full = x_full, .row = rows.row});
   if (!(draw && dweight) && !variance_wanted) return;
 
   ArenaFrame frame(exec.scratch);
@@ -40,7 +42,8 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   exec.ops.run(RowNorm{.norm = score, .x = x_full, .row = rows.row, .factor = score});
   double budget = ratio * static_cast<double>(rows.rows);
   if (context.selection == Selection::kSystematic) budget = std::ceil(budget);
-  exec.ops.run(KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
+  exec.ops.run(
+      KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
   if (variance_wanted)
     exec.ops.copy_to_host(&context.record->weight_variance[site], variance.data, sizeof(double));
   if (!(draw && dweight)) return;

@@ -1,0 +1,462 @@
+#include "layers/graph.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace vcas {
+
+Value Graph::input(const std::string& name, const ValueSpec& spec) {
+  Node node;
+  node.name = name;
+  node.plan.output = spec;
+  nodes_.push_back(std::move(node));
+  return {static_cast<int>(nodes_.size()) - 1};
+}
+
+Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs) {
+  Node node;
+  node.name = name;
+  node.forward_place = name + "/forward";
+  node.backward_place = name + "/backward";
+  node.layer = std::move(layer);
+  for (const Value value : inputs) {
+    VCAS_CHECK(value.index >= 0 && value.index < static_cast<int>(nodes_.size()),
+               "node " + name + " reads a value that does not exist yet");
+    node.inputs.push_back(value.index);
+  }
+  nodes_.push_back(std::move(node));
+  return {static_cast<int>(nodes_.size()) - 1};
+}
+
+void Graph::gate(Value value) { gate_nodes_.push_back(value.index); }
+
+std::int64_t Graph::max_rows(std::int64_t rows_per_item) const {
+  return rows_per_item == kTokens ? limits_.max_tokens : limits_.max_items * rows_per_item;
+}
+
+std::int64_t Graph::rows_now(std::int64_t rows_per_item) const {
+  return rows_per_item == kTokens ? tokens_ : items_ * rows_per_item;
+}
+
+void Graph::finish(Ops& ops, const GraphLimits& limits) {
+  ops_ = &ops;
+  limits_ = limits;
+  consumers_.assign(nodes_.size(), {});
+  std::vector<Parameter> parameters;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = nodes_[i];
+    node.first_parameter = static_cast<int>(parameters.size());
+    if (!node.layer) continue;
+    for (const int input : node.inputs) {
+      node.input_specs.push_back(nodes_[static_cast<std::size_t>(input)].plan.output);
+      consumers_[static_cast<std::size_t>(input)].push_back(static_cast<int>(i));
+    }
+    try {
+      node.plan =
+          node.layer->plan({node.input_specs, dtype_, limits_.max_items, limits_.max_tokens});
+    } catch (const Error& error) {
+      throw Error(error.code(), node.name + ": " + error.what(), error.hint());
+    }
+    for (const ParameterSpec& spec : node.plan.parameters)
+      parameters.push_back(
+          {node.name + "." + spec.name, spec.shape, spec.init, spec.decay, {}, {}});
+    if (node.plan.samples_weight) {
+      node.weight_site = static_cast<int>(sampled_weights_.size());
+      sampled_weights_.push_back(node.first_parameter);
+    }
+  }
+  std::sort(gate_nodes_.begin(), gate_nodes_.end());
+  for (std::size_t g = 0; g < gate_nodes_.size(); ++g)
+    nodes_[static_cast<std::size_t>(gate_nodes_[g])].gate = static_cast<int>(g);
+
+  mark_gradients();
+  check_gates();
+  plan_activations();
+  plan_gradients();
+  for (const Parameter& parameter : parameters)
+    memory_.parameters += 2 * Arena::round_up(static_cast<std::size_t>(parameter.shape.elements()) *
+                                              dtype_bytes(dtype_));
+  parameters_ = Parameters(ops, dtype_, std::move(parameters));
+  allocate(ops);
+}
+
+void Graph::mark_gradients() {
+  for (Node& node : nodes_) {
+    node.needs_gradient = !node.plan.parameters.empty();
+    for (const int input : node.inputs)
+      node.needs_gradient |= nodes_[static_cast<std::size_t>(input)].needs_gradient;
+  }
+}
+
+void Graph::check_gates() const {
+  for (const int gate : gate_nodes_) {
+    const Node& gated = nodes_[static_cast<std::size_t>(gate)];
+    const std::string where = "sampling gate at " + gated.name + ": ";
+    if (!gated.needs_gradient || gate + 1 == static_cast<int>(nodes_.size()))
+      throw Error(ExitCode::kBadConfig, where + "no gradient flows there");
+    for (int i = 0; i <= gate; ++i) {
+      const Node& below = nodes_[static_cast<std::size_t>(i)];
+      if (!below.needs_gradient) continue;
+      if (below.plan.coupling == RowCoupling::kBatch)
+        throw Error(ExitCode::kBadConfig,
+                    where + below.name +
+                        " below it mixes the items of a batch, so dropping items "
+                        "would bias its gradient");
+      for (const int consumer : consumers_[static_cast<std::size_t>(i)])
+        if (i != gate && consumer > gate)
+          throw Error(ExitCode::kBadConfig,
+                      where + "not a cut edge: " + nodes_[static_cast<std::size_t>(consumer)].name +
+                          " reads " + below.name + " past the gate");
+    }
+  }
+}
+
+void Graph::plan_activations() {
+  const int forever = std::numeric_limits<int>::max();
+  const auto bytes_of = [&](std::int64_t rows_per_item, std::int64_t width, DType dtype) {
+    return static_cast<std::size_t>(max_rows(rows_per_item) * width) * dtype_bytes(dtype);
+  };
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = nodes_[i];
+    const ValueSpec& spec = node.plan.output;
+    int end = node.layer && !node.plan.saved_output && i + 1 < nodes_.size() ? static_cast<int>(i)
+                                                                             : forever;
+    for (const int consumer : consumers_[i]) {
+      const Node& reader = nodes_[static_cast<std::size_t>(consumer)];
+      end = std::max(end, consumer);
+      for (const int saved : reader.plan.saved_inputs)
+        if (reader.inputs[static_cast<std::size_t>(saved)] == static_cast<int>(i)) end = forever;
+    }
+    node.output_block = activation_blocks_.size();
+    activation_blocks_.push_back(
+        {bytes_of(spec.rows_per_item, spec.width, spec.dtype), static_cast<int>(i), end});
+    for (const SavedSpec& saved : node.plan.saved) {
+      node.saved_blocks.push_back(activation_blocks_.size());
+      activation_blocks_.push_back(
+          {bytes_of(saved.rows_per_item, saved.width, saved.dtype), static_cast<int>(i), forever});
+    }
+  }
+  memory_.activations = plan_memory(activation_blocks_);
+}
+
+// Whether the gradient of `value`, first written by the backward of `node`, may live in `block`,
+// which other values share: no holder may change the block before another has read it for the last
+// time. A holder is read last when its producer runs backward, and changed when a further consumer
+// adds to it.
+bool Graph::can_share(int block, int value, int node) const {
+  const auto changed_before = [&](int holder, int reader) {
+    for (const int consumer : consumers_[static_cast<std::size_t>(holder)])
+      if (consumer < node && consumer >= reader) return true;
+    return false;
+  };
+  for (const int other : holders_[static_cast<std::size_t>(block)]) {
+    if (other >= node) continue;  // read already
+    if (other == value || changed_before(value, other) || changed_before(other, value))
+      return false;
+  }
+  return true;
+}
+
+void Graph::plan_gradients() {
+  const int last = static_cast<int>(nodes_.size()) - 1;
+  const auto gate_time = [&](int node) { return 2 * (last - node); };
+  const auto new_block = [&](int value, int begin) {
+    const ValueSpec& spec = nodes_[static_cast<std::size_t>(value)].plan.output;
+    gradient_blocks_.push_back(
+        {static_cast<std::size_t>(max_rows(spec.rows_per_item) * spec.width) * dtype_bytes(dtype_),
+         begin, begin});
+    holders_.push_back({value});
+    return static_cast<int>(gradient_blocks_.size()) - 1;
+  };
+  const auto use = [&](int block, int time) {
+    PlannedBlock& planned = gradient_blocks_[static_cast<std::size_t>(block)];
+    planned.end = std::max(planned.end, time);
+  };
+  for (int i = last; i >= 0; --i) {
+    Node& node = nodes_[static_cast<std::size_t>(i)];
+    if (!node.layer || !node.needs_gradient) continue;
+    if (node.gradient_block < 0 && i != last) continue;  // nothing that reaches the loss reads it
+    const int time = gate_time(i) + 1;
+    int dy_block = node.gradient_block;
+    if (dy_block >= 0) use(dy_block, time);
+    if (node.gate >= 0) dy_block = node.kept_block = new_block(i, gate_time(i));
+    if (node.kept_block >= 0) use(node.kept_block, time);
+    node.writes.assign(node.inputs.size(), 0);
+    node.accumulates.assign(node.inputs.size(), 0);
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      const int input = node.inputs[j];
+      Node& producer = nodes_[static_cast<std::size_t>(input)];
+      if (!producer.layer || !producer.needs_gradient) continue;
+      if (producer.gradient_block >= 0) {
+        node.writes[j] = node.accumulates[j] = 1;
+        use(producer.gradient_block, time);
+        continue;
+      }
+      const bool same_shape = producer.plan.output.width == node.plan.output.width &&
+                              producer.plan.output.rows_per_item == node.plan.output.rows_per_item;
+      // An in-place backward changes the block at once, so nobody may still have to read it.
+      const bool alone =
+          dy_block >= 0 && std::none_of(holders_[static_cast<std::size_t>(dy_block)].begin(),
+                                        holders_[static_cast<std::size_t>(dy_block)].end(),
+                                        [&](int holder) { return holder < i; });
+      const bool in_place = node.plan.in_place && j == 0 && alone;
+      const bool pass = node.plan.passes_gradient && dy_block >= 0 && can_share(dy_block, input, i);
+      if (same_shape && dy_block >= 0 && (in_place || pass)) {
+        producer.gradient_block = dy_block;
+        holders_[static_cast<std::size_t>(dy_block)].push_back(input);
+        node.writes[j] = !pass;
+        use(dy_block, gate_time(input) + 1);
+      } else {
+        producer.gradient_block = new_block(input, time);
+        node.writes[j] = 1;
+      }
+    }
+  }
+  // A gate that passes everything on leaves the gradient in the block before it.
+  for (const Node& node : nodes_)
+    if (node.kept_block >= 0)
+      use(node.gradient_block, gradient_blocks_[static_cast<std::size_t>(node.kept_block)].end);
+  memory_.gradients = plan_memory(gradient_blocks_);
+}
+
+void Graph::allocate(Ops& ops) {
+  std::vector<std::int64_t> layouts, layout_rows;
+  std::size_t scratch = 0;
+  for (const Node& node : nodes_) {
+    const std::int64_t layout = node.plan.output.rows_per_item;
+    if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
+      layouts.push_back(layout);
+      layout_rows.push_back(max_rows(layout));
+    }
+    std::size_t added = 0;  // dx of a layer that cannot accumulate is made in scratch first
+    for (std::size_t j = 0; j < node.accumulates.size(); ++j) {
+      const ValueSpec& spec = nodes_[static_cast<std::size_t>(node.inputs[j])].plan.output;
+      if (node.accumulates[j] && !node.plan.accumulates)
+        added +=
+            Arena::round_up(static_cast<std::size_t>(max_rows(spec.rows_per_item) * spec.width) *
+                            dtype_bytes(dtype_));
+    }
+    scratch = std::max(scratch, node.plan.scratch_bytes + added);
+  }
+  memory_.scratch = scratch;
+  activations_ = Buffer(ops, memory_.activations);
+  gradients_ = Buffer(ops, memory_.gradients);
+  scratch_ = Buffer(ops, memory_.scratch);
+  scratch_arena_ = Arena(scratch_.data(), scratch_.bytes());
+
+  const std::size_t offsets_bytes =
+      Arena::round_up(static_cast<std::size_t>(limits_.max_items + 1) * sizeof(std::int64_t));
+  row_buffer_ = Buffer(ops, offsets_bytes * layouts.size());
+  memory_.rows = row_buffer_.bytes();
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    RowSet rows;
+    rows.offsets = row_buffer_.at(i * offsets_bytes, DType::kI64, {limits_.max_items + 1});
+    full_rows_.entries().push_back({layouts[i], rows});
+  }
+  for (std::size_t g = 0; g < gate_nodes_.size(); ++g) {
+    const Node& node = nodes_[static_cast<std::size_t>(gate_nodes_[g])];
+    gates_.emplace_back(ops, dtype_, static_cast<int>(g), node.plan.output.rows_per_item,
+                        limits_.max_items, layouts, layout_rows);
+    memory_.rows += gates_.back().bytes();
+  }
+}
+
+void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets) {
+  VCAS_CHECK(items >= 1 && items <= limits_.max_items, "batch of " + std::to_string(items) +
+                                                           " items, planned for " +
+                                                           std::to_string(limits_.max_items));
+  const std::int64_t tokens = token_offsets.empty() ? 0 : token_offsets.back();
+  VCAS_CHECK(tokens <= limits_.max_tokens, "batch of " + std::to_string(tokens) +
+                                               " tokens, planned for " +
+                                               std::to_string(limits_.max_tokens));
+  const bool same_items = items == items_;
+  items_ = items;
+  tokens_ = tokens;
+  for (RowSets::Entry& entry : full_rows_.entries()) {
+    if (entry.rows_per_item != kTokens && same_items) continue;
+    entry.rows.items = items;
+    entry.rows.rows = rows_now(entry.rows_per_item);
+    host_offsets_.resize(static_cast<std::size_t>(items) + 1);
+    for (std::size_t n = 0; n < host_offsets_.size(); ++n)
+      host_offsets_[n] = entry.rows_per_item == kTokens
+                             ? token_offsets[n]
+                             : static_cast<std::int64_t>(n) * entry.rows_per_item;
+    entry.rows.offsets.shape = {items + 1};
+    ops_->copy_to_device(entry.rows.offsets.data, host_offsets_.data(), entry.rows.offsets.bytes());
+  }
+}
+
+Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype,
+                         std::int64_t rows, std::int64_t width) const {
+  return buffer.at(block.offset, dtype, {rows, width});
+}
+
+Tensor Graph::tensor(Value value) const {
+  const Node& node = nodes_[static_cast<std::size_t>(value.index)];
+  const ValueSpec& spec = node.plan.output;
+  return block_view(activations_, activation_blocks_[node.output_block], spec.dtype,
+                    rows_now(spec.rows_per_item), spec.width);
+}
+
+Tensor Graph::saved(Value value, int i) const {
+  const Node& node = nodes_[static_cast<std::size_t>(value.index)];
+  const SavedSpec& spec = node.plan.saved[static_cast<std::size_t>(i)];
+  return block_view(activations_,
+                    activation_blocks_[node.saved_blocks[static_cast<std::size_t>(i)]], spec.dtype,
+                    rows_now(spec.rows_per_item), spec.width);
+}
+
+Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
+  return {.ops = *ops_,
+          .scratch = scratch_arena_,
+          .dtype = dtype_,
+          .seed = seed,
+          .step = step,
+          .training = training,
+          .site = 0};
+}
+
+namespace {
+
+// The tensors of one node, in storage that is kept between calls.
+struct NodeTensors {
+  std::vector<Tensor> inputs, saved, parameters, dx;
+  void clear() { inputs.clear(), saved.clear(), parameters.clear(), dx.clear(); }
+};
+
+thread_local NodeTensors node_tensors;
+
+}  // namespace
+
+void Graph::forward(Exec& exec) {
+  NodeTensors& tensors = node_tensors;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    if (!node.layer) continue;
+    tensors.clear();
+    for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
+    for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
+      tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
+    for (std::size_t p = 0; p < node.plan.parameters.size(); ++p)
+      tensors.parameters.push_back(
+          parameters_[static_cast<std::size_t>(node.first_parameter) + p].value);
+    exec.site = static_cast<std::uint32_t>(i);
+    exec.ops.enter(node.forward_place);
+    ArenaFrame frame(exec.scratch);
+    node.layer->forward(exec, {.inputs = tensors.inputs,
+                               .output = tensor({static_cast<int>(i)}),
+                               .saved = tensors.saved,
+                               .parameters = tensors.parameters,
+                               .input_specs = node.input_specs,
+                               .rows = full_rows_});
+  }
+}
+
+// Applies the gate at the output of `node`, if it has one, to dy. Returns the row sets below it.
+const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
+                                const RowSets& rows, double& ratio_above, Tensor& dy) {
+  const auto number = static_cast<std::size_t>(node.gate);
+  SampleGate& gate = gates_[number];
+  const ValueSpec& spec = node.plan.output;
+  BackwardRecord* record = context.record;
+  if (context.mode == SamplingMode::kExact) {
+    if (record && !record->item_norm.empty())
+      gate.item_norms(exec, dy, rows.of(spec.rows_per_item), record->item_norm[number]);
+    return rows;
+  }
+  const double ratio = context.act_ratio[number];
+  if (!(ratio < ratio_above)) {
+    if (record && !record->kept_items.empty()) record->kept_items[number] = rows.items();
+    return rows;
+  }
+  ratio_above = ratio;
+  const RowSets& kept = gate.draw(exec, context, dy, rows, items_);
+  const Tensor dy_kept =
+      block_view(gradients_, gradient_blocks_[static_cast<std::size_t>(node.kept_block)], dtype_,
+                 kept.of(spec.rows_per_item).rows, spec.width);
+  gate.compact(exec, dy, dy_kept);
+  dy = dy_kept;
+  return kept;
+}
+
+void Graph::backward(Exec& exec, const BackwardContext& context) {
+  NodeTensors& tensors = node_tensors;
+  const RowSets* rows = &full_rows_;
+  double ratio_above = 1.0;
+  // Where a gate passes everything on, its block is not used and dy stays where it is.
+  std::vector<Tensor>& gradients = gradient_views_;
+  gradients.assign(nodes_.size(), {});
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    const Node& node = nodes_[i];
+    if (!node.layer || !node.needs_gradient) continue;
+    const bool loss = i + 1 == nodes_.size();
+    if (!loss && node.gradient_block < 0) continue;
+    exec.site = static_cast<std::uint32_t>(i);
+    exec.ops.enter(node.backward_place);
+    Tensor dy = gradients[i];
+    if (node.gate >= 0) rows = &pass_gate(exec, context, node, *rows, ratio_above, dy);
+    if (rows->items() == 0) return;  // nothing was kept: everything below gets exactly zero
+
+    tensors.clear();
+    for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
+    for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
+      tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
+    for (std::size_t p = 0; p < node.plan.parameters.size(); ++p)
+      tensors.parameters.push_back(
+          parameters_[static_cast<std::size_t>(node.first_parameter) + p].value);
+
+    ArenaFrame frame(exec.scratch);
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      const auto input = static_cast<std::size_t>(node.inputs[j]);
+      const Node& producer = nodes_[input];
+      Tensor dx;
+      if (producer.layer && producer.needs_gradient) {
+        const ValueSpec& spec = producer.plan.output;
+        const std::int64_t kept_rows = rows->of(spec.rows_per_item).rows;
+        if (!node.writes[j]) {
+          gradients[input] = dy;
+        } else {
+          // A gate above that passed everything on left dy in its own block; dx follows in place.
+          const bool in_place =
+              node.plan.in_place && j == 0 && !node.accumulates[j] &&
+              producer.gradient_block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
+          dx = in_place
+                   ? dy
+                   : block_view(gradients_,
+                                gradient_blocks_[static_cast<std::size_t>(producer.gradient_block)],
+                                dtype_, kept_rows, spec.width);
+          if (node.accumulates[j]) dx = gradients[input];
+          gradients[input] = dx;
+          if (node.accumulates[j] && !node.plan.accumulates)
+            dx = exec.scratch.take(dtype_, {kept_rows, spec.width});
+        }
+      }
+      tensors.dx.push_back(dx);
+    }
+    if (node.plan.passes_gradient) {
+      for (std::size_t j = 0; j < node.inputs.size(); ++j)
+        if (tensors.dx[j]) exec.ops.run(Copy{.y = tensors.dx[j], .x = dy});
+    } else {
+      node.layer->backward(exec, {.inputs_full = tensors.inputs,
+                                  .output_full = tensor({static_cast<int>(i)}),
+                                  .saved_full = tensors.saved,
+                                  .parameters = tensors.parameters,
+                                  .input_specs = node.input_specs,
+                                  .dy = dy,
+                                  .dx = tensors.dx,
+                                  .accumulate = node.accumulates,
+                                  .rows = *rows,
+                                  .rows_full = full_rows_,
+                                  .context = context,
+                                  .first_parameter = node.first_parameter,
+                                  .weight_site = node.weight_site});
+    }
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      if (!tensors.dx[j] || !node.accumulates[j] || node.plan.accumulates) continue;
+      const Tensor& sum = gradients[static_cast<std::size_t>(node.inputs[j])];
+      exec.ops.run(Add{.y = sum, .a = sum, .b = tensors.dx[j]});
+    }
+  }
+}
+
+}  // namespace vcas

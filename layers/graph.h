@@ -1,0 +1,123 @@
+// A static graph of layers: one forward, any number of backwards on the same saved state.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/layer.h"
+#include "layers/memory_plan.h"
+#include "layers/parameters.h"
+#include "layers/sample_gate.h"
+
+namespace vcas {
+
+// A value of a graph: its input number `index`, or the output of one of its nodes.
+struct Value {
+  int index = -1;
+};
+
+struct GraphLimits {
+  std::int64_t max_items = 0;   // largest batch
+  std::int64_t max_tokens = 0;  // most rows of layout kTokens in a batch; 0 where no value has it
+};
+
+// Bytes by purpose, known before anything is allocated.
+struct MemoryPlan {
+  std::size_t parameters = 0;  // values and gradients
+  std::size_t activations = 0;
+  std::size_t gradients = 0;  // of activations
+  std::size_t scratch = 0;
+  std::size_t rows = 0;  // row sets and gates
+  std::size_t total() const { return parameters + activations + gradients + scratch + rows; }
+};
+
+class Graph {
+ public:
+  explicit Graph(DType dtype) : dtype_(dtype) {}
+
+  Value input(const std::string& name, const ValueSpec& spec);
+  // Adds a node after its inputs. The last node added is the loss.
+  Value add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs);
+  // SampleA acts on the gradient at this value, which must be the only way from the loss to all
+  // nodes before it (a cut edge), with no batch-coupled layer below.
+  void gate(Value value);
+
+  // Checks the graph, plans memory and allocates it. Throws Error(kBadConfig) for a gate that would
+  // bias the gradient, Error(kOutOfMemory).
+  void finish(Ops& ops, const GraphLimits& limits);
+
+  // --- after finish ---
+
+  // The sizes of the batch that the inputs now hold; offsets [items + 1] only for layout kTokens.
+  void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets);
+  Tensor tensor(Value value) const;        // rows of the present batch
+  Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
+  Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
+  void forward(Exec& exec);
+  // Exact or sampled, as the context says; adds parameter gradients to context.sink.
+  void backward(Exec& exec, const BackwardContext& context);
+
+  Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
+  int gates() const { return static_cast<int>(gates_.size()); }
+  // Parameter number of the weight of each linear that SampleW may sample, in graph order.
+  const std::vector<int>& sampled_weights() const { return sampled_weights_; }
+  const MemoryPlan& memory() const { return memory_; }
+  const GraphLimits& limits() const { return limits_; }
+  std::int64_t items() const { return items_; }
+  DType dtype() const { return dtype_; }
+
+ private:
+  struct Node {
+    std::string name;
+    std::unique_ptr<Layer> layer;  // null for an input
+    std::vector<int> inputs;
+    std::vector<ValueSpec> input_specs;
+    NodePlan plan;
+    int first_parameter = 0;
+    int weight_site = -1;
+    int gate = -1;  // of its output
+    bool needs_gradient = false;
+    std::size_t output_block = 0;
+    std::vector<std::size_t> saved_blocks;
+    int gradient_block = -1;                        // of its output, -1 = none
+    int kept_block = -1;                            // of its output behind the gate
+    std::vector<std::uint8_t> writes, accumulates;  // per input: backward computes it; adds to it
+    std::string forward_place, backward_place;
+  };
+
+  void mark_gradients();
+  void check_gates() const;
+  void plan_activations();
+  void plan_gradients();
+  bool can_share(int block, int value, int node) const;
+  void allocate(Ops& ops);
+  std::int64_t max_rows(std::int64_t rows_per_item) const;
+  std::int64_t rows_now(std::int64_t rows_per_item) const;
+  Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,
+                    std::int64_t width) const;
+  const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
+                           const RowSets& rows, double& ratio_above, Tensor& dy);
+
+  DType dtype_;
+  GraphLimits limits_;
+  std::vector<Node> nodes_;
+  std::vector<int> gate_nodes_;
+  std::vector<int> sampled_weights_;
+  std::vector<std::vector<int>> consumers_;
+  Parameters parameters_;
+  MemoryPlan memory_;
+  std::vector<PlannedBlock> activation_blocks_, gradient_blocks_;
+  std::vector<std::vector<int>> holders_;  // values that share a gradient block
+  Buffer activations_, gradients_, scratch_, row_buffer_;
+  Arena scratch_arena_;
+  std::vector<SampleGate> gates_;
+  RowSets full_rows_;
+  std::vector<Tensor> gradient_views_;  // of this backward, by node
+  std::vector<std::int64_t> host_offsets_;
+  std::int64_t items_ = 0, tokens_ = 0;
+  Ops* ops_ = nullptr;
+};
+
+}  // namespace vcas

@@ -1,0 +1,116 @@
+#include "layers/sample_gate.h"
+
+#include <cmath>
+
+namespace vcas {
+
+SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_item,
+                       std::int64_t max_items, const std::vector<std::int64_t>& layouts,
+                       const std::vector<std::int64_t>& max_rows)
+    : number_(number), rows_per_item_(rows_per_item) {
+  const DType statistics = statistics_dtype(dtype);
+  std::vector<std::pair<Tensor*, Tensor>> wanted;
+  const auto want = [&](Tensor& tensor, DType type, std::int64_t elements) {
+    wanted.push_back({&tensor, Tensor{nullptr, type, {elements}}});
+  };
+  want(norm_, statistics, max_items);
+  want(prob_, statistics, max_items);
+  want(kept_, DType::kI32, max_items);
+  want(keep_scale_, statistics, max_items);
+  want(count_, DType::kI32, 1);
+  layouts_.resize(layouts.size());
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    layouts_[i].rows_per_item = layouts[i];
+    want(layouts_[i].item, DType::kI32, max_items);
+    want(layouts_[i].scale, statistics, max_items);
+    want(layouts_[i].offsets, DType::kI64, max_items + 1);
+    want(layouts_[i].row, DType::kI32, max_rows[i]);
+    want(layouts_[i].source_row, DType::kI32, max_rows[i]);
+  }
+  std::size_t total = 0;
+  for (const auto& [tensor, spec] : wanted) total += Arena::round_up(spec.bytes());
+  buffer_ = Buffer(ops, total);
+  Arena arena(buffer_.data(), total);
+  for (const auto& [tensor, spec] : wanted) *tensor = arena.take(spec.dtype, spec.shape);
+}
+
+void SampleGate::item_norms(Exec& exec, const Tensor& dy, const RowSet& rows,
+                            std::vector<double>& out) const {
+  const Tensor norm{norm_.data, norm_.dtype, {rows.items}};
+  exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = rows.offsets});
+  out.resize(static_cast<std::size_t>(rows.items));
+  if (norm.dtype == DType::kF64) {
+    exec.ops.copy_to_host(out.data(), norm.data, norm.bytes());
+    return;
+  }
+  std::vector<float> host(out.size());
+  exec.ops.copy_to_host(host.data(), norm.data, norm.bytes());
+  out.assign(host.begin(), host.end());
+}
+
+const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, const Tensor& dy,
+                                const RowSets& rows, std::int64_t batch_items) {
+  const RowSet& own = rows.of(rows_per_item_);
+  const Shape items{own.items};
+  const Tensor norm{norm_.data, norm_.dtype, items};
+  const Tensor prob{prob_.data, prob_.dtype, items};
+  double budget =
+      context.act_ratio[static_cast<std::size_t>(number_)] * static_cast<double>(batch_items);
+  if (context.selection == Selection::kSystematic) budget = std::ceil(budget);
+  exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = own.offsets});
+  exec.ops.run(KeepProbability{.prob = prob, .score = norm, .budget = budget});
+  exec.ops.run(
+      Draw{.kept = {kept_.data, kept_.dtype, items},
+           .scale = {keep_scale_.data, keep_scale_.dtype, items},
+           .count = count_,
+           .prob = prob,
+           .id = own.item,
+           .selection = context.selection,
+           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(number_), context.repeat)});
+  std::int32_t kept = 0;
+  exec.ops.copy_to_host(&kept, count_.data, sizeof kept);
+  if (context.record && !context.record->kept_items.empty())
+    context.record->kept_items[static_cast<std::size_t>(number_)] = kept;
+
+  kept_rows_.entries().clear();
+  const Shape k{kept};
+  for (const Layout& layout : layouts_) {
+    const RowSet& old = rows.of(layout.rows_per_item);
+    RowSet next{.items = kept,
+                .rows = 0,
+                .item = {layout.item.data, layout.item.dtype, k},
+                .scale = {layout.scale.data, layout.scale.dtype, k},
+                .offsets = {layout.offsets.data, layout.offsets.dtype, {kept + 1}},
+                .row = {}};
+    exec.ops.run(NarrowRows{.item = next.item,
+                            .scale = next.scale,
+                            .offsets = next.offsets,
+                            .row = layout.row,
+                            .source_row = layout.source_row,
+                            .kept = {kept_.data, kept_.dtype, k},
+                            .kept_scale = {keep_scale_.data, keep_scale_.dtype, k},
+                            .old_item = old.item,
+                            .old_scale = old.scale,
+                            .old_offsets = old.offsets,
+                            .old_row = old.row});
+    exec.ops.copy_to_host(&next.rows, static_cast<std::int64_t*>(next.offsets.data) + kept,
+                          sizeof next.rows);
+    next.row = {layout.row.data, DType::kI32, {next.rows}};
+    kept_rows_.entries().push_back({layout.rows_per_item, next});
+  }
+  return kept_rows_;
+}
+
+void SampleGate::compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept) const {
+  const RowSet& rows = kept_rows_.of(rows_per_item_);
+  for (const Layout& layout : layouts_)
+    if (layout.rows_per_item == rows_per_item_)
+      exec.ops.run(
+          GatherScaledRows{.y = dy_kept,
+                           .x = dy,
+                           .source_row = {layout.source_row.data, DType::kI32, {rows.rows}},
+                           .offsets = rows.offsets,
+                           .scale = {keep_scale_.data, keep_scale_.dtype, {rows.items}}});
+}
+
+}  // namespace vcas

@@ -1,0 +1,43 @@
+// SampleA: keeps a sample of items of the gradient at one edge of the graph (docs/sampling.md).
+#pragma once
+
+#include "kernels/buffer.h"
+#include "layers/layer.h"
+
+namespace vcas {
+
+class SampleGate {
+ public:
+  // Memory for at most max_items items of every layout in `full`; `max_rows` matches
+  // full.entries().
+  SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_item, std::int64_t max_items,
+             const std::vector<std::int64_t>& layouts, const std::vector<std::int64_t>& max_rows);
+
+  // Draws the items to keep: P(item) proportional to its gradient norm, capped, with sum
+  // N * ratio, and makes the row sets of the kept items. `dy` holds the rows `rows`.
+  const RowSets& draw(Exec& exec, const BackwardContext& context, const Tensor& dy,
+                      const RowSets& rows, std::int64_t batch_items);
+
+  // dy_kept = the kept rows of dy, each times 1/p of its item.
+  void compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept) const;
+
+  // ||G_i||_F of all items, to the host. `rows` is the row set of dy.
+  void item_norms(Exec& exec, const Tensor& dy, const RowSet& rows, std::vector<double>& out) const;
+
+  std::size_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  struct Layout {
+    std::int64_t rows_per_item;
+    Tensor item, scale, offsets, row, source_row;  // capacities
+  };
+
+  int number_;
+  std::int64_t rows_per_item_;
+  Buffer buffer_;
+  Tensor norm_, prob_, kept_, keep_scale_, count_;
+  std::vector<Layout> layouts_;
+  RowSets kept_rows_;
+};
+
+}  // namespace vcas
