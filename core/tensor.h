@@ -76,6 +76,13 @@ struct Tensor {
 
   // The same memory seen as its first `rows` rows, [rows, width].
   Tensor first_rows(std::int64_t rows) const { return {data, dtype, {rows, width()}}; }
+
+  // The same memory with another shape of as many elements; an empty tensor stays empty.
+  Tensor reshaped(const Shape& other) const {
+    if (!data) return {};
+    VCAS_CHECK(other.elements() == elements(), shape.text() + " does not hold " + other.text());
+    return {data, dtype, other};
+  }
 };
 
 // Norms, scores, probabilities and statistics are never narrower than f32.

@@ -1,5 +1,5 @@
-// The interface of a layer: what it needs (plan), forward, and a repeatable backward on compact rows.
-// docs/layer_api.md shows how to add one.
+// The interface of a layer: what it needs (plan), forward, and a repeatable backward on compact
+// rows. docs/layer_api.md shows how to add one.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@
 
 namespace vcas {
 
-// One value of the graph: [rows, width], where an item has `rows_per_item` rows (kTokens: as many as
-// the batch's item has tokens; 1: one row an item).
+// One value of the graph: [rows, width], where an item has `rows_per_item` rows (kTokens: as many
+// as the batch's item has tokens; 1: one row an item).
 struct ValueSpec {
   std::int64_t width = 0;
   std::int64_t rows_per_item = kTokens;
@@ -41,7 +41,7 @@ struct ParameterSpec {
 struct SavedSpec {
   std::int64_t width = 1;
   std::int64_t rows_per_item = kTokens;
-  bool statistics = true;  // statistics dtype, otherwise the compute dtype
+  DType dtype = DType::kF32;  // the compute dtype, its statistics dtype, or an integer type
 };
 
 // Whether a row of dx depends on rows of dy of the same item only, or of the whole batch.
@@ -62,14 +62,15 @@ struct NodePlan {
   ValueSpec output;
   std::vector<ParameterSpec> parameters;
   std::vector<SavedSpec> saved;
-  std::vector<int> saved_inputs;    // which inputs backward reads
-  bool saved_output = false;        // whether backward reads the output
+  std::vector<int> saved_inputs;  // which inputs backward reads
+  bool saved_output = false;      // whether backward reads the output
   RowCoupling coupling = RowCoupling::kItems;
-  bool accumulates = false;         // backward can add to dx; otherwise the graph adds for it
-  bool in_place = false;            // dx[0] may be the memory of dy
-  bool passes_gradient = false;     // dx = dy for every input: the graph does it, backward is not called
-  bool samples_weight = false;      // parameter 0 is the weight of a linear map that SampleW may sample
-  std::size_t scratch_bytes = 0;    // most that forward or backward take from Exec::scratch at a time
+  bool accumulates = false;  // backward can add to dx; otherwise the graph adds for it
+  bool in_place = false;     // dx[0] may be the memory of dy
+  bool passes_gradient =
+      false;  // dx = dy for every input: the graph does it, backward is not called
+  bool samples_weight = false;  // parameter 0 is the weight of a linear map that SampleW may sample
+  std::size_t scratch_bytes = 0;  // most that forward or backward take from Exec::scratch at a time
 };
 
 struct ForwardIo {
@@ -77,30 +78,37 @@ struct ForwardIo {
   Tensor output;
   std::span<const Tensor> saved;
   std::span<const Tensor> parameters;
-  const RowSets& rows;  // the full batch
+  const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
+  const RowSets& rows;                        // the full batch
 };
 
-// Everything called "full" has the rows of the whole batch; dy and dx are compact. Entries of `inputs`
-// that the plan does not list in saved_inputs, and `output` without saved_output, must not be read.
+// Everything called "full" has the rows of the whole batch; dy and dx are compact. Entries of
+// `inputs` that the plan does not list in saved_inputs, and `output` without saved_output, must not
+// be read.
 struct BackwardIo {
   std::span<const Tensor> inputs_full;
   Tensor output_full;
   std::span<const Tensor> saved_full;
   std::span<const Tensor> parameters;
-  Tensor dy;                                 // [rows, width of the output]; empty for a loss
-  std::span<const Tensor> dx;                // one an input; empty where no gradient is wanted
-  std::span<const std::uint8_t> accumulate;  // one an input: add to dx (plan.accumulates only)
-  const RowSets& rows;                       // the rows that dy and dx hold
-  const RowSets& rows_full;                  // the full batch
-  const BackwardContext& context;            // what to sample and where parameter gradients go
-  int first_parameter;                       // parameter i of the layer is parameter first_parameter + i of the graph
-  int weight_site;                           // number of this sampled linear, -1 where not sampled
+  const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
+  Tensor dy;                                  // [rows, width of the output]; empty for a loss
+  std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
+  std::span<const std::uint8_t> accumulate;   // one an input: add to dx (plan.accumulates only)
+  const RowSets& rows;                        // the rows that dy and dx hold
+  const RowSets& rows_full;                   // the full batch
+  const BackwardContext& context;             // what to sample and where parameter gradients go
+  int first_parameter;  // parameter i of the layer is parameter first_parameter + i of the graph
+  int weight_site;      // number of this sampled linear, -1 where not sampled
 
   // Where the gradient of the layer's parameter i is added; empty = not wanted.
   Tensor gradient(int i) const {
     return context.sink.full[static_cast<std::size_t>(first_parameter + i)];
   }
 };
+
+// Throws Error(kBadConfig) unless `in` has exactly inputs of these element types, for a layer's
+// plan.
+void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);
 
 class Layer {
  public:
@@ -125,18 +133,27 @@ class LayerConfig {
     const nlohmann::json* value = find(key, false);
     return value ? convert<T>(key, value) : otherwise;
   }
+  std::int64_t get_count(const char* key) const;                        // an integer from 1
+  double get_probability(const char* key, double otherwise = 0) const;  // in [0, 1)
   void check_all_used() const;
+  // Throws Error(kBadConfig) that names the layer and the key.
+  [[noreturn]] void fail(const char* key, const std::string& message) const;
 
  private:
   const nlohmann::json* find(const char* key, bool required) const;
-  [[noreturn]] void fail_type(const char* key, const nlohmann::json& value) const;
   template <class T>
   T convert(const char* key, const nlohmann::json* value) const {
+    // nlohmann::json itself turns 1.5 and true into integers without a word.
+    bool fits = true;
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+      fits = value->is_number_integer();
+    else if constexpr (std::is_floating_point_v<T>)
+      fits = value->is_number();
     try {
-      return value->get<T>();
+      if (fits) return value->get<T>();
     } catch (const nlohmann::json::exception&) {
-      fail_type(key, *value);
     }
+    fail(key, "has the wrong type: " + value->dump());
   }
 
   std::string kind_;
@@ -147,7 +164,8 @@ class LayerConfig {
 using LayerFactory = std::function<std::unique_ptr<Layer>(const LayerConfig&)>;
 
 // Throws Error(kBadConfig) for an unknown kind (with the nearest name) or bad settings.
-std::unique_ptr<Layer> make_layer(const std::string& kind, const nlohmann::json& config = nlohmann::json::object());
+std::unique_ptr<Layer> make_layer(const std::string& kind,
+                                  const nlohmann::json& config = nlohmann::json::object());
 std::vector<std::string> layer_kinds();
 
 struct LayerRegistration {
@@ -157,6 +175,6 @@ struct LayerRegistration {
 }  // namespace vcas
 
 // In one source file per layer; `Type` is constructed from a const LayerConfig&.
-#define VCAS_REGISTER_LAYER(kind, Type)                                   \
-  static const ::vcas::LayerRegistration vcas_registration_##Type(       \
+#define VCAS_REGISTER_LAYER(kind, Type)                            \
+  static const ::vcas::LayerRegistration vcas_registration_##Type( \
       kind, [](const ::vcas::LayerConfig& config) { return std::make_unique<Type>(config); })

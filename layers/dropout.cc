@@ -1,0 +1,45 @@
+// Zeroes each entry with probability p and divides the others by 1 - p, in training only. Backward
+// draws the same mask again from its address, so nothing is saved.
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class DropoutLayer final : public Layer {
+ public:
+  explicit DropoutLayer(const LayerConfig& config) : p_(config.get_probability("p")) {}
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("dropout", in, {in.dtype});
+    NodePlan plan;
+    plan.output = in.inputs[0];
+    plan.in_place = true;
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    apply(exec, io.output, io.inputs[0], {});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (io.dx[0]) apply(exec, io.dx[0], io.dy, io.rows.of(io.input_specs[0].rows_per_item).row);
+  }
+
+ private:
+  void apply(Exec& exec, const Tensor& y, const Tensor& x, const Tensor& row) const {
+    if (exec.training && p_ > 0)
+      exec.ops.run(Dropout{
+          .y = y, .x = x, .row = row, .p = p_, .key = exec.key(Stream::kDropout, exec.site)});
+    else if (y.data != x.data)
+      exec.ops.run(Copy{.y = y, .x = x});
+  }
+
+  double p_;
+};
+
+VCAS_REGISTER_LAYER("dropout", DropoutLayer);
+
+}  // namespace
+
+}  // namespace vcas

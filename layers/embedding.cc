@@ -1,0 +1,53 @@
+// y[r] = weight[tokens[r]]: one learned row for each entry of a vocabulary.
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class Embedding final : public Layer {
+ public:
+  explicit Embedding(const LayerConfig& config)
+      : vocabulary_(config.get_count("vocabulary")),
+        width_(config.get_count("width")),
+        init_std_(config.get<double>("init_std", 0.02)) {}
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("embedding", in, {DType::kI32});
+    const ValueSpec& tokens = in.inputs[0];
+    if (tokens.width != 1)
+      throw Error(ExitCode::kBadConfig,
+                  "embedding: tokens must have width 1, got " + std::to_string(tokens.width));
+    NodePlan plan;
+    plan.output = {width_, tokens.rows_per_item, in.dtype};
+    plan.parameters = {
+        {"weight", {vocabulary_, width_}, {Initializer::Kind::kNormal, init_std_}, true}};
+    plan.saved_inputs = {0};
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.ops.run(EmbeddingForward{.y = io.output,
+                                  .table = io.parameters[0],
+                                  .tokens = io.inputs[0].reshaped({io.inputs[0].rows()})});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (!io.gradient(0)) return;
+    exec.ops.run(
+        EmbeddingBackward{.dtable = io.gradient(0),
+                          .dy = io.dy,
+                          .tokens_full = io.inputs_full[0].reshaped({io.inputs_full[0].rows()}),
+                          .row = io.rows.of(io.input_specs[0].rows_per_item).row});
+  }
+
+ private:
+  std::int64_t vocabulary_, width_;
+  double init_std_;
+};
+
+VCAS_REGISTER_LAYER("embedding", Embedding);
+
+}  // namespace
+
+}  // namespace vcas

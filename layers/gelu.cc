@@ -1,0 +1,38 @@
+// y = x Phi(x), Phi the standard normal distribution function (the erf form).
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class Gelu final : public Layer {
+ public:
+  explicit Gelu(const LayerConfig&) {}
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("gelu", in, {in.dtype});
+    NodePlan plan;
+    plan.output = in.inputs[0];
+    plan.saved_inputs = {0};
+    plan.in_place = true;
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.ops.run(GeluForward{.y = io.output, .x = io.inputs[0]});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (!io.dx[0]) return;
+    exec.ops.run(GeluBackward{.dx = io.dx[0],
+                              .dy = io.dy,
+                              .x_full = io.inputs_full[0],
+                              .row = io.rows.of(io.input_specs[0].rows_per_item).row});
+  }
+};
+
+VCAS_REGISTER_LAYER("gelu", Gelu);
+
+}  // namespace
+
+}  // namespace vcas

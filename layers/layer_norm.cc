@@ -1,0 +1,60 @@
+// y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance of each row.
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class LayerNorm final : public Layer {
+ public:
+  explicit LayerNorm(const LayerConfig& config) : eps_(config.get<double>("eps", 1e-5)) {
+    if (!(eps_ > 0)) config.fail("eps", "must be positive, got " + std::to_string(eps_));
+  }
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("layer_norm", in, {in.dtype});
+    const ValueSpec& x = in.inputs[0];
+    const SavedSpec statistic{1, x.rows_per_item, statistics_dtype(in.dtype)};
+    NodePlan plan;
+    plan.output = x;
+    plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, 1}, false},
+                       {"bias", {x.width}, {}, false}};
+    plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
+    plan.saved_inputs = {0};
+    plan.accumulates = true;
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.ops.run(LayerNormForward{.y = io.output,
+                                  .mean = io.saved[0].reshaped({io.saved[0].rows()}),
+                                  .rstd = io.saved[1].reshaped({io.saved[1].rows()}),
+                                  .x = io.inputs[0],
+                                  .gamma = io.parameters[0],
+                                  .beta = io.parameters[1],
+                                  .eps = eps_});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    exec.ops.run(
+        LayerNormBackward{.dx = io.dx[0],
+                          .dgamma = io.gradient(0),
+                          .dbeta = io.gradient(1),
+                          .dy = io.dy,
+                          .x_full = io.inputs_full[0],
+                          .mean_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),
+                          .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
+                          .gamma = io.parameters[0],
+                          .row = io.rows.of(io.input_specs[0].rows_per_item).row,
+                          .accumulate = io.accumulate[0] != 0});
+  }
+
+ private:
+  double eps_;
+};
+
+VCAS_REGISTER_LAYER("layer_norm", LayerNorm);
+
+}  // namespace
+
+}  // namespace vcas

@@ -1,0 +1,60 @@
+// y = x W^T + b. The weight gradient goes through SampleW unless `sampled` is false.
+#include "layers/weight_sampler.h"
+
+namespace vcas {
+
+namespace {
+
+class Linear final : public Layer {
+ public:
+  explicit Linear(const LayerConfig& config)
+      : width_(config.get_count("width")),
+        bias_(config.get<bool>("bias", true)),
+        sampled_(config.get<bool>("sampled", true)),
+        init_std_(config.get<double>("init_std", 0.02)) {}
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("linear", in, {in.dtype});
+    const ValueSpec& x = in.inputs[0];
+    NodePlan plan;
+    plan.output = {width_, x.rows_per_item, in.dtype};
+    plan.parameters = {
+        {"weight", {width_, x.width}, {Initializer::Kind::kNormal, init_std_}, true}};
+    if (bias_) plan.parameters.push_back({"bias", {width_}, {}, false});
+    plan.saved_inputs = {0};
+    plan.accumulates = true;
+    plan.samples_weight = sampled_;
+    if (sampled_) plan.scratch_bytes = weight_sampler_scratch_bytes(in.max_rows(x.rows_per_item));
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.ops.run(LinearForward{.y = io.output,
+                               .x = io.inputs[0],
+                               .weight = io.parameters[0],
+                               .bias = bias_ ? io.parameters[1] : Tensor{}});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
+    accumulate_weight_gradient(exec, io, io.dy, io.inputs_full[0], rows);
+    if (bias_ && io.gradient(1)) exec.ops.run(ColumnSum{.sum = io.gradient(1), .x = io.dy});
+    if (io.dx[0])
+      exec.ops.run(LinearBackwardInput{.dx = io.dx[0],
+                                       .dy = io.dy,
+                                       .weight = io.parameters[0],
+                                       .accumulate = io.accumulate[0] != 0});
+  }
+
+ private:
+  std::int64_t width_;
+  bool bias_;
+  bool sampled_;
+  double init_std_;
+};
+
+VCAS_REGISTER_LAYER("linear", Linear);
+
+}  // namespace
+
+}  // namespace vcas

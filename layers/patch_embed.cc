@@ -1,0 +1,110 @@
+// An image becomes rows: its patches through one linear map, a learned first row (cls_token), and a
+// learned position added to each row. The patches are cut out again in backward, of the kept items
+// only, instead of being kept. There is no gradient to images.
+#include "layers/weight_sampler.h"
+
+namespace vcas {
+
+namespace {
+
+class PatchEmbed final : public Layer {
+ public:
+  explicit PatchEmbed(const LayerConfig& config)
+      : channels_(config.get_count("channels")),
+        height_(config.get_count("height")),
+        width_(config.get_count("width")),
+        patch_(config.get_count("patch")),
+        features_(config.get_count("features")),
+        cls_(config.get<bool>("cls", true)),
+        init_std_(config.get<double>("init_std", 0.02)) {
+    if (height_ % patch_ != 0 || width_ % patch_ != 0)
+      config.fail("patch", std::to_string(patch_) + " does not divide the image of " +
+                               std::to_string(height_) + " x " + std::to_string(width_));
+  }
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("patch_embed", in, {DType::kF32});
+    const ValueSpec& image = in.inputs[0];
+    const std::int64_t pixels = channels_ * height_ * width_;
+    if (image.width != pixels || image.rows_per_item != 1)
+      throw Error(ExitCode::kBadConfig, "patch_embed: an image has " + std::to_string(pixels) +
+                                            " values in 1 row, got " + std::to_string(image.width) +
+                                            " in " + std::to_string(image.rows_per_item));
+    const Initializer normal{Initializer::Kind::kNormal, init_std_};
+    NodePlan plan;
+    plan.output = {features_, tokens(), in.dtype};
+    plan.parameters = {{"projection.weight", {features_, patch_values()}, normal, true},
+                       {"projection.bias", {features_}, {}, false}};
+    if (cls_) plan.parameters.push_back({"cls_token", {features_}, normal, false});
+    plan.parameters.push_back({"position_embeddings", {tokens(), features_}, normal, false});
+    plan.saved_inputs = {0};
+    const auto rows = static_cast<std::size_t>(in.max_items * patches());
+    const std::size_t bytes = dtype_bytes(in.dtype);
+    plan.scratch_bytes = Arena::round_up(rows * static_cast<std::size_t>(patch_values()) * bytes) +
+                         Arena::round_up(rows * static_cast<std::size_t>(features_) * bytes);
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    const std::int64_t items = io.inputs[0].rows();
+    ArenaFrame frame(exec.scratch);
+    const Tensor patches = cut_patches(exec, io.inputs[0], items, {});
+    const Tensor projected = exec.scratch.take(exec.dtype, {patches.rows(), features_});
+    exec.ops.run(LinearForward{.y = projected,
+                               .x = patches,
+                               .weight = io.parameters[kWeight],
+                               .bias = io.parameters[kBias]});
+    exec.ops.run(PatchTokensForward{.y = io.output.reshaped({items, tokens(), features_}),
+                                    .patches = projected.reshaped(grid(items)),
+                                    .cls = cls_ ? io.parameters[kCls] : Tensor{},
+                                    .position = io.parameters[position()]});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    bool wanted = false;
+    for (int i = 0; i <= static_cast<int>(position()); ++i)
+      wanted |= static_cast<bool>(io.gradient(i));
+    if (!wanted) return;
+    const RowSet& rows = io.rows.of(1);
+    ArenaFrame frame(exec.scratch);
+    const Tensor dprojected = exec.scratch.take(exec.dtype, {rows.items * patches(), features_});
+    exec.ops.run(PatchTokensBackward{.dpatches = dprojected.reshaped(grid(rows.items)),
+                                     .dcls = cls_ ? io.gradient(kCls) : Tensor{},
+                                     .dposition = io.gradient(static_cast<int>(position())),
+                                     .dy = io.dy.reshaped({rows.items, tokens(), features_})});
+    if (io.gradient(kBias)) exec.ops.run(ColumnSum{.sum = io.gradient(kBias), .x = dprojected});
+    if (!io.gradient(kWeight)) return;
+    const Tensor patches = cut_patches(exec, io.inputs_full[0], rows.items, rows.item);
+    exec.ops.run(
+        LinearBackwardWeight{.dweight = io.gradient(kWeight), .dy = dprojected, .x_full = patches});
+  }
+
+ private:
+  static constexpr int kWeight = 0, kBias = 1, kCls = 2;
+  std::size_t position() const { return cls_ ? 3 : 2; }
+  std::int64_t patches() const { return (height_ / patch_) * (width_ / patch_); }
+  std::int64_t tokens() const { return patches() + (cls_ ? 1 : 0); }
+  std::int64_t patch_values() const { return channels_ * patch_ * patch_; }
+  Shape grid(std::int64_t items) const { return {items, patches(), features_}; }
+
+  // [items * patches, patch_values] from scratch
+  Tensor cut_patches(Exec& exec, const Tensor& images, std::int64_t items,
+                     const Tensor& item) const {
+    const Tensor cut = exec.scratch.take(exec.dtype, {items * patches(), patch_values()});
+    exec.ops.run(PatchExtract{.y = cut,
+                              .image = images.reshaped({images.rows(), channels_, height_, width_}),
+                              .item = item,
+                              .patch = patch_});
+    return cut;
+  }
+
+  std::int64_t channels_, height_, width_, patch_, features_;
+  bool cls_;
+  double init_std_;
+};
+
+VCAS_REGISTER_LAYER("patch_embed", PatchEmbed);
+
+}  // namespace
+
+}  // namespace vcas

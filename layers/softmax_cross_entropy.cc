@@ -1,0 +1,55 @@
+// The loss of a classifier: -sum over classes of q log softmax(logits) of each item, q the label's
+// one-hot vector smoothed. Saves whether the largest logit is the label's (i32).
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class SoftmaxCrossEntropy final : public Layer {
+ public:
+  explicit SoftmaxCrossEntropy(const LayerConfig& config)
+      : smoothing_(config.get_probability("label_smoothing", 0)) {}
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("softmax_cross_entropy", in, {in.dtype, DType::kI32});
+    const ValueSpec &logits = in.inputs[0], &labels = in.inputs[1];
+    if (logits.rows_per_item != 1 || labels.rows_per_item != 1 || labels.width != 1)
+      throw Error(ExitCode::kBadConfig,
+                  "softmax_cross_entropy takes 1 row of logits and 1 label an item, got " +
+                      std::to_string(logits.rows_per_item) + " rows and " +
+                      std::to_string(labels.rows_per_item * labels.width) + " labels");
+    NodePlan plan;
+    plan.output = {1, 1, statistics_dtype(in.dtype)};
+    plan.saved = {{1, 1, DType::kI32}};  // correct
+    plan.saved_inputs = {0, 1};
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    const Shape items{io.inputs[0].rows()};
+    exec.ops.run(CrossEntropyForward{.loss = io.output.reshaped(items),
+                                     .correct = io.saved[0].reshaped(items),
+                                     .logits = io.inputs[0],
+                                     .labels = io.inputs[1].reshaped(items),
+                                     .smoothing = smoothing_});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (!io.dx[0]) return;
+    exec.ops.run(CrossEntropyBackward{.dlogits = io.dx[0],
+                                      .logits = io.inputs_full[0],
+                                      .labels = io.inputs_full[1].reshaped({io.dx[0].rows()}),
+                                      .smoothing = smoothing_,
+                                      .scale = io.context.loss_scale});
+  }
+
+ private:
+  double smoothing_;
+};
+
+VCAS_REGISTER_LAYER("softmax_cross_entropy", SoftmaxCrossEntropy);
+
+}  // namespace
+
+}  // namespace vcas
