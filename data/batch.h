@@ -27,4 +27,14 @@ struct Batch {
   }
 };
 
+// Where a trainer gets its batches from.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // The next batch, valid until the following call.
+  virtual const Batch& next() = 0;
+  // Batches in one pass over the data.
+  virtual std::int64_t steps_per_epoch() const = 0;
+};
+
 }  // namespace vcas

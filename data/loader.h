@@ -49,7 +49,7 @@ struct LoaderOptions {
   std::int64_t prefetch = 2;    // batches made ahead, 1 at least
 };
 
-class Loader {
+class Loader final : public BatchSource {
  public:
   // The next batch is that of `first_step`. Options that do not fit the dataset: kBadConfig.
   // `dataset` must outlive the loader.
@@ -59,10 +59,10 @@ class Loader {
 
   // The batch of the next step, valid until the following call. No batch straddles two epochs;
   // after the last of an epoch the next epoch begins. Throws what the dataset threw in the thread.
-  const Batch& next();
+  const Batch& next() override;
 
   std::int64_t items() const { return items_; }
-  std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  std::int64_t steps_per_epoch() const override { return steps_per_epoch_; }
   // The step whose batch the following next() gives: all the state there is to save.
   std::int64_t step() const { return first_step_ + taken_; }
 

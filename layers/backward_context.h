@@ -60,7 +60,7 @@ struct BackwardRecord {
 };
 
 struct BackwardContext {
-  GradSink& sink;
+  const GradSink* sink = nullptr;    // never null in a pass
   SamplingMode mode = SamplingMode::kExact;
   Selection selection = Selection::kSystematic;
   std::vector<double> act_ratio;     // rho [gate], from input to output

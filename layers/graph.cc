@@ -80,6 +80,14 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
   allocate(ops);
 }
 
+int Graph::gate_above(int weight_site) const {
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].weight_site == weight_site)
+      for (std::size_t above = i; above < nodes_.size(); ++above)
+        if (nodes_[above].gate >= 0) return nodes_[above].gate;
+  return -1;
+}
+
 void Graph::mark_gradients() {
   for (Node& node : nodes_) {
     node.needs_gradient = !node.plan.parameters.empty();

@@ -43,6 +43,11 @@ class Graph {
   // nodes before it (a cut edge), with no batch-coupled layer below.
   void gate(Value value);
 
+  // Of an input at any time, of a node after finish.
+  const ValueSpec& spec(Value value) const {
+    return nodes_[static_cast<std::size_t>(value.index)].plan.output;
+  }
+
   // Checks the graph, plans memory and allocates it. Throws Error(kBadConfig) for a gate that would
   // bias the gradient, Error(kOutOfMemory).
   void finish(Ops& ops, const GraphLimits& limits);
@@ -63,6 +68,8 @@ class Graph {
   int gates() const { return static_cast<int>(gates_.size()); }
   // Parameter number of the weight of each linear that SampleW may sample, in graph order.
   const std::vector<int>& sampled_weights() const { return sampled_weights_; }
+  // The gate that the gradient of a sampled linear's output has passed last, -1 = none.
+  int gate_above(int weight_site) const;
   const MemoryPlan& memory() const { return memory_; }
   const GraphLimits& limits() const { return limits_; }
   std::int64_t items() const { return items_; }

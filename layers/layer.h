@@ -102,7 +102,7 @@ struct BackwardIo {
 
   // Where the gradient of the layer's parameter i is added; empty = not wanted.
   Tensor gradient(int i) const {
-    return context.sink.full[static_cast<std::size_t>(first_parameter + i)];
+    return context.sink->full[static_cast<std::size_t>(first_parameter + i)];
   }
 };
 

@@ -9,8 +9,8 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   const BackwardContext& context = io.context;
   const Tensor dweight = io.gradient(0);
   const auto parameter = static_cast<std::size_t>(io.first_parameter);
-  if (!context.sink.blocks.empty() && context.sink.blocks[parameter].block) {
-    const EntryBlock& entries = context.sink.blocks[parameter];
+  if (!context.sink->blocks.empty() && context.sink->blocks[parameter].block) {
+    const EntryBlock& entries = context.sink->blocks[parameter];
     exec.ops.run(LinearWeightBlock{.block = entries.block,
                                    .dy = dy,
                                    .x_full = x_full,

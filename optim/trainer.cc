@@ -1,0 +1,236 @@
+#include "optim/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace vcas {
+
+namespace {
+
+class Stopwatch {
+ public:
+  // Seconds since the last lap.
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// Batches of separate probes have step numbers that training never reaches, so they share no
+// dropout and no draw with it.
+constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
+
+}  // namespace
+
+Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
+                 ProbeSource probe_source)
+    : model_(model),
+      ops_(ops),
+      options_(options),
+      probe_source_(std::move(probe_source)),
+      optimizer_(options.optimizer, model.graph.parameters(), ops),
+      controller_(options.vcas, model.graph.gates(),
+                  static_cast<int>(model.graph.sampled_weights().size()), options.total_steps) {
+  if (options_.micro_batch == 0) options_.micro_batch = options_.batch;
+  for (const Parameter& parameter : model.graph.parameters().list())
+    sink_.full.push_back(parameter.gradient);
+  if (controller_.adapts())
+    probe_ = std::make_unique<VarianceProbe>(model.graph, ops, options.vcas.probe_fraction,
+                                             options.vcas.repeats);
+  record_.kept_items.assign(static_cast<std::size_t>(model.graph.gates()), 0);
+  record_.kept_rows.assign(model.graph.sampled_weights().size(), 0);
+  const auto items = static_cast<std::size_t>(model.graph.limits().max_items);
+  losses_.resize(items);
+  correct_.resize(items);
+}
+
+void Trainer::load(const Batch& batch, std::int64_t first, std::int64_t items) {
+  Graph& graph = model_.graph;
+  graph.set_batch(items, {});
+  const Tensor input = graph.tensor(model_.input);
+  const Tensor labels = graph.tensor(model_.labels);
+  ops_.copy_to_device(input.data, batch.values.data() + first * input.width(), input.bytes());
+  ops_.copy_to_device(labels.data, batch.labels.data() + first, labels.bytes());
+}
+
+void Trainer::read_losses(const std::string& what, double& loss, std::int64_t& correct) {
+  const Tensor losses = model_.graph.tensor(model_.loss);
+  const Tensor hits = model_.graph.saved(model_.loss, 0);
+  ops_.copy_to_host(losses_.data(), losses.data, losses.bytes());
+  ops_.copy_to_host(correct_.data(), hits.data, hits.bytes());
+  double sum = 0;
+  for (std::int64_t i = 0; i < losses.rows(); ++i) {
+    sum += losses_[static_cast<std::size_t>(i)];
+    correct += correct_[static_cast<std::size_t>(i)];
+  }
+  if (!std::isfinite(sum))
+    throw Error(ExitCode::kDiverged,
+                what + ": loss is " + std::to_string(sum) + "; weights unchanged",
+                "try a lower train.learning_rate, a longer train.warmup_ratio or train.clip_norm");
+  loss += sum;
+}
+
+BackwardContext Trainer::context(double loss_scale) {
+  return {.sink = &sink_,
+          .mode = controller_.samples() ? SamplingMode::kItemsAndRows : SamplingMode::kExact,
+          .selection = controller_.selection(),
+          .act_ratio = controller_.act_ratio(),
+          .weight_ratio = controller_.weight_ratio(),
+          .repeat = 0,
+          .loss_scale = loss_scale,
+          .record = &record_};
+}
+
+void Trainer::run_separate_probe() {
+  ops_.set_phase(Phase::kProbe);
+  const std::int64_t first = controller_.probes() * options_.vcas.repeats;
+  const std::unique_ptr<BatchSource> source = probe_source_(first);
+  GradSink nowhere;
+  nowhere.full.resize(sink_.full.size());
+  for (std::int64_t i = first; !probe_->complete(); ++i) {
+    const Batch& batch = source->next();
+    const std::int64_t items = std::min(batch.items, options_.micro_batch);
+    load(batch, 0, items);
+    Exec exec =
+        model_.graph.make_exec(options_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
+    model_.graph.forward(exec);
+    BackwardContext probe_context = context(1.0 / static_cast<double>(items));
+    probe_context.sink = &nowhere;
+    probe_->exact_backward(exec, probe_context);
+    probe_->sampled_backwards(exec, probe_context);
+  }
+}
+
+void Trainer::check_gradient(double norm) const {
+  if (std::isfinite(norm)) return;
+  std::string culprit = "the sum of all gradients overflows";
+  std::vector<float> host;
+  for (const Parameter& parameter : model_.graph.parameters().list()) {
+    host.resize(static_cast<std::size_t>(parameter.gradient.elements()));
+    ops_.copy_to_host(host.data(), parameter.gradient.data, parameter.gradient.bytes());
+    const auto bad =
+        std::find_if(host.begin(), host.end(), [](float g) { return !std::isfinite(g); });
+    if (bad == host.end()) continue;
+    culprit = "gradient of " + parameter.name + " is " + std::to_string(*bad) + " at element " +
+              std::to_string(bad - host.begin());
+    break;
+  }
+  throw Error(ExitCode::kDiverged,
+              "step " + std::to_string(step_ + 1) + ": " + culprit + "; weights unchanged",
+              "try a lower train.learning_rate, a longer train.warmup_ratio or train.clip_norm");
+}
+
+StepReport Trainer::step(const Batch& batch) {
+  Graph& graph = model_.graph;
+  StepReport report;
+  report.step = step_ + 1;
+  Stopwatch watch;
+  const bool in_place = options_.vcas.probe == "in_place";
+  if (!probing_ && probe_ && controller_.probe_due(step_)) {
+    probe_->begin(options_.seed, static_cast<std::uint64_t>(controller_.probes()));
+    probing_ = true;
+    if (!in_place) run_separate_probe();
+  }
+  report.seconds.probe += watch.lap();
+  const bool measured = probing_ && in_place;
+
+  ops_.set_phase(Phase::kOptimizer);
+  ops_.run(Fill{.y = graph.parameters().gradients(), .value = 0});
+  report.seconds.optimizer += watch.lap();
+  const double loss_scale = 1.0 / static_cast<double>(batch.items);
+  const auto micro_batches = (options_.batch + options_.micro_batch - 1) / options_.micro_batch;
+  double loss = 0;
+  std::int64_t correct = 0, micro = 0;
+  for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
+    load(batch, first, std::min(options_.micro_batch, batch.items - first));
+    Exec exec = graph.make_exec(options_.seed,
+                                static_cast<std::uint64_t>(step_ * micro_batches + micro), true);
+    ops_.set_phase(Phase::kForward);
+    graph.forward(exec);
+    read_losses("step " + std::to_string(step_ + 1), loss, correct);
+    report.seconds.forward += watch.lap();
+
+    ops_.set_phase(Phase::kBackward);
+    BackwardContext pass = context(loss_scale);
+    if (measured) pass.mode = SamplingMode::kExact;
+    report.exact = pass.mode == SamplingMode::kExact;
+    if (measured && micro == 0) {
+      probe_->exact_backward(exec, pass);
+      report.seconds.backward += watch.lap();
+      ops_.set_phase(Phase::kProbe);
+      probe_->sampled_backwards(exec, pass);
+      report.seconds.probe += watch.lap();
+    } else {
+      graph.backward(exec, pass);
+      report.seconds.backward += watch.lap();
+    }
+  }
+
+  ops_.set_phase(Phase::kOptimizer);
+  report.loss = loss / static_cast<double>(batch.items);
+  report.accuracy = static_cast<double>(correct) / static_cast<double>(batch.items);
+  report.gradient_norm = optimizer_.gradient_norm(ops_);
+  check_gradient(report.gradient_norm);
+  report.learning_rate = learning_rate(options_.schedule, step_, options_.total_steps);
+  const double scale = options_.clip_norm > 0 && report.gradient_norm > options_.clip_norm
+                           ? options_.clip_norm / report.gradient_norm
+                           : 1.0;
+  optimizer_.step(ops_, report.learning_rate, scale);
+  report.seconds.optimizer += watch.lap();
+
+  if (probing_ && probe_->complete()) {
+    last_probe_ = probe_->result();
+    controller_.update(last_probe_);
+    probing_ = false;
+    report.probed = true;
+  }
+  report.seconds.probe += watch.lap();
+  ++step_;
+  return report;
+}
+
+Evaluation Trainer::evaluate(BatchSource& source, std::int64_t batches) {
+  ops_.set_phase(Phase::kEvaluation);
+  Evaluation out;
+  std::int64_t correct = 0;
+  const std::int64_t largest = model_.graph.limits().max_items;
+  for (std::int64_t i = 0; i < batches; ++i) {
+    const Batch& batch = source.next();
+    for (std::int64_t first = 0; first < batch.items; first += largest) {
+      load(batch, first, std::min(largest, batch.items - first));
+      Exec exec = model_.graph.make_exec(options_.seed, 0, false);
+      model_.graph.forward(exec);
+      read_losses("evaluation at step " + std::to_string(step_), out.loss, correct);
+    }
+    out.items += batch.items;
+  }
+  if (out.items == 0) return out;
+  out.loss /= static_cast<double>(out.items);
+  out.accuracy = static_cast<double>(correct) / static_cast<double>(out.items);
+  return out;
+}
+
+std::size_t Trainer::planned_bytes() const {
+  return model_.graph.memory().total() + optimizer_.bytes() + (probe_ ? probe_->bytes() : 0);
+}
+
+nlohmann::json Trainer::state() const {
+  VCAS_CHECK(at_rest(), "state asked for in the middle of a probe");
+  return {
+      {"step", step_}, {"optimizer_steps", optimizer_.steps()}, {"vcas", controller_.to_json()}};
+}
+
+void Trainer::restore(const nlohmann::json& state) {
+  step_ = state.at("step").get<std::int64_t>();
+  optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
+  controller_.from_json(state.at("vcas"));
+  probing_ = false;
+}
+
+}  // namespace vcas

@@ -1,0 +1,106 @@
+// One optimizer step at a time: forward, exact or sampled backward, probe, update.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "kernels/decorators/count_ops.h"
+#include "models/model.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "optim/variance_probe.h"
+#include "optim/vcas_controller.h"
+
+namespace vcas {
+
+struct TrainerOptions {
+  std::int64_t total_steps = 0;
+  std::int64_t batch = 32;       // items of a step
+  std::int64_t micro_batch = 0;  // items of one forward; 0 = batch
+  double clip_norm = 0;          // largest norm of the gradient; 0 = no clipping
+  std::uint64_t seed = 0;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  VcasOptions vcas;
+};
+
+struct StepSeconds {
+  double forward = 0, backward = 0, probe = 0, optimizer = 0;
+  double total() const { return forward + backward + probe + optimizer; }
+};
+
+struct StepReport {
+  std::int64_t step = 0;  // steps done, this one included
+  double loss = 0;        // mean over the items
+  double accuracy = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;  // before clipping
+  bool exact = true;         // the backward of this step was not sampled
+  bool probed = false;       // a probe ended with this step: the ratios may have changed
+  StepSeconds seconds;
+};
+
+struct Evaluation {
+  std::int64_t items = 0;
+  double loss = 0;
+  double accuracy = 0;
+};
+
+class Trainer {
+ public:
+  // Gives the batches of separate probes from the one of number `first` on.
+  using ProbeSource = std::function<std::unique_ptr<BatchSource>(std::int64_t first)>;
+
+  // The graph of `model` is finished in `ops`. `probe_source` is called only when the probe is
+  // "separate".
+  Trainer(Model& model, CountOps& ops, const TrainerOptions& options, ProbeSource probe_source);
+
+  // Throws Error(kDiverged), with the weights as they were, when the loss or the gradient is not
+  // finite.
+  StepReport step(const Batch& batch);
+  // The next `batches` batches of `source`, without dropout.
+  Evaluation evaluate(BatchSource& source, std::int64_t batches);
+
+  std::int64_t steps() const { return step_; }
+  bool done() const { return step_ >= options_.total_steps; }
+  // Whether the state can be saved: not between the batches of an in-place probe.
+  bool at_rest() const { return !probing_; }
+  const VcasController& controller() const { return controller_; }
+  const ProbeResult& last_probe() const { return last_probe_; }
+  const BackwardRecord& last_record() const { return record_; }
+  Optimizer& optimizer() { return optimizer_; }
+  Model& model() { return model_; }
+  CountOps& ops() { return ops_; }
+  std::size_t planned_bytes() const;
+
+  // Everything besides parameters and optimizer tensors.
+  nlohmann::json state() const;
+  void restore(const nlohmann::json& state);
+
+ private:
+  void load(const Batch& batch, std::int64_t first, std::int64_t items);
+  void read_losses(const std::string& what, double& loss, std::int64_t& correct);
+  BackwardContext context(double loss_scale);
+  void run_separate_probe();
+  void check_gradient(double norm) const;
+
+  Model& model_;
+  CountOps& ops_;
+  TrainerOptions options_;
+  ProbeSource probe_source_;
+  Optimizer optimizer_;
+  VcasController controller_;
+  std::unique_ptr<VarianceProbe> probe_;  // null when ratios never change
+  GradSink sink_;
+  BackwardRecord record_;
+  ProbeResult last_probe_;
+  std::int64_t step_ = 0;
+  bool probing_ = false;
+  std::vector<float> losses_;
+  std::vector<std::int32_t> correct_;
+};
+
+}  // namespace vcas

@@ -1,0 +1,173 @@
+#include "optim/variance_probe.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace vcas {
+
+namespace {
+
+// Fewest entries looked at per tensor (fewer only where the tensor has fewer).
+constexpr double kMinEntries = 256;
+
+std::int64_t share_of(std::int64_t extent, double share) {
+  return std::clamp<std::int64_t>(std::llround(share * static_cast<double>(extent)), 1, extent);
+}
+
+// `count` of the numbers below `extent`, ascending: selection sampling (Knuth, TAOCP 2, 3.4.2 S).
+std::vector<std::int32_t> draw_subset(const PhiloxAddress& address, std::int64_t extent,
+                                      std::int64_t count) {
+  std::vector<std::int32_t> out;
+  for (std::int64_t i = 0; static_cast<std::int64_t>(out.size()) < count; ++i) {
+    const double left = static_cast<double>(extent - i);
+    const double wanted = static_cast<double>(count) - static_cast<double>(out.size());
+    if (left * philox_uniform(address, static_cast<std::uint64_t>(i)) < wanted)
+      out.push_back(static_cast<std::int32_t>(i));
+  }
+  return out;
+}
+
+double squared_distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return sum;
+}
+
+}  // namespace
+
+VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeats)
+    : graph_(graph), ops_(ops), repeats_(repeats) {
+  const Parameters& parameters = graph.parameters();
+  blocks_.resize(parameters.size());
+  sampled_sink_.full.resize(parameters.size());
+  for (const int weight : graph.sampled_weights()) {
+    const Shape& shape = parameters[static_cast<std::size_t>(weight)].shape;
+    const double share =
+        std::min(1.0, std::max(fraction, kMinEntries / static_cast<double>(shape.elements())));
+    const std::int64_t out = share_of(shape[0], std::sqrt(share));
+    const std::int64_t in = std::max(
+        share_of(shape[1], share * static_cast<double>(shape[0]) / static_cast<double>(out)),
+        std::min(shape[1],
+                 static_cast<std::int64_t>(std::ceil(kMinEntries / static_cast<double>(out)))));
+    blocks_[static_cast<std::size_t>(weight)] = {.block = {nullptr, graph.dtype(), {out, in}},
+                                                 .out_index = {nullptr, DType::kI32, {out}},
+                                                 .in_index = {nullptr, DType::kI32, {in}}};
+  }
+  std::size_t total = 0;
+  const auto each_tensor = [&](auto&& visit) {
+    for (const int weight : graph.sampled_weights()) {
+      EntryBlock& entries = blocks_[static_cast<std::size_t>(weight)];
+      for (Tensor* tensor : {&entries.block, &entries.out_index, &entries.in_index}) visit(*tensor);
+    }
+  };
+  each_tensor([&](const Tensor& tensor) { total += Arena::round_up(tensor.bytes()); });
+  buffer_ = Buffer(ops, total);
+  Arena arena(buffer_.data(), total);
+  each_tensor([&](Tensor& tensor) { tensor = arena.take(tensor.dtype, tensor.shape); });
+  sampled_sink_.blocks = blocks_;
+}
+
+void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number) {
+  batches_.clear();
+  for (const int weight : graph_.sampled_weights()) {
+    const EntryBlock& entries = blocks_[static_cast<std::size_t>(weight)];
+    const Shape& shape = graph_.parameters()[static_cast<std::size_t>(weight)].shape;
+    for (const int axis : {0, 1}) {
+      const Tensor& index = axis == 0 ? entries.out_index : entries.in_index;
+      const RandomKey key{seed, Stream::kProbe, number,
+                          static_cast<std::uint32_t>(2 * weight + axis), 0};
+      const std::vector<std::int32_t> chosen =
+          draw_subset(philox_address(key), shape[axis], index.elements());
+      ops_.copy_to_device(index.data, chosen.data(), index.bytes());
+    }
+  }
+}
+
+void VarianceProbe::read_blocks(std::vector<std::vector<double>>& out) const {
+  out.clear();
+  for (const int weight : graph_.sampled_weights()) {
+    const Tensor& block = blocks_[static_cast<std::size_t>(weight)].block;
+    const auto n = static_cast<std::size_t>(block.elements());
+    if (block.dtype == DType::kF64) {
+      out.emplace_back(n);
+      ops_.copy_to_host(out.back().data(), block.data, block.bytes());
+    } else {
+      std::vector<float> host(n);
+      ops_.copy_to_host(host.data(), block.data, block.bytes());
+      out.emplace_back(host.begin(), host.end());
+    }
+    // A pass that kept nothing writes no block; the next one must not see the values of this one.
+    ops_.run(Fill{.y = block, .value = 0});
+  }
+}
+
+void VarianceProbe::exact_backward(Exec& exec, const BackwardContext& context) {
+  BatchMeasurement& batch = batches_.emplace_back();
+  BackwardRecord record;
+  record.item_norm.resize(static_cast<std::size_t>(graph_.gates()));
+  GradSink sink = *context.sink;
+  sink.blocks = blocks_;
+  BackwardContext exact = context;
+  exact.sink = &sink;
+  exact.mode = SamplingMode::kExact;
+  exact.record = &record;
+  graph_.backward(exec, exact);
+  read_blocks(batch.exact);
+  batch.item_norm = std::move(record.item_norm);
+}
+
+void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context) {
+  const std::size_t linears = graph_.sampled_weights().size();
+  BatchMeasurement& batch = batches_.back();
+  batch.act_error.assign(linears, 0.0);
+  batch.weight_variance.assign(linears, 0.0);
+  BackwardRecord record;
+  BackwardContext sampled = context;
+  sampled.sink = &sampled_sink_;
+  sampled.mode = SamplingMode::kItems;
+  sampled.record = &record;
+  std::vector<std::vector<double>> gradient;
+  for (int j = 0; j < repeats_; ++j) {
+    sampled.repeat = static_cast<std::uint32_t>(1 + j);
+    record.weight_variance.assign(linears, 0.0);
+    graph_.backward(exec, sampled);
+    read_blocks(gradient);
+    for (std::size_t k = 0; k < linears; ++k) {
+      batch.act_error[k] += squared_distance(gradient[k], batch.exact[k]) / repeats_;
+      batch.weight_variance[k] += record.weight_variance[k] / repeats_;
+    }
+  }
+}
+
+// How many entries of the weight one entry of its block stands for.
+double VarianceProbe::entry_weight(std::size_t linear) const {
+  const auto weight = static_cast<std::size_t>(graph_.sampled_weights()[linear]);
+  return static_cast<double>(graph_.parameters()[weight].shape.elements()) /
+         static_cast<double>(blocks_[weight].block.elements());
+}
+
+ProbeResult VarianceProbe::result() const {
+  VCAS_CHECK(complete(), "a probe takes " + std::to_string(repeats_) + " batches");
+  const std::size_t linears = graph_.sampled_weights().size();
+  ProbeResult out;
+  out.v_w.assign(linears, 0.0);
+  out.v_s_weight.assign(linears, 0.0);
+  const double m = repeats_;
+  for (std::size_t k = 0; k < linears; ++k) {
+    // 1/(M-1) sum_i ||G_i - mean||^2 = 1/(M (M-1)) sum over pairs of ||G_i - G_j||^2
+    double pairs = 0, act = 0;
+    for (std::size_t i = 0; i < batches_.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j)
+        pairs += squared_distance(batches_[i].exact[k], batches_[j].exact[k]);
+      act += batches_[i].act_error[k] / m;
+      out.v_w[k] += batches_[i].weight_variance[k] / m;
+    }
+    out.v_s_weight[k] = entry_weight(k) * pairs / (m * (m - 1));
+    out.v_s += out.v_s_weight[k];
+    out.v_act += entry_weight(k) * act;
+  }
+  for (const BatchMeasurement& batch : batches_) out.item_norm.push_back(batch.item_norm);
+  return out;
+}
+
+}  // namespace vcas
