@@ -34,7 +34,8 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
       ops_(ops),
       options_(options),
       probe_source_(std::move(probe_source)),
-      optimizer_(options.optimizer, model.graph.parameters(), ops),
+      optimizer_(ops, model.graph.parameters(), options.optimizer),
+      schedule_(options.schedule, options.total_steps),
       controller_(options.vcas, model.graph.gates(),
                   static_cast<int>(model.graph.sampled_weights().size()), options.total_steps) {
   if (options_.micro_batch == 0) options_.micro_batch = options_.batch;
@@ -72,14 +73,20 @@ void Trainer::read_losses(const std::string& what, double& loss, std::int64_t& c
   if (!std::isfinite(sum))
     throw Error(ExitCode::kDiverged,
                 what + ": loss is " + std::to_string(sum) + "; weights unchanged",
-                "try a lower train.learning_rate, a longer train.warmup_ratio or train.clip_norm");
+                "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
+                "optimizer.max_gradient_norm");
   loss += sum;
 }
 
 BackwardContext Trainer::context(double loss_scale) {
+  const auto below_one = [](double ratio) { return ratio < 1.0; };
+  const bool samples =
+      options_.vcas.enabled && (std::ranges::any_of(controller_.act_ratio(), below_one) ||
+                                std::ranges::any_of(controller_.weight_ratio(), below_one));
   return {.sink = &sink_,
-          .mode = controller_.samples() ? SamplingMode::kItemsAndRows : SamplingMode::kExact,
-          .selection = controller_.selection(),
+          .mode = samples ? SamplingMode::kItemsAndRows : SamplingMode::kExact,
+          .selection = options_.vcas.selection == "bernoulli" ? Selection::kBernoulli
+                                                              : Selection::kSystematic,
           .act_ratio = controller_.act_ratio(),
           .weight_ratio = controller_.weight_ratio(),
           .repeat = 0,
@@ -123,7 +130,8 @@ void Trainer::check_gradient(double norm) const {
   }
   throw Error(ExitCode::kDiverged,
               "step " + std::to_string(step_ + 1) + ": " + culprit + "; weights unchanged",
-              "try a lower train.learning_rate, a longer train.warmup_ratio or train.clip_norm");
+              "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
+              "optimizer.max_gradient_norm");
 }
 
 StepReport Trainer::step(const Batch& batch) {
@@ -177,16 +185,13 @@ StepReport Trainer::step(const Batch& batch) {
   report.accuracy = static_cast<double>(correct) / static_cast<double>(batch.items);
   report.gradient_norm = optimizer_.gradient_norm(ops_);
   check_gradient(report.gradient_norm);
-  report.learning_rate = learning_rate(options_.schedule, step_, options_.total_steps);
-  const double scale = options_.clip_norm > 0 && report.gradient_norm > options_.clip_norm
-                           ? options_.clip_norm / report.gradient_norm
-                           : 1.0;
-  optimizer_.step(ops_, report.learning_rate, scale);
+  report.learning_rate = schedule_.learning_rate(step_);
+  optimizer_.step(ops_, report.learning_rate, optimizer_.clip_scale(report.gradient_norm));
   report.seconds.optimizer += watch.lap();
 
   if (probing_ && probe_->complete()) {
     last_probe_ = probe_->result();
-    controller_.update(last_probe_);
+    probe_note_ = controller_.update(last_probe_);
     probing_ = false;
     report.probed = true;
   }

@@ -20,7 +20,6 @@ struct TrainerOptions {
   std::int64_t total_steps = 0;
   std::int64_t batch = 32;       // items of a step
   std::int64_t micro_batch = 0;  // items of one forward; 0 = batch
-  double clip_norm = 0;          // largest norm of the gradient; 0 = no clipping
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
@@ -71,6 +70,8 @@ class Trainer {
   const VcasController& controller() const { return controller_; }
   const ProbeResult& last_probe() const { return last_probe_; }
   const BackwardRecord& last_record() const { return record_; }
+  // What the last probe could not set and why; empty when it set all ratios.
+  const std::string& probe_note() const { return probe_note_; }
   Optimizer& optimizer() { return optimizer_; }
   Model& model() { return model_; }
   CountOps& ops() { return ops_; }
@@ -92,11 +93,13 @@ class Trainer {
   TrainerOptions options_;
   ProbeSource probe_source_;
   Optimizer optimizer_;
+  Schedule schedule_;
   VcasController controller_;
   std::unique_ptr<VarianceProbe> probe_;  // null when ratios never change
   GradSink sink_;
   BackwardRecord record_;
   ProbeResult last_probe_;
+  std::string probe_note_;
   std::int64_t step_ = 0;
   bool probing_ = false;
   std::vector<float> losses_;

@@ -1,0 +1,82 @@
+// A finished model on the CPU with a batch of random numbers, for tests of whole graphs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/philox.h"
+#include "models/model.h"
+
+namespace vcas {
+
+struct ModelFixture {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Model> model;
+  GradSink sink;
+  std::uint64_t seed = 5;
+
+  ModelFixture(const ModelOptions& options, const std::vector<std::int64_t>& item_shape,
+               std::int64_t classes, std::int64_t items, DType dtype = DType::kF32)
+      : ops(make_ops("cpu")), model(build_model(options, item_shape, classes, 0.0, dtype)) {
+    Graph& graph = model->graph;
+    graph.finish(*ops, {.max_items = items});
+    graph.parameters().initialize(*ops, seed);
+    for (const Parameter& parameter : graph.parameters().list())
+      sink.full.push_back(parameter.gradient);
+    graph.set_batch(items, {});
+    const Tensor input = graph.tensor(model->input);
+    const PhiloxAddress address = philox_address({seed, Stream::kData, 0, 0, 0});
+    for (std::int64_t i = 0; i < input.elements(); ++i)
+      input.ptr<float>()[i] =
+          static_cast<float>(philox_normal(address, static_cast<std::uint64_t>(i)));
+    const Tensor labels = graph.tensor(model->labels);
+    for (std::int64_t i = 0; i < items; ++i)
+      labels.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(i % classes);
+  }
+
+  Exec exec(std::uint64_t step = 0) { return model->graph.make_exec(seed, step, true); }
+
+  BackwardContext context(SamplingMode mode, double act_ratio, double weight_ratio,
+                          Selection selection = Selection::kBernoulli) const {
+    const Graph& graph = model->graph;
+    return {.sink = &sink,
+            .mode = mode,
+            .selection = selection,
+            .act_ratio = std::vector<double>(static_cast<std::size_t>(graph.gates()), act_ratio),
+            .weight_ratio = std::vector<double>(graph.sampled_weights().size(), weight_ratio),
+            .repeat = 0,
+            .loss_scale = 1.0 / static_cast<double>(graph.items()),
+            .record = nullptr};
+  }
+
+  // All gradients of one backward, zeroed before.
+  std::vector<double> gradient(Exec& exec, const BackwardContext& context) {
+    const Tensor& slab = model->graph.parameters().gradients();
+    ops->run(Fill{.y = slab, .value = 0});
+    model->graph.backward(exec, context);
+    std::vector<double> out(static_cast<std::size_t>(slab.elements()));
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = slab.dtype == DType::kF64 ? slab.ptr<double>()[i] : slab.ptr<float>()[i];
+    return out;
+  }
+
+  double mean_loss(Exec& exec) {
+    model->graph.forward(exec);
+    const Tensor loss = model->graph.tensor(model->loss);
+    double sum = 0;
+    for (std::int64_t i = 0; i < loss.rows(); ++i)
+      sum += loss.dtype == DType::kF64 ? loss.ptr<double>()[i] : loss.ptr<float>()[i];
+    return sum / static_cast<double>(loss.rows());
+  }
+
+  // Elements of one parameter in the slab of gradients.
+  std::pair<std::size_t, std::size_t> range(const Parameter& parameter) const {
+    const Tensor& slab = model->graph.parameters().gradients();
+    const auto begin = static_cast<std::size_t>(static_cast<char*>(parameter.gradient.data) -
+                                                static_cast<char*>(slab.data)) /
+                       dtype_bytes(slab.dtype);
+    return {begin, begin + static_cast<std::size_t>(parameter.shape.elements())};
+  }
+};
+
+}  // namespace vcas
