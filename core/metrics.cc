@@ -1,0 +1,77 @@
+#include "core/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <limits>
+#include <string_view>
+#include <utility>
+
+namespace vcas {
+namespace {
+
+constexpr std::string_view kEventNames[] = {"start",      "train",   "eval", "variance",
+                                            "checkpoint", "warning", "end"};
+
+struct Line {
+  std::size_t end;  // offset in the file
+  nlohmann::json value;
+};
+
+std::vector<Line> read_lines(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  std::vector<Line> lines;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    nlohmann::json value = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                 text.begin() + static_cast<std::ptrdiff_t>(end),
+                                                 nullptr, /*allow_exceptions=*/false);
+    const bool good =
+        value.is_object() && value.contains("step") && value["step"].is_number_integer();
+    if (good) {
+      lines.push_back({end + 1, std::move(value)});
+    } else if (end + 1 < text.size()) {
+      throw Error(ExitCode::kBadData, fmt::format("{}:{}: not a JSON object with a step",
+                                                  path.string(), lines.size() + 1));
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(std::filesystem::path path)
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+  if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path_, "cannot create");
+  truncate_after(std::numeric_limits<std::int64_t>::max());
+}
+
+void MetricsLog::truncate_after(std::int64_t step) {
+  std::size_t size = 0;
+  for (const Line& line : read_lines(path_)) {
+    if (line.value["step"].get<std::int64_t>() > step) break;
+    size = line.end;
+  }
+  if (::ftruncate(file_.get(), static_cast<off_t>(size)) != 0) {
+    fail_errno(ExitCode::kIoError, path_, "cannot shorten");
+  }
+}
+
+void MetricsLog::write(MetricEvent event, std::int64_t step, const nlohmann::ordered_json& fields) {
+  nlohmann::ordered_json line = {{"event", kEventNames[static_cast<std::size_t>(event)]},
+                                 {"step", step}};
+  line.update(fields.is_null() ? nlohmann::ordered_json::object() : fields);
+  const std::string text =
+      line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  write_all(file_, std::as_bytes(std::span(text)), path_);
+}
+
+std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path) {
+  std::vector<nlohmann::json> values;
+  for (Line& line : read_lines(path)) values.push_back(std::move(line.value));
+  return values;
+}
+
+}  // namespace vcas

@@ -1,0 +1,72 @@
+// Progress on stderr: a few live lines on a terminal, a line of key=value pairs now and then
+// elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vcas {
+
+std::string format_duration(double seconds);   // "18:52", "1:02:03", "--:--" if not known
+std::string format_count(std::int64_t count);  // "36,816"
+
+double monotonic_seconds();
+
+// Colour by the command line's flag, then FORCE_COLOR, NO_COLOR, CLICOLOR_FORCE, then the terminal.
+bool use_color(int fd, std::optional<bool> flag = {});
+int terminal_columns(int fd);  // COLUMNS, then the terminal's width, then 80
+
+struct ProgressOptions {
+  bool live = false;  // redraw in place
+  bool color = false;
+  double line_seconds = 10;  // between lines where not live
+  std::function<double()> now = monotonic_seconds;
+};
+ProgressOptions progress_options(int fd, std::optional<bool> color_flag = {});
+
+struct ProgressText {
+  std::string label;               // before the bar: "epoch 1/3"
+  std::vector<std::string> lines;  // below the bar, plain text; three are shown
+  std::string fields;              // in a log: "epoch=0.34 loss=0.6213"
+};
+
+// Safe to use from several threads, so that messages never tear the bar.
+class Progress {
+ public:
+  Progress(std::FILE* out, ProgressOptions options);
+
+  // To be called after every step, and once before the first one to start the clock; `describe` is
+  // called only when something is drawn. A smaller step or another total starts the ETA anew.
+  void update(std::int64_t step, std::int64_t total, const std::function<ProgressText()>& describe);
+
+  // A full line above the bar.
+  void message(std::string_view text);
+
+  // Leaves the block as it is and goes on below it.
+  void finish();
+
+ private:
+  std::string clear_block();  // the escape codes that remove the block
+  std::string draw_block();
+  std::string bar_line(int columns) const;
+  std::optional<double> eta() const;
+  void write(const std::string& text);
+
+  std::FILE* out_;
+  ProgressOptions options_;
+  std::mutex mutex_;
+  ProgressText text_;
+  std::int64_t step_ = -1, total_ = 0;
+  double step_time_ = 0;  // when step_ was reached
+  double drawn_time_ = 0;
+  double seconds_ = 0, steps_ = 0;  // exponentially fading sums over this process's steps
+  int block_lines_ = 0;             // on the screen now
+};
+
+}  // namespace vcas

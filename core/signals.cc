@@ -1,0 +1,50 @@
+#include "core/signals.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "core/error.h"
+
+namespace vcas {
+namespace {
+
+constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGUSR2, SIGUSR1};
+
+// Handlers can reach nothing but statics.
+std::atomic<int> stop_request = 0;
+std::atomic<bool> save_request = false;
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+void handle(int signal) {
+  if (signal == SIGUSR1) {
+    save_request = true;
+    return;
+  }
+  if (signal == SIGINT && interrupted.exchange(true)) {
+    ::_exit(static_cast<int>(ExitCode::kInterrupted));
+  }
+  int none = 0;
+  stop_request.compare_exchange_strong(none, signal);
+}
+
+}  // namespace
+
+SignalHandlers::SignalHandlers() {
+  stop_request = 0;
+  save_request = interrupted = false;
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;  // no read or write of a checkpoint fails half-way
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+}
+
+SignalHandlers::~SignalHandlers() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+int stop_signal() { return stop_request; }
+bool take_save_request() { return save_request.exchange(false); }
+
+}  // namespace vcas

@@ -1,0 +1,27 @@
+// Signals that ask a run to save. The handlers only set flags; the trainer polls them.
+#pragma once
+
+#include <signal.h>
+
+#include <array>
+
+namespace vcas {
+
+// While it lives: SIGINT, SIGTERM and SIGUSR2 ask for a save and an end, SIGUSR1 for a save; the
+// second SIGINT ends the process at once with code 130. Signals belong to the process, so there is
+// one at a time.
+class SignalHandlers {
+ public:
+  SignalHandlers();
+  ~SignalHandlers();
+  SignalHandlers(const SignalHandlers&) = delete;
+  SignalHandlers& operator=(const SignalHandlers&) = delete;
+
+ private:
+  std::array<struct sigaction, 4> before_;
+};
+
+int stop_signal();         // the signal that asked to stop, 0 if none did
+bool take_save_request();  // true once after each SIGUSR1
+
+}  // namespace vcas

@@ -1,0 +1,84 @@
+#include "core/metrics.h"
+
+#include <cmath>
+
+#include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+// "start0 train1 ..." for short comparisons.
+std::string summary(const std::filesystem::path& path) {
+  std::string text;
+  for (const nlohmann::json& line : read_metrics(path)) {
+    text += line["event"].get<std::string>() + line["step"].dump() + " ";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("metrics: one object a line, there as soon as it is written", "[metrics]") {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  MetricsLog log(path);
+  log.write(MetricEvent::kStart, 0);
+  log.write(MetricEvent::kTrain, 10, {{"loss", 0.5}, {"lr", 2e-5}});
+  log.write(MetricEvent::kWarning, 10, {{"text", "line\nbreak \xff"}});
+  log.write(MetricEvent::kEnd, 11, {{"loss", std::nan("")}});
+  CHECK(read_file(path) ==
+        "{\"event\":\"start\",\"step\":0}\n"
+        "{\"event\":\"train\",\"step\":10,\"loss\":0.5,\"lr\":2e-05}\n"
+        "{\"event\":\"warning\",\"step\":10,\"text\":\"line\\nbreak \uFFFD\"}\n"
+        "{\"event\":\"end\",\"step\":11,\"loss\":null}\n");
+}
+
+TEST_CASE("metrics: a resumed run writes the later steps again", "[metrics]") {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  {
+    MetricsLog log(path);
+    log.write(MetricEvent::kStart, 0);
+    log.write(MetricEvent::kTrain, 100);
+    log.write(MetricEvent::kCheckpoint, 100);
+    log.write(MetricEvent::kTrain, 120);
+    log.write(MetricEvent::kWarning, 120);
+  }
+  atomic_write(path, read_file(path) + "{\"event\":\"train\",\"st");  // torn
+  CHECK(summary(path) == "start0 train100 checkpoint100 train120 warning120 ");
+  MetricsLog log(path);
+  log.truncate_after(100);
+  CHECK(summary(path) == "start0 train100 checkpoint100 ");
+  log.write(MetricEvent::kTrain, 110);
+  CHECK(summary(path) == "start0 train100 checkpoint100 train110 ");
+  log.truncate_after(-1);
+  CHECK(read_file(path).empty());
+}
+
+TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]") {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  const std::string good = "{\"event\":\"start\",\"step\":0}\n";
+  for (const std::string& torn : {std::string("{"), std::string("{\n"), std::string(20, '\0'),
+                                  std::string(20, '\0') + "\n"}) {
+    atomic_write(path, good + torn);
+    MetricsLog log(path);
+    CHECK(read_file(path) == good);
+  }
+  atomic_write(path, good + "{\"event\":\"train\"}\n" + good);
+  try {
+    MetricsLog log(path);
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadData);
+    CHECK(error.what() == path.string() + ":2: not a JSON object with a step");
+  }
+  try {
+    MetricsLog log(folder.path() / "no" / "metrics.jsonl");
+    FAIL("created");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kCannotCreate);
+  }
+}

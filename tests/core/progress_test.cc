@@ -1,0 +1,229 @@
+#include "core/progress.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/core/environment.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+// A progress display on a temporary file under a clock set by hand.
+struct Display {
+  double time = 1000;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::tmpfile(), std::fclose};
+  Progress progress;
+  EnvironmentVariable columns{"COLUMNS", "80"};
+
+  explicit Display(bool live, bool color = false)
+      : progress(file.get(), {.live = live, .color = color, .now = [this] { return time; }}) {}
+
+  // What was written since the last call.
+  std::string take() {
+    std::string text;
+    std::rewind(file.get());
+    for (int c; (c = std::fgetc(file.get())) != EOF;) text += static_cast<char>(c);
+    std::rewind(file.get());
+    REQUIRE(::ftruncate(::fileno(file.get()), 0) == 0);
+    return text;
+  }
+};
+
+// The lines that a terminal shows after `output`; knows the codes that the display uses.
+std::vector<std::string> screen_after(const std::string& output) {
+  std::vector<std::string> lines(1);
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    if (output[i] == '\n') {
+      lines.emplace_back();
+    } else if (output[i] == '\x1b') {
+      const std::size_t end = output.find_first_of("AJm", i);
+      if (output[end] == 'A') {
+        REQUIRE(lines.back().empty());  // moves up from the start of a line
+        const int up = std::stoi(output.substr(i + 2));
+        REQUIRE(up < static_cast<int>(lines.size()));
+        REQUIRE(output.compare(end + 1, 3, "\x1b[J") == 0);
+        lines.resize(lines.size() - static_cast<std::size_t>(up));
+        lines.back().clear();
+      }
+      i = end;
+    } else {
+      lines.back() += output[i];
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("progress: durations and counts", "[progress]") {
+  CHECK(format_duration(0) == "0:00");
+  CHECK(format_duration(7.4) == "0:07");
+  CHECK(format_duration(18 * 60 + 52) == "18:52");
+  CHECK(format_duration(3599.6) == "1:00:00");
+  CHECK(format_duration(3723) == "1:02:03");
+  CHECK(format_duration(100 * 3600) == "100:00:00");
+  CHECK(format_duration(-1) == "--:--");
+  CHECK(format_duration(1.0 / 0.0) == "--:--");
+  CHECK(format_count(0) == "0");
+  CHECK(format_count(999) == "999");
+  CHECK(format_count(36816) == "36,816");
+  CHECK(format_count(-1234567) == "-1,234,567");
+}
+
+TEST_CASE("progress: in a log, a line at intervals and one at the end", "[progress]") {
+  Display display(false);
+  int described = 0;
+  const auto update = [&](std::int64_t step) {
+    display.progress.update(step, 100, [&] {
+      ++described;
+      return ProgressText{.fields = "loss=0.5"};
+    });
+  };
+  update(20);  // a resumed run
+  for (int step = 21; step <= 30; ++step) {
+    display.time += 0.9;
+    update(step);
+  }
+  CHECK(display.take().empty());
+  CHECK(described == 0);
+  display.time += 2;
+  update(31);
+  CHECK(display.take() == "step=31 loss=0.5 eta=69s\n");
+  display.progress.message("saved");
+  CHECK(display.take() == "saved\n");
+  display.time += 1;
+  update(100);
+  CHECK(display.take() == "step=100 loss=0.5 eta=0s\n");
+  update(100);
+  CHECK(display.take().empty());
+}
+
+TEST_CASE("progress: the ETA follows this process's own steps", "[progress]") {
+  Display display(true);
+  const auto eta_after = [&](std::int64_t step, double seconds) {
+    display.time += seconds;
+    display.progress.update(step, 20000, [] { return ProgressText{}; });
+    const std::string text = display.take();
+    return text.substr(text.find("ETA"));
+  };
+  CHECK(eta_after(10000, 50) == "ETA --:--\n");
+  CHECK(eta_after(10001, 1) == "ETA 2:46:39\n");  // 9,999 s
+  eta_after(12001, 4000);                         // two seconds a step from now on
+  CHECK(eta_after(15000, 5998) == "ETA 2:46:40\n");
+  eta_after(10, 1);  // another run of steps: nothing known
+  CHECK(eta_after(11, 1) == "ETA 5:33:09\n");
+}
+
+TEST_CASE("progress: on a terminal the block is redrawn in place", "[progress]") {
+  Display display(true);
+  std::string output;
+  const auto update = [&](std::int64_t step, std::vector<std::string> lines) {
+    display.progress.update(step, 36816,
+                            [&] { return ProgressText{.label = "epoch 1/3", .lines = lines}; });
+    return output += display.take();
+  };
+  update(4079, {"loss 0.7"});
+  display.time += 0.05;
+  const std::size_t size = output.size();
+  update(4080, {"too early to draw"});
+  CHECK(output.size() == size);
+  display.time += 3.95;
+  update(4180, {"loss 0.6", "FLOPs", "three", "four"});
+  CHECK(screen_after(output) ==
+        std::vector<std::string>{
+            " epoch 1/3  ━━━                           11%   step 4,180/36,816   ETA 21:31",
+            "   loss 0.6", "   FLOPs", "   three", ""});
+  display.progress.message("[00:04] eval");
+  output += display.take();
+  display.time += 0.2;
+  update(4185, {"loss 0.5"});
+  const auto screen = screen_after(output);
+  REQUIRE(screen.size() == 4);
+  CHECK(screen[0] == "[00:04] eval");
+  CHECK_THAT(screen[1], ContainsSubstring("step 4,185/36,816"));
+  CHECK(screen[2] == "   loss 0.5");
+
+  display.progress.finish();
+  display.progress.message("done");
+  output += display.take();
+  CHECK(screen_after(output).size() == 5);
+  CHECK(screen_after(output)[3] == "done");
+}
+
+TEST_CASE("progress: lines never exceed the terminal", "[progress]") {
+  Display display(true);
+  const auto draw = [&](const char* columns, std::int64_t step) {
+    EnvironmentVariable narrow("COLUMNS", columns);
+    display.time += 1;
+    display.progress.update(step, 100, [] {
+      return ProgressText{.label = "epoch 1/3", .lines = {std::string(60, 'x'), "ää|ä|ää"}};
+    });
+    const auto lines = screen_after(display.take());
+    display.progress.finish();
+    return lines;
+  };
+  CHECK(draw("9", 50) == std::vector<std::string>{" epoch 1", "   xxxxx", "   ää|ä|", ""});
+  CHECK(draw("50", 45)[0] == " epoch 1/3  ━━╸     45%   step 45/100   ETA --:--");
+  CHECK(draw("80", 100)[0].find("━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 100%") != std::string::npos);
+}
+
+TEST_CASE("progress: colour is used when asked for", "[progress]") {
+  Display display(true, true);
+  display.progress.update(50, 100, [] { return ProgressText{}; });
+  CHECK_THAT(display.take(), ContainsSubstring("\x1b[32m━━━━━━━━━━━━━━\x1b[0m "));
+}
+
+TEST_CASE("progress: terminal, environment and flag decide", "[progress]") {
+  const EnvironmentVariable force("FORCE_COLOR", nullptr), no("NO_COLOR", nullptr),
+      cli("CLICOLOR_FORCE", nullptr), term("TERM", "xterm"), columns("COLUMNS", nullptr);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const int piped = ends[1];
+  CHECK_FALSE(progress_options(piped).live);
+  CHECK_FALSE(progress_options(piped).color);
+  CHECK(progress_options(piped, true).color);
+  CHECK(terminal_columns(piped) == 80);
+  {
+    const EnvironmentVariable on("CLICOLOR_FORCE", "1");
+    CHECK(use_color(piped));
+    CHECK_FALSE(progress_options(piped).live);
+    const EnvironmentVariable off("NO_COLOR", "1");
+    CHECK_FALSE(use_color(piped));
+    const EnvironmentVariable stronger("FORCE_COLOR", "1");
+    CHECK(use_color(piped));
+    CHECK_FALSE(use_color(piped, false));
+  }
+  ::close(ends[0]);
+  ::close(ends[1]);
+
+  const int controller = ::posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(::grantpt(controller) == 0);
+  REQUIRE(::unlockpt(controller) == 0);
+  const int terminal = ::open(::ptsname(controller), O_RDWR | O_NOCTTY);
+  REQUIRE(terminal >= 0);
+  CHECK(progress_options(terminal).live);
+  CHECK(use_color(terminal));
+  winsize size{};
+  size.ws_col = 123;
+  REQUIRE(::ioctl(terminal, TIOCSWINSZ, &size) == 0);
+  CHECK(terminal_columns(terminal) == 123);
+  {
+    const EnvironmentVariable own("COLUMNS", "60");
+    CHECK(terminal_columns(terminal) == 60);
+    const EnvironmentVariable off("NO_COLOR", "1");
+    CHECK_FALSE(use_color(terminal));
+    CHECK(progress_options(terminal).live);
+    const EnvironmentVariable dumb("TERM", "dumb");
+    CHECK_FALSE(progress_options(terminal).live);
+  }
+  ::close(terminal);
+  ::close(controller);
+}
