@@ -1,0 +1,81 @@
+#include "optim/optimizer.h"
+
+#include <cmath>
+
+#include "core/arena.h"
+
+namespace vcas {
+namespace {
+
+Tensor range(const Tensor& slab, std::int64_t begin, std::int64_t end) {
+  char* data =
+      static_cast<char*>(slab.data) + static_cast<std::size_t>(begin) * dtype_bytes(slab.dtype);
+  return {data, slab.dtype, {end - begin}};
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options)
+    : options_(options),
+      values_(parameters.values()),
+      gradients_(parameters.gradients()),
+      decayed_(parameters.decayed_elements()) {
+  std::vector<std::string> names = {"first_moment", "second_moment"};
+  if (options.name == "sgd") names = {"momentum"};
+  const std::size_t slab = Arena::round_up(values_.bytes());
+  buffer_ = Buffer(ops, names.size() * slab + sizeof(double));
+  for (std::size_t i = 0; i < names.size(); ++i)
+    state_.push_back({names[i], buffer_.at(i * slab, values_.dtype, values_.shape)});
+  sum_squares_ = buffer_.at(names.size() * slab, DType::kF64, {1});
+}
+
+double Optimizer::gradient_norm(Ops& ops) {
+  ops.enter("optimizer/norm");
+  ops.run(SumSquares{sum_squares_, gradients_});
+  double sum = 0;
+  ops.copy_to_host(&sum, sum_squares_.data, sizeof(sum));
+  return std::sqrt(sum);
+}
+
+double Optimizer::clip_scale(double norm) const {
+  const double longest = options_.max_gradient_norm;
+  return longest > 0 && norm > longest ? longest / norm : 1;
+}
+
+void Optimizer::step(Ops& ops, double learning_rate, double grad_scale) {
+  ops.enter("optimizer/step");
+  ++steps_;
+  step_range(ops, 0, decayed_, learning_rate, options_.weight_decay, grad_scale);
+  step_range(ops, decayed_, values_.elements(), learning_rate, 0, grad_scale);
+}
+
+void Optimizer::step_range(Ops& ops, std::int64_t begin, std::int64_t end, double learning_rate,
+                           double weight_decay, double grad_scale) {
+  if (begin == end) return;
+  const Tensor param = range(values_, begin, end), grad = range(gradients_, begin, end);
+  const Tensor first = range(state_[0].tensor, begin, end);
+  if (options_.name == "sgd") {
+    ops.run(SgdStep{.param = param,
+                    .momentum = first,
+                    .grad = grad,
+                    .learning_rate = learning_rate,
+                    .mu = options_.momentum,
+                    .weight_decay = weight_decay,
+                    .grad_scale = grad_scale});
+    return;
+  }
+  ops.run(AdamStep{.param = param,
+                   .first_moment = first,
+                   .second_moment = range(state_[1].tensor, begin, end),
+                   .grad = grad,
+                   .learning_rate = learning_rate,
+                   .beta1 = options_.beta1,
+                   .beta2 = options_.beta2,
+                   .eps = options_.eps,
+                   .weight_decay = weight_decay,
+                   .grad_scale = grad_scale,
+                   .step = steps_,
+                   .decoupled = options_.name == "adamw"});
+}
+
+}  // namespace vcas

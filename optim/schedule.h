@@ -1,0 +1,46 @@
+// The learning rate as a function of the step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/config.h"
+
+namespace vcas {
+
+struct ScheduleOptions {
+  std::string kind = "linear";
+  double learning_rate = 1e-3;
+  std::int64_t warmup_steps = 0;
+  double warmup_ratio = 0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("kind", kind,
+            "How the learning rate falls after warm-up: constant (not at all), linear or cosine "
+            "(to 0 at the end).",
+            one_of({"constant", "linear", "cosine"}));
+    v.field("learning_rate", learning_rate, "Peak learning rate.", above(0.0));
+    v.field("warmup_steps", warmup_steps, "Steps in which the learning rate rises from 0.",
+            at_least(0));
+    v.field("warmup_ratio", warmup_ratio, "The same as a share of all steps.", between(0.0, 1.0));
+  }
+  void validate(ConfigErrors& errors) const;
+};
+
+class Schedule {
+ public:
+  Schedule(const ScheduleOptions& options, std::int64_t total_steps);
+
+  // The rate of a step, counted from 0: 0 at the first step of a warm-up, the peak at the first
+  // step after it.
+  double learning_rate(std::int64_t step) const;
+
+ private:
+  enum class Kind { kConstant, kLinear, kCosine };
+  Kind kind_;
+  double peak_;
+  std::int64_t warmup_, total_;
+};
+
+}  // namespace vcas

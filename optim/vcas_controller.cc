@@ -1,0 +1,148 @@
+#include "optim/vcas_controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace vcas {
+namespace {
+
+std::vector<double> fixed_ratios(const char* key, const std::vector<double>& given, int count,
+                                 const char* what) {
+  const auto size = static_cast<std::size_t>(count);
+  if (given.empty()) return std::vector<double>(size, 1.0);
+  if (given.size() == 1) return std::vector<double>(size, given.front());
+  if (given.size() == size) return given;
+  throw Error(
+      ExitCode::kBadConfig,
+      fmt::format("vcas.{} has {} ratios, but the model has {} {}", key, given.size(), count, what),
+      fmt::format("give {} ratios, or one for all", count));
+}
+
+double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+
+bool is_positive(double x) { return x > 0 && std::isfinite(x); }
+
+}  // namespace
+
+void VcasOptions::validate(ConfigErrors& errors) const {
+  if (!std::is_sorted(act_ratio.begin(), act_ratio.end()))
+    errors.add({"act_ratio"}, "must not decrease from input to output: dropped items stay dropped");
+  if (probe == "in_place" && update_every != 0 && update_every < repeats)
+    errors.add({"update_every", "repeats"},
+               fmt::format("must be at least vcas.repeats ({}), the steps that a probe takes, "
+                           "got {}",
+                           repeats, update_every));
+}
+
+double top_mass(double s, std::vector<double> norms) {
+  std::sort(norms.begin(), norms.end(), std::greater<>());
+  // Summed in the order in which the loop below sums, so that rounding cannot part the two.
+  const double whole = std::accumulate(norms.begin(), norms.end(), 0.0);
+  if (s >= 1 || !(whole > 0)) return 1;
+  std::size_t count = 1;
+  double sum = norms.front();
+  while (count < norms.size() && !(sum >= s * whole)) sum += norms[count++];
+  return static_cast<double>(count) / static_cast<double>(norms.size());
+}
+
+VcasController::VcasController(const VcasOptions& options, int gates, int linears,
+                               std::int64_t total_steps)
+    : options_(options),
+      adapts_(options.enabled && !options.pinned()),
+      update_every_(options.update_every),
+      act_ratio_(static_cast<std::size_t>(gates), 1.0),
+      weight_ratio_(static_cast<std::size_t>(linears), 1.0) {
+  if (update_every_ == 0) {
+    // A probe in place takes `repeats` steps of training; the next one starts after it.
+    const std::int64_t shortest = options.probe == "in_place" ? options.repeats : 1;
+    update_every_ = std::max(shortest, std::min<std::int64_t>(500, total_steps / 50));
+  }
+  if (options.enabled && options.pinned()) {
+    act_ratio_ = fixed_ratios("act_ratio", options.act_ratio, gates, "sampling gates");
+    weight_ratio_ = fixed_ratios("weight_ratio", options.weight_ratio, linears, "sampled linears");
+  }
+}
+
+std::string VcasController::update(const ProbeResult& probe) {
+  VCAS_CHECK(adapts_, "a probe of a controller that does not adapt");
+  VCAS_CHECK(probe.v_w.size() == weight_ratio_.size() &&
+                 probe.v_s_weight.size() == weight_ratio_.size() && !probe.item_norm.empty(),
+             "a probe of another model");
+  ++probes_;
+  if (!is_positive(probe.v_s) || !std::isfinite(probe.v_act))
+    return fmt::format("all keep ratios stay: the probe measured V_s = {}, V_act = {}", probe.v_s,
+                       probe.v_act);
+  s_ =
+      std::clamp(s_ + options_.s_step * sign(probe.v_act - options_.tau_act * probe.v_s), 0.0, 1.0);
+  update_act_ratio(probe.item_norm);
+  return update_weight_ratio(probe);
+}
+
+void VcasController::update_act_ratio(
+    const std::vector<std::vector<std::vector<double>>>& item_norm) {
+  double largest = 0;
+  for (std::size_t gate = 0; gate < act_ratio_.size(); ++gate) {
+    double mean = 0;
+    for (const auto& batch : item_norm)
+      mean += top_mass(s_, batch.at(gate)) / static_cast<double>(item_norm.size());
+    largest = std::max(largest, std::min(mean, 1.0));
+    act_ratio_[gate] =
+        options_.ratio_smoothing * act_ratio_[gate] + (1 - options_.ratio_smoothing) * largest;
+  }
+}
+
+std::string VcasController::update_weight_ratio(const ProbeResult& probe) {
+  const double beta = options_.weight_multiplier;
+  std::size_t kept = 0;
+  for (std::size_t k = 0; k < weight_ratio_.size(); ++k) {
+    if (!is_positive(probe.v_s_weight[k]) || !std::isfinite(probe.v_w[k])) {
+      ++kept;
+      continue;
+    }
+    const bool spare = probe.v_w[k] < options_.tau_w * probe.v_s_weight[k];
+    const double nu = spare ? weight_ratio_[k] * beta : weight_ratio_[k] / beta;
+    weight_ratio_[k] = std::clamp(nu, options_.weight_ratio_min, 1.0);
+  }
+  if (kept == 0) return {};
+  return fmt::format("{} of {} weight ratios stay: their V_s is zero or a variance is not finite",
+                     kept, weight_ratio_.size());
+}
+
+nlohmann::json VcasController::to_json() const {
+  return {
+      {"s", s_}, {"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}, {"probes", probes_}};
+}
+
+void VcasController::from_json(const nlohmann::json& state) {
+  if (!adapts_) return;
+  std::vector<double> act_ratio, weight_ratio;
+  double s = 0;
+  std::int64_t probes = 0;
+  try {
+    state.at("s").get_to(s);
+    state.at("act_ratio").get_to(act_ratio);
+    state.at("weight_ratio").get_to(weight_ratio);
+    state.at("probes").get_to(probes);
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ExitCode::kBadData, fmt::format("the state of the VCAS controller: {}", e.what()));
+  }
+  if (act_ratio.size() != act_ratio_.size() || weight_ratio.size() != weight_ratio_.size())
+    throw Error(
+        ExitCode::kBadData,
+        fmt::format("the state of the VCAS controller has {} item and {} weight ratios, the model "
+                    "{} and {}",
+                    act_ratio.size(), weight_ratio.size(), act_ratio_.size(),
+                    weight_ratio_.size()));
+  s_ = s;
+  act_ratio_ = std::move(act_ratio);
+  weight_ratio_ = std::move(weight_ratio);
+  probes_ = probes;
+}
+
+}  // namespace vcas
