@@ -44,8 +44,7 @@ std::vector<std::uint8_t> gunzip(std::span<const std::byte> packed, const std::s
       inflateReset(&stream);  // another member follows
     } else if (status == Z_MEM_ERROR) {
       throw std::bad_alloc();
-    } else if (status == Z_BUF_ERROR ||
-               (status == Z_OK && consumed == packed.size() && stream.avail_out > 0)) {
+    } else if (status == Z_BUF_ERROR) {  // there was room to write but nothing to read
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: gzip data is cut off after {} bytes", name, consumed), hint);
     } else if (status != Z_OK) {

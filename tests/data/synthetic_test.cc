@@ -84,6 +84,31 @@ TEST_CASE("synthetic classes can be learned, and noise makes them harder", "[syn
   }
 }
 
+TEST_CASE("synthetic items are independent of their neighbours", "[synthetic]") {
+  constexpr std::int64_t kItems = 4096;
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{8}, {1, 2, 4}}) {
+    const auto data = make_synthetic({.items = kItems, .classes = 1, .shape = shape});
+    std::vector<double> mean(8), variance(8), covariance(64);  // of value j with the next item's k
+    for (std::int64_t i = 0; i < kItems; ++i) {
+      for (int j = 0; j < 8; ++j) mean[j] += values_of(*data, i)[j] / double{kItems};
+    }
+    for (std::int64_t i = 0; i + 1 < kItems; ++i) {
+      const std::vector<float> a = values_of(*data, i);
+      const std::vector<float> b = values_of(*data, i + 1);
+      for (int j = 0; j < 8; ++j) {
+        variance[j] += (a[j] - mean[j]) * (a[j] - mean[j]);
+        for (int k = 0; k < 8; ++k) covariance[8 * j + k] += (a[j] - mean[j]) * (b[k] - mean[k]);
+      }
+    }
+    for (int j = 0; j < 8; ++j) {
+      for (int k = 0; k < 8; ++k) {
+        const double correlation = covariance[8 * j + k] / std::sqrt(variance[j] * variance[k]);
+        CHECK(std::abs(correlation) < 5 / std::sqrt(double{kItems}));
+      }
+    }
+  }
+}
+
 TEST_CASE("synthetic classes are equally frequent", "[synthetic]") {
   const auto data = make_synthetic({.items = 4096, .classes = 8, .shape = {1}});
   std::vector<std::int64_t> counts(8);
