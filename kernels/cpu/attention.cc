@@ -1,0 +1,109 @@
+// One task per item and head. Tasks write disjoint outputs and each is computed the same way
+// whoever takes it, so they are handed out as threads become free (items differ in length).
+#include <cmath>
+
+#include "kernels/cpu/compute.h"
+
+namespace vcas {
+namespace {
+
+constexpr std::uint64_t kDrawsPerQuery = 1 << 20;
+
+std::int64_t longest(const std::int64_t* offsets, std::int64_t items) {
+  std::int64_t tokens = 0;
+  for (std::int64_t n = 0; n < items; ++n) tokens = std::max(tokens, offsets[n + 1] - offsets[n]);
+  return tokens;
+}
+
+// body(item, head, scratch)
+template <class T, class Body>
+void for_heads(CpuContext& cpu, const std::int64_t* offsets, std::int64_t items, std::int64_t heads,
+               std::int64_t head_width, const Body& body) {
+  const std::int64_t tokens = longest(offsets, items);
+  const std::int64_t tasks = items * heads;
+  const int threads = cpu.slices_for(tasks, tasks * tokens * head_width);
+  const std::int64_t space = cpu.loops<T>().attention_scratch(tokens, head_width);
+  T* scratch = cpu.scratch<T>(threads * space);
+  cpu.tasks(threads, tasks, [&](std::int64_t task, int thread) {
+    if (offsets[task / heads] < offsets[task / heads + 1])
+      body(task / heads, task % heads, scratch + thread * space);
+  });
+}
+
+// The head of the full batch's item that starts at `first_row`.
+template <class T>
+AttentionHead<T> head_of(const T* qkv, std::int64_t width, std::int64_t first_row,
+                         std::int64_t tokens, std::int64_t head, std::int64_t heads, double dropout,
+                         const PhiloxAddress& address) {
+  const std::int64_t head_width = width / heads;
+  const T* q = qkv + first_row * 3 * width + head * head_width;
+  return {.q = q,
+          .k = q + width,
+          .v = q + 2 * width,
+          .qkv_stride = 3 * width,
+          .tokens = tokens,
+          .width = head_width,
+          .scale = static_cast<T>(1 / std::sqrt(static_cast<double>(head_width))),
+          .y_stride = width,
+          .lse_stride = heads,
+          .threshold = dropout_threshold(dropout),
+          .keep_scale = static_cast<T>(1 / (1 - dropout)),
+          .address = address,
+          .first_draw = static_cast<std::uint64_t>(first_row * heads + head) * kDrawsPerQuery,
+          .draw_stride = static_cast<std::uint64_t>(heads) * kDrawsPerQuery};
+}
+
+void check_width(const Tensor& y, const Tensor& qkv, std::int64_t heads) {
+  VCAS_CHECK(qkv.width() == 3 * y.width() && y.width() % heads == 0,
+             "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
+                 ", qkv " + qkv.shape.text());
+}
+
+}  // namespace
+
+void compute(CpuContext& cpu, const AttentionForward& args) {
+  check_width(args.y, args.qkv, args.heads);
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t width = args.y.width(), heads = args.heads;
+    const auto* offsets = args.offsets.ptr<std::int64_t>();
+    const PhiloxAddress address = philox_address(args.key);
+    for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, width / heads,
+                 [&](std::int64_t n, std::int64_t h, T* scratch) {
+                   const std::int64_t first = offsets[n];
+                   cpu.loops<T>().attention_forward(
+                       args.y.ptr<T>() + first * width + h * (width / heads),
+                       args.lse.ptr<T>() + first * heads + h,
+                       head_of(args.qkv.ptr<T>(), width, first, offsets[n + 1] - first, h, heads,
+                               args.dropout, address),
+                       scratch);
+                 });
+  });
+}
+
+void compute(CpuContext& cpu, const AttentionBackward& args) {
+  check_width(args.dy, args.qkv_full, args.heads);
+  with_type(args.dqkv.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t width = args.dy.width(), heads = args.heads, head_width = width / heads;
+    const auto* offsets = args.offsets.ptr<std::int64_t>();
+    const auto* offsets_full = args.offsets_full.ptr<std::int64_t>();
+    const auto* item = args.item.ptr<std::int32_t>();
+    const PhiloxAddress address = philox_address(args.key);
+    for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, head_width,
+                 [&](std::int64_t n, std::int64_t h, T* scratch) {
+                   const std::int64_t full = offsets_full[item ? item[n] : n];
+                   T* dq = args.dqkv.ptr<T>() + offsets[n] * 3 * width + h * head_width;
+                   cpu.loops<T>().attention_backward(
+                       dq, dq + width, dq + 2 * width,
+                       args.dy.ptr<T>() + offsets[n] * width + h * head_width,
+                       args.y_full.ptr<T>() + full * width + h * head_width,
+                       args.lse_full.ptr<T>() + full * heads + h,
+                       head_of(args.qkv_full.ptr<T>(), width, full, offsets[n + 1] - offsets[n], h,
+                               heads, args.dropout, address),
+                       scratch);
+                 });
+  });
+}
+
+}  // namespace vcas

@@ -1,0 +1,109 @@
+// What the CPU operations share: threads, loops and workspace.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <type_traits>
+
+#include "kernels/args.h"
+#include "kernels/cpu/loops.h"
+
+namespace vcas {
+
+// Where `allocate` begins: large buffers on huge pages, everything on cache lines. Null on failure.
+void* allocate_aligned(std::size_t bytes);
+
+// Of the calling thread within its parallel region.
+int thread_number();
+
+class CpuContext {
+ public:
+  CpuContext(int threads, const Loops<float>& f32, const Loops<double>& f64)
+      : threads_(threads), f32_(f32), f64_(f64) {}
+
+  int threads() const { return threads_; }
+
+  template <class T>
+  const Loops<T>& loops() const {
+    if constexpr (std::is_same_v<T, float>)
+      return f32_;
+    else
+      return f64_;
+  }
+
+  // Workspace that only grows: nothing is allocated once a run has warmed up. The pointer holds
+  // until the next call, and no operation may ask for it from within a parallel region.
+  template <class T>
+  T* scratch(std::int64_t elements) {
+    return static_cast<T*>(scratch_bytes(static_cast<std::size_t>(elements) * sizeof(T)));
+  }
+
+  // How many slices `work` (about one per element read or written) is worth.
+  int slices_for(std::int64_t count, std::int64_t work) const {
+    constexpr std::int64_t kWorkPerSlice = 1
+                                           << 14;  // a few microseconds: what waking a thread costs
+    return static_cast<int>(
+        std::clamp<std::int64_t>(std::min(work / kWorkPerSlice, count), 1, threads_));
+  }
+
+  // body(begin, end, slice) on `slices` contiguous parts of [0, count) that start at multiples of
+  // `grain`. The parts depend on the arguments only, so results do too.
+  template <class Body>
+  void slices(int slices, std::int64_t count, std::int64_t grain, const Body& body) const {
+    const std::int64_t grains = (count + grain - 1) / grain;
+    const auto part = [&](int slice) {
+      const std::int64_t begin = grains * slice / slices * grain;
+      const std::int64_t end = std::min(grains * (slice + 1) / slices * grain, count);
+      if (begin < end) body(begin, end, slice);
+    };
+    if (slices == 1) return part(0);
+#pragma omp parallel for schedule(static, 1) num_threads(slices)
+    for (int slice = 0; slice < slices; ++slice) part(slice);
+  }
+
+  // body(task, thread) for every task, handed out as threads become free: only for tasks whose
+  // result does not depend on who takes them.
+  template <class Body>
+  void tasks(int threads, std::int64_t count, const Body& body) const {
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (std::int64_t task = 0; task < count; ++task) body(task, thread_number());
+  }
+
+  // `slices` for row loops without workspace.
+  template <class Body>
+  void rows(std::int64_t count, std::int64_t width, const Body& body) const {
+    slices(slices_for(count, count * width), count, 1,
+           [&](std::int64_t begin, std::int64_t end, int) { body(begin, end); });
+  }
+
+ private:
+  struct Free {
+    void operator()(void* data) const { std::free(data); }
+  };
+  void* scratch_bytes(std::size_t bytes);
+
+  int threads_;
+  const Loops<float>& f32_;
+  const Loops<double>& f64_;
+  std::unique_ptr<void, Free> scratch_;
+  std::size_t scratch_size_ = 0;
+};
+
+// Calls f(T{}) with the C++ type of a compute dtype.
+template <class F>
+void with_type(DType dtype, const F& f) {
+  if (dtype == DType::kF32) return f(float{});
+  VCAS_CHECK(dtype == DType::kF64, "no CPU kernels for " + std::string(dtype_name(dtype)));
+  f(double{});
+}
+
+// Dropout keeps an entry when the 23 high bits of its random word are at least this.
+std::uint32_t dropout_threshold(double p);
+
+#define VCAS_COMPUTE(Args) void compute(CpuContext& cpu, const Args& args);
+VCAS_FOR_EACH_OP(VCAS_COMPUTE)
+#undef VCAS_COMPUTE
+
+}  // namespace vcas

@@ -1,0 +1,37 @@
+// Matrix products on the calling thread: OpenBLAS where it was found, else Eigen.
+#pragma once
+
+#include <cstdint>
+
+namespace vcas {
+
+// op(A): A row-major with `stride` elements between its rows, or its transpose.
+template <class T>
+struct Factor {
+  const T* data;
+  std::int64_t stride;
+  bool transposed = false;
+
+  // op(A) from its row (or column) `first` on.
+  Factor from_row(std::int64_t first) const { return moved(transposed ? first : first * stride); }
+  Factor from_column(std::int64_t first) const {
+    return moved(transposed ? first * stride : first);
+  }
+
+ private:
+  Factor moved(std::int64_t elements) const { return {data + elements, stride, transposed}; }
+};
+
+// "openblas" or "eigen"
+const char* gemm_name();
+
+// Called once before the first product: the threads are ours, the library must not start its own.
+void gemm_use_one_thread();
+
+// c[m, n] = a[m, k] b[k, n], or += ; exact zeros for k = 0.
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<float>& a,
+          const Factor<float>& b, float* c, std::int64_t c_stride, bool accumulate);
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<double>& a,
+          const Factor<double>& b, double* c, std::int64_t c_stride, bool accumulate);
+
+}  // namespace vcas

@@ -1,0 +1,45 @@
+#include "kernels/cpu/compute.h"
+
+namespace vcas {
+
+void compute(CpuContext& cpu, const LayerNormForward& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t width = args.y.width();
+    T* y = args.y.ptr<T>();
+    T* mean = args.mean.ptr<T>();
+    T* rstd = args.rstd.ptr<T>();
+    const T* x = args.x.ptr<T>();
+    cpu.rows(args.y.rows(), width, [&](std::int64_t begin, std::int64_t end) {
+      cpu.loops<T>().layer_norm_forward(y + begin * width, mean + begin, rstd + begin,
+                                        x + begin * width, args.gamma.ptr<T>(), args.beta.ptr<T>(),
+                                        static_cast<T>(args.eps), end - begin, width);
+    });
+  });
+}
+
+void compute(CpuContext& cpu, const LayerNormBackward& args) {
+  VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t rows = args.dx.rows(), width = args.dx.width();
+    const int slices = cpu.slices_for(rows, rows * width);
+    T* dgamma = args.dgamma.ptr<T>();
+    T* dbeta = args.dbeta.ptr<T>();
+    // Each slice sums into its own 2 * width numbers, added in the order of the slices.
+    T* part = cpu.scratch<T>(slices * 2 * width);
+    std::fill_n(part, slices * 2 * width, T(0));
+    cpu.slices(slices, rows, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
+      T* own = dgamma ? part + slice * 2 * width : nullptr;
+      cpu.loops<T>().layer_norm_backward(
+          args.dx.ptr<T>(), own, own ? own + width : nullptr, args.dy.ptr<T>(),
+          args.x_full.ptr<T>(), args.mean_full.ptr<T>(), args.rstd_full.ptr<T>(),
+          args.gamma.ptr<T>(), args.row.ptr<std::int32_t>(), begin, end, width, args.accumulate);
+    });
+    if (!dgamma) return;
+    cpu.loops<T>().column_sum(dgamma, part, 2 * width, slices, width);
+    cpu.loops<T>().column_sum(dbeta, part + width, 2 * width, slices, width);
+  });
+}
+
+}  // namespace vcas

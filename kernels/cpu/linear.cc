@@ -1,0 +1,196 @@
+// Linear layers: products sliced over the threads, each slice one single-threaded GEMM.
+#include <numeric>
+
+#include "kernels/cpu/compute.h"
+#include "kernels/cpu/gemm.h"
+
+namespace vcas {
+namespace {
+
+// A product of fewer multiplications than this is done before a second thread has started.
+constexpr std::int64_t kProductsPerSlice = 1 << 17;
+constexpr std::int64_t kGrain = 16;  // slices start at whole register tiles of the GEMM
+// Gathered rows per product: with 384 columns of each factor they stay in a 1 MiB L2.
+constexpr std::int64_t kPanelRows = 320;
+
+int product_slices(const CpuContext& cpu, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const std::int64_t grains = (std::max(m, n) + kGrain - 1) / kGrain;
+  return static_cast<int>(
+      std::clamp<std::int64_t>(std::min(m * n * k / kProductsPerSlice, grains), 1, cpu.threads()));
+}
+
+// c = a b (+ c) (+ bias), the longer side of c split over the threads.
+template <class T>
+void product(const CpuContext& cpu, std::int64_t m, std::int64_t n, std::int64_t k,
+             const Factor<T>& a, const Factor<T>& b, T* c, bool accumulate,
+             const T* bias = nullptr) {
+  const int slices = product_slices(cpu, m, n, k);
+  const auto part = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
+                        std::int64_t columns) {
+    T* out = c + row * n + column;
+    // BLAS would clear the output first; giving it the bias instead costs nothing.
+    if (bias) cpu.loops<T>().fill_rows(out, n, bias + column, rows, columns);
+    gemm(rows, columns, k, a.from_row(row), b.from_column(column), out, n, accumulate || bias);
+  };
+  if (m >= n)
+    cpu.slices(slices, m, kGrain,
+               [&](std::int64_t begin, std::int64_t end, int) { part(begin, end - begin, 0, n); });
+  else
+    cpu.slices(slices, n, kGrain,
+               [&](std::int64_t begin, std::int64_t end, int) { part(0, m, begin, end - begin); });
+}
+
+void check_shapes(const Tensor& y, const Tensor& x, const Tensor& weight) {
+  VCAS_CHECK(y.rows() == x.rows() && weight.shape == (Shape{y.width(), x.width()}),
+             "shapes " + y.shape.text() + ", " + x.shape.text() + ", " + weight.shape.text());
+}
+
+// One factor of dW, in panels of rows: `width` columns from `data` on, the rows that `index` names
+// (null: as they lie), times `scale` (null: 1).
+template <class T>
+struct PanelSource {
+  const T* data;
+  std::int64_t stride;
+  std::int64_t width;
+  const std::int32_t* index;
+  const T* scale;
+
+  // The `rows` rows from `first` on: in place, or gathered into `space`.
+  Factor<T> panel(const Loops<T>& loops, std::int64_t first, std::int64_t rows, T* space) const {
+    if (!index) return {data + first * stride, stride};
+    loops.gather_rows(space, data, stride, index + first, scale ? scale + first : nullptr, 1, rows,
+                      width);
+    return {space, width};
+  }
+};
+
+template <class T>
+void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
+  const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
+  VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
+             "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
+                 args.x_full.shape.text());
+  VCAS_CHECK(bool{args.kept} == bool{args.count}, "kept and count come together");
+  const auto* row = args.row.ptr<std::int32_t>();
+  const auto* kept = args.kept.ptr<std::int32_t>();
+  const std::int64_t rows = kept ? *args.count.ptr<std::int32_t>() : args.dy.rows();
+  const T* dy = args.dy.ptr<T>();
+  const T* x = args.x_full.ptr<T>();
+  T* dw = args.dweight.ptr<T>();
+  if (!row && !kept) return product<T>(cpu, d, c, rows, {dy, d, true}, {x, c}, dw, true);
+
+  // Each thread gathers its columns of the wider factor and all of the other one: no barriers.
+  const bool split_d = d >= c;
+  const int slices = product_slices(cpu, d, c, rows);
+  const std::int64_t space = kPanelRows * (d + c);
+  const std::int64_t indices = kept && row ? rows : 0;
+  T* scratch = cpu.scratch<T>(slices * space + indices);
+  const std::int32_t* x_index = row ? row : kept;
+  if (indices) {
+    auto* composed = reinterpret_cast<std::int32_t*>(scratch + slices * space);
+    for (std::int64_t i = 0; i < rows; ++i) composed[i] = row[kept[i]];
+    x_index = composed;
+  }
+  const T* scale = args.scale.ptr<T>();
+  cpu.slices(slices, split_d ? d : c, kGrain, [&](std::int64_t begin, std::int64_t end, int slice) {
+    const std::int64_t first_d = split_d ? begin : 0, first_c = split_d ? 0 : begin;
+    const std::int64_t width_d = split_d ? end - begin : d;
+    const std::int64_t width_c = split_d ? c : end - begin;
+    const PanelSource<T> left{dy + first_d, d, width_d, kept, scale};
+    const PanelSource<T> right{x + first_c, c, width_c, x_index, nullptr};
+    T* left_space = scratch + slice * space;
+    T* right_space = left_space + kPanelRows * d;
+    for (std::int64_t first = 0; first < rows; first += kPanelRows) {
+      const std::int64_t panel = std::min(kPanelRows, rows - first);
+      Factor<T> a = left.panel(cpu.loops<T>(), first, panel, left_space);
+      a.transposed = true;
+      const Factor<T> b = right.panel(cpu.loops<T>(), first, panel, right_space);
+      gemm(width_d, width_c, panel, a, b, dw + first_d * c + first_c, c, true);
+    }
+  });
+}
+
+template <class T>
+void gather_columns(T* y, const T* x, std::int64_t x_stride, const std::int32_t* row,
+                    std::int64_t first, std::int64_t rows, const std::int32_t* column,
+                    std::int64_t columns) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* from = x + (row ? row[first + r] : first + r) * x_stride;
+    for (std::int64_t j = 0; j < columns; ++j) y[r * columns + j] = from[column[j]];
+  }
+}
+
+template <class T>
+void weight_block(CpuContext& cpu, const LinearWeightBlock& args) {
+  const std::int64_t a = args.out_index.elements(), b = args.in_index.elements();
+  const std::int64_t rows = args.dy.rows();
+  const auto* row = args.row.ptr<std::int32_t>();
+  const auto* out_index = args.out_index.ptr<std::int32_t>();
+  const auto* in_index = args.in_index.ptr<std::int32_t>();
+  T* block = args.block.ptr<T>();
+  const int slices = cpu.slices_for(a, rows * (a + b));
+  const std::int64_t space = kPanelRows * (a + b);
+  T* scratch = cpu.scratch<T>(slices * space);
+  cpu.slices(slices, a, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
+    T* left = scratch + slice * space;
+    T* right = left + kPanelRows * a;
+    const std::int64_t width = end - begin;
+    std::fill_n(block + begin * b, width * b, T(0));
+    for (std::int64_t first = 0; first < rows; first += kPanelRows) {
+      const std::int64_t panel = std::min(kPanelRows, rows - first);
+      gather_columns<T>(left, args.dy.ptr<T>(), args.dy.width(), nullptr, first, panel,
+                        out_index + begin, width);
+      gather_columns<T>(right, args.x_full.ptr<T>(), args.x_full.width(), row, first, panel,
+                        in_index, b);
+      gemm(width, b, panel, Factor<T>{left, width, true}, Factor<T>{right, b}, block + begin * b, b,
+           true);
+    }
+  });
+}
+
+}  // namespace
+
+void compute(CpuContext& cpu, const LinearForward& args) {
+  check_shapes(args.y, args.x, args.weight);
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t c = args.x.width();
+    product<T>(cpu, args.y.rows(), args.y.width(), c, {args.x.ptr<T>(), c},
+               {args.weight.ptr<T>(), c, true}, args.y.ptr<T>(), false, args.bias.ptr<T>());
+  });
+}
+
+void compute(CpuContext& cpu, const LinearBackwardInput& args) {
+  check_shapes(args.dy, args.dx, args.weight);
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t c = args.dx.width(), d = args.dy.width();
+    product<T>(cpu, args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
+               args.dx.ptr<T>(), args.accumulate);
+  });
+}
+
+void compute(CpuContext& cpu, const LinearBackwardWeight& args) {
+  with_type(args.dweight.dtype, [&](auto type) { backward_weight<decltype(type)>(cpu, args); });
+}
+
+void compute(CpuContext& cpu, const LinearWeightBlock& args) {
+  with_type(args.block.dtype, [&](auto type) { weight_block<decltype(type)>(cpu, args); });
+}
+
+// Split by columns, so that no partial sums are needed and the result does not depend on the
+// threads.
+void compute(CpuContext& cpu, const ColumnSum& args) {
+  with_type(args.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t rows = args.x.rows(), width = args.x.width();
+    T* sum = args.sum.ptr<T>();
+    const T* x = args.x.ptr<T>();
+    cpu.slices(cpu.slices_for((width + kGrain - 1) / kGrain, rows * width), width, kGrain,
+               [&](std::int64_t begin, std::int64_t end, int) {
+                 cpu.loops<T>().column_sum(sum + begin, x + begin, width, rows, end - begin);
+               });
+  });
+}
+
+}  // namespace vcas

@@ -1,0 +1,102 @@
+// The inner loops of the CPU operations: one source (loops.inc), compiled for several instruction
+// sets, chosen at run time. Raw pointers and plain structs only: an inline function of a header
+// that is instantiated in the AVX-512 unit could be the copy that the linker keeps for every unit.
+#pragma once
+
+#include <cstdint>
+
+#include "core/philox.h"
+
+namespace vcas {
+
+// One attention head of one item. Rows are `stride` elements apart; q, k and v point at the head.
+template <class T>
+struct AttentionHead {
+  const T* q;  // [tokens, width], scaled scores: q k^T * scale
+  const T* k;
+  const T* v;
+  std::int64_t qkv_stride;
+  std::int64_t tokens;
+  std::int64_t width;
+  T scale;
+  std::int64_t y_stride;    // of y and dy
+  std::int64_t lse_stride;  // heads
+  std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
+  T keep_scale;             // 1 / (1 - p)
+  PhiloxAddress address;
+  std::uint64_t first_draw;   // Philox index of query 0, key 0
+  std::uint64_t draw_stride;  // from one query to the next
+};
+
+template <class T>
+struct AdamFactors {
+  T learning_rate, beta1, beta2, eps, grad_scale;
+  T shrink;             // parameter factor of decoupled weight decay, 1 = none
+  T decay;              // added to the gradient per parameter, 0 = none
+  T first_correction;   // 1 / (1 - beta1^step)
+  T second_correction;  // 1 / (1 - beta2^step)
+};
+
+// Every function runs on the calling thread. `row` pointers map compact rows to full rows and may
+// be null (identity); ranges [begin, end) are of compact rows.
+template <class T>
+struct Loops {
+  // y[r] = value
+  void (*fill_rows)(T* y, std::int64_t y_stride, const T* value, std::int64_t rows,
+                    std::int64_t width);
+  // y[r] = scale[r * scale_step] * x[index[r]], y dense; a null scale is 1.
+  void (*gather_rows)(T* y, const T* x, std::int64_t x_stride, const std::int32_t* index,
+                      const T* scale, std::int64_t scale_step, std::int64_t rows,
+                      std::int64_t width);
+  // sum += column sums of x
+  void (*column_sum)(T* sum, const T* x, std::int64_t x_stride, std::int64_t rows,
+                     std::int64_t width);
+  double (*sum_squares)(const T* x, std::int64_t n);
+  void (*layer_norm_forward)(T* y, T* mean, T* rstd, const T* x, const T* gamma, const T* beta,
+                             T eps, std::int64_t rows, std::int64_t width);
+  // dgamma and dbeta, +=, may be null together.
+  void (*layer_norm_backward)(T* dx, T* dgamma, T* dbeta, const T* dy, const T* x_full,
+                              const T* mean_full, const T* rstd_full, const T* gamma,
+                              const std::int32_t* row, std::int64_t begin, std::int64_t end,
+                              std::int64_t width, bool accumulate);
+  void (*gelu_forward)(T* y, const T* x, std::int64_t n);
+  void (*gelu_backward)(T* dx, const T* dy, const T* x, std::int64_t n);
+  void (*dropout)(T* y, const T* x, const std::int32_t* row, std::int64_t begin, std::int64_t end,
+                  std::int64_t width, std::uint32_t threshold, T keep_scale,
+                  const PhiloxAddress& address);
+  // u[i] = the uniform at index id[i], for [begin, end)
+  void (*uniforms)(float* u, const std::int32_t* id, std::int64_t begin, std::int64_t end,
+                   const PhiloxAddress& address);
+  std::int64_t (*attention_scratch)(std::int64_t tokens, std::int64_t width);  // elements
+  void (*attention_forward)(T* y, T* lse, const AttentionHead<T>& head, T* scratch);
+  // dq, dk, dv have qkv's stride.
+  void (*attention_backward)(T* dq, T* dk, T* dv, const T* dy, const T* y, const T* lse,
+                             const AttentionHead<T>& head, T* scratch);
+  void (*add)(T* y, const T* a, const T* b, std::int64_t n);
+  void (*cross_entropy_forward)(T* loss, std::int32_t* correct, const T* logits,
+                                const std::int32_t* labels, T smoothing, std::int64_t rows,
+                                std::int64_t classes);
+  void (*cross_entropy_backward)(T* dlogits, const T* logits, const std::int32_t* labels,
+                                 T smoothing, T scale, std::int64_t rows, std::int64_t classes);
+  void (*adam_step)(T* param, T* first_moment, T* second_moment, const T* grad, std::int64_t n,
+                    const AdamFactors<T>& factors);
+  void (*sgd_step)(T* param, T* momentum, const T* grad, std::int64_t n, T learning_rate, T mu,
+                   T weight_decay, T grad_scale);
+};
+
+namespace base {
+extern const Loops<float> loops_f32;
+extern const Loops<double> loops_f64;
+}  // namespace base
+#if defined(__x86_64__)
+namespace v3 {
+extern const Loops<float> loops_f32;
+extern const Loops<double> loops_f64;
+}  // namespace v3
+namespace v4 {
+extern const Loops<float> loops_f32;
+extern const Loops<double> loops_f64;
+}  // namespace v4
+#endif
+
+}  // namespace vcas

@@ -1,0 +1,3 @@
+// x86-64-v2 on x86, the compiler's default elsewhere (kernels/CMakeLists.txt).
+#define VCAS_LEVEL base
+#include "kernels/cpu/loops.inc"
