@@ -1,0 +1,415 @@
+#include "kernels/decorators/check_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace vcas {
+namespace {
+
+// Calls visit(name, tensor, is_output) for the tensors of an operation that are given.
+template <class F>
+struct EachTensor {
+  F visit;
+  void in(const char* name, const Tensor& tensor) {
+    if (tensor) visit(name, tensor, false);
+  }
+  void out(const char* name, const Tensor& tensor, bool /*accumulate*/ = false) {
+    if (tensor) visit(name, tensor, true);
+  }
+};
+template <class F>
+EachTensor(F) -> EachTensor<F>;
+
+template <class F>
+void with_element_type(DType dtype, F&& body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(float{});
+    case DType::kF64:
+      return body(double{});
+    case DType::kI32:
+      return body(std::int32_t{});
+    case DType::kI64:
+      return body(std::int64_t{});
+    case DType::kU8:
+      return body(std::uint8_t{});
+  }
+}
+
+// The largest finite absolute value.
+template <class T>
+double largest(const T* values, std::int64_t count) {
+  double most = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double size = std::abs(static_cast<double>(values[i]));
+    if (size > most && std::isfinite(size)) most = size;
+  }
+  return most;
+}
+
+// The tensors of one operation on backend `a`, copied to the host and to backend `b`.
+class Mirrors {
+ public:
+  Mirrors(Ops& a, Ops& b) : a_(a), b_(b) {}
+  Mirrors(const Mirrors&) = delete;
+  Mirrors& operator=(const Mirrors&) = delete;
+  ~Mirrors() {
+    for (const Mirror& mirror : mirrors_) b_.deallocate(mirror.copy, mirror.capacity);
+  }
+
+  // Forgets the tensors and keeps the memory for the next operation.
+  void clear() { used_ = 0; }
+
+  void add(const Tensor& tensor) {
+    Mirror* mirror = find(tensor.data);
+    if (mirror == nullptr) {
+      if (used_ == mirrors_.size()) mirrors_.emplace_back();
+      mirror = &mirrors_[used_++];
+      mirror->data = tensor.data;
+      mirror->bytes = 0;
+    }
+    mirror->bytes = std::max(mirror->bytes, tensor.bytes());
+  }
+
+  void copy_to_b() {
+    for (std::size_t i = 0; i < used_; ++i) {
+      Mirror& mirror = mirrors_[i];
+      if (mirror.capacity < mirror.bytes) {
+        b_.deallocate(mirror.copy, mirror.capacity);
+        mirror.copy = nullptr;
+        mirror.capacity = 0;
+        mirror.copy = b_.allocate(mirror.bytes);
+        mirror.capacity = mirror.bytes;
+      }
+      mirror.host.resize(mirror.bytes);
+      a_.copy_to_host(mirror.host.data(), mirror.data, mirror.bytes);
+      b_.copy_to_device(mirror.copy, mirror.host.data(), mirror.bytes);
+    }
+  }
+
+  void* copy_of(const Tensor& tensor) const { return find(tensor.data)->copy; }
+
+  // From here on the host sees what b computed.
+  void fetch_from_b(const Tensor& tensor) {
+    Mirror* mirror = find(tensor.data);
+    b_.copy_to_host(mirror->host.data(), mirror->copy, mirror->bytes);
+  }
+
+  template <class T>
+  const T* host(const Tensor& tensor) const {
+    return reinterpret_cast<const T*>(find(tensor.data)->host.data());
+  }
+
+  // The largest finite absolute value; 0 for a tensor not given.
+  double top(const Tensor& tensor) const {
+    double most = 0;
+    if (tensor)
+      with_element_type(tensor.dtype,
+                        [&]<class T>(T) { most = largest(host<T>(tensor), tensor.elements()); });
+    return most;
+  }
+
+  std::int64_t longest_item(const Tensor& offsets) const {
+    const auto* offset = host<std::int64_t>(offsets);
+    std::int64_t longest = 1;
+    for (std::int64_t n = 0; n + 1 < offsets.elements(); ++n)
+      longest = std::max(longest, offset[n + 1] - offset[n]);
+    return longest;
+  }
+
+ private:
+  struct Mirror {
+    const void* data = nullptr;  // of a
+    std::size_t bytes = 0;
+    void* copy = nullptr;  // of b
+    std::size_t capacity = 0;
+    std::vector<std::byte> host;
+  };
+
+  const Mirror* find(const void* data) const {
+    for (std::size_t i = 0; i < used_; ++i)
+      if (mirrors_[i].data == data) return &mirrors_[i];
+    return nullptr;
+  }
+  Mirror* find(const void* data) {
+    return const_cast<Mirror*>(static_cast<const Mirrors*>(this)->find(data));
+  }
+
+  Ops& a_;
+  Ops& b_;
+  std::vector<Mirror> mirrors_;
+  std::size_t used_ = 0;
+};
+
+// Two results may differ by kSafety * eps * sqrt(length) * magnitude: rounding errors of a sum grow
+// like the square root of the number of its terms, in proportion to the terms and not to a result
+// in which they may cancel. The magnitude is never less than the result itself, or the largest of
+// its row where results have rows. Estimates of the largest value of an intermediate stand in for
+// it.
+constexpr double kSafety = 8;
+
+struct Tolerance {
+  std::int64_t length = 1;
+  double magnitude = 0;
+};
+
+double machine_epsilon(DType dtype) {
+  if (dtype == DType::kF32) return std::numeric_limits<float>::epsilon();
+  if (dtype == DType::kF64) return std::numeric_limits<double>::epsilon();
+  return 0;
+}
+
+// Operations that compute each result from a few numbers without cancellation.
+template <class Args>
+Tolerance tolerance(const Args&, std::string_view, const Mirrors&) {
+  return {};
+}
+
+Tolerance tolerance(const LinearForward& args, std::string_view, const Mirrors& m) {
+  return {args.x.width(), m.top(args.x) * m.top(args.weight) + m.top(args.bias)};
+}
+
+Tolerance tolerance(const LinearBackwardInput& args, std::string_view, const Mirrors& m) {
+  return {args.dy.width(), m.top(args.dy) * m.top(args.weight) + m.top(args.dx)};
+}
+
+Tolerance tolerance(const LinearBackwardWeight& args, std::string_view, const Mirrors& m) {
+  const double scale = args.scale ? m.top(args.scale) : 1;
+  return {args.dy.rows(), scale * m.top(args.dy) * m.top(args.x_full) + m.top(args.dweight)};
+}
+
+Tolerance tolerance(const LinearWeightBlock& args, std::string_view, const Mirrors& m) {
+  return {args.dy.rows(), m.top(args.dy) * m.top(args.x_full)};
+}
+
+Tolerance tolerance(const ColumnSum& args, std::string_view, const Mirrors& m) {
+  return {args.x.rows(), m.top(args.x) + m.top(args.sum)};
+}
+
+Tolerance tolerance(const RowNorm& args, std::string_view, const Mirrors&) {
+  return {args.x.width()};
+}
+
+Tolerance tolerance(const ItemNorm& args, std::string_view, const Mirrors& m) {
+  return {m.longest_item(args.offsets) * args.x.width()};
+}
+
+// 1 - p loses all digits of a p near 1, where it multiplies score^2.
+Tolerance tolerance(const KeepProbability& args, std::string_view output, const Mirrors& m) {
+  const double score = output == "variance" ? m.top(args.score) : 0;
+  return {args.score.elements(), score * score};
+}
+
+// The deviation of x from its mean, relative to the standard deviation, is only as good as x is.
+Tolerance tolerance(const LayerNormForward& args, std::string_view output, const Mirrors& m) {
+  const double x = m.top(args.x), rstd = m.top(args.rstd);
+  if (output == "mean") return {args.x.width(), x};
+  if (output == "rstd") return {args.x.width(), rstd * (1 + x * rstd)};
+  return {args.x.width(), (1 + x * rstd) * m.top(args.gamma) + m.top(args.beta)};
+}
+
+Tolerance tolerance(const LayerNormBackward& args, std::string_view output, const Mirrors& m) {
+  const double dy = m.top(args.dy), rstd = m.top(args.rstd_full);
+  const double normal = 1 + m.top(args.x_full) * rstd;
+  if (output == "dx")
+    return {args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.dx)};
+  return {args.dy.rows(), output == "dgamma" ? dy * normal : dy};
+}
+
+// Far below zero x Phi(x) is a small difference.
+Tolerance tolerance(const GeluForward& args, std::string_view, const Mirrors& m) {
+  return {1, m.top(args.x)};
+}
+
+Tolerance tolerance(const GeluBackward& args, std::string_view, const Mirrors& m) {
+  return {1, m.top(args.dy)};
+}
+
+// The log of the sum of exponentials is about the largest score, whose rounding exp magnifies.
+Tolerance tolerance(const AttentionForward& args, std::string_view output, const Mirrors& m) {
+  const double score = 1 + m.top(args.lse);
+  return {std::max(m.longest_item(args.offsets), args.y.width() / args.heads),
+          output == "lse" ? score : score * m.top(args.qkv)};
+}
+
+Tolerance tolerance(const AttentionBackward& args, std::string_view, const Mirrors& m) {
+  const double score = 1 + m.top(args.lse_full), qkv = m.top(args.qkv_full);
+  return {std::max(m.longest_item(args.offsets), args.dy.width() / args.heads),
+          score * m.top(args.dy) * (1 + qkv * qkv)};
+}
+
+Tolerance tolerance(const PatchTokensBackward& args, std::string_view, const Mirrors& m) {
+  return {args.dy.rows(), m.top(args.dy)};
+}
+
+Tolerance tolerance(const PoolForward& args, std::string_view, const Mirrors& m) {
+  return {m.longest_item(args.offsets), m.top(args.x)};
+}
+
+Tolerance tolerance(const CrossEntropyForward& args, std::string_view, const Mirrors& m) {
+  return {args.logits.width(), 1 + m.top(args.logits)};
+}
+
+Tolerance tolerance(const CrossEntropyBackward& args, std::string_view, const Mirrors& m) {
+  return {args.logits.width(), std::abs(args.scale) * (1 + m.top(args.logits))};
+}
+
+Tolerance tolerance(const EmbeddingBackward& args, std::string_view, const Mirrors& m) {
+  return {args.dy.rows(), m.top(args.dy) + m.top(args.dtable)};
+}
+
+// An update may cancel the parameter, and a gradient the moment; squares do not cancel.
+Tolerance tolerance(const AdamStep& args, std::string_view output, const Mirrors& m) {
+  if (output == "param") return {1, m.top(args.param)};
+  if (output == "first_moment") return {1, std::abs(args.grad_scale) * m.top(args.grad)};
+  return {};
+}
+
+Tolerance tolerance(const SgdStep& args, std::string_view output, const Mirrors& m) {
+  if (output == "param") return {1, m.top(args.param)};
+  return {1, std::abs(args.grad_scale) * m.top(args.grad)};
+}
+
+Tolerance tolerance(const SumSquares& args, std::string_view, const Mirrors&) {
+  return {args.x.elements()};
+}
+
+// How many leading elements of an output the operation sets.
+template <class Args>
+std::int64_t elements_set(const Args&, std::string_view, const Tensor& tensor, const Mirrors&) {
+  return tensor.elements();
+}
+
+std::int64_t elements_set(const Draw& args, std::string_view output, const Tensor& tensor,
+                          const Mirrors& m) {
+  return output == "count" ? tensor.elements() : *m.host<std::int32_t>(args.count);
+}
+
+std::int64_t elements_set(const NarrowRows& args, std::string_view output, const Tensor& tensor,
+                          const Mirrors& m) {
+  if (output != "row" && output != "source_row") return tensor.elements();
+  return m.host<std::int64_t>(args.offsets)[args.offsets.elements() - 1];
+}
+
+// "3, 17"
+std::string index_text(const Shape& shape, std::int64_t index) {
+  std::string text;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    text = fmt::format("{}{}{}", index % shape[axis], text.empty() ? "" : ", ", text);
+    index /= shape[axis];
+  }
+  return text;
+}
+
+class CheckOps final : public Ops {
+ public:
+  CheckOps(std::unique_ptr<Ops> a, std::unique_ptr<Ops> b, double tolerance_scale)
+      : a_(std::move(a)), b_(std::move(b)), mirrors_(*a_, *b_), scale_(tolerance_scale) {}
+
+  std::string name() const override { return "check:" + a_->name() + "," + b_->name(); }
+  void* allocate(std::size_t bytes) override { return a_->allocate(bytes); }
+  void deallocate(void* data, std::size_t bytes) override { a_->deallocate(data, bytes); }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    a_->copy_to_device(device, host, bytes);
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    a_->copy_to_host(host, device, bytes);
+  }
+  void enter(const std::string& place) override {
+    place_ = place;
+    a_->enter(place);
+    b_->enter(place);
+  }
+
+#define VCAS_OP(Args) \
+  void run(const Args& args) override { check(args); }
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+ private:
+  template <class Args>
+  void check(const Args& args) {
+    mirrors_.clear();
+    double epsilon = 0;
+    args.visit(EachTensor{[&](const char*, const Tensor& tensor, bool) {
+      mirrors_.add(tensor);
+      epsilon = std::max(epsilon, machine_epsilon(tensor.dtype));
+    }});
+    mirrors_.copy_to_b();
+
+    // `visit` passes over an input that shares an output's memory, until that output has moved to
+    // its copy: then the input comes, and moves to the same copy.
+    Args copy = args;
+    copy.visit(EachTensor{[&](const char*, const Tensor& tensor, bool) {
+      const_cast<Tensor&>(tensor).data = mirrors_.copy_of(tensor);
+    }});
+    a_->run(args);
+    b_->run(copy);
+
+    args.visit(EachTensor{[&](const char*, const Tensor& tensor, bool is_output) {
+      if (is_output) mirrors_.fetch_from_b(tensor);
+    }});
+    args.visit(EachTensor{[&](const char* output, const Tensor& tensor, bool is_output) {
+      if (!is_output) return;
+      const Tolerance limit = tolerance(args, output, mirrors_);
+      const double relative =
+          scale_ * kSafety * epsilon *
+          std::sqrt(static_cast<double>(std::max<std::int64_t>(limit.length, 1)));
+      const std::int64_t count = std::clamp<std::int64_t>(
+          elements_set(args, output, tensor, mirrors_), 0, tensor.elements());
+      with_element_type(tensor.dtype, [&]<class T>(T) {
+        compare<T>(Args::kName, output, tensor, count, relative, limit.magnitude);
+      });
+    }});
+  }
+
+  template <class T>
+  void compare(const char* op, const char* output, const Tensor& tensor, std::int64_t count,
+               double relative, double magnitude) {
+    got_.resize(tensor.bytes());
+    a_->copy_to_host(got_.data(), tensor.data, tensor.bytes());
+    const T* got = reinterpret_cast<const T*>(got_.data());
+    const T* want = mirrors_.host<T>(tensor);
+    const std::int64_t width = tensor.shape.rank() == 1 ? 1 : tensor.width();
+
+    std::int64_t bad = 0, first_bad = 0;
+    double limit = 0, limit_there = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (i % width == 0 && std::is_floating_point_v<T>)
+        limit = relative * std::max(magnitude, largest(want + i, std::min(width, count - i)));
+      // Equal infinities, or NaN on both sides, is what the computation says, not a difference.
+      if (got[i] == want[i] || (got[i] != got[i] && want[i] != want[i])) continue;
+      const double difference =
+          std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
+      if (std::is_floating_point_v<T> && difference <= limit) continue;
+      if (bad++ == 0) first_bad = i, limit_there = limit;
+    }
+    if (bad == 0) return;
+    throw InternalError(fmt::format(
+        "{} at '{}': {}[{}] of {} is {} on {} and {} on {}, more than {:.3g} apart; {} of {} "
+        "elements differ",
+        op, place_, output, index_text(tensor.shape, first_bad), tensor.shape.text(),
+        got[first_bad], a_->name(), want[first_bad], b_->name(), limit_there, bad, count));
+  }
+
+  std::unique_ptr<Ops> a_, b_;
+  Mirrors mirrors_;
+  double scale_;
+  std::string place_;
+  std::vector<std::byte> got_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_check_ops(std::unique_ptr<Ops> a, std::unique_ptr<Ops> b,
+                                    double tolerance_scale) {
+  return std::make_unique<CheckOps>(std::move(a), std::move(b), tolerance_scale);
+}
+
+}  // namespace vcas

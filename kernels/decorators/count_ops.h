@@ -1,0 +1,66 @@
+// Counts what a run costs, by phase, place and operation (kernels/op_cost.h).
+#pragma once
+
+#include <deque>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/decorators/forwarding_ops.h"
+
+namespace vcas {
+
+enum class Phase { kForward, kBackward, kProbe, kOptimizer, kEvaluation };
+
+std::string_view phase_name(Phase phase);
+
+struct CostTally {
+  Phase phase = Phase::kForward;
+  const char* op = "";
+  std::int64_t calls = 0;
+  double flops = 0;
+  double bytes = 0;
+  double seconds = 0;  // of the calls made while timing was on
+};
+
+struct CostRow : CostTally {
+  std::string place;
+};
+
+class CountOps final : public ForwardingOps {
+ public:
+  explicit CountOps(std::unique_ptr<Ops> inner);
+
+  std::string name() const override { return "count(" + inner_->name() + ")"; }
+  void enter(const std::string& place) override;
+#define VCAS_OP(Args) void run(const Args& args) override;
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+  void set_phase(Phase phase) { phase_ = phase; }
+  // Off at first. Times the call on the host, so a backend that queues its work shows too little.
+  void set_timing(bool timing) { timing_ = timing; }
+
+  double flops(Phase phase) const;
+  // Places in the order they were first entered; within one, operations in the order of first use.
+  std::vector<CostRow> rows() const;
+  void reset();
+
+ private:
+  struct Place {
+    std::string name;
+    std::vector<CostTally> tallies;
+  };
+
+  template <class Args>
+  void count(const Args& args);
+  CostTally& tally(const char* op);
+
+  std::deque<Place> places_;  // never moves its elements, which the index points at
+  std::unordered_map<std::string_view, Place*> index_;
+  Place* current_ = nullptr;
+  Phase phase_ = Phase::kForward;
+  bool timing_ = false;
+};
+
+}  // namespace vcas

@@ -1,0 +1,28 @@
+// The part that decorators of one backend share: everything but `run` goes to that backend.
+#pragma once
+
+#include <utility>
+
+#include "kernels/ops.h"
+
+namespace vcas {
+
+class ForwardingOps : public Ops {
+ public:
+  explicit ForwardingOps(std::unique_ptr<Ops> inner) : inner_(std::move(inner)) {}
+
+  void* allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  void deallocate(void* data, std::size_t bytes) override { inner_->deallocate(data, bytes); }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    inner_->copy_to_device(device, host, bytes);
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    inner_->copy_to_host(host, device, bytes);
+  }
+  void enter(const std::string& place) override { inner_->enter(place); }
+
+ protected:
+  std::unique_ptr<Ops> inner_;
+};
+
+}  // namespace vcas

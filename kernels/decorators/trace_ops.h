@@ -1,0 +1,47 @@
+// Writes when each operation ran as a Chrome trace (chrome://tracing, ui.perfetto.dev).
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/decorators/forwarding_ops.h"
+
+namespace vcas {
+
+// Records the calls between begin() and end(), which may come again. Times are those of the call on
+// the host. The file is a list of events that readers accept unfinished, so a crash loses its tail
+// only.
+class TraceOps final : public ForwardingOps {
+ public:
+  // Throws kCannotCreate when the file cannot be written.
+  TraceOps(std::unique_ptr<Ops> inner, std::filesystem::path path);
+  ~TraceOps() override;
+
+  std::string name() const override { return "trace(" + inner_->name() + ")"; }
+  void enter(const std::string& place) override;
+#define VCAS_OP(Args) void run(const Args& args) override;
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+  void begin() { recording_ = true; }
+  void end() { recording_ = false; }
+  // Completes the file; nothing is recorded afterwards. Throws kIoError when something of it could
+  // not be written, which the destructor cannot.
+  void close();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  template <class Args>
+  void trace(const Args& args);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+  Clock::time_point start_ = Clock::now();
+  std::string place_;
+  bool recording_ = false;
+  bool first_event_ = true;
+};
+
+}  // namespace vcas

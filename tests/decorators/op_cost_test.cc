@@ -1,0 +1,80 @@
+#include "kernels/op_cost.h"
+
+#include "tests/decorators/fake_ops.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+TEST_CASE("a linear layer costs 2 R C D in each of its three products", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const std::int64_t rows = 7, in = 3, out = 5;
+  const Tensor x = memory.f32({rows, in}), y = memory.f32({rows, out});
+  const Tensor weight = memory.f32({out, in}), bias = memory.f32({out});
+
+  CHECK(op_cost(LinearForward{y, x, weight, bias}).flops == 2 * 7 * 3 * 5);
+  CHECK(op_cost(LinearForward{y, x, weight, bias}).bytes == 4 * (7 * 5 + 7 * 3 + 5 * 3 + 5));
+  CHECK(op_cost(LinearForward{y, x, weight, {}}).bytes == 4 * (7 * 5 + 7 * 3 + 5 * 3));
+  CHECK(op_cost(LinearBackwardInput{x, y, weight}).flops == 2 * 7 * 3 * 5);
+  CHECK(op_cost(LinearBackwardWeight{weight, y, x, {}, {}, {}, {}}).flops == 2 * 7 * 3 * 5);
+}
+
+TEST_CASE("an output that is added to is read and written", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const Tensor x = memory.f32({7, 3}), y = memory.f32({7, 5}), weight = memory.f32({5, 3});
+  const double once = op_cost(LinearBackwardInput{x, y, weight, false}).bytes;
+  CHECK(op_cost(LinearBackwardInput{x, y, weight, true}).bytes == once + 4 * 7 * 3);
+  CHECK(op_cost(GeluBackward{y, y, memory.f32({7, 5}), {}}).bytes == 4 * 3 * 7 * 5);
+}
+
+TEST_CASE("a sampled weight gradient costs its drawn rows only", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const Tensor kept = memory.holding<std::int32_t>({1, 4, 0, 0, 0, 0, 0});
+  const Tensor count = memory.holding<std::int32_t>({2});
+  const LinearBackwardWeight args{
+      memory.f32({5, 3}), memory.f32({7, 5}), memory.f32({9, 3}), {}, kept, memory.f32({7}), count};
+  CHECK(op_cost(args).flops == 2 * 2 * 3 * 5);
+}
+
+TEST_CASE("a block of a weight gradient costs its entries only", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const LinearWeightBlock args{memory.f32({2, 4}),
+                               memory.f32({7, 5}),
+                               memory.f32({7, 6}),
+                               {},
+                               memory.holding<std::int32_t>({0, 3}),
+                               memory.holding<std::int32_t>({0, 1, 2, 5})};
+  CHECK(op_cost(args).flops == 2 * 7 * 2 * 4);
+}
+
+TEST_CASE("attention costs two products forward and five backward, per item", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const std::int64_t width = 8;
+  const Tensor offsets = memory.holding<std::int64_t>({0, 3, 3, 8});
+  const Tensor compact = memory.holding<std::int64_t>({0, 5});
+  AttentionForward forward;
+  forward.y = memory.f32({8, width});
+  forward.qkv = memory.f32({8, 3 * width});
+  forward.offsets = offsets;
+  CHECK(op_cost(forward).flops == 4 * (3 * 3 + 5 * 5) * 8);
+
+  AttentionBackward backward;
+  backward.dy = memory.f32({5, width});
+  backward.qkv_full = forward.qkv;
+  backward.offsets = compact;
+  backward.offsets_full = offsets;
+  CHECK(op_cost(backward).flops == 10 * 5 * 5 * 8);
+}
+
+TEST_CASE("elementwise operations and embeddings count no FLOPs", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const Tensor x = memory.f32({4, 4});
+  CHECK(op_cost(GeluForward{x, x}).flops == 0);
+  CHECK(op_cost(EmbeddingForward{x, x, memory.holding<std::int32_t>({0, 1, 2, 3})}).flops == 0);
+  CHECK(op_cost(EmbeddingForward{x, x, memory.holding<std::int32_t>({0, 1, 2, 3})}).bytes == 144);
+}

@@ -1,0 +1,62 @@
+#include "kernels/decorators/trace_ops.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/decorators/fake_ops.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+struct TraceFile {
+  std::filesystem::path path = std::filesystem::temp_directory_path() / "vcas_trace_ops_test.json";
+  ~TraceFile() { std::filesystem::remove(path); }
+};
+
+}  // namespace
+
+TEST_CASE("the trace holds the calls between begin and end", "[trace]") {
+  const TraceFile file;
+  TraceOps ops(std::make_unique<FakeOps>(), file.path);
+  CHECK(ops.name() == "trace(fake)");
+  {
+    TestMemory memory(ops);
+    const GeluForward gelu{memory.f32({2, 2}), memory.f32({2, 2})};
+    const Fill fill{memory.f32({2, 2}), 1};
+    ops.run(gelu);
+    ops.begin();
+    ops.run(fill);
+    ops.enter("block.\"7\"");
+    ops.run(gelu);
+    ops.end();
+    ops.run(gelu);
+  }
+  ops.close();
+
+  std::ifstream written(file.path);
+  const nlohmann::json events = nlohmann::json::parse(written);
+  REQUIRE(events.size() == 2);
+  CHECK(events[0]["name"] == "fill");
+  CHECK(events[1]["name"] == "block.\"7\"/gelu_forward");
+  CHECK(events[1]["ph"] == "X");
+  CHECK(events[1]["tid"] == 0);
+  CHECK(events[1]["dur"] >= 0);
+  CHECK(events[1]["ts"] >= events[0]["ts"].get<double>() + events[0]["dur"].get<double>() - 0.002);
+}
+
+TEST_CASE("an empty trace is a list too", "[trace]") {
+  const TraceFile file;
+  { const TraceOps ops(std::make_unique<FakeOps>(), file.path); }
+  std::ifstream written(file.path);
+  CHECK(nlohmann::json::parse(written).empty());
+}
+
+TEST_CASE("a trace that cannot be written says so", "[trace]") {
+  try {
+    TraceOps(std::make_unique<FakeOps>(), "/nowhere/trace.json");
+    FAIL("no exception");
+  } catch (const Error& failure) {
+    CHECK(failure.code() == ExitCode::kCannotCreate);
+  }
+}
