@@ -52,7 +52,6 @@ class Optimizer {
   // For checkpoints: slabs as long as the parameters' and the number of steps made.
   const std::vector<NamedTensor>& state() const { return state_; }
   std::int64_t steps() const { return steps_; }
-  std::size_t bytes() const { return buffer_.bytes(); }
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
   std::size_t bytes() const { return buffer_.bytes(); }

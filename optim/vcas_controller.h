@@ -102,8 +102,6 @@ class VcasController {
   // Whether probes change the ratios: enabled and not pinned.
   bool adapts() const { return adapts_; }
 
-  // Whether probes set the ratios, which otherwise never change.
-  bool adapts() const { return adapts_; }
   // Whether a probe starts at this step, counted from 0.
   bool probe_due(std::int64_t step) const { return adapts_ && step % update_every_ == 0; }
 
