@@ -1,0 +1,78 @@
+#include "optim/flops.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace vcas {
+namespace {
+
+double act_ratio_of(const FormulaFlops::Linear& linear, const std::vector<double>& act_ratio) {
+  return linear.gate < 0 ? 1 : act_ratio.at(static_cast<std::size_t>(linear.gate));
+}
+
+}  // namespace
+
+FormulaFlops::FormulaFlops(std::vector<Linear> linears) : linears_(std::move(linears)) {
+  double whole = 0;
+  for (const Linear& linear : linears_) whole += linear.size;
+  for (Linear& linear : linears_) linear.size /= whole;
+}
+
+double FormulaFlops::mean_act(const std::vector<double>& act_ratio) const {
+  double mean = 0;
+  for (const Linear& linear : linears_) mean += linear.size * act_ratio_of(linear, act_ratio);
+  return mean;
+}
+
+void FormulaFlops::add_exact_step() {
+  ++steps_;
+  forward_ += 1;
+  backward_ += 2;
+}
+
+void FormulaFlops::add_sampled_step(const std::vector<double>& act_ratio,
+                                    const std::vector<double>& weight_ratio) {
+  VCAS_CHECK(weight_ratio.size() == linears_.size(), "one weight ratio for each linear");
+  ++steps_;
+  forward_ += 1;
+  backward_ += mean_act(act_ratio);
+  for (std::size_t k = 0; k < linears_.size(); ++k)
+    backward_ += linears_[k].size * act_ratio_of(linears_[k], act_ratio) * weight_ratio[k];
+}
+
+void FormulaFlops::add_separate_probe(int repeats, const std::vector<double>& act_ratio) {
+  const double m = repeats;
+  forward_ += m + m * m;
+  backward_ += 2 * m + 2 * m * m * mean_act(act_ratio);
+}
+
+void FormulaFlops::add_in_place_probe(int repeats, double fraction,
+                                      const std::vector<double>& act_ratio) {
+  const double m = repeats;
+  backward_ += m * fraction + m * m * (1 + fraction) * mean_act(act_ratio);
+}
+
+double FormulaFlops::saved() const {
+  return steps_ == 0 ? 0 : 1 - (forward_ + backward_) / (3 * static_cast<double>(steps_));
+}
+
+double FormulaFlops::backward_saved() const {
+  return steps_ == 0 ? 0 : 1 - backward_ / (2 * static_cast<double>(steps_));
+}
+
+nlohmann::json FormulaFlops::to_json() const {
+  return {{"steps", steps_}, {"forward", forward_}, {"backward", backward_}};
+}
+
+void FormulaFlops::from_json(const nlohmann::json& state) {
+  try {
+    state.at("steps").get_to(steps_);
+    state.at("forward").get_to(forward_);
+    state.at("backward").get_to(backward_);
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ExitCode::kBadData, fmt::format("the state of the FLOPs count: {}", e.what()));
+  }
+}
+
+}  // namespace vcas
