@@ -15,8 +15,8 @@ class AddLayer final : public Layer {
     if (a.width != b.width || a.rows_per_item != b.rows_per_item)
       throw Error(ExitCode::kBadConfig, "add: widths " + std::to_string(a.width) + " and " +
                                             std::to_string(b.width) + ", rows per item " +
-                                            std::to_string(a.rows_per_item) + " and " +
-                                            std::to_string(b.rows_per_item) + " differ");
+                                            layout_name(a.rows_per_item) + " and " +
+                                            layout_name(b.rows_per_item) + " differ");
     NodePlan plan;
     plan.output = a;
     plan.passes_gradient = true;

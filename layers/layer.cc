@@ -60,10 +60,14 @@ void LayerConfig::check_all_used() const {
                   did_you_mean(key, used_));
 }
 
+std::string layout_name(std::int64_t rows_per_item) {
+  return rows_per_item == kTokens ? "tokens" : std::to_string(rows_per_item);
+}
+
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes) {
   if (in.inputs.size() != dtypes.size())
-    throw Error(ExitCode::kBadConfig, std::string(kind) + " takes " +
-                                          std::to_string(dtypes.size()) + " inputs, got " +
+    throw Error(ExitCode::kBadConfig, std::string("number of inputs of ") + kind + " must be " +
+                                          std::to_string(dtypes.size()) + ", got " +
                                           std::to_string(in.inputs.size()));
   std::size_t i = 0;
   for (const DType dtype : dtypes) {

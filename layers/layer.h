@@ -106,6 +106,9 @@ struct BackwardIo {
   }
 };
 
+// Rows per item in messages: "tokens" or the number.
+std::string layout_name(std::int64_t rows_per_item);
+
 // Throws Error(kBadConfig) unless `in` has exactly inputs of these element types, for a layer's
 // plan.
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);

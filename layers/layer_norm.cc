@@ -22,6 +22,8 @@ class LayerNorm final : public Layer {
     plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
     plan.saved_inputs = {0};
     plan.accumulates = true;
+    plan.scratch_bytes = Arena::round_up(
+        static_cast<std::size_t>(in.max_rows(x.rows_per_item) * x.width) * dtype_bytes(in.dtype));
     return plan;
   }
 
@@ -36,8 +38,12 @@ class LayerNorm final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
+    if (!io.dx[0] && !io.gradient(0)) return;
+    ArenaFrame frame(exec.scratch);
+    // The operation always writes dx; only a norm of a graph input has no use for it.
+    const Tensor dx = io.dx[0] ? io.dx[0] : exec.scratch.take(exec.dtype, io.dy.shape);
     exec.ops.run(
-        LayerNormBackward{.dx = io.dx[0],
+        LayerNormBackward{.dx = dx,
                           .dgamma = io.gradient(0),
                           .dbeta = io.gradient(1),
                           .dy = io.dy,
@@ -46,7 +52,7 @@ class LayerNorm final : public Layer {
                           .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
                           .gamma = io.parameters[0],
                           .row = io.rows.of(io.input_specs[0].rows_per_item).row,
-                          .accumulate = io.accumulate[0] != 0});
+                          .accumulate = io.dx[0] && io.accumulate[0] != 0});
   }
 
  private:

@@ -29,7 +29,7 @@ class PatchEmbed final : public Layer {
     if (image.width != pixels || image.rows_per_item != 1)
       throw Error(ExitCode::kBadConfig, "patch_embed: an image has " + std::to_string(pixels) +
                                             " values in 1 row, got " + std::to_string(image.width) +
-                                            " in " + std::to_string(image.rows_per_item));
+                                            " in " + layout_name(image.rows_per_item));
     const Initializer normal{Initializer::Kind::kNormal, init_std_};
     NodePlan plan;
     plan.output = {features_, tokens(), in.dtype};

@@ -15,10 +15,12 @@ class SoftmaxCrossEntropy final : public Layer {
     check_inputs("softmax_cross_entropy", in, {in.dtype, DType::kI32});
     const ValueSpec &logits = in.inputs[0], &labels = in.inputs[1];
     if (logits.rows_per_item != 1 || labels.rows_per_item != 1 || labels.width != 1)
-      throw Error(ExitCode::kBadConfig,
-                  "softmax_cross_entropy takes 1 row of logits and 1 label an item, got " +
-                      std::to_string(logits.rows_per_item) + " rows and " +
-                      std::to_string(labels.rows_per_item * labels.width) + " labels");
+      throw Error(
+          ExitCode::kBadConfig,
+          "softmax_cross_entropy: rows of logits and labels an item must be 1 and 1, and a label's "
+          "width 1; got " +
+              layout_name(logits.rows_per_item) + " and " + layout_name(labels.rows_per_item) +
+              ", and width " + std::to_string(labels.width));
     NodePlan plan;
     plan.output = {1, 1, statistics_dtype(in.dtype)};
     plan.saved = {{1, 1, DType::kI32}};  // correct

@@ -1,0 +1,106 @@
+// A layer written in the test, right and with one fault at a time: check_layer must notice each.
+#include "tests/support/check_layer.h"
+
+using namespace vcas;
+
+namespace {
+
+// y = x * gain, one gain a column.
+class ColumnGain final : public Layer {
+ public:
+  explicit ColumnGain(const LayerConfig& config) : fault_(config.get<std::string>("fault", "")) {}
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("column_gain", in, {in.dtype});
+    NodePlan plan;
+    plan.output = in.inputs[0];
+    plan.parameters = {{"gain", {in.inputs[0].width}, {Initializer::Kind::kConstant, 1}, false}};
+    if (fault_ != "input is not kept") plan.saved_inputs = {0};
+    plan.in_place = true;
+    plan.accumulates = fault_ == "says it accumulates";
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.dtype == DType::kF64 ? forward_as<double>(exec, io) : forward_as<float>(exec, io);
+  }
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    exec.dtype == DType::kF64 ? backward_as<double>(exec, io) : backward_as<float>(exec, io);
+  }
+
+ private:
+  template <class T>
+  void forward_as(Exec& exec, const ForwardIo& io) const {
+    const std::int64_t width = io.output.width();
+    const T *x = io.inputs[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
+    T* y = io.output.ptr<T>();
+    for (std::int64_t i = 0; i < io.output.elements(); ++i) y[i] = x[i] * gain[i % width];
+    if (fault_ == "writes past the end") y[io.output.elements()] = 0;
+    if (fault_ == "takes scratch unplanned") exec.scratch.take(exec.dtype, {1});
+  }
+
+  template <class T>
+  void backward_as(Exec&, const BackwardIo& io) const {
+    const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
+    const auto* row = rows.row.ptr<std::int32_t>();
+    const std::int64_t width = io.dy.width();
+    const T *x_full = io.inputs_full[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
+    T *dy = io.dy.ptr<T>(), *dx = io.dx[0].ptr<T>(), *dgain = io.gradient(0).ptr<T>();
+    if (fault_ == "overwrites gradients" && dgain) std::fill(dgain, dgain + width, T(0));
+    for (std::int64_t r = 0; r < rows.rows; ++r) {
+      const std::int64_t full = row && fault_ != "reads compact rows" ? row[r] : r;
+      for (std::int64_t c = 0; c < width; ++c) {
+        // dy is read before dx is written: then dx may be the memory of dy.
+        const T d = dy[r * width + c];
+        if (dx) dx[r * width + c] = fault_ == "forgets the gain" ? d : d * gain[c];
+        if (dgain)
+          dgain[c] +=
+              (fault_ == "reads dy late" ? dy[r * width + c] : d) * x_full[full * width + c];
+      }
+    }
+    if (fault_ == "depends on the call" && dx && rows.rows) dx[0] += static_cast<T>(++calls_);
+    if (fault_ == "mixes items" && dx && rows.rows) dx[0] += dy[rows.rows * width - 1];
+    if (fault_ == "changes dy" && rows.rows) dy[0] = 0;
+    if (fault_ == "changes its input") io.inputs_full[0].ptr<T>()[0] = 0;
+    if (fault_ == "needs dx" && !dx && dgain) dgain[0] = 0;
+  }
+
+  std::string fault_;
+  mutable int calls_ = 0;
+};
+
+VCAS_REGISTER_LAYER("column_gain", ColumnGain);
+
+std::string faults_of(const std::string& fault) {
+  std::string all;
+  for (const std::string& text : layer_faults(
+           {.kind = "column_gain", .config = {{"fault", fault}}, .inputs = {{.width = 24}}}))
+    all += text + "\n";
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("column_gain", "[layer]") {
+  check_layer({.kind = "column_gain", .inputs = {{.width = 24}}});
+}
+
+TEST_CASE("check_layer notices every fault", "[check_layer]") {
+  const auto [fault, message] = GENERATE(table<std::string, std::string>({
+      {"input is not kept", "finite differences, gradient of gain"},
+      {"reads dy late", "in place of dy gives other bits"},
+      {"says it accumulates", "gradients added to what was there"},
+      {"writes past the end", "memory beside a tensor was written"},
+      {"takes scratch unplanned", "scratch of 0 bytes is too small"},
+      {"overwrites gradients", "gradients added to what was there, gradient of gain"},
+      {"reads compact rows", "backward on 1 kept items, gradient of gain"},
+      {"forgets the gain", "finite differences, dx of input 0"},
+      {"depends on the call", "backward twice gives different bits"},
+      {"mixes items", "dx of an item depends on dy of another"},
+      {"changes dy", "backward changes dy"},
+      {"changes its input", "backward changes inputs"},
+      {"needs dx", "gradients change where dx of input 0 is not wanted"},
+  }));
+  INFO(fault);
+  CHECK_THAT(faults_of(fault), ContainsSubstring(message));
+}

@@ -1,0 +1,81 @@
+#include "layers/layer.h"
+
+#include <algorithm>
+
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+Error layer_error(const std::string& kind, const nlohmann::json& config) {
+  try {
+    make_layer(kind, config);
+  } catch (const Error& error) {
+    return error;
+  }
+  return {ExitCode::kDone, "no fault"};
+}
+
+std::string plan_error(const std::string& kind, const nlohmann::json& config,
+                       const std::vector<ValueSpec>& inputs) {
+  try {
+    make_layer(kind, config)->plan({inputs, DType::kF32, 4, 16});
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadConfig);
+    return error.what();
+  }
+  return "no fault";
+}
+
+}  // namespace
+
+TEST_CASE("all layers are registered", "[layer]") {
+  const std::vector<std::string> kinds = layer_kinds();
+  for (const char* kind : {"linear", "layer_norm", "gelu", "dropout", "add", "attention",
+                           "embedding", "patch_embed", "pool", "softmax_cross_entropy"})
+    CHECK(std::count(kinds.begin(), kinds.end(), kind) == 1);
+}
+
+TEST_CASE("an unknown layer or setting is an error that names the nearest", "[layer]") {
+  const Error kind = layer_error("layernorm", nlohmann::json::object());
+  CHECK(kind.code() == ExitCode::kBadConfig);
+  CHECK(std::string(kind.what()) == "no layer is called \"layernorm\"");
+  CHECK(kind.hint() == "did you mean \"layer_norm\"?");
+
+  const Error key = layer_error("linear", {{"width", 3}, {"sampeld", false}});
+  CHECK(key.code() == ExitCode::kBadConfig);
+  CHECK(std::string(key.what()) == "layer \"linear\" has no setting \"sampeld\"");
+  CHECK(key.hint() == "did you mean \"sampled\"?");
+}
+
+TEST_CASE("settings are read strictly", "[layer]") {
+  const auto what = [](const std::string& kind, const nlohmann::json& config) {
+    const Error error = layer_error(kind, config);
+    CHECK(error.code() == ExitCode::kBadConfig);
+    return std::string(error.what());
+  };
+  CHECK(what("linear", nlohmann::json::object()) == "linear.width is missing");
+  CHECK(what("linear", {{"width", 0}}) == "linear.width must be at least 1, got 0");
+  CHECK(what("linear", {{"width", 1.5}}) == "linear.width has the wrong type: 1.5");
+  CHECK(what("linear", {{"width", true}}) == "linear.width has the wrong type: true");
+  CHECK(what("linear", {{"width", 3}, {"bias", 1}}) == "linear.bias has the wrong type: 1");
+  CHECK_THAT(what("dropout", {{"p", 1}}), ContainsSubstring("dropout.p must be in [0, 1), got 1"));
+  CHECK_THAT(what("layer_norm", {{"eps", 0}}),
+             ContainsSubstring("layer_norm.eps must be positive"));
+  CHECK_THAT(what("gelu", 3), ContainsSubstring("settings of layer \"gelu\" are not an object: 3"));
+}
+
+TEST_CASE("a plan refuses inputs that do not fit", "[layer]") {
+  const ValueSpec values{8, kTokens, DType::kF32}, integers{1, kTokens, DType::kI32};
+  CHECK(plan_error("linear", {{"width", 3}}, {values, values}) ==
+        "number of inputs of linear must be 1, got 2");
+  CHECK(plan_error("linear", {{"width", 3}}, {integers}) ==
+        "input 1 of linear must hold f32, got i32");
+  CHECK(plan_error("add", nlohmann::json::object(), {values, {9, 1, DType::kF32}}) ==
+        "add: widths 8 and 9, rows per item tokens and 1 differ");
+  CHECK(plan_error("embedding", {{"vocabulary", 5}, {"width", 3}}, {{2, 1, DType::kI32}}) ==
+        "embedding: tokens must have width 1, got 2");
+  CHECK_THAT(plan_error("softmax_cross_entropy", nlohmann::json::object(), {values, integers}),
+             ContainsSubstring("got tokens and tokens, and width 1"));
+}

@@ -1,0 +1,254 @@
+#include "layers/weight_sampler.h"
+
+#include <array>
+#include <cmath>
+
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+constexpr std::int64_t kRows = 12, kIn = 4, kOut = 3;
+constexpr int kDraws = 4096;
+
+// A linear map's dy and x with row norms as the test wants them, in double on the cpu.
+class Rows {
+ public:
+  Rows() {
+    const PhiloxAddress address = philox_address({.seed = 11});
+    for (std::uint64_t i = 0; i < dy_.size(); ++i) dy_[i] = philox_normal(address, i);
+    for (std::uint64_t i = 0; i < x_.size(); ++i) x_[i] = philox_normal(address, 1000 + i);
+    rows_.entries().push_back(
+        {1, {.items = kRows, .rows = kRows, .item = {}, .scale = {}, .offsets = {}, .row = {}}});
+  }
+
+  Rows& scale_dy(std::int64_t row, double factor) {
+    for (std::int64_t c = 0; c < kOut; ++c) dy_[static_cast<std::size_t>(row * kOut + c)] *= factor;
+    return *this;
+  }
+  Rows& scale_x(std::int64_t row, double factor) {
+    for (std::int64_t c = 0; c < kIn; ++c) x_[static_cast<std::size_t>(row * kIn + c)] *= factor;
+    return *this;
+  }
+
+  struct Settings {
+    SamplingMode mode = SamplingMode::kItemsAndRows;
+    Selection selection = Selection::kSystematic;
+    double ratio = 1;
+    std::uint32_t repeat = 0;
+    BackwardRecord* record = nullptr;
+  };
+
+  // The weight gradient, of the compact rows `rows` where given.
+  std::vector<double> gradient(const Settings& settings, std::uint64_t step,
+                               const RowSet* rows = nullptr, const EntryBlock* entries = nullptr) {
+    std::vector<double> dweight(kOut * kIn);
+    GradSink sink{.full = {{dweight.data(), DType::kF64, {kOut, kIn}}}, .blocks = {}};
+    if (entries) sink = {.full = {Tensor{}}, .blocks = {*entries}};
+    const BackwardContext context{.sink = &sink,
+                                  .mode = settings.mode,
+                                  .selection = settings.selection,
+                                  .act_ratio = {},
+                                  .weight_ratio = {settings.ratio},
+                                  .repeat = settings.repeat,
+                                  .record = settings.record};
+    const std::vector<ValueSpec> specs{{kIn, 1, DType::kF64}};
+    scratch_.resize(weight_sampler_scratch_bytes(kRows));
+    Arena arena(scratch_.data(), scratch_.size());
+    Exec exec{.ops = *ops_, .scratch = arena, .dtype = DType::kF64, .seed = 5, .step = step};
+    const RowSet& used = rows ? *rows : rows_.of(1);
+    accumulate_weight_gradient(exec,
+                               {.inputs_full = {},
+                                .output_full = {},
+                                .saved_full = {},
+                                .parameters = {},
+                                .input_specs = specs,
+                                .dy = {},
+                                .dx = {},
+                                .accumulate = {},
+                                .rows = rows_,
+                                .rows_full = rows_,
+                                .context = context,
+                                .first_parameter = 0,
+                                .weight_site = 0},
+                               {dy_.data(), DType::kF64, {used.rows, kOut}},
+                               {x_.data(), DType::kF64, {kRows, kIn}}, used);
+    return dweight;
+  }
+
+  // From the definition.
+  std::vector<double> exact() const {
+    std::vector<double> out(kOut * kIn);
+    for (std::size_t r = 0; r < kRows; ++r)
+      for (std::size_t d = 0; d < kOut; ++d)
+        for (std::size_t c = 0; c < kIn; ++c)
+          out[d * kIn + c] += dy_[r * kOut + d] * x_[r * kIn + c];
+    return out;
+  }
+
+ private:
+  std::unique_ptr<Ops> ops_ = make_ops("cpu");
+  std::array<double, kRows * kOut> dy_;
+  std::array<double, kRows * kIn> x_;
+  RowSets rows_;
+  std::vector<char> scratch_;
+};
+
+// Mean and standard error of a sequence (Welford's update).
+class Statistics {
+ public:
+  void add(double value) {
+    ++count_;
+    const double before = value - mean_;
+    mean_ += before / count_;
+    squares_ += before * (value - mean_);
+  }
+  double mean() const { return mean_; }
+  double standard_error() const { return std::sqrt(squares_ / (count_ - 1) / count_); }
+
+ private:
+  double count_ = 0, mean_ = 0, squares_ = 0;
+};
+
+struct Case {
+  const char* name;
+  Rows rows;
+  double ratio;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  out.push_back({"one row kept", Rows(), 1.0 / kRows});
+  out.push_back({"fractional budget", Rows(), 3.4 / kRows});
+  out.push_back({"one dominating row", std::move(Rows().scale_dy(4, 50)), 2.5 / kRows});
+  out.push_back(
+      {"zero rows", std::move(Rows().scale_dy(0, 0).scale_dy(7, 0).scale_x(11, 0)), 3.0 / kRows});
+  out.push_back({"most rows kept", Rows(), 10.5 / kRows});
+  return out;
+}
+
+void check_close(const std::vector<double>& got, const std::vector<double>& want) {
+  for (std::size_t i = 0; i < want.size(); ++i) CHECK(std::abs(got[i] - want[i]) <= 1e-12);
+}
+
+}  // namespace
+
+TEST_CASE("the mean of sampled weight gradients is the exact one", "[weight_sampler]") {
+  const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
+  for (Case& test : cases()) {
+    INFO(test.name);
+    std::vector<Statistics> entries(kOut * kIn);
+    for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
+      const std::vector<double> got =
+          test.rows.gradient({.selection = selection, .ratio = test.ratio}, draw);
+      for (std::size_t i = 0; i < got.size(); ++i) entries[i].add(got[i]);
+    }
+    const std::vector<double> want = test.rows.exact();
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      INFO("entry " << i << ": " << entries[i].mean() << " +- " << entries[i].standard_error());
+      CHECK(entries[i].standard_error() > 0);
+      CHECK(std::abs(entries[i].mean() - want[i]) <= 5 * entries[i].standard_error());
+    }
+  }
+}
+
+TEST_CASE("the closed form of the variance is what independent draws show", "[weight_sampler]") {
+  for (Case& test : cases()) {
+    INFO(test.name);
+    const std::vector<double> exact = test.rows.exact();
+    BackwardRecord record{
+        .item_norm = {}, .weight_variance = {-1}, .kept_items = {}, .kept_rows = {}};
+    Statistics distance;
+    for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
+      const std::vector<double> got = test.rows.gradient(
+          {.selection = Selection::kBernoulli, .ratio = test.ratio, .record = &record}, draw);
+      double sum = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) sum += std::pow(got[i] - exact[i], 2);
+      distance.add(sum);
+    }
+    INFO(distance.mean() << " +- " << distance.standard_error());
+    CHECK(std::abs(record.weight_variance[0] - distance.mean()) <= 5 * distance.standard_error());
+  }
+}
+
+TEST_CASE("the variance is recorded without drawing", "[weight_sampler]") {
+  BackwardRecord sampled{
+      .item_norm = {}, .weight_variance = {-1}, .kept_items = {}, .kept_rows = {-1}};
+  BackwardRecord whole = sampled;
+  Rows rows;
+  rows.gradient({.selection = Selection::kSystematic, .ratio = 0.25, .record = &sampled}, 0);
+  const std::vector<double> exact = rows.gradient({.mode = SamplingMode::kItems,
+                                                   .selection = Selection::kSystematic,
+                                                   .ratio = 0.25,
+                                                   .record = &whole},
+                                                  0);
+  check_close(exact, rows.exact());
+  CHECK(whole.weight_variance[0] == sampled.weight_variance[0]);
+  CHECK(whole.weight_variance[0] > 0);
+  CHECK(sampled.kept_rows[0] == 3);
+  CHECK(whole.kept_rows[0] == kRows);
+}
+
+TEST_CASE("a ratio of 1 gives the bits of the exact gradient", "[weight_sampler]") {
+  Rows rows;
+  CHECK(rows.gradient({.ratio = 1}, 0) == rows.gradient({.mode = SamplingMode::kExact}, 0));
+  check_close(rows.gradient({.ratio = 1}, 0), rows.exact());
+}
+
+TEST_CASE("draws differ between repeats and steps and agree for the same", "[weight_sampler]") {
+  Rows rows;
+  const auto draw = [&](std::uint64_t step, std::uint32_t repeat) {
+    return rows.gradient({.selection = Selection::kBernoulli, .ratio = 0.4, .repeat = repeat},
+                         step);
+  };
+  CHECK(draw(0, 0) == draw(0, 0));
+  CHECK(draw(0, 0) != draw(0, 1));
+  CHECK(draw(0, 0) != draw(1, 0));
+}
+
+TEST_CASE("compact rows are read through their full numbers", "[weight_sampler]") {
+  Rows rows;
+  std::int32_t row[2] = {3, 8};
+  const RowSet two{.items = 2,
+                   .rows = 2,
+                   .item = {},
+                   .scale = {},
+                   .offsets = {},
+                   .row = {row, DType::kI32, {2}}};
+  std::vector<Statistics> entries(kOut * kIn);
+  for (std::uint64_t step = 0; step < kDraws; ++step) {
+    const std::vector<double> got = rows.gradient({.ratio = 0.5}, step, &two);
+    for (std::size_t i = 0; i < got.size(); ++i) entries[i].add(got[i]);
+  }
+  const std::vector<double> want = rows.gradient({.mode = SamplingMode::kExact}, 0, &two);
+  for (std::size_t i = 0; i < want.size(); ++i)
+    CHECK(std::abs(entries[i].mean() - want[i]) <= 5 * entries[i].standard_error());
+}
+
+TEST_CASE("no rows give a zero gradient and no variance", "[weight_sampler]") {
+  Rows rows;
+  BackwardRecord record{
+      .item_norm = {}, .weight_variance = {-1}, .kept_items = {}, .kept_rows = {-1}};
+  const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
+  const RowSet none{};
+  const std::vector<double> got =
+      rows.gradient({.selection = selection, .ratio = 0.5, .record = &record}, 0, &none);
+  CHECK(got == std::vector<double>(kOut * kIn, 0));
+  CHECK(record.weight_variance[0] == 0);
+  CHECK(record.kept_rows[0] == 0);
+}
+
+TEST_CASE("an entry block holds the entries of the exact gradient", "[weight_sampler]") {
+  Rows rows;
+  double block[2 * 3];
+  std::int32_t out_index[2] = {2, 0}, in_index[3] = {1, 3, 0};
+  const EntryBlock entries{
+      {block, DType::kF64, {2, 3}}, {out_index, DType::kI32, {2}}, {in_index, DType::kI32, {3}}};
+  rows.gradient({.ratio = 0.3}, 0, nullptr, &entries);
+  const std::vector<double> exact = rows.exact();
+  for (std::size_t a = 0; a < 2; ++a)
+    for (std::size_t b = 0; b < 3; ++b)
+      CHECK(std::abs(block[a * 3 + b] -
+                     exact[static_cast<std::size_t>(out_index[a] * kIn + in_index[b])]) <= 1e-12);
+}

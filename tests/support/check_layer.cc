@@ -1,0 +1,561 @@
+#include "tests/support/check_layer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/buffer.h"
+
+namespace vcas {
+
+namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr std::uint8_t kPoison = 0xFF;  // NaN in f32 and f64
+constexpr double kLossScale = 0.37;
+
+// Rounded to f32, so that runs in f32 and f64 start from the same numbers.
+double random_normal(std::uint32_t site, std::uint64_t index) {
+  return static_cast<float>(
+      philox_normal(philox_address({.seed = 1, .stream = Stream::kInit, .site = site}), index));
+}
+
+Numbers random_normals(std::uint32_t site, std::int64_t count, double mean, double deviation) {
+  Numbers out;
+  for (std::int64_t i = 0; i < count; ++i)
+    out.push_back(
+        static_cast<float>(mean + deviation * random_normal(site, static_cast<std::uint64_t>(i))));
+  return out;
+}
+
+// Tensors with poison inside and on both sides, in the memory of one backend.
+class Memory {
+ public:
+  explicit Memory(Ops& ops) : ops_(ops) {}
+
+  Tensor make(DType dtype, const Shape& shape) {
+    const Tensor tensor{nullptr, dtype, shape};
+    blocks_.push_back({Buffer(ops_, tensor.bytes() + 2 * Arena::kAlignment), tensor.bytes()});
+    const Tensor out = blocks_.back().buffer.at(Arena::kAlignment, dtype, shape);
+    const std::vector<std::uint8_t> poison(blocks_.back().buffer.bytes(), kPoison);
+    ops_.copy_to_device(blocks_.back().buffer.data(), poison.data(), poison.size());
+    return out;
+  }
+  Tensor make(DType dtype, const Shape& shape, const Numbers& values) {
+    const Tensor out = make(dtype, shape);
+    write(out, values);
+    return out;
+  }
+
+  void poison(const Tensor& tensor) {
+    const std::vector<std::uint8_t> bytes(tensor.bytes(), kPoison);
+    ops_.copy_to_device(tensor.data, bytes.data(), bytes.size());
+  }
+  void write(const Tensor& tensor, const Numbers& values) {
+    switch (tensor.dtype) {
+      case DType::kF32:
+        return write_as<float>(tensor, values);
+      case DType::kF64:
+        return write_as<double>(tensor, values);
+      case DType::kI32:
+        return write_as<std::int32_t>(tensor, values);
+      default:
+        return write_as<std::int64_t>(tensor, values);
+    }
+  }
+  std::vector<std::uint8_t> bytes(const Tensor& tensor) const {
+    std::vector<std::uint8_t> out(tensor.bytes());
+    ops_.copy_to_host(out.data(), tensor.data, out.size());
+    return out;
+  }
+  Numbers read(const Tensor& tensor) const {
+    return tensor.dtype == DType::kF64 ? read_as<double>(tensor) : read_as<float>(tensor);
+  }
+
+  bool guards_intact() const {
+    for (const Block& block : blocks_) {
+      const auto all = bytes(
+          {block.buffer.data(), DType::kU8, {static_cast<std::int64_t>(block.buffer.bytes())}});
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if ((i < Arena::kAlignment || i >= Arena::kAlignment + block.bytes) && all[i] != kPoison)
+          return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Block {
+    Buffer buffer;
+    std::size_t bytes;
+  };
+
+  template <class T>
+  void write_as(const Tensor& tensor, const Numbers& values) {
+    std::vector<T> host;
+    for (const double value : values) host.push_back(static_cast<T>(value));
+    VCAS_CHECK(host.size() * sizeof(T) == tensor.bytes(), "values for " + tensor.shape.text());
+    ops_.copy_to_device(tensor.data, host.data(), tensor.bytes());
+  }
+  template <class T>
+  Numbers read_as(const Tensor& tensor) const {
+    std::vector<T> host(static_cast<std::size_t>(tensor.elements()));
+    ops_.copy_to_host(host.data(), tensor.ptr<T>(), tensor.bytes());
+    return {host.begin(), host.end()};
+  }
+
+  Ops& ops_;
+  std::vector<Block> blocks_;
+};
+
+struct Kept {
+  std::vector<std::int64_t> items;
+  Numbers scale;
+};
+
+// How one backward is called; the members' initial values are the plain exact one.
+struct BackwardChoice {
+  Numbers dy;                  // compact where `kept` is given; empty for a loss
+  const Kept* kept = nullptr;  // null: all items, without index tensors
+  bool accumulate = false;
+  bool in_place = false;
+  bool parameters = true;  // parameter gradients are wanted
+  int without_dx = -1;     // number of an input whose dx is not wanted
+  double start = 0;        // what parameter gradients, and dx with `accumulate`, hold before
+};
+
+struct Gradients {
+  std::vector<Numbers> dx;  // empty where there is none
+  std::vector<Numbers> parameters;
+};
+
+bool same_bits(const Numbers& a, const Numbers& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+
+double largest(const Numbers& values) {
+  double out = 0;
+  for (const double value : values) out = std::max(out, std::abs(value));
+  return out;
+}
+
+// One layer in one compute dtype, with everything that its calls need.
+class Bench {
+ public:
+  Bench(const LayerCase& test, DType dtype, std::vector<std::string>& faults)
+      : test_(test),
+        dtype_(dtype),
+        faults_(faults),
+        ops_(make_ops(test.device)),
+        memory_(*ops_),
+        layer_(make_layer(test.kind, test.config)) {
+    for (const LayerInput& input : test.inputs)
+      specs_.push_back({input.width, input.rows_per_item,
+                        input.integers ? DType::kI32
+                        : input.image  ? DType::kF32
+                                       : dtype});
+    plan_ = layer_->plan({specs_, dtype, items(), rows_of(kTokens)});
+
+    std::uint32_t site = 0;
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      const std::int64_t rows = rows_of(specs_[i].rows_per_item);
+      Numbers values = random_normals(site++, rows * specs_[i].width, 0, 1);
+      if (const std::int64_t below = test.inputs[i].integers)
+        for (double& value : values)
+          value = std::fmod(std::floor(std::abs(value) * 1000), static_cast<double>(below));
+      inputs_.push_back(memory_.make(specs_[i].dtype, {rows, specs_[i].width}));
+      input_values.push_back(std::move(values));
+    }
+    for (const ParameterSpec& spec : plan_.parameters) {
+      const double mean = spec.init.kind == Initializer::Kind::kConstant ? spec.init.value : 0;
+      parameters_.push_back(memory_.make(dtype, spec.shape));
+      parameter_values.push_back(random_normals(site++, spec.shape.elements(), mean, 0.3));
+    }
+    output_ =
+        memory_.make(plan_.output.dtype, {rows_of(plan_.output.rows_per_item), plan_.output.width});
+    for (const SavedSpec& spec : plan_.saved)
+      saved_.push_back(memory_.make(spec.dtype, {rows_of(spec.rows_per_item), spec.width}));
+    scratch_ = memory_.make(DType::kU8, {static_cast<std::int64_t>(plan_.scratch_bytes)});
+    full_rows_ = row_sets(nullptr);
+  }
+
+  std::vector<Numbers> input_values, parameter_values;
+
+  const NodePlan& plan() const { return plan_; }
+  std::int64_t items() const { return static_cast<std::int64_t>(test_.tokens.size()); }
+  std::int64_t item_rows(std::int64_t layout, std::int64_t item) const {
+    return layout == kTokens ? test_.tokens[static_cast<std::size_t>(item)] : layout;
+  }
+  std::int64_t rows_of(std::int64_t layout) const {
+    std::int64_t rows = 0;
+    for (std::int64_t item = 0; item < items(); ++item) rows += item_rows(layout, item);
+    return rows;
+  }
+  const ValueSpec& spec(std::size_t input) const { return specs_[input]; }
+  bool differentiable(std::size_t input) const {
+    return !test_.inputs[input].integers && !test_.inputs[input].image;
+  }
+
+  LayerValues values() const {
+    LayerValues out{input_values, parameter_values, {0}};
+    for (std::int64_t item = 0; item < items(); ++item)
+      out.offsets.push_back(out.offsets.back() + item_rows(specs_[0].rows_per_item, item));
+    return out;
+  }
+
+  Numbers forward() {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) memory_.write(inputs_[i], input_values[i]);
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      memory_.write(parameters_[i], parameter_values[i]);
+    memory_.poison(output_);
+    for (const Tensor& saved : saved_) memory_.poison(saved);
+    memory_.poison(scratch_);
+    Arena arena(scratch_.data, plan_.scratch_bytes);
+    Exec exec = make_exec(arena);
+    layer_->forward(exec, {.inputs = inputs_,
+                           .output = output_,
+                           .saved = saved_,
+                           .parameters = parameters_,
+                           .input_specs = specs_,
+                           .rows = full_rows_});
+    return memory_.read(output_);
+  }
+
+  // After forward: destroys what the graph may throw away before the backward passes.
+  void poison_unsaved() {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (std::find(plan_.saved_inputs.begin(), plan_.saved_inputs.end(), static_cast<int>(i)) ==
+          plan_.saved_inputs.end())
+        memory_.poison(inputs_[i]);
+    if (!plan_.saved_output) memory_.poison(output_);
+  }
+
+  Gradients backward(const BackwardChoice& choice) {
+    const RowSets rows = choice.kept ? row_sets(choice.kept) : full_rows_;
+    Tensor dy;
+    if (!test_.loss)
+      dy = memory_.make(dtype_, {rows.of(plan_.output.rows_per_item).rows, plan_.output.width},
+                        choice.dy);
+    std::vector<Tensor> dx(inputs_.size());
+    std::vector<std::uint8_t> accumulate(inputs_.size(), choice.accumulate);
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      if (!differentiable(i) || choice.without_dx == static_cast<int>(i)) continue;
+      const Shape shape{rows.of(specs_[i].rows_per_item).rows, specs_[i].width};
+      dx[i] = choice.in_place && i == 0 ? dy : memory_.make(dtype_, shape);
+      if (choice.accumulate)
+        memory_.write(dx[i], Numbers(static_cast<std::size_t>(shape.elements()), choice.start));
+    }
+    GradSink sink;
+    for (const Tensor& parameter : parameters_)
+      sink.full.push_back(
+          choice.parameters
+              ? memory_.make(dtype_, parameter.shape,
+                             Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
+              : Tensor{});
+    const BackwardContext context{.sink = &sink, .loss_scale = kLossScale};
+
+    if (plan_.passes_gradient) {
+      for (const Tensor& out : dx)
+        if (out) memory_.write(out, choice.dy);
+    } else {
+      const auto before = state();
+      const auto dy_before = dy ? memory_.bytes(dy) : std::vector<std::uint8_t>{};
+      memory_.poison(scratch_);
+      Arena arena(scratch_.data, plan_.scratch_bytes);
+      Exec exec = make_exec(arena);
+      layer_->backward(exec, {.inputs_full = inputs_,
+                              .output_full = output_,
+                              .saved_full = saved_,
+                              .parameters = parameters_,
+                              .input_specs = specs_,
+                              .dy = dy,
+                              .dx = dx,
+                              .accumulate = accumulate,
+                              .rows = rows,
+                              .rows_full = full_rows_,
+                              .context = context,
+                              .first_parameter = 0,
+                              .weight_site = -1});
+      expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
+      expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
+    }
+    Gradients out;
+    for (const Tensor& tensor : dx) out.dx.push_back(tensor ? memory_.read(tensor) : Numbers{});
+    for (const Tensor& tensor : sink.full)
+      if (tensor) out.parameters.push_back(memory_.read(tensor));
+    return out;
+  }
+
+  void check_guards() { expect(memory_.guards_intact(), "memory beside a tensor was written"); }
+
+  void expect(bool holds, const std::string& fault) {
+    const std::string text = std::string(dtype_name(dtype_)) + ": " + fault;
+    if (!holds && (faults_.empty() || faults_.back() != text)) faults_.push_back(text);
+  }
+  // Every entry within `tolerance` of the largest one, which also fails on NaN.
+  void expect_close(const Numbers& got, const Numbers& want, double tolerance,
+                    const std::string& what) {
+    if (got.size() != want.size()) return expect(false, what + ": sizes differ");
+    const double bound = tolerance * (1 + largest(want));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      if (!(std::abs(got[i] - want[i]) <= bound))
+        return expect(false, fmt::format("{}: entry {} is {:.9g}, expected {:.9g}", what, i, got[i],
+                                         want[i]));
+  }
+  void expect_close(const Gradients& got, const Gradients& want, double tolerance,
+                    const std::string& what) {
+    for (std::size_t i = 0; i < got.dx.size(); ++i)
+      expect_close(got.dx[i], want.dx[i], tolerance, what + ", dx of input " + std::to_string(i));
+    for (std::size_t i = 0; i < got.parameters.size(); ++i)
+      expect_close(got.parameters[i], want.parameters[i], tolerance,
+                   what + ", gradient of " + plan_.parameters[i].name);
+  }
+
+ private:
+  Exec make_exec(Arena& arena) {
+    return {.ops = *ops_,
+            .scratch = arena,
+            .dtype = dtype_,
+            .seed = 7,
+            .step = 3,
+            .training = true,
+            .site = 5};
+  }
+
+  std::vector<std::vector<std::uint8_t>> state() const {
+    std::vector<std::vector<std::uint8_t>> out;
+    for (const auto* group : {&inputs_, &saved_, &parameters_})
+      for (const Tensor& tensor : *group) out.push_back(memory_.bytes(tensor));
+    out.push_back(memory_.bytes(output_));
+    return out;
+  }
+
+  RowSets row_sets(const Kept* kept) {
+    std::vector<std::int64_t> layouts{plan_.output.rows_per_item};
+    for (const ValueSpec& value : specs_) layouts.push_back(value.rows_per_item);
+    std::vector<std::int64_t> chosen(test_.tokens.size());
+    std::iota(chosen.begin(), chosen.end(), 0);
+    if (kept) chosen = kept->items;
+    const auto count = static_cast<std::int64_t>(chosen.size());
+    RowSets out;
+    for (const std::int64_t layout : layouts) {
+      Numbers offsets{0}, row;
+      for (const std::int64_t item : chosen) {
+        std::int64_t first = 0;
+        for (std::int64_t i = 0; i < item; ++i) first += item_rows(layout, i);
+        for (std::int64_t r = 0; r < item_rows(layout, item); ++r)
+          row.push_back(static_cast<double>(first + r));
+        offsets.push_back(static_cast<double>(row.size()));
+      }
+      const auto rows = static_cast<std::int64_t>(row.size());
+      RowSet set{.items = count,
+                 .rows = rows,
+                 .item = {},
+                 .scale = {},
+                 .offsets = memory_.make(DType::kI64, {count + 1}, offsets),
+                 .row = {}};
+      if (kept) {
+        set.item = memory_.make(DType::kI32, {count}, Numbers(chosen.begin(), chosen.end()));
+        set.scale = memory_.make(statistics_dtype(dtype_), {count}, kept->scale);
+        set.row = memory_.make(DType::kI32, {rows}, row);
+      }
+      out.entries().push_back({layout, set});
+    }
+    return out;
+  }
+
+  const LayerCase& test_;
+  DType dtype_;
+  std::vector<std::string>& faults_;
+  std::unique_ptr<Ops> ops_;
+  Memory memory_;
+  std::unique_ptr<Layer> layer_;
+  std::vector<ValueSpec> specs_;
+  NodePlan plan_;
+  std::vector<Tensor> inputs_, parameters_, saved_;
+  Tensor output_, scratch_;
+  RowSets full_rows_;
+};
+
+void check_finite_differences(Bench& bench, const Gradients& gradients, const Numbers& dy,
+                              bool loss) {
+  const auto objective = [&] {
+    const Numbers y = bench.forward();
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += (loss ? kLossScale : dy[i]) * y[i];
+    return sum;
+  };
+  const auto differences = [&](Numbers& values) {
+    constexpr double kStep = 0x1p-17;
+    Numbers out;
+    for (double& value : values) {
+      const double middle = value;
+      value = middle + kStep;
+      const double above = objective();
+      value = middle - kStep;
+      const double below = objective();
+      value = middle;
+      out.push_back((above - below) / (2 * kStep));
+    }
+    return out;
+  };
+  Gradients want;
+  for (std::size_t i = 0; i < bench.input_values.size(); ++i)
+    want.dx.push_back(bench.differentiable(i) ? differences(bench.input_values[i]) : Numbers{});
+  for (Numbers& values : bench.parameter_values) want.parameters.push_back(differences(values));
+  bench.expect_close(gradients, want, 1e-7, "finite differences");
+}
+
+// A backward on kept items only gives what the exact backward gives for a dy whose other rows are
+// zero and whose kept rows are scaled.
+void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
+  // The entries of the kept items of a full tensor, each times its item's scale.
+  const auto gather = [&](const Numbers& full, const ValueSpec& spec, const Kept& kept,
+                          bool scaled) {
+    Numbers out;
+    for (std::size_t k = 0; k < kept.items.size(); ++k) {
+      std::int64_t first = 0;
+      for (std::int64_t i = 0; i < kept.items[k]; ++i)
+        first += bench.item_rows(spec.rows_per_item, i);
+      const std::int64_t rows = bench.item_rows(spec.rows_per_item, kept.items[k]);
+      for (std::int64_t e = first * spec.width; e < (first + rows) * spec.width; ++e)
+        out.push_back(full[static_cast<std::size_t>(e)] * (scaled ? kept.scale[k] : 1));
+    }
+    return out;
+  };
+  const std::int64_t items = bench.items();
+  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, items / 2, items}) {
+    const std::string what = "backward on " + std::to_string(count) + " kept items";
+    Kept kept;
+    Numbers item_scale(static_cast<std::size_t>(items), 0);
+    for (std::int64_t k = 0; k < count; ++k) {
+      kept.items.push_back((k + 1) * items / count - 1);
+      kept.scale.push_back(1.25 + 0.5 * static_cast<double>(k));
+      item_scale[static_cast<std::size_t>(kept.items.back())] = kept.scale.back();
+    }
+    const ValueSpec& output = bench.plan().output;
+    Numbers dy_zeroed = dy;
+    std::size_t entry = 0;
+    for (std::int64_t item = 0; item < items; ++item)
+      for (std::int64_t e = bench.item_rows(output.rows_per_item, item) * output.width; e > 0; --e)
+        dy_zeroed[entry++] *= item_scale[static_cast<std::size_t>(item)];
+
+    const Gradients exact = bench.backward({.dy = dy_zeroed});
+    Gradients want{.dx = {}, .parameters = exact.parameters};
+    for (std::size_t i = 0; i < exact.dx.size(); ++i) {
+      if (!bench.differentiable(i)) {
+        want.dx.push_back({});
+        continue;
+      }
+      want.dx.push_back(gather(exact.dx[i], bench.spec(i), kept, false));
+      double kept_sum = 0, sum = 0;
+      for (const double value : want.dx.back()) kept_sum += std::abs(value);
+      for (const double value : exact.dx[i]) sum += std::abs(value);
+      bench.expect(
+          std::abs(sum - kept_sum) <= tolerance * (1 + sum),
+          "dx of an item depends on dy of another, but the plan says items are independent");
+    }
+    BackwardChoice choice{.dy = gather(dy, output, kept, true), .kept = &kept};
+    const Gradients compact = bench.backward(choice);
+    bench.expect_close(compact, want, tolerance, what);
+    if (bench.plan().in_place) {
+      choice.in_place = true;
+      bench.expect(same_bits(bench.backward(choice).dx[0], compact.dx[0]),
+                   what + " in place gives other bits");
+    }
+  }
+}
+
+void check_calls(Bench& bench, const Numbers& dy, const Gradients& plain, double tolerance) {
+  const auto same = [&](const Gradients& other, bool parameters, const std::string& fault) {
+    for (std::size_t i = 0; i < plain.dx.size(); ++i)
+      if (!other.dx[i].empty()) bench.expect(same_bits(plain.dx[i], other.dx[i]), fault);
+    for (std::size_t i = 0; parameters && i < plain.parameters.size(); ++i)
+      bench.expect(same_bits(plain.parameters[i], other.parameters[i]), fault);
+  };
+  same(bench.backward({.dy = dy}), true, "backward twice gives different bits");
+  same(bench.backward({.dy = dy, .parameters = false}), false,
+       "dx changes where parameter gradients are not wanted");
+  for (std::size_t i = 0; i < plain.dx.size(); ++i)
+    same(bench.backward({.dy = dy, .without_dx = static_cast<int>(i)}), true,
+         "other gradients change where dx of input " + std::to_string(i) + " is not wanted");
+
+  constexpr double kStart = 0.75;
+  const bool accumulate = bench.plan().accumulates;
+  Gradients raised = plain;
+  for (Numbers& values : raised.parameters)
+    for (double& value : values) value += kStart;
+  if (accumulate)
+    for (Numbers& values : raised.dx)
+      for (double& value : values) value += kStart;
+  bench.expect_close(bench.backward({.dy = dy, .accumulate = accumulate, .start = kStart}), raised,
+                     tolerance, "gradients added to what was there");
+  if (bench.plan().in_place)
+    same(bench.backward({.dy = dy, .in_place = true}), true, "dx in place of dy gives other bits");
+}
+
+void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
+  struct Outcome {
+    Numbers y;
+    Gradients gradients;
+  };
+  Outcome want;  // of f64
+  for (const DType dtype : {DType::kF64, DType::kF32}) {
+    Bench bench(test, dtype, faults);
+    const double epsilon = dtype == DType::kF64 ? std::numeric_limits<double>::epsilon()
+                                                : std::numeric_limits<float>::epsilon();
+    const double tolerance = 200 * epsilon;
+    Outcome got;
+    got.y = bench.forward();
+    const Numbers dy =
+        test.loss ? Numbers{} : random_normals(100, static_cast<std::int64_t>(got.y.size()), 0, 1);
+    bench.poison_unsaved();
+    got.gradients = bench.backward({.dy = dy});
+    check_calls(bench, dy, got.gradients, tolerance);
+    if (!test.loss && bench.plan().coupling == RowCoupling::kItems)
+      check_compact(bench, dy, tolerance);
+    if (dtype == DType::kF64) {
+      if (test.formula)
+        bench.expect_close(got.y, test.formula(bench.values()), tolerance,
+                           "output against its formula");
+      check_finite_differences(bench, got.gradients, dy, test.loss);
+      want = got;
+    } else {
+      bench.expect_close(got.y, want.y, tolerance, "output against f64");
+      bench.expect_close(got.gradients, want.gradients, tolerance, "against f64");
+    }
+    bench.check_guards();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> layer_faults(const LayerCase& test) {
+  std::vector<std::string> faults;
+  LayerCase equal_items = test;
+  bool differs = false;
+  for (LayerInput& input : equal_items.inputs)
+    if (input.rows_per_item == kTokens) input.rows_per_item = 3, differs = true;
+  try {
+    check_one_layout(test, faults);
+    if (differs) check_one_layout(equal_items, faults);
+  } catch (const Error& error) {
+    faults.push_back(error.what());
+  }
+  return faults;
+}
+
+void check_layer(const LayerCase& test) {
+  const std::vector<std::string> faults = layer_faults(test);
+  for (const std::string& fault : faults) {
+    UNSCOPED_INFO(test.kind << ": " << fault);
+  }
+  CHECK(faults.empty());
+}
+
+}  // namespace vcas
