@@ -111,7 +111,7 @@ void Progress::update(std::int64_t step, std::int64_t total,
   drawn_time_ = now;
   text_ = describe();
   if (options_.live) {
-    const std::string clear = clear_block();
+    const std::string clear = clear_block();  // before the new block is counted
     write(clear + draw_block());
     return;
   }
@@ -136,9 +136,9 @@ void Progress::finish() {
   step_ = -1;
 }
 
-std::string Progress::clear_block() {
+std::string Progress::clear_block() const {
   if (block_lines_ == 0) return {};
-  return fmt::format("\x1b[{}A\x1b[J", std::exchange(block_lines_, 0));
+  return fmt::format("\x1b[{}A\x1b[J", block_lines_);
 }
 
 std::string Progress::draw_block() {

@@ -52,7 +52,7 @@ class Progress {
   void finish();
 
  private:
-  std::string clear_block();  // the escape codes that remove the block
+  std::string clear_block() const;  // the escape codes that remove the block
   std::string draw_block();
   std::string bar_line(int columns) const;
   std::optional<double> eta() const;

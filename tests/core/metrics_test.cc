@@ -53,6 +53,9 @@ TEST_CASE("metrics: a resumed run writes the later steps again", "[metrics]") {
   CHECK(summary(path) == "start0 train100 checkpoint100 ");
   log.write(MetricEvent::kTrain, 110);
   CHECK(summary(path) == "start0 train100 checkpoint100 train110 ");
+  log.write(MetricEvent::kWarning, 105);  // late: what follows a later step goes with it
+  log.truncate_after(105);
+  CHECK(summary(path) == "start0 train100 checkpoint100 ");
   log.truncate_after(-1);
   CHECK(read_file(path).empty());
 }
