@@ -46,6 +46,11 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
                                              options.vcas.repeats);
   record_.kept_items.assign(static_cast<std::size_t>(model.graph.gates()), 0);
   record_.kept_rows.assign(model.graph.sampled_weights().size(), 0);
+  context_.sink = &sink_;
+  context_.selection =
+      options.vcas.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
+  context_.record = &record_;
+  set_ratios();
   const auto items = static_cast<std::size_t>(model.graph.limits().max_items);
   losses_.resize(items);
   correct_.resize(items);
@@ -78,20 +83,14 @@ void Trainer::read_losses(const std::string& what, double& loss, std::int64_t& c
   loss += sum;
 }
 
-BackwardContext Trainer::context(double loss_scale) {
+void Trainer::set_ratios() {
+  context_.act_ratio = controller_.act_ratio();
+  context_.weight_ratio = controller_.weight_ratio();
   const auto below_one = [](double ratio) { return ratio < 1.0; };
   const bool samples =
-      options_.vcas.enabled && (std::ranges::any_of(controller_.act_ratio(), below_one) ||
-                                std::ranges::any_of(controller_.weight_ratio(), below_one));
-  return {.sink = &sink_,
-          .mode = samples ? SamplingMode::kItemsAndRows : SamplingMode::kExact,
-          .selection = options_.vcas.selection == "bernoulli" ? Selection::kBernoulli
-                                                              : Selection::kSystematic,
-          .act_ratio = controller_.act_ratio(),
-          .weight_ratio = controller_.weight_ratio(),
-          .repeat = 0,
-          .loss_scale = loss_scale,
-          .record = &record_};
+      options_.vcas.enabled && (std::ranges::any_of(context_.act_ratio, below_one) ||
+                                std::ranges::any_of(context_.weight_ratio, below_one));
+  context_.mode = samples ? SamplingMode::kItemsAndRows : SamplingMode::kExact;
 }
 
 void Trainer::run_separate_probe() {
@@ -107,7 +106,8 @@ void Trainer::run_separate_probe() {
     Exec exec =
         model_.graph.make_exec(options_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
     model_.graph.forward(exec);
-    BackwardContext probe_context = context(1.0 / static_cast<double>(items));
+    BackwardContext probe_context = context_;
+    probe_context.loss_scale = 1.0 / static_cast<double>(items);
     probe_context.sink = &nowhere;
     probe_->exact_backward(exec, probe_context);
     probe_->sampled_backwards(exec, probe_context);
@@ -151,7 +151,8 @@ StepReport Trainer::step(const Batch& batch) {
   ops_.set_phase(Phase::kOptimizer);
   ops_.run(Fill{.y = graph.parameters().gradients(), .value = 0});
   report.seconds.optimizer += watch.lap();
-  const double loss_scale = 1.0 / static_cast<double>(batch.items);
+  context_.loss_scale = 1.0 / static_cast<double>(batch.items);
+  report.exact = measured || context_.mode == SamplingMode::kExact;
   const auto micro_batches = (options_.batch + options_.micro_batch - 1) / options_.micro_batch;
   double loss = 0;
   std::int64_t correct = 0, micro = 0;
@@ -165,17 +166,17 @@ StepReport Trainer::step(const Batch& batch) {
     report.seconds.forward += watch.lap();
 
     ops_.set_phase(Phase::kBackward);
-    BackwardContext pass = context(loss_scale);
-    if (measured) pass.mode = SamplingMode::kExact;
-    report.exact = pass.mode == SamplingMode::kExact;
     if (measured && micro == 0) {
-      probe_->exact_backward(exec, pass);
+      probe_->exact_backward(exec, context_);
       report.seconds.backward += watch.lap();
       ops_.set_phase(Phase::kProbe);
-      probe_->sampled_backwards(exec, pass);
+      probe_->sampled_backwards(exec, context_);
       report.seconds.probe += watch.lap();
     } else {
-      graph.backward(exec, pass);
+      const SamplingMode mode = context_.mode;
+      if (measured) context_.mode = SamplingMode::kExact;
+      graph.backward(exec, context_);
+      context_.mode = mode;
       report.seconds.backward += watch.lap();
     }
   }
@@ -192,6 +193,7 @@ StepReport Trainer::step(const Batch& batch) {
   if (probing_ && probe_->complete()) {
     last_probe_ = probe_->result();
     probe_note_ = controller_.update(last_probe_);
+    set_ratios();
     probing_ = false;
     report.probed = true;
   }
@@ -235,6 +237,7 @@ void Trainer::restore(const nlohmann::json& state) {
   step_ = state.at("step").get<std::int64_t>();
   optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
   controller_.from_json(state.at("vcas"));
+  set_ratios();
   probing_ = false;
 }
 

@@ -53,6 +53,9 @@ class Trainer {
   // Gives the batches of separate probes from the one of number `first` on.
   using ProbeSource = std::function<std::unique_ptr<BatchSource>(std::int64_t first)>;
 
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
   // The graph of `model` is finished in `ops`. `probe_source` is called only when the probe is
   // "separate".
   Trainer(Model& model, CountOps& ops, const TrainerOptions& options, ProbeSource probe_source);
@@ -84,7 +87,7 @@ class Trainer {
  private:
   void load(const Batch& batch, std::int64_t first, std::int64_t items);
   void read_losses(const std::string& what, double& loss, std::int64_t& correct);
-  BackwardContext context(double loss_scale);
+  void set_ratios();
   void run_separate_probe();
   void check_gradient(double norm) const;
 
@@ -98,6 +101,7 @@ class Trainer {
   std::unique_ptr<VarianceProbe> probe_;  // null when ratios never change
   GradSink sink_;
   BackwardRecord record_;
+  BackwardContext context_;  // of training passes; kept, so that a step allocates nothing
   ProbeResult last_probe_;
   std::string probe_note_;
   std::int64_t step_ = 0;

@@ -8,3 +8,6 @@ using Catch::Matchers::ContainsSubstring;
 #include <catch2/catch.hpp>
 inline auto ContainsSubstring(const std::string& text) { return Catch::Matchers::Contains(text); }
 #endif
+
+using Catch::Matchers::WithinAbs;
+using Catch::Matchers::WithinRel;

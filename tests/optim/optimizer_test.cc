@@ -1,0 +1,166 @@
+#include "optim/optimizer.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tests/support/catch.h"
+
+using namespace vcas;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+// Sizes that are no multiple of the slab's alignment, and decay on and off by turns.
+template <class T>
+Parameters make_parameters(Ops& ops) {
+  return Parameters(ops, DTypeOf<T>::value,
+                    {{.name = "a.weight", .shape = {7, 3}, .decay = true},
+                     {.name = "a.bias", .shape = {7}, .decay = false},
+                     {.name = "b.weight", .shape = {5, 7}, .decay = true},
+                     {.name = "b.gain", .shape = {1}, .decay = false}});
+}
+
+template <class T>
+std::vector<T> read(Ops& ops, const Tensor& tensor) {
+  std::vector<T> host(static_cast<std::size_t>(tensor.elements()));
+  ops.copy_to_host(host.data(), tensor.data, tensor.bytes());
+  return host;
+}
+
+// Fills one tensor of every parameter with nonzero random numbers.
+template <class T>
+void randomize(Ops& ops, const Parameters& parameters, Tensor Parameter::*which,
+               std::mt19937& random) {
+  for (const Parameter& parameter : parameters.list()) {
+    const Tensor& tensor = parameter.*which;
+    std::vector<T> host(static_cast<std::size_t>(tensor.elements()));
+    for (T& x : host) x = static_cast<T>((random() % 2 ? 1 : -1) * (0.1 + random() % 1000 / 500.0));
+    ops.copy_to_device(tensor.data, host.data(), tensor.bytes());
+  }
+}
+
+// The published update rules, one number at a time.
+struct NaiveState {
+  double value, first = 0, second = 0;
+};
+
+void naive_step(const OptimizerOptions& o, NaiveState& p, double g, bool decay, double lr,
+                double grad_scale, int t) {
+  const double weight_decay = decay ? o.weight_decay : 0;
+  g *= grad_scale;
+  if (o.name == "sgd") {
+    g += weight_decay * p.value;
+    p.first = o.momentum * p.first + g;
+    p.value -= lr * p.first;
+    return;
+  }
+  if (o.name == "adam") g += weight_decay * p.value;
+  p.first = o.beta1 * p.first + (1 - o.beta1) * g;
+  p.second = o.beta2 * p.second + (1 - o.beta2) * g * g;
+  const double first = p.first / (1 - std::pow(o.beta1, t));
+  const double second = p.second / (1 - std::pow(o.beta2, t));
+  double change = first / (std::sqrt(second) + o.eps);
+  if (o.name == "adamw") change += weight_decay * p.value;
+  p.value -= lr * change;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", float, double) {
+  using T = TestType;
+  const std::unique_ptr<Ops> ops = make_ops("cpu");
+  const OptimizerOptions options = GENERATE(
+      OptimizerOptions{.name = "adamw"}, OptimizerOptions{.name = "adamw", .weight_decay = 0.3},
+      OptimizerOptions{
+          .name = "adam", .beta1 = 0.8, .beta2 = 0.95, .eps = 0.1, .weight_decay = 0.2},
+      OptimizerOptions{.name = "sgd", .momentum = 0.9, .weight_decay = 0.2},
+      OptimizerOptions{.name = "sgd", .momentum = 0});
+  CAPTURE(options.name, options.weight_decay);
+
+  std::mt19937 random(5);
+  const Parameters parameters = make_parameters<T>(*ops);
+  randomize<T>(*ops, parameters, &Parameter::value, random);
+  Optimizer optimizer(*ops, parameters, options);
+  std::vector<std::vector<NaiveState>> want;
+  for (const Parameter& parameter : parameters.list()) {
+    want.emplace_back();
+    for (const T x : read<T>(*ops, parameter.value)) want.back().push_back({.value = x});
+  }
+
+  constexpr int kSteps = 6;
+  for (int t = 1; t <= kSteps; ++t) {
+    randomize<T>(*ops, parameters, &Parameter::gradient, random);
+    const double lr = 0.1 / t, grad_scale = t % 2 ? 1 : 0.25;
+    optimizer.step(*ops, lr, grad_scale);
+    CHECK(optimizer.steps() == t);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const std::vector<T> gradient = read<T>(*ops, parameters[i].gradient);
+      const std::vector<T> got = read<T>(*ops, parameters[i].value);
+      for (std::size_t j = 0; j < got.size(); ++j) {
+        naive_step(options, want[i][j], gradient[j], parameters[i].decay, lr, grad_scale, t);
+        const double tolerance =
+            16 * t * std::numeric_limits<T>::epsilon() * std::max(1.0, std::abs(want[i][j].value));
+        CAPTURE(parameters[i].name, j, t, got[j], want[i][j].value);
+        if (!(std::abs(got[j] - want[i][j].value) <= tolerance)) FAIL("differs");
+      }
+    }
+  }
+  // Nothing was written between the parameters.
+  std::int64_t nonzero = 0;
+  for (const T x : read<T>(*ops, parameters.values())) nonzero += x != 0;
+  CHECK(nonzero == parameters.count());
+}
+
+TEMPLATE_TEST_CASE("gradients are clipped by their common norm", "[optimizer]", float, double) {
+  using T = TestType;
+  const std::unique_ptr<Ops> ops = make_ops("cpu");
+  std::mt19937 random(5);
+  const Parameters parameters = make_parameters<T>(*ops);
+  Optimizer optimizer(*ops, parameters, {.max_gradient_norm = 2});
+  CHECK(optimizer.gradient_norm(*ops) == 0);
+  randomize<T>(*ops, parameters, &Parameter::gradient, random);
+  double sum = 0;
+  for (const Parameter& parameter : parameters.list())
+    for (const double g : read<T>(*ops, parameter.gradient)) sum += g * g;
+  const double norm = optimizer.gradient_norm(*ops);
+  CHECK_THAT(norm, WithinRel(std::sqrt(sum), 1e-12));
+  REQUIRE(norm > 2);
+  CHECK_THAT(optimizer.clip_scale(norm) * norm, WithinRel(2.0, 1e-12));
+  CHECK(optimizer.clip_scale(2) == 1);
+  CHECK(optimizer.clip_scale(1.5) == 1);
+  CHECK(optimizer.clip_scale(0) == 1);
+  CHECK(Optimizer(*ops, parameters, {}).clip_scale(1e30) == 1);
+}
+
+TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]") {
+  const std::unique_ptr<Ops> ops = make_ops("cpu");
+  const std::string name = GENERATE("adamw", "sgd");
+  const OptimizerOptions options{.name = name, .weight_decay = 0.1};
+  std::mt19937 random(5);
+  const Parameters parameters = make_parameters<float>(*ops);
+  randomize<float>(*ops, parameters, &Parameter::value, random);
+  randomize<float>(*ops, parameters, &Parameter::gradient, random);
+  Optimizer optimizer(*ops, parameters, options);
+  for (int t = 0; t < 3; ++t) optimizer.step(*ops, 0.1, 1);
+
+  std::vector<std::vector<float>> state;
+  for (const NamedTensor& tensor : optimizer.state())
+    state.push_back(read<float>(*ops, tensor.tensor));
+  const std::vector<float> values = read<float>(*ops, parameters.values());
+  const std::int64_t steps = optimizer.steps();
+  for (int t = 0; t < 2; ++t) optimizer.step(*ops, 0.1, 1);
+  const std::vector<float> want = read<float>(*ops, parameters.values());
+
+  Optimizer resumed(*ops, parameters, options);
+  REQUIRE(resumed.state().size() == state.size());
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    CHECK(resumed.state()[i].name == optimizer.state()[i].name);
+    const Tensor& tensor = resumed.state()[i].tensor;
+    ops->copy_to_device(tensor.data, state[i].data(), tensor.bytes());
+  }
+  resumed.set_steps(steps);
+  ops->copy_to_device(parameters.values().data, values.data(), parameters.values().bytes());
+  for (int t = 0; t < 2; ++t) resumed.step(*ops, 0.1, 1);
+  CHECK(read<float>(*ops, parameters.values()) == want);
+}

@@ -1,0 +1,71 @@
+#include "optim/schedule.h"
+
+#include <cmath>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+using Catch::Matchers::WithinAbs;
+
+namespace {
+
+double rate(const ScheduleOptions& options, std::int64_t step, std::int64_t total = 100) {
+  return Schedule(options, total).learning_rate(step);
+}
+
+}  // namespace
+
+TEST_CASE("schedules at known points", "[schedule]") {
+  ScheduleOptions options{.kind = "constant", .learning_rate = 2};
+  SECTION("constant") {
+    for (const std::int64_t step : {0, 1, 99, 100, 1000}) CHECK(rate(options, step) == 2);
+  }
+  SECTION("linear") {
+    options.kind = "linear";
+    CHECK(rate(options, 0) == 2);
+    CHECK(rate(options, 25) == 1.5);
+    CHECK_THAT(rate(options, 99), WithinAbs(0.02, 1e-15));
+    CHECK(rate(options, 100) == 0);
+    CHECK(rate(options, 200) == 0);
+  }
+  SECTION("cosine") {
+    options.kind = "cosine";
+    CHECK(rate(options, 0) == 2);
+    CHECK_THAT(rate(options, 25), WithinAbs(1 + std::sqrt(0.5), 1e-12));
+    CHECK_THAT(rate(options, 50), WithinAbs(1, 1e-12));
+    CHECK_THAT(rate(options, 75), WithinAbs(1 - std::sqrt(0.5), 1e-12));
+    CHECK(rate(options, 100) == 0);
+  }
+}
+
+TEST_CASE("warm-up rises from 0 to the peak", "[schedule]") {
+  for (const char* kind : {"constant", "linear", "cosine"}) {
+    ScheduleOptions options{.kind = kind, .learning_rate = 2, .warmup_steps = 20};
+    CHECK(rate(options, 0) == 0);
+    CHECK(rate(options, 5) == 0.5);
+    CHECK_THAT(rate(options, 19), WithinAbs(1.9, 1e-12));
+    CHECK(rate(options, 20) == 2);
+    // Half of what is left, not half of all.
+    const double want = kind == std::string("constant") ? 2 : 1;
+    CHECK_THAT(rate(options, 60), WithinAbs(want, 1e-12));
+  }
+  SECTION("as a share of the run, rounded up") {
+    ScheduleOptions options{.learning_rate = 1, .warmup_ratio = 0.1};
+    CHECK(rate(options, 9) == 0.9);
+    CHECK(rate(options, 10) == 1);
+    CHECK(rate(options, 10, 101) < 1);
+    CHECK(rate(options, 11, 101) == 1);
+  }
+  SECTION("longer than the run") {
+    ScheduleOptions options{.learning_rate = 1, .warmup_steps = 200};
+    CHECK(rate(options, 99) == 99.0 / 200);
+    CHECK(rate(options, 200) == 0);
+  }
+}
+
+TEST_CASE("warm-up is given once", "[schedule]") {
+  ScheduleOptions options;
+  CHECK_THROWS_WITH(read_config(options, {.overrides = {"warmup_steps=5", "warmup_ratio=0.1"}}),
+                    ContainsSubstring("warmup_ratio and warmup_steps say the same"));
+}

@@ -1,0 +1,96 @@
+// A trainer of a tiny model on random batches.
+#pragma once
+
+#include <cstdlib>
+
+#include "optim/trainer.h"
+
+namespace vcas {
+
+// Batch `step` depends on the step alone: class means plus noise, so near that many items stay
+// hard.
+class RandomBatches final : public BatchSource {
+ public:
+  RandomBatches(std::int64_t items, std::int64_t width, std::int64_t classes,
+                std::int64_t first = 0)
+      : width_(width), classes_(classes), step_(first) {
+    batch_.items = items;
+    batch_.values.resize(static_cast<std::size_t>(items * width));
+    batch_.labels.resize(static_cast<std::size_t>(items));
+  }
+  const Batch& next() override {
+    const PhiloxAddress noise =
+        philox_address({3, Stream::kData, static_cast<std::uint64_t>(step_), 1, 0});
+    const PhiloxAddress mean = philox_address({3, Stream::kData, 0, 2, 0});
+    for (std::int64_t n = 0; n < batch_.items; ++n) {
+      const auto label = static_cast<std::int64_t>(
+          philox_uniform(noise, (1u << 30) + static_cast<std::uint64_t>(n)) *
+          static_cast<float>(classes_));
+      batch_.labels[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(label);
+      for (std::int64_t c = 0; c < width_; ++c)
+        batch_.values[static_cast<std::size_t>(n * width_ + c)] = static_cast<float>(
+            0.5 * philox_normal(mean, static_cast<std::uint64_t>(label * width_ + c)) +
+            philox_normal(noise, static_cast<std::uint64_t>(n * width_ + c)));
+    }
+    ++step_;
+    return batch_;
+  }
+  std::int64_t steps_per_epoch() const override { return 1000; }
+
+ private:
+  std::int64_t width_, classes_, step_;
+  Batch batch_;
+};
+
+struct TrainerFixture {
+  static constexpr std::int64_t kClasses = 4, kPixels = 64;
+
+  std::unique_ptr<CountOps> ops;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Trainer> trainer;
+  TrainerOptions options;
+
+  explicit TrainerFixture(TrainerOptions wanted, double dropout = 0,
+                          std::unique_ptr<Ops> device = make_ops("cpu"))
+      : ops(std::make_unique<CountOps>(std::move(device))), options(wanted) {
+    ModelOptions sizes;
+    sizes.width = 16;
+    sizes.depth = 2;
+    sizes.heads = 2;
+    sizes.patch = 4;
+    sizes.ffn_ratio = 2;
+    sizes.dropout = dropout;
+    model = build_model(sizes, {1, 8, 8}, kClasses, 0.0);
+    model->graph.finish(*ops,
+                        {.max_items = options.micro_batch ? options.micro_batch : options.batch});
+    model->graph.parameters().initialize(*ops, options.seed);
+    trainer = std::make_unique<Trainer>(*model, *ops, options, [this](std::int64_t first) {
+      return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 100000 + first);
+    });
+  }
+
+  static TrainerOptions defaults() {
+    TrainerOptions options;
+    options.total_steps = 40;
+    options.batch = 16;
+    options.seed = 7;
+    options.schedule.learning_rate = 3e-3;
+    options.vcas.update_every = 3;
+    return options;
+  }
+
+  // The reports of the steps from the present one to `until`.
+  std::vector<StepReport> run(std::int64_t until) {
+    RandomBatches source(options.batch, kPixels, kClasses, trainer->steps());
+    std::vector<StepReport> reports;
+    while (trainer->steps() < until) reports.push_back(trainer->step(source.next()));
+    return reports;
+  }
+
+  std::vector<float> weights() const {
+    const Tensor& values = model->graph.parameters().values();
+    return {values.ptr<float>(), values.ptr<float>() + values.elements()};
+  }
+};
+
+}  // namespace vcas

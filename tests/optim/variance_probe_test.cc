@@ -1,0 +1,109 @@
+#include "optim/variance_probe.h"
+
+#include <cmath>
+
+#include "tests/support/catch.h"
+#include "tests/support/model_fixture.h"
+
+using namespace vcas;
+
+namespace {
+
+constexpr int kRepeats = 2;
+
+ModelFixture make_fixture() {
+  ModelOptions options;
+  options.width = 16;
+  options.depth = 2;
+  options.heads = 2;
+  options.patch = 4;
+  return ModelFixture(options, {1, 8, 8}, 3, 8, DType::kF64);
+}
+
+// Other numbers in the inputs for batch i.
+void load_batch(ModelFixture& f, int i) {
+  const Tensor input = f.model->graph.tensor(f.model->input);
+  const PhiloxAddress address =
+      philox_address({9, Stream::kData, static_cast<std::uint64_t>(i), 0, 0});
+  for (std::int64_t e = 0; e < input.elements(); ++e)
+    input.ptr<float>()[e] =
+        static_cast<float>(philox_normal(address, static_cast<std::uint64_t>(e)));
+}
+
+ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number) {
+  probe.begin(1, number);
+  for (int i = 0; i < kRepeats; ++i) {
+    load_batch(f, i);
+    Exec exec = f.exec(static_cast<std::uint64_t>(i));
+    f.model->graph.forward(exec);
+    const BackwardContext context = f.context(SamplingMode::kItemsAndRows, 0.5, 0.1);
+    probe.exact_backward(exec, context);
+    probe.sampled_backwards(exec, context);
+  }
+  return probe.result();
+}
+
+}  // namespace
+
+TEST_CASE("a probe of all entries gives the variances of their definitions", "[probe]") {
+  ModelFixture f = make_fixture();
+  VarianceProbe probe(f.model->graph, *f.ops, 1.0, kRepeats);
+  const ProbeResult got = run_probe(f, probe, 0);
+
+  std::vector<std::vector<double>> exact;
+  double v_act = 0;
+  const auto& weights = f.model->graph.sampled_weights();
+  const auto& parameters = f.model->graph.parameters();
+  const auto distance = [&](const std::vector<double>& a, const std::vector<double>& b,
+                            int weight) {
+    const auto [begin, end] = f.range(parameters[static_cast<std::size_t>(weight)]);
+    double sum = 0;
+    for (std::size_t e = begin; e < end; ++e) sum += (a[e] - b[e]) * (a[e] - b[e]);
+    return sum;
+  };
+  for (int i = 0; i < kRepeats; ++i) {
+    load_batch(f, i);
+    Exec exec = f.exec(static_cast<std::uint64_t>(i));
+    f.model->graph.forward(exec);
+    BackwardContext context = f.context(SamplingMode::kExact, 0.5, 0.1);
+    exact.push_back(f.gradient(exec, context));
+    context.mode = SamplingMode::kItems;
+    for (int j = 0; j < kRepeats; ++j) {
+      context.repeat = static_cast<std::uint32_t>(1 + j);
+      const auto sampled = f.gradient(exec, context);
+      for (const int weight : weights)
+        v_act += distance(sampled, exact.back(), weight) / (kRepeats * kRepeats);
+    }
+  }
+  double v_s = 0;
+  for (std::size_t k = 0; k < weights.size(); ++k) {
+    const double of_weight = distance(exact[0], exact[1], weights[k]) / 2;  // M = 2
+    CHECK(std::abs(got.v_s_weight[k] - of_weight) <= 1e-9 * of_weight);
+    v_s += of_weight;
+    CHECK(got.v_w[k] > 0);
+  }
+  CHECK(std::abs(got.v_s - v_s) <= 1e-9 * v_s);
+  CHECK(std::abs(got.v_act - v_act) <= 1e-9 * v_act);
+  CHECK(got.item_norm.size() == kRepeats);
+  CHECK(got.item_norm[0].size() == 2);
+  CHECK(got.item_norm[0][0].size() == 8);
+}
+
+TEST_CASE("a share of the entries stands for all without bias", "[probe][law]") {
+  ModelFixture f = make_fixture();
+  VarianceProbe all(f.model->graph, *f.ops, 1.0, kRepeats),
+      share(f.model->graph, *f.ops, 0.3, kRepeats);
+  const ProbeResult want = run_probe(f, all, 0);
+  constexpr int kProbes = 400;
+  double sum = 0, squares = 0, act = 0;
+  for (int p = 0; p < kProbes; ++p) {
+    const ProbeResult got = run_probe(f, share, static_cast<std::uint64_t>(p));
+    sum += got.v_s;
+    squares += got.v_s * got.v_s;
+    act += got.v_act / kProbes;
+  }
+  const double mean = sum / kProbes, error = std::sqrt((squares / kProbes - mean * mean) / kProbes);
+  CHECK(error > 0);
+  CHECK(std::abs(mean - want.v_s) <= 5 * error);
+  CHECK(std::abs(act - want.v_act) <= 0.1 * want.v_act);
+}

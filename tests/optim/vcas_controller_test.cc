@@ -1,0 +1,344 @@
+#include "optim/vcas_controller.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+using Catch::Matchers::WithinAbs;
+
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// V_s is 10 in the probes below: V_act and V_w may be up to 1.
+VcasOptions options_for_probes() {
+  VcasOptions options;
+  options.tau_act = options.tau_w = 0.1;
+  return options;
+}
+
+ProbeResult probe_of(double v_act, std::vector<double> v_w,
+                     std::vector<std::vector<double>> gate_norms) {
+  ProbeResult probe;
+  probe.v_s = 10;
+  probe.v_act = v_act;
+  probe.v_s_weight.assign(v_w.size(), 10);
+  probe.v_w = std::move(v_w);
+  probe.item_norm = {gate_norms, gate_norms};
+  return probe;
+}
+
+const std::vector<double> kEqualNorms(1000, 2.5);
+
+// The definition: the smallest of all subsets that reaches s of the whole.
+double brute_force_top_mass(double s, const std::vector<double>& norms) {
+  const std::size_t n = norms.size();
+  double whole = 0;
+  for (const double norm : norms) whole += norm;
+  int fewest = static_cast<int>(n);
+  for (unsigned subset = 1; subset < (1u << n); ++subset) {
+    double sum = 0;
+    for (std::size_t i = 0; i < n; ++i)
+      if (subset >> i & 1) sum += norms[i];
+    if (sum >= s * whole) fewest = std::min(fewest, std::popcount(subset));
+  }
+  return fewest / static_cast<double>(n);
+}
+
+std::string config_error(const std::string& json) {
+  VcasOptions options;
+  try {
+    read_config(options, {.documents = {{.name = "run.json", .text = json}}});
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+void check_same_bits(const VcasController& a, const VcasController& b) {
+  const auto bits = [](const std::vector<double>& list) {
+    std::vector<std::uint64_t> out;
+    for (const double x : list) out.push_back(std::bit_cast<std::uint64_t>(x));
+    return out;
+  };
+  CHECK(bits({a.s()}) == bits({b.s()}));
+  CHECK(bits(a.act_ratio()) == bits(b.act_ratio()));
+  CHECK(bits(a.weight_ratio()) == bits(b.weight_ratio()));
+  CHECK(a.probes() == b.probes());
+}
+
+}  // namespace
+
+TEST_CASE("top_mass is the smallest share of items that reaches s", "[controller]") {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<double> norms(1 + random() % 10);
+    for (double& norm : norms) norm = static_cast<double>(random() % 9);  // exact sums, zeros, ties
+    norms[0] += 1;
+    // Eighths: s times the whole is exact, so that ties at the threshold count.
+    for (int eighths = 0; eighths < 8; ++eighths)
+      REQUIRE(top_mass(eighths / 8.0, norms) == brute_force_top_mass(eighths / 8.0, norms));
+  }
+}
+
+TEST_CASE("top_mass at its edges", "[controller]") {
+  CHECK(top_mass(0, {1, 1, 1, 1}) == 0.25);  // never nothing
+  CHECK(top_mass(0.5, {1, 1, 1, 1}) == 0.5);
+  CHECK(top_mass(0.51, {1, 1, 1, 1}) == 0.75);
+  CHECK(top_mass(0.99, {0, 1000, 0, 1}) == 0.25);
+  CHECK(top_mass(1, {0, 1000, 0, 1}) == 1);  // s = 1 is exact training
+  CHECK(top_mass(0.5, {0, 0}) == 1);
+  CHECK(top_mass(0.5, {1, kNan}) == 1);
+  CHECK(top_mass(0.7, {1e-30, 2e-30, 3e-30}) == top_mass(0.7, {1e30, 2e30, 3e30}));
+}
+
+TEST_CASE("s follows the sign of V_act - tau V_s", "[controller]") {
+  VcasController controller(options_for_probes(), 1, 0, 1000);
+  REQUIRE(controller.s() == 1);
+  struct Row {
+    double v_act, want;
+  };
+  for (const Row& row : {Row{0.99, 0.99},
+                         {0.0, 0.98},
+                         {1.0, 0.98},
+                         {1.01, 0.99},
+                         {50, 1.0},
+                         {50, 1.0},
+                         {0.5, 0.99}}) {
+    CHECK(controller.update(probe_of(row.v_act, {}, {kEqualNorms})).empty());
+    CHECK_THAT(controller.s(), WithinAbs(row.want, 1e-12));
+    // Of equal norms, s of the whole takes the share s of the items: at the new s.
+    CHECK_THAT(controller.act_ratio()[0], WithinAbs(row.want, 1e-3));
+  }
+  CHECK(controller.probes() == 7);
+}
+
+TEST_CASE("s stays in [0, 1] and a gate keeps at least one item", "[controller]") {
+  VcasOptions options = options_for_probes();
+  options.s_step = 0.3;
+  VcasController controller(options, 1, 0, 1000);
+  for (int i = 0; i < 5; ++i) CHECK(controller.update(probe_of(0, {}, {{1, 2, 3, 4}})).empty());
+  CHECK(controller.s() == 0);
+  CHECK(controller.act_ratio()[0] == 0.25);
+  for (int i = 0; i < 5; ++i) CHECK(controller.update(probe_of(2, {}, {{1, 2, 3, 4}})).empty());
+  CHECK(controller.s() == 1);
+  CHECK(controller.act_ratio()[0] == 1);
+}
+
+TEST_CASE("item ratios are averaged over batches and never fall towards the output",
+          "[controller]") {
+  VcasOptions options = options_for_probes();
+  options.s_step = 0.5;
+  VcasController controller(options, 4, 0, 1000);
+  ProbeResult probe = probe_of(0, {}, {});
+  probe.item_norm = {
+      // the shares of the items that reach s = 0.5: 2/4, 1/4, 2/4, 1/4, then 1/4, 1/4, 2/4, 1/4
+      {{1, 1, 1, 1}, {9, 1, 1, 1}, {1, 1, 1, 1}, {1, 0, 0, 0}},
+      {{9, 1, 1, 1}, {9, 1, 1, 1}, {1, 1, 1, 1}, {1, 0, 0, 0}},
+  };
+  CHECK(controller.update(probe).empty());
+  CHECK(controller.act_ratio() == std::vector<double>{0.375, 0.375, 0.5, 0.5});
+
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 50; ++trial) {
+    for (auto& batch : probe.item_norm)
+      for (auto& gate : batch)
+        for (double& norm : gate) norm = std::exp(random() % 7);
+    probe.v_act = random() % 2 ? 0 : 2;
+    CHECK(controller.update(probe).empty());
+    CHECK(std::is_sorted(controller.act_ratio().begin(), controller.act_ratio().end()));
+  }
+}
+
+TEST_CASE("smoothing mixes old and new item ratios", "[controller]") {
+  VcasOptions options = options_for_probes();
+  options.s_step = 0.5;
+  options.ratio_smoothing = 0.6;
+  VcasController controller(options, 2, 0, 1000);
+  CHECK(controller.update(probe_of(0, {}, {{9, 1, 1, 1}, {1, 1, 1, 1}})).empty());
+  CHECK_THAT(controller.act_ratio()[0], WithinAbs(0.6 * 1 + 0.4 * 0.25, 1e-15));
+  CHECK_THAT(controller.act_ratio()[1], WithinAbs(0.6 * 1 + 0.4 * 0.5, 1e-15));
+  // Back to s = 1: the mixture moves towards 1.
+  CHECK(controller.update(probe_of(2, {}, {{9, 1, 1, 1}, {1, 1, 1, 1}})).empty());
+  CHECK_THAT(controller.act_ratio()[0], WithinAbs(0.6 * 0.7 + 0.4, 1e-15));
+}
+
+TEST_CASE("each weight ratio follows its own variances", "[controller]") {
+  VcasOptions options = options_for_probes();
+  options.weight_multiplier = 0.5;
+  options.weight_ratio_min = 0.1;
+  VcasController controller(options, 0, 4, 1000);
+  ProbeResult probe = probe_of(0, {0.99, 1.0, 0.0, 5.0}, {});
+  CHECK(controller.update(probe).empty());
+  CHECK(controller.weight_ratio() == std::vector<double>{0.5, 1, 0.5, 1});
+  CHECK(controller.update(probe).empty());
+  probe.v_w = {1.01, 0.99, 0.0, 0.0};
+  CHECK(controller.update(probe).empty());
+  CHECK(controller.weight_ratio() == std::vector<double>{0.5, 0.5, 0.125, 0.5});
+  // Its own V_s, not another's.
+  probe.v_s_weight = {100, 10, 10, 1};
+  probe.v_w = {5, 5, 0, 0.5};
+  CHECK(controller.update(probe).empty());
+  CHECK(controller.weight_ratio() == std::vector<double>{0.25, 1, 0.1, 1});
+}
+
+TEST_CASE("no probe takes the ratios further than their steps", "[controller]") {
+  VcasController fastest(options_for_probes(), 1, 1, 10000);
+  VcasController random_walk(options_for_probes(), 1, 1, 10000);
+  std::mt19937 random(3);
+  double largest_nu = 1;
+  for (int n = 1; n <= 100; ++n) {
+    CHECK(fastest.update(probe_of(0, {0}, {kEqualNorms})).empty());
+    CHECK(random_walk
+              .update(probe_of(random() % 3 ? 0 : 2, {random() % 3 ? 0.0 : 2.0}, {kEqualNorms}))
+              .empty());
+    largest_nu *= 0.95;
+    CHECK_THAT(fastest.s(), WithinAbs(1 - 0.01 * n, 1e-12));
+    CHECK_THAT(fastest.weight_ratio()[0], WithinAbs(largest_nu, 1e-12));
+    CHECK(random_walk.s() >= 1 - 0.01 * n - 1e-12);
+    CHECK(random_walk.weight_ratio()[0] >= largest_nu - 1e-12);
+    CHECK(random_walk.s() <= 1);
+    CHECK(random_walk.weight_ratio()[0] <= 1);
+  }
+}
+
+TEST_CASE("with tau = 0 training stays exact", "[controller]") {
+  VcasOptions options;
+  options.tau_act = options.tau_w = 0;
+  VcasController controller(options, 3, 2, 1000);
+  for (const double v : {0.0, 1e-9, 0.0, 3.0, 0.0})
+    CHECK(controller.update(probe_of(v, {v, 0}, {{1, 0, 5}, {0, 0, 0}, {1, 1, 1}})).empty());
+  CHECK(controller.s() == 1);
+  CHECK(controller.act_ratio() == std::vector<double>{1, 1, 1});
+  CHECK(controller.weight_ratio() == std::vector<double>{1, 1});
+}
+
+TEST_CASE("a probe without a usable V_s changes nothing and says so", "[controller]") {
+  VcasController controller(options_for_probes(), 1, 2, 1000);
+  CHECK(controller.update(probe_of(0, {0, 0}, {kEqualNorms})).empty());
+  const double s = controller.s();
+  const std::vector<double> rho = controller.act_ratio(), nu = controller.weight_ratio();
+
+  SECTION("in total") {
+    std::int64_t probes = controller.probes();
+    for (const double v_s : {0.0, kInf, kNan}) {
+      ProbeResult probe = probe_of(0, {0, 0}, {{1, 2}});
+      probe.v_s = v_s;
+      CHECK_THAT(controller.update(probe), ContainsSubstring("all keep ratios stay"));
+      CHECK(controller.probes() == ++probes);
+    }
+    CHECK_THAT(controller.update(probe_of(kNan, {0, 0}, {{1, 2}})),
+               ContainsSubstring("V_act = nan"));
+    CHECK(controller.weight_ratio() == nu);
+    CHECK(controller.s() == s);
+    CHECK(controller.act_ratio() == rho);
+  }
+  SECTION("of one linear") {
+    ProbeResult probe = probe_of(0, {0, 0}, {kEqualNorms});
+    probe.v_s_weight[0] = 0;
+    CHECK_THAT(controller.update(probe), ContainsSubstring("1 of 2 weight ratios stay"));
+    CHECK(controller.weight_ratio()[0] == nu[0]);
+    CHECK(controller.weight_ratio()[1] < nu[1]);
+    probe.v_s_weight[0] = 10;
+    probe.v_w[0] = kInf;
+    CHECK_THAT(controller.update(probe), ContainsSubstring("1 of 2 weight ratios stay"));
+    CHECK(controller.weight_ratio()[0] == nu[0]);
+  }
+}
+
+TEST_CASE("probes are due every F steps", "[controller]") {
+  VcasOptions options;
+  options.probe = "separate";
+  const auto update_every = [&](std::int64_t total) {
+    return VcasController(options, 1, 1, total).update_every();
+  };
+  CHECK(update_every(36816) == 500);
+  CHECK(update_every(5000) == 100);
+  CHECK(update_every(99) == 1);
+  CHECK(update_every(0) == 1);
+  SECTION("in place not before the last one ended") {
+    options.probe = "in_place";
+    options.repeats = 3;
+    CHECK(update_every(99) == 3);
+    CHECK(update_every(5000) == 100);
+  }
+  SECTION("as given") {
+    options.update_every = 7;
+    const VcasController controller(options, 1, 1, 5000);
+    for (std::int64_t step = 0; step < 30; ++step)
+      CHECK(controller.probe_due(step) == (step % 7 == 0));
+  }
+}
+
+TEST_CASE("given ratios are fixed", "[controller]") {
+  VcasOptions options;
+  options.act_ratio = {0.25, 0.5, 0.5};
+  options.weight_ratio = {0.125};
+  const VcasController controller(options, 3, 2, 1000);
+  CHECK_FALSE(controller.adapts());
+  CHECK_FALSE(controller.probe_due(0));
+  CHECK(controller.act_ratio() == options.act_ratio);
+  CHECK(controller.weight_ratio() == std::vector<double>{0.125, 0.125});
+  SECTION("one kind alone leaves the other exact") {
+    options.weight_ratio.clear();
+    CHECK(VcasController(options, 3, 2, 1000).weight_ratio() == std::vector<double>{1, 1});
+  }
+  SECTION("but not used when disabled") {
+    options.enabled = false;
+    const VcasController disabled(options, 3, 2, 1000);
+    CHECK(disabled.act_ratio() == std::vector<double>{1, 1, 1});
+    CHECK_FALSE(disabled.probe_due(0));
+  }
+  SECTION("and must fit the model") {
+    CHECK_THROWS_WITH(VcasController(options, 4, 2, 1000),
+                      "vcas.act_ratio has 3 ratios, but the model has 4 sampling gates");
+  }
+}
+
+TEST_CASE("controller settings are checked", "[controller]") {
+  CHECK(config_error(R"({"act_ratio": [0.1, 0.1, 1], "update_every": 2})").empty());
+  CHECK_THAT(config_error(R"({"act_ratio": [0.5, 0.4]})"),
+             ContainsSubstring("act_ratio must not decrease from input to output"));
+  CHECK_THAT(config_error(R"({"act_ratio": [0]})"), ContainsSubstring("must be above 0"));
+  CHECK_THAT(config_error(R"({"update_every": 2, "repeats": 3})"),
+             ContainsSubstring("update_every must be at least vcas.repeats (3)"));
+  CHECK(config_error(R"({"update_every": 2, "repeats": 3, "probe": "separate"})").empty());
+  CHECK_THAT(config_error(R"({"repeats": 1})"), ContainsSubstring("must be at least 2"));
+}
+
+TEST_CASE("the controller's state goes through text bit by bit", "[controller]") {
+  VcasOptions options = options_for_probes();
+  options.ratio_smoothing = 0.6;
+  VcasController controller(options, 3, 2, 1000);
+  const ProbeResult probe = probe_of(0, {0, 2}, {{1, 2.5, 1.0 / 3}, {1, 1e-9, 1e9}, kEqualNorms});
+  for (int i = 0; i < 17; ++i) CHECK(controller.update(probe).empty());
+
+  VcasController copy(options, 3, 2, 1000);
+  copy.from_json(nlohmann::json::parse(controller.to_json().dump()));
+  check_same_bits(controller, copy);
+  CHECK(controller.update(probe) == copy.update(probe));
+  check_same_bits(controller, copy);
+
+  SECTION("a state of another model is refused") {
+    const nlohmann::json state = controller.to_json();
+    CHECK_THROWS_WITH(VcasController(options, 4, 2, 1000).from_json(state),
+                      "the state of the VCAS controller has 3 item and 2 weight ratios, the model "
+                      "4 and 2");
+    CHECK_THROWS_AS(copy.from_json(nlohmann::json::object()), Error);
+    check_same_bits(controller, copy);
+  }
+  SECTION("fixed ratios win over a state") {
+    options.act_ratio = {0.5};
+    VcasController pinned(options, 3, 2, 1000);
+    pinned.from_json(controller.to_json());
+    CHECK(pinned.act_ratio() == std::vector<double>{0.5, 0.5, 0.5});
+  }
+}
