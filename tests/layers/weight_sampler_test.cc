@@ -157,8 +157,7 @@ TEST_CASE("the closed form of the variance is what independent draws show", "[we
   for (Case& test : cases()) {
     INFO(test.name);
     const std::vector<double> exact = test.rows.exact();
-    BackwardRecord record{
-        .item_norm = {}, .weight_variance = {-1}, .kept_items = {}, .kept_rows = {}};
+    BackwardRecord record{.weight_variance = {-1}};
     Statistics distance;
     for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
       const std::vector<double> got = test.rows.gradient(
@@ -173,8 +172,7 @@ TEST_CASE("the closed form of the variance is what independent draws show", "[we
 }
 
 TEST_CASE("the variance is recorded without drawing", "[weight_sampler]") {
-  BackwardRecord sampled{
-      .item_norm = {}, .weight_variance = {-1}, .kept_items = {}, .kept_rows = {-1}};
+  BackwardRecord sampled{.weight_variance = {-1}, .kept_rows = {-1}};
   BackwardRecord whole = sampled;
   Rows rows;
   rows.gradient({.selection = Selection::kSystematic, .ratio = 0.25, .record = &sampled}, 0);
@@ -188,6 +186,29 @@ TEST_CASE("the variance is recorded without drawing", "[weight_sampler]") {
   CHECK(whole.weight_variance[0] > 0);
   CHECK(sampled.kept_rows[0] == 3);
   CHECK(whole.kept_rows[0] == kRows);
+}
+
+TEST_CASE("systematic selection keeps the budget rounded up", "[weight_sampler]") {
+  Rows rows;
+  BackwardRecord record{.kept_rows = {-1}};
+  for (std::uint64_t step = 0; step < 100; ++step) {
+    rows.gradient({.ratio = 3.4 / kRows, .record = &record}, step);
+    CHECK(record.kept_rows[0] == 4);
+  }
+}
+
+TEST_CASE("an empty independent draw gives a zero gradient", "[weight_sampler]") {
+  Rows rows;
+  BackwardRecord record{.kept_rows = {-1}};
+  int empty = 0;
+  for (std::uint64_t step = 0; step < 100; ++step) {
+    const std::vector<double> got = rows.gradient(
+        {.selection = Selection::kBernoulli, .ratio = 1.0 / kRows, .record = &record}, step);
+    if (record.kept_rows[0] > 0) continue;
+    ++empty;
+    CHECK(got == std::vector<double>(kOut * kIn, 0));
+  }
+  CHECK(empty > 0);
 }
 
 TEST_CASE("a ratio of 1 gives the bits of the exact gradient", "[weight_sampler]") {
@@ -228,8 +249,7 @@ TEST_CASE("compact rows are read through their full numbers", "[weight_sampler]"
 
 TEST_CASE("no rows give a zero gradient and no variance", "[weight_sampler]") {
   Rows rows;
-  BackwardRecord record{
-      .item_norm = {}, .weight_variance = {-1}, .kept_items = {}, .kept_rows = {-1}};
+  BackwardRecord record{.weight_variance = {-1}, .kept_rows = {-1}};
   const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
   const RowSet none{};
   const std::vector<double> got =
