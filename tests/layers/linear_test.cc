@@ -32,3 +32,56 @@ TEST_CASE("linear without bias, weight never sampled", "[layer]") {
                .inputs = {{.width = 8}},
                .formula = [](const LayerValues& v) { return product(v, false); }});
 }
+
+TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", "[layer]") {
+  constexpr std::int64_t kRows = 20, kIn = 8, kOut = 6;
+  const auto ops = make_ops("cpu");
+  const auto layer = make_layer("linear", {{"width", kOut}});
+  const std::vector<ValueSpec> specs{{kIn, 1, DType::kF64}};
+  const NodePlan plan = layer->plan({specs, DType::kF64, kRows, 0});
+  REQUIRE(plan.samples_weight);
+
+  const PhiloxAddress address = philox_address({.seed = 2});
+  std::vector<double> x(kRows * kIn), weight(kOut * kIn), bias(kOut), dy(kRows * kOut);
+  for (auto* values : {&x, &weight, &dy})
+    for (std::size_t i = 0; i < values->size(); ++i) (*values)[i] = philox_normal(address, i);
+  RowSets rows;
+  rows.entries().push_back({1, {.items = kRows, .rows = kRows}});
+
+  struct Gradients {
+    std::vector<double> dx = std::vector<double>(kRows * kIn);
+    std::vector<double> dweight = std::vector<double>(kOut * kIn);
+    std::vector<double> dbias = std::vector<double>(kOut);
+  };
+  const auto backward = [&](SamplingMode mode) {
+    Gradients out;
+    const std::vector<Tensor> inputs{{x.data(), DType::kF64, {kRows, kIn}}};
+    const std::vector<Tensor> parameters{{weight.data(), DType::kF64, {kOut, kIn}},
+                                         {bias.data(), DType::kF64, {kOut}}};
+    const std::vector<Tensor> dx{{out.dx.data(), DType::kF64, {kRows, kIn}}};
+    const std::vector<std::uint8_t> accumulate{0};
+    const GradSink sink{.full = {{out.dweight.data(), DType::kF64, {kOut, kIn}},
+                                 {out.dbias.data(), DType::kF64, {kOut}}}};
+    const BackwardContext context{.sink = &sink, .mode = mode, .weight_ratio = {0.3}};
+    std::vector<char> scratch(plan.scratch_bytes);
+    Arena arena(scratch.data(), scratch.size());
+    Exec exec{.ops = *ops, .scratch = arena, .dtype = DType::kF64};
+    layer->backward(exec, {.inputs_full = inputs,
+                           .parameters = parameters,
+                           .input_specs = specs,
+                           .dy = {dy.data(), DType::kF64, {kRows, kOut}},
+                           .dx = dx,
+                           .accumulate = accumulate,
+                           .rows = rows,
+                           .rows_full = rows,
+                           .context = context,
+                           .first_parameter = 0,
+                           .weight_site = 0});
+    return out;
+  };
+  const Gradients exact = backward(SamplingMode::kExact);
+  const Gradients sampled = backward(SamplingMode::kItemsAndRows);
+  CHECK(sampled.dx == exact.dx);
+  CHECK(sampled.dbias == exact.dbias);
+  CHECK(sampled.dweight != exact.dweight);
+}
