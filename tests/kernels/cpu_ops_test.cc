@@ -1,0 +1,60 @@
+#include <cstdint>
+
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+namespace {
+
+Error refused(const std::string& device) {
+  try {
+    make_ops(device);
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ExitCode::kDone, "");
+}
+
+}  // namespace
+
+TEST_CASE("memory is zeroed, aligned and refused politely", "[cpu_ops]") {
+  const std::unique_ptr<Ops> ops = make_ops("cpu");
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{5} << 20}) {
+    auto* data = static_cast<unsigned char*>(ops->allocate(bytes));
+    CHECK(reinterpret_cast<std::uintptr_t>(data) % 64 == 0);
+    bool zero = true;
+    for (std::size_t i = 0; i < bytes; ++i) zero = zero && data[i] == 0;
+    CHECK(zero);
+    std::fill_n(data, bytes, static_cast<unsigned char>(1));
+    ops->deallocate(data, bytes);
+  }
+  for (const std::size_t bytes : {SIZE_MAX / 4, SIZE_MAX - 3}) {
+    try {
+      ops->allocate(bytes);
+      FAIL_CHECK("allocated");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kOutOfMemory);
+      CHECK_THAT(error.what(), ContainsSubstring(std::to_string(bytes) + " bytes"));
+    }
+  }
+}
+
+TEST_CASE("devices by name", "[cpu_ops]") {
+  CHECK(make_ops("cpu")->name() == "cpu");
+  CHECK(make_ops("auto")->name() == "cpu");
+  CHECK_THAT(make_ops("check:cpu,cpu")->name(), ContainsSubstring("cpu,cpu"));
+  CHECK(refused("cuda").code() == ExitCode::kUnavailable);
+  CHECK_THAT(refused("cuda").hint(), ContainsSubstring("auto"));
+  for (const char* name : {"", "gpu", "check:cpu", "check:cpu,gpu", "cpu "}) {
+    INFO(name);
+    CHECK(refused(name).code() == ExitCode::kBadConfig);
+  }
+  CHECK_THAT(refused("gpu").what(), ContainsSubstring("\"gpu\""));
+}
+
+TEST_CASE("a level that the processor lacks is refused", "[cpu_ops]") {
+  for (const CpuLevel level : {CpuLevel::kV3, CpuLevel::kV4})
+    if (!cpu_has(level)) CHECK_THROWS_AS(make_cpu_ops(level), Error);
+  CHECK(make_cpu_ops(CpuLevel::kBase)->name() == "cpu");
+}

@@ -1,0 +1,80 @@
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+TEST_CASE("layer_norm_forward", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t rows : {0, 1, 5, 700})
+      for (const std::int64_t width : {1, 7, 33, 384}) {
+        INFO(rows << " x " << width);
+        check_op(t,
+                 LayerNormForward{.y = t.unset({rows, width}),
+                                  .mean = t.unset({rows}),
+                                  .rstd = t.unset({rows}),
+                                  .x = t.normal({rows, width}, 2),
+                                  .gamma = t.normal({width}),
+                                  .beta = t.normal({width}),
+                                  .eps = 1e-3},
+                 {.length = width});
+      }
+  });
+}
+
+TEST_CASE("layer_norm_forward of rows far from zero", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    // The variance of x - 1000: computed as E[x^2] - E[x]^2 it would be lost in f32.
+    const std::int64_t width = 256;
+    const Tensor x = t.filled({4, width}, [](std::int64_t i) { return 1000 + double(i % 2); });
+    const Tensor rstd = t.unset({4});
+    t.ops().run(LayerNormForward{.y = t.unset({4, width}),
+                                 .mean = t.unset({4}),
+                                 .rstd = rstd,
+                                 .x = x,
+                                 .gamma = t.normal({width}),
+                                 .beta = t.normal({width})});
+    for (const double value : t.read(rstd)) CHECK(std::abs(value - 2) < 1e-3);
+  });
+}
+
+TEST_CASE("layer_norm_forward spreads a NaN over its row only", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    check_op(t,
+             LayerNormForward{
+                 .y = t.unset({3, 5}),
+                 .mean = t.unset({3}),
+                 .rstd = t.unset({3}),
+                 .x = t.filled(
+                     {3, 5}, [](std::int64_t i) { return i == 6 ? std::nan("") : double(i * i); }),
+                 .gamma = t.normal({5}),
+                 .beta = t.normal({5})},
+             {.length = 5});
+  });
+}
+
+TEST_CASE("layer_norm_backward", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t full : {1, 5, 700})
+      for (const std::int64_t width : {1, 7, 33, 384})
+        for (const bool narrow : {false, true})
+          for (const bool accumulate : {false, true})
+            for (const bool parameters : {false, true}) {
+              INFO(full << " x " << width << ", narrow " << narrow << ", accumulate " << accumulate
+                        << ", parameters " << parameters);
+              const auto row = t.some_of(full);
+              const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
+              const Shape shape{rows, width};
+              check_op(t,
+                       LayerNormBackward{.dx = accumulate ? t.normal(shape) : t.unset(shape),
+                                         .dgamma = parameters ? t.normal({width}) : Tensor{},
+                                         .dbeta = parameters ? t.normal({width}) : Tensor{},
+                                         .dy = t.normal(shape),
+                                         .x_full = t.normal({full, width}),
+                                         .mean_full = t.normal({full}),
+                                         .rstd_full = t.normal({full}),
+                                         .gamma = t.normal({width}),
+                                         .row = narrow ? t.indices(row) : Tensor{},
+                                         .accumulate = accumulate},
+                       {.factor = 8, .length = std::max(rows, width)});
+            }
+  });
+}

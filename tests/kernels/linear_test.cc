@@ -1,0 +1,164 @@
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+namespace {
+
+struct Size {
+  std::int64_t rows, in, out;
+};
+// Awkward ones, one for each way of slicing, and one larger than a panel of gathered rows.
+const Size kSizes[] = {{1, 1, 1},   {0, 5, 3},   {1, 7, 33},    {5, 33, 7},
+                       {49, 64, 1}, {3, 40, 70}, {700, 33, 48}, {350, 90, 70}};
+
+}  // namespace
+
+TEST_CASE("linear_forward", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [rows, in, out] : kSizes)
+      for (const bool with_bias : {false, true}) {
+        INFO(rows << " x " << in << " -> " << out << ", bias " << with_bias);
+        check_op(t,
+                 LinearForward{.y = t.unset({rows, out}),
+                               .x = t.normal({rows, in}),
+                               .weight = t.normal({out, in}),
+                               .bias = with_bias ? t.normal({out}) : Tensor{}},
+                 {.length = in + 1});
+      }
+  });
+}
+
+TEST_CASE("linear_backward_input", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [rows, in, out] : kSizes)
+      for (const bool accumulate : {false, true}) {
+        INFO(rows << " x " << in << " <- " << out << ", accumulate " << accumulate);
+        check_op(t,
+                 LinearBackwardInput{.dx = accumulate ? t.normal({rows, in}) : t.unset({rows, in}),
+                                     .dy = t.normal({rows, out}),
+                                     .weight = t.normal({out, in}),
+                                     .accumulate = accumulate},
+                 {.length = out + 1});
+      }
+  });
+}
+
+TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [full, in, out] : kSizes)
+      for (const bool narrow : {false, true})
+        for (const int draw : {0, 1, 2}) {
+          INFO(full << " x " << in << " -> " << out << ", narrow " << narrow << ", draw " << draw);
+          const auto row = t.some_of(full);
+          const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
+          auto kept = t.some_of(rows);
+          const auto count = static_cast<std::int64_t>(kept.size());
+          kept.resize(static_cast<std::size_t>(rows), -1);  // beyond the count: never read
+          check_op(t,
+                   LinearBackwardWeight{.dweight = t.normal({out, in}),
+                                        .dy = t.normal({rows, out}),
+                                        .x_full = t.normal({full, in}),
+                                        .row = narrow ? t.indices(row) : Tensor{},
+                                        .kept = draw ? t.indices(kept) : Tensor{},
+                                        .scale = draw == 2 ? t.normal({rows}) : Tensor{},
+                                        .count = draw ? t.indices({count}) : Tensor{}},
+                   {.length = rows + 1});
+        }
+  });
+}
+
+TEST_CASE("linear_backward_weight of an empty draw changes nothing", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    const Tensor dweight = t.normal({40, 30});
+    const auto before = t.read(dweight);
+    t.ops().run(LinearBackwardWeight{.dweight = dweight,
+                                     .dy = t.normal({9, 40}),
+                                     .x_full = t.normal({9, 30}),
+                                     .kept = t.indices(std::vector<std::int64_t>(9, -1)),
+                                     .scale = t.normal({9}),
+                                     .count = t.indices({0})});
+    CHECK(t.read(dweight) == before);
+  });
+}
+
+TEST_CASE("products of small integers are exact", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    const std::int64_t rows = 400, in = 130, out = 70;
+    const Tensor x = t.integers({rows, in}), dy = t.integers({rows, out});
+    const Tensor weight = t.integers({out, in});
+    const Tolerance exact{.factor = 0};
+    check_op(t,
+             LinearForward{
+                 .y = t.unset({rows, out}), .x = x, .weight = weight, .bias = t.integers({out})},
+             exact);
+    check_op(t, LinearBackwardInput{.dx = t.unset({rows, in}), .dy = dy, .weight = weight}, exact);
+    check_op(t, LinearBackwardWeight{.dweight = t.integers({out, in}), .dy = dy, .x_full = x},
+             exact);
+    auto kept = t.some_of(rows);
+    const auto count = static_cast<std::int64_t>(kept.size());
+    kept.resize(static_cast<std::size_t>(rows), -1);
+    check_op(t,
+             LinearBackwardWeight{.dweight = t.integers({out, in}),
+                                  .dy = dy,
+                                  .x_full = x,
+                                  .kept = t.indices(kept),
+                                  .scale = t.integers({rows}),
+                                  .count = t.indices({count})},
+             exact);
+  });
+}
+
+TEST_CASE("linear_weight_block", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [full, in, out] : kSizes)
+      for (const bool narrow : {false, true}) {
+        INFO(full << " x " << in << " -> " << out << ", narrow " << narrow);
+        const auto row = t.some_of(full), outs = t.some_of(out), ins = t.some_of(in);
+        const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
+        check_op(t,
+                 LinearWeightBlock{.block = t.unset({static_cast<std::int64_t>(outs.size()),
+                                                     static_cast<std::int64_t>(ins.size())}),
+                                   .dy = t.normal({rows, out}),
+                                   .x_full = t.normal({full, in}),
+                                   .row = narrow ? t.indices(row) : Tensor{},
+                                   .out_index = t.indices(outs),
+                                   .in_index = t.indices(ins)},
+                 {.length = rows});
+      }
+  });
+}
+
+TEST_CASE("column_sum", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [rows, in, out] : kSizes)
+      check_op(t, ColumnSum{.sum = t.normal({out}), .x = t.normal({rows, out})},
+               {.length = rows + 1});
+  });
+}
+
+TEST_CASE("a NaN in a linear layer reaches the results that it belongs to", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    const std::int64_t rows = 60, in = 40, out = 50;
+    const auto one_nan = [&](const Shape& shape, std::int64_t where) {
+      return t.filled(shape, [where](std::int64_t i) {
+        return i == where ? std::nan("") : static_cast<double>(i % 5);
+      });
+    };
+    const Tensor x = one_nan({rows, in}, 7 * in + 3), dy = one_nan({rows, out}, 11 * out + 4);
+    const Tensor weight = t.normal({out, in});
+    check_op(t, LinearForward{.y = t.unset({rows, out}), .x = x, .weight = weight}, {.length = in});
+    check_op(t, LinearBackwardInput{.dx = t.unset({rows, in}), .dy = dy, .weight = weight},
+             {.length = out});
+    check_op(t, LinearBackwardWeight{.dweight = t.normal({out, in}), .dy = dy, .x_full = x},
+             {.length = rows});
+    check_op(t, ColumnSum{.sum = t.normal({out}), .x = dy}, {.length = rows});
+  });
+}
+
+TEST_CASE("shapes that do not fit are refused", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    CHECK_THROWS_AS(t.ops().run(LinearForward{
+                        .y = t.unset({4, 3}), .x = t.normal({4, 5}), .weight = t.normal({5, 3})}),
+                    InternalError);
+  });
+}

@@ -1,0 +1,162 @@
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+namespace {
+
+// Empty, single, below, at and above every vector width, and enough for two threads.
+const std::int64_t kLengths[] = {0, 1, 7, 16, 33, 1000, 70001};
+
+}  // namespace
+
+TEST_CASE("gelu_forward meets erf over the whole range", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t n : kLengths)
+      check_op(t, GeluForward{.y = t.unset({1, n}), .x = t.normal({1, n}, 3)});
+    // From -12 to 12; then the ends of the range.
+    const Tensor x = t.filled({24001}, [](std::int64_t i) { return -12 + 1e-3 * double(i); });
+    const Tensor y = t.unset({24001});
+    t.ops().run(GeluForward{.y = y, .x = x});
+    const auto got = t.read(y), at = t.read(x);
+    double worst = 0;
+    for (std::size_t i = 0; i < at.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - at[i] * reference::normal_cdf(at[i])) /
+                                  std::max(1.0, std::abs(at[i])));
+    CHECK(worst < (t.dtype() == DType::kF32 ? 5e-7 : 1e-15));
+    check_op(t, GeluForward{.y = t.unset({5}), .x = t.of({-100, -1e30, 1e30, 0, std::nan("")})});
+  });
+}
+
+TEST_CASE("gelu_backward meets the derivative over the whole range", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    check_op(t,
+             GeluBackward{.dx = t.unset({1, 24001}),
+                          .dy = t.filled({1, 24001}, [](std::int64_t) { return 1; }),
+                          .x_full = t.filled(
+                              {1, 24001}, [](std::int64_t i) { return -12 + 1e-3 * double(i); })},
+             {.factor = 6});
+    check_op(t, GeluBackward{.dx = t.unset({1, 4}),
+                             .dy = t.of({1, 1, std::nan(""), 1}),
+                             .x_full = t.of({-1e10, 1e10, 1, std::nan("")})});
+  });
+}
+
+TEST_CASE("gelu_backward through rows, and in place", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t full : {1, 40, 900})
+      for (const std::int64_t width : {1, 7, 33, 130}) {
+        const auto row = t.some_of(full);
+        const auto rows = static_cast<std::int64_t>(row.size());
+        const Tensor x_full = t.normal({full, width}), dy = t.normal({rows, width});
+        check_op(
+            t,
+            GeluBackward{
+                .dx = t.unset({rows, width}), .dy = dy, .x_full = x_full, .row = t.indices(row)});
+        check_op(t, GeluBackward{.dx = dy, .dy = dy, .x_full = x_full, .row = t.indices(row)});
+      }
+  });
+}
+
+TEST_CASE("dropout draws the mask of its address", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    const RandomKey key{.seed = 3, .stream = Stream::kDropout, .step = 17, .site = 5};
+    for (const std::int64_t full : {1, 200})
+      for (const std::int64_t width : {1, 7, 33, 64, 130})
+        for (const double p : {0.0, 0.1, 0.5}) {
+          INFO(full << " x " << width << ", p " << p);
+          const Tensor x = t.normal({full, width});
+          check_op(t, Dropout{.y = t.unset({full, width}), .x = x, .p = p, .key = key});
+          check_op(t, Dropout{.y = x, .x = x, .p = p, .key = key});
+          const auto row = t.some_of(full);
+          const auto rows = static_cast<std::int64_t>(row.size());
+          check_op(t, Dropout{.y = t.unset({rows, width}),
+                              .x = t.normal({rows, width}),
+                              .row = t.indices(row),
+                              .p = p,
+                              .key = key});
+        }
+  });
+}
+
+TEST_CASE("dropout keeps a share of 1 - p", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    const std::int64_t n = 1 << 16;
+    const Tensor y = t.unset({64, n / 64});
+    t.ops().run(Dropout{.y = y,
+                        .x = t.filled({64, n / 64}, [](std::int64_t) { return 1; }),
+                        .p = 0.3,
+                        .key = {.seed = 1, .stream = Stream::kDropout}});
+    double sum = 0;
+    for (const double value : t.read(y)) sum += value;
+    // One entry has mean 1 and variance p / (1 - p).
+    CHECK(std::abs(sum / n - 1) < 5 * std::sqrt(0.3 / 0.7 / n));
+  });
+}
+
+TEST_CASE("add, copy, fill, sum_squares", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t n : kLengths) {
+      const Tensor a = t.normal({n}), b = t.normal({n});
+      check_op(t, Add{.y = t.unset({n}), .a = a, .b = b});
+      check_op(t, Add{.y = a, .a = a, .b = b});
+      check_op(t, Copy{.y = t.unset({n}), .x = b}, {.factor = 0});
+      check_op(t, Fill{.y = t.unset({n}), .value = 0.25}, {.factor = 0});
+      check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = b}, {.length = n});
+    }
+    const Tensor index = t.indices({3, 1, 2});
+    check_op(t, Copy{.y = t.unset(DType::kI32, {3}), .x = index});
+    check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = t.of({1, std::nan(""), 2})});
+    check_op(t,
+             Add{.y = t.unset({3}), .a = t.of({1, std::nan(""), 2}), .b = t.of({1, 2, INFINITY})});
+    CHECK_THROWS_AS(t.ops().run(Copy{.y = t.unset({3}), .x = t.normal({4})}), InternalError);
+  });
+}
+
+TEST_CASE("sum_squares accumulates wider than f32", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    const std::int64_t n = 1 << 21;
+    const Tensor sum = t.unset(DType::kF64, {1});
+    t.ops().run(SumSquares{.sum = sum, .x = t.filled({n}, [](std::int64_t) { return 0.1; })});
+    const double x = t.dtype() == DType::kF32 ? static_cast<double>(0.1f) : 0.1;
+    CHECK(std::abs(t.read(sum)[0] / (n * x * x) - 1) < 1e-10);
+    t.ops().run(SumSquares{.sum = sum, .x = t.filled({n}, [](std::int64_t) { return 1e-30; })});
+    CHECK(std::abs(t.read(sum)[0] / (n * 1e-60) - 1) < 1e-6);
+  });
+}
+
+TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t n : kLengths)
+      for (const bool decoupled : {false, true})
+        for (const std::int64_t step : {1, 100}) {
+          INFO(n << " parameters, decoupled " << decoupled << ", step " << step);
+          const auto positive = [&](std::int64_t i) { return 1e-3 * (1 + double(i % 7)); };
+          check_op(t,
+                   AdamStep{.param = t.normal({n}),
+                            .first_moment = t.normal({n}),
+                            .second_moment = t.filled({n}, positive),
+                            .grad = t.normal({n}),
+                            .learning_rate = 1e-2,
+                            .beta1 = 0.9,
+                            .beta2 = 0.99,
+                            .weight_decay = 0.1,
+                            .grad_scale = 0.5,
+                            .step = step,
+                            .decoupled = decoupled},
+                   {.factor = 16});
+        }
+  });
+}
+
+TEST_CASE("sgd_step", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t n : kLengths)
+      check_op(t, SgdStep{.param = t.normal({n}),
+                          .momentum = t.normal({n}),
+                          .grad = t.normal({n}),
+                          .learning_rate = 0.1,
+                          .mu = 0.9,
+                          .weight_decay = 0.01,
+                          .grad_scale = 0.5});
+  });
+}

@@ -1,0 +1,329 @@
+#include <algorithm>
+
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+namespace {
+
+// Scores of very different sizes, with zeros between.
+std::vector<double> uneven_scores(std::int64_t n) {
+  std::vector<double> scores;
+  for (std::int64_t i = 0; i < n; ++i)
+    scores.push_back(i % 5 == 3 ? 0 : std::exp(3 * std::sin(1.7 * static_cast<double>(i))));
+  return scores;
+}
+
+struct Drawn {
+  std::vector<std::int64_t> kept;
+  std::vector<double> scale;
+};
+
+struct Drawer {
+  Drawer(TestTensors& tensors, const std::vector<double>& probabilities, Selection selection)
+      : t(tensors),
+        args{.kept = t.unset(DType::kI32, {static_cast<std::int64_t>(probabilities.size())}),
+             .scale = t.unset({static_cast<std::int64_t>(probabilities.size())}),
+             .count = t.unset(DType::kI32, {1}),
+             .prob = t.of(probabilities),
+             .selection = selection,
+             .key = {.seed = 4, .stream = Stream::kWeight}} {}
+
+  Drawn draw(std::uint64_t step) {
+    args.key.step = step;
+    t.ops().run(args);
+    const auto count = static_cast<std::size_t>(t.read(args.count)[0]);
+    const auto kept = t.read(args.kept), scale = t.read(args.scale);
+    REQUIRE(count <= kept.size());
+    Drawn drawn;
+    for (std::size_t i = 0; i < count; ++i) {
+      drawn.kept.push_back(static_cast<std::int64_t>(kept[i]));
+      drawn.scale.push_back(scale[i]);
+    }
+    return drawn;
+  }
+
+  TestTensors& t;
+  Draw args;
+};
+
+constexpr int kDraws = 4096;
+
+// kDraws draws keep each index with its probability, within 5 standard errors, ascending, with
+// scale 1 / p or, for the indices that only fill up, 0.
+void check_frequencies(TestTensors& t, const std::vector<double>& probabilities,
+                       Selection selection, std::size_t exact_count) {
+  Drawer drawer(t, probabilities, selection);
+  const auto p = t.read(drawer.args.prob);
+  std::vector<int> times(p.size(), 0);
+  bool ascending = true, right_scale = true, right_count = true;
+  for (int step = 0; step < kDraws; ++step) {
+    const Drawn drawn = drawer.draw(static_cast<std::uint64_t>(step));
+    if (selection == Selection::kSystematic)
+      right_count = right_count && drawn.kept.size() == exact_count;
+    for (std::size_t j = 0; j < drawn.kept.size(); ++j) {
+      const auto i = static_cast<std::size_t>(drawn.kept[j]);
+      if (j > 0) ascending = ascending && drawn.kept[j] > drawn.kept[j - 1];
+      if (drawn.scale[j] == 0) continue;
+      right_scale = right_scale && std::abs(drawn.scale[j] * p[i] - 1) < 1e-6;
+      ++times[i];
+    }
+  }
+  CHECK(ascending);
+  CHECK(right_scale);
+  CHECK(right_count);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    INFO("index " << i << ", p " << p[i] << ", kept " << times[i] << " times");
+    CHECK(std::abs(times[i] - kDraws * p[i]) <= 5 * std::sqrt(kDraws * p[i] * (1 - p[i])) + 1e-3);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("row_norm and item_norm", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t full : {1, 9, 600})
+      for (const std::int64_t width : {1, 7, 33, 384}) {
+        const auto row = t.some_of(full);
+        const auto rows = static_cast<std::int64_t>(row.size());
+        const Tensor x = t.normal({full, width});
+        check_op(t, RowNorm{.norm = t.unset({full}), .x = x}, {.length = width});
+        check_op(
+            t,
+            RowNorm{
+                .norm = t.unset({rows}), .x = x, .row = t.indices(row), .factor = t.normal({rows})},
+            {.length = width});
+        const Tensor factor = t.normal({rows});
+        check_op(t, RowNorm{.norm = factor, .x = x, .row = t.indices(row), .factor = factor},
+                 {.length = width});
+        check_op(t,
+                 ItemNorm{.norm = t.unset({4}),
+                          .x = x,
+                          .offsets = t.offsets({0, full / 3, full / 3, full / 2, full})},
+                 {.length = full * width});
+      }
+    check_op(t, RowNorm{.norm = t.unset({2}), .x = t.filled({2, 2}, [](std::int64_t i) {
+                          return i == 1 ? std::nan("") : 1;
+                        })});
+  });
+}
+
+TEST_CASE("norms of very small gradients do not underflow", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    const Tensor x = t.filled({3, 16}, [](std::int64_t) { return 1e-25; });
+    const Tensor norm = t.unset({3}), item = t.unset({1});
+    t.ops().run(RowNorm{.norm = norm, .x = x});
+    t.ops().run(ItemNorm{.norm = item, .x = x, .offsets = t.offsets({0, 3})});
+    CHECK(std::abs(t.read(norm)[2] / 4e-25 - 1) < 1e-5);
+    CHECK(std::abs(t.read(item)[0] / (std::sqrt(48) * 1e-25) - 1) < 1e-5);
+  });
+}
+
+TEST_CASE("keep_probability against repeated capping", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t n : {1, 2, 7, 33, 1000})
+      for (const double share : {0.001, 0.1, 0.37, 0.5, 0.79, 0.81, 1.0, 3.0}) {
+        INFO(n << " scores, budget " << share * static_cast<double>(n));
+        check_op(t,
+                 KeepProbability{.prob = t.unset({n}),
+                                 .variance = t.unset(DType::kF64, {1}),
+                                 .score = t.of(uneven_scores(n)),
+                                 .budget = share * static_cast<double>(n)},
+                 {.factor = 16, .length = n});
+      }
+    check_op(t, KeepProbability{.prob = t.unset({0}), .score = t.normal({0}), .budget = 1});
+    check_op(t, KeepProbability{.prob = t.unset({3}), .score = t.of({0, 0, 0}), .budget = 2});
+    // Each cap makes room for the next: the case where capping again and again takes n rounds.
+    std::vector<double> halving;
+    for (int i = 0; i < 100; ++i) halving.push_back(std::ldexp(1.0, -i));
+    check_op(t, KeepProbability{.prob = t.unset({100}), .score = t.of(halving), .budget = 50.5},
+             {.length = 100});
+  });
+}
+
+TEST_CASE("keep_probability is the optimum, found by trying every capped set", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::vector<double>& scores : std::vector<std::vector<double>>{
+             {1, 2, 3, 4, 5, 6, 7, 8}, {100, 1, 1, 1, 1}, {3, 3, 3}, {1e-3, 50, 60, 1, 2, 0.5, 70}})
+      for (double budget = 0.5; budget < static_cast<double>(scores.size()); budget += 0.75) {
+        double best = std::numeric_limits<double>::infinity();
+        for (unsigned capped = 0; capped < 1u << scores.size(); ++capped) {
+          double left = budget, sum = 0, variance = 0;
+          for (std::size_t i = 0; i < scores.size(); ++i)
+            if (capped >> i & 1)
+              left -= 1;
+            else
+              sum += scores[i];
+          bool feasible = left >= 0 && (sum > 0 || left == 0);
+          for (std::size_t i = 0; i < scores.size(); ++i) {
+            if (capped >> i & 1) continue;
+            const double p = left * scores[i] / sum;
+            feasible = feasible && p > 0 && p <= 1;
+            variance += (1 - p) / p * scores[i] * scores[i];
+          }
+          if (feasible) best = std::min(best, variance);
+        }
+        const Tensor prob = t.unset({static_cast<std::int64_t>(scores.size())});
+        const Tensor variance = t.unset(DType::kF64, {1});
+        t.ops().run(KeepProbability{
+            .prob = prob, .variance = variance, .score = t.of(scores), .budget = budget});
+        INFO("budget " << budget);
+        CHECK(std::abs(t.read(variance)[0] - best) < 1e-5 * best + 1e-9);
+        double sum = 0;
+        for (const double p : t.read(prob)) {
+          CHECK(p <= 1);
+          sum += p;
+        }
+        CHECK(std::abs(sum - budget) < 1e-6 * budget);
+      }
+  });
+}
+
+TEST_CASE("keep_probability does not see the scale of the scores", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    const auto probabilities = [&](double scale) {
+      auto scores = uneven_scores(50);
+      for (double& score : scores) score *= scale;
+      const Tensor prob = t.unset({50});
+      t.ops().run(KeepProbability{.prob = prob, .score = t.of(scores), .budget = 17.25});
+      return t.read(prob);
+    };
+    const auto want = probabilities(1);
+    for (const double scale : {1e-30, 1e30}) {
+      const auto got = probabilities(scale);
+      for (std::size_t i = 0; i < want.size(); ++i)
+        CHECK(std::abs(got[i] - want[i]) <= 8 * epsilon(t.dtype()));
+    }
+    CHECK(probabilities(0x1p-90) == want);
+  });
+}
+
+TEST_CASE("keep_probability keeps what is not finite, so that it is noticed", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    const Tensor prob = t.unset({6}), variance = t.unset(DType::kF64, {1});
+    t.ops().run(KeepProbability{.prob = prob,
+                                .variance = variance,
+                                .score = t.of({1, std::nan(""), 2, INFINITY, 0, 4}),
+                                .budget = 2});
+    const auto p = t.read(prob);
+    CHECK(p[1] == 1);
+    CHECK(p[3] == 1);
+    CHECK(p[4] == 0);
+    CHECK(std::abs(p[0] + p[2] + p[5] - 2) < 1e-6);
+    CHECK(std::isnan(t.read(variance)[0]));
+  });
+}
+
+TEST_CASE("draw as specified", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t n : {0, 1, 7, 33, 500})
+      for (const double share : {0.1, 0.5, 2.0})
+        for (const Selection selection : {Selection::kBernoulli, Selection::kSystematic})
+          for (const bool with_id : {false, true}) {
+            INFO(n << " rows, share " << share << ", id " << with_id);
+            const Tensor prob = t.unset({n});
+            t.ops().run(KeepProbability{.prob = prob,
+                                        .score = t.of(uneven_scores(n)),
+                                        .budget = std::ceil(share * static_cast<double>(n))});
+            std::vector<std::int64_t> id;
+            for (std::int64_t i = 0; i < n; ++i) id.push_back(3 * i + 1);
+            for (std::uint64_t step = 0; step < 4; ++step)
+              check_op(t, Draw{.kept = t.unset(DType::kI32, {n}),
+                               .scale = t.unset({n}),
+                               .count = t.unset(DType::kI32, {1}),
+                               .prob = prob,
+                               .id = with_id ? t.indices(id) : Tensor{},
+                               .selection = selection,
+                               .key = {.seed = 8, .stream = Stream::kGate, .step = step}});
+          }
+  });
+}
+
+TEST_CASE("draws keep each row as often as its probability says", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    const Tensor prob = t.unset({23});
+    t.ops().run(KeepProbability{.prob = prob, .score = t.of(uneven_scores(23)), .budget = 9});
+    const auto p = t.read(prob);
+    check_frequencies(t, p, Selection::kBernoulli, 0);
+    check_frequencies(t, p, Selection::kSystematic, 9);
+    // A sum that is no integer, zeros at both ends, a row that is always kept.
+    const std::vector<double> fractional{0, 0.3, 0.9, 1, 0.05, 0.4, 0};
+    check_frequencies(t, fractional, Selection::kBernoulli, 0);
+    check_frequencies(t, fractional, Selection::kSystematic, 3);
+  });
+}
+
+TEST_CASE("systematic draws keep the budget exactly, whatever the rounding", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t budget : {1, 2, 500, 1999, 3136}) {
+      std::vector<double> scores;
+      for (std::int64_t i = 0; i < 3136; ++i)
+        scores.push_back(1 + std::sin(static_cast<double>(i * i)) * 0.999);
+      const Tensor prob = t.unset({3136});
+      t.ops().run(KeepProbability{
+          .prob = prob, .score = t.of(scores), .budget = static_cast<double>(budget)});
+      Drawer drawer(t, t.read(prob), Selection::kSystematic);
+      for (std::uint64_t step = 0; step < 50; ++step)
+        CHECK(drawer.draw(step).kept.size() == static_cast<std::size_t>(budget));
+    }
+  });
+}
+
+TEST_CASE("a systematic draw fills up with rows of scale 0", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    Drawer drawer(t, {0, 0.5, 0}, Selection::kSystematic);
+    int filled = 0;
+    for (std::uint64_t step = 0; step < 64; ++step) {
+      const Drawn drawn = drawer.draw(step);
+      REQUIRE(drawn.kept.size() == 1);
+      if (drawn.scale[0] == 0)
+        ++filled;
+      else
+        CHECK((drawn.kept[0] == 1 && drawn.scale[0] == 2));
+    }
+    CHECK((filled > 10 && filled < 54));
+  });
+}
+
+TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    const Tensor old_offsets = t.offsets({0, 3, 4, 10, 10, 15});
+    for (const bool nested : {false, true})
+      for (const std::vector<std::int64_t>& kept :
+           std::vector<std::vector<std::int64_t>>{{}, {2}, {0, 2, 4}, {1, 3}, {0, 1, 2, 3, 4}}) {
+        const auto count = static_cast<std::int64_t>(kept.size());
+        std::vector<std::int64_t> old_row;
+        for (std::int64_t r = 0; r < 15; ++r) old_row.push_back(2 * r + 5);
+        const NarrowRows narrow{.item = t.unset(DType::kI32, {count}),
+                                .scale = t.unset({count}),
+                                .offsets = t.unset(DType::kI64, {count + 1}),
+                                .row = t.unset(DType::kI32, {15}),
+                                .source_row = t.unset(DType::kI32, {15}),
+                                .kept = t.indices(kept),
+                                .kept_scale = t.normal({count}),
+                                .old_item = nested ? t.indices({1, 4, 6, 7, 9}) : Tensor{},
+                                .old_scale = nested ? t.normal({5}) : Tensor{},
+                                .old_offsets = old_offsets,
+                                .old_row = nested ? t.indices(old_row) : Tensor{}};
+        check_op(t, narrow);
+        const auto rows = static_cast<std::int64_t>(t.read(narrow.offsets).back());
+        Tensor source_row = narrow.source_row;
+        source_row.shape = {rows};
+        for (const std::int64_t width : {1, 7, 33, 4000})
+          check_op(t, GatherScaledRows{.y = t.unset({rows, width}),
+                                       .x = t.normal({15, width}),
+                                       .source_row = source_row,
+                                       .offsets = narrow.offsets,
+                                       .scale = narrow.scale});
+      }
+    CHECK_THROWS_AS(t.ops().run(NarrowRows{.item = t.unset(DType::kI32, {1}),
+                                           .scale = t.unset({1}),
+                                           .offsets = t.unset(DType::kI64, {2}),
+                                           .row = t.unset(DType::kI32, {5}),
+                                           .source_row = t.unset(DType::kI32, {5}),
+                                           .kept = t.indices({2}),
+                                           .kept_scale = t.normal({1}),
+                                           .old_offsets = old_offsets}),
+                    InternalError);
+  });
+}

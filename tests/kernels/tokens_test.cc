@@ -1,0 +1,142 @@
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+TEST_CASE("patch_extract", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    const auto value = [](std::int64_t i) { return 0.01 * double(i % 1009); };
+    for (const std::int64_t patch : {1, 2, 4})
+      for (const bool chosen : {false, true}) {
+        const Tensor image = t.made<float>({5, 3, 8, 12}, value);
+        const std::int64_t items = chosen ? 3 : 5, patches = (8 / patch) * (12 / patch);
+        check_op(t,
+                 PatchExtract{.y = t.unset({items * patches, 3 * patch * patch}),
+                              .image = image,
+                              .item = chosen ? t.indices({4, 0, 2}) : Tensor{},
+                              .patch = patch},
+                 {.factor = 0});
+      }
+  });
+}
+
+TEST_CASE("patch tokens, forward and backward", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t items : {0, 1, 50})
+      for (const std::int64_t patches : {1, 16})
+        for (const std::int64_t width : {1, 7, 96})
+          for (const bool cls : {false, true})
+            for (const bool gradients : {false, true}) {
+              INFO(items << " items, " << patches << " patches, width " << width << ", cls "
+                         << cls);
+              const std::int64_t tokens = patches + (cls ? 1 : 0);
+              check_op(t, PatchTokensForward{.y = t.unset({items, tokens, width}),
+                                             .patches = t.normal({items, patches, width}),
+                                             .cls = cls ? t.normal({width}) : Tensor{},
+                                             .position = t.normal({tokens, width})});
+              check_op(
+                  t,
+                  PatchTokensBackward{.dpatches = t.unset({items, patches, width}),
+                                      .dcls = cls && gradients ? t.normal({width}) : Tensor{},
+                                      .dposition = gradients ? t.normal({tokens, width}) : Tensor{},
+                                      .dy = t.normal({items, tokens, width})},
+                  {.length = items + 1});
+            }
+  });
+}
+
+TEST_CASE("pooling, forward and backward", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t width : {1, 7, 200})
+      for (const Pooling pooling : {Pooling::kFirst, Pooling::kMean}) {
+        const Tensor offsets = t.offsets({0, 1, 50, 55, 400});
+        check_op(t,
+                 PoolForward{.y = t.unset({4, width}),
+                             .x = t.normal({400, width}),
+                             .offsets = offsets,
+                             .pooling = pooling},
+                 {.length = 400});
+        check_op(t, PoolBackward{.dx = t.unset({400, width}),
+                                 .dy = t.normal({4, width}),
+                                 .offsets = offsets,
+                                 .pooling = pooling});
+      }
+    check_op(
+        t, PoolBackward{.dx = t.unset({0, 3}), .dy = t.normal({0, 3}), .offsets = t.offsets({0})});
+  });
+}
+
+TEST_CASE("embedding, forward and backward", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t full : {1, 9, 600})
+      for (const std::int64_t width : {1, 7, 100})
+        for (const bool narrow : {false, true}) {
+          std::vector<std::int64_t> tokens;
+          for (std::int64_t r = 0; r < full; ++r) tokens.push_back(r * r % 11);  // repeated
+          const Tensor index = t.indices(tokens);
+          check_op(
+              t,
+              EmbeddingForward{
+                  .y = t.unset({full, width}), .table = t.normal({11, width}), .tokens = index},
+              {.factor = 0});
+          const auto row = t.some_of(full);
+          const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
+          check_op(t,
+                   EmbeddingBackward{.dtable = t.normal({11, width}),
+                                     .dy = t.normal({rows, width}),
+                                     .tokens_full = index,
+                                     .row = narrow ? t.indices(row) : Tensor{}},
+                   {.length = rows + 1});
+        }
+  });
+}
+
+TEST_CASE("cross entropy, forward and backward", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t rows : {0, 1, 33, 500})
+      for (const std::int64_t classes : {1, 2, 10, 33, 1000})
+        for (const double smoothing : {0.0, 0.1}) {
+          INFO(rows << " x " << classes << ", smoothing " << smoothing);
+          std::vector<std::int64_t> labels;
+          for (std::int64_t r = 0; r < rows; ++r) labels.push_back(r * 7 % classes);
+          const Tensor logits = t.normal({rows, classes}, 3);
+          check_op(t,
+                   CrossEntropyForward{.loss = t.unset({rows}),
+                                       .correct = t.unset(DType::kI32, {rows}),
+                                       .logits = logits,
+                                       .labels = t.indices(labels),
+                                       .smoothing = smoothing},
+                   {.length = classes});
+          check_op(t,
+                   CrossEntropyBackward{.dlogits = t.unset({rows, classes}),
+                                        .logits = logits,
+                                        .labels = t.indices(labels),
+                                        .smoothing = smoothing,
+                                        .scale = 0.25},
+                   {.length = classes});
+        }
+  });
+}
+
+TEST_CASE("cross entropy: equal logits, extreme logits, NaN", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    // The first of equal largest logits counts; 1e4 apart is no overflow; a NaN reaches loss and
+    // slope.
+    const Tensor logits = t.filled({4, 3}, [](std::int64_t i) {
+      const double values[] = {1, 5, 5, 5, 5, 1, 1e4, -1e4, 0, 1, std::nan(""), 2};
+      return values[i];
+    });
+    const Tensor labels = t.indices({1, 1, 1, 0});
+    const Tensor correct = t.unset(DType::kI32, {4}), loss = t.unset({4});
+    const Tensor dlogits = t.unset({4, 3});
+    t.ops().run(CrossEntropyForward{
+        .loss = loss, .correct = correct, .logits = logits, .labels = labels, .smoothing = 0.1});
+    t.ops().run(CrossEntropyBackward{.dlogits = dlogits, .logits = logits, .labels = labels});
+    const auto right = t.read(correct), losses = t.read(loss), slopes = t.read(dlogits);
+    CHECK(right[0] == 1);
+    CHECK(right[1] == 0);
+    CHECK(right[2] == 0);
+    CHECK(std::abs(losses[2] - (0.9 * 2e4 + 0.1 * 1e4)) < 1e-2);
+    CHECK(std::isnan(losses[3]));
+    CHECK(std::isnan(slopes[9]));
+  });
+}

@@ -1,0 +1,288 @@
+// Runs one operation on a backend and holds it against the specification (reference.h).
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/ops.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference.h"
+
+namespace vcas {
+
+inline double epsilon(DType dtype) {
+  return dtype == DType::kF64 ? std::numeric_limits<double>::epsilon()
+                              : static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+// Tensors of one backend, with a band of known bytes on both sides of each.
+class TestTensors {
+ public:
+  TestTensors(Ops& ops, DType dtype) : ops_(ops), dtype_(dtype) {}
+  TestTensors(const TestTensors&) = delete;
+  TestTensors& operator=(const TestTensors&) = delete;
+  ~TestTensors() {
+    for (const Block& block : blocks_) ops_.deallocate(block.data, block.bytes + 2 * kBand);
+  }
+
+  Ops& ops() const { return ops_; }
+  DType dtype() const { return dtype_; }
+
+  // Standard normal numbers times `spread`.
+  Tensor normal(const Shape& shape, double spread = 1) {
+    std::normal_distribution<double> distribution(0, spread);
+    return filled(shape, [&](std::int64_t) { return distribution(random_); });
+  }
+  // Integers from -5 to 5: their products and sums are exact in f32.
+  Tensor integers(const Shape& shape) {
+    std::uniform_int_distribution<int> distribution(-5, 5);
+    return filled(shape, [&](std::int64_t) { return static_cast<double>(distribution(random_)); });
+  }
+  Tensor filled(const Shape& shape, const std::function<double(std::int64_t)>& value) {
+    return dtype_ == DType::kF64 ? made<double>(shape, value) : made<float>(shape, value);
+  }
+  Tensor of(const std::vector<double>& values) {
+    return filled({static_cast<std::int64_t>(values.size())},
+                  [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+  }
+  Tensor indices(const std::vector<std::int64_t>& values) {
+    return made<std::int32_t>({static_cast<std::int64_t>(values.size())}, from(values));
+  }
+  Tensor offsets(const std::vector<std::int64_t>& values) {
+    return made<std::int64_t>({static_cast<std::int64_t>(values.size())}, from(values));
+  }
+  // Outputs: bytes that read as NaN or -1 until they are written.
+  Tensor unset(const Shape& shape) { return unset(dtype_, shape); }
+  Tensor unset(DType dtype, const Shape& shape) {
+    Tensor tensor{nullptr, dtype, shape};
+    const std::vector<std::byte> bytes(tensor.bytes(), std::byte{0xFF});
+    return placed(dtype, shape, bytes.data());
+  }
+  // Ascending rows of `full`, about half of them.
+  std::vector<std::int64_t> some_of(std::int64_t full) {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t r = 0; r < full; ++r)
+      if (random_() % 2 == 0) rows.push_back(r);
+    return rows;
+  }
+  template <class T>
+  Tensor made(const Shape& shape, const std::function<double(std::int64_t)>& value) {
+    std::vector<T> values;
+    for (std::int64_t i = 0; i < shape.elements(); ++i) values.push_back(static_cast<T>(value(i)));
+    return placed(DTypeOf<T>::value, shape, values.data());
+  }
+
+  std::vector<double> read(const Tensor& tensor) const {
+    std::vector<double> out;
+    const auto copy = [&]<class T>(T) {
+      std::vector<T> values(static_cast<std::size_t>(tensor.elements()));
+      ops_.copy_to_host(values.data(), tensor.data, tensor.bytes());
+      for (const T value : values) out.push_back(static_cast<double>(value));
+    };
+    if (tensor.dtype == DType::kF64) copy(double{});
+    if (tensor.dtype == DType::kF32) copy(float{});
+    if (tensor.dtype == DType::kI32) copy(std::int32_t{});
+    if (tensor.dtype == DType::kI64) copy(std::int64_t{});
+    return out;
+  }
+  std::vector<std::byte> read_bytes(const Tensor& tensor) const {
+    std::vector<std::byte> bytes(tensor.bytes());
+    ops_.copy_to_host(bytes.data(), tensor.data, tensor.bytes());
+    return bytes;
+  }
+  void write_bytes(const Tensor& tensor, const std::vector<std::byte>& bytes) {
+    ops_.copy_to_device(tensor.data, bytes.data(), bytes.size());
+  }
+
+  bool bands_intact() const {
+    for (const Block& block : blocks_) {
+      std::byte bands[2][kBand];
+      ops_.copy_to_host(bands[0], block.data, kBand);
+      ops_.copy_to_host(bands[1], block.data + kBand + block.bytes, kBand);
+      for (const auto& band : bands)
+        for (const std::byte byte : band)
+          if (byte != kBandByte) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kBand = 64;
+  static constexpr std::byte kBandByte{0x5A};
+  struct Block {
+    char* data;
+    std::size_t bytes;
+  };
+
+  static std::function<double(std::int64_t)> from(const std::vector<std::int64_t>& values) {
+    return [&values](std::int64_t i) {
+      return static_cast<double>(values[static_cast<std::size_t>(i)]);
+    };
+  }
+  Tensor placed(DType dtype, const Shape& shape, const void* values) {
+    Tensor tensor{nullptr, dtype, shape};
+    const std::size_t bytes = tensor.bytes();
+    auto* data = static_cast<char*>(ops_.allocate(bytes + 2 * kBand));
+    blocks_.push_back({data, bytes});
+    const std::vector<std::byte> band(kBand, kBandByte);
+    ops_.copy_to_device(data, band.data(), kBand);
+    ops_.copy_to_device(data + kBand + bytes, band.data(), kBand);
+    ops_.copy_to_device(data + kBand, values, bytes);
+    tensor.data = data + kBand;
+    return tensor;
+  }
+
+  Ops& ops_;
+  DType dtype_;
+  std::mt19937_64 random_{20240511};
+  std::vector<Block> blocks_;
+};
+
+// body(tensors) for f32 and f64 on every level that this processor has.
+template <class Body>
+void on_every_backend(const Body& body) {
+  for (const CpuLevel level : {CpuLevel::kBase, CpuLevel::kV3, CpuLevel::kV4}) {
+    if (!cpu_has(level)) continue;
+    const std::unique_ptr<Ops> ops = make_cpu_ops(level);
+    for (const DType dtype : {DType::kF32, DType::kF64}) {
+      INFO("level " << static_cast<int>(level) << ", " << std::string(dtype_name(dtype)));
+      TestTensors tensors(*ops, dtype);
+      body(tensors);
+    }
+  }
+}
+
+// Numbers agree within `factor` * epsilon * sqrt(`length`) * the largest number of the output (at
+// least 1), where `length` is how many numbers one result sums. Integers and NaN agree exactly. 0
+// asks for equality.
+struct Tolerance {
+  double factor = 4;
+  std::int64_t length = 1;
+};
+
+namespace check_op_detail {
+
+struct Seen {
+  std::string name;
+  Tensor* tensor;
+  bool output;
+  bool accumulate;
+};
+
+// The tensors of one copy of Args, so that they can be pointed elsewhere.
+struct Collect {
+  std::vector<Seen> seen;
+  void add(const char* name, const Tensor& tensor, bool output, bool accumulate) {
+    if (tensor) seen.push_back({name, const_cast<Tensor*>(&tensor), output, accumulate});
+  }
+  void out(const char* name, const Tensor& tensor, bool accumulate = false) {
+    add(name, tensor, true, accumulate);
+  }
+  void in(const char* name, const Tensor& tensor) { add(name, tensor, false, false); }
+};
+
+inline bool agree(double got, double want, double tolerance) {
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
+  return got == want || std::abs(got - want) <= tolerance;
+}
+
+}  // namespace check_op_detail
+
+// Runs the operation and its specification from the same inputs, then the operation again: the same
+// bits, inputs untouched, nothing written outside the outputs.
+template <class Args>
+void check_op(TestTensors& tensors, const Args& args, Tolerance tolerance = {}) {
+  using namespace check_op_detail;
+  INFO(Args::kName);
+  Collect device, host;
+  args.visit(device);
+  Args reference_args = args;
+  reference_args.visit(host);
+  std::vector<std::vector<std::byte>> before, copies;
+  for (std::size_t i = 0; i < device.seen.size(); ++i) {
+    const Tensor& tensor = *device.seen[i].tensor;
+    before.push_back(tensors.read_bytes(tensor));
+    Tensor& copy = *host.seen[i].tensor;
+    copies.push_back(before.back());
+    if (tensor.dtype == DType::kF32 && device.seen[i].name != "image") {
+      const std::vector<double> wide = tensors.read(tensor);
+      copies.back().resize(wide.size() * sizeof(double));
+      if (!wide.empty()) std::memcpy(copies.back().data(), wide.data(), copies.back().size());
+      copy.dtype = DType::kF64;
+    }
+    copies.back().resize(copies.back().size() + 1);  // not null when empty
+    copy.data = copies.back().data();
+  }
+  // An input that shares the memory of an output is not visited.
+  if constexpr (requires { args.factor; }) {
+    if (args.factor.data == args.norm.data) reference_args.factor = reference_args.norm;
+  }
+  if constexpr (requires {
+                  args.x;
+                  args.y;
+                }) {
+    if (args.x.data == args.y.data) reference_args.x = reference_args.y;
+  }
+  if constexpr (requires {
+                  args.dy;
+                  args.dx;
+                }) {
+    if (args.dy.data == args.dx.data) reference_args.dy = reference_args.dx;
+  }
+  if constexpr (requires {
+                  args.a;
+                  args.y;
+                }) {
+    if (args.a.data == args.y.data) reference_args.a = reference_args.y;
+  }
+
+  tensors.ops().run(args);
+  reference::run(reference_args);
+  CHECK(tensors.bands_intact());
+  std::vector<std::vector<std::byte>> after;
+  for (std::size_t i = 0; i < device.seen.size(); ++i) {
+    const Seen& seen = device.seen[i];
+    INFO(seen.name << " " << seen.tensor->shape.text());
+    after.push_back(tensors.read_bytes(*seen.tensor));
+    if (!seen.output) {
+      CHECK(after.back() == before[i]);
+      continue;
+    }
+    const std::vector<double> got = tensors.read(*seen.tensor);
+    Tensor& copy = *host.seen[i].tensor;
+    double largest = 1;
+    std::vector<double> want(got.size());
+    for (std::size_t e = 0; e < want.size(); ++e) {
+      if (copy.dtype == DType::kF64) want[e] = copy.ptr<double>()[e];
+      if (copy.dtype == DType::kI32) want[e] = copy.ptr<std::int32_t>()[e];
+      if (copy.dtype == DType::kI64) want[e] = static_cast<double>(copy.ptr<std::int64_t>()[e]);
+      if (std::abs(want[e]) > largest && std::isfinite(want[e])) largest = std::abs(want[e]);
+    }
+    const bool real = copy.dtype == DType::kF64;
+    const double allowed = real ? tolerance.factor * epsilon(tensors.dtype()) *
+                                      std::sqrt(static_cast<double>(tolerance.length)) * largest
+                                : 0;
+    std::size_t bad = 0;
+    while (bad < got.size() && agree(got[bad], want[bad], allowed)) ++bad;
+    if (bad < got.size())
+      FAIL_CHECK("element " << bad << ": got " << got[bad] << ", want " << want[bad] << " within "
+                            << allowed);
+  }
+  for (std::size_t i = 0; i < device.seen.size(); ++i)
+    tensors.write_bytes(*device.seen[i].tensor, before[i]);
+  tensors.ops().run(args);
+  for (std::size_t i = 0; i < device.seen.size(); ++i) {
+    INFO(device.seen[i].name << " the second time");
+    CHECK(tensors.read_bytes(*device.seen[i].tensor) == after[i]);
+  }
+}
+
+}  // namespace vcas
