@@ -1,4 +1,6 @@
 // y = x W^T + b. The weight gradient goes through SampleW unless `sampled` is false.
+#include <cmath>
+
 #include "layers/weight_sampler.h"
 
 namespace vcas {
@@ -11,15 +13,16 @@ class Linear final : public Layer {
       : width_(config.get_count("width")),
         bias_(config.get<bool>("bias", true)),
         sampled_(config.get<bool>("sampled", true)),
-        init_std_(config.get<double>("init_std", 0.02)) {}
+        init_std_(config.get<double>("init_std", 0.0)) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("linear", in, {in.dtype});
     const ValueSpec& x = in.inputs[0];
+    // Without a given deviation, one that keeps the variance of x (LeCun et al. 1998).
+    const double init_std = init_std_ > 0 ? init_std_ : 1 / std::sqrt(static_cast<double>(x.width));
     NodePlan plan;
     plan.output = {width_, x.rows_per_item, in.dtype};
-    plan.parameters = {
-        {"weight", {width_, x.width}, {Initializer::Kind::kNormal, init_std_}, true}};
+    plan.parameters = {{"weight", {width_, x.width}, {Initializer::Kind::kNormal, init_std}, true}};
     if (bias_) plan.parameters.push_back({"bias", {width_}, {}, false});
     plan.saved_inputs = {0};
     plan.accumulates = true;

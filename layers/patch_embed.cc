@@ -1,6 +1,8 @@
 // An image becomes rows: its patches through one linear map, a learned first row (cls_token), and a
 // learned position added to each row. The patches are cut out again in backward, of the kept items
 // only, instead of being kept. There is no gradient to images.
+#include <cmath>
+
 #include "layers/weight_sampler.h"
 
 namespace vcas {
@@ -31,9 +33,11 @@ class PatchEmbed final : public Layer {
                                             " values in 1 row, got " + std::to_string(image.width) +
                                             " in " + layout_name(image.rows_per_item));
     const Initializer normal{Initializer::Kind::kNormal, init_std_};
+    const Initializer fan_in{Initializer::Kind::kNormal,
+                             1 / std::sqrt(static_cast<double>(patch_values()))};
     NodePlan plan;
     plan.output = {features_, tokens(), in.dtype};
-    plan.parameters = {{"projection.weight", {features_, patch_values()}, normal, true},
+    plan.parameters = {{"projection.weight", {features_, patch_values()}, fan_in, true},
                        {"projection.bias", {features_}, {}, false}};
     if (cls_) plan.parameters.push_back({"cls_token", {features_}, normal, false});
     plan.parameters.push_back({"position_embeddings", {tokens(), features_}, normal, false});

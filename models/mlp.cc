@@ -1,6 +1,4 @@
 // A multi-layer perceptron: blocks of linear and GELU.
-#include <cmath>
-
 #include "models/blocks.h"
 
 namespace vcas {
@@ -11,12 +9,7 @@ void build_mlp(Model& model, const ModelOptions& options, std::int64_t classes,
   Value x = model.input;
   for (std::int64_t block = 0; block < options.depth; ++block) {
     const std::string name = "mlp.layer." + std::to_string(block);
-    const double fan_in =
-        static_cast<double>(block == 0 ? model.graph.spec(model.input).width : options.width);
-    x = graph.add(
-        name + ".dense",
-        make_layer("linear", {{"width", options.width}, {"init_std", 1.0 / std::sqrt(fan_in)}}),
-        {x});
+    x = graph.add(name + ".dense", make_layer("linear", {{"width", options.width}}), {x});
     x = graph.add(name + ".gelu", make_layer("gelu"), {x});
     x = add_dropout(graph, name + ".dropout", x, options.dropout);
     graph.gate(x);

@@ -15,8 +15,10 @@ void add_inputs(Model& model, std::int64_t item_values) {
 
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing) {
   Graph& graph = model.graph;
-  model.logits = graph.add(
-      "classifier", make_layer("linear", {{"width", classes}, {"sampled", false}}), {features});
+  model.logits =
+      graph.add("classifier",
+                make_layer("linear", {{"width", classes}, {"sampled", false}, {"init_std", 0.02}}),
+                {features});
   model.loss =
       graph.add("loss", make_layer("softmax_cross_entropy", {{"label_smoothing", label_smoothing}}),
                 {model.logits, model.labels});

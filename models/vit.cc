@@ -1,5 +1,7 @@
 // Vision Transformer (Dosovitskiy et al. 2021): patches, learned positions, pre-norm blocks. Names
 // follow the Hugging Face ViT, with query, key and value as one linear layer.
+#include <cmath>
+
 #include "models/blocks.h"
 
 namespace vcas {
@@ -12,26 +14,33 @@ Value add_norm(Graph& graph, const std::string& name, Value x) {
   return graph.add(name, make_layer("layer_norm", {{"eps", kLayerNormEps}}), {x});
 }
 
-Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Value x) {
-  return graph.add(name, make_layer("linear", {{"width", width}}), {x});
+// `init_std` 0: the layer's own.
+Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Value x,
+                 double init_std = 0) {
+  return graph.add(name, make_layer("linear", {{"width", width}, {"init_std", init_std}}), {x});
 }
 
 Value add_block(Graph& graph, const std::string& name, const ModelOptions& options, Value x) {
   const auto inner =
       static_cast<std::int64_t>(options.ffn_ratio * static_cast<double>(options.width));
+  // 2 * depth branches add up in the residual stream: each starts smaller (Radford et al. 2019).
+  const auto branch_std = [&](std::int64_t fan_in) {
+    return 1 / std::sqrt(static_cast<double>(fan_in * 2 * options.depth));
+  };
   Value y = add_norm(graph, name + ".layernorm_before", x);
   y = add_linear(graph, name + ".attention.qkv", 3 * options.width, y);
   y = graph.add(
       name + ".attention",
       make_layer("attention", {{"heads", options.heads}, {"dropout", options.attention_dropout}}),
       {y});
-  y = add_linear(graph, name + ".attention.output.dense", options.width, y);
+  y = add_linear(graph, name + ".attention.output.dense", options.width, y,
+                 branch_std(options.width));
   y = add_dropout(graph, name + ".attention.output.dropout", y, options.dropout);
   x = graph.add(name + ".attention.residual", make_layer("add"), {x, y});
   y = add_norm(graph, name + ".layernorm_after", x);
   y = add_linear(graph, name + ".intermediate.dense", inner, y);
   y = graph.add(name + ".intermediate.gelu", make_layer("gelu"), {y});
-  y = add_linear(graph, name + ".output.dense", options.width, y);
+  y = add_linear(graph, name + ".output.dense", options.width, y, branch_std(inner));
   y = add_dropout(graph, name + ".output.dropout", y, options.dropout);
   return graph.add(name + ".residual", make_layer("add"), {x, y});
 }
