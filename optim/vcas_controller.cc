@@ -41,10 +41,9 @@ void VcasOptions::validate(ConfigErrors& errors) const {
 }
 
 double top_mass(double s, std::vector<double> norms) {
-  std::sort(norms.begin(), norms.end(), std::greater<>());
-  // Summed in the order in which the loop below sums, so that rounding cannot part the two.
   const double whole = std::accumulate(norms.begin(), norms.end(), 0.0);
   if (s >= 1 || !(whole > 0)) return 1;
+  std::sort(norms.begin(), norms.end(), std::greater<>());
   std::size_t count = 1;
   double sum = norms.front();
   while (count < norms.size() && !(sum >= s * whole)) sum += norms[count++];

@@ -4,7 +4,6 @@
 #include "tests/support/catch.h"
 
 using namespace vcas;
-using Catch::Matchers::WithinAbs;
 
 TEST_CASE("keeping a third of every batch saves 44.44 %", "[flops]") {
   FormulaFlops flops({{0, 1}, {0, 1}, {1, 1}});

@@ -7,7 +7,6 @@
 #include "tests/support/catch.h"
 
 using namespace vcas;
-using Catch::Matchers::WithinRel;
 
 namespace {
 
@@ -35,7 +34,8 @@ void randomize(Ops& ops, const Parameters& parameters, Tensor Parameter::*which,
   for (const Parameter& parameter : parameters.list()) {
     const Tensor& tensor = parameter.*which;
     std::vector<T> host(static_cast<std::size_t>(tensor.elements()));
-    for (T& x : host) x = static_cast<T>((random() % 2 ? 1 : -1) * (0.1 + random() % 1000 / 500.0));
+    std::uniform_real_distribution<T> size(T(0.1), T(2));
+    for (T& x : host) x = random() % 2 ? size(random) : -size(random);
     ops.copy_to_device(tensor.data, host.data(), tensor.bytes());
   }
 }
@@ -99,8 +99,8 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
       const std::vector<T> got = read<T>(*ops, parameters[i].value);
       for (std::size_t j = 0; j < got.size(); ++j) {
         naive_step(options, want[i][j], gradient[j], parameters[i].decay, lr, grad_scale, t);
-        const double tolerance =
-            16 * t * std::numeric_limits<T>::epsilon() * std::max(1.0, std::abs(want[i][j].value));
+        const double tolerance = 16.0 * t * std::numeric_limits<T>::epsilon() *
+                                 std::max(1.0, std::abs(want[i][j].value));
         CAPTURE(parameters[i].name, j, t, got[j], want[i][j].value);
         if (!(std::abs(got[j] - want[i][j].value) <= tolerance)) FAIL("differs");
       }

@@ -6,7 +6,6 @@
 #include "tests/support/catch.h"
 
 using namespace vcas;
-using Catch::Matchers::WithinAbs;
 
 namespace {
 

@@ -11,7 +11,6 @@
 #include "tests/support/catch.h"
 
 using namespace vcas;
-using Catch::Matchers::WithinAbs;
 
 namespace {
 
