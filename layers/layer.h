@@ -65,10 +65,9 @@ struct NodePlan {
   std::vector<int> saved_inputs;  // which inputs backward reads
   bool saved_output = false;      // whether backward reads the output
   RowCoupling coupling = RowCoupling::kItems;
-  bool accumulates = false;  // backward can add to dx; otherwise the graph adds for it
-  bool in_place = false;     // dx[0] may be the memory of dy
-  bool passes_gradient =
-      false;  // dx = dy for every input: the graph does it, backward is not called
+  bool accumulates = false;      // backward can add to dx; otherwise the graph adds for it
+  bool in_place = false;         // dx[0] may be the memory of dy
+  bool passes_gradient = false;  // dx = dy for every input: done by the graph, not by backward
   bool samples_weight = false;  // parameter 0 is the weight of a linear map that SampleW may sample
   std::size_t scratch_bytes = 0;  // most that forward or backward take from Exec::scratch at a time
 };
@@ -109,8 +108,7 @@ struct BackwardIo {
 // Rows per item in messages: "tokens" or the number.
 std::string layout_name(std::int64_t rows_per_item);
 
-// Throws Error(kBadConfig) unless `in` has exactly inputs of these element types, for a layer's
-// plan.
+// For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);
 
 class Layer {
