@@ -12,7 +12,9 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 
 # vcas_component(<name> DEPENDS <targets>...): one folder is one OBJECT library of all its sources,
-# so that layers and models that register themselves are never dropped by the linker.
+# so that layers and models that register themselves are never dropped by the linker. Headers are
+# installed under include/vcas/<name>; with include/vcas on the path, "core/error.h" finds them.
+# Warnings are ours alone: the options do not reach those who link the installed library.
 function(vcas_component name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
@@ -21,8 +23,12 @@ function(vcas_component name)
     return()
   endif()
   add_library(vcas_${name} OBJECT ${sources})
-  set_target_properties(vcas_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(vcas_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
-  target_link_libraries(vcas_${name} PUBLIC vcas_options ${ARG_DEPENDS})
+  set_target_properties(vcas_${name} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name})
+  target_compile_features(vcas_${name} PUBLIC cxx_std_20)
+  target_include_directories(vcas_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/vcas>)
+  target_link_libraries(vcas_${name} PUBLIC $<BUILD_INTERFACE:vcas_options> ${ARG_DEPENDS})
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vcas/${name})
+  set_property(GLOBAL APPEND PROPERTY VCAS_COMPONENTS vcas_${name})
 endfunction()
