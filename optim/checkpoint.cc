@@ -1,0 +1,193 @@
+#include "optim/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/files.h"
+#include "core/safetensors.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+
+StoredType stored_type(DType dtype) {
+  VCAS_CHECK(dtype == DType::kF32 || dtype == DType::kF64,
+             "a checkpoint holds floating point numbers");
+  return dtype == DType::kF32 ? StoredType::kF32 : StoredType::kF64;
+}
+
+std::vector<std::int64_t> extents(const Shape& shape) {
+  std::vector<std::int64_t> out;
+  for (int axis = 0; axis < shape.rank(); ++axis) out.push_back(shape[axis]);
+  return out;
+}
+
+void write_tensors(const fs::path& file, Ops& ops, const std::vector<NamedTensor>& tensors,
+                   std::int64_t step) {
+  std::vector<std::vector<std::byte>> host;
+  std::vector<StoredTensor> stored;
+  for (const auto& [name, tensor] : tensors) {
+    std::vector<std::byte>& bytes = host.emplace_back(tensor.bytes());
+    ops.copy_to_host(bytes.data(), tensor.data, bytes.size());
+    stored.push_back({name, stored_type(tensor.dtype), extents(tensor.shape), bytes});
+  }
+  write_safetensors(file, std::move(stored), {{"vcas.step", std::to_string(step)}});
+}
+
+void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>& tensors) {
+  const SafetensorsFile file(path);
+  std::vector<std::string> missing;
+  for (const auto& [name, tensor] : tensors) {
+    const StoredTensor* stored = file.find(name);
+    if (stored == nullptr) {
+      missing.push_back(name);
+      continue;
+    }
+    if (stored->shape != extents(tensor.shape))
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{} has shape [{}] in {} but the model has {}", name,
+                              fmt::join(stored->shape, ", "), path.string(), tensor.shape.text()),
+                  "the file belongs to another model, or data.type or model.* differ");
+    if (stored->dtype == stored_type(tensor.dtype)) {
+      ops.copy_to_device(tensor.data, stored->bytes.data(), tensor.bytes());
+      continue;
+    }
+    VCAS_CHECK(tensor.dtype == DType::kF32, "only f32 models read other types");
+    const std::vector<float> values = file.read_floats(*stored);
+    ops.copy_to_device(tensor.data, values.data(), tensor.bytes());
+  }
+  if (missing.empty()) return;
+  const std::size_t shown = std::min<std::size_t>(missing.size(), 3);
+  throw Error(
+      ExitCode::kBadConfig,
+      fmt::format("{} lacks {} of the model's {} tensors: {}{}", path.string(), missing.size(),
+                  tensors.size(), fmt::join(missing.begin(), missing.begin() + shown, ", "),
+                  missing.size() > shown ? ", ..." : ""),
+      "the file belongs to another model");
+}
+
+std::vector<NamedTensor> weights(const Model& model) {
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& parameter : model.graph.parameters().list())
+    tensors.push_back({parameter.name, parameter.value});
+  return tensors;
+}
+
+// The step of "checkpoint-4000"; empty for other names.
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::json& state,
+                     const std::string& config_text) {
+  AtomicFolder target(folder);
+  const std::int64_t step = trainer.steps();
+  write_tensors(target.path() / "model.safetensors", trainer.ops(), weights(trainer.model()), step);
+  write_tensors(target.path() / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state(),
+                step);
+  atomic_write(target.path() / "trainer_state.json", state.dump(2) + "\n");
+  atomic_write(target.path() / "config.json", config_text);
+  write_manifest(target.path());
+  target.commit();
+}
+
+nlohmann::json load_checkpoint(const fs::path& folder, Trainer& trainer) {
+  check_manifest(folder);
+  load_weights(folder / "model.safetensors", trainer.model(), trainer.ops());
+  read_tensors(folder / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state());
+  const fs::path file = folder / "trainer_state.json";
+  try {
+    return nlohmann::json::parse(read_file(file));
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), e.what()));
+  }
+}
+
+void load_weights(const fs::path& file, Model& model, Ops& ops) {
+  read_tensors(file, ops, weights(model));
+}
+
+fs::path checkpoint_folder(const fs::path& run, std::int64_t step) {
+  return run / fmt::format("{}{}", kPrefix, step);
+}
+
+std::vector<std::int64_t> checkpoint_steps(const fs::path& run) {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run, error))
+    if (const auto step = step_of(entry.path().filename().string());
+        step && fs::exists(entry.path() / "manifest.json"))
+      steps.push_back(*step);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+NewestCheckpoint find_newest_checkpoint(const fs::path& run) {
+  NewestCheckpoint newest;
+  std::vector<std::pair<std::int64_t, fs::path>> folders;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run, error)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_symlink()) continue;
+    if (const auto step = step_of(name))
+      folders.emplace_back(*step, entry.path());
+    else if (name.starts_with(kPrefix) && name.ends_with(".tmp"))
+      newest.ignored.push_back(name + ": not written to its end");
+  }
+  std::sort(folders.rbegin(), folders.rend());
+  for (const auto& [step, folder] : folders) {
+    try {
+      check_manifest(folder);
+      newest.step = step;
+      break;
+    } catch (const Error& e) {
+      newest.ignored.push_back(folder.filename().string() + ": " + e.what());
+    }
+  }
+  return newest;
+}
+
+void link_checkpoint(const fs::path& run, const std::string& name, std::int64_t step) {
+  const fs::path temporary = run / (name + ".tmp");
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(checkpoint_folder("", step), temporary, error);
+  if (!error) fs::rename(temporary, run / name, error);
+  if (error)
+    throw Error(ExitCode::kCannotCreate,
+                fmt::format("{}: cannot create: {}", (run / name).string(), error.message()));
+}
+
+std::optional<std::int64_t> linked_checkpoint(const fs::path& run, const std::string& name) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(run / name, error);
+  return error ? std::nullopt : step_of(target.filename().string());
+}
+
+void prune_checkpoints(const fs::path& run, std::int64_t keep) {
+  std::vector<std::int64_t> steps = checkpoint_steps(run);
+  const auto best = linked_checkpoint(run, "best"), last = linked_checkpoint(run, "last");
+  const std::int64_t excess = std::ssize(steps) - keep;
+  for (std::int64_t i = 0; i < excess; ++i) {
+    const std::int64_t step = steps[static_cast<std::size_t>(i)];
+    if (step == best || step == last) continue;
+    // Without its manifest a folder is incomplete, whatever of it is left if this is interrupted.
+    const fs::path folder = checkpoint_folder(run, step);
+    std::error_code ignored;
+    fs::remove(folder / "manifest.json", ignored);
+    fs::remove_all(folder, ignored);
+  }
+}
+
+}  // namespace vcas

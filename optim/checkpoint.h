@@ -1,0 +1,46 @@
+// Checkpoints: folders run/checkpoint-STEP that are complete or not there at all.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/trainer.h"
+
+namespace vcas {
+
+// Writes model.safetensors, optimizer.safetensors, trainer_state.json (`state`), config.json
+// (`config_text`) and manifest.json.
+void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
+                     const nlohmann::json& state, const std::string& config_text);
+
+// Sets weights and optimizer tensors, and returns the `state` that was saved with them. Throws
+// kBadData for damaged files, kBadConfig for those of another model.
+nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& trainer);
+
+// Sets the weights from a safetensors file that has all of them.
+void load_weights(const std::filesystem::path& file, Model& model, Ops& ops);
+
+std::filesystem::path checkpoint_folder(const std::filesystem::path& run, std::int64_t step);
+
+// Steps of the checkpoints in a run folder, ascending; complete ones as far as a glance tells.
+std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
+
+struct NewestCheckpoint {
+  std::optional<std::int64_t> step;
+  std::vector<std::string> ignored;  // newer folders that are incomplete or damaged, and why
+};
+NewestCheckpoint find_newest_checkpoint(const std::filesystem::path& run);
+
+// Makes `name` in the run folder a link to the checkpoint of `step`, in one go.
+void link_checkpoint(const std::filesystem::path& run, const std::string& name, std::int64_t step);
+// What such a link leads to.
+std::optional<std::int64_t> linked_checkpoint(const std::filesystem::path& run,
+                                              const std::string& name);
+
+// Removes all but the newest `keep` checkpoints and those that "best" and "last" lead to.
+void prune_checkpoints(const std::filesystem::path& run, std::int64_t keep);
+
+}  // namespace vcas

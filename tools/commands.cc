@@ -1,0 +1,148 @@
+#include "tools/commands.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "core/error.h"
+#include "core/hardware.h"
+#include "core/nearest_name.h"
+#include "core/progress.h"
+#include "core/safetensors.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
+#include "optim/checkpoint.h"
+#include "tools/report_text.h"
+#include "tools/run_folder.h"
+#include "tools/session.h"
+#include "tools/templates.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+const char* cpu_level() {
+  if (cpu_has(CpuLevel::kV4)) return "avx512";
+  return cpu_has(CpuLevel::kV3) ? "avx2" : "base";
+}
+
+std::vector<std::string> template_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : config_templates()) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+std::string version_line() {
+  return fmt::format("vcas {}  C++20 {}  CPU: {} ({})  CUDA: no", VCAS_VERSION, VCAS_COMPILER,
+                     gemm_name(), cpu_level());
+}
+
+void evaluate_checkpoint(const fs::path& folder, const std::vector<std::string>& overrides,
+                         bool json) {
+  const fs::path checkpoint = find_resume_point(folder).checkpoint;
+  const LoadedConfig loaded = load_config((checkpoint / "config.json").string(), overrides);
+  check_manifest(checkpoint);
+  const RunData data(loaded.config);
+  Session session(loaded.config, data);
+  load_weights(checkpoint / "model.safetensors", session.model(), session.ops());
+  const Evaluation result = *session.evaluate([] { return false; });
+  const double seconds = session.totals().eval_seconds;
+  const nlohmann::ordered_json values = {
+      {"eval_loss", result.loss},
+      {"eval_accuracy", result.accuracy},
+      {"eval_items", result.items},
+      {"eval_samples_per_second", static_cast<double>(result.items) / seconds}};
+  print(json ? values.dump(2) + "\n"
+             : fmt::format("{}  loss {:.4f}  accuracy {:.4f}  ({} items in {:.1f} s)\n",
+                           checkpoint.string(), result.loss, result.accuracy,
+                           format_count(result.items), seconds));
+}
+
+void inspect_file(const fs::path& path, bool json) {
+  const fs::path file = fs::is_directory(path) ? path / "model.safetensors" : path;
+  const SafetensorsFile content(file);
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  std::vector<std::vector<std::string>> rows = {{"tensor", "type", "shape", "bytes"}};
+  std::int64_t elements = 0, bytes = 0;
+  for (const StoredTensor& tensor : content.tensors()) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : tensor.shape) count *= extent;
+    elements += count;
+    bytes += std::ssize(tensor.bytes);
+    const std::string type(stored_type_name(tensor.dtype));
+    tensors.push_back({{"name", tensor.name},
+                       {"dtype", type},
+                       {"shape", tensor.shape},
+                       {"bytes", tensor.bytes.size()}});
+    rows.push_back({tensor.name, type, fmt::format("[{}]", fmt::join(tensor.shape, ", ")),
+                    format_count(std::ssize(tensor.bytes))});
+  }
+  if (json) {
+    const nlohmann::ordered_json all = {{"tensors", tensors}, {"metadata", content.metadata()}};
+    return print(all.dump(2) + "\n");
+  }
+  print(format_table(rows));
+  print(fmt::format("{} tensors, {} numbers, {} bytes\n", content.tensors().size(),
+                    format_count(elements), format_count(bytes)));
+  for (const auto& [key, value] : content.metadata()) print(fmt::format("{}: {}\n", key, value));
+}
+
+void print_schema() {
+  const RunConfig defaults;
+  print(json_schema(defaults).dump(2) + "\n");
+}
+
+void print_settings_help() {
+  const RunConfig defaults;
+  print(config_help(defaults));
+}
+
+void print_template(const std::string& name) {
+  const std::vector<std::string> names = template_names();
+  if (name.empty()) return print(fmt::format("{}\n", fmt::join(names, "\n")));
+  const auto found = config_templates().find(name);
+  if (found == config_templates().end()) {
+    const std::string nearest = nearest_name(name, names);
+    throw Error(ExitCode::kUsage, fmt::format("there is no template \"{}\"", name),
+                nearest.empty() ? fmt::format("the names are: {}", fmt::join(names, ", "))
+                                : fmt::format("did you mean \"{}\"?", nearest));
+  }
+  RunConfig config;
+  read_config(config, {.documents = {{name, found->second}}});
+  // Printed with each setting's explanation where otherwise its origin stands.
+  ConfigOrigins explanations;
+  const auto explain = [&](const auto& self, const Setting& section) -> void {
+    for (const Setting& setting : section.children) {
+      if (setting.is_section())
+        self(self, setting);
+      else
+        explanations.set(setting.key, {.label = setting.help});
+    }
+  };
+  const Setting root = describe(config);
+  explain(explain, root);
+  print(print_settings(root, &explanations, nullptr));
+}
+
+void print_doctor() {
+  const CgroupLimits limits = cgroup_limits();
+  print(version_line() + "\n");
+  print(fmt::format("cpu       {} ({})\n", cpu_name(), cpu_level()));
+  print(fmt::format("threads   {} usable", usable_threads()));
+  print(limits.cpus ? fmt::format(" (control group allows {:.2f} CPUs)\n", *limits.cpus)
+                    : std::string(" (no limit by a control group)\n"));
+  print(fmt::format("memory    {}{}\n", format_bytes(static_cast<double>(total_memory_bytes())),
+                    limits.memory_bytes ? " (limit of the control group)" : ""));
+  print(fmt::format("disk      {} free here\n",
+                    format_bytes(static_cast<double>(free_disk_bytes(".")))));
+  print("cuda      not in this build\n");
+  const fs::path fashion = "/usr/share/datasets/fashion-mnist";
+  print(fmt::format("data      {}: {}\n", fashion.string(),
+                    fs::exists(fashion) ? "there" : "missing (package dataset-fashion-mnist)"));
+}
+
+}  // namespace vcas

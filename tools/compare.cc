@@ -1,0 +1,276 @@
+#include "tools/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "core/metrics.h"
+#include "core/progress.h"
+#include "core/signals.h"
+#include "tools/report_text.h"
+#include "tools/run_folder.h"
+#include "tools/session.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+// Steps of one run before the other has its turn: long enough for caches, short against whatever
+// else the machine does.
+constexpr std::int64_t kBlock = 20;
+
+class Contender {
+ public:
+  Contender(const std::string& name, const LoadedConfig& loaded, const RunData& data,
+            const fs::path& folder)
+      : name_(name), config_(loaded.config), session_(config_, data), metrics_(made(folder, name)) {
+    metrics_.write(
+        MetricEvent::kStart, 0,
+        {{"name", name}, {"total_steps", session_.total_steps()}, {"config", to_json(config_)}});
+  }
+
+  const std::string& name() const { return name_; }
+  const RunConfig& config() const { return config_; }
+  Session& session() { return session_; }
+  std::int64_t steps() const { return session_.trainer().steps(); }
+  bool done() const { return session_.trainer().done(); }
+
+  void run_block(Progress& progress) {
+    for (std::int64_t i = 0; i < kBlock && !done() && stop_signal() == 0; ++i) {
+      const StepReport report = session_.step();
+      losses_.push_back(report.loss);
+      log(report);
+      const std::int64_t every =
+          config_.train.eval_every > 0 ? config_.train.eval_every : session_.steps_per_epoch();
+      if (done() || steps() % every == 0) evaluate(progress);
+    }
+  }
+
+  nlohmann::ordered_json result() {
+    const Savings savings = session_.savings();
+    const RunTotals& totals = session_.totals();
+    nlohmann::ordered_json json = {
+        {"name", name_},
+        {"steps", steps()},
+        {"train_loss", final_loss()},
+        {"eval_loss", evaluation_.loss},
+        {"eval_accuracy", evaluation_.accuracy},
+        {"flops",
+         {{"forward", session_.flops(Phase::kForward)},
+          {"backward", session_.flops(Phase::kBackward)},
+          {"probe", session_.flops(Phase::kProbe)}}},
+        {"formula_flops_saved", savings.formula},
+        {"formula_backward_flops_saved", savings.formula_backward},
+        {"own_time_saved", savings.time ? nlohmann::ordered_json(*savings.time) : nullptr},
+        {"seconds",
+         {{"train", session_.train_seconds()},
+          {"data", totals.data_seconds},
+          {"forward", totals.step_seconds.forward},
+          {"backward", totals.step_seconds.backward},
+          {"probe", totals.step_seconds.probe},
+          {"optimizer", totals.step_seconds.optimizer},
+          {"evaluation", totals.eval_seconds}}},
+        {"act_ratio", session_.trainer().controller().act_ratio()},
+        {"weight_ratio", session_.trainer().controller().weight_ratio()},
+        {"s", session_.trainer().controller().s()}};
+    metrics_.write(MetricEvent::kEnd, steps(), json);
+    return json;
+  }
+
+ private:
+  static fs::path made(const fs::path& folder, const std::string& name) {
+    fs::create_directories(folder / name);
+    return folder / name / "metrics.jsonl";
+  }
+
+  void log(const StepReport& report) {
+    const Savings savings = session_.savings();
+    metrics_.write(MetricEvent::kTrain, report.step,
+                   {{"loss", report.loss},
+                    {"accuracy", report.accuracy},
+                    {"learning_rate", report.learning_rate},
+                    {"gradient_norm", report.gradient_norm},
+                    {"exact", report.exact},
+                    {"seconds", report.seconds.total()},
+                    {"probe_seconds", report.seconds.probe},
+                    {"train_seconds", session_.train_seconds()},
+                    {"flops_saved", savings.flops},
+                    {"backward_flops_saved", savings.backward_flops}});
+    if (!report.probed) return;
+    const ProbeResult& probe = session_.trainer().last_probe();
+    const VcasController& controller = session_.trainer().controller();
+    metrics_.write(MetricEvent::kVariance, report.step,
+                   {{"v_s", probe.v_s},
+                    {"v_act", probe.v_act},
+                    {"v_w_linear", probe.v_w},
+                    {"v_s_linear", probe.v_s_weight},
+                    {"s", controller.s()},
+                    {"act_ratio", controller.act_ratio()},
+                    {"weight_ratio", controller.weight_ratio()}});
+  }
+
+  void evaluate(Progress& progress) {
+    const auto result = session_.evaluate([] { return stop_signal() != 0; });
+    if (!result) return;
+    evaluation_ = *result;
+    metrics_.write(MetricEvent::kEval, steps(),
+                   {{"loss", result->loss}, {"accuracy", result->accuracy}});
+    progress.message(fmt::format("{:>8}  eval step {}  loss {:.4f}  accuracy {:.4f}   trained {}",
+                                 name_, format_count(steps()), result->loss, result->accuracy,
+                                 format_duration(session_.train_seconds())));
+  }
+
+  // Over the last tenth of the steps.
+  double final_loss() const {
+    const std::size_t count = std::max<std::size_t>(1, losses_.size() / 10);
+    double sum = 0;
+    for (std::size_t i = losses_.size() - std::min(count, losses_.size()); i < losses_.size(); ++i)
+      sum += losses_[i];
+    return sum / static_cast<double>(count);
+  }
+
+  std::string name_;
+  const RunConfig config_;
+  Session session_;
+  MetricsLog metrics_;
+  std::vector<double> losses_;
+  Evaluation evaluation_;
+};
+
+double total_flops(const nlohmann::ordered_json& run, bool with_forward) {
+  const auto& flops = run["flops"];
+  return (with_forward ? flops["forward"].get<double>() : 0.0) + flops["backward"].get<double>() +
+         flops["probe"].get<double>();
+}
+
+// What the second run saved over the first, as shares; null where nothing can be said.
+nlohmann::ordered_json saved_json(const nlohmann::ordered_json& a,
+                                  const nlohmann::ordered_json& b) {
+  const double flops = 1 - total_flops(b, true) / total_flops(a, true);
+  const auto seconds = [](const nlohmann::ordered_json& run) {
+    return run["seconds"]["train"].get<double>();
+  };
+  const double time = 1 - seconds(b) / seconds(a);
+  const auto work = [](const nlohmann::ordered_json& run) {  // what sampling can change
+    const auto& s = run["seconds"];
+    return s["backward"].get<double>() + s["probe"].get<double>();
+  };
+  nlohmann::ordered_json saved = {
+      {"flops", flops},
+      {"backward_flops", 1 - total_flops(b, false) / total_flops(a, false)},
+      {"formula_flops", b["formula_flops_saved"]},
+      {"formula_backward_flops", b["formula_backward_flops_saved"]},
+      {"seconds", time},
+      {"backward_seconds", 1 - work(b) / work(a)}};
+  saved["conversion"] = flops > 0 ? nlohmann::ordered_json(time / flops) : nullptr;
+  return saved;
+}
+
+std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b,
+                  const nlohmann::ordered_json& saved) {
+  const auto number = [](const nlohmann::ordered_json& value, const char* format) {
+    return fmt::format(fmt::runtime(format), value.get<double>());
+  };
+  const auto percent = [](const nlohmann::ordered_json& value) {
+    return value.is_null() ? "-" : fmt::format("{:.1f}%", 100 * value.get<double>());
+  };
+  const auto pflop = [&](const nlohmann::ordered_json& run, bool with_forward) {
+    return fmt::format("{:.4g}", total_flops(run, with_forward) / 1e12);
+  };
+  return format_table(
+      {{"", a["name"], b["name"], "saved"},
+       {"steps", number(a["steps"], "{:.0f}"), number(b["steps"], "{:.0f}")},
+       {"final training loss", number(a["train_loss"], "{:.4f}"),
+        number(b["train_loss"], "{:.4f}")},
+       {"test loss", number(a["eval_loss"], "{:.4f}"), number(b["eval_loss"], "{:.4f}")},
+       {"test accuracy", percent(a["eval_accuracy"]), percent(b["eval_accuracy"])},
+       {"TFLOP, counted", pflop(a, true), pflop(b, true), percent(saved["flops"])},
+       {"  by the paper's formula", "", "", percent(saved["formula_flops"])},
+       {"TFLOP of backward, counted", pflop(a, false), pflop(b, false),
+        percent(saved["backward_flops"])},
+       {"  by the paper's formula", "", "", percent(saved["formula_backward_flops"])},
+       {"seconds of training", number(a["seconds"]["train"], "{:.1f}"),
+        number(b["seconds"]["train"], "{:.1f}"), percent(saved["seconds"])},
+       {"  forward", number(a["seconds"]["forward"], "{:.1f}"),
+        number(b["seconds"]["forward"], "{:.1f}")},
+       {"  backward", number(a["seconds"]["backward"], "{:.1f}"),
+        number(b["seconds"]["backward"], "{:.1f}")},
+       {"  probe", number(a["seconds"]["probe"], "{:.1f}"),
+        number(b["seconds"]["probe"], "{:.1f}")},
+       {"  optimizer", number(a["seconds"]["optimizer"], "{:.1f}"),
+        number(b["seconds"]["optimizer"], "{:.1f}")},
+       {"time saved / FLOPs saved", "", "",
+        saved["conversion"].is_null() ? "-" : number(saved["conversion"], "{:.2f}")}});
+}
+
+bool same_data(const RunConfig& a, const RunConfig& b) {
+  return a.seed == b.seed && to_json(a.data) == to_json(b.data);
+}
+
+}  // namespace
+
+CompareRequest compare_with_exact(const LoadedConfig& loaded) {
+  CompareRequest request;
+  request.first = request.second = loaded;
+  request.first_name = "exact";
+  request.second_name = "vcas";
+  request.folder = loaded.config.run.folder;
+  request.overwrite = loaded.config.run.overwrite;
+  request.first.config.vcas.enabled = false;
+  request.second.config.vcas.enabled = true;
+  return request;
+}
+
+void compare(const CompareRequest& request) {
+  const FolderUse use = request.overwrite ? FolderUse::kOverwrite : FolderUse::kNew;
+  check_run_folder(request.folder, use);
+  const SignalHandlers signals;
+  const RunData data(request.first.config);
+  std::optional<RunData> other;
+  if (!same_data(request.first.config, request.second.config)) other.emplace(request.second.config);
+  RunFolder folder(request.folder, use);
+  Contender first(request.first_name, request.first, data, request.folder);
+  Contender second(request.second_name, request.second, other ? *other : data, request.folder);
+
+  Progress progress(stderr, progress_options(2));
+  const std::int64_t total = first.session().total_steps() + second.session().total_steps();
+  const auto describe = [&] {
+    const Savings savings = second.session().savings();
+    const VcasController& controller = second.session().trainer().controller();
+    return ProgressText{
+        .label = first.name() + " / " + second.name(),
+        .lines = {fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}",
+                              format_change(savings.flops), format_change(savings.backward_flops),
+                              format_duration(first.session().train_seconds()),
+                              format_duration(second.session().train_seconds())),
+                  fmt::format("keep act {}  w {}  s {:.2f}", format_range(controller.act_ratio()),
+                              format_range(controller.weight_ratio()), controller.s())},
+        .fields = fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={:.1f}/{:.1f}",
+                              savings.flops, savings.backward_flops,
+                              first.session().train_seconds(), second.session().train_seconds())};
+  };
+  progress.update(0, total, describe);
+  for (bool first_leads = true; !(first.done() && second.done()) && stop_signal() == 0;
+       first_leads = !first_leads) {
+    // The lead changes, so that neither always runs just after the other.
+    (first_leads ? first : second).run_block(progress);
+    (first_leads ? second : first).run_block(progress);
+    progress.update(first.steps() + second.steps(), total, describe);
+  }
+  progress.finish();
+
+  const nlohmann::ordered_json a = first.result(), b = second.result();
+  const nlohmann::ordered_json saved = saved_json(a, b);
+  const nlohmann::ordered_json json = {{"runs", {a, b}}, {"saved", saved}};
+  atomic_write(request.folder / "compare.json", json.dump(2) + "\n");
+  const std::string text = request.json ? json.dump(2) + "\n" : table(a, b, saved);
+  std::fputs(text.c_str(), stdout);
+  if (stop_signal() != 0)
+    throw Error(ExitCode::kInterrupted,
+                "stopped by a signal; a comparison cannot be resumed, the numbers are of the steps "
+                "made");
+}
+
+}  // namespace vcas

@@ -1,0 +1,309 @@
+// vcas: one program with sub-commands; called as vcas-train it is `vcas train`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <new>
+
+#include "core/error.h"
+#include "core/nearest_name.h"
+#include "tools/commands.h"
+#include "tools/compare.h"
+#include "tools/step_bench.h"
+#include "tools/training_run.h"
+
+namespace vcas {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the command line says, for all sub-commands.
+struct Arguments {
+  std::string config;
+  std::vector<std::string> set, positional;
+  std::string resume, resume_mode = "exact", print_config = "plain", compare;
+  bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
+  std::string folder, model, name;
+  std::int64_t steps = 20;
+  bool fixed = false;
+};
+
+[[noreturn]] void fail_usage(const std::string& message, const std::string& hint = {}) {
+  throw Error(ExitCode::kUsage, message, hint);
+}
+
+std::vector<std::string> overrides_of(const Arguments& arguments) {
+  std::vector<std::string> overrides = arguments.set;
+  for (const std::string& text : arguments.positional) {
+    if (text.find('=') == std::string::npos)
+      fail_usage(fmt::format("\"{}\" is not expected here", text),
+                 "settings are given as section.name=value, the configuration by --config FILE");
+    overrides.push_back(text);
+  }
+  return overrides;
+}
+
+// An unknown device is best explained where it was set.
+void check_device(const LoadedConfig& loaded) {
+  try {
+    make_ops(loaded.config.device);
+  } catch (const Error& error) {
+    const ConfigOrigin& origin = loaded.origins.at("device");
+    if (!origin.given()) throw;
+    throw Error(error.code(),
+                fmt::format("{}; device=\"{}\" was set in {}", error.what(), loaded.config.device,
+                            origin.where),
+                error.hint());
+  }
+}
+
+LoadedConfig load(const Arguments& arguments) {
+  if (arguments.config.empty())
+    fail_usage("no configuration", "give one by --config FILE; vcas init writes one to start from");
+  LoadedConfig loaded = load_config(arguments.config, overrides_of(arguments));
+  check_device(loaded);
+  return loaded;
+}
+
+void run_train(const CLI::App& command, const Arguments& arguments) {
+  TrainRequest request;
+  request.resume = command.count("--resume") > 0;
+  request.fork = arguments.resume_mode == "fork";
+  request.timing = arguments.timing;
+  if (request.fork && !request.resume) fail_usage("--resume-mode without --resume");
+  if (!arguments.resume.empty() && arguments.config.empty()) {
+    request.from = find_resume_point(arguments.resume);
+    request.loaded =
+        load_config((request.from.checkpoint / "config.json").string(), overrides_of(arguments));
+    check_device(request.loaded);
+  } else {
+    request.loaded = load(arguments);
+  }
+  RunConfig& config = request.loaded.config;
+  config.run.overwrite |= arguments.overwrite;
+  if (command.count("--print-config")) {
+    const PrintMode mode = arguments.print_config == "origins"   ? PrintMode::kOrigins
+                           : arguments.print_config == "minimal" ? PrintMode::kMinimal
+                                                                 : PrintMode::kPlain;
+    std::fputs(print_config(config, request.loaded.origins, mode).c_str(), stdout);
+    return;
+  }
+  if (request.resume && request.from.checkpoint.empty())
+    request.from =
+        find_resume_point(arguments.resume.empty() ? config.run.folder : arguments.resume);
+  if (arguments.validate) {
+    const FolderUse use = request.resume         ? FolderUse::kResume
+                          : config.run.overwrite ? FolderUse::kOverwrite
+                                                 : FolderUse::kNew;
+    std::fputs(validate_run(request.loaded, use).c_str(), stdout);
+  } else if (arguments.dry_run) {
+    dry_run(request.loaded);
+    std::fputs("ok  trained, evaluated, saved and resumed\n", stdout);
+  } else if (!arguments.compare.empty()) {
+    CompareRequest twins = compare_with_exact(request.loaded);
+    twins.json = arguments.json;
+    compare(twins);
+  } else {
+    train(request);
+  }
+}
+
+void run_compare(const Arguments& arguments) {
+  std::vector<std::string> files, overrides = arguments.set;
+  for (const std::string& text : arguments.positional)
+    (text.find('=') == std::string::npos ? files : overrides).push_back(text);
+  if (files.empty() || files.size() > 2)
+    fail_usage(
+        fmt::format("compare takes two configurations, or one against exact training; got "
+                    "{}",
+                    files.size()));
+  CompareRequest request;
+  request.first = load_config(files[0], overrides);
+  check_device(request.first);
+  if (files.size() == 1) {
+    request = compare_with_exact(request.first);
+  } else {
+    request.second = load_config(files[1], overrides);
+    check_device(request.second);
+    request.first_name = request.first.name;
+    request.second_name = request.second.name;
+    if (request.first_name == request.second_name) {
+      request.first_name += "-1";
+      request.second_name += "-2";
+    }
+    request.folder = fmt::format("runs/compare-{}-{}", request.first_name, request.second_name);
+  }
+  if (!arguments.folder.empty()) request.folder = arguments.folder;
+  request.overwrite |= arguments.overwrite;
+  request.json = arguments.json;
+  compare(request);
+}
+
+void add_config_options(CLI::App& command, Arguments& arguments) {
+  command.add_option("-c,--config", arguments.config, "Configuration, a JSON file");
+  command.add_option("--set", arguments.set, "Change one setting: section.name=value")
+      ->allow_extra_args(false)
+      ->take_all();
+  command.add_option("settings", arguments.positional, "The same without --set");
+}
+
+struct Program {
+  CLI::App app{"Training with variance-controlled adaptive sampling", "vcas"};
+  Arguments arguments;
+  CLI::App *train, *compare, *eval, *inspect, *bench, *schema, *init, *doctor, *help_config;
+
+  Program() {
+    app.set_version_flag("-V,--version", version_line());
+    app.require_subcommand(1);
+
+    train = app.add_subcommand("train", "Train a model");
+    add_config_options(*train, arguments);
+    train
+        ->add_option("--resume", arguments.resume,
+                     "Go on from the newest checkpoint, or from this run or checkpoint")
+        ->expected(0, 1);
+    train
+        ->add_option("--resume-mode", arguments.resume_mode,
+                     "exact: the same run; fork: a new run from there, settings may change")
+        ->check(CLI::IsMember({"exact", "fork"}));
+    train->add_flag("--overwrite", arguments.overwrite, "Replace the run in the folder");
+    train->add_flag("--validate", arguments.validate, "Check everything and train nothing");
+    train->add_flag("--dry-run", arguments.dry_run,
+                    "Two steps, an evaluation, a save and a resume; nothing is left behind");
+    train
+        ->add_option("--print-config", arguments.print_config,
+                     "Print all settings: plain, with their origins, or minimal")
+        ->expected(0, 1)
+        ->check(CLI::IsMember({"", "plain", "origins", "minimal"}));
+    train->add_flag("--timing", arguments.timing, "Print the seconds of each layer at the end");
+    train->add_option("--compare", arguments.compare, "Train beside the exact twin and print both")
+        ->check(CLI::IsMember({"exact"}));
+    train->add_flag("--json", arguments.json, "Print the comparison as JSON");
+
+    compare = app.add_subcommand("compare", "Train two configurations in turns and compare them");
+    compare->add_option("configs", arguments.positional,
+                        "Two configurations, or one against exact training; settings for both");
+    compare->add_option("--set", arguments.set, "Change one setting of both")
+        ->allow_extra_args(false)
+        ->take_all();
+    compare->add_option("--folder", arguments.folder, "Where the metrics of both go");
+    compare->add_flag("--overwrite", arguments.overwrite, "Replace what is in the folder");
+    compare->add_flag("--json", arguments.json, "Print JSON");
+
+    eval = app.add_subcommand("eval", "Evaluate a checkpoint");
+    eval->add_option("--model", arguments.model, "Folder of a checkpoint, such as runs/x/best")
+        ->required();
+    eval->add_option("--set", arguments.set, "Change one setting")
+        ->allow_extra_args(false)
+        ->take_all();
+    eval->add_option("settings", arguments.positional, "The same without --set");
+    eval->add_flag("--json", arguments.json, "Print JSON");
+
+    inspect = app.add_subcommand("inspect", "List the tensors of a safetensors file");
+    inspect->add_option("file", arguments.model, "The file, or the folder of a checkpoint")
+        ->required();
+    inspect->add_flag("--json", arguments.json, "Print JSON");
+
+    bench = app.add_subcommand("bench", "Time whole steps, exact and sampled in turns");
+    add_config_options(*bench, arguments);
+    bench->add_option("--steps", arguments.steps, "Timed steps of each kind")
+        ->check(CLI::PositiveNumber);
+    bench->add_flag("--fixed", arguments.fixed,
+                    "Sample at fixed ratios: those of the configuration, else 0.2 to 0.5 for "
+                    "items and 0.5 for rows");
+    bench->add_flag("--json", arguments.json, "Print JSON");
+
+    schema = app.add_subcommand("schema", "Print the JSON schema of configurations");
+    init = app.add_subcommand("init", "Print a commented configuration to start from");
+    init->add_option("template", arguments.name, "Its name; without one, all names are listed");
+    doctor = app.add_subcommand("doctor", "Say what this machine and this build offer");
+    help_config = app.add_subcommand("settings", "Explain every setting of configurations");
+
+    app.fallthrough(false);
+    for (CLI::App* command : app.get_subcommands({})) command->allow_extras();
+  }
+
+  void check_extras() const {
+    for (const CLI::App* command : app.get_subcommands()) {
+      const std::vector<std::string> extras = command->remaining();
+      if (extras.empty()) continue;
+      const std::string& extra = extras.front();
+      std::vector<std::string> names;
+      for (const CLI::Option* option : command->get_options())
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+      const std::string nearest =
+          extra.starts_with("-") ? nearest_name(extra.substr(0, extra.find('=')), names) : "";
+      fail_usage(fmt::format("unknown argument {} of vcas {}", extra, command->get_name()),
+                 nearest.empty() ? fmt::format("vcas {} --help lists them", command->get_name())
+                                 : fmt::format("did you mean {}?", nearest));
+    }
+  }
+
+  void run() const {
+    check_extras();
+    if (*train) run_train(*train, arguments);
+    if (*compare) run_compare(arguments);
+    if (*eval) evaluate_checkpoint(arguments.model, overrides_of(arguments), arguments.json);
+    if (*inspect) inspect_file(arguments.model, arguments.json);
+    if (*bench) bench_steps(load(arguments), {arguments.steps, arguments.fixed, arguments.json});
+    if (*schema) print_schema();
+    if (*init) print_template(arguments.name);
+    if (*doctor) print_doctor();
+    if (*help_config) print_settings_help();
+  }
+};
+
+// "--print_config" means "--print-config".
+std::string with_dashes(std::string argument) {
+  if (argument.starts_with("--"))
+    std::replace(argument.begin(), argument.begin() + std::min(argument.find('='), argument.size()),
+                 '_', '-');
+  return argument;
+}
+
+int run_program(std::vector<std::string> arguments) {
+  Program program;
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants it
+  try {
+    program.app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.app.exit(error);  // help, version
+    fail_usage(error.what(), "vcas --help lists the commands");
+  }
+  program.run();
+  return 0;
+}
+
+int report(const Error& error) {
+  // Errors of the configuration come with their places and the word itself.
+  const std::string text = error.what();
+  const bool bare =
+      error.code() == ExitCode::kStopped ||
+      (error.code() == ExitCode::kBadConfig && text.find("nothing was run") != std::string::npos);
+  fmt::print(stderr, "{}{}\n", bare ? "" : "error: ", text);
+  if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", error.hint());
+  return static_cast<int>(error.code());
+}
+
+}  // namespace
+}  // namespace vcas
+
+int main(int argc, char** argv) {
+  using vcas::Error, vcas::ExitCode;
+  std::vector<std::string> arguments;
+  if (std::filesystem::path(argv[0]).filename() == "vcas-train") arguments.emplace_back("train");
+  for (int i = 1; i < argc; ++i) arguments.push_back(vcas::with_dashes(argv[i]));
+  try {
+    return vcas::run_program(std::move(arguments));
+  } catch (const Error& error) {
+    return vcas::report(error);
+  } catch (const std::bad_alloc&) {
+    return vcas::report(Error(ExitCode::kOutOfMemory, "out of memory",
+                              "a smaller train.micro_batch needs less and keeps the result"));
+  } catch (const std::exception& error) {
+    return vcas::report(
+        Error(ExitCode::kInternal, error.what(), "this is a bug in vcas; please report it"));
+  }
+}

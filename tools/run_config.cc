@@ -1,0 +1,127 @@
+#include "tools/run_config.h"
+
+#include <fmt/format.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/hardware.h"
+#include "data/cifar.h"
+#include "data/idx.h"
+#include "data/synthetic.h"
+
+namespace vcas {
+namespace {
+
+std::unique_ptr<Dataset> load_split(const RunConfig& config, Split split) {
+  const DataOptions& data = config.data;
+  if (data.type == "synthetic") {
+    const SyntheticData& sizes = data.synthetic;
+    const bool train = split == Split::kTrain;
+    return make_synthetic({.items = train ? sizes.items : sizes.eval_items,
+                           .first_item = train ? 0 : sizes.items,
+                           .classes = sizes.classes,
+                           .shape = {sizes.shape.begin(), sizes.shape.end()},
+                           .noise = sizes.noise,
+                           .label_noise = sizes.label_noise,
+                           .seed = config.seed});
+  }
+  if (data.type.starts_with("cifar")) {
+    return load_cifar({.folder = data.folder,
+                       .kind = data.type == "cifar10" ? CifarKind::kCifar10 : CifarKind::kCifar100,
+                       .split = split});
+  }
+  IdxOptions options{.split = split};
+  if (!data.folder.empty()) options.folder = data.folder;
+  return load_idx(options);
+}
+
+}  // namespace
+
+void SyntheticData::validate(ConfigErrors& errors) const {
+  if (shape.size() != 1 && shape.size() != 3)
+    errors.add({"shape"}, fmt::format("must be [width] or [channels, height, width], got {} sizes",
+                                      shape.size()));
+}
+
+void DataOptions::validate(ConfigErrors& errors) const {
+  if (folder.empty() && type != "fashion_mnist" && type != "synthetic")
+    errors.add({"folder", "type"},
+               fmt::format("is missing: where are the files of data.type \"{}\"?", type));
+  if (type == "synthetic" && synthetic.shape.size() != 3 && (flip || crop_padding > 0))
+    errors.add({flip ? "flip" : "crop_padding", "type"},
+               "needs images, and data.synthetic.shape is one of vectors");
+}
+
+void TrainOptions::validate(ConfigErrors& errors) const {
+  if (micro_batch > batch_size)
+    errors.add(
+        {"micro_batch", "batch_size"},
+        fmt::format("must be at most train.batch_size ({}), got {}", batch_size, micro_batch));
+}
+
+LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides) {
+  LoadedConfig loaded;
+  loaded.name = std::filesystem::path(text.name).stem().string();
+  loaded.origins = read_config(
+      loaded.config, {.documents = {text},
+                      .environment = {{"VCAS_DEVICE", "device"}, {"VCAS_NUM_THREADS", "threads"}},
+                      .overrides = overrides});
+  if (loaded.config.run.folder.empty()) loaded.config.run.folder = "runs/" + loaded.name;
+  return loaded;
+}
+
+LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return load_config(path.empty() ? SourceText{"default", "{}"} : load_config_text(path),
+                     overrides);
+}
+
+RunData::RunData(const RunConfig& config)
+    : train(load_split(config, Split::kTrain)), test(load_split(config, Split::kTest)) {}
+
+LoaderOptions train_loader_options(const RunConfig& config) {
+  return {.batch = config.train.batch_size,
+          .seed = config.seed,
+          .limit = config.data.limit,
+          .augment = {.crop_padding = config.data.crop_padding, .flip = config.data.flip}};
+}
+
+LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test) {
+  return {.batch = config.eval_batch(),
+          .shuffle = false,
+          .drop_last = false,
+          .limit = std::min(config.data.eval_limit, test.size())};
+}
+
+std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch) {
+  if (config.train.steps > 0) return config.train.steps;
+  return std::max<std::int64_t>(
+      1, std::llround(config.train.epochs * static_cast<double>(steps_per_epoch)));
+}
+
+TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps) {
+  return {.total_steps = total_steps,
+          .batch = config.train.batch_size,
+          .micro_batch = config.train.micro_batch,
+          .seed = config.seed,
+          .optimizer = config.optimizer,
+          .schedule = config.schedule,
+          .vcas = config.vcas};
+}
+
+int use_threads(const RunConfig& config) {
+  const int threads = config.threads > 0 ? config.threads : usable_threads();
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+  return threads;
+#else
+  return 1;
+#endif
+}
+
+}  // namespace vcas

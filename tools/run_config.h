@@ -1,0 +1,173 @@
+// The configuration of a run: what every sub-command reads, and what is built from it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "models/model.h"
+#include "optim/trainer.h"
+
+namespace vcas {
+
+struct RunOptions {
+  std::string folder;
+  bool overwrite = false;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("folder", folder,
+            "Where checkpoints, metrics and logs go; empty: runs/<name of the configuration>.");
+    v.field("overwrite", overwrite, "Replace the folder when it holds another run.");
+  }
+};
+
+struct SyntheticData {
+  std::int64_t items = 4096;
+  std::int64_t eval_items = 1024;
+  std::int64_t classes = 10;
+  std::vector<int> shape = {64};
+  double noise = 1.0;
+  double label_noise = 0.0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("items", items, "Items to train on.", at_least(1));
+    v.field("eval_items", eval_items, "Items to evaluate on.", at_least(1));
+    v.field("classes", classes, "Number of classes.", at_least(2));
+    v.field("shape", shape, "[width] of vectors, or [channels, height, width] of images.",
+            at_least(1));
+    v.field("noise", noise, "Noise in units of the signal.", at_least(0.0));
+    v.field("label_noise", label_noise, "Share of items whose label is drawn anew.",
+            between(0.0, 1.0));
+  }
+  void validate(ConfigErrors& errors) const;
+};
+
+struct DataOptions {
+  std::string type = "fashion_mnist";
+  std::string folder;
+  std::int64_t limit = 0;
+  std::int64_t eval_limit = 0;
+  std::int64_t crop_padding = 0;
+  bool flip = false;
+  SyntheticData synthetic;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("type", type,
+            "fashion_mnist and idx: IDX files; cifar10 and cifar100: their binary files; "
+            "synthetic: random numbers.",
+            one_of({"fashion_mnist", "idx", "cifar10", "cifar100", "synthetic"}));
+    v.field("folder", folder,
+            "Where the data files are; empty: where Debian installs Fashion-MNIST.");
+    v.field("limit", limit, "Train on the first items only; 0: on all.", at_least(0));
+    v.field("eval_limit", eval_limit, "Evaluate on the first items only; 0: on all.", at_least(0));
+    v.field("crop_padding", crop_padding,
+            "Pixels added on each side of a training image before a random crop.", at_least(0));
+    v.field("flip", flip, "Mirror every other training image.");
+    v.section("synthetic", synthetic, "Sizes of synthetic data.");
+  }
+  void validate(ConfigErrors& errors) const;
+};
+
+struct TrainOptions {
+  double epochs = 3;
+  std::int64_t steps = 0;
+  std::int64_t batch_size = 32;
+  std::int64_t micro_batch = 0;
+  std::int64_t eval_batch = 0;
+  double label_smoothing = 0;
+  std::int64_t eval_every = 0;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t keep_checkpoints = 3;
+  std::int64_t log_every = 1;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("epochs", epochs, "Passes over the training data.", above(0.0));
+    v.field("steps", steps, "Optimizer steps; 0: as many as the epochs have.", at_least(0));
+    v.field("batch_size", batch_size, "Items of an optimizer step.", at_least(1));
+    v.field("micro_batch", micro_batch,
+            "Items computed at once, for less memory; 0: the whole batch. The result is the same.",
+            at_least(0));
+    v.field("eval_batch", eval_batch, "Items of an evaluation at once; 0: as in training.",
+            at_least(0));
+    v.field("label_smoothing", label_smoothing, "Share of the target spread over all classes.",
+            at_least(0.0), below(1.0));
+    v.field("eval_every", eval_every, "Steps between evaluations; 0: once an epoch.", at_least(0));
+    v.field("checkpoint_every", checkpoint_every,
+            "Steps between checkpoints; 0: with each evaluation. The best and the last are always "
+            "kept.",
+            at_least(0));
+    v.field("keep_checkpoints", keep_checkpoints, "Newest checkpoints to keep.", at_least(1));
+    v.field("log_every", log_every, "Steps between lines in metrics.jsonl.", at_least(1));
+  }
+  void validate(ConfigErrors& errors) const;
+};
+
+struct RunConfig {
+  RunOptions run;
+  std::string device = "auto";
+  int threads = 0;
+  std::uint64_t seed = 0;
+  DataOptions data;
+  ModelOptions model;
+  TrainOptions train;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  VcasOptions vcas;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.section("run", run, "Where the run is kept.");
+    v.field("device", device, "auto, cpu, cuda, or check:a,b to compare two.");
+    v.field("threads", threads, "Threads of the CPU; 0: all that this process may use.",
+            at_least(0));
+    v.field("seed", seed, "Seed of everything random.");
+    v.section("data", data, "What to train on.");
+    v.section("model", model, "What to train.");
+    v.section("train", train, "How long, and in what portions.");
+    v.section("optimizer", optimizer, "How gradients change the weights.");
+    v.section("schedule", schedule, "The learning rate.");
+    v.section("vcas", vcas, "Variance-controlled sampling in backward.");
+  }
+
+  std::int64_t micro_batch() const {
+    return train.micro_batch > 0 ? train.micro_batch : train.batch_size;
+  }
+  std::int64_t eval_batch() const {
+    return train.eval_batch > 0 ? train.eval_batch : micro_batch();
+  }
+};
+
+struct LoadedConfig {
+  RunConfig config;
+  ConfigOrigins origins;
+  std::string name;  // of the file without folder and suffix
+};
+
+// File, then environment (VCAS_DEVICE, VCAS_NUM_THREADS), then overrides "a.b=c". An empty path
+// stands for the defaults. A run without a folder gets runs/<name>.
+LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
+LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides);
+
+struct RunData {
+  std::unique_ptr<Dataset> train, test;
+
+  explicit RunData(const RunConfig& config);
+};
+
+LoaderOptions train_loader_options(const RunConfig& config);
+LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);
+std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);
+TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps);
+
+// Sets the number of threads from the configuration; returns it.
+int use_threads(const RunConfig& config);
+
+}  // namespace vcas

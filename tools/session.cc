@@ -1,0 +1,231 @@
+#include "tools/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/progress.h"
+
+namespace vcas {
+namespace {
+
+// Separate probes draw their batches in an order of their own.
+constexpr std::uint64_t kProbeSeed = 0x9E3779B97F4A7C15;
+
+// Exact steps that must have been timed before their mean says anything.
+constexpr std::int64_t kFewestExactSteps = 3;
+
+constexpr std::pair<Phase, const char*> kTrainPhases[] = {
+    {Phase::kForward, "forward"}, {Phase::kBackward, "backward"}, {Phase::kProbe, "probe"}};
+
+FormulaFlops make_formula(const Graph& graph) {
+  std::vector<FormulaFlops::Linear> linears;
+  for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
+    const Parameter& weight =
+        graph.parameters()[static_cast<std::size_t>(graph.sampled_weights()[k])];
+    linears.push_back({.gate = graph.gate_above(static_cast<int>(k)),
+                       .size = static_cast<double>(weight.shape.elements())});
+  }
+  return FormulaFlops(std::move(linears));
+}
+
+std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
+  use_threads(config);  // the device looks at it when it is made
+  return std::make_unique<CountOps>(make_ops(config.device));
+}
+
+}  // namespace
+
+nlohmann::json RunTotals::to_json() const {
+  return {{"exact_steps", exact_steps},
+          {"exact_seconds", exact_seconds},
+          {"data_seconds", data_seconds},
+          {"eval_seconds", eval_seconds},
+          {"checkpoint_seconds", checkpoint_seconds},
+          {"forward_seconds", step_seconds.forward},
+          {"backward_seconds", step_seconds.backward},
+          {"probe_seconds", step_seconds.probe},
+          {"optimizer_seconds", step_seconds.optimizer}};
+}
+
+void RunTotals::from_json(const nlohmann::json& state) {
+  state.at("exact_steps").get_to(exact_steps);
+  state.at("exact_seconds").get_to(exact_seconds);
+  state.at("data_seconds").get_to(data_seconds);
+  state.at("eval_seconds").get_to(eval_seconds);
+  state.at("checkpoint_seconds").get_to(checkpoint_seconds);
+  state.at("forward_seconds").get_to(step_seconds.forward);
+  state.at("backward_seconds").get_to(step_seconds.backward);
+  state.at("probe_seconds").get_to(step_seconds.probe);
+  state.at("optimizer_seconds").get_to(step_seconds.optimizer);
+}
+
+void load_inputs(Model& model, Ops& ops, const Batch& batch, std::int64_t items) {
+  model.graph.set_batch(items, {});
+  const Tensor input = model.graph.tensor(model.input);
+  const Tensor labels = model.graph.tensor(model.labels);
+  ops.copy_to_device(input.data, batch.values.data(), input.bytes());
+  ops.copy_to_device(labels.data, batch.labels.data(), labels.bytes());
+}
+
+GradSink gradient_sink(const Model& model) {
+  GradSink sink;
+  for (const Parameter& parameter : model.graph.parameters().list())
+    sink.full.push_back(parameter.gradient);
+  return sink;
+}
+
+Session::Session(const RunConfig& config, const RunData& data)
+    : config_(config),
+      data_(data),
+      ops_(make_counting_ops(config)),
+      model_(build_model(config.model, data.train->item_shape(), data.train->classes(),
+                         config.train.label_smoothing)),
+      formula_({}) {
+  const std::int64_t items = std::max(config.micro_batch(), config.eval_batch());
+  model_->graph.finish(*ops_, {.max_items = items});
+  model_->graph.parameters().initialize(*ops_, config.seed);
+  formula_ = make_formula(model_->graph);
+  steps_per_epoch_ = Loader(*data.train, train_loader_options(config)).steps_per_epoch();
+  total_steps_ = vcas::total_steps(config, steps_per_epoch_);
+  LoaderOptions probe_options = train_loader_options(config);
+  probe_options.seed ^= kProbeSeed;
+  trainer_ = std::make_unique<Trainer>(*model_, *ops_, trainer_options(config, total_steps_),
+                                       [this, probe_options](std::int64_t first) {
+                                         return std::make_unique<Loader>(*data_.train,
+                                                                         probe_options, first);
+                                       });
+  measure_exact_step();
+}
+
+// One exact pass before the first step says what exact training costs, and makes the first step as
+// fast as the others. It leaves gradients behind, which every step clears.
+void Session::measure_exact_step() {
+  const std::int64_t items = config_.micro_batch();
+  Loader loader(*data_.train, train_loader_options(config_));
+  load_inputs(*model_, *ops_, loader.next(), items);
+  const GradSink sink = gradient_sink(*model_);
+  Graph& graph = model_->graph;
+  Exec exec = graph.make_exec(config_.seed, 0, true);
+  ops_->set_phase(Phase::kForward);
+  graph.forward(exec);
+  ops_->set_phase(Phase::kBackward);
+  graph.backward(exec, {.sink = &sink});
+  const double portions =
+      static_cast<double>(config_.train.batch_size) / static_cast<double>(items);
+  exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
+  exact_backward_flops_ = portions * ops_->flops(Phase::kBackward);
+  ops_->reset();
+}
+
+StepReport Session::step() {
+  if (!loader_)
+    loader_ =
+        std::make_unique<Loader>(*data_.train, train_loader_options(config_), trainer_->steps());
+  const double start = monotonic_seconds();
+  const Batch& batch = loader_->next();
+  totals_.data_seconds += monotonic_seconds() - start;
+
+  const std::vector<double> act_ratio = trainer_->controller().act_ratio();
+  const std::vector<double> weight_ratio = trainer_->controller().weight_ratio();
+  const StepReport report = trainer_->step(batch);
+  if (report.exact)
+    formula_.add_exact_step();
+  else
+    formula_.add_sampled_step(act_ratio, weight_ratio);
+  if (report.probed && config_.vcas.probe == "in_place")
+    formula_.add_in_place_probe(config_.vcas.repeats, config_.vcas.probe_fraction, act_ratio);
+  else if (report.probed)
+    formula_.add_separate_probe(config_.vcas.repeats, act_ratio);
+
+  totals_.step_seconds.forward += report.seconds.forward;
+  totals_.step_seconds.backward += report.seconds.backward;
+  totals_.step_seconds.probe += report.seconds.probe;
+  totals_.step_seconds.optimizer += report.seconds.optimizer;
+  if (report.exact) {
+    ++totals_.exact_steps;
+    totals_.exact_seconds += report.seconds.total() - report.seconds.probe;
+  }
+  return report;
+}
+
+std::optional<Evaluation> Session::evaluate(const std::function<bool()>& stop) {
+  const double start = monotonic_seconds();
+  Loader loader(*data_.test, eval_loader_options(config_, *data_.test));
+  Evaluation sum;
+  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
+    if (stop()) return std::nullopt;
+    const Evaluation batch = trainer_->evaluate(loader, 1);
+    sum.items += batch.items;
+    sum.loss += batch.loss * static_cast<double>(batch.items);
+    sum.accuracy += batch.accuracy * static_cast<double>(batch.items);
+  }
+  sum.loss /= static_cast<double>(sum.items);
+  sum.accuracy /= static_cast<double>(sum.items);
+  totals_.eval_seconds += monotonic_seconds() - start;
+  return sum;
+}
+
+std::int64_t Session::train_items() const {
+  return config_.data.limit > 0 ? config_.data.limit : data_.train->size();
+}
+
+std::int64_t Session::test_items() const {
+  const std::int64_t limit = config_.data.eval_limit;
+  return limit > 0 ? std::min(limit, data_.test->size()) : data_.test->size();
+}
+
+double Session::epoch() const {
+  return static_cast<double>(trainer_->steps()) / static_cast<double>(steps_per_epoch_);
+}
+
+double Session::flops(Phase phase) const {
+  const auto earlier = earlier_flops_.find(phase);
+  return ops_->flops(phase) + (earlier == earlier_flops_.end() ? 0 : earlier->second);
+}
+
+std::optional<double> Session::exact_step_seconds() const {
+  if (totals_.exact_steps < kFewestExactSteps) return std::nullopt;
+  return totals_.exact_seconds / static_cast<double>(totals_.exact_steps);
+}
+
+Savings Session::savings() const {
+  Savings savings;
+  const auto steps = static_cast<double>(trainer_->steps());
+  if (steps == 0) return savings;
+  const double backward = flops(Phase::kBackward) + flops(Phase::kProbe);
+  savings.backward_flops = 1 - backward / (steps * exact_backward_flops_);
+  savings.flops = 1 - (flops(Phase::kForward) + backward) /
+                          (steps * (exact_forward_flops_ + exact_backward_flops_));
+  savings.formula = formula_.saved();
+  savings.formula_backward = formula_.backward_saved();
+  if (const auto exact = exact_step_seconds())
+    savings.time = 1 - totals_.step_seconds.total() / (steps * *exact);
+  return savings;
+}
+
+nlohmann::json Session::state() const {
+  nlohmann::json flops_by_phase;
+  for (const auto& [phase, name] : kTrainPhases) flops_by_phase[name] = flops(phase);
+  return {{"trainer", trainer_->state()},
+          {"totals", totals_.to_json()},
+          {"flops", flops_by_phase},
+          {"formula", formula_.to_json()}};
+}
+
+void Session::restore(const nlohmann::json& state) {
+  try {
+    trainer_->restore(state.at("trainer"));
+    totals_.from_json(state.at("totals"));
+    for (const auto& [phase, name] : kTrainPhases)
+      earlier_flops_[phase] = state.at("flops").at(name).get<double>();
+    formula_.from_json(state.at("formula"));
+    ops_->reset();
+    loader_.reset();
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ExitCode::kBadData, fmt::format("the state of the run: {}", e.what()));
+  }
+}
+
+}  // namespace vcas

@@ -1,0 +1,89 @@
+// One model in training: its data order, its trainer, and what the run has cost so far.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "optim/flops.h"
+#include "optim/trainer.h"
+#include "tools/run_config.h"
+
+namespace vcas {
+
+// Sums over a run. They are saved with checkpoints, so they cover what ran before a resume.
+struct RunTotals {
+  std::int64_t exact_steps = 0;
+  double exact_seconds = 0;  // of the exact steps, without probes
+  double data_seconds = 0;   // waiting for batches
+  double eval_seconds = 0, checkpoint_seconds = 0;
+  StepSeconds step_seconds;
+
+  nlohmann::json to_json() const;
+  void from_json(const nlohmann::json& state);
+};
+
+// Shares of what the same steps cost in exact training; negative where it became more.
+struct Savings {
+  double flops = 0;           // counted, probes included
+  double backward_flops = 0;  // the same without forwards
+  double formula = 0, formula_backward = 0;
+  std::optional<double> time;  // empty until enough exact steps were timed
+};
+
+class Session {
+ public:
+  // `data` must outlive the session.
+  Session(const RunConfig& config, const RunData& data);
+
+  StepReport step();
+  // Empty when `stop` said so between two batches.
+  std::optional<Evaluation> evaluate(const std::function<bool()>& stop);
+
+  Trainer& trainer() { return *trainer_; }
+  const Trainer& trainer() const { return *trainer_; }
+  Model& model() { return *model_; }
+  CountOps& ops() { return *ops_; }
+  RunTotals& totals() { return totals_; }
+  const RunTotals& totals() const { return totals_; }
+  std::int64_t total_steps() const { return total_steps_; }
+  std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
+  std::int64_t train_items() const;  // of an epoch, after limits
+  std::int64_t test_items() const;
+  double epoch() const;
+
+  // FLOPs of a phase since the beginning of the run.
+  double flops(Phase phase) const;
+  double train_seconds() const { return totals_.data_seconds + totals_.step_seconds.total(); }
+  std::optional<double> exact_step_seconds() const;
+  Savings savings() const;
+
+  // Totals and trainer; weights and optimizer tensors are not in it.
+  nlohmann::json state() const;
+  void restore(const nlohmann::json& state);
+
+ private:
+  void measure_exact_step();
+
+  const RunConfig config_;
+  const RunData& data_;
+  std::unique_ptr<CountOps> ops_;
+  std::unique_ptr<Model> model_;
+  std::int64_t steps_per_epoch_, total_steps_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Loader> loader_;
+  FormulaFlops formula_;
+  RunTotals totals_;
+  double exact_forward_flops_ = 0, exact_backward_flops_ = 0;  // of one step
+  std::map<Phase, double> earlier_flops_;                      // before a resume
+};
+
+// Copies the first items of a batch into the model's inputs.
+void load_inputs(Model& model, Ops& ops, const Batch& batch, std::int64_t items);
+
+// A sink for all gradients of a model.
+GradSink gradient_sink(const Model& model);
+
+}  // namespace vcas

@@ -1,0 +1,454 @@
+#include "tools/training_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/hardware.h"
+#include "core/progress.h"
+#include "core/signals.h"
+#include "optim/checkpoint.h"
+#include "tools/report_text.h"
+#include "tools/session.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+struct Best {
+  std::int64_t step = 0;  // 0: none yet
+  double accuracy = 0;
+};
+
+// Whether the step has passed a multiple of `every` since `last`.
+bool is_due(std::int64_t step, std::int64_t last, std::int64_t every) {
+  return step / every > last / every;
+}
+
+nlohmann::ordered_json savings_json(const Savings& savings) {
+  nlohmann::ordered_json json = {{"flops_saved", savings.flops},
+                                 {"backward_flops_saved", savings.backward_flops},
+                                 {"formula_flops_saved", savings.formula},
+                                 {"formula_backward_flops_saved", savings.formula_backward}};
+  json["time_saved"] = savings.time ? nlohmann::ordered_json(*savings.time) : nullptr;
+  return json;
+}
+
+class TrainingRun {
+ public:
+  explicit TrainingRun(const TrainRequest& request);
+  void run();
+
+ private:
+  const RunConfig& config() const { return request_.loaded.config; }
+  Trainer& trainer() { return session_.trainer(); }
+  void restore();
+  void greet();
+  // False when a signal cut the evaluation short.
+  bool evaluate();
+  void save();
+  void log_step(const StepReport& report);
+  void log_probe();
+  void warn_if_nothing_is_saved();
+  void note_crash(const Error& error);
+  ProgressText describe(const StepReport& report) const;
+  void say(const std::string& line);
+  std::string summary();
+
+  const TrainRequest& request_;
+  SignalHandlers signals_;
+  RunData data_;
+  Session session_;
+  RunFolder folder_;
+  Progress progress_;
+  std::int64_t eval_every_, checkpoint_every_;
+  std::int64_t evaluated_ = 0, saved_ = -1;  // steps
+  Best best_;
+  Evaluation evaluation_;
+  double shown_loss_ = std::nan("");  // smoothed, for people
+  double started_ = monotonic_seconds();
+  bool warned_ = false;
+};
+
+bool continues(const TrainRequest& request) { return request.resume && !request.fork; }
+
+FolderUse use_of(const TrainRequest& request) {
+  if (continues(request)) return FolderUse::kResume;
+  return request.loaded.config.run.overwrite ? FolderUse::kOverwrite : FolderUse::kNew;
+}
+
+fs::path folder_of(const TrainRequest& request) {
+  return continues(request) ? request.from.run : fs::path(request.loaded.config.run.folder);
+}
+
+// Before anything slow: nobody should wait for the data to learn that the folder is taken.
+const RunConfig& checked(const TrainRequest& request) {
+  if (continues(request)) check_same_config(request.from.checkpoint, request.loaded.config);
+  check_run_folder(folder_of(request), use_of(request));
+  return request.loaded.config;
+}
+
+TrainingRun::TrainingRun(const TrainRequest& request)
+    : request_(request),
+      data_(checked(request)),
+      session_(config(), data_),
+      folder_(folder_of(request), use_of(request)),
+      progress_(stderr, progress_options(2)),
+      eval_every_(config().train.eval_every > 0 ? config().train.eval_every
+                                                : session_.steps_per_epoch()),
+      checkpoint_every_(config().train.checkpoint_every) {
+  session_.ops().set_timing(request.timing);
+  if (request.resume) restore();
+  atomic_write(folder_.path() / "config.json",
+               print_config(config(), request.loaded.origins, PrintMode::kOrigins));
+}
+
+void TrainingRun::restore() {
+  const nlohmann::json state = load_checkpoint(request_.from.checkpoint, trainer());
+  session_.restore(state.at("session"));
+  evaluated_ = state.at("evaluated").get<std::int64_t>();
+  if (request_.fork) return;
+  const nlohmann::json& best = state.at("best");
+  best_ = {best.at("step"), best.at("accuracy")};
+  evaluation_.loss = state.at("evaluation").at("loss");
+  evaluation_.accuracy = state.at("evaluation").at("accuracy");
+  saved_ = trainer().steps();
+  folder_.metrics().truncate_after(trainer().steps());
+}
+
+void TrainingRun::say(const std::string& line) {
+  progress_.message(line);
+  folder_.log(line);
+}
+
+void TrainingRun::greet() {
+  const Graph& graph = session_.model().graph;
+  const RunConfig& c = config();
+  say(fmt::format("vcas-train {} · run {} · seed {} · {} ({} threads)", VCAS_VERSION,
+                  folder_.path().string(), c.seed, c.device, use_threads(c)));
+  if (request_.resume) {
+    for (const std::string& ignored : request_.from.ignored) say("  ignored  " + ignored);
+    say(fmt::format("{} {} at step {}/{} (epoch {:.2f}, data position {}, O(1))",
+                    request_.fork ? "starting from" : "resuming", request_.from.checkpoint.string(),
+                    format_count(trainer().steps()), format_count(session_.total_steps()),
+                    session_.epoch(), format_count(trainer().steps() * c.train.batch_size)));
+  }
+  say(fmt::format("  model    {}   {:.2f} M parameters in {} tensors", c.model.type,
+                  static_cast<double>(graph.parameters().count()) / 1e6,
+                  graph.parameters().size()));
+  say(fmt::format("  data     {}   train {} · test {} · {} classes", c.data.type,
+                  format_count(session_.train_items()), format_count(session_.test_items()),
+                  data_.train->classes()));
+  say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
+                  format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
+                  c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
+                  format_bytes(static_cast<double>(total_memory_bytes()))));
+  if (!c.vcas.enabled)
+    say("  vcas     off: exact training");
+  else if (c.vcas.pinned())
+    say(fmt::format("  vcas     fixed ratios · keep act {} · w {} · {}",
+                    format_range(trainer().controller().act_ratio()),
+                    format_range(trainer().controller().weight_ratio()), c.vcas.selection));
+  else
+    say(fmt::format("  vcas     tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
+                    c.vcas.tau_act, c.vcas.tau_w, trainer().controller().update_every(),
+                    c.vcas.repeats, c.vcas.repeats, c.vcas.probe, c.vcas.selection));
+}
+
+bool TrainingRun::evaluate() {
+  const std::optional<Evaluation> result = session_.evaluate([] { return stop_signal() != 0; });
+  if (!result) return false;
+  evaluation_ = *result;
+  evaluated_ = trainer().steps();
+  const bool improved = best_.step == 0 || evaluation_.accuracy > best_.accuracy;
+  if (improved) best_ = {evaluated_, evaluation_.accuracy};
+  folder_.metrics().write(MetricEvent::kEval, evaluated_,
+                          {{"epoch", session_.epoch()},
+                           {"loss", evaluation_.loss},
+                           {"accuracy", evaluation_.accuracy},
+                           {"items", evaluation_.items},
+                           {"best", improved}});
+  say(fmt::format("[{}] eval step {}  loss {:.4f}  accuracy {:.4f}{}",
+                  format_duration(monotonic_seconds() - started_), format_count(evaluated_),
+                  evaluation_.loss, evaluation_.accuracy, improved ? "  (best so far)" : ""));
+  return true;
+}
+
+void TrainingRun::save() {
+  const std::int64_t step = trainer().steps();
+  const double start = monotonic_seconds();
+  const nlohmann::json state = {
+      {"step", step},
+      {"evaluated", evaluated_},
+      {"evaluation", {{"loss", evaluation_.loss}, {"accuracy", evaluation_.accuracy}}},
+      {"best", {{"step", best_.step}, {"accuracy", best_.accuracy}}},
+      {"session", session_.state()}};
+  const fs::path target = checkpoint_folder(folder_.path(), step);
+  save_checkpoint(target, trainer(), state,
+                  print_config(config(), request_.loaded.origins, PrintMode::kPlain));
+  link_checkpoint(folder_.path(), "last", step);
+  if (best_.step == step) link_checkpoint(folder_.path(), "best", step);
+  prune_checkpoints(folder_.path(), config().train.keep_checkpoints);
+  saved_ = step;
+  const double seconds = monotonic_seconds() - start;
+  session_.totals().checkpoint_seconds += seconds;
+  folder_.metrics().write(
+      MetricEvent::kCheckpoint, step,
+      {{"folder", target.filename().string()}, {"best", best_.step == step}, {"seconds", seconds}});
+  folder_.log(fmt::format("saved {}", target.string()));
+}
+
+void TrainingRun::log_step(const StepReport& report) {
+  const Savings savings = session_.savings();
+  nlohmann::ordered_json line = {
+      {"epoch", session_.epoch()},
+      {"loss", report.loss},
+      {"accuracy", report.accuracy},
+      {"learning_rate", report.learning_rate},
+      {"gradient_norm", report.gradient_norm},
+      {"exact", report.exact},
+      {"seconds",
+       {{"forward", report.seconds.forward},
+        {"backward", report.seconds.backward},
+        {"probe", report.seconds.probe},
+        {"optimizer", report.seconds.optimizer}}},
+      {"train_seconds", session_.train_seconds()},
+  };
+  line.update(savings_json(savings));
+  folder_.metrics().write(MetricEvent::kTrain, report.step, line);
+}
+
+void TrainingRun::log_probe() {
+  const ProbeResult& probe = trainer().last_probe();
+  const VcasController& controller = trainer().controller();
+  double v_w = 0;
+  for (const double v : probe.v_w) v_w += v;
+  folder_.metrics().write(MetricEvent::kVariance, trainer().steps(),
+                          {{"v_s", probe.v_s},
+                           {"v_act", probe.v_act},
+                           {"v_w", v_w},
+                           {"v_w_linear", probe.v_w},
+                           {"v_s_linear", probe.v_s_weight},
+                           {"s", controller.s()},
+                           {"act_ratio", controller.act_ratio()},
+                           {"weight_ratio", controller.weight_ratio()}});
+  if (!trainer().probe_note().empty()) {
+    folder_.metrics().write(MetricEvent::kWarning, trainer().steps(),
+                            {{"message", trainer().probe_note()}});
+    say("warning: " + trainer().probe_note());
+  }
+}
+
+void TrainingRun::warn_if_nothing_is_saved() {
+  const std::int64_t step = trainer().steps();
+  if (warned_ || !config().vcas.enabled || 2 * step < session_.total_steps()) return;
+  warned_ = true;
+  const Savings savings = session_.savings();
+  if (!savings.time || *savings.time >= 0) return;
+  const std::string message =
+      fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
+                  format_change(savings.time), format_count(step), format_change(savings.flops));
+  folder_.metrics().write(MetricEvent::kWarning, step, {{"message", message}});
+  say("warning: " + message + "\n  hint: raise vcas.tau_act, or set vcas.enabled=false");
+}
+
+void TrainingRun::note_crash(const Error& error) {
+  const std::int64_t step = trainer().steps() + 1;
+  const fs::path note = folder_.path() / fmt::format("crash-{}.json", step);
+  const std::vector<std::int64_t> kept = checkpoint_steps(folder_.path());
+  const nlohmann::ordered_json content = {{"step", step},
+                                          {"message", error.what()},
+                                          {"seed", config().seed},
+                                          {"checkpoints", kept},
+                                          {"act_ratio", trainer().controller().act_ratio()},
+                                          {"weight_ratio", trainer().controller().weight_ratio()}};
+  atomic_write(note, content.dump(2) + "\n");
+  folder_.metrics().write(MetricEvent::kWarning, trainer().steps(), {{"message", error.what()}});
+  throw Error(error.code(),
+              fmt::format("{}\n  saved {}; {}", error.what(), note.string(),
+                          kept.empty() ? "no checkpoint was made yet"
+                                       : fmt::format("last good checkpoint-{}", kept.back())),
+              error.hint());
+}
+
+ProgressText TrainingRun::describe(const StepReport& report) const {
+  const RunTotals& totals = session_.totals();
+  const double seconds = std::max(session_.train_seconds(), 1e-9);
+  const double rate =
+      static_cast<double>(config().train.batch_size) / std::max(report.seconds.total(), 1e-9);
+  ProgressText text;
+  text.label = fmt::format(
+      "epoch {}/{}", std::min(static_cast<std::int64_t>(session_.epoch()) + 1, session_.epochs()),
+      session_.epochs());
+  if (std::isnan(shown_loss_)) return text;  // before the first step
+  text.lines.push_back(fmt::format(
+      "loss {:.4f}  acc {:.3f}  lr {:.2e}  |g| {:.2f}   {} items/s   data {:.0f}% step {:.0f}%",
+      shown_loss_, report.accuracy, report.learning_rate, report.gradient_norm,
+      format_count(std::llround(rate)), 100 * totals.data_seconds / seconds,
+      100 * totals.step_seconds.total() / seconds));
+  text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}", session_.epoch(),
+                            shown_loss_, report.learning_rate, rate);
+  if (!config().vcas.enabled) return text;
+  const Savings savings = session_.savings();
+  const VcasController& controller = session_.trainer().controller();
+  text.lines.push_back(fmt::format("BP FLOPs {}   train FLOPs {}   time {} (measured vs exact)",
+                                   format_change(savings.backward_flops),
+                                   format_change(savings.flops), format_change(savings.time)));
+  text.lines.push_back(fmt::format("keep act {}  w {}  s {:.2f}",
+                                   format_range(controller.act_ratio()),
+                                   format_range(controller.weight_ratio()), controller.s()));
+  text.fields += fmt::format(" bp_flops_saved={:.3f}", savings.backward_flops);
+  if (savings.time) text.fields += fmt::format(" time_saved={:.3f}", *savings.time);
+  return text;
+}
+
+std::string TrainingRun::summary() {
+  const RunTotals& totals = session_.totals();
+  const Savings savings = session_.savings();
+  double loss = 0;
+  int lines = 0;
+  for (const nlohmann::json& line : read_metrics(folder_.path() / "metrics.jsonl"))
+    if (line["event"] == "train" &&
+        10 * line["step"].get<std::int64_t>() > 9 * session_.total_steps()) {
+      loss += line["loss"].is_number() ? line["loss"].get<double>() : std::nan("");
+      ++lines;
+    }
+  loss /= lines;
+  const double seconds = session_.train_seconds();
+  nlohmann::ordered_json end = {{"train_loss", loss},
+                                {"eval_loss", evaluation_.loss},
+                                {"eval_accuracy", evaluation_.accuracy},
+                                {"best_step", best_.step},
+                                {"best_accuracy", best_.accuracy},
+                                {"train_seconds", seconds},
+                                {"totals", totals.to_json()},
+                                {"peak_resident_bytes", peak_resident_bytes()}};
+  end.update(savings_json(savings));
+  folder_.metrics().write(MetricEvent::kEnd, trainer().steps(), end);
+
+  std::string exact;
+  if (config().vcas.enabled && savings.time)
+    exact = fmt::format(
+        " (exact would take about {} by this run's own timing; time {})",
+        format_duration(*session_.exact_step_seconds() * static_cast<double>(trainer().steps())),
+        format_change(savings.time));
+  std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
+  if (config().vcas.enabled)
+    text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
+                        format_change(savings.flops));
+  text += fmt::format(
+      "\n  train loss {:.4f} (last tenth of the steps)   eval loss {:.4f}   accuracy {:.4f}", loss,
+      evaluation_.loss, evaluation_.accuracy);
+  text += fmt::format("\n  best checkpoint-{}  accuracy {:.4f}     {}", best_.step, best_.accuracy,
+                      (folder_.path() / "metrics.jsonl").string());
+  const StepSeconds& step = totals.step_seconds;
+  const double whole = seconds + totals.eval_seconds + totals.checkpoint_seconds;
+  const auto share = [&](double part) { return 100 * part / std::max(whole, 1e-9); };
+  text += fmt::format(
+      "\n  time: data {:.1f}%  forward {:.1f}%  backward {:.1f}%  probe {:.1f}%  optimizer {:.1f}% "
+      " "
+      "eval {:.1f}%  checkpoints {:.1f}%\n",
+      share(totals.data_seconds), share(step.forward), share(step.backward), share(step.probe),
+      share(step.optimizer), share(totals.eval_seconds), share(totals.checkpoint_seconds));
+  return text;
+}
+
+void TrainingRun::run() {
+  greet();
+  Trainer& t = trainer();
+  folder_.metrics().write(MetricEvent::kStart, t.steps(),
+                          {{"version", VCAS_VERSION},
+                           {"total_steps", session_.total_steps()},
+                           {"parameters", session_.model().graph.parameters().count()},
+                           {"planned_bytes", t.planned_bytes()},
+                           {"threads", use_threads(config())},
+                           {"config", to_json(config())}});
+  StepReport report;
+  report.step = t.steps();
+  // Starts the clock; lines are drawn from the first step on.
+  progress_.update(t.steps(), session_.total_steps(), [&] { return describe(report); });
+  while (true) {
+    if (t.at_rest()) {
+      const std::int64_t step = t.steps();
+      bool save_now = take_save_request() || t.done();
+      if (is_due(step, evaluated_, eval_every_) || (t.done() && evaluated_ < step)) {
+        if (evaluate()) save_now |= checkpoint_every_ == 0 || best_.step == step;
+      }
+      if (checkpoint_every_ > 0)
+        save_now |= is_due(step, std::max<std::int64_t>(saved_, 0), checkpoint_every_);
+      const int signal = t.done() && evaluated_ == step ? 0 : stop_signal();
+      if ((save_now || signal != 0) && (saved_ != step || best_.step == step)) save();
+      if (signal != 0) {
+        const std::string where =
+            fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
+                        session_.total_steps(), checkpoint_folder(folder_.path(), step).string());
+        folder_.log(where);
+        throw Error(ExitCode::kStopped, where, "go on with --resume");
+      }
+      if (t.done()) break;
+    }
+    try {
+      report = session_.step();
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kDiverged) throw;
+      note_crash(error);
+    }
+    shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
+    if (report.step % config().train.log_every == 0) log_step(report);
+    if (report.probed) log_probe();
+    warn_if_nothing_is_saved();
+    progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
+  }
+  progress_.finish();
+  const std::string text = summary();
+  folder_.log(text);
+  std::fputs(text.c_str(), stdout);
+  if (request_.timing) std::fputs(timing_table(session_.ops()).c_str(), stdout);
+}
+
+}  // namespace
+
+void train(const TrainRequest& request) { TrainingRun(request).run(); }
+
+void dry_run(const LoadedConfig& loaded) {
+  const RunData data(loaded.config);
+  Session session(loaded.config, data);
+  Trainer& trainer = session.trainer();
+  const auto steps = [&] {
+    do session.step();
+    while (!trainer.at_rest() && !trainer.done());
+  };
+  steps();
+  if (!trainer.done()) steps();
+  Loader loader(*data.test, eval_loader_options(loaded.config, *data.test));
+  trainer.evaluate(loader, 1);
+  fs::path folder = loaded.config.run.folder;
+  folder += ".dry-run";
+  check_run_folder(folder, FolderUse::kResume);
+  const nlohmann::json state = session.state();
+  save_checkpoint(folder / "checkpoint", trainer, state, "{}\n");
+  session.restore(load_checkpoint(folder / "checkpoint", trainer));
+  if (!trainer.done()) steps();
+  fs::remove_all(folder);
+}
+
+std::string validate_run(const LoadedConfig& loaded, FolderUse use) {
+  const RunConfig& config = loaded.config;
+  check_run_folder(config.run.folder, use);
+  const RunData data(config);
+  Session session(config, data);
+  const Graph& graph = session.model().graph;
+  return fmt::format(
+      "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
+      "test, {} classes\n    output {} writable ({} free)   memory {}   device {}\n",
+      loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
+      graph.parameters().size(), format_count(graph.parameters().count()),
+      format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
+      config.run.folder, format_bytes(static_cast<double>(free_disk_bytes(config.run.folder))),
+      format_bytes(static_cast<double>(session.trainer().planned_bytes())), config.device);
+}
+
+}  // namespace vcas
