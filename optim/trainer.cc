@@ -140,7 +140,9 @@ StepReport Trainer::step(const Batch& batch) {
   report.step = step_ + 1;
   Stopwatch watch;
   const bool in_place = options_.vcas.probe == "in_place";
-  if (!probing_ && probe_ && controller_.probe_due(step_)) {
+  // A probe in place that the run is too short to end would leave no state to save at the end.
+  const bool ends = !in_place || step_ + options_.vcas.repeats <= options_.total_steps;
+  if (!probing_ && probe_ && controller_.probe_due(step_) && ends) {
     probe_->begin(options_.seed, static_cast<std::uint64_t>(controller_.probes()));
     probing_ = true;
     if (!in_place) run_separate_probe();

@@ -1,4 +1,315 @@
 #include "tools/step_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/hardware.h"
+#include "core/progress.h"
+#include "kernels/buffer.h"
+#include "optim/variance_probe.h"
+#include "tools/report_text.h"
+#include "tools/session.h"
+
 namespace vcas {
-void bench_steps(const LoadedConfig&, const BenchRequest&) {}
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kWarmupSteps = 2;
+constexpr int kTimedProbes = 3;
+
+const char* family_of(const std::string& op) {
+  static const std::map<std::string, const char*> kFamilies = {
+      {"linear_forward", "gemm"},         {"linear_backward_input", "gemm"},
+      {"linear_backward_weight", "gemm"}, {"linear_weight_block", "gemm"},
+      {"attention_forward", "attention"}, {"attention_backward", "attention"},
+      {"layer_norm_forward", "norms"},    {"layer_norm_backward", "norms"},
+      {"gelu_forward", "gelu"},           {"gelu_backward", "gelu"},
+      {"row_norm", "sampling"},           {"item_norm", "sampling"},
+      {"keep_probability", "sampling"},   {"draw", "sampling"},
+      {"narrow_rows", "sampling"},        {"gather_scaled_rows", "sampling"},
+      {"adam_step", "optimizer"},         {"sgd_step", "optimizer"},
+      {"sum_squares", "optimizer"}};
+  const auto found = kFamilies.find(op);
+  return found == kFamilies.end() ? "rest" : found->second;
+}
+constexpr const char* kFamilyOrder[] = {"gemm",     "attention", "norms", "gelu",
+                                        "sampling", "optimizer", "rest"};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// One kind of step: its session and what was measured of it.
+struct Subject {
+  Session session;
+  std::int64_t resident_bytes = 0;  // what the session added to the process
+  std::vector<double> seconds;      // of a step, probes left out
+  std::vector<double> forward, backward, optimizer;
+
+  Subject(const RunConfig& config, const RunData& data) : session(config, data) {}
+
+  void warm_up(std::int64_t resident_before) {
+    for (int i = 0; i < kWarmupSteps; ++i) session.step();
+    resident_bytes = vcas::resident_bytes() - resident_before;
+  }
+
+  void start_timing() {
+    session.ops().reset();
+    session.ops().set_timing(true);
+  }
+
+  void step() {
+    const StepReport report = session.step();
+    seconds.push_back(report.seconds.total() - report.seconds.probe);
+    forward.push_back(report.seconds.forward);
+    backward.push_back(report.seconds.backward);
+    optimizer.push_back(report.seconds.optimizer);
+  }
+
+  double step_flops() const {
+    return (session.flops(Phase::kForward) + session.flops(Phase::kBackward)) /
+           static_cast<double>(seconds.size());
+  }
+
+  // Mean seconds of a step by family of operations; "rest" takes what was spent between them.
+  std::map<std::string, double> families() {
+    const auto steps = static_cast<double>(seconds.size());
+    std::map<std::string, double> sums;
+    double left = 0;
+    for (const double s : seconds) left += s / steps;
+    for (const CostRow& row : session.ops().rows()) {
+      if (row.phase == Phase::kProbe) continue;
+      sums[family_of(row.op)] += row.seconds / steps;
+      left -= row.seconds / steps;
+    }
+    sums["rest"] += left;
+    return sums;
+  }
+
+  Json to_json() {
+    return {{"median_seconds", median(seconds)},
+            {"best_seconds", *std::min_element(seconds.begin(), seconds.end())},
+            {"forward_seconds", median(forward)},
+            {"backward_seconds", median(backward)},
+            {"optimizer_seconds", median(optimizer)},
+            {"flops", step_flops()},
+            {"families", families()},
+            {"planned_bytes", session.trainer().planned_bytes()},
+            {"resident_bytes", resident_bytes}};
+  }
+};
+
+// The fastest products that this device makes, through the operation that layers use.
+class GemmRate {
+ public:
+  GemmRate(const RunConfig& config, Subject& subject) : ops_(make_ops(config.device)) {
+    shapes_.insert({1024, 1024, 1024});
+    std::map<std::string, double> rows_of;  // node: rows of a call
+    for (const CostRow& row : subject.session.ops().rows())
+      if (row.phase == Phase::kForward && row.op == std::string(LinearForward::kName))
+        rows_of[row.place.substr(0, row.place.rfind('/'))] =
+            row.flops / static_cast<double>(row.calls);
+    const Graph& graph = subject.session.model().graph;
+    for (const int weight : graph.sampled_weights()) {
+      const Parameter& parameter = graph.parameters()[static_cast<std::size_t>(weight)];
+      const std::string node = parameter.name.substr(0, parameter.name.rfind('.'));
+      const double products = 2 * static_cast<double>(parameter.shape.elements());
+      shapes_.insert({static_cast<std::int64_t>(rows_of[node] / products), parameter.shape[1],
+                      parameter.shape[0]});
+    }
+    std::int64_t most = 0;
+    for (const auto& [rows, in, out] : shapes_)
+      most = std::max({most, rows * in, in * out, rows * out});
+    for (Buffer& buffer : buffers_) {
+      buffer = Buffer(*ops_, static_cast<std::size_t>(most) * sizeof(float));
+      ops_->run(Fill{.y = buffer.at(0, DType::kF32, {most}), .value = 0.5});
+    }
+  }
+
+  void measure() {
+    for (const auto& shape : shapes_) {
+      const auto& [rows, in, out] = shape;
+      const double start = monotonic_seconds();
+      ops_->run(LinearForward{.y = buffers_[0].at(0, DType::kF32, {rows, out}),
+                              .x = buffers_[1].at(0, DType::kF32, {rows, in}),
+                              .weight = buffers_[2].at(0, DType::kF32, {out, in}),
+                              .bias = {}});
+      const double seconds = monotonic_seconds() - start;
+      double& rate = rates_[shape];
+      rate = std::max(rate, 2.0 * static_cast<double>(rows * in * out) / seconds);
+    }
+  }
+
+  double best() const {
+    double rate = 0;
+    for (const auto& entry : rates_) rate = std::max(rate, entry.second);
+    return rate;
+  }
+
+  Json to_json() const {
+    Json list = Json::array();
+    for (const auto& [shape, rate] : rates_)
+      list.push_back({{"rows", std::get<0>(shape)},
+                      {"in", std::get<1>(shape)},
+                      {"out", std::get<2>(shape)},
+                      {"flops_per_second", rate}});
+    return list;
+  }
+
+ private:
+  using Product = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // rows, in, out
+  std::unique_ptr<Ops> ops_;
+  std::set<Product> shapes_;
+  std::map<Product, double> rates_;
+  Buffer buffers_[3];
+};
+
+// Median seconds that one probe in place adds to the steps it measures: its sampled passes.
+double probe_seconds(const RunConfig& config, const RunData& data, Subject& subject) {
+  Session& session = subject.session;
+  Graph& graph = session.model().graph;
+  VarianceProbe probe(graph, session.ops(), config.vcas.probe_fraction, config.vcas.repeats);
+  const GradSink sink = gradient_sink(session.model());
+  Loader loader(*data.train, train_loader_options(config));
+  const std::int64_t items = config.micro_batch();
+  const VcasController& controller = session.trainer().controller();
+  std::vector<double> seconds;
+  for (int i = 0; i < kTimedProbes; ++i) {
+    probe.begin(config.seed, static_cast<std::uint64_t>(i));
+    double sum = 0;
+    while (!probe.complete()) {
+      load_inputs(session.model(), session.ops(), loader.next(), items);
+      Exec exec = graph.make_exec(config.seed, static_cast<std::uint64_t>(probe.batches()), true);
+      graph.forward(exec);
+      const BackwardContext context{.sink = &sink,
+                                    .selection = config.vcas.selection == "bernoulli"
+                                                     ? Selection::kBernoulli
+                                                     : Selection::kSystematic,
+                                    .act_ratio = controller.act_ratio(),
+                                    .weight_ratio = controller.weight_ratio(),
+                                    .loss_scale = 1.0 / static_cast<double>(items)};
+      probe.exact_backward(exec, context);
+      const double start = monotonic_seconds();
+      probe.sampled_backwards(exec, context);
+      sum += monotonic_seconds() - start;
+    }
+    seconds.push_back(sum);
+  }
+  return median(seconds);
+}
+
+std::string text_of(const Json& json) {
+  const auto ms = [](const Json& seconds) {
+    return fmt::format("{:.2f}", 1e3 * seconds.get<double>());
+  };
+  const Json& exact = json["exact"];
+  const Json& sampled = json["sampled"];
+  std::vector<std::vector<std::string>> rows = {{"milliseconds of a step", "exact", "sampled"}};
+  const auto add = [&](const std::string& label, const char* key) {
+    rows.push_back({label, ms(exact[key]), ms(sampled[key])});
+  };
+  add("median", "median_seconds");
+  add("best", "best_seconds");
+  add("  forward", "forward_seconds");
+  add("  backward", "backward_seconds");
+  add("  optimizer", "optimizer_seconds");
+  rows.push_back({"by operation (means)"});
+  for (const char* family : kFamilyOrder) {
+    const auto seconds = [&](const Json& subject) {
+      return ms(subject["families"].value(family, 0.0));
+    };
+    rows.push_back({std::string("  ") + family, seconds(exact), seconds(sampled)});
+  }
+  rows.push_back({"GFLOP of a step", fmt::format("{:.2f}", exact["flops"].get<double>() / 1e9),
+                  fmt::format("{:.2f}", sampled["flops"].get<double>() / 1e9)});
+  const auto bytes = [](const Json& value) { return format_bytes(value.get<double>()); };
+  rows.push_back(
+      {"memory planned", bytes(exact["planned_bytes"]), bytes(sampled["planned_bytes"])});
+  rows.push_back(
+      {"memory resident", bytes(exact["resident_bytes"]), bytes(sampled["resident_bytes"])});
+
+  std::string text = format_table(rows);
+  text += fmt::format("exact / sampled time {:.3f} (FLOPs {:.3f})\n",
+                      json["time_ratio"].get<double>(), json["flops_ratio"].get<double>());
+  text +=
+      fmt::format("exact step at {:.1f} GFLOP/s, {:.1f}% of the best product ({:.1f} GFLOP/s)\n",
+                  json["exact_flops_per_second"].get<double>() / 1e9,
+                  100 * json["exact_share_of_peak"].get<double>(),
+                  json["peak_flops_per_second"].get<double>() / 1e9);
+  for (const Json& product : json["products"])
+    text += fmt::format("  product {} x {} x {}: {:.1f} GFLOP/s\n", product["rows"].get<int>(),
+                        product["in"].get<int>(), product["out"].get<int>(),
+                        product["flops_per_second"].get<double>() / 1e9);
+  text += fmt::format("a probe adds {} ms: {:.2f}% of the time at one every {} steps\n",
+                      ms(json["probe_seconds"]), 100 * json["probe_share"].get<double>(),
+                      json["probe_every"].get<std::int64_t>());
+  text += fmt::format("peak memory of the process {}\n", bytes(json["peak_resident_bytes"]));
+  return text;
+}
+
+}  // namespace
+
+void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
+  RunConfig config = loaded.config;
+  if (request.fixed && !config.vcas.pinned()) {
+    const std::int64_t gates = config.model.depth;
+    for (std::int64_t i = 0; i < gates; ++i)
+      config.vcas.act_ratio.push_back(
+          0.2 +
+          0.3 * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, gates - 1)));
+    config.vcas.weight_ratio = {0.5};
+  }
+  config.vcas.enabled = true;
+  RunConfig exact_config = config;
+  exact_config.vcas.enabled = false;
+
+  const RunData data(config);
+  const std::int64_t resident_at_start = resident_bytes();
+  Subject exact(exact_config, data);
+  exact.warm_up(resident_at_start);
+  GemmRate products(config, exact);
+  const std::int64_t resident_with_exact = resident_bytes();
+  Subject sampled(config, data);
+  sampled.warm_up(resident_with_exact);
+  exact.start_timing();
+  sampled.start_timing();
+
+  for (std::int64_t i = 0; i < request.steps; ++i) {
+    exact.step();
+    products.measure();
+    sampled.step();
+    products.measure();
+  }
+
+  Json json = {{"exact", exact.to_json()}, {"sampled", sampled.to_json()}};
+  const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
+  const double probe = probe_seconds(config, data, sampled);
+  const std::int64_t every = sampled.session.trainer().controller().update_every();
+  json["steps"] = request.steps;
+  json["act_ratio"] = sampled.session.trainer().controller().act_ratio();
+  json["weight_ratio"] = sampled.session.trainer().controller().weight_ratio();
+  json["time_ratio"] = exact_seconds / sampled_seconds;
+  json["flops_ratio"] = exact.step_flops() / sampled.step_flops();
+  json["exact_flops_per_second"] = exact.step_flops() / exact_seconds;
+  json["peak_flops_per_second"] = products.best();
+  json["exact_share_of_peak"] = exact.step_flops() / exact_seconds / products.best();
+  json["products"] = products.to_json();
+  json["probe_seconds"] = probe;
+  json["probe_every"] = every;
+  json["probe_share"] = probe / (static_cast<double>(every) * sampled_seconds + probe);
+  json["peak_resident_bytes"] = peak_resident_bytes();
+  json["threads"] = use_threads(config);
+  std::fputs((request.json ? json.dump(2) + "\n" : text_of(json)).c_str(), stdout);
+}
+
 }  // namespace vcas
