@@ -24,7 +24,9 @@ void for_heads(CpuContext& cpu, const std::int64_t* offsets, std::int64_t items,
   const int threads = cpu.slices_for(tasks, tasks * tokens * head_width);
   const std::int64_t space = cpu.loops<T>().attention_scratch(tokens, head_width);
   T* scratch = cpu.scratch<T>(threads * space);
-  cpu.tasks(threads, tasks, [&](std::int64_t task, int thread) {
+  // The heads of one item side by side: its rows come from memory once.
+  const std::int64_t grain = items >= 4 * threads ? heads : 1;
+  cpu.tasks(threads, tasks, grain, [&](std::int64_t task, int thread) {
     if (offsets[task / heads] < offsets[task / heads + 1])
       body(task / heads, task % heads, scratch + thread * space);
   });

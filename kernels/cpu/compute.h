@@ -63,11 +63,11 @@ class CpuContext {
     for (int slice = 0; slice < slices; ++slice) part(slice);
   }
 
-  // body(task, thread) for every task, handed out as threads become free: only for tasks whose
-  // result does not depend on who takes them.
+  // body(task, thread) for every task, handed out `grain` at a time as threads become free: only
+  // for tasks whose result does not depend on who takes them.
   template <class Body>
-  void tasks(int threads, std::int64_t count, const Body& body) const {
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+  void tasks(int threads, std::int64_t count, std::int64_t grain, const Body& body) const {
+#pragma omp parallel for schedule(dynamic, grain) num_threads(threads) if (threads > 1)
     for (std::int64_t task = 0; task < count; ++task) body(task, thread_number());
   }
 
