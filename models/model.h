@@ -41,7 +41,8 @@ struct ModelOptions {
   void validate(ConfigErrors& errors) const {
     if (type == "vit" && width % heads != 0)
       errors.add({"heads", "width"},
-                 "heads " + std::to_string(heads) + " must divide width " + std::to_string(width));
+                 "must divide model.width " + std::to_string(width) + ", got " +
+                     std::to_string(heads));
   }
 };
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <new>
+#include <utility>
 
 #include "core/error.h"
 #include "core/nearest_name.h"
@@ -93,6 +94,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   if (request.resume && request.from.checkpoint.empty())
     request.from =
         find_resume_point(arguments.resume.empty() ? config.run.folder : arguments.resume);
+  if (request.resume && !request.fork) check_same_config(request.from.checkpoint, config);
   if (arguments.validate) {
     const FolderUse use = request.resume         ? FolderUse::kResume
                           : config.run.overwrite ? FolderUse::kOverwrite
@@ -241,8 +243,20 @@ struct Program {
     }
   }
 
-  void run() const {
+  [[noreturn]] void fail_unknown_command(const std::string& command) const {
+    std::vector<std::string> names;
+    for (const CLI::App* known : app.get_subcommands({})) names.push_back(known->get_name());
+    const std::string nearest = nearest_name(command, names);
+    fail_usage(fmt::format("there is no command \"{}\"", command),
+               nearest.empty() ? fmt::format("the commands are: {}", fmt::join(names, ", "))
+                               : fmt::format("did you mean \"{}\"?", nearest));
+  }
+
+  void run() {
     check_extras();
+    // A setting right after --resume is not the folder to resume from.
+    if (arguments.resume.find('=') != std::string::npos)
+      arguments.positional.push_back(std::exchange(arguments.resume, {}));
     if (*train) run_train(*train, arguments);
     if (*compare) run_compare(arguments);
     if (*eval) evaluate_checkpoint(arguments.model, overrides_of(arguments), arguments.json);
@@ -255,21 +269,25 @@ struct Program {
   }
 };
 
-// "--print_config" means "--print-config".
-std::string with_dashes(std::string argument) {
+// "--print_config" means "--print-config", and that alone "--print-config=plain": the setting after
+// it is none of its modes.
+std::string normalized(std::string argument) {
   if (argument.starts_with("--"))
     std::replace(argument.begin(), argument.begin() + std::min(argument.find('='), argument.size()),
                  '_', '-');
-  return argument;
+  return argument == "--print-config" ? argument + "=plain" : argument;
 }
 
 int run_program(std::vector<std::string> arguments) {
   Program program;
+  const std::string first = arguments.empty() ? "" : arguments.front();
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants it
   try {
     program.app.parse(arguments);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.app.exit(error);  // help, version
+    if (program.app.get_subcommands().empty() && !first.empty() && !first.starts_with("-"))
+      program.fail_unknown_command(first);
     fail_usage(error.what(), "vcas --help lists the commands");
   }
   program.run();
@@ -294,7 +312,7 @@ int main(int argc, char** argv) {
   using vcas::Error, vcas::ExitCode;
   std::vector<std::string> arguments;
   if (std::filesystem::path(argv[0]).filename() == "vcas-train") arguments.emplace_back("train");
-  for (int i = 1; i < argc; ++i) arguments.push_back(vcas::with_dashes(argv[i]));
+  for (int i = 1; i < argc; ++i) arguments.push_back(vcas::normalized(argv[i]));
   try {
     return vcas::run_program(std::move(arguments));
   } catch (const Error& error) {

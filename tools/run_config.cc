@@ -82,7 +82,13 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
 }
 
 RunData::RunData(const RunConfig& config)
-    : train(load_split(config, Split::kTrain)), test(load_split(config, Split::kTest)) {}
+    : train(load_split(config, Split::kTrain)), test(load_split(config, Split::kTest)) {
+  if (config.data.limit > train->size())
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("data.limit is {}, but there are {} items to train on",
+                            config.data.limit, train->size()),
+                "data.limit=0 takes all");
+}
 
 LoaderOptions train_loader_options(const RunConfig& config) {
   return {.batch = config.train.batch_size,

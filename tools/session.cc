@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/hardware.h"
 #include "core/progress.h"
+#include "kernels/decorators/forwarding_ops.h"
+#include "tools/report_text.h"
 
 namespace vcas {
 namespace {
@@ -30,9 +33,44 @@ FormulaFlops make_formula(const Graph& graph) {
   return FormulaFlops(std::move(linears));
 }
 
+// Refuses memory that the machine lacks. Without it Linux grants any amount, and ends the process
+// without a word when the memory is used.
+class MemoryLimit final : public ForwardingOps {
+ public:
+  explicit MemoryLimit(std::unique_ptr<Ops> inner)
+      : ForwardingOps(std::move(inner)), free_(total_memory_bytes() - resident_bytes()) {}
+
+  std::string name() const override { return inner_->name(); }
+  void* allocate(std::size_t bytes) override {
+    if (static_cast<std::int64_t>(bytes) > free_)
+      throw Error(ExitCode::kOutOfMemory,
+                  fmt::format("out of memory: the model needs another {}, and {} of {} are left",
+                              format_bytes(static_cast<double>(bytes)),
+                              format_bytes(static_cast<double>(free_)),
+                              format_bytes(static_cast<double>(total_memory_bytes()))),
+                  "a smaller train.micro_batch needs less memory and keeps the result; "
+                  "train.eval_batch too must be small");
+    free_ -= static_cast<std::int64_t>(bytes);
+    return inner_->allocate(bytes);
+  }
+  void deallocate(void* data, std::size_t bytes) override {
+    free_ += static_cast<std::int64_t>(bytes);
+    inner_->deallocate(data, bytes);
+  }
+#define VCAS_OP(Args) \
+  void run(const Args& args) override { inner_->run(args); }
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+ private:
+  std::int64_t free_;
+};
+
 std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
   use_threads(config);  // the device looks at it when it is made
-  return std::make_unique<CountOps>(make_ops(config.device));
+  std::unique_ptr<Ops> ops = make_ops(config.device);
+  if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
+  return std::make_unique<CountOps>(std::move(ops));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace vcas {
 struct TrainRequest {
   LoadedConfig loaded;
   bool resume = false;
-  ResumePoint from = {};  // where `resume`
+  ResumePoint from = {};  // where `resume`; check_same_config says whether its run goes on
   bool fork = false;      // from there, but as a new run whose settings may differ
   bool timing = false;
 };
