@@ -324,30 +324,27 @@ Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
           .site = 0};
 }
 
-namespace {
-
-// The tensors of one node, in storage that is kept between calls.
-struct NodeTensors {
-  std::vector<Tensor> inputs, saved, parameters, dx;
-  void clear() { inputs.clear(), saved.clear(), parameters.clear(), dx.clear(); }
-};
-
-thread_local NodeTensors node_tensors;
-
-}  // namespace
+// Sets node_tensors_ to what a layer reads, in storage that is kept between calls.
+void Graph::collect_tensors(const Node& node, std::size_t i) {
+  NodeTensors& tensors = node_tensors_;
+  tensors.inputs.clear();
+  tensors.saved.clear();
+  tensors.parameters.clear();
+  tensors.dx.clear();
+  for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
+  for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
+    tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
+  for (std::size_t p = 0; p < node.plan.parameters.size(); ++p)
+    tensors.parameters.push_back(
+        parameters_[static_cast<std::size_t>(node.first_parameter) + p].value);
+}
 
 void Graph::forward(Exec& exec) {
-  NodeTensors& tensors = node_tensors;
+  NodeTensors& tensors = node_tensors_;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
     if (!node.layer) continue;
-    tensors.clear();
-    for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
-    for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
-      tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
-    for (std::size_t p = 0; p < node.plan.parameters.size(); ++p)
-      tensors.parameters.push_back(
-          parameters_[static_cast<std::size_t>(node.first_parameter) + p].value);
+    collect_tensors(node, i);
     exec.site = static_cast<std::uint32_t>(i);
     exec.ops.enter(node.forward_place);
     ArenaFrame frame(exec.scratch);
@@ -388,7 +385,7 @@ const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, cons
 }
 
 void Graph::backward(Exec& exec, const BackwardContext& context) {
-  NodeTensors& tensors = node_tensors;
+  NodeTensors& tensors = node_tensors_;
   const RowSets* rows = &full_rows_;
   double ratio_above = 1.0;
   // Where a gate passes everything on, its block is not used and dy stays where it is.
@@ -405,13 +402,7 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
     if (node.gate >= 0) rows = &pass_gate(exec, context, node, *rows, ratio_above, dy);
     if (rows->items() == 0) return;  // nothing was kept: everything below gets exactly zero
 
-    tensors.clear();
-    for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
-    for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
-      tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
-    for (std::size_t p = 0; p < node.plan.parameters.size(); ++p)
-      tensors.parameters.push_back(
-          parameters_[static_cast<std::size_t>(node.first_parameter) + p].value);
+    collect_tensors(node, i);
 
     ArenaFrame frame(exec.scratch);
     for (std::size_t j = 0; j < node.inputs.size(); ++j) {

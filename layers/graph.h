@@ -94,6 +94,12 @@ class Graph {
     std::string forward_place, backward_place;
   };
 
+  // The tensors of one node while it runs.
+  struct NodeTensors {
+    std::vector<Tensor> inputs, saved, parameters, dx;
+  };
+
+  void collect_tensors(const Node& node, std::size_t i);
   void mark_gradients();
   void check_gates() const;
   void plan_activations();
@@ -121,6 +127,7 @@ class Graph {
   Arena scratch_arena_;
   std::vector<SampleGate> gates_;
   RowSets full_rows_;
+  NodeTensors node_tensors_;
   std::vector<Tensor> gradient_views_;  // of this backward, by node
   std::vector<std::int64_t> host_offsets_;
   std::int64_t items_ = 0, tokens_ = 0;
