@@ -2,9 +2,11 @@
 add_library(vcas_options INTERFACE)
 target_compile_features(vcas_options INTERFACE cxx_std_20)
 target_compile_options(vcas_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror=return-type>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  -Wno-missing-field-initializers -Werror=return-type>)
 if(VCAS_SANITIZE)
-  target_compile_options(vcas_options INTERFACE -fsanitize=${VCAS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(vcas_options INTERFACE
+    -fsanitize=${VCAS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(vcas_options INTERFACE -fsanitize=${VCAS_SANITIZE})
 endif()
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -1,0 +1,129 @@
+// What holds for the text of every source file (docs/testing.md).
+#include <regex>
+
+#include "tests/lint/source_tree.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+constexpr std::size_t kMaxColumns = 100, kMaxLines = 900;
+
+// Split, so that this file does not hold what it forbids.
+const std::string kLaunch = std::string("<<") + "<";
+const std::string kUnfinished[] = {std::string("TO") + "DO", std::string("FIX") + "ME"};
+const std::regex kMachinePath("(^|[^A-Za-z0-9_.])/(" + std::string("wo") + "rk|home|root|Users)/");
+
+const std::vector<SourceFile>& tree() {
+  static const std::vector<SourceFile> files = source_tree(VCAS_SOURCE_DIR);
+  return files;
+}
+
+std::size_t columns(const std::string& line) {  // UTF-8 continuation bytes take none
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+bool contains_word(const std::string& line, const std::string& word) {
+  return line.find(word) != std::string::npos &&
+         std::regex_search(line, std::regex("\\b" + word + "\\b"));
+}
+
+template <class Files, class Rule>
+Violations violations(const Files& files, const Rule& broken, const char* what) {
+  Violations found;
+  for (const SourceFile& file : files)
+    for (std::size_t i = 0; i < file.lines.size(); ++i)
+      if (broken(file, file.lines[i])) found.push_back(file.place(i) + what);
+  return found;
+}
+
+bool is_unfinished(const SourceFile&, const std::string& line) {
+  return contains_word(line, kUnfinished[0]) || contains_word(line, kUnfinished[1]);
+}
+
+bool launches(const SourceFile& file, const std::string& line) {
+  return file.is_cpp() && file.name() != "launch.cuh" && line.find(kLaunch) != std::string::npos;
+}
+
+bool names_machine_path(const SourceFile&, const std::string& line) {
+  return std::regex_search(line, kMachinePath);
+}
+
+bool is_long(const SourceFile& file, const std::string& line) {
+  const bool code = file.is_cpp() || file.name() == "CMakeLists.txt" ||
+                    file.has_extension({".cmake"}) || file.path.starts_with("tools/");
+  return code && columns(line) > kMaxColumns;
+}
+
+// The structs of kernels/args.h that name an operation.
+std::vector<std::string> operations(const SourceFile& args) {
+  std::vector<std::string> names;
+  std::smatch found;
+  std::string candidate;
+  for (const std::string& line : args.lines) {
+    if (std::regex_search(line, found, std::regex(R"(^struct (\w+) \{)"))) candidate = found[1];
+    if (line.find("kName = ") != std::string::npos) names.push_back(candidate);
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("the source rules themselves") {
+  const SourceFile cpp{"layers/gelu.cc", {}}, launcher{"kernels/device/launch.cuh", {}};
+  CHECK(is_unfinished(cpp, "  // " + kUnfinished[0] + "(me): later"));
+  CHECK_FALSE(is_unfinished(cpp, "  // mas" + kUnfinished[0] + "N"));
+  CHECK(launches(cpp, "kernel" + kLaunch + "grid, block>>>();"));
+  CHECK_FALSE(launches(launcher, "kernel" + kLaunch + "grid, block>>>();"));
+  CHECK_FALSE(launches(cpp, "out << a << b;"));
+  CHECK(names_machine_path(cpp, std::string("open(\"/ho") + "me/user/x\")"));
+  CHECK_FALSE(names_machine_path(cpp, "https://example.org/root/x"));
+  CHECK(is_long(cpp, std::string(kMaxColumns + 1, 'x')));
+  CHECK_FALSE(is_long(cpp, std::string(kMaxColumns - 1, 'x') + "\u00e9"));
+  CHECK_FALSE(is_long({"docs/testing.md", {}}, std::string(kMaxColumns + 1, 'x')));
+  const SourceFile args{"kernels/args.h",
+                        {"struct Helper {", "};", "struct RowNorm {",
+                         "  static constexpr const char* kName = \"row_norm\";"}};
+  CHECK(operations(args) == std::vector<std::string>{"RowNorm"});
+}
+
+TEST_CASE("nothing is left unfinished") {
+  expect_none(violations(tree(), is_unfinished, "unfinished"));
+}
+
+TEST_CASE("kernels are launched in launch.cuh only") {
+  expect_none(violations(tree(), launches, "a kernel launch outside launch.cuh"));
+}
+
+TEST_CASE("no file names a path of one machine") {
+  expect_none(violations(tree(), names_machine_path, "a path of one machine"));
+}
+
+TEST_CASE("lines of code have at most 100 columns") {
+  expect_none(violations(tree(), is_long, "longer than 100 columns"));
+}
+
+TEST_CASE("no source file has more than 900 lines") {
+  Violations found;
+  for (const SourceFile& file : tree())
+    if (file.is_cpp() && file.lines.size() > kMaxLines)
+      found.push_back(file.path + ": " + std::to_string(file.lines.size()) + " lines");
+  expect_none(found);
+}
+
+TEST_CASE("every operation appears in a test") {
+  const std::vector<std::string> names = operations(read_source(VCAS_SOURCE_DIR, "kernels/args.h"));
+  CHECK(names.size() >= 30);
+  Violations found;
+  for (const std::string& name : names) {
+    const bool tested = std::any_of(tree().begin(), tree().end(), [&](const SourceFile& file) {
+      return file.path.starts_with("tests/") && file.is_cpp() &&
+             std::any_of(file.lines.begin(), file.lines.end(),
+                         [&](const std::string& line) { return contains_word(line, name); });
+    });
+    if (!tested) found.push_back(name);
+  }
+  expect_none(found);
+}
