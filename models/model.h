@@ -40,9 +40,8 @@ struct ModelOptions {
   }
   void validate(ConfigErrors& errors) const {
     if (type == "vit" && width % heads != 0)
-      errors.add({"heads", "width"},
-                 "must divide model.width " + std::to_string(width) + ", got " +
-                     std::to_string(heads));
+      errors.add({"heads", "width", "type"}, "must divide model.width " + std::to_string(width) +
+                                                 ", got " + std::to_string(heads));
   }
 };
 

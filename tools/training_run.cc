@@ -333,7 +333,8 @@ std::string TrainingRun::summary() {
   if (config().vcas.enabled && savings.time)
     exact = fmt::format(
         " (exact would take about {} by this run's own timing; time {})",
-        format_duration(*session_.exact_step_seconds() * static_cast<double>(trainer().steps())),
+        format_duration(totals.data_seconds +
+                        *session_.exact_step_seconds() * static_cast<double>(trainer().steps())),
         format_change(savings.time));
   std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
   if (config().vcas.enabled)

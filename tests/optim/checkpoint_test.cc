@@ -1,0 +1,135 @@
+#include "optim/checkpoint.h"
+
+#include <fstream>
+
+#include "core/files.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
+
+namespace fs = std::filesystem;
+using namespace vcas;
+
+namespace {
+
+// A trainer of a small MLP that has made some steps.
+struct Trained {
+  std::unique_ptr<CountOps> ops = std::make_unique<CountOps>(make_ops("cpu"));
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Trainer> trainer;
+
+  explicit Trained(std::int64_t width = 8, std::uint64_t seed = 1, int steps = 0) {
+    model = build_model({.type = "mlp", .width = width, .depth = 2}, {6}, 3, 0.0);
+    model->graph.finish(*ops, {.max_items = 4});
+    model->graph.parameters().initialize(*ops, seed);
+    trainer = std::make_unique<Trainer>(
+        *model, *ops, TrainerOptions{.total_steps = 100, .batch = 4, .seed = seed}, nullptr);
+    Batch batch{.items = 4, .labels = {0, 1, 2, 0}};
+    for (int i = 0; i < 24; ++i) batch.values.push_back(static_cast<float>(i % 7) - 3);
+    for (int i = 0; i < steps; ++i) trainer->step(batch);
+  }
+
+  std::vector<float> numbers() const {
+    std::vector<float> all;
+    const auto add = [&](const Tensor& slab) {
+      const std::size_t begin = all.size();
+      all.resize(begin + static_cast<std::size_t>(slab.elements()));
+      ops->copy_to_host(all.data() + begin, slab.data, slab.bytes());
+    };
+    add(model->graph.parameters().values());
+    for (const NamedTensor& state : trainer->optimizer().state()) add(state.tensor);
+    return all;
+  }
+};
+
+ExitCode code_of(const std::function<void()>& act, std::string& text) {
+  try {
+    act();
+  } catch (const Error& error) {
+    text = error.what();
+    return error.code();
+  }
+  return ExitCode::kDone;
+}
+
+void save(const fs::path& run, Trained& trained) {
+  save_checkpoint(checkpoint_folder(run, trained.trainer->steps()), *trained.trainer,
+                  {{"answer", 42}}, "{}\n");
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint restores weights and optimizer bit for bit") {
+  const TemporaryFolder folder;
+  Trained saved(8, 1, 4);
+  save(folder.path(), saved);
+  Trained loaded(8, 2);
+  REQUIRE(loaded.numbers() != saved.numbers());
+  const nlohmann::json state = load_checkpoint(folder.path() / "checkpoint-4", *loaded.trainer);
+  CHECK(state == nlohmann::json{{"answer", 42}});
+  CHECK(loaded.numbers() == saved.numbers());
+}
+
+TEST_CASE("a checkpoint of another model is refused by the tensor's name") {
+  const TemporaryFolder folder;
+  Trained saved(8, 1, 2), wider(12);
+  save(folder.path(), saved);
+  std::string text;
+  CHECK(code_of([&] { load_checkpoint(folder.path() / "checkpoint-2", *wider.trainer); }, text) ==
+        ExitCode::kBadConfig);
+  CHECK(text.find("mlp.layer.0.dense.weight has shape [8, 6]") != std::string::npos);
+  CHECK(text.find("the model has [12, 6]") != std::string::npos);
+}
+
+TEST_CASE("a damaged file is found before anything is read") {
+  const TemporaryFolder folder;
+  Trained saved(8, 1, 2);
+  save(folder.path(), saved);
+  {
+    std::fstream file(folder.path() / "checkpoint-2/optimizer.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+  }
+  Trained loaded(8, 2);
+  const std::vector<float> before = loaded.numbers();
+  std::string text;
+  CHECK(code_of([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); }, text) ==
+        ExitCode::kBadData);
+  CHECK(text.find("optimizer.safetensors") != std::string::npos);
+  CHECK(loaded.numbers() == before);
+}
+
+TEST_CASE("the newest complete checkpoint is found and the others are named") {
+  const TemporaryFolder folder;
+  CHECK_FALSE(find_newest_checkpoint(folder.path()).step);
+  CHECK_FALSE(find_newest_checkpoint(folder.path() / "none").step);
+  Trained saved(8, 1, 2);
+  save(folder.path(), saved);
+  fs::copy(folder.path() / "checkpoint-2", folder.path() / "checkpoint-10");
+  fs::copy(folder.path() / "checkpoint-2", folder.path() / "checkpoint-30");
+  fs::resize_file(folder.path() / "checkpoint-30/model.safetensors", 5);
+  fs::create_directory(folder.path() / "checkpoint-40");
+  fs::create_directory(folder.path() / "checkpoint-50.tmp");
+  fs::create_directory(folder.path() / "checkpoint-x");
+  const NewestCheckpoint newest = find_newest_checkpoint(folder.path());
+  CHECK(newest.step == 10);
+  CHECK(newest.ignored.size() == 3);
+  CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 10, 30});
+}
+
+TEST_CASE("links move in one go, and what they lead to is never pruned") {
+  const TemporaryFolder folder;
+  Trained saved(8, 1, 1);
+  save(folder.path(), saved);
+  for (const int step : {2, 3, 4, 5, 6})
+    fs::copy(folder.path() / "checkpoint-1",
+             folder.path() / ("checkpoint-" + std::to_string(step)));
+  CHECK_FALSE(linked_checkpoint(folder.path(), "best"));
+  link_checkpoint(folder.path(), "best", 1);
+  link_checkpoint(folder.path(), "best", 2);
+  link_checkpoint(folder.path(), "last", 6);
+  CHECK(linked_checkpoint(folder.path(), "best") == 2);
+  CHECK(fs::exists(folder.path() / "best/model.safetensors"));
+  prune_checkpoints(folder.path(), 2);
+  CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5, 6});
+}

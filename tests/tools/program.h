@@ -1,0 +1,125 @@
+// Runs the built program as a user would, without a shell.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/core/temporary_folder.h"
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+inline std::string content(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+inline void write_text(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+// A process of vcas in `folder`; its output goes to files there.
+class Process {
+ public:
+  Process(const std::filesystem::path& folder, std::vector<std::string> arguments,
+          const std::vector<std::string>& environment = {})
+      : folder_(folder) {
+    const bool train = !arguments.empty() && arguments.front() == "vcas-train";
+    if (train) arguments.erase(arguments.begin());
+    const std::filesystem::path program(VCAS_PROGRAM);
+    arguments.insert(arguments.begin(),
+                     (train ? program.parent_path() / "vcas-train" : program).string());
+    // No setting of the machine that runs the tests leaks in.
+    std::vector<std::string> variables = {"PATH=/usr/bin:/bin", "TERM=dumb"};
+    variables.insert(variables.end(), environment.begin(), environment.end());
+
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
+    ::posix_spawn_file_actions_addopen(&actions, 1, "stdout.txt", kFlags, 0666);
+    ::posix_spawn_file_actions_addopen(&actions, 2, "stderr.txt", kFlags, 0666);
+    const int error = ::posix_spawn(&id_, arguments.front().c_str(), &actions, nullptr,
+                                    pointers(arguments).data(), pointers(variables).data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::runtime_error("cannot start " + arguments.front());
+  }
+
+  void signal(int number) const { ::kill(id_, number); }
+
+  Outcome wait() const {
+    int status = 0;
+    ::waitpid(id_, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+            content(folder_ / "stdout.txt"), content(folder_ / "stderr.txt")};
+  }
+
+ private:
+  static std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> list;
+    for (std::string& text : texts) list.push_back(text.data());
+    list.push_back(nullptr);
+    return list;
+  }
+
+  std::filesystem::path folder_;
+  pid_t id_ = -1;
+};
+
+inline Outcome run(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& environment = {}) {
+  return Process(folder, arguments, environment).wait();
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Waits until `file` has this many lines; false after a minute.
+inline bool wait_for_lines(const std::filesystem::path& file, std::ptrdiff_t lines) {
+  for (int i = 0; i < 6000; ++i) {
+    const std::string text = content(file);
+    if (std::count(text.begin(), text.end(), '\n') >= lines) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// A folder with tiny.json: a small Vision Transformer on random images.
+class TinyRun : public TemporaryFolder {
+ public:
+  TinyRun() {
+    write_text(path() / "tiny.json", R"({
+  "threads": 1,
+  "data": {"type": "synthetic",
+           "synthetic": {"items": 256, "eval_items": 64, "classes": 4, "shape": [1, 8, 8]}},
+  "model": {"type": "vit", "width": 16, "depth": 2, "heads": 2, "patch": 4, "dropout": 0.1},
+  "train": {"steps": 40, "batch_size": 16, "eval_every": 20},
+  "schedule": {"learning_rate": 0.003},
+  "vcas": {"update_every": 5, "s_step": 0.1, "weight_multiplier": 0.7}
+})");
+  }
+
+  Outcome train(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"vcas-train", "--config", "tiny.json"});
+    return run(path(), arguments);
+  }
+  std::string weights(const std::string& run_folder, const std::string& checkpoint = "last") const {
+    return content(path() / run_folder / checkpoint / "model.safetensors");
+  }
+};

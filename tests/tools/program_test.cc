@@ -1,0 +1,253 @@
+#include "tests/tools/program.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/catch.h"
+
+namespace fs = std::filesystem;
+
+TEST_CASE("wrong configurations: every error at once, with its place and exit code") {
+  const TinyRun tiny;
+  write_text(tiny.path() / "wrong.json",
+             "{\n"
+             "  \"train\": {\"epohcs\": 3},\n"
+             "  \"model\": {\"type\": \"vti\", \"width\": 16},\n"
+             "  \"schedule\": {\"learning_rate\": -1}\n"
+             "}\n");
+  const Outcome outcome = run(tiny.path(), {"vcas-train", "--config", "wrong.json"});
+  CHECK(outcome.code == 78);
+  CHECK(outcome.out.empty());
+  CHECK(outcome.err ==
+        "wrong.json:2:13: error: unknown key \"epohcs\" in \"train\"\n"
+        "    2 |   \"train\": {\"epohcs\": 3},\n"
+        "      |             ^~~~~~~~\n"
+        "  did you mean \"epochs\"?\n"
+        "wrong.json:3:21: error: model.type \"vti\" is not one of: vit, mlp\n"
+        "  did you mean \"vit\"?\n"
+        "wrong.json:4:33: error: schedule.learning_rate must be above 0, got -1\n"
+        "3 errors; nothing was run\n");
+}
+
+TEST_CASE("what a user can get wrong has one message and its exit code") {
+  struct Case {
+    std::vector<std::string> arguments;
+    int code;
+    std::string error;
+  };
+  const TinyRun tiny;
+  const std::vector<std::string> train = {"vcas-train", "--config", "tiny.json"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), train.begin(), train.end());
+    return more;
+  };
+  const std::vector<Case> cases = {
+      {with({"model.heads=3"}), 78,
+       "--set model.heads: error: model.heads must divide model.width 16, got 3\n"
+       "1 error; nothing was run\n"},
+      {with({"model.patch=3"}), 78,
+       "error: patch_embed.patch 3 does not divide the image of 8 x 8"},
+      {with({"data.synthetic.shape=[12]"}), 78,
+       "error: model.type \"vit\" needs images, and the data holds vectors\n"
+       "  hint: set model.type to \"mlp\"\n"},
+      {with({"data.type=cifar10"}), 78,
+       "--set data.type: error: data.folder is missing: where are the files of data.type "
+       "\"cifar10\"?\n"},
+      {with({"data.type=idx", "data.folder=nowhere"}), 66,
+       "error: nowhere/train-images-idx3-ubyte: no such file"},
+      {with({"data.limit=1000"}), 78, "error: data.limit is 1000, but there are 256 items"},
+      {with({"train.batch_size=1000"}), 78, "error: a batch of 1000 cannot be filled"},
+      {with({"train.micro_batch=64"}), 78,
+       "error: train.micro_batch must be at most train.batch_size (16), got 64\n"},
+      {with({"vcas.act_ratio=[0.1, 0.2, 0.3]"}), 78,
+       "error: vcas.act_ratio has 3 ratios, but the model has 2 sampling gates\n"},
+      {with({"device=cuda"}), 69,
+       "device=\"cuda\" was set in --set device\n  hint: device=\"auto\""},
+      {with({"device=gpu"}), 78, "error: device \"gpu\" is not one of: auto, cpu, cuda, check:a,b"},
+      {with({"run.folder=/proc/none/x"}), 73, "error: /proc/none/x: cannot create"},
+      {with({"run.folder=tiny.json"}), 73, "error: tiny.json: is a file, and a folder is needed"},
+      {with({"--resume"}), 66, "error: runs/tiny: No such file or directory"},
+      {with({"model.width=200000", "model.depth=50"}), 71, "error: out of memory: the model needs"},
+      {with({"--confg"}), 2,
+       "error: unknown argument --confg of vcas train\n"
+       "  hint: did you mean --config?\n"},
+      {with({"tiny2.json"}), 2, "error: \"tiny2.json\" is not expected here\n"},
+      {{"vcas-train", "--config", "none.json"},
+       66,
+       "error: cannot read the configuration none.json"},
+      {{"vcas-train"}, 2, "error: no configuration\n  hint: give one by --config FILE"},
+      {{"trian"}, 2, "error: there is no command \"trian\"\n  hint: did you mean \"train\"?\n"},
+      {{"init", "quikstart"},
+       2,
+       "error: there is no template \"quikstart\"\n  hint: did you mean \"quickstart\"?\n"},
+      {{"inspect", "none.safetensors"}, 66, "error: none.safetensors: cannot open"},
+      {{"inspect", "tiny.json"}, 65, "error: tiny.json: not a safetensors file"},
+      {{"eval", "--model", "none"}, 66, "error: none: No such file or directory"},
+      {{"compare", "a.json", "b.json", "c.json"}, 2, "error: compare takes two configurations"},
+  };
+  for (const Case& test : cases) {
+    const Outcome outcome = run(tiny.path(), test.arguments);
+    CAPTURE(test.arguments, outcome.err);
+    CHECK(outcome.code == test.code);
+    CHECK(contains(outcome.err, test.error));
+    CHECK(outcome.out.empty());
+    CHECK_FALSE(fs::exists(tiny.path() / "runs"));  // found before anything was made
+  }
+}
+
+TEST_CASE("bad data files are named, with code 65") {
+  const TinyRun tiny;
+  fs::create_directory(tiny.path() / "data");
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"})
+    write_text(tiny.path() / "data" / name, "this is no data");
+  const Outcome outcome = tiny.train({"data.type=idx", "data.folder=data"});
+  CHECK(outcome.code == 65);
+  CHECK(contains(outcome.err, "error: data/train-"));
+}
+
+TEST_CASE("a device from the environment is named in the error") {
+  const TinyRun tiny;
+  const Outcome outcome =
+      run(tiny.path(), {"vcas-train", "--config", "tiny.json"}, {"VCAS_DEVICE=cuda"});
+  CHECK(outcome.code == 69);
+  CHECK(contains(outcome.err, "device=\"cuda\" was set in VCAS_DEVICE"));
+}
+
+TEST_CASE("a printed configuration reads back to itself") {
+  const TinyRun tiny;
+  const Outcome printed = tiny.train({"--print-config", "model.depth=3"});
+  REQUIRE(printed.code == 0);
+  CHECK(nlohmann::json::parse(printed.out)["model"]["depth"] == 3);
+  write_text(tiny.path() / "again.json", printed.out);
+  CHECK(run(tiny.path(), {"vcas-train", "-c", "again.json", "--print_config"}).out == printed.out);
+
+  const Outcome origins = tiny.train({"--print-config=origins", "model.depth=3"});
+  CHECK(contains(origins.out, "// --set"));
+  CHECK(contains(origins.out, "// tiny.json:5"));
+  write_text(tiny.path() / "again.json", origins.out);
+  CHECK(run(tiny.path(), {"vcas-train", "-c", "again.json", "--print-config"}).out == printed.out);
+  CHECK_FALSE(contains(tiny.train({"--print-config=minimal"}).out, "label_smoothing"));
+}
+
+TEST_CASE("--validate and --dry-run leave nothing behind") {
+  const TinyRun tiny;
+  const Outcome valid = tiny.train({"--validate"});
+  CHECK(valid.code == 0);
+  CHECK(contains(valid.out, "ok  tiny ("));
+  CHECK(contains(valid.out, "256 train, 64 test, 4 classes"));
+  const Outcome dry = tiny.train({"--dry-run", "run.folder=out"});
+  CHECK(dry.code == 0);
+  CHECK(dry.out == "ok  trained, evaluated, saved and resumed\n");
+  CHECK_FALSE(fs::exists(tiny.path() / "runs"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out.dry-run"));
+}
+
+TEST_CASE("eval and inspect read what training saved") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const Outcome eval = run(tiny.path(), {"eval", "--model", "out/last", "--json"});
+  REQUIRE(eval.code == 0);
+  const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
+  const nlohmann::json end =
+      nlohmann::json::parse(metrics.substr(metrics.rfind('\n', metrics.size() - 2) + 1));
+  CHECK(nlohmann::json::parse(eval.out)["eval_loss"] == end["eval_loss"]);
+  CHECK(nlohmann::json::parse(eval.out)["eval_items"] == 64);
+
+  const Outcome list = run(tiny.path(), {"inspect", "out/best"});
+  CHECK(contains(list.out, "vit.encoder.layer.1.attention.qkv.weight"));
+  CHECK(contains(list.out, "[48, 16]"));
+  CHECK(contains(list.out, "format: pt"));
+  CHECK(nlohmann::json::parse(run(tiny.path(), {"inspect", "out/best", "--json"}).out)["tensors"]
+            .size() == 32);
+}
+
+TEST_CASE("compare prints both runs and what was saved") {
+  const TinyRun tiny;
+  const Outcome twins =
+      run(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "--json", "--set",
+                        "vcas.act_ratio=[0.5]", "--set", "vcas.weight_ratio=[0.5]"});
+  INFO(twins.err);
+  REQUIRE(twins.code == 0);
+  const nlohmann::json json = nlohmann::json::parse(twins.out);
+  CHECK(json["runs"][0]["name"] == "exact");
+  CHECK(json["runs"][1]["name"] == "vcas");
+  CHECK(json["runs"][0]["flops"]["probe"] == 0);
+  // dX at 1/2, dW at 1/4 of an exact backward of the blocks; a head that is always exact
+  CHECK(json["saved"]["formula_backward_flops"].get<double>() == Approx(0.625));
+  CHECK(json["saved"]["backward_flops"].get<double>() > 0.5);
+  for (const char* name : {"exact", "vcas"})
+    CHECK(fs::exists(tiny.path() / "twins" / name / "metrics.jsonl"));
+
+  const Outcome flag = tiny.train({"--compare", "exact", "run.folder=flag"});
+  CHECK(flag.code == 0);
+  CHECK(contains(flag.out, "time saved / FLOPs saved"));
+  write_text(tiny.path() / "other.json", content(tiny.path() / "tiny.json"));
+  const Outcome pair = run(tiny.path(), {"compare", "tiny.json", "other.json", "train.steps=20"});
+  CHECK(pair.code == 0);
+  CHECK(fs::exists(tiny.path() / "runs/compare-tiny-other/other/metrics.jsonl"));
+}
+
+TEST_CASE("an exact twin of a run is the run itself without sampling") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"vcas.enabled=false", "run.folder=alone"}).code == 0);
+  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}).code == 0);
+  const auto losses = [&](const char* file) {
+    std::vector<double> list;
+    std::ifstream lines(tiny.path() / file);
+    for (std::string line; std::getline(lines, line);)
+      if (const nlohmann::json json = nlohmann::json::parse(line); json["event"] == "train")
+        list.push_back(json["loss"]);
+    return list;
+  };
+  CHECK(losses("alone/metrics.jsonl") == losses("twins/exact/metrics.jsonl"));
+}
+
+TEST_CASE("bench prints times, rates and memory") {
+  const TinyRun tiny;
+  const Outcome outcome =
+      run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "2", "--fixed", "--json"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  CHECK(json["act_ratio"] == nlohmann::json({0.2, 0.5}));
+  CHECK(json["flops_ratio"].get<double>() > 1.2);
+  CHECK(json["peak_flops_per_second"].get<double>() > 0);
+  CHECK(json["products"].size() >= 4);
+  CHECK(contains(run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1"}).out,
+                 "exact / sampled time"));
+}
+
+TEST_CASE("templates, schema, settings and doctor") {
+  const TinyRun tiny;
+  const Outcome names = run(tiny.path(), {"init"});
+  REQUIRE(names.code == 0);
+  CHECK(contains(names.out, "quickstart\n"));
+  std::istringstream lines(names.out);
+  for (std::string name; std::getline(lines, name);) {
+    CAPTURE(name);
+    const Outcome text = run(tiny.path(), {"init", name});
+    CHECK(text.code == 0);
+    CHECK(contains(text.out, "// "));
+    write_text(tiny.path() / "made.json", text.out);
+    const Outcome made = run(tiny.path(), {"vcas-train", "-c", "made.json", "--print-config"});
+    const Outcome kept =
+        run(tiny.path(),
+            {"vcas-train", "-c", std::string(VCAS_SOURCE_DIR) + "/configs/" + name + ".json",
+             "run.folder=runs/made", "--print-config"});
+    CHECK(made.code == 0);
+    CHECK(made.out == kept.out);
+  }
+  CHECK(nlohmann::json::parse(run(tiny.path(), {"schema"}).out)["properties"].contains("vcas"));
+  CHECK(contains(run(tiny.path(), {"settings"}).out, "vcas.tau_act\n"));
+  CHECK(contains(run(tiny.path(), {"doctor"}).out, "threads"));
+  CHECK(contains(run(tiny.path(), {"--version"}).out, "vcas 0."));
+  CHECK(contains(run(tiny.path(), {"--help"}).out, "compare"));
+}
+
+TEST_CASE("the timing table names every layer") {
+  const TinyRun tiny;
+  const Outcome outcome = tiny.train({"--timing", "run.folder=out"});
+  CHECK(contains(outcome.out, "vit.encoder.layer.1.output.dense"));
+  CHECK(contains(outcome.out, "(all parameters)"));
+}

@@ -1,0 +1,284 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/files.h"
+#include "core/metrics.h"
+#include "core/safetensors.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+double mean_loss(const fs::path& metrics, std::int64_t first, std::int64_t last) {
+  double sum = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(metrics))
+    if (line["event"] == "train" && line["step"] >= first && line["step"] <= last)
+      sum += line["loss"].get<double>();
+  return sum / static_cast<double>(last - first + 1);
+}
+
+// Forgets what the run did after this checkpoint, as if it had been killed.
+void forget_after(const fs::path& folder, std::int64_t step) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("checkpoint-") && std::stoll(name.substr(11)) > step)
+      fs::remove_all(entry.path());
+  }
+  fs::remove(folder / "last");
+  fs::remove(folder / "best");
+}
+
+std::vector<std::int64_t> saved_steps(const fs::path& folder) {
+  std::vector<std::int64_t> steps;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); name.starts_with("checkpoint-"))
+      steps.push_back(std::stoll(name.substr(11)));
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE("training lowers the loss and leaves a complete run behind") {
+  const TinyRun tiny;
+  const Outcome outcome = tiny.train({"train.steps=200", "run.folder=out"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.out, "done in "));
+  CHECK(contains(outcome.out, "best checkpoint-"));
+  CHECK(contains(outcome.err, "vcas-train 0."));
+  CHECK_FALSE(contains(outcome.err, "\x1b"));
+
+  const fs::path folder = tiny.path() / "out";
+  CHECK(mean_loss(folder / "metrics.jsonl", 181, 200) <
+        0.7 * mean_loss(folder / "metrics.jsonl", 1, 20));
+  for (const char* name : {"config.json", "metrics.jsonl", "log.txt", "best", "last"})
+    CHECK(fs::exists(folder / name));
+  CHECK(fs::read_symlink(folder / "last") == "checkpoint-200");
+  vcas::check_manifest(folder / "last");
+  CHECK(saved_steps(folder).size() <= 4);  // the newest three and the best
+
+  const std::vector<nlohmann::json> metrics = vcas::read_metrics(folder / "metrics.jsonl");
+  CHECK(metrics.front()["event"] == "start");
+  CHECK(metrics.back()["event"] == "end");
+  CHECK(metrics.back()["flops_saved"].is_number());
+  const auto count = [&](const char* event) {
+    return std::count_if(metrics.begin(), metrics.end(),
+                         [&](const nlohmann::json& line) { return line["event"] == event; });
+  };
+  CHECK(count("train") == 200);
+  CHECK(count("variance") == 40);
+  CHECK(count("eval") == 10);
+}
+
+TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
+  const std::string settings = GENERATE("vcas.enabled=false", "vcas.probe=in_place",
+                                        "vcas.probe=separate", "vcas.selection=bernoulli");
+  const std::int64_t step = GENERATE(14, 20);
+  const TinyRun tiny;
+  CAPTURE(settings, step);
+  const std::vector<std::string> arguments = {
+      settings, "run.folder=out", "train.checkpoint_every=7", "train.keep_checkpoints=100"};
+  REQUIRE(tiny.train(arguments).code == 0);
+  const std::string weights = tiny.weights("out");
+  const fs::path folder = tiny.path() / "out";
+  const std::string optimizer = content(folder / "last" / "optimizer.safetensors");
+  const auto counters = [&] {
+    nlohmann::json state = nlohmann::json::parse(content(folder / "last" / "trainer_state.json"));
+    state["session"].erase("totals");  // seconds are never twice the same
+    return state;
+  };
+  const nlohmann::json before = counters();
+
+  // Saves wait for the end of a probe, so the step is the next one at which it is over.
+  std::int64_t from = 0;
+  for (const std::int64_t saved : saved_steps(folder))
+    if (saved >= step && from == 0) from = saved;
+  forget_after(folder, from);
+  std::vector<std::string> again = arguments;
+  again.push_back("--resume");
+  const Outcome resumed = tiny.train(again);
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(contains(resumed.err, "resuming out/checkpoint-" + std::to_string(from) + " at step "));
+  CHECK(tiny.weights("out") == weights);
+  CHECK(content(folder / "last" / "optimizer.safetensors") == optimizer);
+  CHECK(counters() == before);
+
+  std::int64_t steps = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(folder / "metrics.jsonl"))
+    if (line["event"] == "train") CHECK(line["step"] == ++steps);
+  CHECK(steps == 40);
+}
+
+TEST_CASE("probes and ratios of one leave the weights as exact training does") {
+  const std::string probe = GENERATE("in_place", "separate");
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"vcas.enabled=false", "run.folder=exact"}).code == 0);
+  // Ratios that no probe moves: s and nu have steps of nothing.
+  REQUIRE(tiny.train({"vcas.s_step=0", "vcas.weight_multiplier=1", "vcas.probe=" + probe,
+                      "run.folder=sampled"})
+              .code == 0);
+  CHECK(tiny.weights("exact") == tiny.weights("sampled"));
+  REQUIRE(tiny.train({"vcas.act_ratio=[1.0]", "vcas.weight_ratio=[1.0]", "run.folder=ones"}).code ==
+          0);
+  CHECK(tiny.weights("exact") == tiny.weights("ones"));
+}
+
+TEST_CASE("four micro-batches of 8 are one batch of 32") {
+  const TinyRun tiny;
+  const std::vector<std::string> common = {"vcas.enabled=false", "model.dropout=0",
+                                           "optimizer.name=sgd", "train.batch_size=32",
+                                           "schedule.learning_rate=0.1"};
+  for (const char* micro : {"0", "8"}) {
+    std::vector<std::string> arguments = common;
+    arguments.push_back(std::string("train.micro_batch=") + micro);
+    arguments.push_back(std::string("run.folder=out") + micro);
+    REQUIRE(tiny.train(arguments).code == 0);
+  }
+  const vcas::SafetensorsFile whole(tiny.path() / "out0/last/model.safetensors");
+  const vcas::SafetensorsFile parts(tiny.path() / "out8/last/model.safetensors");
+  for (const vcas::StoredTensor& tensor : whole.tensors()) {
+    INFO(tensor.name);
+    const std::vector<float> a = whole.read_floats(tensor);
+    const std::vector<float> b = parts.read_floats(*parts.find(tensor.name));
+    for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(std::abs(a[i] - b[i]) <= 1e-5);
+  }
+}
+
+TEST_CASE("a signal saves, and the run goes on as if there had been none") {
+  const int signal = GENERATE(SIGTERM, SIGINT, SIGUSR2);
+  const TinyRun tiny;
+  const std::vector<std::string> settings = {"--config", "tiny.json", "train.steps=2000",
+                                             "train.eval_every=1000"};
+  std::vector<std::string> whole = {"vcas-train", "run.folder=whole"};
+  whole.insert(whole.end(), settings.begin(), settings.end());
+  REQUIRE(run(tiny.path(), whole).code == 0);
+
+  std::vector<std::string> cut = {"vcas-train", "run.folder=cut"};
+  cut.insert(cut.end(), settings.begin(), settings.end());
+  const Process process(tiny.path(), cut);
+  REQUIRE(wait_for_lines(tiny.path() / "cut/metrics.jsonl", 30));
+  process.signal(signal);
+  const Outcome stopped = process.wait();
+  INFO(stopped.err);
+  REQUIRE(stopped.code == 75);
+  CHECK(contains(stopped.err, "stopped by SIG"));
+  CHECK(contains(stopped.err, "  hint: go on with --resume"));
+  CHECK_FALSE(contains(stopped.err, "error:"));
+
+  cut.push_back("--resume");
+  REQUIRE(run(tiny.path(), cut).code == 0);
+  CHECK(tiny.weights("cut") == tiny.weights("whole"));
+}
+
+TEST_CASE("SIGUSR1 saves and the run goes on") {
+  const TinyRun tiny;
+  const Process process(tiny.path(), {"vcas-train", "--config", "tiny.json", "train.steps=3000",
+                                      "train.eval_every=3000", "run.folder=out"});
+  REQUIRE(wait_for_lines(tiny.path() / "out/metrics.jsonl", 30));
+  process.signal(SIGUSR1);
+  REQUIRE(process.wait().code == 0);
+  CHECK(saved_steps(tiny.path() / "out").size() == 2);
+}
+
+TEST_CASE("divergence leaves a note and the last checkpoint") {
+  const TinyRun tiny;
+  const Outcome outcome =
+      tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "vcas.enabled=false",
+                  "train.checkpoint_every=1", "run.folder=out"});
+  CHECK(outcome.code == 70);
+  CHECK(contains(outcome.err, "error: step 2: "));
+  CHECK(contains(outcome.err, "weights unchanged"));
+  CHECK(contains(outcome.err, "saved out/crash-2.json; last good checkpoint-1"));
+  CHECK(contains(outcome.err, "  hint: try a lower schedule.learning_rate"));
+  vcas::check_manifest(tiny.path() / "out/last");
+  CHECK(nlohmann::json::parse(content(tiny.path() / "out/crash-2.json"))["step"] == 2);
+}
+
+TEST_CASE("damaged and unfinished checkpoints are passed over and named") {
+  const TinyRun tiny;
+  const std::vector<std::string> arguments = {"run.folder=out"};
+  REQUIRE(tiny.train(arguments).code == 0);
+  const fs::path folder = tiny.path() / "out";
+  fs::create_directory(folder / "checkpoint-99.tmp");
+  fs::resize_file(folder / "checkpoint-40/model.safetensors", 100);
+  const Outcome resumed = tiny.train({"run.folder=out", "--resume"});
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "ignored  checkpoint-99.tmp: not written to its end"));
+  CHECK(contains(resumed.err, "ignored  checkpoint-40: "));
+  CHECK(contains(resumed.err, "resuming out/checkpoint-20"));
+}
+
+TEST_CASE("resuming with other settings is refused, a fork is not") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const Outcome refused = run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--set",
+                                            "schedule.learning_rate=0.01", "--set", "seed=3"});
+  CHECK(refused.code == 78);
+  CHECK(refused.err ==
+        "error: seed differs from the checkpoint (0 -> 3)\n"
+        "  schedule.learning_rate differs from the checkpoint (0.003 -> 0.01); this run would not "
+        "be an exact continuation\n"
+        "  hint: add --resume-mode=fork to start a new run from these weights and this optimizer "
+        "state\n");
+  // Settings of what is written, not of what is trained, are free.
+  CHECK(tiny.train({"run.folder=out", "--resume", "train.log_every=5"}).code == 0);
+  const Outcome fork =
+      run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
+                        "schedule.learning_rate=0.01", "run.folder=fork"});
+  INFO(fork.err);
+  CHECK(fork.code == 0);
+  CHECK(fs::exists(tiny.path() / "fork/checkpoint-40"));
+}
+
+TEST_CASE("a folder holds one run, and another one only when told to") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const Outcome taken = tiny.train({"run.folder=out"});
+  CHECK(taken.code == 73);
+  CHECK(contains(taken.err, "error: out: the folder of another run"));
+  CHECK(contains(taken.err, "--overwrite"));
+  CHECK(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}).code == 0);
+  CHECK(saved_steps(tiny.path() / "out") == std::vector<std::int64_t>{10});
+
+  fs::create_directory(tiny.path() / "mine");
+  write_text(tiny.path() / "mine/thesis.tex", "years of work");
+  const Outcome spared = tiny.train({"run.folder=mine", "--overwrite"});
+  CHECK(spared.code == 73);
+  CHECK(contains(spared.err, "not the folder of a run"));
+  CHECK(fs::exists(tiny.path() / "mine/thesis.tex"));
+}
+
+TEST_CASE("a second run in the same folder at the same time is refused") {
+  const TinyRun tiny;
+  const std::vector<std::string> arguments = {
+      "vcas-train",    "--config", "tiny.json", "train.steps=1000000", "train.eval_every=1000000",
+      "run.folder=out"};
+  const Process first(tiny.path(), arguments);
+  REQUIRE(wait_for_lines(tiny.path() / "out/metrics.jsonl", 10));
+  const TinyRun other;  // its output files are elsewhere
+  write_text(other.path() / "tiny.json", content(tiny.path() / "tiny.json"));
+  const std::string folder = (tiny.path() / "out").string();
+  const Outcome second = other.train({"run.folder=" + folder, "--overwrite"});
+  first.signal(SIGTERM);
+  CHECK(first.wait().code == 75);
+  CHECK(second.code == 73);
+  CHECK(contains(second.err, "another run is using this folder"));
+}
+
+TEST_CASE("an MLP trains with every optimizer and schedule") {
+  const TinyRun tiny;
+  for (const char* optimizer : {"adam", "adamw", "sgd"})
+    for (const char* kind : {"constant", "linear", "cosine"}) {
+      CAPTURE(optimizer, kind);
+      const Outcome outcome =
+          tiny.train({"model.type=mlp", "model.dropout=0", "data.synthetic.shape=[12]",
+                      std::string("optimizer.name=") + optimizer,
+                      std::string("schedule.kind=") + kind, "run.folder=out", "--overwrite"});
+      INFO(outcome.err);
+      CHECK(outcome.code == 0);
+    }
+}
