@@ -1,6 +1,7 @@
 // The state of one backward pass: what to sample, with which ratios, and where gradients go.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "core/row_set.h"
@@ -31,6 +32,10 @@ class RowSets {
   std::vector<Entry> entries_;
 };
 
+// The number of rows that systematic selection keeps for a budget: rounded up, but not because a
+// ratio n / N times N came out one ulp above n.
+inline double whole_budget(double budget) { return std::ceil(budget * (1 - 1e-12)); }
+
 enum class SamplingMode {
   kExact,
   kItems,         // SampleA only
@@ -60,7 +65,7 @@ struct BackwardRecord {
 };
 
 struct BackwardContext {
-  const GradSink* sink = nullptr;    // never null in a pass
+  const GradSink* sink = nullptr;  // never null in a pass
   SamplingMode mode = SamplingMode::kExact;
   Selection selection = Selection::kSystematic;
   std::vector<double> act_ratio;     // rho [gate], from input to output

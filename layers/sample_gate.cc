@@ -56,7 +56,7 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   const Tensor prob{prob_.data, prob_.dtype, items};
   double budget =
       context.act_ratio[static_cast<std::size_t>(number_)] * static_cast<double>(batch_items);
-  if (context.selection == Selection::kSystematic) budget = std::ceil(budget);
+  if (context.selection == Selection::kSystematic) budget = whole_budget(budget);
   exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = own.offsets});
   exec.ops.run(KeepProbability{.prob = prob, .score = norm, .budget = budget});
   exec.ops.run(

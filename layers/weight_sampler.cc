@@ -41,7 +41,7 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   exec.ops.run(RowNorm{.norm = score, .x = dy});
   exec.ops.run(RowNorm{.norm = score, .x = x_full, .row = rows.row, .factor = score});
   double budget = ratio * static_cast<double>(rows.rows);
-  if (context.selection == Selection::kSystematic) budget = std::ceil(budget);
+  if (context.selection == Selection::kSystematic) budget = whole_budget(budget);
   exec.ops.run(
       KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
   if (variance_wanted)

@@ -33,10 +33,10 @@ bool is_positive(double x) { return x > 0 && std::isfinite(x); }
 void VcasOptions::validate(ConfigErrors& errors) const {
   if (!std::is_sorted(act_ratio.begin(), act_ratio.end()))
     errors.add({"act_ratio"}, "must not decrease from input to output: dropped items stay dropped");
-  if (probe == "in_place" && update_every != 0 && update_every < repeats)
+  if (probe == "in_place" && update_every != 0 && update_every <= repeats)
     errors.add({"update_every", "repeats"},
-               fmt::format("must be at least vcas.repeats ({}), the steps that a probe takes, "
-                           "got {}",
+               fmt::format("must be above vcas.repeats ({}), the exact steps of a probe in place, "
+                           "or no step is sampled; got {}",
                            repeats, update_every));
 }
 
@@ -58,8 +58,8 @@ VcasController::VcasController(const VcasOptions& options, int gates, int linear
       act_ratio_(static_cast<std::size_t>(gates), 1.0),
       weight_ratio_(static_cast<std::size_t>(linears), 1.0) {
   if (update_every_ == 0) {
-    // A probe in place takes `repeats` steps of training; the next one starts after it.
-    const std::int64_t shortest = options.probe == "in_place" ? options.repeats : 1;
+    // The `repeats` steps that a probe in place measures are exact: they must stay the exception.
+    const std::int64_t shortest = options.probe == "in_place" ? 5 * options.repeats : 1;
     update_every_ = std::max(shortest, std::min<std::int64_t>(500, total_steps / 50));
   }
   if (options.enabled && options.pinned()) {

@@ -48,8 +48,9 @@ struct VcasOptions {
             at_most(1.0));
     v.field("weight_ratio_min", weight_ratio_min, "Lowest weight ratio that probes may set.",
             above(0.0), at_most(1.0));
+    // 31: what the random numbers' addresses hold (core/philox.h).
     v.field("repeats", repeats, "Batches of a probe, and sampled passes for each of them.",
-            at_least(2));
+            between(2, 31));
     v.field("update_every", update_every,
             "Steps from probe to probe; 0: a fiftieth of the run, at most 500.", at_least(0));
     v.field("ratio_smoothing", ratio_smoothing,

@@ -93,7 +93,8 @@ struct TrainOptions {
     v.field("steps", steps, "Optimizer steps; 0: as many as the epochs have.", at_least(0));
     v.field("batch_size", batch_size, "Items of an optimizer step.", at_least(1));
     v.field("micro_batch", micro_batch,
-            "Items computed at once, for less memory; 0: the whole batch. The result is the same.",
+            "Items computed at once, for less memory; 0: the whole batch. Exact gradients are the "
+            "same; sampling then draws from each part.",
             at_least(0));
     v.field("eval_batch", eval_batch, "Items of an evaluation at once; 0: as in training.",
             at_least(0));

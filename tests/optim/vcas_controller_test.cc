@@ -266,7 +266,7 @@ TEST_CASE("probes are due every F steps", "[controller]") {
   SECTION("in place not before the last one ended") {
     options.probe = "in_place";
     options.repeats = 3;
-    CHECK(update_every(99) == 3);
+    CHECK(update_every(99) == 15);
     CHECK(update_every(5000) == 100);
   }
   SECTION("as given") {
@@ -303,12 +303,12 @@ TEST_CASE("given ratios are fixed", "[controller]") {
 }
 
 TEST_CASE("controller settings are checked", "[controller]") {
-  CHECK(config_error(R"({"act_ratio": [0.1, 0.1, 1], "update_every": 2})").empty());
+  CHECK(config_error(R"({"act_ratio": [0.1, 0.1, 1], "update_every": 3})").empty());
   CHECK_THAT(config_error(R"({"act_ratio": [0.5, 0.4]})"),
              ContainsSubstring("act_ratio must not decrease from input to output"));
   CHECK_THAT(config_error(R"({"act_ratio": [0]})"), ContainsSubstring("must be above 0"));
-  CHECK_THAT(config_error(R"({"update_every": 2, "repeats": 3})"),
-             ContainsSubstring("update_every must be at least vcas.repeats (3)"));
+  CHECK_THAT(config_error(R"({"update_every": 3, "repeats": 3})"),
+             ContainsSubstring("update_every must be above vcas.repeats (3)"));
   CHECK(config_error(R"({"update_every": 2, "repeats": 3, "probe": "separate"})").empty());
   CHECK_THAT(config_error(R"({"repeats": 1})"), ContainsSubstring("must be at least 2"));
 }
