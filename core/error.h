@@ -9,18 +9,18 @@ namespace vcas {
 // Exit codes of the programs: sysexits.h meanings, with 70 and 71 narrowed (docs/config.md).
 enum class ExitCode : int {
   kDone = 0,
-  kInternal = 1,         // a bug in vcas: please report
-  kUsage = 2,            // wrong command line
-  kBadData = 65,         // a data file is not what its format says
-  kNoInput = 66,         // a file is missing or unreadable
-  kUnavailable = 69,     // device or library not available
-  kDiverged = 70,        // NaN or Inf in training; last good checkpoint kept
-  kOutOfMemory = 71,     // host or GPU memory
-  kCannotCreate = 73,    // an output cannot be created
-  kIoError = 74,         // reading or writing failed, disk full
-  kStopped = 75,         // stopped by a signal after a clean save
-  kBadConfig = 78,       // configuration error
-  kInterrupted = 130,    // second Ctrl-C: no save
+  kInternal = 1,       // a bug in vcas: please report
+  kUsage = 2,          // wrong command line
+  kBadData = 65,       // a data file is not what its format says
+  kNoInput = 66,       // a file is missing or unreadable
+  kUnavailable = 69,   // device or library not available
+  kDiverged = 70,      // NaN or Inf in training; last good checkpoint kept
+  kOutOfMemory = 71,   // host or GPU memory
+  kCannotCreate = 73,  // an output cannot be created
+  kIoError = 74,       // reading or writing failed, disk full
+  kStopped = 75,       // stopped by a signal after a clean save
+  kBadConfig = 78,     // configuration error
+  kInterrupted = 130,  // second Ctrl-C: no save
 };
 
 // `what()` holds what happened, where (file:line:column, tensor, row) and why, without the word
@@ -50,8 +50,9 @@ class InternalError : public Error {
 
 }  // namespace vcas
 
-// Always on: the checks guard interfaces, not inner loops. The message is evaluated on failure only.
-#define VCAS_CHECK(condition, message)                                          \
-  do {                                                                          \
+// Always on: the checks guard interfaces, not inner loops. The message is evaluated on failure
+// only.
+#define VCAS_CHECK(condition, message)                                               \
+  do {                                                                               \
     if (!(condition)) ::vcas::fail_check(__FILE__, __LINE__, #condition, (message)); \
   } while (false)

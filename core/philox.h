@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011),
-// addressed instead of consumed: every random number of a run has a fixed address, so a backward pass
-// can draw its dropout mask again, and a resumed run needs no generator state.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011), addressed instead of consumed: every random number of a run has a fixed address, so a
+// backward pass can draw its dropout mask again, and a resumed run needs no generator state.
 #pragma once
 
 #include <cmath>

@@ -1,10 +1,10 @@
 // One struct of arguments per operation: outputs first, then inputs, then numbers.
 //
-// T is the compute dtype (f32 or f64); S the statistics dtype (core/tensor.h). Index tensors are i32,
-// offsets i64. "optional" tensors may be empty. R, K count rows, C and D widths, N items. `row` always
-// maps a compact row to a row of the full batch, empty = identity. "+=" means the operation adds to
-// what the output holds. Each struct lists its tensors in `visit`, which decorators use to count bytes,
-// compare backends and name outputs.
+// T is the compute dtype (f32 or f64); S the statistics dtype (core/tensor.h). Index tensors are
+// i32, offsets i64. "optional" tensors may be empty. R, K count rows, C and D widths, N items.
+// `row` always maps a compact row to a row of the full batch, empty = identity. "+=" means the
+// operation adds to what the output holds. Each struct lists its tensors in `visit`, which
+// decorators use to count bytes, compare backends and name outputs.
 #pragma once
 
 #include "core/philox.h"
@@ -14,8 +14,8 @@ namespace vcas {
 
 enum class Pooling { kFirst, kMean };
 
-// How kept rows are drawn from their probabilities (method: independent draws, or one uniform number
-// for all rows; docs/sampling.md).
+// How kept rows are drawn from their probabilities (method: independent draws, or one uniform
+// number for all rows; docs/sampling.md).
 enum class Selection { kBernoulli, kSystematic };
 
 // y = x W^T + b
@@ -61,7 +61,8 @@ struct LinearBackwardWeight {
   }
 };
 
-// block[a, b] = sum over r of dy[r, out_index[a]] * x_full[row[r], in_index[b]]: some entries of dW.
+// block[a, b] = sum over r of dy[r, out_index[a]] * x_full[row[r], in_index[b]]: some entries of
+// dW.
 struct LinearWeightBlock {
   static constexpr const char* kName = "linear_weight_block";
   Tensor block;      // T [A, B]
@@ -115,8 +116,8 @@ struct ItemNorm {
 };
 
 // prob[i] = min(1, c * score[i]) with c such that the sum is `budget` (capped proportional
-// probabilities). budget >= number of nonzero scores: prob = 1 where score > 0. Zero scores: prob = 0.
-// Scale-free: multiplying all scores by 1e-30 or 1e+30 changes nothing.
+// probabilities). budget >= number of nonzero scores: prob = 1 where score > 0. Zero scores: prob =
+// 0. Scale-free: multiplying all scores by 1e-30 or 1e+30 changes nothing.
 struct KeepProbability {
   static constexpr const char* kName = "keep_probability";
   Tensor prob;      // S [n]
@@ -144,7 +145,8 @@ struct Draw {
   RandomKey key;
   template <class V>
   void visit(V&& v) const {
-    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.in("prob", prob), v.in("id", id);
+    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.in("prob", prob),
+        v.in("id", id);
   }
 };
 
@@ -206,15 +208,15 @@ struct LayerNormForward {
 
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
-  Tensor dx;         // T [K, C]
-  Tensor dgamma;     // T [C], +=, optional; given exactly when dbeta is
-  Tensor dbeta;      // T [C], +=, optional
-  Tensor dy;         // T [K, C]
-  Tensor x_full;     // T [R, C]
-  Tensor mean_full;  // S [R]
-  Tensor rstd_full;  // S [R]
-  Tensor gamma;      // T [C]
-  Tensor row;        // i32 [K], optional
+  Tensor dx;                // T [K, C]
+  Tensor dgamma;            // T [C], +=, optional; given exactly when dbeta is
+  Tensor dbeta;             // T [C], +=, optional
+  Tensor dy;                // T [K, C]
+  Tensor x_full;            // T [R, C]
+  Tensor mean_full;         // S [R]
+  Tensor rstd_full;         // S [R]
+  Tensor gamma;             // T [C]
+  Tensor row;               // i32 [K], optional
   bool accumulate = false;  // dx += instead of dx =
   template <class V>
   void visit(V&& v) const {
@@ -249,7 +251,8 @@ struct GeluBackward {
 };
 
 // y = x * mask / (1 - p). The mask of entry (r, c) is word c % 4 of the Philox draw at index
-// row[r] * ceil(C / 4) + c / 4, kept where uniform >= p. Backward is the same operation on dy with `row`.
+// row[r] * ceil(C / 4) + c / 4, kept where uniform >= p. Backward is the same operation on dy with
+// `row`.
 struct Dropout {
   static constexpr const char* kName = "dropout";
   Tensor y;    // T [K, C]; may be the same memory as x
@@ -265,8 +268,8 @@ struct Dropout {
 };
 
 // Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V, with
-// dropout on the probabilities. Query row r, head h, key j of its item draws word j % 4 of the Philox
-// draw at index (r * heads + h) * 2^20 + j / 4, r the row of the full batch.
+// dropout on the probabilities. Query row r, head h, key j of its item draws word j % 4 of the
+// Philox draw at index (r * heads + h) * 2^20 + j / 4, r the row of the full batch.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   Tensor y;        // T [R, C]
@@ -402,7 +405,8 @@ struct PoolBackward {
 };
 
 // loss[n] = - sum over classes of q log softmax(logits[n]), q = (1 - smoothing) onehot(label) +
-// smoothing / classes. correct[n] = 1 where the largest logit (the first of equal ones) is the label's.
+// smoothing / classes. correct[n] = 1 where the largest logit (the first of equal ones) is the
+// label's.
 struct CrossEntropyForward {
   static constexpr const char* kName = "cross_entropy_forward";
   Tensor loss;     // S [N]
@@ -451,12 +455,13 @@ struct EmbeddingBackward {
   Tensor row;          // i32 [K], optional
   template <class V>
   void visit(V&& v) const {
-    v.out("dtable", dtable, true), v.in("dy", dy), v.in("tokens_full", tokens_full), v.in("row", row);
+    v.out("dtable", dtable, true), v.in("dy", dy), v.in("tokens_full", tokens_full),
+        v.in("row", row);
   }
 };
 
-// Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019) or,
-// with decoupled = false, decay added to the gradient.
+// Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019)
+// or, with decoupled = false, decay added to the gradient.
 struct AdamStep {
   static constexpr const char* kName = "adam_step";
   Tensor param;          // T [n]
@@ -502,11 +507,12 @@ struct SumSquares {
 }  // namespace vcas
 
 // Every operation, for the interface, its implementations and decorators.
-#define VCAS_FOR_EACH_OP(X)                                                                      \
-  X(LinearForward) X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock)           \
-  X(ColumnSum) X(RowNorm) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
-  X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward)    \
-  X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add) X(Copy) X(Fill) X(PatchExtract)     \
-  X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward) X(PoolBackward)                    \
-  X(CrossEntropyForward) X(CrossEntropyBackward) X(EmbeddingForward) X(EmbeddingBackward)        \
-  X(AdamStep) X(SgdStep) X(SumSquares)
+#define VCAS_FOR_EACH_OP(X)                                                                        \
+  X(LinearForward)                                                                                 \
+  X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock) X(ColumnSum) X(RowNorm)      \
+      X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows) X(GatherScaledRows) X(LayerNormForward) \
+          X(LayerNormBackward) X(GeluForward) X(GeluBackward) X(Dropout) X(AttentionForward)       \
+              X(AttentionBackward) X(Add) X(Copy) X(Fill) X(PatchExtract) X(PatchTokensForward)    \
+                  X(PatchTokensBackward) X(PoolForward) X(PoolBackward) X(CrossEntropyForward)     \
+                      X(CrossEntropyBackward) X(EmbeddingForward) X(EmbeddingBackward) X(AdamStep) \
+                          X(SgdStep) X(SumSquares)

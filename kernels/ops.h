@@ -1,4 +1,5 @@
-// The one interface layers use to compute. A call is one overload of `run`, chosen by its arguments.
+// The one interface layers use to compute. A call is one overload of `run`, chosen by its
+// arguments.
 #pragma once
 
 #include <memory>

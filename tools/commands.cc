@@ -28,6 +28,16 @@ const char* cpu_level() {
   return cpu_has(CpuLevel::kV3) ? "avx2" : "base";
 }
 
+// Empty where there is a CUDA device, else why there is none.
+std::string lacks_cuda() {
+  try {
+    make_ops("cuda");
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 std::vector<std::string> template_names() {
   std::vector<std::string> names;
   for (const auto& [name, text] : config_templates()) names.push_back(name);
@@ -37,8 +47,8 @@ std::vector<std::string> template_names() {
 }  // namespace
 
 std::string version_line() {
-  return fmt::format("vcas {}  C++20 {}  CPU: {} ({})  CUDA: no", VCAS_VERSION, VCAS_COMPILER,
-                     gemm_name(), cpu_level());
+  return fmt::format("vcas {}  C++20 {}  CPU: {} ({})  CUDA: {}", VCAS_VERSION, VCAS_COMPILER,
+                     gemm_name(), cpu_level(), lacks_cuda().empty() ? "yes" : "no");
 }
 
 void evaluate_checkpoint(const fs::path& folder, const std::vector<std::string>& overrides,
@@ -139,7 +149,8 @@ void print_doctor() {
                     limits.memory_bytes ? " (limit of the control group)" : ""));
   print(fmt::format("disk      {} free here\n",
                     format_bytes(static_cast<double>(free_disk_bytes(".")))));
-  print("cuda      not in this build\n");
+  const std::string no_cuda = lacks_cuda();
+  print(fmt::format("cuda      {}\n", no_cuda.empty() ? "available" : no_cuda));
   const fs::path fashion = "/usr/share/datasets/fashion-mnist";
   print(fmt::format("data      {}: {}\n", fashion.string(),
                     fs::exists(fashion) ? "there" : "missing (package dataset-fashion-mnist)"));

@@ -278,7 +278,7 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
   const RunTotals& totals = session_.totals();
   const double seconds = std::max(session_.train_seconds(), 1e-9);
   const double rate =
-      static_cast<double>(config().train.batch_size) / std::max(report.seconds.total(), 1e-9);
+      static_cast<double>(session_.trainer().steps() * config().train.batch_size) / seconds;
   ProgressText text;
   text.label = fmt::format(
       "epoch {}/{}", std::min(static_cast<std::int64_t>(session_.epoch()) + 1, session_.epochs()),

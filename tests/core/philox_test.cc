@@ -34,8 +34,8 @@ TEST_CASE("uniforms stay strictly inside (0, 1)", "[philox]") {
 TEST_CASE("no two random keys share an address", "[philox]") {
   std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
   int count = 0;
-  for (Stream stream : {Stream::kInit, Stream::kDropout, Stream::kGate, Stream::kWeight, Stream::kProbe,
-                        Stream::kData})
+  for (Stream stream : {Stream::kInit, Stream::kDropout, Stream::kGate, Stream::kWeight,
+                        Stream::kProbe, Stream::kData})
     for (std::uint64_t step : {0ull, 1ull, 0xFFFFFFFFull, 0x100000000ull, 0xFFFFFFFFFFull})
       for (std::uint32_t site : {0u, 1u, 255u, 256u, 65535u})
         for (std::uint32_t repeat : {0u, 1u, 31u}) {

@@ -129,7 +129,7 @@ TEST_CASE("a printed configuration reads back to itself") {
   CHECK_FALSE(contains(tiny.train({"--print-config=minimal"}).out, "label_smoothing"));
 }
 
-TEST_CASE("--validate and --dry-run leave nothing behind") {
+TEST_CASE("checks (--validate, --dry-run) leave nothing behind") {
   const TinyRun tiny;
   const Outcome valid = tiny.train({"--validate"});
   CHECK(valid.code == 0);
