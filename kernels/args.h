@@ -507,12 +507,13 @@ struct SumSquares {
 }  // namespace vcas
 
 // Every operation, for the interface, its implementations and decorators.
-#define VCAS_FOR_EACH_OP(X)                                                                        \
-  X(LinearForward)                                                                                 \
-  X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock) X(ColumnSum) X(RowNorm)      \
-      X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows) X(GatherScaledRows) X(LayerNormForward) \
-          X(LayerNormBackward) X(GeluForward) X(GeluBackward) X(Dropout) X(AttentionForward)       \
-              X(AttentionBackward) X(Add) X(Copy) X(Fill) X(PatchExtract) X(PatchTokensForward)    \
-                  X(PatchTokensBackward) X(PoolForward) X(PoolBackward) X(CrossEntropyForward)     \
-                      X(CrossEntropyBackward) X(EmbeddingForward) X(EmbeddingBackward) X(AdamStep) \
-                          X(SgdStep) X(SumSquares)
+// clang-format off
+#define VCAS_FOR_EACH_OP(X)                                                                      \
+  X(LinearForward) X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock)           \
+  X(ColumnSum) X(RowNorm) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
+  X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward)    \
+  X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add) X(Copy) X(Fill) X(PatchExtract)     \
+  X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward) X(PoolBackward)                    \
+  X(CrossEntropyForward) X(CrossEntropyBackward) X(EmbeddingForward) X(EmbeddingBackward)        \
+  X(AdamStep) X(SgdStep) X(SumSquares)
+// clang-format on
