@@ -8,8 +8,8 @@ struct Size {
   std::int64_t rows, in, out;
 };
 // Awkward ones, one for each way of slicing, and one larger than a panel of gathered rows.
-const Size kSizes[] = {{1, 1, 1},   {0, 5, 3},   {1, 7, 33},    {5, 33, 7},
-                       {49, 64, 1}, {3, 40, 70}, {700, 33, 48}, {350, 90, 70}};
+const Size kSizes[] = {{1, 1, 1},   {0, 5, 3},     {1, 7, 33},    {5, 33, 7},    {49, 64, 1},
+                       {3, 40, 70}, {700, 33, 48}, {350, 90, 70}, {60, 100, 120}};
 
 }  // namespace
 
