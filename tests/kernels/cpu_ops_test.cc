@@ -4,6 +4,11 @@
 
 using namespace vcas;
 
+#if defined(__SANITIZE_ADDRESS__)
+// A size that cannot be had gives null, as without the sanitizer.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+#endif
+
 namespace {
 
 Error refused(const std::string& device) {
