@@ -208,7 +208,7 @@ struct LayerNormForward {
 
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
-  Tensor dx;                // T [K, C]
+  Tensor dx;                // T [K, C], optional
   Tensor dgamma;            // T [C], +=, optional; given exactly when dbeta is
   Tensor dbeta;             // T [C], +=, optional
   Tensor dy;                // T [K, C]

@@ -22,8 +22,6 @@ class LayerNorm final : public Layer {
     plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
     plan.saved_inputs = {0};
     plan.accumulates = true;
-    plan.scratch_bytes = Arena::round_up(
-        static_cast<std::size_t>(in.max_rows(x.rows_per_item) * x.width) * dtype_bytes(in.dtype));
     return plan;
   }
 
@@ -39,11 +37,8 @@ class LayerNorm final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0] && !io.gradient(0)) return;
-    ArenaFrame frame(exec.scratch);
-    // The operation always writes dx; only a norm of a graph input has no use for it.
-    const Tensor dx = io.dx[0] ? io.dx[0] : exec.scratch.take(exec.dtype, io.dy.shape);
     exec.ops.run(
-        LayerNormBackward{.dx = dx,
+        LayerNormBackward{.dx = io.dx[0],
                           .dgamma = io.gradient(0),
                           .dbeta = io.gradient(1),
                           .dy = io.dy,

@@ -20,9 +20,9 @@ void compute(CpuContext& cpu, const LayerNormForward& args) {
 
 void compute(CpuContext& cpu, const LayerNormBackward& args) {
   VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
-  with_type(args.dx.dtype, [&](auto type) {
+  with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.dx.rows(), width = args.dx.width();
+    const std::int64_t rows = args.dy.rows(), width = args.dy.width();
     const int slices = cpu.slices_for(rows, rows * width);
     T* dgamma = args.dgamma.ptr<T>();
     T* dbeta = args.dbeta.ptr<T>();

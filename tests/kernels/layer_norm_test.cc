@@ -76,5 +76,15 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
                                          .accumulate = accumulate},
                        {.factor = 8, .length = std::max(rows, width)});
             }
+    check_op(t,
+             LayerNormBackward{.dx = {},
+                               .dgamma = t.normal({33}),
+                               .dbeta = t.normal({33}),
+                               .dy = t.normal({5, 33}),
+                               .x_full = t.normal({5, 33}),
+                               .mean_full = t.normal({5}),
+                               .rstd_full = t.normal({5}),
+                               .gamma = t.normal({33})},
+             {.factor = 8, .length = 33});
   });
 }

@@ -208,8 +208,8 @@ inline void run(const LayerNormForward& a) {
 }
 
 inline void run(const LayerNormBackward& a) {
-  const std::int64_t c = a.dx.width();
-  for (std::int64_t r = 0; r < a.dx.rows(); ++r) {
+  const std::int64_t c = a.dy.width();
+  for (std::int64_t r = 0; r < a.dy.rows(); ++r) {
     const std::int64_t full = index_at(a.row, r);
     const double rstd = f(a.rstd_full)[full];
     const double* dy = f(a.dy) + r * c;
@@ -225,7 +225,7 @@ inline void run(const LayerNormBackward& a) {
         f(a.dbeta)[i] += dy[i];
       }
     }
-    for (std::int64_t i = 0; i < c; ++i)
+    for (std::int64_t i = 0; a.dx && i < c; ++i)
       put(f(a.dx)[r * c + i],
           rstd * (dy[i] * f(a.gamma)[i] - mean_g - normal[static_cast<std::size_t>(i)] * mean_gh),
           a.accumulate);
