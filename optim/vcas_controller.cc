@@ -114,12 +114,13 @@ std::string VcasController::update_weight_ratio(const ProbeResult& probe) {
 }
 
 nlohmann::json VcasController::to_json() const {
+  if (!adapts_) return nullptr;
   return {
       {"s", s_}, {"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}, {"probes", probes_}};
 }
 
 void VcasController::from_json(const nlohmann::json& state) {
-  if (!adapts_) return;
+  if (!adapts_ || state.is_null()) return;
   std::vector<double> act_ratio, weight_ratio;
   double s = 0;
   std::int64_t probes = 0;

@@ -110,8 +110,9 @@ class VcasController {
   // when all were set.
   [[nodiscard]] std::string update(const ProbeResult& probe);
 
-  // Bit-exact. Reading leaves fixed ratios and a disabled controller as they are. Throws
-  // Error(kBadData) for a state of another model.
+  // Bit-exact; null for a controller that does not adapt, whose ratios its options give. So reading
+  // changes nothing where either side does not adapt. Throws Error(kBadData) for a state of another
+  // model.
   nlohmann::json to_json() const;
   void from_json(const nlohmann::json& state);
 

@@ -340,4 +340,10 @@ TEST_CASE("the controller's state goes through text bit by bit", "[controller]")
     pinned.from_json(controller.to_json());
     CHECK(pinned.act_ratio() == std::vector<double>{0.5, 0.5, 0.5});
   }
+  SECTION("a controller that adapts does not inherit fixed ratios") {
+    VcasOptions fixed = options;
+    fixed.act_ratio = {0.5};
+    copy.from_json(nlohmann::json::parse(VcasController(fixed, 3, 2, 1000).to_json().dump()));
+    check_same_bits(controller, copy);
+  }
 }
