@@ -41,16 +41,22 @@ void FormulaFlops::add_sampled_step(const std::vector<double>& act_ratio,
     backward_ += linears_[k].size * act_ratio_of(linears_[k], act_ratio) * weight_ratio[k];
 }
 
-void FormulaFlops::add_separate_probe(int repeats, const std::vector<double>& act_ratio) {
-  const double m = repeats;
-  forward_ += m + m * m;
-  backward_ += 2 * m + 2 * m * m * mean_act(act_ratio);
-}
-
-void FormulaFlops::add_in_place_probe(int repeats, double fraction,
+void FormulaFlops::add_separate_probe(int repeats, double batch_share,
                                       const std::vector<double>& act_ratio) {
   const double m = repeats;
-  backward_ += m * fraction + m * m * (1 + fraction) * mean_act(act_ratio);
+  forward_ += batch_share * (m + m * m);
+  backward_ += batch_share * (2 * m + 2 * m * m * mean_act(act_ratio));
+}
+
+void FormulaFlops::add_in_place_probe(int repeats, double batch_share,
+                                      const std::vector<double>& entry_share,
+                                      const std::vector<double>& act_ratio) {
+  VCAS_CHECK(entry_share.size() == linears_.size(), "one share of entries for each linear");
+  const double m = repeats;
+  for (std::size_t k = 0; k < linears_.size(); ++k)
+    backward_ +=
+        batch_share * linears_[k].size *
+        (m * entry_share[k] + m * m * (1 + entry_share[k]) * act_ratio_of(linears_[k], act_ratio));
 }
 
 double FormulaFlops::saved() const {

@@ -7,10 +7,10 @@
 // Everything else (attention products, norms, heads, embeddings) counts as nothing, and a mean over
 // linears weights each by its size. CountOps counts what really runs.
 //
-// A probe of M batches costs
+// A probe of M batches, of which it reads the share b (the first micro-batch of a step), costs
 //
-//     separate:  3 M + M^2 (1 + 2 mean rho)
-//     in place:  M f + M^2 (1 + f) mean rho
+//     separate:  b (3 M + M^2 (1 + 2 mean rho))
+//     in place:  b (M mean f + M^2 mean (rho (1 + f)))
 //
 // Separate is the paper's formula: M exact steps on batches of their own, and M^2 sampled ones,
 // each with its forward. In place counts what such a probe runs. Its M exact passes are steps of
@@ -38,9 +38,11 @@ class FormulaFlops {
   void add_exact_step();
   void add_sampled_step(const std::vector<double>& act_ratio,
                         const std::vector<double>& weight_ratio);
-  void add_separate_probe(int repeats, const std::vector<double>& act_ratio);
+  void add_separate_probe(int repeats, double batch_share, const std::vector<double>& act_ratio);
   // Besides the exact steps that the probe measures, which are steps like any other.
-  void add_in_place_probe(int repeats, double fraction, const std::vector<double>& act_ratio);
+  // `entry_share`: of each linear, the share of its weight's entries that the probe looks at.
+  void add_in_place_probe(int repeats, double batch_share, const std::vector<double>& entry_share,
+                          const std::vector<double>& act_ratio);
 
   // Shares of what the same steps cost in exact training, negative where probes cost more than
   // sampling saves; 0 before the first step. "Backward" leaves forwards out: the paper's "BP".

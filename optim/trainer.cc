@@ -77,7 +77,8 @@ void Trainer::read_losses(const std::string& what, double& loss, std::int64_t& c
   }
   if (!std::isfinite(sum))
     throw Error(ExitCode::kDiverged,
-                what + ": loss is " + std::to_string(sum) + "; weights unchanged",
+                what + ": loss is " + (std::isnan(sum) ? "nan" : std::to_string(sum)) +
+                    "; weights unchanged",
                 "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
                 "optimizer.max_gradient_norm");
   loss += sum;
@@ -124,7 +125,8 @@ void Trainer::check_gradient(double norm) const {
     const auto bad =
         std::find_if(host.begin(), host.end(), [](float g) { return !std::isfinite(g); });
     if (bad == host.end()) continue;
-    culprit = "gradient of " + parameter.name + " is " + std::to_string(*bad) + " at element " +
+    culprit = "gradient of " + parameter.name + " is " +
+              (std::isnan(*bad) ? "nan" : std::to_string(*bad)) + " at element " +
               std::to_string(bad - host.begin());
     break;
   }
@@ -148,7 +150,7 @@ StepReport Trainer::step(const Batch& batch) {
     if (!in_place) run_separate_probe();
   }
   report.seconds.probe += watch.lap();
-  const bool measured = probing_ && in_place;
+  const bool measured = report.measured = probing_ && in_place;
 
   ops_.set_phase(Phase::kOptimizer);
   ops_.run(Fill{.y = graph.parameters().gradients(), .value = 0});
@@ -223,6 +225,10 @@ Evaluation Trainer::evaluate(BatchSource& source, std::int64_t batches) {
   out.loss /= static_cast<double>(out.items);
   out.accuracy = static_cast<double>(correct) / static_cast<double>(out.items);
   return out;
+}
+
+std::vector<double> Trainer::probed_entry_shares() const {
+  return probe_ ? probe_->entry_shares() : std::vector<double>();
 }
 
 std::size_t Trainer::planned_bytes() const {

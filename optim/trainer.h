@@ -38,6 +38,7 @@ struct StepReport {
   double learning_rate = 0;
   double gradient_norm = 0;  // before clipping
   bool exact = true;         // the backward of this step was not sampled
+  bool measured = false;     // it was exact for a probe in place, whose own work is part of it
   bool probed = false;       // a probe ended with this step: the ratios may have changed
   StepSeconds seconds;
 };
@@ -78,6 +79,9 @@ class Trainer {
   Optimizer& optimizer() { return optimizer_; }
   Model& model() { return model_; }
   CountOps& ops() { return ops_; }
+  // The share of the entries of each sampled linear's weight that probes look at; empty without
+  // probes.
+  std::vector<double> probed_entry_shares() const;
   std::size_t planned_bytes() const;
 
   // Everything besides parameters and optimizer tensors.

@@ -139,11 +139,14 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   }
 }
 
-// How many entries of the weight one entry of its block stands for.
-double VarianceProbe::entry_weight(std::size_t linear) const {
-  const auto weight = static_cast<std::size_t>(graph_.sampled_weights()[linear]);
-  return static_cast<double>(graph_.parameters()[weight].shape.elements()) /
-         static_cast<double>(blocks_[weight].block.elements());
+std::vector<double> VarianceProbe::entry_shares() const {
+  std::vector<double> shares;
+  for (const int weight : graph_.sampled_weights()) {
+    const auto i = static_cast<std::size_t>(weight);
+    shares.push_back(static_cast<double>(blocks_[i].block.elements()) /
+                     static_cast<double>(graph_.parameters()[i].shape.elements()));
+  }
+  return shares;
 }
 
 ProbeResult VarianceProbe::result() const {
@@ -153,6 +156,7 @@ ProbeResult VarianceProbe::result() const {
   out.v_w.assign(linears, 0.0);
   out.v_s_weight.assign(linears, 0.0);
   const double m = repeats_;
+  const std::vector<double> share = entry_shares();
   for (std::size_t k = 0; k < linears; ++k) {
     // 1/(M-1) sum_i ||G_i - mean||^2 = 1/(M (M-1)) sum over pairs of ||G_i - G_j||^2
     double pairs = 0, act = 0;
@@ -162,9 +166,9 @@ ProbeResult VarianceProbe::result() const {
       act += batches_[i].act_error[k] / m;
       out.v_w[k] += batches_[i].weight_variance[k] / m;
     }
-    out.v_s_weight[k] = entry_weight(k) * pairs / (m * (m - 1));
+    out.v_s_weight[k] = pairs / (m * (m - 1)) / share[k];
     out.v_s += out.v_s_weight[k];
-    out.v_act += entry_weight(k) * act;
+    out.v_act += act / share[k];
   }
   for (const BatchMeasurement& batch : batches_) out.item_norm.push_back(batch.item_norm);
   return out;

@@ -29,6 +29,8 @@ class VarianceProbe {
   // Of a complete probe.
   ProbeResult result() const;
 
+  // The share of the entries of each sampled linear's weight that a probe looks at.
+  std::vector<double> entry_shares() const;
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
@@ -40,7 +42,6 @@ class VarianceProbe {
   };
 
   void read_blocks(std::vector<std::vector<double>>& out) const;
-  double entry_weight(std::size_t linear) const;
 
   Graph& graph_;
   Ops& ops_;

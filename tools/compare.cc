@@ -48,35 +48,43 @@ class Contender {
     }
   }
 
-  nlohmann::ordered_json result() {
+  // Null for what there is none of yet.
+  nlohmann::ordered_json result() const {
     const Savings savings = session_.savings();
     const RunTotals& totals = session_.totals();
-    nlohmann::ordered_json json = {
-        {"name", name_},
-        {"steps", steps()},
-        {"train_loss", final_loss()},
-        {"eval_loss", evaluation_.loss},
-        {"eval_accuracy", evaluation_.accuracy},
-        {"flops",
-         {{"forward", session_.flops(Phase::kForward)},
-          {"backward", session_.flops(Phase::kBackward)},
-          {"probe", session_.flops(Phase::kProbe)}}},
-        {"formula_flops_saved", savings.formula},
-        {"formula_backward_flops_saved", savings.formula_backward},
-        {"own_time_saved", savings.time ? nlohmann::ordered_json(*savings.time) : nullptr},
-        {"seconds",
-         {{"train", session_.train_seconds()},
-          {"data", totals.data_seconds},
-          {"forward", totals.step_seconds.forward},
-          {"backward", totals.step_seconds.backward},
-          {"probe", totals.step_seconds.probe},
-          {"optimizer", totals.step_seconds.optimizer},
-          {"evaluation", totals.eval_seconds}}},
-        {"act_ratio", session_.trainer().controller().act_ratio()},
-        {"weight_ratio", session_.trainer().controller().weight_ratio()},
-        {"s", session_.trainer().controller().s()}};
-    metrics_.write(MetricEvent::kEnd, steps(), json);
+    nlohmann::ordered_json json = {{"name", name_},
+                                   {"steps", steps()},
+                                   {"train_loss", nullptr},
+                                   {"eval_loss", nullptr},
+                                   {"eval_accuracy", nullptr},
+                                   {"flops",
+                                    {{"forward", session_.flops(Phase::kForward)},
+                                     {"backward", session_.flops(Phase::kBackward)},
+                                     {"probe", session_.flops(Phase::kProbe)}}},
+                                   {"formula_flops_saved", savings.formula},
+                                   {"formula_backward_flops_saved", savings.formula_backward},
+                                   {"own_time_saved", savings.time},
+                                   {"seconds",
+                                    {{"train", session_.train_seconds()},
+                                     {"data", totals.data_seconds},
+                                     {"forward", totals.step_seconds.forward},
+                                     {"backward", totals.step_seconds.backward},
+                                     {"probe", totals.step_seconds.probe},
+                                     {"optimizer", totals.step_seconds.optimizer},
+                                     {"evaluation", totals.eval_seconds}}},
+                                   {"act_ratio", session_.trainer().controller().act_ratio()},
+                                   {"weight_ratio", session_.trainer().controller().weight_ratio()},
+                                   {"s", session_.trainer().controller().s()}};
+    if (!losses_.empty()) json["train_loss"] = final_loss();
+    if (evaluation_) {
+      json["eval_loss"] = evaluation_->loss;
+      json["eval_accuracy"] = evaluation_->accuracy;
+    }
     return json;
+  }
+
+  void write_end(const nlohmann::ordered_json& result) {
+    metrics_.write(MetricEvent::kEnd, result["steps"], result);
   }
 
  private:
@@ -114,7 +122,7 @@ class Contender {
   void evaluate(Progress& progress) {
     const auto result = session_.evaluate([] { return stop_signal() != 0; });
     if (!result) return;
-    evaluation_ = *result;
+    evaluation_ = result;
     metrics_.write(MetricEvent::kEval, steps(),
                    {{"loss", result->loss}, {"accuracy", result->accuracy}});
     progress.message(fmt::format("{:>8}  eval step {}  loss {:.4f}  accuracy {:.4f}   trained {}",
@@ -126,8 +134,7 @@ class Contender {
   double final_loss() const {
     const std::size_t count = std::max<std::size_t>(1, losses_.size() / 10);
     double sum = 0;
-    for (std::size_t i = losses_.size() - std::min(count, losses_.size()); i < losses_.size(); ++i)
-      sum += losses_[i];
+    for (std::size_t i = losses_.size() - count; i < losses_.size(); ++i) sum += losses_[i];
     return sum / static_cast<double>(count);
   }
 
@@ -136,7 +143,7 @@ class Contender {
   Session session_;
   MetricsLog metrics_;
   std::vector<double> losses_;
-  Evaluation evaluation_;
+  std::optional<Evaluation> evaluation_;
 };
 
 double total_flops(const nlohmann::ordered_json& run, bool with_forward) {
@@ -148,6 +155,11 @@ double total_flops(const nlohmann::ordered_json& run, bool with_forward) {
 // What the second run saved over the first, as shares; null where nothing can be said.
 nlohmann::ordered_json saved_json(const nlohmann::ordered_json& a,
                                   const nlohmann::ordered_json& b) {
+  if (a["steps"] == 0 || b["steps"] == 0)
+    return {{"flops", nullptr},         {"backward_flops", nullptr},
+            {"formula_flops", nullptr}, {"formula_backward_flops", nullptr},
+            {"seconds", nullptr},       {"backward_seconds", nullptr},
+            {"conversion", nullptr}};
   const double flops = 1 - total_flops(b, true) / total_flops(a, true);
   const auto seconds = [](const nlohmann::ordered_json& run) {
     return run["seconds"]["train"].get<double>();
@@ -171,7 +183,7 @@ nlohmann::ordered_json saved_json(const nlohmann::ordered_json& a,
 std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b,
                   const nlohmann::ordered_json& saved) {
   const auto number = [](const nlohmann::ordered_json& value, const char* format) {
-    return fmt::format(fmt::runtime(format), value.get<double>());
+    return value.is_null() ? "-" : fmt::format(fmt::runtime(format), value.get<double>());
   };
   const auto percent = [](const nlohmann::ordered_json& value) {
     return value.is_null() ? "-" : fmt::format("{:.1f}%", 100 * value.get<double>());
@@ -201,8 +213,7 @@ std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json&
         number(b["seconds"]["probe"], "{:.1f}")},
        {"  optimizer", number(a["seconds"]["optimizer"], "{:.1f}"),
         number(b["seconds"]["optimizer"], "{:.1f}")},
-       {"time saved / FLOPs saved", "", "",
-        saved["conversion"].is_null() ? "-" : number(saved["conversion"], "{:.2f}")}});
+       {"time saved / FLOPs saved", "", "", number(saved["conversion"], "{:.2f}")}});
 }
 
 bool same_data(const RunConfig& a, const RunConfig& b) {
@@ -252,16 +263,23 @@ void compare(const CompareRequest& request) {
                               first.session().train_seconds(), second.session().train_seconds())};
   };
   progress.update(0, total, describe);
+  nlohmann::ordered_json a = first.result(), b = second.result();
   for (bool first_leads = true; !(first.done() && second.done()) && stop_signal() == 0;
        first_leads = !first_leads) {
     // The lead changes, so that neither always runs just after the other.
     (first_leads ? first : second).run_block(progress);
     (first_leads ? second : first).run_block(progress);
     progress.update(first.steps() + second.steps(), total, describe);
+    // When a signal comes between the two, what they had made of the same steps counts.
+    if (first.steps() == second.steps() || (first.done() && second.done())) {
+      a = first.result();
+      b = second.result();
+    }
   }
   progress.finish();
 
-  const nlohmann::ordered_json a = first.result(), b = second.result();
+  first.write_end(a);
+  second.write_end(b);
   const nlohmann::ordered_json saved = saved_json(a, b);
   const nlohmann::ordered_json json = {{"runs", {a, b}}, {"saved", saved}};
   atomic_write(request.folder / "compare.json", json.dump(2) + "\n");
@@ -270,7 +288,7 @@ void compare(const CompareRequest& request) {
   if (stop_signal() != 0)
     throw Error(ExitCode::kInterrupted,
                 "stopped by a signal; a comparison cannot be resumed, the numbers are of the steps "
-                "made");
+                "that both made");
 }
 
 }  // namespace vcas

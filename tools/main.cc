@@ -28,7 +28,6 @@ struct Arguments {
   bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
   std::string folder, model, name;
   std::int64_t steps = 20;
-  bool fixed = false;
 };
 
 [[noreturn]] void fail_usage(const std::string& message, const std::string& hint = {}) {
@@ -208,13 +207,12 @@ struct Program {
         ->required();
     inspect->add_flag("--json", arguments.json, "Print JSON");
 
-    bench = app.add_subcommand("bench", "Time whole steps, exact and sampled in turns");
+    bench = app.add_subcommand("bench",
+                               "Time whole steps, exact and sampled in turns, at the fixed ratios "
+                               "of the configuration, else 0.2 to 0.5 for items and 0.5 for rows");
     add_config_options(*bench, arguments);
     bench->add_option("--steps", arguments.steps, "Timed steps of each kind")
         ->check(CLI::PositiveNumber);
-    bench->add_flag("--fixed", arguments.fixed,
-                    "Sample at fixed ratios: those of the configuration, else 0.2 to 0.5 for "
-                    "items and 0.5 for rows");
     bench->add_flag("--json", arguments.json, "Print JSON");
 
     schema = app.add_subcommand("schema", "Print the JSON schema of configurations");
@@ -261,7 +259,7 @@ struct Program {
     if (*compare) run_compare(arguments);
     if (*eval) evaluate_checkpoint(arguments.model, overrides_of(arguments), arguments.json);
     if (*inspect) inspect_file(arguments.model, arguments.json);
-    if (*bench) bench_steps(load(arguments), {arguments.steps, arguments.fixed, arguments.json});
+    if (*bench) bench_steps(load(arguments), {arguments.steps, arguments.json});
     if (*schema) print_schema();
     if (*init) print_template(arguments.name);
     if (*doctor) print_doctor();

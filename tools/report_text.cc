@@ -14,9 +14,7 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
 }
 
-std::string format_change(const std::optional<double>& saved) {
-  return saved ? fmt::format("{:+.1f}%", -100 * *saved) : "not known yet";
-}
+std::string format_change(double saved) { return fmt::format("{:+.1f}%", -100 * saved); }
 
 std::string format_range(const std::vector<double>& values) {
   if (values.empty()) return "-";

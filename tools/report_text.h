@@ -1,7 +1,6 @@
 // How programs write numbers for people.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,9 +8,9 @@
 
 namespace vcas {
 
-std::string format_bytes(double bytes);                         // "4.1 GiB"
-std::string format_change(const std::optional<double>& saved);  // .384 -> "-38.4%"
-std::string format_range(const std::vector<double>& values);    // "0.31-0.97"
+std::string format_bytes(double bytes);                       // "4.1 GiB"
+std::string format_change(double saved);                      // .384 -> "-38.4%"
+std::string format_range(const std::vector<double>& values);  // "0.31-0.97"
 
 // Columns as wide as they need to be; the first one to the left, the others to the right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);

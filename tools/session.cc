@@ -16,8 +16,8 @@ namespace {
 // Separate probes draw their batches in an order of their own.
 constexpr std::uint64_t kProbeSeed = 0x9E3779B97F4A7C15;
 
-// Exact steps that must have been timed before their mean says anything.
-constexpr std::int64_t kFewestExactSteps = 3;
+// Exact passes timed before the first step.
+constexpr int kTimedPasses = 3;
 
 constexpr std::pair<Phase, const char*> kTrainPhases[] = {
     {Phase::kForward, "forward"}, {Phase::kBackward, "backward"}, {Phase::kProbe, "probe"}};
@@ -76,8 +76,10 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
 }  // namespace
 
 nlohmann::json RunTotals::to_json() const {
-  return {{"exact_steps", exact_steps},
-          {"exact_seconds", exact_seconds},
+  return {{"exact_forward_seconds", exact_forward_seconds},
+          {"exact_backward_seconds", exact_backward_seconds},
+          {"late_loss", late_loss},
+          {"late_steps", late_steps},
           {"data_seconds", data_seconds},
           {"eval_seconds", eval_seconds},
           {"checkpoint_seconds", checkpoint_seconds},
@@ -88,8 +90,10 @@ nlohmann::json RunTotals::to_json() const {
 }
 
 void RunTotals::from_json(const nlohmann::json& state) {
-  state.at("exact_steps").get_to(exact_steps);
-  state.at("exact_seconds").get_to(exact_seconds);
+  state.at("exact_forward_seconds").get_to(exact_forward_seconds);
+  state.at("exact_backward_seconds").get_to(exact_backward_seconds);
+  state.at("late_loss").get_to(late_loss);
+  state.at("late_steps").get_to(late_steps);
   state.at("data_seconds").get_to(data_seconds);
   state.at("eval_seconds").get_to(eval_seconds);
   state.at("checkpoint_seconds").get_to(checkpoint_seconds);
@@ -105,6 +109,13 @@ void load_inputs(Model& model, Ops& ops, const Batch& batch, std::int64_t items)
   const Tensor labels = model.graph.tensor(model.labels);
   ops.copy_to_device(input.data, batch.values.data(), input.bytes());
   ops.copy_to_device(labels.data, batch.labels.data(), labels.bytes());
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 GradSink gradient_sink(const Model& model) {
@@ -134,30 +145,42 @@ Session::Session(const RunConfig& config, const RunData& data)
                                          return std::make_unique<Loader>(*data_.train,
                                                                          probe_options, first);
                                        });
-  measure_exact_step();
 }
 
-// One exact pass before the first step says what exact training costs, and makes the first step as
-// fast as the others. It leaves gradients behind, which every step clears.
+// A few exact passes before the first step say what exact training costs, and make the first step
+// as fast as the others. They leave gradients behind, which every step clears.
 void Session::measure_exact_step() {
   const std::int64_t items = config_.micro_batch();
   Loader loader(*data_.train, train_loader_options(config_));
-  load_inputs(*model_, *ops_, loader.next(), items);
   const GradSink sink = gradient_sink(*model_);
   Graph& graph = model_->graph;
   Exec exec = graph.make_exec(config_.seed, 0, true);
-  ops_->set_phase(Phase::kForward);
-  graph.forward(exec);
-  ops_->set_phase(Phase::kBackward);
-  graph.backward(exec, {.sink = &sink});
+  std::vector<double> forward, backward;
+  const Batch& batch = loader.next();
+  for (int pass = 0; pass <= kTimedPasses; ++pass) {  // the first warms up
+    ops_->reset();
+    ops_->set_phase(Phase::kForward);
+    const double start = monotonic_seconds();
+    load_inputs(*model_, *ops_, batch, items);
+    graph.forward(exec);
+    ops_->set_phase(Phase::kBackward);
+    const double middle = monotonic_seconds();
+    graph.backward(exec, {.sink = &sink});
+    if (pass == 0) continue;
+    forward.push_back(middle - start);
+    backward.push_back(monotonic_seconds() - middle);
+  }
   const double portions =
       static_cast<double>(config_.train.batch_size) / static_cast<double>(items);
   exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
   exact_backward_flops_ = portions * ops_->flops(Phase::kBackward);
+  totals_.exact_forward_seconds += portions * median(forward);
+  totals_.exact_backward_seconds += portions * median(backward);
   ops_->reset();
 }
 
 StepReport Session::step() {
+  if (exact_forward_flops_ == 0) measure_exact_step();
   if (!loader_)
     loader_ =
         std::make_unique<Loader>(*data_.train, train_loader_options(config_), trainer_->steps());
@@ -172,18 +195,28 @@ StepReport Session::step() {
     formula_.add_exact_step();
   else
     formula_.add_sampled_step(act_ratio, weight_ratio);
+  const double batch_share =
+      static_cast<double>(config_.micro_batch()) / static_cast<double>(config_.train.batch_size);
   if (report.probed && config_.vcas.probe == "in_place")
-    formula_.add_in_place_probe(config_.vcas.repeats, config_.vcas.probe_fraction, act_ratio);
+    formula_.add_in_place_probe(config_.vcas.repeats, batch_share, trainer_->probed_entry_shares(),
+                                act_ratio);
   else if (report.probed)
-    formula_.add_separate_probe(config_.vcas.repeats, act_ratio);
+    formula_.add_separate_probe(config_.vcas.repeats, batch_share, act_ratio);
 
   totals_.step_seconds.forward += report.seconds.forward;
   totals_.step_seconds.backward += report.seconds.backward;
   totals_.step_seconds.probe += report.seconds.probe;
   totals_.step_seconds.optimizer += report.seconds.optimizer;
-  if (report.exact) {
-    ++totals_.exact_steps;
-    totals_.exact_seconds += report.seconds.total() - report.seconds.probe;
+  if (report.exact && !report.measured) {
+    totals_.exact_forward_seconds += report.seconds.forward;
+    totals_.exact_backward_seconds += report.seconds.backward;
+  }
+  if (10 * report.step > 9 * total_steps_) {
+    totals_.late_loss += report.loss;
+    ++totals_.late_steps;
+  } else {
+    totals_.late_loss = 0;  // a fork may come from a run that had reached its end
+    totals_.late_steps = 0;
   }
   return report;
 }
@@ -223,9 +256,10 @@ double Session::flops(Phase phase) const {
   return ops_->flops(phase) + (earlier == earlier_flops_.end() ? 0 : earlier->second);
 }
 
-std::optional<double> Session::exact_step_seconds() const {
-  if (totals_.exact_steps < kFewestExactSteps) return std::nullopt;
-  return totals_.exact_seconds / static_cast<double>(totals_.exact_steps);
+double Session::exact_step_seconds() const {
+  const double backward = totals_.exact_backward_seconds / totals_.exact_forward_seconds;
+  return (totals_.step_seconds.forward * (1 + backward) + totals_.step_seconds.optimizer) /
+         static_cast<double>(trainer_->steps());
 }
 
 Savings Session::savings() const {
@@ -238,8 +272,7 @@ Savings Session::savings() const {
                           (steps * (exact_forward_flops_ + exact_backward_flops_));
   savings.formula = formula_.saved();
   savings.formula_backward = formula_.backward_saved();
-  if (const auto exact = exact_step_seconds())
-    savings.time = 1 - totals_.step_seconds.total() / (steps * *exact);
+  savings.time = 1 - totals_.step_seconds.total() / (steps * exact_step_seconds());
   return savings;
 }
 
@@ -259,11 +292,11 @@ void Session::restore(const nlohmann::json& state) {
     for (const auto& [phase, name] : kTrainPhases)
       earlier_flops_[phase] = state.at("flops").at(name).get<double>();
     formula_.from_json(state.at("formula"));
-    ops_->reset();
     loader_.reset();
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("the state of the run: {}", e.what()));
   }
+  measure_exact_step();
 }
 
 }  // namespace vcas

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "optim/flops.h"
 #include "optim/trainer.h"
@@ -14,9 +15,12 @@ namespace vcas {
 
 // Sums over a run. They are saved with checkpoints, so they cover what ran before a resume.
 struct RunTotals {
-  std::int64_t exact_steps = 0;
-  double exact_seconds = 0;  // of the exact steps, without probes
-  double data_seconds = 0;   // waiting for batches
+  // Of exact passes, those timed before the first step and those of exact steps; not of steps that
+  // a probe measured, for its own work is part of them.
+  double exact_forward_seconds = 0, exact_backward_seconds = 0;
+  double late_loss = 0;  // of the last tenth of the steps
+  std::int64_t late_steps = 0;
+  double data_seconds = 0;  // waiting for batches
   double eval_seconds = 0, checkpoint_seconds = 0;
   StepSeconds step_seconds;
 
@@ -29,7 +33,7 @@ struct Savings {
   double flops = 0;           // counted, probes included
   double backward_flops = 0;  // the same without forwards
   double formula = 0, formula_backward = 0;
-  std::optional<double> time;  // empty until enough exact steps were timed
+  double time = 0;  // of steps, without waiting for data
 };
 
 class Session {
@@ -57,7 +61,10 @@ class Session {
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;
   double train_seconds() const { return totals_.data_seconds + totals_.step_seconds.total(); }
-  std::optional<double> exact_step_seconds() const;
+  // What a step of this run would take if it were exact: the forward and the update are the same,
+  // and so is what else the machine does, so the mean forward of the run, times what an exact
+  // backward takes of a forward, stands for its backward. After the first step.
+  double exact_step_seconds() const;
   Savings savings() const;
 
   // Totals and trainer; weights and optimizer tensors are not in it.
@@ -85,5 +92,8 @@ void load_inputs(Model& model, Ops& ops, const Batch& batch, std::int64_t items)
 
 // A sink for all gradients of a model.
 GradSink gradient_sink(const Model& model);
+
+// 0 of no values; of an even number the upper of the two in the middle.
+double median(std::vector<double> values);
 
 }  // namespace vcas

@@ -42,13 +42,6 @@ const char* family_of(const std::string& op) {
 constexpr const char* kFamilyOrder[] = {"gemm",     "attention", "norms", "gelu",
                                         "sampling", "optimizer", "rest"};
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // One kind of step: its session and what was measured of it.
 struct Subject {
   Session session;
@@ -239,6 +232,8 @@ std::string text_of(const Json& json) {
       {"memory resident", bytes(exact["resident_bytes"]), bytes(sampled["resident_bytes"])});
 
   std::string text = format_table(rows);
+  text += fmt::format("sampled at fixed ratios: keep act {}, w {}\n",
+                      format_range(json["act_ratio"]), format_range(json["weight_ratio"]));
   text += fmt::format("exact / sampled time {:.3f} (FLOPs {:.3f})\n",
                       json["time_ratio"].get<double>(), json["flops_ratio"].get<double>());
   text += fmt::format(
@@ -261,7 +256,7 @@ std::string text_of(const Json& json) {
 
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig config = loaded.config;
-  if (request.fixed && !config.vcas.pinned()) {
+  if (!config.vcas.pinned()) {
     const std::int64_t gates = config.model.depth;
     for (std::int64_t i = 0; i < gates; ++i)
       config.vcas.act_ratio.push_back(

@@ -9,11 +9,11 @@ namespace vcas {
 
 struct BenchRequest {
   std::int64_t steps = 20;
-  bool fixed = false;
   bool json = false;
 };
 
-// Prints to stdout.
+// The sampled steps keep fixed ratios: those of the configuration, else 0.2 to 0.5 of the items and
+// 0.5 of the rows. Prints to stdout.
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request);
 
 }  // namespace vcas

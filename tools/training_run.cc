@@ -29,12 +29,11 @@ bool is_due(std::int64_t step, std::int64_t last, std::int64_t every) {
 }
 
 nlohmann::ordered_json savings_json(const Savings& savings) {
-  nlohmann::ordered_json json = {{"flops_saved", savings.flops},
-                                 {"backward_flops_saved", savings.backward_flops},
-                                 {"formula_flops_saved", savings.formula},
-                                 {"formula_backward_flops_saved", savings.formula_backward}};
-  json["time_saved"] = savings.time ? nlohmann::ordered_json(*savings.time) : nullptr;
-  return json;
+  return {{"flops_saved", savings.flops},
+          {"backward_flops_saved", savings.backward_flops},
+          {"formula_flops_saved", savings.formula},
+          {"formula_backward_flops_saved", savings.formula_backward},
+          {"time_saved", savings.time}};
 }
 
 class TrainingRun {
@@ -247,7 +246,7 @@ void TrainingRun::warn_if_nothing_is_saved() {
   if (warned_ || !config().vcas.enabled || 2 * step < session_.total_steps()) return;
   warned_ = true;
   const Savings savings = session_.savings();
-  if (!savings.time || *savings.time >= 0) return;
+  if (savings.time >= 0) return;
   const std::string message =
       fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
                   format_change(savings.time), format_count(step), format_change(savings.flops));
@@ -300,23 +299,15 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
   text.lines.push_back(fmt::format("keep act {}  w {}  s {:.2f}",
                                    format_range(controller.act_ratio()),
                                    format_range(controller.weight_ratio()), controller.s()));
-  text.fields += fmt::format(" bp_flops_saved={:.3f}", savings.backward_flops);
-  if (savings.time) text.fields += fmt::format(" time_saved={:.3f}", *savings.time);
+  text.fields +=
+      fmt::format(" bp_flops_saved={:.3f} time_saved={:.3f}", savings.backward_flops, savings.time);
   return text;
 }
 
 std::string TrainingRun::summary() {
   const RunTotals& totals = session_.totals();
   const Savings savings = session_.savings();
-  double loss = 0;
-  int lines = 0;
-  for (const nlohmann::json& line : read_metrics(folder_.path() / "metrics.jsonl"))
-    if (line["event"] == "train" &&
-        10 * line["step"].get<std::int64_t>() > 9 * session_.total_steps()) {
-      loss += line["loss"].is_number() ? line["loss"].get<double>() : std::nan("");
-      ++lines;
-    }
-  loss /= lines;
+  const double loss = totals.late_loss / static_cast<double>(totals.late_steps);
   const double seconds = session_.train_seconds();
   nlohmann::ordered_json end = {{"train_loss", loss},
                                 {"eval_loss", evaluation_.loss},
@@ -330,11 +321,11 @@ std::string TrainingRun::summary() {
   folder_.metrics().write(MetricEvent::kEnd, trainer().steps(), end);
 
   std::string exact;
-  if (config().vcas.enabled && savings.time)
+  if (config().vcas.enabled)
     exact = fmt::format(
         " (exact would take about {} by this run's own timing; time {})",
         format_duration(totals.data_seconds +
-                        *session_.exact_step_seconds() * static_cast<double>(trainer().steps())),
+                        session_.exact_step_seconds() * static_cast<double>(trainer().steps())),
         format_change(savings.time));
   std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
   if (config().vcas.enabled)
@@ -426,14 +417,19 @@ void dry_run(const LoadedConfig& loaded) {
   if (!trainer.done()) steps();
   Loader loader(*data.test, eval_loader_options(loaded.config, *data.test));
   trainer.evaluate(loader, 1);
-  fs::path folder = loaded.config.run.folder;
+  fs::path folder = fs::absolute(loaded.config.run.folder);
   folder += ".dry-run";
   check_run_folder(folder, FolderUse::kResume);
+  std::vector<fs::path> parents;  // that are made for it
+  for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
+    parents.push_back(parent);
   const nlohmann::json state = session.state();
   save_checkpoint(folder / "checkpoint", trainer, state, "{}\n");
   session.restore(load_checkpoint(folder / "checkpoint", trainer));
   if (!trainer.done()) steps();
   fs::remove_all(folder);
+  std::error_code ignored;  // somebody else may use them by now
+  for (const fs::path& parent : parents) fs::remove(parent, ignored);
 }
 
 std::string validate_run(const LoadedConfig& loaded, FolderUse use) {

@@ -39,10 +39,10 @@ void CountOps::enter(const std::string& place) {
 
 // A place runs a handful of operations, so a linear search is the fastest. Each kName is one
 // pointer.
-CostTally& CountOps::tally(const char* op) {
+CostTally& CountOps::tally(const char* op, Phase phase) {
   for (CostTally& tally : current_->tallies)
-    if (tally.op == op && tally.phase == phase_) return tally;
-  return current_->tallies.emplace_back(CostTally{phase_, op});
+    if (tally.op == op && tally.phase == phase) return tally;
+  return current_->tallies.emplace_back(CostTally{phase, op});
 }
 
 template <class Args>
@@ -50,7 +50,8 @@ void CountOps::count(const Args& args) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = timing_ ? Clock::now() : Clock::time_point{};
   inner_->run(args);
-  CostTally& sum = tally(Args::kName);
+  constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
+  CostTally& sum = tally(Args::kName, kProbeOnly ? Phase::kProbe : phase_);
   if (timing_) sum.seconds += std::chrono::duration<double>(Clock::now() - start).count();
   const Cost cost = op_cost(args);
   ++sum.calls;

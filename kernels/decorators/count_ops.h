@@ -1,4 +1,5 @@
-// Counts what a run costs, by phase, place and operation (kernels/op_cost.h).
+// Counts what a run costs, by phase, place and operation (kernels/op_cost.h). Only probes compute
+// blocks of weight gradients, also within a backward that trains, so these count as probe always.
 #pragma once
 
 #include <deque>
@@ -54,7 +55,7 @@ class CountOps final : public ForwardingOps {
 
   template <class Args>
   void count(const Args& args);
-  CostTally& tally(const char* op);
+  CostTally& tally(const char* op, Phase phase);
 
   std::deque<Place> places_;  // never moves its elements, which the index points at
   std::unordered_map<std::string_view, Place*> index_;

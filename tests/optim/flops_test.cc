@@ -1,6 +1,7 @@
 #include "optim/flops.h"
 
 #include "core/error.h"
+#include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 
 using namespace vcas;
@@ -26,7 +27,7 @@ TEST_CASE("an interval with a separate probe costs what the paper's formula says
   const std::vector<double> rho = {0.2, 0.6}, nu = {0.5, 0.25, 1, 0.75};
   const int f = 100, m = 2;
   FormulaFlops flops({{0, 1}, {0, 1}, {1, 1}, {1, 1}});
-  flops.add_separate_probe(m, rho);
+  flops.add_separate_probe(m, 1, rho);
   for (int i = 0; i < f; ++i) flops.add_sampled_step(rho, nu);
   const double mean_rho = (0.2 + 0.2 + 0.6 + 0.6) / 4;
   const double mean_rho_nu = (0.2 * 0.5 + 0.2 * 0.25 + 0.6 * 1 + 0.6 * 0.75) / 4;
@@ -42,10 +43,125 @@ TEST_CASE("a probe in place adds its sampled passes and a share of dW", "[flops]
   const std::vector<double> rho = {0.4, 0.8};  // mean 0.7 by size
   flops.add_exact_step();
   flops.add_exact_step();
-  flops.add_in_place_probe(2, 0.01, rho);
+  flops.add_in_place_probe(2, 1, {0.04, 0.01}, rho);
   for (int i = 0; i < 8; ++i) flops.add_sampled_step(rho, {0.5, 0.5});
-  const double cost = 2 * 3 + (2 * 0.01 + 4 * 1.01 * 0.7) + 8 * (1 + 0.7 + 0.35);
+  const double looks = 0.25 * 0.04 + 0.75 * 0.01;
+  const double sampled = 0.25 * 0.4 * 1.04 + 0.75 * 0.8 * 1.01;
+  const double cost = 2 * 3 + (2 * looks + 4 * sampled) + 8 * (1 + 0.7 + 0.35);
   CHECK_THAT(flops.saved(), WithinAbs(1 - cost / 30, 1e-12));
+}
+
+TEST_CASE("a probe of one micro-batch costs its share of a batch", "[flops]") {
+  const std::vector<double> rho = {0.4, 0.8};
+  const bool in_place = GENERATE(true, false);
+  const auto cost_of = [&](double batch_share) {
+    FormulaFlops flops({{0, 1}, {1, 3}});
+    flops.add_exact_step();
+    if (in_place)
+      flops.add_in_place_probe(2, batch_share, {0.04, 0.01}, rho);
+    else
+      flops.add_separate_probe(2, batch_share, rho);
+    return -flops.saved();  // beyond the step
+  };
+  CHECK(cost_of(1) > 0);
+  CHECK_THAT(cost_of(0.25), WithinAbs(cost_of(1) / 4, 1e-12));
+}
+
+namespace {
+
+constexpr std::int64_t kItems = 16, kInput = 8;
+
+// Linear layers with a gate after each, and nothing else that has FLOPs. The norm below them wants
+// the dX of the first.
+std::unique_ptr<Model> linear_network() {
+  auto model = std::make_unique<Model>(DType::kF32);
+  Graph& graph = model->graph;
+  model->input = graph.input("input", {kInput, 1, DType::kF32});
+  model->labels = graph.input("labels", {1, 1, DType::kI32});
+  Value x = graph.add("norm", make_layer("layer_norm"), {model->input});
+  for (const int width : {24, 40, 4}) {
+    const std::string name = "linear." + std::to_string(width);
+    x = graph.add(name, make_layer("linear", {{"width", width}}), {x});
+    graph.gate(x);
+  }
+  model->logits = x;
+  model->loss = graph.add("loss", make_layer("softmax_cross_entropy"), {x, model->labels});
+  return model;
+}
+
+struct Counted {
+  CountOps ops{make_ops("cpu")};
+  std::unique_ptr<Model> model = linear_network();
+  std::unique_ptr<Trainer> trainer;
+  RandomBatches source{kItems, kInput, 4};
+  std::vector<FormulaFlops::Linear> linears;
+
+  explicit Counted(TrainerOptions options) {
+    options.batch = kItems;
+    Graph& graph = model->graph;
+    graph.finish(ops, {.max_items = kItems});
+    graph.parameters().initialize(ops, 1);
+    trainer = std::make_unique<Trainer>(*model, ops, options, nullptr);
+    for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
+      const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
+      linears.push_back({graph.gate_above(static_cast<int>(k)),
+                         static_cast<double>(graph.parameters()[weight].shape.elements())});
+    }
+  }
+
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) trainer->step(source.next());
+  }
+  double backward() const { return ops.flops(Phase::kBackward) + ops.flops(Phase::kProbe); }
+  double all() const { return ops.flops(Phase::kForward) + backward(); }
+};
+
+const std::vector<double> kActRatio = {0.25, 0.5, 1}, kWeightRatio = {0.5, 0.5, 0.25};
+
+}  // namespace
+
+TEST_CASE("counted and formula FLOPs agree on linear layers alone", "[flops][law]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.micro_batch = GENERATE(0, 8);  // budgets are whole in both
+  options.vcas.enabled = false;
+  Counted exact(options);
+  options.vcas.enabled = true;
+
+  SECTION("of sampled steps") {
+    options.vcas.act_ratio = kActRatio;
+    options.vcas.weight_ratio = kWeightRatio;
+    Counted sampled(options);
+    FormulaFlops formula(sampled.linears);
+    exact.steps(5);
+    sampled.steps(5);
+    for (int i = 0; i < 5; ++i) formula.add_sampled_step(kActRatio, kWeightRatio);
+    CHECK_THAT(formula.saved(), WithinAbs(1 - sampled.all() / exact.all(), 1e-12));
+    CHECK_THAT(formula.backward_saved(),
+               WithinAbs(1 - sampled.backward() / exact.backward(), 1e-12));
+    CHECK(formula.saved() > 0.3);
+  }
+  SECTION("of a probe in place") {
+    options.vcas.update_every = 100;
+    Counted probed(options);
+    probed.trainer->restore(
+        {{"step", 0},
+         {"optimizer_steps", 0},
+         {"vcas",
+          {{"s", 0.5}, {"act_ratio", kActRatio}, {"weight_ratio", kWeightRatio}, {"probes", 0}}}});
+    FormulaFlops formula(probed.linears);
+    exact.steps(2);
+    probed.steps(2);
+    REQUIRE(probed.trainer->controller().probes() == 1);
+    for (int i = 0; i < 2; ++i) formula.add_exact_step();
+    formula.add_in_place_probe(2, options.micro_batch == 0 ? 1 : 0.5,
+                               probed.trainer->probed_entry_shares(), kActRatio);
+    CHECK_THAT(formula.saved(), WithinAbs(1 - probed.all() / exact.all(), 1e-12));
+    CHECK_THAT(formula.backward_saved(),
+               WithinAbs(1 - probed.backward() / exact.backward(), 1e-12));
+    // The look at entries counts as probe, and so the exact backwards stay what they are.
+    CHECK(probed.ops.flops(Phase::kBackward) == exact.ops.flops(Phase::kBackward));
+    CHECK(probed.ops.flops(Phase::kProbe) > 0);
+  }
 }
 
 TEST_CASE("linears count by size; those above all gates are never sampled by items", "[flops]") {

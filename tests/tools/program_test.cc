@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/metrics.h"
 #include "tests/support/catch.h"
 
 namespace fs = std::filesystem;
@@ -141,6 +142,8 @@ TEST_CASE("checks (--validate, --dry-run) leave nothing behind") {
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
   CHECK_FALSE(fs::exists(tiny.path() / "out"));
   CHECK_FALSE(fs::exists(tiny.path() / "out.dry-run"));
+  REQUIRE(tiny.train({"--dry-run"}).code == 0);
+  CHECK_FALSE(fs::exists(tiny.path() / "runs"));
 }
 
 TEST_CASE("eval and inspect read what training saved") {
@@ -188,6 +191,52 @@ TEST_CASE("compare prints both runs and what was saved") {
   CHECK(fs::exists(tiny.path() / "runs/compare-tiny-other/other/metrics.jsonl"));
 }
 
+TEST_CASE("an interrupted comparison is of the same steps, without what is not known") {
+  const TinyRun tiny;
+  const Process process(tiny.path(),
+                        {"compare", "tiny.json", "--folder", "twins", "--json", "--set",
+                         "train.steps=1000000", "--set", "train.eval_every=1000000"});
+  REQUIRE(wait_for_lines(tiny.path() / "twins/vcas/metrics.jsonl", 50));
+  process.signal(SIGINT);
+  const Outcome outcome = process.wait();
+  CHECK(outcome.code == 130);
+  CHECK(contains(outcome.err, "the numbers are of the steps that both made"));
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  const nlohmann::json& exact = json["runs"][0];
+  CHECK(exact["steps"].get<int>() >= 20);
+  CHECK(exact["steps"] == json["runs"][1]["steps"]);
+  for (const nlohmann::json& run : json["runs"]) {
+    CHECK(run["eval_accuracy"].is_null());
+    CHECK(run["eval_loss"].is_null());
+    CHECK(run["train_loss"].get<double>() > 0);
+  }
+  CHECK(json["saved"]["flops"].is_number());
+  for (const char* name : {"exact", "vcas"}) {
+    const auto metrics = vcas::read_metrics(tiny.path() / "twins" / name / "metrics.jsonl");
+    CHECK(metrics.back()["event"] == "end");
+    CHECK(metrics.back()["steps"] == exact["steps"]);
+  }
+}
+
+TEST_CASE("a comparison stopped before its first steps shows dashes") {
+  const TinyRun tiny;
+  const Process process(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "--set",
+                                      "train.steps=1000000", "--set", "model.width=128", "--set",
+                                      "model.depth=4", "--set", "train.batch_size=256"});
+  REQUIRE(wait_for_lines(tiny.path() / "twins/vcas/metrics.jsonl", 1));
+  process.signal(SIGINT);
+  const Outcome outcome = process.wait();
+  CHECK(outcome.code == 130);
+  for (const char* row : {"final training loss", "test accuracy", "TFLOP, counted"}) {
+    const std::size_t begin = outcome.out.find(row);
+    REQUIRE(begin != std::string::npos);
+    const std::string line = outcome.out.substr(begin, outcome.out.find('\n', begin) - begin);
+    CAPTURE(line);
+    CHECK(line.ends_with(" -"));
+  }
+  CHECK_FALSE(contains(outcome.out, "nan"));
+}
+
 TEST_CASE("an exact twin of a run is the run itself without sampling") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"vcas.enabled=false", "run.folder=alone"}).code == 0);
@@ -205,8 +254,7 @@ TEST_CASE("an exact twin of a run is the run itself without sampling") {
 
 TEST_CASE("bench prints times, rates and memory") {
   const TinyRun tiny;
-  const Outcome outcome =
-      run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "2", "--fixed", "--json"});
+  const Outcome outcome = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "2", "--json"});
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
@@ -214,8 +262,10 @@ TEST_CASE("bench prints times, rates and memory") {
   CHECK(json["flops_ratio"].get<double>() > 1.2);
   CHECK(json["peak_flops_per_second"].get<double>() > 0);
   CHECK(json["products"].size() >= 4);
-  CHECK(contains(run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1"}).out,
-                 "exact / sampled time"));
+  const Outcome given = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1",
+                                          "vcas.act_ratio=[0.3]", "vcas.weight_ratio=[0.7]"});
+  CHECK(contains(given.out, "sampled at fixed ratios: keep act 0.30-0.30, w 0.70-0.70\n"));
+  CHECK(contains(given.out, "exact / sampled time"));
 }
 
 TEST_CASE("templates, schema, settings and doctor") {

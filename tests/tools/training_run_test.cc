@@ -73,6 +73,38 @@ TEST_CASE("training lowers the loss and leaves a complete run behind") {
   CHECK(count("eval") == 10);
 }
 
+TEST_CASE("the end of a run says what was saved, whatever the probes") {
+  const std::string setting =
+      GENERATE("vcas.probe=in_place", "vcas.probe=separate", "vcas.act_ratio=[0.25]");
+  const TinyRun tiny;
+  CAPTURE(setting);
+  const Outcome outcome = tiny.train({setting, "run.folder=out"});
+  REQUIRE(outcome.code == 0);
+  const nlohmann::json end = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").back();
+  REQUIRE(end["time_saved"].is_number());
+  CHECK(end["time_saved"].get<double>() < 1);  // how much, a loaded machine does not say
+  CHECK(contains(outcome.out, "exact would take about"));
+  CHECK(contains(outcome.out, "; time "));
+}
+
+TEST_CASE("the training loss at the end is that of the last tenth of the steps") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.checkpoint_every=7"}).code == 0);
+  const fs::path metrics = tiny.path() / "out/metrics.jsonl";
+  const double loss = vcas::read_metrics(metrics).back()["train_loss"];
+  CHECK(loss == Approx(mean_loss(metrics, 37, 40)));
+
+  // However few lines the log has, and also when a resume cuts the tenth in two.
+  REQUIRE(tiny.train({"run.folder=rare", "train.log_every=30", "train.checkpoint_every=38",
+                      "train.keep_checkpoints=9"})
+              .code == 0);
+  const fs::path rare = tiny.path() / "rare";
+  CHECK(vcas::read_metrics(rare / "metrics.jsonl").back()["train_loss"] == loss);
+  forget_after(rare, 38);
+  REQUIRE(tiny.train({"run.folder=rare", "train.log_every=30", "--resume"}).code == 0);
+  CHECK(vcas::read_metrics(rare / "metrics.jsonl").back()["train_loss"] == loss);
+}
+
 TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
   const std::string settings = GENERATE("vcas.enabled=false", "vcas.probe=in_place",
                                         "vcas.probe=separate", "vcas.selection=bernoulli");
@@ -232,6 +264,23 @@ TEST_CASE("resuming with other settings is refused, a fork is not") {
   INFO(fork.err);
   CHECK(fork.code == 0);
   CHECK(fs::exists(tiny.path() / "fork/checkpoint-40"));
+}
+
+TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own settings") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "vcas.act_ratio=[0.25]"}).code == 0);
+  REQUIRE(run(tiny.path(),
+              {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
+               "vcas.act_ratio=[]", "vcas.s_step=0", "vcas.weight_multiplier=1", "run.folder=fork"})
+              .code == 0);
+  int probes = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "fork/metrics.jsonl"))
+    if (line["event"] == "variance") {
+      ++probes;
+      CHECK(line["act_ratio"] == nlohmann::json({1.0, 1.0}));
+      CHECK(line["weight_ratio"] == nlohmann::json(std::vector<double>(8, 1.0)));
+    }
+  CHECK(probes == 4);
 }
 
 TEST_CASE("a folder holds one run, and another one only when told to") {
