@@ -32,6 +32,18 @@ class Rows {
     return *this;
   }
 
+  // Of x; dy is the absolute value, so that the norms of both turn alike.
+  template <class Element>
+  Rows& fill(Element element) {
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      for (std::int64_t c = 0; c < kIn; ++c)
+        x_[static_cast<std::size_t>(r * kIn + c)] = element(r, c);
+      for (std::int64_t c = 0; c < kOut; ++c)
+        dy_[static_cast<std::size_t>(r * kOut + c)] = std::abs(element(r, c));
+    }
+    return *this;
+  }
+
   struct Settings {
     SamplingMode mode = SamplingMode::kItemsAndRows;
     Selection selection = Selection::kSystematic;
@@ -169,6 +181,58 @@ TEST_CASE("the closed form of the variance is what independent draws show", "[we
     INFO(distance.mean() << " +- " << distance.standard_error());
     CHECK(std::abs(record.weight_variance[0] - distance.mean()) <= 5 * distance.standard_error());
   }
+}
+
+namespace {
+
+// Mean ||dW - exact||^2 of systematic draws, and the closed form, which supposes independent ones.
+struct SystematicVariance {
+  Statistics drawn;
+  double closed_form = 0;
+};
+
+SystematicVariance systematic_variance(Rows& rows, double ratio) {
+  SystematicVariance out;
+  const std::vector<double> exact = rows.gradient({.mode = SamplingMode::kExact}, 0);
+  BackwardRecord record{.weight_variance = {-1}};
+  for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
+    const std::vector<double> got = rows.gradient({.ratio = ratio, .record = &record}, draw);
+    double sum = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) sum += std::pow(got[i] - exact[i], 2);
+    out.drawn.add(sum);
+  }
+  out.closed_form = record.weight_variance[0];
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("neighbours that are alike make systematic draws better than Eq. 3",
+          "[weight_sampler][law]") {
+  // As the tokens of an image: directions turn slowly from row to row, and norms differ.
+  Rows rows;
+  rows.fill([](std::int64_t row, std::int64_t column) {
+    const double angle = 0.4 * static_cast<double>(row) + 1.3 * static_cast<double>(column);
+    return (1 + 0.6 * std::sin(2.1 * static_cast<double>(row))) * std::cos(angle);
+  });
+  for (const double ratio : {2.0 / kRows, 3.4 / kRows, 0.5}) {
+    const SystematicVariance variance = systematic_variance(rows, ratio);
+    INFO("ratio " << ratio << ": " << variance.drawn.mean() << " +- "
+                  << variance.drawn.standard_error() << ", Eq. 3 " << variance.closed_form);
+    CHECK(variance.drawn.mean() > 0);
+    CHECK(variance.drawn.mean() + 5 * variance.drawn.standard_error() < variance.closed_form);
+  }
+}
+
+TEST_CASE("rows that repeat in step with a systematic draw exceed Eq. 3", "[weight_sampler][law]") {
+  // Equal scores and 3 of 12 rows: a draw keeps every fourth row. Every fourth is +a, the others
+  // are -a. So a draw gives 12 a or -12 a, at 1 to 3: the right mean, -6 a, and the variance
+  // 144 - 36 = 108 |a|^2, where 12 independent draws would have 12 (1 - 1/4) / (1/4) = 36.
+  Rows rows;
+  rows.fill([](std::int64_t row, std::int64_t) { return row % 4 == 0 ? 1 : -1; });
+  const SystematicVariance variance = systematic_variance(rows, 0.25);
+  CHECK(std::abs(variance.closed_form - 36 * kIn * kOut) <= 1e-9 * variance.closed_form);
+  CHECK(std::abs(variance.drawn.mean() - 108 * kIn * kOut) <= 5 * variance.drawn.standard_error());
 }
 
 TEST_CASE("the variance is recorded without drawing", "[weight_sampler]") {

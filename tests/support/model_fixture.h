@@ -16,8 +16,9 @@ struct ModelFixture {
   std::uint64_t seed = 5;
 
   ModelFixture(const ModelOptions& options, const std::vector<std::int64_t>& item_shape,
-               std::int64_t classes, std::int64_t items, DType dtype = DType::kF32)
-      : ops(make_ops("cpu")), model(build_model(options, item_shape, classes, 0.0, dtype)) {
+               std::int64_t classes, std::int64_t items, DType dtype = DType::kF32,
+               std::unique_ptr<Ops> device = make_ops("cpu"))
+      : ops(std::move(device)), model(build_model(options, item_shape, classes, 0.0, dtype)) {
     Graph& graph = model->graph;
     graph.finish(*ops, {.max_items = items});
     graph.parameters().initialize(*ops, seed);
