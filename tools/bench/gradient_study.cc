@@ -1,17 +1,25 @@
 // Sampled gradients against the exact one on a real batch of Fashion-MNIST: is their mean right,
-// how far do they scatter, what do they cost, for both selections at the same budgets. Prints a
-// table.
+// how far do they scatter, what do they cost, for both selections at the same budgets, and for
+// systematic selection in an order drawn anew each time. Prints a table.
 //
 //   vcas_gradient_study [draws] [training steps before] [seed]
+//
+// Or, how much of the V_s of a probe in place is the change of the weights between its two steps:
+//
+//   vcas_gradient_study drift [pairs of steps at each point] [seed]
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <numeric>
 
 #include "data/idx.h"
 #include "data/loader.h"
+#include "kernels/decorators/forwarding_ops.h"
 #include "optim/trainer.h"
 
 namespace vcas {
@@ -25,6 +33,65 @@ struct Budget {
   double act_ratio, weight_ratio;
 };
 
+struct Order {
+  const char* name;
+  Selection selection;
+  bool shuffled;
+};
+
+// Systematic draws in the order r -> (a r + b) mod n, where asked for, a and b drawn for each.
+class ShuffledDraws final : public ForwardingOps {
+ public:
+  ShuffledDraws() : ForwardingOps(make_ops("cpu")) {}
+
+  bool shuffled = false;
+
+  std::string name() const override { return inner_->name(); }
+#define VCAS_OP(Args) \
+  void run(const Args& args) override { forward(args); }
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+ private:
+  template <class Args>
+  void forward(const Args& args) {
+    if constexpr (std::is_same_v<Args, Draw>)
+      if (shuffled) return draw(args);
+    inner_->run(args);
+  }
+
+  void draw(const Draw& args) {
+    const std::int64_t n = args.prob.elements();
+    if (n == 0) return inner_->run(args);
+    const PhiloxAddress address = philox_address(args.key);
+    const auto below_n = [&](std::uint64_t index) {
+      return static_cast<std::int64_t>(philox_uniform(address, index) * static_cast<float>(n));
+    };
+    const std::int64_t b = below_n(1);
+    std::int64_t a = 0;
+    for (std::uint64_t index = 2; std::gcd(a, n) != 1; ++index) a = below_n(index);
+    std::vector<std::int32_t> row(static_cast<std::size_t>(n));  // of each place in the order
+    std::vector<float> prob(row.size());
+    for (std::int64_t r = 0; r < n; ++r) {
+      const auto place = static_cast<std::size_t>((a * r + b) % n);
+      row[place] = static_cast<std::int32_t>(r);
+      prob[place] = args.prob.ptr<float>()[r];
+    }
+    Draw ordered = args;
+    ordered.prob.data = prob.data();
+    inner_->run(ordered);
+    std::vector<std::pair<std::int32_t, float>> kept;
+    for (std::int32_t i = 0; i < *args.count.ptr<std::int32_t>(); ++i)
+      kept.emplace_back(row[static_cast<std::size_t>(args.kept.ptr<std::int32_t>()[i])],
+                        args.scale.ptr<float>()[i]);
+    std::sort(kept.begin(), kept.end());
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      args.kept.ptr<std::int32_t>()[i] = kept[i].first;
+      args.scale.ptr<float>()[i] = kept[i].second;
+    }
+  }
+};
+
 struct Scatter {
   double variance = 0;      // mean of ||g - G||^2 over ||G||^2, whole gradient
   double worst_z = 0;       // of all tensors and directions: |mean error| in standard errors
@@ -32,42 +99,44 @@ struct Scatter {
   double milliseconds = 0;  // of one backward
 };
 
+// Sums over pairs of batches of half the squared distance of their gradients.
+struct Drift {
+  double in_place = 0, separate = 0;
+};
+
 class Study {
  public:
-  Study(int draws, int training_steps, std::uint64_t seed)
-      : draws_(draws), seed_(seed), data_(load_idx({})), ops_(make_ops("cpu")) {
-    ModelOptions options;
-    options.width = 64;
-    options.depth = 4;
-    options.heads = 2;
-    options.patch = 7;
-    options.pooling = "mean";
-    model_ = build_model(options, data_->item_shape(), data_->classes(), 0.0);
+  Study(const ModelOptions& model, TrainerOptions training)
+      : seed_(training.seed),
+        data_(load_idx({})),
+        model_(build_model(model, data_->item_shape(), data_->classes(), 0.0)),
+        loader_(*data_, {.batch = kItems, .seed = training.seed}) {
     model_->graph.finish(ops_, {.max_items = kItems});
-    model_->graph.parameters().initialize(ops_, seed);
-    TrainerOptions training;
-    training.total_steps = training_steps + 1;
+    model_->graph.parameters().initialize(ops_, training.seed);
     training.batch = kItems;
-    training.seed = seed;
-    training.schedule.kind = "constant";
     training.vcas.enabled = false;
-    Trainer trainer(*model_, ops_, training, nullptr);
-    Loader loader(*data_, {.batch = kItems, .seed = seed});
-    for (int step = 0; step < training_steps; ++step) trainer.step(loader.next());
-    trainer.step(loader.next());  // leaves its batch in the graph
+    trainer_ = std::make_unique<Trainer>(*model_, ops_, training, nullptr);
     for (const Parameter& parameter : model_->graph.parameters().list())
       sink_.full.push_back(parameter.gradient);
-    Exec exec = model_->graph.make_exec(seed_, 0, true);
-    model_->graph.forward(exec);
-    exact_ = gradient(exec, context({"", SamplingMode::kExact, 1, 1}, Selection::kBernoulli));
   }
 
-  Scatter scatter(const Budget& budget, Selection selection) {
+  void train(std::int64_t until) {
+    while (trainer_->steps() < until) trainer_->step(loader_.next());
+  }
+
+  // The batch of the last step stays in the graph.
+  Scatter scatter(const Budget& budget, const Order& order, int draws) {
     const auto& list = model_->graph.parameters().list();
-    const BackwardContext sampled = context(budget, selection);
-    std::vector<double> mean(exact_.size()), sum(list.size()), squares(list.size());
+    shuffling_->shuffled = false;
+    Exec forward = model_->graph.make_exec(seed_, 0, true);
+    model_->graph.forward(forward);
+    const std::vector<float> exact =
+        gradient(forward, context({"", SamplingMode::kExact, 1, 1}, Selection::kBernoulli));
+    shuffling_->shuffled = order.shuffled;
+    const BackwardContext sampled = context(budget, order.selection);
+    std::vector<double> mean(exact.size()), sum(list.size()), squares(list.size());
     double total = 0, seconds = 0;
-    for (int draw = 0; draw < draws_; ++draw) {
+    for (int draw = 0; draw < draws; ++draw) {
       Exec exec = model_->graph.make_exec(seed_, static_cast<std::uint64_t>(draw), true);
       const auto start = std::chrono::steady_clock::now();
       const auto& g = gradient(exec, sampled);
@@ -76,10 +145,10 @@ class Study {
         double along = 0;
         const auto [begin, end] = range(list[p]);
         for (std::size_t i = begin; i < end; ++i) {
-          const double error = double{g[i]} - exact_[i];
-          mean[i] += error / draws_;
-          total += error * error / draws_;
-          along += error * exact_[i];
+          const double error = double{g[i]} - exact[i];
+          mean[i] += error / draws;
+          total += error * error / draws;
+          along += error * exact[i];
         }
         sum[p] += along;
         squares[p] += along * along;
@@ -87,23 +156,66 @@ class Study {
     }
     Scatter out;
     double exact_norm = 0, mean_norm = 0;
-    for (std::size_t i = 0; i < exact_.size(); ++i) {
-      exact_norm += double{exact_[i]} * exact_[i];
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      exact_norm += double{exact[i]} * exact[i];
       mean_norm += mean[i] * mean[i];
     }
     for (std::size_t p = 0; p < list.size(); ++p) {
-      const double average = sum[p] / draws_;
-      const double variance = squares[p] / draws_ - average * average;
-      const double error = std::sqrt(variance / draws_);
+      const double average = sum[p] / draws;
+      const double variance = squares[p] / draws - average * average;
+      const double error = std::sqrt(variance / draws);
       if (error > 0) out.worst_z = std::max(out.worst_z, std::abs(average) / error);
     }
     out.variance = total / exact_norm;
-    out.mean_error = mean_norm / (total / draws_);
-    out.milliseconds = 1e3 * seconds / draws_;
+    out.mean_error = mean_norm / (total / draws);
+    out.milliseconds = 1e3 * seconds / draws;
+    return out;
+  }
+
+  // The next pairs of training steps, exact. A probe in place takes its V_s from the two gradients
+  // of the steps; the second at the weights before the first would have no drift in it.
+  Drift drift(int pairs) {
+    Drift out;
+    const BackwardContext exact = context({"", SamplingMode::kExact, 1, 1}, Selection::kSystematic);
+    for (int pair = 0; pair < pairs; ++pair) {
+      const Batch first = loader_.next();
+      const Batch& second = loader_.next();
+      load(second);
+      Exec exec = model_->graph.make_exec(seed_, 0, true);
+      model_->graph.forward(exec);
+      const std::vector<float> second_before = gradient(exec, exact);
+      trainer_->step(first);
+      const std::vector<float> first_gradient = gradients();
+      trainer_->step(second);
+      out.in_place += squared_distance(first_gradient, gradients()) / 2;
+      out.separate += squared_distance(first_gradient, second_before) / 2;
+    }
     return out;
   }
 
  private:
+  void load(const Batch& batch) {
+    const Tensor input = model_->graph.tensor(model_->input);
+    const Tensor labels = model_->graph.tensor(model_->labels);
+    ops_.copy_to_device(input.data, batch.values.data(), input.bytes());
+    ops_.copy_to_device(labels.data, batch.labels.data(), labels.bytes());
+  }
+
+  std::vector<float> gradients() const {
+    const Tensor& slab = model_->graph.parameters().gradients();
+    return {slab.ptr<float>(), slab.ptr<float>() + slab.elements()};
+  }
+
+  // Over the weights of sampled linears.
+  double squared_distance(const std::vector<float>& a, const std::vector<float>& b) const {
+    double sum = 0;
+    for (const int weight : model_->graph.sampled_weights()) {
+      const auto [begin, end] = range(model_->graph.parameters()[static_cast<std::size_t>(weight)]);
+      for (std::size_t i = begin; i < end; ++i) sum += std::pow(double{a[i]} - b[i], 2);
+    }
+    return sum;
+  }
+
   BackwardContext context(const Budget& budget, Selection selection) const {
     const Graph& graph = model_->graph;
     return {
@@ -117,12 +229,10 @@ class Study {
         .record = nullptr};
   }
 
-  const std::vector<float>& gradient(Exec& exec, const BackwardContext& context) {
-    const Tensor& slab = model_->graph.parameters().gradients();
-    ops_.run(Fill{.y = slab, .value = 0});
+  std::vector<float> gradient(Exec& exec, const BackwardContext& context) {
+    ops_.run(Fill{.y = model_->graph.parameters().gradients(), .value = 0});
     model_->graph.backward(exec, context);
-    gradient_.assign(slab.ptr<float>(), slab.ptr<float>() + slab.elements());
-    return gradient_;
+    return gradients();
   }
 
   std::pair<std::size_t, std::size_t> range(const Parameter& parameter) const {
@@ -131,17 +241,33 @@ class Study {
     return {begin, begin + static_cast<std::size_t>(parameter.shape.elements())};
   }
 
-  int draws_;
   std::uint64_t seed_;
   std::unique_ptr<Dataset> data_;
-  CountOps ops_;
+  ShuffledDraws* shuffling_ = new ShuffledDraws;  // of ops_
+  CountOps ops_{std::unique_ptr<Ops>(shuffling_)};
   std::unique_ptr<Model> model_;
+  Loader loader_;
   GradSink sink_;
-  std::vector<float> gradient_, exact_;
+  std::unique_ptr<Trainer> trainer_;
 };
 
-void run(int draws, int training_steps, std::uint64_t seed) {
-  Study study(draws, training_steps, seed);
+ModelOptions model_options(std::int64_t patch, std::int64_t heads) {
+  ModelOptions options;
+  options.width = 64;
+  options.depth = 4;
+  options.heads = heads;
+  options.patch = patch;
+  options.pooling = "mean";
+  return options;
+}
+
+void run_scatter(int draws, int training_steps, std::uint64_t seed) {
+  TrainerOptions training;
+  training.total_steps = training_steps + 1;
+  training.seed = seed;
+  training.schedule.kind = "constant";
+  Study study(model_options(7, 2), training);
+  study.train(training.total_steps);
   fmt::print("{} draws after {} exact steps, seed {}, batch of {} images\n", draws, training_steps,
              seed, kItems);
   fmt::print("{:<22} {:<11} {:>14} {:>10} {:>12} {:>8}\n", "budget", "selection", "variance/||G||2",
@@ -151,22 +277,49 @@ void run(int draws, int training_steps, std::uint64_t seed) {
                                Budget{"SampleW nu .2", SamplingMode::kItemsAndRows, 1, 0.2},
                                Budget{"SampleW nu .5", SamplingMode::kItemsAndRows, 1, 0.5},
                                Budget{"both rho .5 nu .5", SamplingMode::kItemsAndRows, 0.5, 0.5}})
-    for (const Selection selection : {Selection::kBernoulli, Selection::kSystematic}) {
-      const Scatter s = study.scatter(budget, selection);
-      fmt::print("{:<22} {:<11} {:>14.5f} {:>10.2f} {:>12.3f} {:>8.2f}\n", budget.name,
-                 selection == Selection::kBernoulli ? "bernoulli" : "systematic", s.variance,
-                 s.worst_z, s.mean_error, s.milliseconds);
+    for (const Order& order : {Order{"bernoulli", Selection::kBernoulli, false},
+                               Order{"systematic", Selection::kSystematic, false},
+                               Order{"  shuffled", Selection::kSystematic, true}}) {
+      const Scatter s = study.scatter(budget, order, draws);
+      fmt::print("{:<22} {:<11} {:>14.5f} {:>10.2f} {:>12.3f} {:>8.2f}\n", budget.name, order.name,
+                 s.variance, s.worst_z, s.mean_error, s.milliseconds);
       std::fflush(stdout);
     }
+}
+
+// Points in the run of configs/vit_fashion_mnist.json, exact.
+void run_drift(int pairs, std::uint64_t seed) {
+  TrainerOptions training;
+  training.total_steps = 8 * 60000 / kItems;
+  training.seed = seed;
+  training.optimizer.weight_decay = 0.05;
+  training.optimizer.max_gradient_norm = 1;
+  training.schedule.kind = "cosine";
+  training.schedule.learning_rate = 0.002;
+  training.schedule.warmup_ratio = 0.05;
+  Study study(model_options(4, 4), training);
+  fmt::print("{:>8} {:>14} {:>14} {:>8}\n", "step", "V_s in place", "same weights", "ratio");
+  for (const int step : {0, 100, 400, 1000, 2000}) {
+    study.train(step);
+    const Drift drift = study.drift(pairs);
+    fmt::print("{:>8} {:>14.4g} {:>14.4g} {:>8.3f}\n", step, drift.in_place / pairs,
+               drift.separate / pairs, drift.in_place / drift.separate);
+    std::fflush(stdout);
+  }
 }
 
 }  // namespace
 }  // namespace vcas
 
 int main(int argc, char** argv) {
+  const auto number = [&](int i, int otherwise) {
+    return argc > i ? std::atoi(argv[i]) : otherwise;
+  };
   try {
-    vcas::run(argc > 1 ? std::atoi(argv[1]) : 4096, argc > 2 ? std::atoi(argv[2]) : 300,
-              argc > 3 ? static_cast<std::uint64_t>(std::atoll(argv[3])) : 1);
+    if (argc > 1 && std::strcmp(argv[1], "drift") == 0)
+      vcas::run_drift(number(2, 50), static_cast<std::uint64_t>(number(3, 1)));
+    else
+      vcas::run_scatter(number(1, 4096), number(2, 300), static_cast<std::uint64_t>(number(3, 1)));
     return 0;
   } catch (const vcas::Error& error) {
     fmt::print(stderr, "error: {}\n  hint: {}\n", error.what(), error.hint());
