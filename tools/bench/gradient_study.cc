@@ -287,7 +287,8 @@ void run_scatter(int draws, int training_steps, std::uint64_t seed) {
     }
 }
 
-// Points in the run of configs/vit_fashion_mnist.json, exact.
+// Points in eight epochs of exact training with the model, optimizer and schedule of
+// configs/vit_fashion_mnist.json.
 void run_drift(int pairs, std::uint64_t seed) {
   TrainerOptions training;
   training.total_steps = 8 * 60000 / kItems;
@@ -299,7 +300,7 @@ void run_drift(int pairs, std::uint64_t seed) {
   training.schedule.warmup_ratio = 0.05;
   Study study(model_options(4, 4), training);
   fmt::print("{:>8} {:>14} {:>14} {:>8}\n", "step", "V_s in place", "same weights", "ratio");
-  for (const int step : {0, 100, 400, 1000, 2000}) {
+  for (const int step : {0, 100, 400}) {
     study.train(step);
     const Drift drift = study.drift(pairs);
     fmt::print("{:>8} {:>14.4g} {:>14.4g} {:>8.3f}\n", step, drift.in_place / pairs,
