@@ -6,9 +6,10 @@
 namespace vcas {
 
 // A batch is N items of T_i rows, packed without padding. A layout says how many rows an item has
-// in one value of the graph: kTokens = as many as the batch's item has tokens, otherwise that
-// number.
+// in one value of the graph: kTokens = as many as the batch's item has tokens, kMasked = as many as
+// it has masked positions (maybe none), otherwise that number.
 constexpr std::int64_t kTokens = 0;
+constexpr std::int64_t kMasked = -1;
 
 // Rows of one layout. Empty index tensors stand for the identity, so exact training is the same
 // code.

@@ -250,6 +250,31 @@ struct GeluBackward {
   }
 };
 
+// y = tanh(x)
+struct TanhForward {
+  static constexpr const char* kName = "tanh_forward";
+  Tensor y;  // T [R, C]
+  Tensor x;  // T [R, C]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.in("x", x);
+  }
+};
+
+// dx = dy (1 - y_full[row]^2)
+struct TanhBackward {
+  static constexpr const char* kName = "tanh_backward";
+  Tensor dx;      // T [K, C]; may be the same memory as dy
+  Tensor dy;      // T [K, C]
+  Tensor y_full;  // T [R, C]
+  Tensor row;     // i32 [K], optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx, dy.data == dx.data), v.in("y_full", y_full), v.in("row", row);
+    if (dy.data != dx.data) v.in("dy", dy);
+  }
+};
+
 // y = x * mask / (1 - p). The mask of entry (r, c) is word c % 4 of the Philox draw at index
 // row[r] * ceil(C / 4) + c / 4, kept where uniform >= p. Backward is the same operation on dy with
 // `row`.
@@ -269,30 +294,36 @@ struct Dropout {
 
 // Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V, with
 // dropout on the probabilities. Query row r, head h, key j of its item draws word j % 4 of the
-// Philox draw at index (r * heads + h) * 2^20 + j / 4, r the row of the full batch.
+// Philox draw at index (r * heads + h) * 2^20 + j / 4, r the row of the full batch. With `query`
+// only the first row of each item is a query: y and lse have N rows, and qkv holds key and value.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
-  Tensor y;        // T [R, C]
-  Tensor lse;      // S [R, heads]: log of the sum of exponentials of the scaled scores
-  Tensor qkv;      // T [R, 3C]: query, key, value side by side
+  Tensor y;        // T [R, C], or [N, C]
+  Tensor lse;      // S [R, heads], or [N, heads]: log of the sum of exponentials of the scores
+  Tensor query;    // T [N, C], optional
+  Tensor qkv;      // T [R, 3C]: query, key, value side by side; or [R, 2C]: key, value
   Tensor offsets;  // i64 [N + 1]
   std::int64_t heads = 1;
   double dropout = 0;
   RandomKey key;
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y), v.out("lse", lse), v.in("qkv", qkv), v.in("offsets", offsets);
+    v.out("y", y), v.out("lse", lse), v.in("query", query), v.in("qkv", qkv);
+    v.in("offsets", offsets);
   }
 };
 
+// With `query_full`: dy and dquery have a row an item, y_full and lse_full N rows.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
-  Tensor dqkv;          // T [K, 3C]
-  Tensor dy;            // T [K, C]
-  Tensor qkv_full;      // T [R, 3C]
-  Tensor y_full;        // T [R, C]
-  Tensor lse_full;      // S [R, heads]
-  Tensor offsets;       // i64 [items + 1], of dy
+  Tensor dquery;        // T [items, C], given exactly when query_full is
+  Tensor dqkv;          // T [K, 3C], or [K, 2C]
+  Tensor dy;            // T [K, C], or [items, C]
+  Tensor query_full;    // T [N, C], optional
+  Tensor qkv_full;      // T [R, 3C], or [R, 2C]
+  Tensor y_full;        // T [R, C], or [N, C]
+  Tensor lse_full;      // S [R, heads], or [N, heads]
+  Tensor offsets;       // i64 [items + 1], of dqkv
   Tensor offsets_full;  // i64 [N + 1]
   Tensor item;          // i32 [items], optional
   std::int64_t heads = 1;
@@ -300,9 +331,9 @@ struct AttentionBackward {
   RandomKey key;
   template <class V>
   void visit(V&& v) const {
-    v.out("dqkv", dqkv), v.in("dy", dy), v.in("qkv_full", qkv_full), v.in("y_full", y_full);
-    v.in("lse_full", lse_full), v.in("offsets", offsets), v.in("offsets_full", offsets_full);
-    v.in("item", item);
+    v.out("dquery", dquery), v.out("dqkv", dqkv), v.in("dy", dy), v.in("query_full", query_full);
+    v.in("qkv_full", qkv_full), v.in("y_full", y_full), v.in("lse_full", lse_full);
+    v.in("offsets", offsets), v.in("offsets_full", offsets_full), v.in("item", item);
   }
 };
 
@@ -460,6 +491,52 @@ struct EmbeddingBackward {
   }
 };
 
+// loss[n] = (prediction[n] - target[n])^2
+struct SquaredErrorForward {
+  static constexpr const char* kName = "squared_error_forward";
+  Tensor loss;        // S [N]
+  Tensor prediction;  // T [N]
+  Tensor target;      // f32 [N]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("loss", loss), v.in("prediction", prediction), v.in("target", target);
+  }
+};
+
+// dprediction = scale * 2 (prediction - target)
+struct SquaredErrorBackward {
+  static constexpr const char* kName = "squared_error_backward";
+  Tensor dprediction;  // T [N]
+  Tensor prediction;   // T [N]
+  Tensor target;       // f32 [N]
+  double scale = 1;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dprediction", dprediction), v.in("prediction", prediction), v.in("target", target);
+  }
+};
+
+// The gradient of y[p] = x[index[p]], which is EmbeddingForward with x as its table: dx = 0, then
+// for the rows p of item n, in ascending order, with r = index_full[row[p]] a row of that item in
+// the full batch: dx[offsets[n] + r - offsets_full[item[n]]] += dy[p].
+struct ScatterRows {
+  static constexpr const char* kName = "scatter_rows";
+  Tensor dx;            // T [R', C]
+  Tensor dy;            // T [K, C]
+  Tensor index_full;    // i32 [P]
+  Tensor row;           // i32 [K], optional
+  Tensor item;          // i32 [items], optional
+  Tensor dy_offsets;    // i64 [items + 1]
+  Tensor offsets;       // i64 [items + 1], of dx
+  Tensor offsets_full;  // i64 [N + 1]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx), v.in("dy", dy), v.in("index_full", index_full), v.in("row", row);
+    v.in("item", item), v.in("dy_offsets", dy_offsets), v.in("offsets", offsets);
+    v.in("offsets_full", offsets_full);
+  }
+};
+
 // Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019)
 // or, with decoupled = false, decay added to the gradient.
 struct AdamStep {
@@ -512,8 +589,9 @@ struct SumSquares {
   X(LinearForward) X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock)           \
   X(ColumnSum) X(RowNorm) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
   X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward)    \
-  X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add) X(Copy) X(Fill) X(PatchExtract)     \
-  X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward) X(PoolBackward)                    \
-  X(CrossEntropyForward) X(CrossEntropyBackward) X(EmbeddingForward) X(EmbeddingBackward)        \
+  X(TanhForward) X(TanhBackward) X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add)      \
+  X(Copy) X(Fill) X(PatchExtract) X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward)    \
+  X(PoolBackward) X(CrossEntropyForward) X(CrossEntropyBackward) X(EmbeddingForward)             \
+  X(EmbeddingBackward) X(SquaredErrorForward) X(SquaredErrorBackward) X(ScatterRows)             \
   X(AdamStep) X(SgdStep) X(SumSquares)
 // clang-format on

@@ -49,14 +49,21 @@ double flops(const LinearWeightBlock& args) {
   return 2 * product(args.dy.rows(), args.out_index.elements(), args.in_index.elements());
 }
 
+// Pairs of a query and a key: each row of an item with each, or its first row with each.
+double attended_pairs(const Tensor& query, const Tensor& qkv, const Tensor& offsets) {
+  return query ? static_cast<double>(qkv.rows()) : squared_lengths(offsets);
+}
+
 // QK^T and PV
 double flops(const AttentionForward& args) {
-  return 4 * squared_lengths(args.offsets) * static_cast<double>(args.y.width());
+  return 4 * attended_pairs(args.query, args.qkv, args.offsets) *
+         static_cast<double>(args.y.width());
 }
 
 // QK^T again, dV = P^T dY, dP = dY V^T, dQ = dS K, dK = dS^T Q
 double flops(const AttentionBackward& args) {
-  return 10 * squared_lengths(args.offsets) * static_cast<double>(args.dy.width());
+  return 10 * attended_pairs(args.dquery, args.dqkv, args.offsets) *
+         static_cast<double>(args.dy.width());
 }
 
 }  // namespace

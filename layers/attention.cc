@@ -1,5 +1,7 @@
 // Multi-head self-attention of each item's rows over themselves. The input holds query, key and
-// value side by side, [R, 3C]; the output is [R, C].
+// value side by side, [R, 3C]; the output is [R, C]. With two inputs only the first row of each
+// item asks: the inputs are its query [N, C], and key and value of all rows, [R, 2C]; the output is
+// [N, C], the same as those rows of the full output.
 #include "layers/layer.h"
 
 namespace vcas {
@@ -12,40 +14,68 @@ class Attention final : public Layer {
       : heads_(config.get_count("heads")), dropout_(config.get_probability("dropout", 0)) {}
 
   NodePlan plan(const PlanInput& in) const override {
-    check_inputs("attention", in, {in.dtype});
-    const ValueSpec& qkv = in.inputs[0];
-    if (qkv.width % 3 != 0)
+    const bool first_rows = in.inputs.size() == 2;
+    if (first_rows)
+      check_inputs("attention", in, {in.dtype, in.dtype});
+    else
+      check_inputs("attention", in, {in.dtype});
+    const ValueSpec& query = in.inputs.front();
+    const ValueSpec& qkv = in.inputs.back();
+    if (first_rows && (qkv.width != 2 * query.width || query.rows_per_item != 1))
+      throw Error(ExitCode::kBadConfig,
+                  "attention: a query of width " + std::to_string(query.width) + " in " +
+                      layout_name(query.rows_per_item) + " rows an item, with key and value of " +
+                      std::to_string(qkv.width) + "; must be 1 row and twice the width");
+    if (!first_rows && qkv.width % 3 != 0)
       throw Error(ExitCode::kBadConfig, "attention: input width " + std::to_string(qkv.width) +
                                             " is not 3 times a width (query, key, value)");
-    const std::int64_t width = qkv.width / 3;
+    const std::int64_t width = first_rows ? query.width : qkv.width / 3;
     if (width % heads_ != 0)
       throw Error(ExitCode::kBadConfig, "attention: heads " + std::to_string(heads_) +
                                             " does not divide width " + std::to_string(width));
     NodePlan plan;
-    plan.output = {width, qkv.rows_per_item, in.dtype};
-    plan.saved = {{heads_, qkv.rows_per_item, statistics_dtype(in.dtype)}};  // lse
+    plan.output = {width, query.rows_per_item, in.dtype};
+    plan.saved = {{heads_, query.rows_per_item, statistics_dtype(in.dtype)}};  // lse
     plan.saved_inputs = {0};
     plan.saved_output = true;
+    if (first_rows) {
+      plan.saved_inputs.push_back(1);
+      for (const ValueSpec& input : in.inputs)
+        plan.scratch_bytes += Arena::round_up(
+            static_cast<std::size_t>(in.max_rows(input.rows_per_item) * input.width) *
+            dtype_bytes(in.dtype));
+    }
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    exec.ops.run(AttentionForward{.y = io.output,
-                                  .lse = io.saved[0],
-                                  .qkv = io.inputs[0],
-                                  .offsets = io.rows.of(io.input_specs[0].rows_per_item).offsets,
-                                  .heads = heads_,
-                                  .dropout = exec.training ? dropout_ : 0,
-                                  .key = exec.key(Stream::kDropout, exec.site)});
+    exec.ops.run(
+        AttentionForward{.y = io.output,
+                         .lse = io.saved[0],
+                         .query = first_of_two(io.inputs),
+                         .qkv = io.inputs.back(),
+                         .offsets = io.rows.of(io.input_specs.back().rows_per_item).offsets,
+                         .heads = heads_,
+                         .dropout = exec.training ? dropout_ : 0,
+                         .key = exec.key(Stream::kDropout, exec.site)});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (!io.dx[0]) return;
-    const std::int64_t layout = io.input_specs[0].rows_per_item;
+    if (!io.dx.front() && !io.dx.back()) return;
+    const std::int64_t layout = io.input_specs.back().rows_per_item;
     const RowSet& rows = io.rows.of(layout);
-    exec.ops.run(AttentionBackward{.dqkv = io.dx[0],
+    ArenaFrame frame(exec.scratch);
+    // The operation writes both gradients; one that is not wanted goes nowhere.
+    const auto wanted = [&](std::size_t i, std::int64_t dx_rows) {
+      return io.dx[i] ? io.dx[i]
+                      : exec.scratch.take(exec.dtype, {dx_rows, io.input_specs[i].width});
+    };
+    const bool first_rows = io.dx.size() == 2;
+    exec.ops.run(AttentionBackward{.dquery = first_rows ? wanted(0, rows.items) : Tensor{},
+                                   .dqkv = wanted(io.dx.size() - 1, rows.rows),
                                    .dy = io.dy,
-                                   .qkv_full = io.inputs_full[0],
+                                   .query_full = first_of_two(io.inputs_full),
+                                   .qkv_full = io.inputs_full.back(),
                                    .y_full = io.output_full,
                                    .lse_full = io.saved_full[0],
                                    .offsets = rows.offsets,
@@ -57,6 +87,10 @@ class Attention final : public Layer {
   }
 
  private:
+  static Tensor first_of_two(std::span<const Tensor> inputs) {
+    return inputs.size() == 2 ? inputs[0] : Tensor{};
+  }
+
   std::int64_t heads_;
   double dropout_;
 };

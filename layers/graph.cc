@@ -28,13 +28,20 @@ Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vec
   return {static_cast<int>(nodes_.size()) - 1};
 }
 
+void Graph::tie(Value node, Value owner) {
+  VCAS_CHECK(owner.index < node.index, "a node is tied to one before it");
+  nodes_[static_cast<std::size_t>(node.index)].tied_to = owner.index;
+}
+
 void Graph::gate(Value value) { gate_nodes_.push_back(value.index); }
 
 std::int64_t Graph::max_rows(std::int64_t rows_per_item) const {
+  if (rows_per_item == kMasked) return limits_.max_masked;
   return rows_per_item == kTokens ? limits_.max_tokens : limits_.max_items * rows_per_item;
 }
 
 std::int64_t Graph::rows_now(std::int64_t rows_per_item) const {
+  if (rows_per_item == kMasked) return masked_;
   return rows_per_item == kTokens ? tokens_ : items_ * rows_per_item;
 }
 
@@ -45,24 +52,36 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
   std::vector<Parameter> parameters;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
-    node.first_parameter = static_cast<int>(parameters.size());
     if (!node.layer) continue;
     for (const int input : node.inputs) {
       node.input_specs.push_back(nodes_[static_cast<std::size_t>(input)].plan.output);
       consumers_[static_cast<std::size_t>(input)].push_back(static_cast<int>(i));
     }
     try {
-      node.plan =
-          node.layer->plan({node.input_specs, dtype_, limits_.max_items, limits_.max_tokens});
+      node.plan = node.layer->plan(
+          {node.input_specs, dtype_, limits_.max_items, limits_.max_tokens, limits_.max_masked});
     } catch (const Error& error) {
       throw Error(error.code(), node.name + ": " + error.what(), error.hint());
     }
-    for (const ParameterSpec& spec : node.plan.parameters)
+    for (const ParameterSpec& spec : node.plan.parameters) {
+      if (node.tied_to >= 0 && node.parameters.empty()) {
+        const int number = nodes_[static_cast<std::size_t>(node.tied_to)].parameters.at(0);
+        const Parameter& owned = parameters[static_cast<std::size_t>(number)];
+        if (owned.shape != spec.shape || node.plan.samples_weight)
+          throw Error(ExitCode::kBadConfig,
+                      node.name + "." + spec.name + " " + spec.shape.text() +
+                          " cannot be tied to " + owned.name + " " + owned.shape.text() +
+                          (node.plan.samples_weight ? ": its gradient is sampled" : ""));
+        node.parameters.push_back(number);
+        continue;
+      }
+      node.parameters.push_back(static_cast<int>(parameters.size()));
       parameters.push_back(
           {node.name + "." + spec.name, spec.shape, spec.init, spec.decay, {}, {}});
+    }
     if (node.plan.samples_weight) {
       node.weight_site = static_cast<int>(sampled_weights_.size());
-      sampled_weights_.push_back(node.first_parameter);
+      sampled_weights_.push_back(node.parameters[0]);
     }
   }
   std::sort(gate_nodes_.begin(), gate_nodes_.end());
@@ -127,17 +146,20 @@ void Graph::plan_activations() {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
     const ValueSpec& spec = node.plan.output;
-    int end = node.layer && !node.plan.saved_output && i + 1 < nodes_.size() ? static_cast<int>(i)
-                                                                             : forever;
+    const bool passing =
+        node.layer && !node.plan.saved_output && !node.kept && i + 1 < nodes_.size();
+    int end = passing ? static_cast<int>(i) : forever;
     for (const int consumer : consumers_[i]) {
       const Node& reader = nodes_[static_cast<std::size_t>(consumer)];
       end = std::max(end, consumer);
       for (const int saved : reader.plan.saved_inputs)
         if (reader.inputs[static_cast<std::size_t>(saved)] == static_cast<int>(i)) end = forever;
     }
+    // Inputs are filled before the first node runs.
+    const int begin = node.layer ? static_cast<int>(i) : 0;
     node.output_block = activation_blocks_.size();
     activation_blocks_.push_back(
-        {bytes_of(spec.rows_per_item, spec.width, spec.dtype), static_cast<int>(i), end});
+        {bytes_of(spec.rows_per_item, spec.width, spec.dtype), begin, end});
     for (const SavedSpec& saved : node.plan.saved) {
       node.saved_blocks.push_back(activation_blocks_.size());
       activation_blocks_.push_back(
@@ -269,26 +291,36 @@ void Graph::allocate(Ops& ops) {
   }
 }
 
-void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets) {
-  VCAS_CHECK(items >= 1 && items <= limits_.max_items, "batch of " + std::to_string(items) +
-                                                           " items, planned for " +
-                                                           std::to_string(limits_.max_items));
-  const std::int64_t tokens = token_offsets.empty() ? 0 : token_offsets.back();
-  VCAS_CHECK(tokens <= limits_.max_tokens, "batch of " + std::to_string(tokens) +
-                                               " tokens, planned for " +
-                                               std::to_string(limits_.max_tokens));
+void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
+                      const std::vector<std::int64_t>& masked_offsets) {
+  const auto check = [](std::int64_t count, std::int64_t planned, const char* what) {
+    VCAS_CHECK(count <= planned, "batch of " + std::to_string(count) + " " + what +
+                                     ", planned for " + std::to_string(planned));
+  };
+  VCAS_CHECK(items >= 1, "an empty batch");
+  check(items, limits_.max_items, "items");
+  for (const auto* offsets : {&token_offsets, &masked_offsets})
+    VCAS_CHECK(offsets->empty() || std::ssize(*offsets) == items + 1,
+               std::to_string(offsets->size()) + " offsets of " + std::to_string(items) + " items");
   const bool same_items = items == items_;
   items_ = items;
-  tokens_ = tokens;
+  tokens_ = token_offsets.empty() ? 0 : token_offsets.back();
+  masked_ = masked_offsets.empty() ? 0 : masked_offsets.back();
+  check(tokens_, limits_.max_tokens, "tokens");
+  check(masked_, limits_.max_masked, "masked positions");
   for (RowSets::Entry& entry : full_rows_.entries()) {
-    if (entry.rows_per_item != kTokens && same_items) continue;
+    const std::int64_t layout = entry.rows_per_item;
+    if (layout > 0 && same_items) continue;
     entry.rows.items = items;
-    entry.rows.rows = rows_now(entry.rows_per_item);
-    host_offsets_.resize(static_cast<std::size_t>(items) + 1);
-    for (std::size_t n = 0; n < host_offsets_.size(); ++n)
-      host_offsets_[n] = entry.rows_per_item == kTokens
-                             ? token_offsets[n]
-                             : static_cast<std::int64_t>(n) * entry.rows_per_item;
+    entry.rows.rows = rows_now(layout);
+    const std::vector<std::int64_t>& ragged = layout == kTokens ? token_offsets : masked_offsets;
+    host_offsets_.assign(static_cast<std::size_t>(items) + 1, 0);
+    for (std::size_t n = 0; n < host_offsets_.size(); ++n) {
+      if (layout > 0)
+        host_offsets_[n] = static_cast<std::int64_t>(n) * layout;
+      else if (!ragged.empty())
+        host_offsets_[n] = ragged[n];
+    }
     entry.rows.offsets.shape = {items + 1};
     ops_->copy_to_device(entry.rows.offsets.data, host_offsets_.data(), entry.rows.offsets.bytes());
   }
@@ -334,9 +366,8 @@ void Graph::collect_tensors(const Node& node, std::size_t i) {
   for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
   for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
     tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
-  for (std::size_t p = 0; p < node.plan.parameters.size(); ++p)
-    tensors.parameters.push_back(
-        parameters_[static_cast<std::size_t>(node.first_parameter) + p].value);
+  for (const int number : node.parameters)
+    tensors.parameters.push_back(parameters_[static_cast<std::size_t>(number)].value);
 }
 
 void Graph::forward(Exec& exec) {
@@ -447,7 +478,7 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
                                   .rows = *rows,
                                   .rows_full = full_rows_,
                                   .context = context,
-                                  .first_parameter = node.first_parameter,
+                                  .parameter_numbers = node.parameters,
                                   .weight_site = node.weight_site});
     }
     for (std::size_t j = 0; j < node.inputs.size(); ++j) {

@@ -20,6 +20,7 @@ struct Value {
 struct GraphLimits {
   std::int64_t max_items = 0;   // largest batch
   std::int64_t max_tokens = 0;  // most rows of layout kTokens in a batch; 0 where no value has it
+  std::int64_t max_masked = 0;  // most rows of layout kMasked in a batch; likewise
 };
 
 // Bytes by purpose, known before anything is allocated.
@@ -39,6 +40,12 @@ class Graph {
   Value input(const std::string& name, const ValueSpec& spec);
   // Adds a node after its inputs. The last node added is the loss.
   Value add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs);
+  // Parameter 0 of `node` is no parameter of its own but parameter 0 of `owner`, a node before it;
+  // the gradients of both uses add up. Not for a weight that SampleW samples.
+  void tie(Value node, Value owner);
+  // The value can be read after forward. Others can where backward reads them, and are overwritten
+  // where it does not.
+  void keep(Value value) { nodes_[static_cast<std::size_t>(value.index)].kept = true; }
   // SampleA acts on the gradient at this value, which must be the only way from the loss to all
   // nodes before it (a cut edge), with no batch-coupled layer below.
   void gate(Value value);
@@ -54,8 +61,10 @@ class Graph {
 
   // --- after finish ---
 
-  // The sizes of the batch that the inputs now hold; offsets [items + 1] only for layout kTokens.
-  void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets);
+  // The sizes of the batch that the inputs now hold. Offsets [items + 1] only for layout kTokens
+  // and kMasked; without masked offsets no position is masked.
+  void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
+                 const std::vector<std::int64_t>& masked_offsets = {});
   Tensor tensor(Value value) const;        // rows of the present batch
   Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
@@ -82,7 +91,9 @@ class Graph {
     std::vector<int> inputs;
     std::vector<ValueSpec> input_specs;
     NodePlan plan;
-    int first_parameter = 0;
+    bool kept = false;
+    int tied_to = -1;             // node that parameter 0 belongs to, -1 = this one
+    std::vector<int> parameters;  // numbers in parameters_
     int weight_site = -1;
     int gate = -1;  // of its output
     bool needs_gradient = false;
@@ -130,7 +141,7 @@ class Graph {
   NodeTensors node_tensors_;
   std::vector<Tensor> gradient_views_;  // of this backward, by node
   std::vector<std::int64_t> host_offsets_;
-  std::int64_t items_ = 0, tokens_ = 0;
+  std::int64_t items_ = 0, tokens_ = 0, masked_ = 0;
   Ops* ops_ = nullptr;
 };
 

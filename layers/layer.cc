@@ -61,6 +61,7 @@ void LayerConfig::check_all_used() const {
 }
 
 std::string layout_name(std::int64_t rows_per_item) {
+  if (rows_per_item == kMasked) return "masked";
   return rows_per_item == kTokens ? "tokens" : std::to_string(rows_per_item);
 }
 

@@ -17,7 +17,7 @@
 namespace vcas {
 
 // One value of the graph: [rows, width], where an item has `rows_per_item` rows (kTokens: as many
-// as the batch's item has tokens; 1: one row an item).
+// as the batch's item has tokens; kMasked: as many as it has masked positions; 1: one row an item).
 struct ValueSpec {
   std::int64_t width = 0;
   std::int64_t rows_per_item = kTokens;
@@ -52,8 +52,10 @@ struct PlanInput {
   DType dtype;              // compute dtype
   std::int64_t max_items;   // largest batch
   std::int64_t max_tokens;  // most rows of layout kTokens in a batch
+  std::int64_t max_masked;  // most rows of layout kMasked in a batch
 
   std::int64_t max_rows(std::int64_t rows_per_item) const {
+    if (rows_per_item == kMasked) return max_masked;
     return rows_per_item == kTokens ? max_tokens : max_items * rows_per_item;
   }
 };
@@ -96,16 +98,17 @@ struct BackwardIo {
   const RowSets& rows;                        // the rows that dy and dx hold
   const RowSets& rows_full;                   // the full batch
   const BackwardContext& context;             // what to sample and where parameter gradients go
-  int first_parameter;  // parameter i of the layer is parameter first_parameter + i of the graph
-  int weight_site;      // number of this sampled linear, -1 where not sampled
+  std::span<const int> parameter_numbers;     // of the layer's parameters in the graph
+  int weight_site;                            // number of this sampled linear, -1: not sampled
 
   // Where the gradient of the layer's parameter i is added; empty = not wanted.
   Tensor gradient(int i) const {
-    return context.sink->full[static_cast<std::size_t>(first_parameter + i)];
+    const int number = parameter_numbers[static_cast<std::size_t>(i)];
+    return context.sink->full[static_cast<std::size_t>(number)];
   }
 };
 
-// Rows per item in messages: "tokens" or the number.
+// Rows per item in messages: "tokens", "masked" or the number.
 std::string layout_name(std::int64_t rows_per_item);
 
 // For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.

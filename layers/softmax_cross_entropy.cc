@@ -1,4 +1,4 @@
-// The loss of a classifier: -sum over classes of q log softmax(logits) of each item, q the label's
+// The loss of a classifier: -sum over classes of q log softmax(logits) of each row, q the label's
 // one-hot vector smoothed. Saves whether the largest logit is the label's (i32).
 #include "layers/layer.h"
 
@@ -14,26 +14,26 @@ class SoftmaxCrossEntropy final : public Layer {
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("softmax_cross_entropy", in, {in.dtype, DType::kI32});
     const ValueSpec &logits = in.inputs[0], &labels = in.inputs[1];
-    if (logits.rows_per_item != 1 || labels.rows_per_item != 1 || labels.width != 1)
-      throw Error(
-          ExitCode::kBadConfig,
-          "softmax_cross_entropy: rows of logits and labels an item must be 1 and 1, and a label's "
-          "width 1; got " +
-              layout_name(logits.rows_per_item) + " and " + layout_name(labels.rows_per_item) +
-              ", and width " + std::to_string(labels.width));
+    if (logits.rows_per_item != labels.rows_per_item || labels.width != 1)
+      throw Error(ExitCode::kBadConfig,
+                  "softmax_cross_entropy: logits and labels must have the same rows, and a label "
+                  "width 1; got " +
+                      layout_name(logits.rows_per_item) + " and " +
+                      layout_name(labels.rows_per_item) + " rows an item, and width " +
+                      std::to_string(labels.width));
     NodePlan plan;
-    plan.output = {1, 1, statistics_dtype(in.dtype)};
-    plan.saved = {{1, 1, DType::kI32}};  // correct
+    plan.output = {1, logits.rows_per_item, statistics_dtype(in.dtype)};
+    plan.saved = {{1, logits.rows_per_item, DType::kI32}};  // correct
     plan.saved_inputs = {0, 1};
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    const Shape items{io.inputs[0].rows()};
-    exec.ops.run(CrossEntropyForward{.loss = io.output.reshaped(items),
-                                     .correct = io.saved[0].reshaped(items),
+    const Shape rows{io.inputs[0].rows()};
+    exec.ops.run(CrossEntropyForward{.loss = io.output.reshaped(rows),
+                                     .correct = io.saved[0].reshaped(rows),
                                      .logits = io.inputs[0],
-                                     .labels = io.inputs[1].reshaped(items),
+                                     .labels = io.inputs[1].reshaped(rows),
                                      .smoothing = smoothing_});
   }
 

@@ -8,7 +8,7 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
                                 const Tensor& x_full, const RowSet& rows) {
   const BackwardContext& context = io.context;
   const Tensor dweight = io.gradient(0);
-  const auto parameter = static_cast<std::size_t>(io.first_parameter);
+  const auto parameter = static_cast<std::size_t>(io.parameter_numbers[0]);
   if (!context.sink->blocks.empty() && context.sink->blocks[parameter].block) {
     const EntryBlock& entries = context.sink->blocks[parameter];
     exec.ops.run(LinearWeightBlock{.block = entries.block,

@@ -32,17 +32,40 @@ void for_heads(CpuContext& cpu, const std::int64_t* offsets, std::int64_t items,
   });
 }
 
+// The columns of the input that one head of an item reads, or of its gradient. T may be const.
+template <class T>
+struct HeadColumns {
+  T *q, *k, *v;
+  std::int64_t q_stride, kv_stride;
+};
+
+// `query` is null where qkv [R, 3C] has the queries of all rows; else it is [N, C], and qkv is
+// [R, 2C].
+template <class T>
+HeadColumns<T> columns_of(T* query, T* qkv, std::int64_t width, std::int64_t item,
+                          std::int64_t first_row, std::int64_t first_column) {
+  const std::int64_t stride = (query ? 2 : 3) * width;
+  T* row = qkv + first_row * stride + first_column;
+  T* k = query ? row : row + width;
+  return {.q = query ? query + item * width + first_column : row,
+          .k = k,
+          .v = k + width,
+          .q_stride = query ? width : stride,
+          .kv_stride = stride};
+}
+
 // The head of the full batch's item that starts at `first_row`.
 template <class T>
-AttentionHead<T> head_of(const T* qkv, std::int64_t width, std::int64_t first_row,
-                         std::int64_t tokens, std::int64_t head, std::int64_t heads, double dropout,
-                         const PhiloxAddress& address) {
+AttentionHead<T> head_of(const HeadColumns<const T>& in, std::int64_t width, std::int64_t first_row,
+                         std::int64_t queries, std::int64_t tokens, std::int64_t head,
+                         std::int64_t heads, double dropout, const PhiloxAddress& address) {
   const std::int64_t head_width = width / heads;
-  const T* q = qkv + first_row * 3 * width + head * head_width;
-  return {.q = q,
-          .k = q + width,
-          .v = q + 2 * width,
-          .qkv_stride = 3 * width,
+  return {.q = in.q,
+          .k = in.k,
+          .v = in.v,
+          .q_stride = in.q_stride,
+          .kv_stride = in.kv_stride,
+          .queries = queries,
           .tokens = tokens,
           .width = head_width,
           .scale = static_cast<T>(1 / std::sqrt(static_cast<double>(head_width))),
@@ -55,8 +78,8 @@ AttentionHead<T> head_of(const T* qkv, std::int64_t width, std::int64_t first_ro
           .draw_stride = static_cast<std::uint64_t>(heads) * kDrawsPerQuery};
 }
 
-void check_width(const Tensor& y, const Tensor& qkv, std::int64_t heads) {
-  VCAS_CHECK(qkv.width() == 3 * y.width() && y.width() % heads == 0,
+void check_width(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads) {
+  VCAS_CHECK(qkv.width() == (query ? 2 : 3) * y.width() && y.width() % heads == 0,
              "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
                  ", qkv " + qkv.shape.text());
 }
@@ -64,19 +87,22 @@ void check_width(const Tensor& y, const Tensor& qkv, std::int64_t heads) {
 }  // namespace
 
 void compute(CpuContext& cpu, const AttentionForward& args) {
-  check_width(args.y, args.qkv, args.heads);
+  check_width(args.y, args.query, args.qkv, args.heads);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t width = args.y.width(), heads = args.heads;
+    const std::int64_t width = args.y.width(), heads = args.heads, head_width = width / heads;
     const auto* offsets = args.offsets.ptr<std::int64_t>();
     const PhiloxAddress address = philox_address(args.key);
-    for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, width / heads,
+    for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, head_width,
                  [&](std::int64_t n, std::int64_t h, T* scratch) {
-                   const std::int64_t first = offsets[n];
+                   const std::int64_t first = offsets[n], tokens = offsets[n + 1] - first;
+                   const std::int64_t y_row = args.query ? n : first;
+                   const auto in = columns_of<const T>(args.query.ptr<T>(), args.qkv.ptr<T>(),
+                                                       width, n, first, h * head_width);
                    cpu.loops<T>().attention_forward(
-                       args.y.ptr<T>() + first * width + h * (width / heads),
-                       args.lse.ptr<T>() + first * heads + h,
-                       head_of(args.qkv.ptr<T>(), width, first, offsets[n + 1] - first, h, heads,
+                       args.y.ptr<T>() + y_row * width + h * head_width,
+                       args.lse.ptr<T>() + y_row * heads + h,
+                       head_of(in, width, first, args.query ? 1 : tokens, tokens, h, heads,
                                args.dropout, address),
                        scratch);
                  });
@@ -84,7 +110,7 @@ void compute(CpuContext& cpu, const AttentionForward& args) {
 }
 
 void compute(CpuContext& cpu, const AttentionBackward& args) {
-  check_width(args.dy, args.qkv_full, args.heads);
+  check_width(args.dy, args.query_full, args.qkv_full, args.heads);
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.dy.width(), heads = args.heads, head_width = width / heads;
@@ -94,15 +120,22 @@ void compute(CpuContext& cpu, const AttentionBackward& args) {
     const PhiloxAddress address = philox_address(args.key);
     for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, head_width,
                  [&](std::int64_t n, std::int64_t h, T* scratch) {
-                   const std::int64_t full = offsets_full[item ? item[n] : n];
-                   T* dq = args.dqkv.ptr<T>() + offsets[n] * 3 * width + h * head_width;
+                   const std::int64_t n_full = item ? item[n] : n, full = offsets_full[n_full];
+                   const std::int64_t tokens = offsets[n + 1] - offsets[n];
+                   const bool first_only = static_cast<bool>(args.query_full);
+                   const std::int64_t y_row = first_only ? n_full : full;
+                   const auto in =
+                       columns_of<const T>(args.query_full.ptr<T>(), args.qkv_full.ptr<T>(), width,
+                                           n_full, full, h * head_width);
+                   const auto out = columns_of<T>(args.dquery.ptr<T>(), args.dqkv.ptr<T>(), width,
+                                                  n, offsets[n], h * head_width);
                    cpu.loops<T>().attention_backward(
-                       dq, dq + width, dq + 2 * width,
-                       args.dy.ptr<T>() + offsets[n] * width + h * head_width,
-                       args.y_full.ptr<T>() + full * width + h * head_width,
-                       args.lse_full.ptr<T>() + full * heads + h,
-                       head_of(args.qkv_full.ptr<T>(), width, full, offsets[n + 1] - offsets[n], h,
-                               heads, args.dropout, address),
+                       out.q, out.k, out.v,
+                       args.dy.ptr<T>() + (first_only ? n : offsets[n]) * width + h * head_width,
+                       args.y_full.ptr<T>() + y_row * width + h * head_width,
+                       args.lse_full.ptr<T>() + y_row * heads + h,
+                       head_of(in, width, full, first_only ? 1 : tokens, tokens, h, heads,
+                               args.dropout, address),
                        scratch);
                  });
   });

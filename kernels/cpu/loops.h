@@ -10,12 +10,15 @@
 namespace vcas {
 
 // One attention head of one item. Rows are `stride` elements apart; q, k and v point at the head.
+// The queries are all tokens of the item, or its first.
 template <class T>
 struct AttentionHead {
-  const T* q;  // [tokens, width], scaled scores: q k^T * scale
-  const T* k;
-  const T* v;
-  std::int64_t qkv_stride;
+  const T* q;  // [queries, width], scaled scores: q k^T * scale
+  const T* k;  // [tokens, width]
+  const T* v;  // [tokens, width]
+  std::int64_t q_stride;
+  std::int64_t kv_stride;
+  std::int64_t queries;
   std::int64_t tokens;
   std::int64_t width;
   T scale;
@@ -61,6 +64,7 @@ struct Loops {
                               std::int64_t width, bool accumulate);
   void (*gelu_forward)(T* y, const T* x, std::int64_t n);
   void (*gelu_backward)(T* dx, const T* dy, const T* x, std::int64_t n);
+  void (*tanh_backward)(T* dx, const T* dy, const T* y, std::int64_t n);
   void (*dropout)(T* y, const T* x, const std::int32_t* row, std::int64_t begin, std::int64_t end,
                   std::int64_t width, std::uint32_t threshold, T keep_scale,
                   const PhiloxAddress& address);
@@ -69,7 +73,7 @@ struct Loops {
                    const PhiloxAddress& address);
   std::int64_t (*attention_scratch)(std::int64_t tokens, std::int64_t width);  // elements
   void (*attention_forward)(T* y, T* lse, const AttentionHead<T>& head, T* scratch);
-  // dq, dk, dv have qkv's stride.
+  // dq, dk, dv have the strides of q, k, v.
   void (*attention_backward)(T* dq, T* dk, T* dv, const T* dy, const T* y, const T* lse,
                              const AttentionHead<T>& head, T* scratch);
   void (*add)(T* y, const T* a, const T* b, std::int64_t n);

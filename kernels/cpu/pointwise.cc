@@ -15,6 +15,24 @@ void elements(const CpuContext& cpu, std::int64_t n, const Body& body) {
              [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
 }
 
+// dx[r] = backward(dy[r], full[row[r]])
+template <class T, class Backward>
+void activation_backward(const CpuContext& cpu, const Tensor& dx, const Tensor& dy,
+                         const Tensor& full, const Tensor& row, const Backward& backward) {
+  const auto* at = row.ptr<std::int32_t>();
+  const std::int64_t width = dx.width();
+  T* out = dx.ptr<T>();
+  const T* in = dy.ptr<T>();
+  const T* x = full.ptr<T>();
+  cpu.rows(dx.rows(), width, [&](std::int64_t begin, std::int64_t end) {
+    if (!at)
+      return backward(out + begin * width, in + begin * width, x + begin * width,
+                      (end - begin) * width);
+    for (std::int64_t r = begin; r < end; ++r)
+      backward(out + r * width, in + r * width, x + at[r] * width, width);
+  });
+}
+
 }  // namespace
 
 void compute(CpuContext& cpu, const GeluForward& args) {
@@ -31,19 +49,27 @@ void compute(CpuContext& cpu, const GeluForward& args) {
 void compute(CpuContext& cpu, const GeluBackward& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
-    const auto* row = args.row.ptr<std::int32_t>();
-    const std::int64_t width = args.dx.width();
-    T* dx = args.dx.ptr<T>();
-    const T* dy = args.dy.ptr<T>();
-    const T* x = args.x_full.ptr<T>();
-    const auto backward = cpu.loops<T>().gelu_backward;
-    cpu.rows(args.dx.rows(), width, [&](std::int64_t begin, std::int64_t end) {
-      if (!row)
-        return backward(dx + begin * width, dy + begin * width, x + begin * width,
-                        (end - begin) * width);
-      for (std::int64_t r = begin; r < end; ++r)
-        backward(dx + r * width, dy + r * width, x + row[r] * width, width);
+    activation_backward<T>(cpu, args.dx, args.dy, args.x_full, args.row,
+                           cpu.loops<T>().gelu_backward);
+  });
+}
+
+void compute(CpuContext& cpu, const TanhForward& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    T* y = args.y.ptr<T>();
+    const T* x = args.x.ptr<T>();
+    elements(cpu, args.y.elements(), [&](std::int64_t begin, std::int64_t count) {
+      for (std::int64_t i = begin; i < begin + count; ++i) y[i] = std::tanh(x[i]);
     });
+  });
+}
+
+void compute(CpuContext& cpu, const TanhBackward& args) {
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    activation_backward<T>(cpu, args.dx, args.dy, args.y_full, args.row,
+                           cpu.loops<T>().tanh_backward);
   });
 }
 

@@ -178,6 +178,51 @@ void compute(CpuContext& cpu, const EmbeddingBackward& args) {
   });
 }
 
+// By items: the rows that one item's rows are added to are its own.
+void compute(CpuContext& cpu, const ScatterRows& args) {
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t width = args.dx.width(), items = args.offsets.elements() - 1;
+    const auto* index = args.index_full.ptr<std::int32_t>();
+    const auto* row = args.row.ptr<std::int32_t>();
+    const auto* item = args.item.ptr<std::int32_t>();
+    const auto* dy_offsets = args.dy_offsets.ptr<std::int64_t>();
+    const auto* offsets = args.offsets.ptr<std::int64_t>();
+    const auto* offsets_full = args.offsets_full.ptr<std::int64_t>();
+    T* dx = args.dx.ptr<T>();
+    const T* dy = args.dy.ptr<T>();
+    cpu.rows(items, args.dx.elements() / std::max<std::int64_t>(items, 1),
+             [&](std::int64_t begin, std::int64_t end) {
+               std::fill(dx + offsets[begin] * width, dx + offsets[end] * width, T(0));
+               for (std::int64_t n = begin; n < end; ++n) {
+                 const std::int64_t shift = offsets[n] - offsets_full[item ? item[n] : n];
+                 for (std::int64_t p = dy_offsets[n]; p < dy_offsets[n + 1]; ++p)
+                   add_to(dx + (shift + index[row ? row[p] : p]) * width, dy + p * width, width);
+               }
+             });
+  });
+}
+
+void compute(CpuContext&, const SquaredErrorForward& args) {
+  with_type(args.prediction.dtype, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t n = 0; n < args.loss.elements(); ++n) {
+      const T error = args.prediction.ptr<T>()[n] - static_cast<T>(args.target.ptr<float>()[n]);
+      args.loss.ptr<T>()[n] = error * error;
+    }
+  });
+}
+
+void compute(CpuContext&, const SquaredErrorBackward& args) {
+  with_type(args.prediction.dtype, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t n = 0; n < args.dprediction.elements(); ++n)
+      args.dprediction.ptr<T>()[n] =
+          static_cast<T>(2 * args.scale) *
+          (args.prediction.ptr<T>()[n] - static_cast<T>(args.target.ptr<float>()[n]));
+  });
+}
+
 void compute(CpuContext& cpu, const CrossEntropyForward& args) {
   with_type(args.logits.dtype, [&](auto type) {
     using T = decltype(type);

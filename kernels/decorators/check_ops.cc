@@ -231,6 +231,11 @@ Tolerance tolerance(const GeluBackward& args, std::string_view, const Mirrors& m
   return {1, m.top(args.dy)};
 }
 
+// 1 - y^2 loses all digits of a y near 1.
+Tolerance tolerance(const TanhBackward& args, std::string_view, const Mirrors& m) {
+  return {1, m.top(args.dy)};
+}
+
 // The log of the sum of exponentials is about the largest score, whose rounding exp magnifies.
 Tolerance tolerance(const AttentionForward& args, std::string_view output, const Mirrors& m) {
   const double score = 1 + m.top(args.lse);
@@ -240,8 +245,9 @@ Tolerance tolerance(const AttentionForward& args, std::string_view output, const
 
 Tolerance tolerance(const AttentionBackward& args, std::string_view, const Mirrors& m) {
   const double score = 1 + m.top(args.lse_full), qkv = m.top(args.qkv_full);
+  const double query = args.query_full ? m.top(args.query_full) : qkv;
   return {std::max(m.longest_item(args.offsets), args.dy.width() / args.heads),
-          score * m.top(args.dy) * (1 + qkv * qkv)};
+          score * m.top(args.dy) * (1 + qkv * std::max(qkv, query))};
 }
 
 Tolerance tolerance(const PatchTokensBackward& args, std::string_view, const Mirrors& m) {
@@ -262,6 +268,10 @@ Tolerance tolerance(const CrossEntropyBackward& args, std::string_view, const Mi
 
 Tolerance tolerance(const EmbeddingBackward& args, std::string_view, const Mirrors& m) {
   return {args.dy.rows(), m.top(args.dy) + m.top(args.dtable)};
+}
+
+Tolerance tolerance(const ScatterRows& args, std::string_view, const Mirrors& m) {
+  return {args.dy.rows(), m.top(args.dy)};
 }
 
 // An update may cancel the parameter, and a gradient the moment; squares do not cancel.

@@ -68,6 +68,14 @@ TEST_CASE("attention costs two products forward and five backward, per item", "[
   backward.offsets = compact;
   backward.offsets_full = offsets;
   CHECK(op_cost(backward).flops == 10 * 5 * 5 * 8);
+
+  // The first row of each item against all its rows.
+  forward.query = memory.f32({3, width});
+  forward.qkv = memory.f32({8, 2 * width});
+  CHECK(op_cost(forward).flops == 4 * 8 * 8);
+  backward.dquery = memory.f32({1, width});
+  backward.dqkv = memory.f32({5, 2 * width});
+  CHECK(op_cost(backward).flops == 10 * 5 * 8);
 }
 
 TEST_CASE("elementwise operations and embeddings count no FLOPs", "[op_cost]") {

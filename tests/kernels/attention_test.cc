@@ -46,6 +46,28 @@ TEST_CASE("attention_forward", "[attention]") {
   });
 }
 
+TEST_CASE("attention_forward of the first rows alone", "[attention]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [tokens, heads, width] : kProblems)
+      for (const double dropout : {0.0, 0.2}) {
+        INFO(tokens.size() << " items, " << heads << " heads, width " << width << ", dropout "
+                           << dropout);
+        const auto offsets = offsets_of(tokens);
+        const auto items = static_cast<std::int64_t>(tokens.size());
+        check_op(t,
+                 AttentionForward{.y = t.unset({items, width}),
+                                  .lse = t.unset({items, heads}),
+                                  .query = t.normal({items, width}),
+                                  .qkv = t.normal({offsets.back(), 2 * width}),
+                                  .offsets = t.offsets(offsets),
+                                  .heads = heads,
+                                  .dropout = dropout,
+                                  .key = kKey},
+                 {.factor = 8, .length = width});
+      }
+  });
+}
+
 TEST_CASE("attention_forward holds for large scores", "[attention]") {
   on_every_backend([](TestTensors& t) {
     // Scores of several hundred: exponentials over- and underflow unless the largest is taken out.
@@ -81,41 +103,49 @@ TEST_CASE("attention_backward", "[attention]") {
   on_every_backend([](TestTensors& t) {
     for (const auto& [tokens, heads, width] : kProblems)
       for (const double dropout : {0.0, 0.2})
-        for (const bool narrow : {false, true}) {
-          INFO(tokens.size() << " items, " << heads << " heads, width " << width << ", dropout "
-                             << dropout << ", narrow " << narrow);
-          const auto offsets_full = offsets_of(tokens);
-          const std::int64_t full = offsets_full.back();
-          std::vector<std::int64_t> item(tokens.size());
-          std::iota(item.begin(), item.end(), 0);
-          if (narrow) item.erase(item.begin() + static_cast<std::ptrdiff_t>(item.size() / 3));
-          std::vector<std::int64_t> kept_tokens;
-          for (const std::int64_t n : item)
-            kept_tokens.push_back(tokens[static_cast<std::size_t>(n)]);
-          const auto offsets = offsets_of(kept_tokens);
-          const std::int64_t rows = offsets.back();
-          AttentionForward forward{.y = t.unset({full, width}),
-                                   .lse = t.unset({full, heads}),
-                                   .qkv = t.normal({full, 3 * width}),
-                                   .offsets = t.offsets(offsets_full),
-                                   .heads = heads,
-                                   .dropout = dropout,
-                                   .key = kKey};
-          t.ops().run(forward);
-          check_op(
-              t,
-              AttentionBackward{.dqkv = t.unset({rows, 3 * width}),
-                                .dy = t.normal({rows, width}),
-                                .qkv_full = forward.qkv,
-                                .y_full = forward.y,
-                                .lse_full = forward.lse,
-                                .offsets = t.offsets(offsets),
-                                .offsets_full = forward.offsets,
-                                .item = narrow ? t.indices(item) : Tensor{},
-                                .heads = heads,
-                                .dropout = dropout,
-                                .key = kKey},
-              {.factor = 8, .length = width + *std::max_element(tokens.begin(), tokens.end())});
-        }
+        for (const bool narrow : {false, true})
+          for (const bool first_rows : {false, true}) {
+            INFO(tokens.size() << " items, " << heads << " heads, width " << width << ", dropout "
+                               << dropout << ", narrow " << narrow << ", first rows "
+                               << first_rows);
+            const auto offsets_full = offsets_of(tokens);
+            const std::int64_t full = offsets_full.back();
+            std::vector<std::int64_t> item(tokens.size());
+            std::iota(item.begin(), item.end(), 0);
+            if (narrow) item.erase(item.begin() + static_cast<std::ptrdiff_t>(item.size() / 3));
+            std::vector<std::int64_t> kept_tokens;
+            for (const std::int64_t n : item)
+              kept_tokens.push_back(tokens[static_cast<std::size_t>(n)]);
+            const auto offsets = offsets_of(kept_tokens);
+            const std::int64_t rows = offsets.back(), parts = first_rows ? 2 : 3;
+            const auto items = static_cast<std::int64_t>(tokens.size());
+            const auto kept = static_cast<std::int64_t>(item.size());
+            const std::int64_t queries = first_rows ? items : full;
+            AttentionForward forward{.y = t.unset({queries, width}),
+                                     .lse = t.unset({queries, heads}),
+                                     .query = first_rows ? t.normal({items, width}) : Tensor{},
+                                     .qkv = t.normal({full, parts * width}),
+                                     .offsets = t.offsets(offsets_full),
+                                     .heads = heads,
+                                     .dropout = dropout,
+                                     .key = kKey};
+            t.ops().run(forward);
+            check_op(
+                t,
+                AttentionBackward{.dquery = first_rows ? t.unset({kept, width}) : Tensor{},
+                                  .dqkv = t.unset({rows, parts * width}),
+                                  .dy = t.normal({first_rows ? kept : rows, width}),
+                                  .query_full = forward.query,
+                                  .qkv_full = forward.qkv,
+                                  .y_full = forward.y,
+                                  .lse_full = forward.lse,
+                                  .offsets = t.offsets(offsets),
+                                  .offsets_full = forward.offsets,
+                                  .item = narrow ? t.indices(item) : Tensor{},
+                                  .heads = heads,
+                                  .dropout = dropout,
+                                  .key = kKey},
+                {.factor = 8, .length = width + *std::max_element(tokens.begin(), tokens.end())});
+          }
   });
 }

@@ -57,6 +57,25 @@ TEST_CASE("gelu_backward through rows, and in place", "[pointwise]") {
   });
 }
 
+TEST_CASE("tanh, forward and backward", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t n : kLengths)
+      check_op(t, TanhForward{.y = t.unset({1, n}), .x = t.normal({1, n}, 2)});
+    check_op(t, TanhForward{.y = t.unset({5}), .x = t.of({-100, -1e30, 1e30, 0, std::nan("")})});
+    for (const std::int64_t width : {1, 7, 130}) {
+      const auto row = t.some_of(40);
+      const auto rows = static_cast<std::int64_t>(row.size());
+      const Tensor y_full = t.filled({40, width}, [](std::int64_t i) { return std::cos(i); });
+      check_op(t, TanhBackward{
+                      .dx = t.unset({40, width}), .dy = t.normal({40, width}), .y_full = y_full});
+      const Tensor dy = t.normal({rows, width}), index = t.indices(row);
+      check_op(
+          t, TanhBackward{.dx = t.unset({rows, width}), .dy = dy, .y_full = y_full, .row = index});
+      check_op(t, TanhBackward{.dx = dy, .dy = dy, .y_full = y_full, .row = index});
+    }
+  });
+}
+
 TEST_CASE("dropout draws the mask of its address", "[pointwise]") {
   on_every_backend([](TestTensors& t) {
     const RandomKey key{.seed = 3, .stream = Stream::kDropout, .step = 17, .site = 5};

@@ -140,3 +140,52 @@ TEST_CASE("cross entropy: equal logits, extreme logits, NaN", "[tokens]") {
     CHECK(std::isnan(slopes[9]));
   });
 }
+
+TEST_CASE("squared error, forward and backward", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t items : {0, 1, 33}) {
+      const Tensor prediction = t.normal({items}, 3);
+      const Tensor target =
+          t.made<float>({items}, [](std::int64_t i) { return 0.3 * double(i % 11); });
+      check_op(t, SquaredErrorForward{
+                      .loss = t.unset({items}), .prediction = prediction, .target = target});
+      check_op(t, SquaredErrorBackward{.dprediction = t.unset({items}),
+                                       .prediction = prediction,
+                                       .target = target,
+                                       .scale = 0.25});
+    }
+  });
+}
+
+TEST_CASE("scatter_rows", "[tokens]") {
+  on_every_backend([](TestTensors& t) {
+    // Items of 4, 1, 70 and 2 rows; nothing from one of them, a row twice, not in order.
+    const std::vector<std::int64_t> index{3, 0, 3, 4, 74, 5, 40, 40, 40};
+    for (const std::int64_t width : {1, 7, 300}) {
+      check_op(t,
+               ScatterRows{.dx = t.unset({77, width}),
+                           .dy = t.normal({9, width}),
+                           .index_full = t.indices(index),
+                           .dy_offsets = t.offsets({0, 3, 4, 9, 9}),
+                           .offsets = t.offsets({0, 4, 5, 75, 77}),
+                           .offsets_full = t.offsets({0, 4, 5, 75, 77})},
+               {.length = 3});
+      check_op(t,
+               ScatterRows{.dx = t.unset({72, width}),
+                           .dy = t.normal({5, width}),
+                           .index_full = t.indices(index),
+                           .row = t.indices({4, 5, 6, 7, 8}),
+                           .item = t.indices({2, 3}),
+                           .dy_offsets = t.offsets({0, 5, 5}),
+                           .offsets = t.offsets({0, 70, 72}),
+                           .offsets_full = t.offsets({0, 4, 5, 75, 77})},
+               {.length = 3});
+    }
+    check_op(t, ScatterRows{.dx = t.unset({0, 3}),
+                            .dy = t.normal({0, 3}),
+                            .index_full = t.indices(index),
+                            .dy_offsets = t.offsets({0}),
+                            .offsets = t.offsets({0}),
+                            .offsets_full = t.offsets({0, 4, 5, 75, 77})});
+  });
+}

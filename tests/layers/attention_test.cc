@@ -36,6 +36,32 @@ std::vector<double> attention(const LayerValues& v) {
   return y;
 }
 
+// The same of the first row of each item, with its query from the first input.
+std::vector<double> first_rows(const LayerValues& v) {
+  LayerValues all{{{}}, {}, v.offsets};
+  std::vector<double> y;
+  // The offsets are of the first input, one row an item: those of the second follow from the test.
+  const std::vector<std::int64_t> tokens = {5, 1, 7, 3};
+  const bool equal = v.inputs[1].size() == 3 * 4 * 2 * kWidth;
+  all.offsets = {0};
+  for (const std::int64_t n : tokens) all.offsets.push_back(all.offsets.back() + (equal ? 3 : n));
+  for (std::size_t row = 0; row < v.inputs[1].size() / (2 * kWidth); ++row) {
+    std::size_t item = 0;
+    while (all.offsets[item + 1] <= static_cast<std::int64_t>(row)) ++item;
+    const auto part = [&](const std::vector<double>& from, std::size_t begin, std::size_t count) {
+      const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin);
+      all.inputs[0].insert(all.inputs[0].end(), first, first + static_cast<std::ptrdiff_t>(count));
+    };
+    part(v.inputs[0], item * kWidth, kWidth);
+    part(v.inputs[1], row * 2 * kWidth, 2 * kWidth);
+  }
+  const std::vector<double> full = attention(all);
+  for (std::size_t item = 0; item < tokens.size(); ++item)
+    for (std::size_t c = 0; c < kWidth; ++c)
+      y.push_back(full[static_cast<std::size_t>(all.offsets[item]) * kWidth + c]);
+  return y;
+}
+
 }  // namespace
 
 TEST_CASE("attention", "[layer]") {
@@ -51,6 +77,16 @@ TEST_CASE("attention with dropout", "[layer]") {
                .inputs = {{.width = 3 * kWidth}}});
 }
 
+TEST_CASE("attention of the first rows", "[layer]") {
+  for (const double dropout : {0.0, 0.3}) {
+    LayerCase test{.kind = "attention",
+                   .config = {{"heads", kHeads}, {"dropout", dropout}},
+                   .inputs = {{.width = kWidth, .rows_per_item = 1}, {.width = 2 * kWidth}}};
+    if (dropout == 0) test.formula = first_rows;
+    check_layer(test);
+  }
+}
+
 TEST_CASE("attention refuses widths that do not divide", "[layer]") {
   CHECK_THAT(
       layer_faults({.kind = "attention", .config = {{"heads", 5}}, .inputs = {{.width = 72}}})
@@ -60,4 +96,9 @@ TEST_CASE("attention refuses widths that do not divide", "[layer]") {
       layer_faults({.kind = "attention", .config = {{"heads", 5}}, .inputs = {{.width = 70}}})
           .at(0),
       ContainsSubstring("width 70 is not 3 times"));
+  CHECK_THAT(
+      layer_faults(
+          {.kind = "attention", .config = {{"heads", 5}}, .inputs = {{.width = 10}, {.width = 20}}})
+          .at(0),
+      ContainsSubstring("10 in tokens rows an item") && ContainsSubstring("must be 1 row"));
 }

@@ -64,6 +64,66 @@ TEST_CASE("a gate where no gradient flows is refused", "[graph]") {
                     ContainsSubstring("no gradient flows"));
 }
 
+TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
+  auto ops = make_ops("cpu");
+  // y = E[token] E^T, once with a table of its own in the decoder and once tied.
+  const auto build = [&](bool tied) {
+    auto graph = std::make_unique<Graph>(DType::kF64);
+    const Value tokens = graph->input("tokens", {1, kTokens, DType::kI32});
+    const Value labels = graph->input("labels", {1, kTokens, DType::kI32});
+    const Value x =
+        graph->add("table", make_layer("embedding", {{"vocabulary", 5}, {"width", 3}}), {tokens});
+    const Value y =
+        graph->add("decoder", make_layer("linear", {{"width", 5}, {"sampled", false}}), {x});
+    if (tied) graph->tie(y, x);
+    graph->add("loss", make_layer("softmax_cross_entropy"), {y, labels});
+    graph->finish(*ops, {.max_items = 2, .max_tokens = 4});
+    graph->parameters().initialize(*ops, 1);
+    graph->set_batch(2, {0, 1, 4});
+    const std::vector<std::int32_t> ids{4, 1, 4, 0}, next{1, 4, 0, 2};
+    ops->copy_to_device(graph->tensor(tokens).data, ids.data(), graph->tensor(tokens).bytes());
+    ops->copy_to_device(graph->tensor(labels).data, next.data(), graph->tensor(labels).bytes());
+    return graph;
+  };
+  const auto tied = build(true), apart = build(false);
+  REQUIRE(tied->parameters().size() == 2);
+  REQUIRE(apart->parameters().size() == 3);
+  CHECK(tied->parameters()[1].name == "decoder.bias");
+  const Parameters& own = apart->parameters();
+  ops->run(Copy{.y = own[1].value, .x = own[0].value});
+  ops->run(Copy{.y = tied->parameters()[0].value, .x = own[0].value});
+  for (Graph* graph : {tied.get(), apart.get()}) {
+    GradSink sink;
+    for (const Parameter& parameter : graph->parameters().list())
+      sink.full.push_back(parameter.gradient);
+    Exec exec = graph->make_exec(1, 0, true);
+    graph->forward(exec);
+    graph->backward(exec, {.sink = &sink});
+  }
+  for (std::int64_t i = 0; i < own[0].gradient.elements(); ++i) {
+    const double lookup = own[0].gradient.ptr<double>()[i];
+    const double decoder = own[1].gradient.ptr<double>()[i];
+    CHECK(std::abs(tied->parameters()[0].gradient.ptr<double>()[i] - (lookup + decoder)) < 1e-14);
+    CHECK(std::abs(decoder) > 1e-6);
+  }
+}
+
+TEST_CASE("weights of different shapes, or sampled ones, are not tied", "[graph]") {
+  auto ops = make_ops("cpu");
+  for (const bool sampled : {false, true}) {
+    Graph graph(DType::kF32);
+    const Value tokens = graph.input("tokens", {1, kTokens, DType::kI32});
+    const Value x =
+        graph.add("table", make_layer("embedding", {{"vocabulary", 5}, {"width", 3}}), {tokens});
+    const Value y = graph.add(
+        "decoder", make_layer("linear", {{"width", sampled ? 5 : 6}, {"sampled", sampled}}), {x});
+    graph.tie(y, x);
+    CHECK_THROWS_WITH(graph.finish(*ops, {.max_items = 1, .max_tokens = 1}),
+                      ContainsSubstring("decoder.weight") && ContainsSubstring("table.weight") &&
+                          ContainsSubstring(sampled ? "gradient is sampled" : "[6, 3]"));
+  }
+}
+
 TEST_CASE("memory blocks alive at the same time never overlap", "[graph]") {
   std::vector<PlannedBlock> blocks = {{100, 0, 3}, {200, 1, 2}, {50, 2, 5},
                                       {300, 4, 6}, {64, 0, 9},  {1, 3, 3}};

@@ -76,6 +76,7 @@ TEST_CASE("a plan refuses inputs that do not fit", "[layer]") {
         "add: widths 8 and 9, rows per item tokens and 1 differ");
   CHECK(plan_error("embedding", {{"vocabulary", 5}, {"width", 3}}, {{2, 1, DType::kI32}}) ==
         "embedding: tokens must have width 1, got 2");
-  CHECK_THAT(plan_error("softmax_cross_entropy", nlohmann::json::object(), {values, integers}),
-             ContainsSubstring("got tokens and tokens, and width 1"));
+  CHECK_THAT(
+      plan_error("softmax_cross_entropy", nlohmann::json::object(), {values, {1, 1, DType::kI32}}),
+      ContainsSubstring("got tokens and 1 rows an item, and width 1"));
 }

@@ -60,6 +60,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                                          {bias.data(), DType::kF64, {kOut}}};
     const std::vector<Tensor> dx{{out.dx.data(), DType::kF64, {kRows, kIn}}};
     const std::vector<std::uint8_t> accumulate{0};
+    const std::vector<int> parameter_numbers{0, 1};
     const GradSink sink{.full = {{out.dweight.data(), DType::kF64, {kOut, kIn}},
                                  {out.dbias.data(), DType::kF64, {kOut}}}};
     const BackwardContext context{.sink = &sink, .mode = mode, .weight_ratio = {0.3}};
@@ -75,7 +76,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                            .rows = rows,
                            .rows_full = rows,
                            .context = context,
-                           .first_parameter = 0,
+                           .parameter_numbers = parameter_numbers,
                            .weight_site = 0});
     return out;
   };

@@ -35,6 +35,20 @@ TEST_CASE("softmax cross entropy", "[layer]") {
                  .formula = [=](const LayerValues& v) { return cross_entropy(v, smoothing); }});
 }
 
+TEST_CASE("softmax cross entropy of the masked positions", "[layer]") {
+  check_layer({.kind = "softmax_cross_entropy",
+               .inputs = {{.width = kClasses, .rows_per_item = kMasked},
+                          {.rows_per_item = kMasked, .integers = kClasses}},
+               .loss = true,
+               .formula = [](const LayerValues& v) { return cross_entropy(v, 0); }});
+  CHECK_THAT(layer_faults({.kind = "softmax_cross_entropy",
+                           .inputs = {{.width = kClasses, .rows_per_item = kMasked},
+                                      {.rows_per_item = 1, .integers = kClasses}},
+                           .loss = true})
+                 .at(0),
+             ContainsSubstring("masked and 1 rows an item"));
+}
+
 TEST_CASE("softmax cross entropy keeps whether the largest logit is the label's", "[layer]") {
   const auto ops = make_ops("cpu");
   const auto layer = make_layer("softmax_cross_entropy");

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kRows = 12, kIn = 4, kOut = 3;
 constexpr int kDraws = 4096;
+constexpr int kParameterNumbers[] = {0};
 
 // A linear map's dy and x with row norms as the test wants them, in double on the cpu.
 class Rows {
@@ -82,7 +83,7 @@ class Rows {
                                 .rows = rows_,
                                 .rows_full = rows_,
                                 .context = context,
-                                .first_parameter = 0,
+                                .parameter_numbers = kParameterNumbers,
                                 .weight_site = 0},
                                {dy_.data(), DType::kF64, {used.rows, kOut}},
                                {x_.data(), DType::kF64, {kRows, kIn}}, used);

@@ -156,10 +156,12 @@ class Bench {
         layer_(make_layer(test.kind, test.config)) {
     for (const LayerInput& input : test.inputs)
       specs_.push_back({input.width, input.rows_per_item,
-                        input.integers ? DType::kI32
-                        : input.image  ? DType::kF32
-                                       : dtype});
-    plan_ = layer_->plan({specs_, dtype, items(), rows_of(kTokens)});
+                        input.integers || input.own_rows ? DType::kI32
+                        : input.image                    ? DType::kF32
+                                                         : dtype});
+    plan_ = layer_->plan({specs_, dtype, items(), rows_of(kTokens), rows_of(kMasked)});
+    parameter_numbers_.resize(plan_.parameters.size());
+    std::iota(parameter_numbers_.begin(), parameter_numbers_.end(), 0);
 
     std::uint32_t site = 0;
     for (std::size_t i = 0; i < specs_.size(); ++i) {
@@ -168,6 +170,7 @@ class Bench {
       if (const std::int64_t below = test.inputs[i].integers)
         for (double& value : values)
           value = std::fmod(std::floor(std::abs(value) * 1000), static_cast<double>(below));
+      if (test.inputs[i].own_rows) choose_own_rows(values, specs_[i].rows_per_item);
       inputs_.push_back(memory_.make(specs_[i].dtype, {rows, specs_[i].width}));
       input_values.push_back(std::move(values));
     }
@@ -189,6 +192,7 @@ class Bench {
   const NodePlan& plan() const { return plan_; }
   std::int64_t items() const { return static_cast<std::int64_t>(test_.tokens.size()); }
   std::int64_t item_rows(std::int64_t layout, std::int64_t item) const {
+    if (layout == kMasked) return test_.masked[static_cast<std::size_t>(item)];
     return layout == kTokens ? test_.tokens[static_cast<std::size_t>(item)] : layout;
   }
   std::int64_t rows_of(std::int64_t layout) const {
@@ -198,7 +202,8 @@ class Bench {
   }
   const ValueSpec& spec(std::size_t input) const { return specs_[input]; }
   bool differentiable(std::size_t input) const {
-    return !test_.inputs[input].integers && !test_.inputs[input].image;
+    const LayerInput& in = test_.inputs[input];
+    return !in.integers && !in.image && !in.own_rows;
   }
 
   LayerValues values() const {
@@ -279,7 +284,7 @@ class Bench {
                               .rows = rows,
                               .rows_full = full_rows_,
                               .context = context,
-                              .first_parameter = 0,
+                              .parameter_numbers = parameter_numbers_,
                               .weight_site = -1});
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
@@ -317,6 +322,19 @@ class Bench {
   }
 
  private:
+  // Turns random numbers into rows of input 0, each of the item that it belongs to.
+  void choose_own_rows(Numbers& values, std::int64_t layout) const {
+    std::int64_t first = 0;
+    std::size_t entry = 0;
+    for (std::int64_t item = 0; item < items(); ++item) {
+      const std::int64_t rows = item_rows(specs_[0].rows_per_item, item);
+      for (std::int64_t r = item_rows(layout, item); r > 0; --r, ++entry)
+        values[entry] = static_cast<double>(
+            first + static_cast<std::int64_t>(std::abs(values[entry]) * 1000) % rows);
+      first += rows;
+    }
+  }
+
   Exec make_exec(Arena& arena) {
     return {.ops = *ops_,
             .scratch = arena,
@@ -377,6 +395,7 @@ class Bench {
   std::unique_ptr<Layer> layer_;
   std::vector<ValueSpec> specs_;
   NodePlan plan_;
+  std::vector<int> parameter_numbers_;
   std::vector<Tensor> inputs_, parameters_, saved_;
   Tensor output_, scratch_;
   RowSets full_rows_;

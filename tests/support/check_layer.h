@@ -24,6 +24,7 @@ struct LayerInput {
   std::int64_t rows_per_item = kTokens;
   std::int64_t integers = 0;  // not 0: i32 values from 0 to below this, without a gradient
   bool image = false;         // f32 whatever the compute dtype, without a gradient
+  bool own_rows = false;      // i32 rows of the item's own in input 0, without a gradient
 };
 
 // What a formula for the output is given, in double.
@@ -38,6 +39,7 @@ struct LayerCase {
   std::vector<LayerInput> inputs;
   bool loss = false;
   std::vector<std::int64_t> tokens = {5, 1, 7, 3};  // rows of each item in layout kTokens
+  std::vector<std::int64_t> masked = {2, 0, 4, 1};  // and in layout kMasked
   std::string device = "cpu";
   std::function<std::vector<double>(const LayerValues&)> formula = {};  // the output; optional
 };

@@ -1,5 +1,5 @@
 // The specification of every operation: naive loops in double, written from the formulas of
-// kernels/args.h. Every floating point tensor is f64 here (images stay f32, as they are
+// kernels/args.h. Every floating point tensor is f64 here (images and targets stay f32, as they are
 // everywhere).
 #pragma once
 
@@ -249,6 +249,18 @@ inline void run(const GeluBackward& a) {
     }
 }
 
+inline void run(const TanhForward& a) {
+  for (std::int64_t i = 0; i < a.y.elements(); ++i) f(a.y)[i] = std::tanh(f(a.x)[i]);
+}
+
+inline void run(const TanhBackward& a) {
+  const std::int64_t c = a.dx.width();
+  for (std::int64_t r = 0; r < a.dx.rows(); ++r)
+    for (std::int64_t i = 0; i < c; ++i)
+      f(a.dx)[r * c + i] =
+          f(a.dy)[r * c + i] * (1 - std::pow(f(a.y_full)[index_at(a.row, r) * c + i], 2));
+}
+
 inline void run(const Dropout& a) {
   const std::int64_t c = a.y.width();
   for (std::int64_t r = 0; r < a.y.rows(); ++r)
@@ -259,16 +271,28 @@ inline void run(const Dropout& a) {
     }
 }
 
-// Scaled scores of one query against the keys of its item; q, k at column 0 of qkv's rows.
-inline std::vector<double> attention_scores(const double* qkv, std::int64_t c, std::int64_t heads,
-                                            std::int64_t first, std::int64_t tokens,
-                                            std::int64_t query, std::int64_t head) {
-  const std::int64_t width = c / heads;
+// Where query i of item n and key j of the item that begins at row `first` lie, column 0.
+struct AttentionRows {
+  const double *query, *qkv;
+  std::int64_t c, item, first;
+  std::int64_t stride() const { return (query ? 2 : 3) * c; }
+  const double* q(std::int64_t i) const {
+    return query ? query + item * c : qkv + (first + i) * stride();
+  }
+  const double* k(std::int64_t j) const { return qkv + (first + j) * stride() + (query ? 0 : c); }
+  const double* v(std::int64_t j) const { return k(j) + c; }
+};
+
+// Scaled scores of one query against the keys of its item.
+inline std::vector<double> attention_scores(const AttentionRows& rows, std::int64_t heads,
+                                            std::int64_t tokens, std::int64_t query,
+                                            std::int64_t head) {
+  const std::int64_t width = rows.c / heads;
   std::vector<double> scores;
   for (std::int64_t j = 0; j < tokens; ++j) {
     double sum = 0;
     for (std::int64_t e = head * width; e < (head + 1) * width; ++e)
-      sum += qkv[(first + query) * 3 * c + e] * qkv[(first + j) * 3 * c + c + e];
+      sum += rows.q(query)[e] * rows.k(j)[e];
     scores.push_back(sum / std::sqrt(static_cast<double>(width)));
   }
   return scores;
@@ -285,20 +309,21 @@ inline void run(const AttentionForward& a) {
   for (std::int64_t n = 0; n + 1 < a.offsets.elements(); ++n)
     for (std::int64_t head = 0; head < a.heads; ++head) {
       const std::int64_t first = i64(a.offsets)[n], tokens = i64(a.offsets)[n + 1] - first;
-      for (std::int64_t i = 0; i < tokens; ++i) {
-        const auto scores = attention_scores(f(a.qkv), c, a.heads, first, tokens, i, head);
+      const AttentionRows rows{f(a.query), f(a.qkv), c, n, first};
+      for (std::int64_t i = 0; i < (a.query ? 1 : tokens); ++i) {
+        const auto scores = attention_scores(rows, a.heads, tokens, i, head);
         const double largest = *std::max_element(scores.begin(), scores.end());
         double sum = 0;
         for (const double s : scores) sum += std::exp(s - largest);
         const double lse = largest + std::log(sum);
-        f(a.lse)[(first + i) * a.heads + head] = lse;
+        const std::int64_t out = a.query ? n : first + i;
+        f(a.lse)[out * a.heads + head] = lse;
         for (std::int64_t e = head * width; e < (head + 1) * width; ++e) {
           double y = 0;
           for (std::int64_t j = 0; j < tokens; ++j)
             y += std::exp(scores[static_cast<std::size_t>(j)] - lse) *
-                 attention_mask(a.key, a.dropout, a.heads, first + i, head, j) *
-                 f(a.qkv)[(first + j) * 3 * c + 2 * c + e];
-          f(a.y)[(first + i) * c + e] = y;
+                 attention_mask(a.key, a.dropout, a.heads, first + i, head, j) * rows.v(j)[e];
+          f(a.y)[out * c + e] = y;
         }
       }
     }
@@ -309,24 +334,30 @@ inline void run(const AttentionBackward& a) {
   const std::int64_t c = a.dy.width(), width = c / a.heads;
   const double scale = 1 / std::sqrt(static_cast<double>(width));
   std::fill_n(f(a.dqkv), a.dqkv.elements(), 0.0);
+  if (a.dquery) std::fill_n(f(a.dquery), a.dquery.elements(), 0.0);
   for (std::int64_t n = 0; n + 1 < a.offsets.elements(); ++n)
     for (std::int64_t head = 0; head < a.heads; ++head) {
       const std::int64_t first = i64(a.offsets)[n], tokens = i64(a.offsets)[n + 1] - first;
-      const std::int64_t full = i64(a.offsets_full)[index_at(a.item, n)];
-      const double* qkv = f(a.qkv_full);
-      for (std::int64_t i = 0; i < tokens; ++i) {
-        const auto scores = attention_scores(qkv, c, a.heads, full, tokens, i, head);
+      const std::int64_t item = index_at(a.item, n), full = i64(a.offsets_full)[item];
+      const AttentionRows rows{f(a.query_full), f(a.qkv_full), c, item, full};
+      const AttentionRows gradients{f(a.dquery), f(a.dqkv), c, n, first};
+      const auto add = [](const double* place, double value) {
+        *const_cast<double*>(place) += value;
+      };
+      for (std::int64_t i = 0; i < (a.query_full ? 1 : tokens); ++i) {
+        const auto scores = attention_scores(rows, a.heads, tokens, i, head);
+        const std::int64_t row = a.query_full ? item : full + i;
+        const double* dy = f(a.dy) + (a.query_full ? n : first + i) * c;
         std::vector<double> p, dp;
         double weighted = 0;
         for (std::int64_t j = 0; j < tokens; ++j) {
           const double mask = attention_mask(a.key, a.dropout, a.heads, full + i, head, j);
-          p.push_back(std::exp(scores[static_cast<std::size_t>(j)] -
-                               f(a.lse_full)[(full + i) * a.heads + head]));
+          p.push_back(
+              std::exp(scores[static_cast<std::size_t>(j)] - f(a.lse_full)[row * a.heads + head]));
           double sum = 0;
           for (std::int64_t e = head * width; e < (head + 1) * width; ++e) {
-            const double dy = f(a.dy)[(first + i) * c + e];
-            f(a.dqkv)[(first + j) * 3 * c + 2 * c + e] += p.back() * mask * dy;
-            sum += dy * qkv[(full + j) * 3 * c + 2 * c + e];
+            add(gradients.v(j) + e, p.back() * mask * dy[e]);
+            sum += dy[e] * rows.v(j)[e];
           }
           dp.push_back(sum * mask);
           weighted += p.back() * dp.back();
@@ -335,8 +366,8 @@ inline void run(const AttentionBackward& a) {
           const double ds =
               p[static_cast<std::size_t>(j)] * (dp[static_cast<std::size_t>(j)] - weighted) * scale;
           for (std::int64_t e = head * width; e < (head + 1) * width; ++e) {
-            f(a.dqkv)[(first + i) * 3 * c + e] += ds * qkv[(full + j) * 3 * c + c + e];
-            f(a.dqkv)[(first + j) * 3 * c + c + e] += ds * qkv[(full + i) * 3 * c + e];
+            add(gradients.q(i) + e, ds * rows.k(j)[e]);
+            add(gradients.k(j) + e, ds * rows.q(i)[e]);
           }
         }
       }
@@ -471,6 +502,29 @@ inline void run(const EmbeddingBackward& a) {
   for (std::int64_t r = 0; r < a.dy.rows(); ++r)
     for (std::int64_t i = 0; i < c; ++i)
       f(a.dtable)[i32(a.tokens_full)[index_at(a.row, r)] * c + i] += f(a.dy)[r * c + i];
+}
+
+inline void run(const SquaredErrorForward& a) {
+  for (std::int64_t n = 0; n < a.loss.elements(); ++n)
+    f(a.loss)[n] = std::pow(f(a.prediction)[n] - static_cast<double>(a.target.ptr<float>()[n]), 2);
+}
+
+inline void run(const SquaredErrorBackward& a) {
+  for (std::int64_t n = 0; n < a.dprediction.elements(); ++n)
+    f(a.dprediction)[n] =
+        a.scale * 2 * (f(a.prediction)[n] - static_cast<double>(a.target.ptr<float>()[n]));
+}
+
+inline void run(const ScatterRows& a) {
+  const std::int64_t c = a.dx.width();
+  std::fill_n(f(a.dx), a.dx.elements(), 0.0);
+  for (std::int64_t n = 0; n + 1 < a.offsets.elements(); ++n)
+    for (std::int64_t p = i64(a.dy_offsets)[n]; p < i64(a.dy_offsets)[n + 1]; ++p) {
+      const std::int64_t in_item =
+          i32(a.index_full)[index_at(a.row, p)] - i64(a.offsets_full)[index_at(a.item, n)];
+      for (std::int64_t i = 0; i < c; ++i)
+        f(a.dx)[(i64(a.offsets)[n] + in_item) * c + i] += f(a.dy)[p * c + i];
+    }
 }
 
 inline void run(const AdamStep& a) {

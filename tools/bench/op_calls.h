@@ -149,6 +149,16 @@ class OpCalls {
     a.x_full = random({rows(), size_.hidden});
     a.row = row();
   }
+  void fill(TanhForward& a) {
+    a.y = empty({size_.items, size_.width});
+    a.x = random({size_.items, size_.width});
+  }
+  void fill(TanhBackward& a) {
+    a.dx = empty({kept_items(), size_.width});
+    a.dy = random({kept_items(), size_.width});
+    a.y_full = random({size_.items, size_.width});
+    if (size_.keep > 1) a.row = holding(items_);
+  }
   void fill(Dropout& a) {
     a.y = empty({kept_rows(), size_.width});
     a.x = random({kept_rows(), size_.width});
@@ -243,6 +253,32 @@ class OpCalls {
     a.dy = random({kept_rows(), size_.width});
     a.tokens_full = below(rows(), size_.vocabulary);
     a.row = row();
+  }
+  void fill(SquaredErrorForward& a) {
+    a.loss = empty({size_.items});
+    a.prediction = random({size_.items});
+    a.target = random({size_.items});
+  }
+  void fill(SquaredErrorBackward& a) {
+    a.dprediction = empty({size_.items});
+    a.prediction = random({size_.items});
+    a.target = random({size_.items});
+    a.scale = 1 / static_cast<double>(size_.items);
+  }
+  // The first row of each item.
+  void fill(ScatterRows& a) {
+    std::vector<std::int32_t> first;
+    for (std::int64_t n = 0; n < size_.items; ++n)
+      first.push_back(static_cast<std::int32_t>(n * size_.tokens));
+    std::vector<std::int64_t> dy_offsets;
+    for (std::int64_t n = 0; n <= kept_items(); ++n) dy_offsets.push_back(n);
+    a.dx = empty({kept_rows(), size_.width});
+    a.dy = random({kept_items(), size_.width});
+    a.index_full = holding(first);
+    if (size_.keep > 1) a.row = a.item = holding(items_);
+    a.dy_offsets = holding(dy_offsets);
+    a.offsets = offsets(kept_items());
+    a.offsets_full = offsets(size_.items);
   }
   void fill(AdamStep& a) {
     const std::int64_t parameters = size_.hidden * size_.width;

@@ -1,0 +1,47 @@
+// The loss of a regression: (prediction - target)^2 of each item.
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class SquaredError final : public Layer {
+ public:
+  explicit SquaredError(const LayerConfig&) {}
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("squared_error", in, {in.dtype, DType::kF32});
+    for (const ValueSpec& input : in.inputs)
+      if (input.width != 1 || input.rows_per_item != 1)
+        throw Error(ExitCode::kBadConfig,
+                    "squared_error: prediction and target are one number an item, got width " +
+                        std::to_string(input.width) + " in " + layout_name(input.rows_per_item) +
+                        " rows");
+    NodePlan plan;
+    plan.output = {1, 1, statistics_dtype(in.dtype)};
+    plan.saved_inputs = {0, 1};
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    const Shape items{io.inputs[0].rows()};
+    exec.ops.run(SquaredErrorForward{.loss = io.output.reshaped(items),
+                                     .prediction = io.inputs[0].reshaped(items),
+                                     .target = io.inputs[1].reshaped(items)});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (!io.dx[0]) return;
+    const Shape items{io.dx[0].rows()};
+    exec.ops.run(SquaredErrorBackward{.dprediction = io.dx[0].reshaped(items),
+                                      .prediction = io.inputs_full[0].reshaped(items),
+                                      .target = io.inputs_full[1].reshaped(items),
+                                      .scale = io.context.loss_scale});
+  }
+};
+
+VCAS_REGISTER_LAYER("squared_error", SquaredError);
+
+}  // namespace
+
+}  // namespace vcas
