@@ -8,26 +8,13 @@ namespace vcas {
 
 namespace {
 
-constexpr double kLayerNormEps = 1e-6;
-
-Value add_norm(Graph& graph, const std::string& name, Value x) {
-  return graph.add(name, make_layer("layer_norm", {{"eps", kLayerNormEps}}), {x});
-}
-
-// `init_std` 0: the layer's own.
-Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Value x,
-                 double init_std = 0) {
-  return graph.add(name, make_layer("linear", {{"width", width}, {"init_std", init_std}}), {x});
-}
-
 Value add_block(Graph& graph, const std::string& name, const ModelOptions& options, Value x) {
-  const auto inner =
-      static_cast<std::int64_t>(options.ffn_ratio * static_cast<double>(options.width));
+  const std::int64_t inner = options.inner_width();
   // 2 * depth branches add up in the residual stream: each starts smaller (Radford et al. 2019).
   const auto branch_std = [&](std::int64_t fan_in) {
     return 1 / std::sqrt(static_cast<double>(fan_in * 2 * options.depth));
   };
-  Value y = add_norm(graph, name + ".layernorm_before", x);
+  Value y = add_norm(graph, name + ".layernorm_before", x, options.eps());
   y = add_linear(graph, name + ".attention.qkv", 3 * options.width, y);
   y = graph.add(
       name + ".attention",
@@ -37,7 +24,7 @@ Value add_block(Graph& graph, const std::string& name, const ModelOptions& optio
                  branch_std(options.width));
   y = add_dropout(graph, name + ".attention.output.dropout", y, options.dropout);
   x = graph.add(name + ".attention.residual", make_layer("add"), {x, y});
-  y = add_norm(graph, name + ".layernorm_after", x);
+  y = add_norm(graph, name + ".layernorm_after", x, options.eps());
   y = add_linear(graph, name + ".intermediate.dense", inner, y);
   y = graph.add(name + ".intermediate.gelu", make_layer("gelu"), {y});
   y = add_linear(graph, name + ".output.dense", options.width, y, branch_std(inner));
@@ -62,7 +49,7 @@ void build_vit(Model& model, const ModelOptions& options,
                                                  {"patch", options.patch},
                                                  {"features", options.width},
                                                  {"cls", first}}),
-                      {model.input});
+                      {model.values});
   x = add_dropout(graph, "vit.embeddings.dropout", x, options.dropout);
   for (std::int64_t block = 0; block < options.depth; ++block) {
     x = add_block(graph, "vit.encoder.layer." + std::to_string(block), options, x);
@@ -73,7 +60,7 @@ void build_vit(Model& model, const ModelOptions& options,
     x = graph.add("vit.pool", make_layer("pool", {{"pooling", options.pooling}}), {x});
   };
   if (first) pool();
-  x = add_norm(graph, "vit.layernorm", x);
+  x = add_norm(graph, "vit.layernorm", x, options.eps());
   if (!first) pool();
   add_classifier(model, x, classes, label_smoothing);
 }

@@ -22,6 +22,11 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+// The loss is a mean over its terms; a batch in which nothing is masked has none.
+double per_term(std::int64_t terms) {
+  return 1.0 / static_cast<double>(std::max<std::int64_t>(terms, 1));
+}
+
 // Batches of separate probes have step numbers that training never reaches, so they share no
 // dropout and no draw with it.
 constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
@@ -51,29 +56,23 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
       options.vcas.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
   context_.record = &record_;
   set_ratios();
-  const auto items = static_cast<std::size_t>(model.graph.limits().max_items);
-  losses_.resize(items);
-  correct_.resize(items);
-}
-
-void Trainer::load(const Batch& batch, std::int64_t first, std::int64_t items) {
-  Graph& graph = model_.graph;
-  graph.set_batch(items, {});
-  const Tensor input = graph.tensor(model_.input);
-  const Tensor labels = graph.tensor(model_.labels);
-  ops_.copy_to_device(input.data, batch.values.data() + first * input.width(), input.bytes());
-  ops_.copy_to_device(labels.data, batch.labels.data() + first, labels.bytes());
+  const GraphLimits& limits = model.graph.limits();
+  const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
+  losses_.resize(terms);
+  correct_.resize(terms);
 }
 
 void Trainer::read_losses(const std::string& what, double& loss, std::int64_t& correct) {
   const Tensor losses = model_.graph.tensor(model_.loss);
-  const Tensor hits = model_.graph.saved(model_.loss, 0);
   ops_.copy_to_host(losses_.data(), losses.data, losses.bytes());
-  ops_.copy_to_host(correct_.data(), hits.data, hits.bytes());
+  if (model_.has_accuracy()) {
+    const Tensor hits = model_.graph.saved(model_.loss, 0);
+    ops_.copy_to_host(correct_.data(), hits.data, hits.bytes());
+  }
   double sum = 0;
   for (std::int64_t i = 0; i < losses.rows(); ++i) {
     sum += losses_[static_cast<std::size_t>(i)];
-    correct += correct_[static_cast<std::size_t>(i)];
+    if (model_.has_accuracy()) correct += correct_[static_cast<std::size_t>(i)];
   }
   if (!std::isfinite(sum))
     throw Error(ExitCode::kDiverged,
@@ -103,12 +102,12 @@ void Trainer::run_separate_probe() {
   for (std::int64_t i = first; !probe_->complete(); ++i) {
     const Batch& batch = source->next();
     const std::int64_t items = std::min(batch.items, options_.micro_batch);
-    load(batch, 0, items);
+    model_.load(ops_, batch, 0, items);
     Exec exec =
         model_.graph.make_exec(options_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
     model_.graph.forward(exec);
     BackwardContext probe_context = context_;
-    probe_context.loss_scale = 1.0 / static_cast<double>(items);
+    probe_context.loss_scale = per_term(model_.loss_terms(batch, 0, items));
     probe_context.sink = &nowhere;
     probe_->exact_backward(exec, probe_context);
     probe_->sampled_backwards(exec, probe_context);
@@ -155,13 +154,13 @@ StepReport Trainer::step(const Batch& batch) {
   ops_.set_phase(Phase::kOptimizer);
   ops_.run(Fill{.y = graph.parameters().gradients(), .value = 0});
   report.seconds.optimizer += watch.lap();
-  context_.loss_scale = 1.0 / static_cast<double>(batch.items);
+  context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items));
   report.exact = measured || context_.mode == SamplingMode::kExact;
   const auto micro_batches = (options_.batch + options_.micro_batch - 1) / options_.micro_batch;
   double loss = 0;
   std::int64_t correct = 0, micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
-    load(batch, first, std::min(options_.micro_batch, batch.items - first));
+    model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
     Exec exec = graph.make_exec(options_.seed,
                                 static_cast<std::uint64_t>(step_ * micro_batches + micro), true);
     ops_.set_phase(Phase::kForward);
@@ -186,8 +185,8 @@ StepReport Trainer::step(const Batch& batch) {
   }
 
   ops_.set_phase(Phase::kOptimizer);
-  report.loss = loss / static_cast<double>(batch.items);
-  report.accuracy = static_cast<double>(correct) / static_cast<double>(batch.items);
+  report.loss = loss * context_.loss_scale;
+  report.accuracy = static_cast<double>(correct) * context_.loss_scale;
   report.gradient_norm = optimizer_.gradient_norm(ops_);
   check_gradient(report.gradient_norm);
   report.learning_rate = schedule_.learning_rate(step_);
@@ -206,7 +205,8 @@ StepReport Trainer::step(const Batch& batch) {
   return report;
 }
 
-Evaluation Trainer::evaluate(BatchSource& source, std::int64_t batches) {
+Evaluation Trainer::evaluate(BatchSource& source, std::int64_t batches,
+                             std::vector<float>* logits) {
   ops_.set_phase(Phase::kEvaluation);
   Evaluation out;
   std::int64_t correct = 0;
@@ -214,16 +214,20 @@ Evaluation Trainer::evaluate(BatchSource& source, std::int64_t batches) {
   for (std::int64_t i = 0; i < batches; ++i) {
     const Batch& batch = source.next();
     for (std::int64_t first = 0; first < batch.items; first += largest) {
-      load(batch, first, std::min(largest, batch.items - first));
+      model_.load(ops_, batch, first, std::min(largest, batch.items - first));
       Exec exec = model_.graph.make_exec(options_.seed, 0, false);
       model_.graph.forward(exec);
       read_losses("evaluation at step " + std::to_string(step_), out.loss, correct);
+      if (!logits) continue;
+      const Tensor rows = model_.graph.tensor(model_.logits);
+      logits->resize(logits->size() + static_cast<std::size_t>(rows.elements()));
+      ops_.copy_to_host(logits->data() + logits->size() - rows.elements(), rows.data, rows.bytes());
     }
     out.items += batch.items;
+    out.terms += model_.loss_terms(batch, 0, batch.items);
   }
-  if (out.items == 0) return out;
-  out.loss /= static_cast<double>(out.items);
-  out.accuracy = static_cast<double>(correct) / static_cast<double>(out.items);
+  out.loss *= per_term(out.terms);
+  out.accuracy = static_cast<double>(correct) * per_term(out.terms);
   return out;
 }
 

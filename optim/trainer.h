@@ -33,8 +33,8 @@ struct StepSeconds {
 
 struct StepReport {
   std::int64_t step = 0;  // steps done, this one included
-  double loss = 0;        // mean over the items
-  double accuracy = 0;
+  double loss = 0;        // mean over the terms: items, or masked positions
+  double accuracy = 0;    // likewise; 0 of a regression
   double learning_rate = 0;
   double gradient_norm = 0;  // before clipping
   bool exact = true;         // the backward of this step was not sampled
@@ -45,8 +45,9 @@ struct StepReport {
 
 struct Evaluation {
   std::int64_t items = 0;
-  double loss = 0;
-  double accuracy = 0;
+  std::int64_t terms = 0;  // of the loss: items, or masked positions
+  double loss = 0;         // mean over the terms
+  double accuracy = 0;     // likewise; 0 of a regression
 };
 
 class Trainer {
@@ -64,8 +65,10 @@ class Trainer {
   // Throws Error(kDiverged), with the weights as they were, when the loss or the gradient is not
   // finite.
   StepReport step(const Batch& batch);
-  // The next `batches` batches of `source`, without dropout.
-  Evaluation evaluate(BatchSource& source, std::int64_t batches);
+  // The next `batches` batches of `source`, without dropout. `logits` gets the logits of all of
+  // them appended, row by row.
+  Evaluation evaluate(BatchSource& source, std::int64_t batches,
+                      std::vector<float>* logits = nullptr);
 
   std::int64_t steps() const { return step_; }
   bool done() const { return step_ >= options_.total_steps; }
@@ -89,7 +92,6 @@ class Trainer {
   void restore(const nlohmann::json& state);
 
  private:
-  void load(const Batch& batch, std::int64_t first, std::int64_t items);
   void read_losses(const std::string& what, double& loss, std::int64_t& correct);
   void set_ratios();
   void run_separate_probe();

@@ -66,6 +66,10 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
+ModelOptions model_options(const ModelOptions& asked) {
+  return asked.pretrained.empty() ? asked : pretrained_options(asked);
+}
+
 std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
   use_threads(config);  // the device looks at it when it is made
   std::unique_ptr<Ops> ops = make_ops(config.device);
@@ -103,14 +107,6 @@ void RunTotals::from_json(const nlohmann::json& state) {
   state.at("optimizer_seconds").get_to(step_seconds.optimizer);
 }
 
-void load_inputs(Model& model, Ops& ops, const Batch& batch, std::int64_t items) {
-  model.graph.set_batch(items, {});
-  const Tensor input = model.graph.tensor(model.input);
-  const Tensor labels = model.graph.tensor(model.labels);
-  ops.copy_to_device(input.data, batch.values.data(), input.bytes());
-  ops.copy_to_device(labels.data, batch.labels.data(), labels.bytes());
-}
-
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + std::ssize(values) / 2;
@@ -129,12 +125,15 @@ Session::Session(const RunConfig& config, const RunData& data)
     : config_(config),
       data_(data),
       ops_(make_counting_ops(config)),
-      model_(build_model(config.model, data.train->item_shape(), data.train->classes(),
-                         config.train.label_smoothing)),
+      model_(build_model(model_options(config.model), data.train->item_shape(),
+                         data.train->classes(), config.train.label_smoothing)),
       formula_({}) {
   const std::int64_t items = std::max(config.micro_batch(), config.eval_batch());
   model_->graph.finish(*ops_, {.max_items = items});
   model_->graph.parameters().initialize(*ops_, config.seed);
+  if (!config.model.pretrained.empty())
+    pretrained_ = load_hf_weights(find_hf_files(config.model.pretrained).weights,
+                                  model_options(config.model), *model_, *ops_);
   formula_ = make_formula(model_->graph);
   steps_per_epoch_ = Loader(*data.train, train_loader_options(config)).steps_per_epoch();
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
@@ -161,7 +160,7 @@ void Session::measure_exact_step() {
     ops_->reset();
     ops_->set_phase(Phase::kForward);
     const double start = monotonic_seconds();
-    load_inputs(*model_, *ops_, batch, items);
+    model_->load(*ops_, batch, 0, items);
     graph.forward(exec);
     ops_->set_phase(Phase::kBackward);
     const double middle = monotonic_seconds();
@@ -229,11 +228,12 @@ std::optional<Evaluation> Session::evaluate(const std::function<bool()>& stop) {
     if (stop()) return std::nullopt;
     const Evaluation batch = trainer_->evaluate(loader, 1);
     sum.items += batch.items;
-    sum.loss += batch.loss * static_cast<double>(batch.items);
-    sum.accuracy += batch.accuracy * static_cast<double>(batch.items);
+    sum.terms += batch.terms;
+    sum.loss += batch.loss * static_cast<double>(batch.terms);
+    sum.accuracy += batch.accuracy * static_cast<double>(batch.terms);
   }
-  sum.loss /= static_cast<double>(sum.items);
-  sum.accuracy /= static_cast<double>(sum.items);
+  sum.loss /= static_cast<double>(sum.terms);
+  sum.accuracy /= static_cast<double>(sum.terms);
   totals_.eval_seconds += monotonic_seconds() - start;
   return sum;
 }

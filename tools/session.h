@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/weights_io.h"
 #include "optim/flops.h"
 #include "optim/trainer.h"
 #include "tools/run_config.h"
@@ -51,6 +52,8 @@ class Session {
   CountOps& ops() { return *ops_; }
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }
+  // What the pretrained weights gave; empty where the model starts from random ones.
+  const std::optional<LoadReport>& pretrained() const { return pretrained_; }
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
@@ -81,14 +84,12 @@ class Session {
   std::int64_t steps_per_epoch_, total_steps_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Loader> loader_;
+  std::optional<LoadReport> pretrained_;
   FormulaFlops formula_;
   RunTotals totals_;
   double exact_forward_flops_ = 0, exact_backward_flops_ = 0;  // of one step
   std::map<Phase, double> earlier_flops_;                      // before a resume
 };
-
-// Copies the first items of a batch into the model's inputs.
-void load_inputs(Model& model, Ops& ops, const Batch& batch, std::int64_t items);
 
 // A sink for all gradients of a model.
 GradSink gradient_sink(const Model& model);

@@ -181,7 +181,7 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
     probe.begin(config.seed, static_cast<std::uint64_t>(i));
     double sum = 0;
     while (!probe.complete()) {
-      load_inputs(session.model(), session.ops(), loader.next(), items);
+      session.model().load(session.ops(), loader.next(), 0, items);
       Exec exec = graph.make_exec(config.seed, static_cast<std::uint64_t>(probe.batches()), true);
       graph.forward(exec);
       const BackwardContext context{.sink = &sink,

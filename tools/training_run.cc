@@ -138,6 +138,8 @@ void TrainingRun::greet() {
   say(fmt::format("  model    {}   {:.2f} M parameters in {} tensors", c.model.type,
                   static_cast<double>(graph.parameters().count()) / 1e6,
                   graph.parameters().size()));
+  if (session_.pretrained())
+    say(fmt::format("  weights  {}   {}", c.model.pretrained, session_.pretrained()->text()));
   say(fmt::format("  data     {}   train {} · test {} · {} classes", c.data.type,
                   format_count(session_.train_items()), format_count(session_.test_items()),
                   data_.train->classes()));

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "tests/optim/text_fixture.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 
@@ -44,4 +45,21 @@ TEST_CASE("a step allocates nothing after the first two", "[trainer][memory]") {
     counting = false;
   }
   CHECK(allocations.exchange(0) == 0);
+}
+
+TEST_CASE("nor does a step on text", "[trainer][memory][text]") {
+  VcasOptions vcas;
+  vcas.act_ratio = {0.3, 0.6};
+  vcas.weight_ratio = {0.5};
+  for (const std::string head : {"classification", "regression", "mlm"}) {
+    TextTrainer text(head, 3, vcas);
+    OneBatch source;
+    text.trainer->step(source.next());
+    text.trainer->step(source.next());
+    counting = true;
+    for (int step = 2; step < 10; ++step) text.trainer->step(source.next());
+    counting = false;
+    INFO(head);
+    CHECK(allocations.exchange(0) == 0);
+  }
 }

@@ -76,9 +76,9 @@ constexpr std::int64_t kItems = 16, kInput = 8;
 std::unique_ptr<Model> linear_network() {
   auto model = std::make_unique<Model>(DType::kF32);
   Graph& graph = model->graph;
-  model->input = graph.input("input", {kInput, 1, DType::kF32});
+  model->values = graph.input("input", {kInput, 1, DType::kF32});
   model->labels = graph.input("labels", {1, 1, DType::kI32});
-  Value x = graph.add("norm", make_layer("layer_norm"), {model->input});
+  Value x = graph.add("norm", make_layer("layer_norm"), {model->values});
   for (const int width : {24, 40, 4}) {
     const std::string name = "linear." + std::to_string(width);
     x = graph.add(name, make_layer("linear", {{"width", width}}), {x});

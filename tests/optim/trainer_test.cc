@@ -174,10 +174,7 @@ Variances measure_variances(TrainerFixture& f, std::int64_t first_batch) {
   std::vector<std::vector<double>> exact;
   for (int i = 0; i < kBatches; ++i) {
     const Batch& batch = source.next();
-    graph.set_batch(batch.items, {});
-    const Tensor input = graph.tensor(f.model->input), labels = graph.tensor(f.model->labels);
-    f.ops->copy_to_device(input.data, batch.values.data(), input.bytes());
-    f.ops->copy_to_device(labels.data, batch.labels.data(), labels.bytes());
+    f.model->load(*f.ops, batch, 0, batch.items);
     context.mode = SamplingMode::kExact;
     Exec exec = graph.make_exec(99, static_cast<std::uint64_t>(first_batch + i), true);
     graph.forward(exec);

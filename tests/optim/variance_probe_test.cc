@@ -24,7 +24,7 @@ ModelFixture make_fixture(std::unique_ptr<Ops> ops = make_ops("cpu")) {
 
 // Other numbers in the inputs for batch i.
 void load_batch(ModelFixture& f, int i) {
-  const Tensor input = f.model->graph.tensor(f.model->input);
+  const Tensor input = f.model->graph.tensor(f.model->values);
   const PhiloxAddress address =
       philox_address({9, Stream::kData, static_cast<std::uint64_t>(i), 0, 0});
   for (std::int64_t e = 0; e < input.elements(); ++e)

@@ -1,4 +1,4 @@
-// A finished model on the CPU with a batch of random numbers, for tests of whole graphs.
+// A finished model on the CPU with a batch of random images or text, for tests of whole graphs.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,7 @@
 
 #include "core/philox.h"
 #include "models/model.h"
+#include "tests/support/text_batch.h"
 
 namespace vcas {
 
@@ -20,12 +21,19 @@ struct ModelFixture {
                std::unique_ptr<Ops> device = make_ops("cpu"))
       : ops(std::move(device)), model(build_model(options, item_shape, classes, 0.0, dtype)) {
     Graph& graph = model->graph;
-    graph.finish(*ops, {.max_items = items});
+    const bool text = options.type == "bert";
+    if (text) graph.keep(model->hidden);
+    const std::int64_t tokens = text ? items * options.max_positions : 0;
+    graph.finish(*ops, {.max_items = items, .max_tokens = tokens, .max_masked = tokens});
     graph.parameters().initialize(*ops, seed);
     for (const Parameter& parameter : graph.parameters().list())
       sink.full.push_back(parameter.gradient);
+    if (text) {
+      model->load(*ops, random_text(items, options.vocabulary, classes), 0, items);
+      return;
+    }
     graph.set_batch(items, {});
-    const Tensor input = graph.tensor(model->input);
+    const Tensor input = graph.tensor(model->values);
     const PhiloxAddress address = philox_address({seed, Stream::kData, 0, 0, 0});
     for (std::int64_t i = 0; i < input.elements(); ++i)
       input.ptr<float>()[i] =
@@ -46,7 +54,7 @@ struct ModelFixture {
             .act_ratio = std::vector<double>(static_cast<std::size_t>(graph.gates()), act_ratio),
             .weight_ratio = std::vector<double>(graph.sampled_weights().size(), weight_ratio),
             .repeat = 0,
-            .loss_scale = 1.0 / static_cast<double>(graph.items()),
+            .loss_scale = 1.0 / static_cast<double>(graph.tensor(model->loss).rows()),
             .record = nullptr};
   }
 

@@ -331,3 +331,29 @@ TEST_CASE("an MLP trains with every optimizer and schedule") {
       CHECK(outcome.code == 0);
     }
 }
+
+TEST_CASE("a run starts from weights in Hugging Face's form") {
+  const TinyRun tiny;
+  const std::string pretrained =
+      std::string("model.pretrained=") + VCAS_SOURCE_DIR + "/tests/golden/hf/vit";
+  const std::vector<std::string> common = {pretrained, "data.synthetic.shape=[3,8,8]",
+                                           "train.steps=2"};
+  const auto train = [&](const std::string& classes, const std::string& folder,
+                         const std::string& more) {
+    std::vector<std::string> arguments = common;
+    arguments.insert(arguments.end(),
+                     {"data.synthetic.classes=" + classes, "run.folder=" + folder, more});
+    return tiny.train(arguments);
+  };
+  const Outcome same = train("3", "same", "seed=1");
+  INFO(same.err);
+  CHECK(same.code == 0);
+  CHECK(contains(same.err, "loaded 40 tensors\n"));
+  const Outcome other = train("4", "other", "seed=1");
+  CHECK(other.code == 78);
+  CHECK(contains(other.err, "classifier.weight has shape [3, 16]"));
+  CHECK(contains(other.err, "model.ignore_mismatched_sizes=true"));
+  const Outcome anew = train("4", "anew", "model.ignore_mismatched_sizes=true");
+  CHECK(anew.code == 0);
+  CHECK(contains(anew.err, "of another shape, so new: classifier.weight, classifier.bias"));
+}

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Makes the folders hf/*: small random models in the form in which `transformers` saves them, a
+batch, and what PyTorch makes of it (pip install torch transformers safetensors).
+
+    config.json, model.safetensors   the model, as save_pretrained writes it
+    batch.safetensors                inputs, packed; logits, loss and the last block's output
+    gradients.safetensors            of the mean loss by every parameter, under its name
+
+Everything is computed in float64, without dropout, on sequences that are padded to the longest and
+masked, and then stored as float32. (Attention is "sdpa": that of "eager" rounds to float32.)
+"""
+
+import pathlib
+import shutil
+import tempfile
+
+import safetensors.torch
+import torch
+import transformers
+
+LENGTHS = [7, 3, 12, 1, 9]
+VOCABULARY, MASK = 60, 1  # 0 is padding, for which transformers computes no gradient
+FOLDER = pathlib.Path(__file__).parent / "hf"
+
+
+def bert_config(**sizes):
+    return transformers.BertConfig(
+        vocab_size=VOCABULARY,
+        max_position_embeddings=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation="sdpa",
+        **sizes,
+    )
+
+
+def randomize(model, generator):
+    """Norms and biases of a fresh model are ones and zeros, which would hide a lot."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            norm = name.lower().endswith(("norm.weight", "norm_before.weight", "norm_after.weight"))
+            parameter.copy_(1 + 0.3 * noise if norm else 0.2 * noise)
+
+
+def padded(generator):
+    """Token ids, kinds of text and mask, [N, longest]; the second text begins in the middle."""
+    longest = max(LENGTHS)
+    tokens = torch.randint(2, VOCABULARY, (len(LENGTHS), longest), generator=generator)
+    mask = torch.tensor([[int(t < n) for t in range(longest)] for n in LENGTHS])
+    types = torch.tensor([[int(n // 2 <= t < n and n > 3) for t in range(longest)] for n in LENGTHS])
+    return {"input_ids": tokens * mask, "token_type_ids": types, "attention_mask": mask}
+
+
+def packed(values, mask):
+    return values[mask.bool()]
+
+
+def store(name, model, tensors, output, hidden):
+    folder = FOLDER / name
+    model.float().save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    tensors = dict(tensors, logits=output.logits, loss=output.loss.reshape(1), hidden=hidden)
+    tensors = {
+        key: (value.float() if value.is_floating_point() else value).detach().contiguous()
+        for key, value in tensors.items()
+    }
+    safetensors.torch.save_file(tensors, folder / "batch.safetensors", {"format": "pt"})
+    # Saved as if they were the weights, for the names in files are not those in memory.
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
+        parameter.data = parameter.grad.float()
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch)
+        shutil.copyfile(f"{scratch}/model.safetensors", folder / "gradients.safetensors")
+    print(name, output.loss.item())
+
+
+def run_bert(name, model, labels, seed, extra=None):
+    generator = torch.Generator().manual_seed(seed)
+    randomize(model, generator)
+    model.double().eval()
+    inputs = padded(generator)
+    mask = inputs["attention_mask"]
+    if extra:
+        labels, tensors = extra(inputs, generator)
+    else:
+        tensors = {"labels": labels.int()} if not labels.is_floating_point() else {"targets": labels}
+    output = model(**inputs, labels=labels, output_hidden_states=True)
+    output.loss.backward()
+    if "masked_rows" in tensors:
+        output.logits = packed(output.logits, mask)[tensors["masked_rows"].long()]
+    tensors = dict(
+        tensors,
+        tokens=packed(inputs["input_ids"], mask).int(),
+        token_types=packed(inputs["token_type_ids"], mask).int(),
+        offsets=torch.tensor([0] + LENGTHS).cumsum(0),
+    )
+    store(name, model, tensors, output, packed(output.hidden_states[-1], mask))
+
+
+def masked_words(inputs, generator):
+    """Chooses positions, puts the mask token there; -100 elsewhere, as transformers expects."""
+    mask = inputs["attention_mask"].bool()
+    chosen = (torch.rand(mask.shape, generator=generator) < 0.5) & mask
+    chosen[1] = False  # one item without any
+    labels = torch.where(chosen, inputs["input_ids"], -100)
+    inputs["input_ids"] = torch.where(chosen, MASK, inputs["input_ids"])
+    rows = packed(chosen, mask).nonzero().flatten()
+    return labels, {
+        "masked_rows": rows.int(),
+        "masked_labels": labels[chosen].int(),
+        "masked_offsets": torch.cat([torch.zeros(1, dtype=torch.long), chosen.sum(1).cumsum(0)]),
+    }
+
+
+def run_vit():
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=4, num_channels=3, hidden_size=16, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=40, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, num_labels=3, attn_implementation="sdpa",
+    )
+    generator = torch.Generator().manual_seed(4)
+    model = transformers.ViTForImageClassification(config)
+    randomize(model, generator)
+    model.double().eval()
+    images = torch.randn(4, 3, 8, 8, generator=generator)
+    labels = torch.tensor([2, 0, 1, 2])
+    output = model(images.double(), labels=labels, output_hidden_states=True)
+    output.loss.backward()
+    store("vit", model, {"values": images, "labels": labels.int()}, output,
+          output.hidden_states[-1])
+
+
+def main():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "intermediate_size": 40}
+    run_bert(
+        "bert_classification",
+        transformers.BertForSequenceClassification(bert_config(
+            num_labels=3, id2label={0: "entailment", 1: "neutral", 2: "contradiction"},
+            label2id={"entailment": 0, "neutral": 1, "contradiction": 2},
+            **dict(sizes, hidden_size=24, num_hidden_layers=3, intermediate_size=52))),
+        torch.tensor([0, 2, 1, 1, 0]), seed=1)
+    run_bert(
+        "bert_regression",
+        transformers.BertForSequenceClassification(
+            bert_config(num_labels=1, problem_type="regression", **sizes)),
+        torch.tensor([0.5, -1.25, 3.0, 2.0, 0.0], dtype=torch.float64), seed=2)
+    run_bert("bert_mlm", transformers.BertForMaskedLM(bert_config(**sizes)), None, seed=3,
+             extra=masked_words)
+    run_vit()
+
+
+main()

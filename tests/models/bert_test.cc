@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tests/support/catch.h"
+#include "tests/support/model_fixture.h"
+
+using namespace vcas;
+
+namespace {
+
+constexpr std::int64_t kVocabulary = 11, kClasses = 3;
+
+ModelOptions tiny_bert(const std::string& head = "classification",
+                       const std::string& pooling = "first") {
+  ModelOptions options;
+  options.type = "bert";
+  options.width = 8;
+  options.depth = 2;
+  options.heads = 2;
+  options.ffn_ratio = 2;
+  options.max_positions = 8;
+  options.vocabulary = kVocabulary;
+  options.head = head;
+  options.pooling = pooling;
+  return options;
+}
+
+std::vector<double> numbers(const Tensor& tensor) {
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < tensor.elements(); ++i)
+    out.push_back(tensor.dtype == DType::kF64 ? tensor.ptr<double>()[i] : tensor.ptr<float>()[i]);
+  return out;
+}
+
+// Weights of deviation 0.02 leave attention nearly uniform and gradients nearly zero.
+void enlarge_weights(const Parameters& parameters, double factor) {
+  for (const Parameter& parameter : parameters.list())
+    if (parameter.init.kind == Initializer::Kind::kNormal)
+      for (std::int64_t i = 0; i < parameter.value.elements(); ++i) {
+        if (parameter.value.dtype == DType::kF64)
+          parameter.value.ptr<double>()[i] *= factor;
+        else
+          parameter.value.ptr<float>()[i] *= static_cast<float>(factor);
+      }
+}
+
+struct Kind {
+  std::string head, pooling;
+};
+const Kind kKinds[] = {{"classification", "first"},
+                       {"classification", "mean"},
+                       {"regression", "first"},
+                       {"mlm", "first"}};
+
+}  // namespace
+
+TEST_CASE("the gradient of a BERT is the slope of its loss", "[model][bert]") {
+  for (const auto& [head, pooling] : kKinds)
+    for (const double dropout : {0.0, 0.2}) {
+      ModelOptions options = tiny_bert(head, pooling);
+      options.dropout = options.attention_dropout = dropout;
+      ModelFixture f(options, {}, kClasses, 5, DType::kF64);
+      enlarge_weights(f.model->graph.parameters(), 20);
+      Exec exec = f.exec();
+      f.mean_loss(exec);
+      const auto gradient = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+      const Parameters& parameters = f.model->graph.parameters();
+      for (const Parameter& parameter : parameters.list()) {
+        const auto [begin, end] = f.range(parameter);
+        for (std::size_t i = begin; i < end; i += 1 + (end - begin) / 5) {
+          double& value = parameters.values().ptr<double>()[i];
+          const double old = value, h = 1e-5;
+          value = old + h;
+          const double above = f.mean_loss(exec);
+          value = old - h;
+          const double below = f.mean_loss(exec);
+          value = old;
+          INFO(head << " " << pooling << ": " << parameter.name << " element " << i - begin);
+          CHECK(std::abs((above - below) / (2 * h) - gradient[i]) <=
+                1e-7 + 1e-6 * std::abs(gradient[i]));
+        }
+      }
+    }
+}
+
+TEST_CASE("the mean of many sampled gradients of a BERT is the exact one", "[model][bert][law]") {
+  for (const auto& [head, pooling] : kKinds) {
+    ModelFixture f(tiny_bert(head, pooling), {}, kClasses, 8, DType::kF64);
+    enlarge_weights(f.model->graph.parameters(), 20);
+    Exec exec = f.exec();
+    f.model->graph.forward(exec);
+    const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+    BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
+    context.act_ratio = {0.4, 0.7};
+
+    // Each tensor's error along its exact gradient, where a wrong scale shows.
+    constexpr int kDraws = 2048;
+    const auto& list = f.model->graph.parameters().list();
+    std::vector<double> sum(list.size()), squares(list.size());
+    for (int draw = 0; draw < kDraws; ++draw) {
+      Exec at = f.exec(static_cast<std::uint64_t>(draw));
+      const auto sampled = f.gradient(at, context);
+      for (std::size_t p = 0; p < list.size(); ++p) {
+        const auto [begin, end] = f.range(list[p]);
+        double along = 0;
+        for (std::size_t i = begin; i < end; ++i) along += (sampled[i] - exact[i]) * exact[i];
+        sum[p] += along;
+        squares[p] += along * along;
+      }
+    }
+    for (std::size_t p = 0; p < list.size(); ++p) {
+      const double mean = sum[p] / kDraws, variance = squares[p] / kDraws - mean * mean;
+      INFO(head << " " << pooling << ": " << list[p].name << " " << mean << " of standard error "
+                << std::sqrt(variance / kDraws));
+      CHECK(std::abs(mean) <= 5 * std::sqrt(variance / kDraws) + 1e-12);
+      if (list[p].name.starts_with("bert.encoder.layer.")) CHECK(variance > 0);
+    }
+  }
+}
+
+TEST_CASE("ratios of one give the exact gradient of a BERT bit for bit", "[model][bert][law]") {
+  for (const auto& [head, pooling] : kKinds) {
+    ModelFixture f(tiny_bert(head, pooling), {}, kClasses, 8);
+    Exec exec = f.exec();
+    f.model->graph.forward(exec);
+    const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+    CHECK(f.gradient(exec, f.context(SamplingMode::kItemsAndRows, 1, 1)) == exact);
+    CHECK(std::any_of(exact.begin(), exact.end(), [](double g) { return g != 0; }));
+  }
+}
+
+TEST_CASE("the last block of [CLS] alone is that of all rows", "[model][bert]") {
+  ModelFixture all(tiny_bert("classification", "mean"), {}, kClasses, 8);
+  ModelFixture first(tiny_bert(), {}, kClasses, 8);
+  enlarge_weights(all.model->graph.parameters(), 20);
+  // Query, key and value are one matrix in the one model, two in the other.
+  const Parameters& from = all.model->graph.parameters();
+  for (const Parameter& to : first.model->graph.parameters().list()) {
+    std::string name = to.name;
+    std::int64_t skipped = 0;
+    for (const auto& [part, rows] : {std::pair{".self.query.", 0}, {".self.key_value.", 8}})
+      if (const std::size_t at = name.find(part); at != std::string::npos) {
+        name.replace(at, std::string(part).size(), ".self.qkv.");
+        skipped = rows * (to.shape.rank() == 2 ? 8 : 1);
+      }
+    const auto found = std::find_if(from.list().begin(), from.list().end(),
+                                    [&](const Parameter& p) { return p.name == name; });
+    if (found == from.list().end()) {
+      CHECK(name.starts_with("bert.pooler."));
+      continue;
+    }
+    std::copy_n(found->value.ptr<float>() + skipped, to.value.elements(), to.value.ptr<float>());
+  }
+  for (ModelFixture* f : {&all, &first}) {
+    Exec exec = f->exec();
+    f->model->graph.forward(exec);
+  }
+  const Batch batch = random_text(8, kVocabulary, kClasses);
+  const auto rows = numbers(all.model->graph.tensor(all.model->hidden));
+  const auto cls = numbers(first.model->graph.tensor(first.model->hidden));
+  REQUIRE(cls.size() == 8 * 8);
+  for (std::size_t i = 0; i < cls.size(); ++i)
+    CHECK(std::abs(cls[i] - rows[static_cast<std::size_t>(batch.offsets[i / 8]) * 8 + i % 8]) <=
+          1e-6);
+}
+
+TEST_CASE("the items of a packed batch do not see each other", "[model][bert]") {
+  for (const auto& [head, pooling] : kKinds) {
+    const ModelOptions options = tiny_bert(head, pooling);
+    ModelFixture f(options, {}, kClasses, 6, DType::kF64);
+    enlarge_weights(f.model->graph.parameters(), 20);
+    Exec exec = f.exec();
+    f.model->graph.forward(exec);
+    const auto together = numbers(f.model->graph.tensor(f.model->logits));
+    const Batch batch = random_text(6, kVocabulary, kClasses);
+    std::vector<double> alone;
+    for (std::int64_t n = 0; n < 6; ++n) {
+      f.model->load(*f.ops, batch, n, 1);
+      f.model->graph.forward(exec);
+      const auto logits = numbers(f.model->graph.tensor(f.model->logits));
+      alone.insert(alone.end(), logits.begin(), logits.end());
+    }
+    REQUIRE(alone.size() == together.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) CHECK(std::abs(alone[i] - together[i]) <= 1e-12);
+  }
+}
+
+TEST_CASE("only masked positions reach the vocabulary", "[model][bert]") {
+  ModelFixture f(tiny_bert("mlm"), {}, kClasses, 8);
+  const Batch batch = random_text(8, kVocabulary, kClasses);
+  const auto masked = static_cast<std::int64_t>(batch.masked_rows.size());
+  CHECK(masked == 8);
+  CHECK(f.model->loss_terms(batch, 0, 8) == masked);
+  CHECK(f.model->loss_terms(batch, 1, 1) == 0);
+  CHECK(f.model->graph.tensor(f.model->logits).shape == Shape{masked, kVocabulary});
+  CHECK(f.model->graph.tensor(f.model->loss).rows() == masked);
+  // An item without any is legal, and gives no gradient.
+  f.model->load(*f.ops, batch, 1, 1);
+  Exec exec = f.exec();
+  f.model->graph.forward(exec);
+  const auto gradient = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+  CHECK(std::all_of(gradient.begin(), gradient.end(), [](double g) { return g == 0; }));
+}
+
+TEST_CASE("text that does not fit a BERT is refused", "[model][bert]") {
+  ModelFixture f(tiny_bert(), {}, kClasses, 4);
+  Batch batch = random_text(4, kVocabulary, kClasses);
+  batch.tokens[2] = kVocabulary;
+  CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
+                    ContainsSubstring("token 11") && ContainsSubstring("vocabulary of 11"));
+  batch.tokens[2] = -1;
+  CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4), ContainsSubstring("token -1"));
+  batch = random_text(4, kVocabulary, kClasses);
+  batch.tokens.insert(batch.tokens.end(), 9, 1);
+  batch.token_types.insert(batch.token_types.end(), 9, 0);
+  batch.offsets.back() += 9;
+  CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
+                    ContainsSubstring("12 tokens") && ContainsSubstring("8 positions"));
+  ModelOptions options = tiny_bert();
+  options.vocabulary = 0;
+  CHECK_THROWS_WITH(build_model(options, {}, kClasses, 0.0), ContainsSubstring("needs text"));
+}

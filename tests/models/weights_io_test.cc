@@ -1,0 +1,217 @@
+#include "models/weights_io.h"
+
+#include <functional>
+
+#include "core/files.h"
+#include "core/safetensors.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
+
+namespace fs = std::filesystem;
+using namespace vcas;
+
+namespace {
+
+const fs::path kBert = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_classification";
+const fs::path kMlm = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_mlm";
+
+// A copy of a golden file with its tensors changed.
+void rewrite(const fs::path& from, const fs::path& to,
+             const std::function<bool(StoredTensor&)>& keep) {
+  const SafetensorsFile file(from);
+  std::vector<StoredTensor> tensors;
+  for (StoredTensor tensor : file.tensors())
+    if (keep(tensor)) tensors.push_back(tensor);
+  write_safetensors(to, tensors);
+}
+
+struct Loaded {
+  std::unique_ptr<Ops> ops = make_ops("cpu");
+  std::unique_ptr<Model> model;
+  LoadReport report;
+
+  Loaded(const ModelOptions& options, const fs::path& file, std::int64_t classes = 3) {
+    model = build_model(options, {}, classes, 0.0);
+    model->graph.finish(*ops, {.max_items = 1, .max_tokens = 4, .max_masked = 4});
+    model->graph.parameters().initialize(*ops, 1);
+    report = load_hf_weights(file, options, *model, *ops);
+  }
+  std::vector<float> values() const {
+    const Tensor& slab = model->graph.parameters().values();
+    return {slab.ptr<float>(), slab.ptr<float>() + slab.elements()};
+  }
+};
+
+Error error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ExitCode::kDone, "nothing was thrown");
+}
+
+ModelOptions bert_options() { return read_hf_config(kBert / "config.json").options; }
+
+void check_error(const std::function<void()>& act, ExitCode code, const std::string& text,
+                 const std::string& hint = "") {
+  const Error error = error_of(act);
+  CHECK(error.code() == code);
+  CHECK_THAT(std::string(error.what()), ContainsSubstring(text));
+  CHECK_THAT(error.hint(), ContainsSubstring(hint));
+}
+
+}  // namespace
+
+TEST_CASE("old names of norms and names without a prefix are read", "[weights_io]") {
+  TemporaryFolder folder;
+  const auto replace = [](std::string& name, const std::string& old, const std::string& now) {
+    if (const std::size_t at = name.find(old); at != std::string::npos)
+      name.replace(at, old.size(), now);
+  };
+  const fs::path old_names = folder.path() / "old.safetensors";
+  const fs::path bare = folder.path() / "bare.safetensors";
+  rewrite(kBert / "model.safetensors", old_names, [&](StoredTensor& tensor) {
+    replace(tensor.name, "LayerNorm.weight", "LayerNorm.gamma");
+    replace(tensor.name, "LayerNorm.bias", "LayerNorm.beta");
+    return true;
+  });
+  rewrite(kBert / "model.safetensors", bare, [&](StoredTensor& tensor) {
+    replace(tensor.name, "bert.", "");
+    return true;
+  });
+  const ModelOptions options = bert_options();
+  const Loaded now(options, kBert / "model.safetensors");
+  CHECK(now.report.text() == "loaded 57 tensors");
+  for (const fs::path& file : {old_names, bare}) {
+    const Loaded other(options, file);
+    CHECK(other.report.text() == now.report.text());
+    CHECK(other.values() == now.values());
+  }
+}
+
+TEST_CASE("a missing head starts anew, and what is left over is named", "[weights_io]") {
+  ModelOptions options = read_hf_config(kMlm / "config.json").options;
+  options.head = "classification";
+  const Loaded loaded(options, kMlm / "model.safetensors");
+  CHECK(loaded.report.text() ==
+        "loaded 37 tensors; new: bert.pooler.dense.weight, bert.pooler.dense.bias, "
+        "classifier.weight, classifier.bias; unused: cls.predictions.bias, "
+        "cls.predictions.transform.LayerNorm.bias, cls.predictions.transform.LayerNorm.weight, "
+        "cls.predictions.transform.dense.bias, ... (5)");
+}
+
+TEST_CASE("a head of another shape is refused, or starts anew", "[weights_io]") {
+  ModelOptions options = bert_options();
+  check_error([&] { Loaded(options, kBert / "model.safetensors", 2); }, ExitCode::kBadConfig,
+              "classifier.weight has shape [3, 24] in ", "model.ignore_mismatched_sizes=true");
+  options.ignore_mismatched_sizes = true;
+  const Loaded loaded(options, kBert / "model.safetensors", 2);
+  CHECK(loaded.report.text() ==
+        "loaded 55 tensors; of another shape, so new: classifier.weight, classifier.bias");
+}
+
+TEST_CASE("weights of another model are refused", "[weights_io]") {
+  TemporaryFolder folder;
+  const fs::path cut = folder.path() / "cut.safetensors";
+  rewrite(kBert / "model.safetensors", cut, [&](StoredTensor& tensor) {
+    return tensor.name.find("layer.1.intermediate") == std::string::npos;
+  });
+  ModelOptions options = bert_options();
+  check_error([&] { Loaded(options, cut); }, ExitCode::kBadConfig,
+              "lacks 2 of the model's 57 tensors: bert.encoder.layer.1.intermediate.dense.weight",
+              "belongs to another model");
+  options.max_positions = 12;
+  options.ignore_mismatched_sizes = true;  // is for heads alone
+  check_error([&] { Loaded(options, kBert / "model.safetensors"); }, ExitCode::kBadConfig,
+              "bert.embeddings.position_embeddings.weight has shape [16, 24] in ",
+              "belongs to another model");
+}
+
+TEST_CASE("tensors of integers are no weights", "[weights_io]") {
+  TemporaryFolder folder;
+  const fs::path bad = folder.path() / "bad.safetensors";
+  rewrite(kBert / "model.safetensors", bad, [&](StoredTensor& tensor) {
+    if (tensor.name == "classifier.bias") tensor.dtype = StoredType::kI32;
+    return true;
+  });
+  check_error([&] { Loaded(bert_options(), bad); }, ExitCode::kBadData,
+              "tensor classifier.bias: dtype I32 where floating point is needed");
+}
+
+TEST_CASE("the files of a model are found, or what is there instead is named", "[weights_io]") {
+  CHECK(find_hf_files(kBert).weights == kBert / "model.safetensors");
+  CHECK(find_hf_files(kBert / "model.safetensors").config == kBert / "config.json");
+  TemporaryFolder folder;
+  check_error([&] { find_hf_files(folder.path()); }, ExitCode::kNoInput,
+              "model.safetensors: no such file", "config.json and model.safetensors");
+  atomic_write(folder.path() / "model.safetensors.index.json", "{}");
+  check_error([&] { find_hf_files(folder.path()); }, ExitCode::kBadData,
+              "weights in several files are not read", "save_pretrained");
+  atomic_write(folder.path() / "pytorch_model.bin", "");
+  check_error([&] { find_hf_files(folder.path()); }, ExitCode::kBadData,
+              "pytorch_model.bin: pickled PyTorch weights are not read", "save_pretrained");
+  check_error([&] { find_hf_files(folder.path() / "pytorch_model.bin"); }, ExitCode::kBadData,
+              "pickled PyTorch weights");
+  atomic_write(folder.path() / "model.safetensors", "");
+  check_error([&] { find_hf_files(folder.path()); }, ExitCode::kNoInput,
+              "config.json: no such file", "how large the model is");
+}
+
+TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
+  TemporaryFolder folder;
+  const fs::path file = folder.path() / "config.json";
+  const std::string good = read_file(kBert / "config.json");
+  const auto check = [&](const std::string& old, const std::string& now, ExitCode code,
+                         const std::string& text) {
+    std::string changed = good;
+    const std::size_t at = changed.find(old);
+    REQUIRE(at != std::string::npos);
+    changed.replace(at, old.size(), now);
+    atomic_write(file, changed);
+    check_error([&] { read_hf_config(file); }, code, text);
+  };
+  check("\"hidden_size\": 24", "\"hidden_size\": \"x\"", ExitCode::kBadData,
+        "\"hidden_size\" has the wrong type: \"x\"");
+  check("\"hidden_size\": 24", "\"hidden_size\": 0", ExitCode::kBadData,
+        "\"hidden_size\" must be from 1 to 16777216, got 0");
+  check("\"hidden_size\": 24", "\"hidden_size\": 4611686018427387904", ExitCode::kBadData,
+        "\"hidden_size\" must be from 1 to 16777216, got 4611686018427387904");
+  check("\"hidden_size\"", "\"hidden\"", ExitCode::kBadData, "lacks \"hidden_size\"");
+  check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig, "only bert and vit are supported");
+  check("\"gelu\"", "\"relu\"", ExitCode::kBadConfig,
+        "\"hidden_act\" is \"relu\", and only \"gelu\" is supported");
+  check("\"1\": \"neutral\"", "\"7\": \"neutral\"", ExitCode::kBadData, "3 entries and none for 1");
+  check("\"vocab_size\": 60\n}", "\"vocab_size\": 60", ExitCode::kBadData, "config.json: ");
+}
+
+TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {
+  ModelOptions asked;
+  asked.type = "bert";
+  asked.pretrained = kBert.string();
+  asked.head = "mlm";
+  asked.vocabulary = 60;
+  const ModelOptions options = pretrained_options(asked);
+  CHECK(options.width == 24);
+  CHECK(options.depth == 3);
+  CHECK(options.inner_width() == 52);
+  CHECK(options.head == "mlm");
+  asked.vocabulary = 58;  // the table has rows that the tokenizer does not use
+  CHECK(pretrained_options(asked).vocabulary == 60);
+  asked.vocabulary = 61;
+  check_error([&] { pretrained_options(asked); }, ExitCode::kBadConfig,
+              "the tokenizer has 61 tokens, but the model in ", "vocabulary that came with");
+  asked.type = "vit";
+  check_error([&] { pretrained_options(asked); }, ExitCode::kBadConfig,
+              "model.type is \"vit\", but ", "set model.type to \"bert\"");
+}
+
+TEST_CASE("what transformers has no class for is not exported", "[weights_io]") {
+  TemporaryFolder folder;
+  HfModel description{.options = bert_options(), .image_shape = {}, .labels = {}};
+  description.options.pooling = "mean";
+  const Loaded loaded(description.options, kBert / "model.safetensors");
+  CHECK(loaded.report.unexpected.size() == 2);  // the pooler
+  check_error([&] { save_hf_model(folder.path(), description, *loaded.model, *loaded.ops); },
+              ExitCode::kBadConfig, "no class for model.pooling \"mean\"");
+}

@@ -1,0 +1,53 @@
+// A trainer of a tiny BERT on one batch of random text.
+#pragma once
+
+#include "optim/trainer.h"
+#include "tests/support/text_batch.h"
+
+namespace vcas {
+
+struct TextTrainer {
+  static constexpr std::int64_t kItems = 8, kVocabulary = 11, kClasses = 3;
+
+  CountOps ops{make_ops("cpu")};
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Trainer> trainer;
+
+  explicit TextTrainer(const std::string& head, std::int64_t micro_batch = 0,
+                       const VcasOptions& vcas = {.enabled = false}) {
+    ModelOptions sizes;
+    sizes.type = "bert";
+    sizes.width = 8;
+    sizes.depth = 2;
+    sizes.heads = 2;
+    sizes.max_positions = 8;
+    sizes.vocabulary = kVocabulary;
+    sizes.head = head;
+    model = build_model(sizes, {}, kClasses, 0.0);
+    const std::int64_t items = micro_batch ? micro_batch : kItems;
+    model->graph.finish(ops,
+                        {.max_items = items, .max_tokens = 8 * items, .max_masked = 8 * items});
+    model->graph.parameters().initialize(ops, 3);
+    TrainerOptions options;
+    options.total_steps = 40;
+    options.batch = kItems;
+    options.micro_batch = micro_batch;
+    options.optimizer.name = "sgd";
+    options.schedule.kind = "constant";
+    options.schedule.learning_rate = 0.1;
+    options.vcas = vcas;
+    trainer = std::make_unique<Trainer>(*model, ops, options, nullptr);
+  }
+};
+
+class OneBatch final : public BatchSource {
+ public:
+  const Batch& next() override { return batch_; }
+  std::int64_t steps_per_epoch() const override { return 1; }
+
+ private:
+  Batch batch_ =
+      random_text(TextTrainer::kItems, TextTrainer::kVocabulary, TextTrainer::kClasses, 2);
+};
+
+}  // namespace vcas

@@ -1,0 +1,61 @@
+// Steps and evaluations of models whose items differ in length and whose losses in terms.
+#include <cmath>
+
+#include "tests/optim/text_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+TEST_CASE("micro-batches of text are divided by the terms of the whole step", "[trainer][text]") {
+  for (const std::string head : {"classification", "regression", "mlm"}) {
+    OneBatch source;
+    TextTrainer whole(head), parts(head, 3);  // 3, 3 and 2 items: other numbers of masked words
+    for (int step = 0; step < 3; ++step) {
+      const StepReport a = whole.trainer->step(source.next());
+      const StepReport b = parts.trainer->step(source.next());
+      INFO(head << " step " << step);
+      CHECK(std::abs(a.loss - b.loss) <= 1e-5 * a.loss);
+      CHECK(std::abs(a.gradient_norm - b.gradient_norm) <= 1e-5 * a.gradient_norm);
+      CHECK(a.accuracy == b.accuracy);
+    }
+  }
+}
+
+TEST_CASE("training lowers the loss of every head", "[trainer][text]") {
+  for (const std::string head : {"classification", "regression", "mlm"}) {
+    OneBatch source;
+    TextTrainer text(head);
+    const double before = text.trainer->evaluate(source, 1).loss;
+    while (!text.trainer->done()) text.trainer->step(source.next());
+    INFO(head);
+    CHECK(text.trainer->evaluate(source, 1).loss < 0.9 * before);
+  }
+}
+
+TEST_CASE("an evaluation gives the logits back", "[trainer][text]") {
+  for (const std::string head : {"classification", "regression", "mlm"}) {
+    OneBatch source;
+    const Batch& batch = source.next();
+    TextTrainer whole(head), parts(head, 3);
+    std::vector<float> a, b;
+    const Evaluation once = whole.trainer->evaluate(source, 2, &a);
+    const Evaluation split = parts.trainer->evaluate(source, 2, &b);
+    const bool mlm = head == "mlm", classes = head == "classification";
+    const std::int64_t terms = mlm ? std::ssize(batch.masked_rows) : TextTrainer::kItems;
+    CHECK(once.items == 2 * TextTrainer::kItems);
+    CHECK(once.terms == 2 * terms);
+    CHECK(std::ssize(a) == 2 * terms *
+                               (mlm       ? TextTrainer::kVocabulary
+                                : classes ? TextTrainer::kClasses
+                                          : 1));
+    REQUIRE(a.size() == b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1e-6);
+    CHECK(std::abs(once.loss - split.loss) <= 1e-6 * once.loss);
+    if (head != "regression") continue;
+    double loss = 0;
+    for (std::size_t n = 0; n < TextTrainer::kItems; ++n)
+      loss += std::pow(a[n] - batch.targets[n], 2) / TextTrainer::kItems;
+    CHECK(std::abs(once.loss - loss) <= 1e-5 * loss);
+    CHECK(once.accuracy == 0);
+  }
+}
