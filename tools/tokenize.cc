@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -19,7 +18,7 @@ constexpr const char* kInput = "standard input";
 constexpr const char* kOutput = "standard output";
 constexpr std::size_t kWriteBytes = 1 << 16;
 
-void write(const std::string& text, std::FILE* out) {
+void write(const fmt::memory_buffer& text, std::FILE* out) {
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() || std::fflush(out) != 0)
     fail_errno(ExitCode::kIoError, kOutput, "cannot write");
 }
@@ -39,7 +38,7 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
   }
   const bool at_once = ::isatty(::fileno(in)) == 1;
   std::vector<std::int32_t> ids;
-  std::string text;
+  fmt::memory_buffer text;
   char* buffer = nullptr;
   std::size_t capacity = 0;
   const auto release = [&](void*) { std::free(buffer); };
@@ -58,7 +57,12 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
     if (request.special) ids.push_back(cls);
     tokenizer.encode(line, ids);
     if (request.special) ids.push_back(sep);
-    fmt::format_to(std::back_inserter(text), "{}\n", fmt::join(ids, " "));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const fmt::format_int digits(ids[i]);
+      if (i > 0) text.push_back(' ');
+      text.append(digits.data(), digits.data() + digits.size());
+    }
+    text.push_back('\n');
     if (at_once || text.size() >= kWriteBytes) {
       write(text, out);
       text.clear();
