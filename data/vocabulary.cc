@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -17,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kConfig = "tokenizer_config.json";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
@@ -198,11 +200,20 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) 
 
 Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
   if (fs::is_directory(path)) {
-    for (const char* name : {"tokenizer.json", "vocab.txt"})
-      if (fs::exists(path / name))
-        return read_vocabulary(path / name, lower_case_of(path).value_or(lower_case));
-    throw Error(ExitCode::kNoInput,
-                fmt::format("{}: neither tokenizer.json nor vocab.txt is there", path.string()));
+    const bool has_json = fs::exists(path / "tokenizer.json");
+    if (!has_json && !fs::exists(path / "vocab.txt"))
+      throw Error(ExitCode::kNoInput,
+                  fmt::format("{}: neither tokenizer.json nor vocab.txt is there", path.string()));
+    Vocabulary vocabulary = read_vocabulary(path / (has_json ? "tokenizer.json" : "vocab.txt"),
+                                            lower_case_of(path).value_or(lower_case));
+    if (const fs::path config = path / kConfig; !has_json && fs::exists(config)) {
+      const JsonFile file(read_file(config), config.string());
+      for (const auto& [name, value] :
+           {std::pair("strip_accents", &vocabulary.strip_accents),
+            std::pair("tokenize_chinese_chars", &vocabulary.separate_cjk)})
+        *value = file.boolean(file.root(), name).value_or(*value);
+    }
+    return vocabulary;
   }
   const std::string text = read_file(path);
   return is_json(path, text) ? parse_tokenizer_json(text, path.string())
@@ -216,7 +227,7 @@ std::optional<bool> lower_case_of(const fs::path& folder) {
     if (const JsonNode* normalizer = JsonFile::find(file.root(), "normalizer"))
       tokenizer = file.boolean(*normalizer, "lowercase");
   }
-  if (const fs::path path = folder / "tokenizer_config.json"; fs::exists(path)) {
+  if (const fs::path path = folder / kConfig; fs::exists(path)) {
     const JsonFile file(read_file(path), path.string());
     config = file.boolean(file.root(), "do_lower_case");
   }

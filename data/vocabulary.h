@@ -33,7 +33,9 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
 Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name);
 
 // A tokenizer.json (which has its own say on case), a vocab.txt, or a folder with one of them:
-// there tokenizer.json goes first, and `lower_case_of` goes before `lower_case`. Missing: kNoInput.
+// there tokenizer.json goes first, `lower_case_of` goes before `lower_case`, and
+// tokenizer_config.json may set strip_accents and tokenize_chinese_chars for a vocab.txt. Missing:
+// kNoInput.
 Vocabulary read_vocabulary(const std::filesystem::path& path, bool lower_case);
 
 // What a Hugging Face folder says: `normalizer.lowercase` of tokenizer.json, `do_lower_case` of

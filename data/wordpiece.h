@@ -7,7 +7,9 @@
 // punctuation (ASCII 33-47, 58-64, 91-96, 123-126 and categories P*); 4. a word becomes the longest
 // token that begins it, then the longest "##" token that goes on, and so forth, or the unknown
 // token where that fails or the word is too long. The Unicode tables are utf8proc's (version 15);
-// `tokenizers` has older ones, so marks and punctuation of scripts added since 2015 differ.
+// `tokenizers` has older ones, so marks and punctuation of scripts added since 2015 differ. The
+// slow tokenizer of transformers differs from both: it gives the last capital sigma of a word its
+// final form, drops unassigned code points, and composes (NFC) cased text.
 #pragma once
 
 #include <array>

@@ -342,6 +342,13 @@ TEST_CASE("a vocabulary is found in a folder, with its case", "[wordpiece]") {
   folder.write("tokenizer_config.json", bytes(R"({"do_lower_case": false})"));
   CHECK(lower_case_of(folder.path()) == false);
   CHECK_FALSE(lower_case());
+  folder.write("tokenizer_config.json",
+               bytes(R"({"strip_accents": false, "tokenize_chinese_chars": false})"));
+  const Vocabulary vocabulary = read_vocabulary(folder.path(), true);
+  CHECK(vocabulary.lower_case);
+  CHECK_FALSE(vocabulary.strip_accents);
+  CHECK_FALSE(vocabulary.separate_cjk);
+  folder.write("tokenizer_config.json", bytes(R"({"do_lower_case": false})"));
   json document = golden_tokenizer();
   document["normalizer"]["lowercase"] = false;
   folder.write("tokenizer.json", bytes(document.dump()));
