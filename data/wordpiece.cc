@@ -104,6 +104,7 @@ std::int32_t WordPiece::id(std::string_view token) const {
   const std::int32_t found = find(hash_text(token), false, token);
   if (found >= 0) return found;
   std::vector<std::string> tokens;
+  tokens.reserve(static_cast<std::size_t>(size()));
   for (std::int32_t i = 0; i < size(); ++i) tokens.emplace_back(this->token(i));
   const std::string nearest = nearest_name(token, tokens);
   throw Error(ExitCode::kBadData, fmt::format("{}: no token \"{}\"", name_, token),
