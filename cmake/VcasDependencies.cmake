@@ -37,3 +37,23 @@ if(VCAS_OPENBLAS)
 else()
   target_link_libraries(vcas_blas INTERFACE Eigen3::Eigen)
 endif()
+
+# vcas_compression: xz and zstd of compressed data files, each where it is found.
+find_path(VCAS_LZMA_INCLUDE lzma.h)
+find_library(VCAS_LZMA_LIBRARY lzma)
+find_path(VCAS_ZSTD_INCLUDE zstd.h)
+find_library(VCAS_ZSTD_LIBRARY zstd)
+add_library(vcas_compression INTERFACE)
+set_target_properties(vcas_compression PROPERTIES EXPORT_NAME compression)
+set(VCAS_COMPRESSION "")  # definitions for the sources that use them
+foreach(format LZMA ZSTD)
+  mark_as_advanced(VCAS_${format}_INCLUDE VCAS_${format}_LIBRARY)
+  if(VCAS_${format}_INCLUDE AND VCAS_${format}_LIBRARY)
+    string(TOLOWER ${format} name)
+    list(APPEND VCAS_COMPRESSION VCAS_${format}=1)
+    target_link_libraries(vcas_compression INTERFACE
+      $<BUILD_INTERFACE:${VCAS_${format}_LIBRARY}> $<INSTALL_INTERFACE:${name}>)
+  else()
+    message(STATUS "${format} was not found: files compressed with it cannot be read")
+  endif()
+endforeach()

@@ -5,8 +5,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "core/compressed_file.h"
 #include "core/files.h"
-#include "core/gzip_file.h"
 #include "tests/data/data_files.h"
 #include "tests/support/shared_data.h"
 
@@ -193,7 +193,7 @@ TEST_CASE("questions get the published ids", "[wordpiece]") {
   if (folder.empty()) return;
   const WordPiece tokenizer(folder / "vocab.txt");
   CHECK(tokenizer.size() == 30522);
-  const auto read = [&](const char* name) { return json::parse(read_gzip_file(folder / name)); };
+  const auto read = [&](const char* name) { return json::parse(read_decompressed(folder / name)); };
   const json questions = read("question_tokens.json.gz"),
              want = read("tokenized_questions.json.gz");
   REQUIRE(questions.size() == 5000);
