@@ -13,8 +13,14 @@ struct Batch {
                                       // in size: the model knows its tokens per item
   std::vector<float> values;          // normalised [N, channels, height, width] or [N, width]
   std::vector<std::int32_t> tokens;   // [R] token ids, packed
-  std::vector<std::int32_t> labels;   // [N], -1 where unknown
-  std::vector<std::int64_t> ids;      // [N] number of the item in the dataset
+  std::vector<std::int32_t> token_types;     // [R] 0 = first text of the item, 1 = second
+  std::vector<std::int32_t> labels;          // [N], -1 where unknown
+  std::vector<float> targets;                // [N] of a regression
+  std::vector<std::int64_t> masked_offsets;  // [N + 1] masked positions of each item; empty where
+                                             // nothing is masked
+  std::vector<std::int32_t> masked_rows;     // [P] row of each masked position in the packed batch
+  std::vector<std::int32_t> masked_labels;   // [P] the token id that was there
+  std::vector<std::int64_t> ids;             // [N] number of the item in the dataset
 
   // Empty again, capacity kept: a batch that is filled anew allocates nothing.
   void clear() {
@@ -22,7 +28,12 @@ struct Batch {
     offsets.clear();
     values.clear();
     tokens.clear();
+    token_types.clear();
     labels.clear();
+    targets.clear();
+    masked_offsets.clear();
+    masked_rows.clear();
+    masked_labels.clear();
     ids.clear();
   }
 };
