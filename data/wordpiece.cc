@@ -7,6 +7,7 @@
 #include <bit>
 #include <span>
 
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "core/nearest_name.h"
 
@@ -98,6 +99,17 @@ WordPiece::WordPiece(const Vocabulary& vocabulary)
 std::string_view WordPiece::token(std::int32_t id) const {
   VCAS_CHECK(id >= 0 && id < size(), fmt::format("token {} of {}", id, size()));
   return std::string_view(text_).substr(ends_[id], ends_[id + 1] - ends_[id]);
+}
+
+std::uint64_t WordPiece::fingerprint() const {
+  ContentHash hash;
+  for (std::int32_t i = 0; i < size(); ++i) hash.add(token(i));
+  for (const std::int32_t id : whole_) hash.add_number(static_cast<std::uint64_t>(id));
+  for (const bool flag : {clean_text_, separate_cjk_, strip_accents_, lower_case_})
+    hash.add_number(flag);
+  hash.add_number(static_cast<std::uint64_t>(unknown_));
+  hash.add_number(max_word_length_);
+  return hash.value();
 }
 
 std::int32_t WordPiece::id(std::string_view token) const {

@@ -42,6 +42,9 @@ class WordPiece {
   std::string_view token(std::int32_t id) const;
   bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
 
+  // Of all that decides about ids: for keys of caches.
+  std::uint64_t fingerprint() const;
+
   // kBadData, with the nearest token, where there is none.
   std::int32_t id(std::string_view token) const;
   std::int32_t cls() const { return id("[CLS]"); }

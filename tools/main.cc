@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <new>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "tools/step_bench.h"
 #include "tools/tokenize.h"
 #include "tools/training_run.h"
+#include "tools/vocab.h"
 
 namespace vcas {
 namespace {
@@ -30,6 +32,8 @@ struct Arguments {
   std::string folder, model, name;
   std::int64_t steps = 20;
   TokenizeRequest tokenize;
+  VocabularyOptions vocabulary;
+  bool cased = false;
 };
 
 [[noreturn]] void fail_usage(const std::string& message, const std::string& hint = {}) {
@@ -156,7 +160,7 @@ struct Program {
   CLI::App app{"Training with variance-controlled adaptive sampling", "vcas"};
   Arguments arguments;
   CLI::App *train, *compare, *eval, *inspect, *bench, *schema, *init, *doctor, *help_config,
-      *tokenize;
+      *tokenize, *vocab;
 
   Program() {
     app.set_version_flag("-V,--version", version_line());
@@ -232,6 +236,10 @@ struct Program {
     tokenize->add_flag("--cased", arguments.tokenize.cased, "Keep case and accents");
     tokenize->add_flag("--special", arguments.tokenize.special,
                        "[CLS] before and [SEP] after each line");
+    vocab = app.add_subcommand("vocab", "Learn a vocab.txt from lines of text");
+    vocab->add_option("--size", arguments.vocabulary.size, "Tokens at most")
+        ->check(CLI::PositiveNumber);
+    vocab->add_flag("--cased", arguments.cased, "Keep case and accents");
 
     app.fallthrough(false);
     for (CLI::App* command : app.get_subcommands({})) command->allow_extras();
@@ -277,6 +285,10 @@ struct Program {
     if (*doctor) print_doctor();
     if (*help_config) print_settings_help();
     if (*tokenize) tokenize_lines(arguments.tokenize, stdin, stdout);
+    if (*vocab) {
+      arguments.vocabulary.lower_case = !arguments.cased;
+      print_vocabulary(arguments.vocabulary, std::cin, std::cout);
+    }
   }
 };
 
