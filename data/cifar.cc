@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "core/compressed_file.h"
 #include "core/error.h"
-#include "core/gzip_file.h"
 
 namespace vcas {
 namespace {
@@ -45,7 +45,8 @@ KindFacts kind_facts(CifarKind kind) {
 
 std::vector<std::filesystem::path> find_files(const CifarOptions& options, const char* archive) {
   const std::string hint = fmt::format(
-      "unpack {} from https://www.cs.toronto.edu/~kriz/cifar.html there (plain or .gz files)",
+      "unpack {} from https://www.cs.toronto.edu/~kriz/cifar.html there (plain or compressed "
+      "files)",
       archive);
   std::vector<std::string> names = options.files;
   const bool train_10 = options.kind == CifarKind::kCifar10 && options.split == Split::kTrain;
@@ -60,15 +61,12 @@ std::vector<std::filesystem::path> find_files(const CifarOptions& options, const
   std::vector<std::filesystem::path> found;
   for (const std::string& name : names) {
     const std::filesystem::path path = options.folder / name;
-    if (any_will_do && !std::filesystem::exists(path) &&
-        !std::filesystem::exists(path.string() + ".gz")) {
-      continue;
-    }
-    found.push_back(find_plain_or_gzip(path, hint));
+    if (any_will_do && !plain_or_compressed(path)) continue;
+    found.push_back(find_plain_or_compressed(path, hint));
   }
   if (found.empty()) {
     throw Error(ExitCode::kNoInput,
-                fmt::format("{}: none of data_batch_1.bin to data_batch_5.bin, plain or .gz",
+                fmt::format("{}: none of data_batch_1.bin to data_batch_5.bin, plain or compressed",
                             options.folder.string()),
                 hint);
   }
@@ -78,7 +76,7 @@ std::vector<std::filesystem::path> find_files(const CifarOptions& options, const
 std::vector<std::string> read_class_names(const std::filesystem::path& path, std::int64_t classes) {
   if (!std::filesystem::exists(path)) return numbered_classes(classes);
   std::vector<std::string> names(1);
-  for (const std::uint8_t byte : read_gzip_file(path)) {
+  for (const std::uint8_t byte : read_decompressed(path)) {
     if (byte != '\n') {
       if (byte != '\r') names.back() += static_cast<char>(byte);
     } else if (!names.back().empty()) {
@@ -105,7 +103,7 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   content.mean = options.mean.empty() ? facts.mean : options.mean;
   content.std = options.std.empty() ? facts.std : options.std;
   for (const std::filesystem::path& path : find_files(options, facts.archive)) {
-    const std::vector<std::uint8_t> bytes = read_gzip_file(path);
+    const std::vector<std::uint8_t> bytes = read_decompressed(path);
     const std::int64_t records = std::ssize(bytes) / record;
     const std::int64_t rest = std::ssize(bytes) % record;
     if (records == 0 || rest != 0) {

@@ -17,8 +17,8 @@ struct CifarOptions {
   std::filesystem::path folder = {};
   CifarKind kind = CifarKind::kCifar10;
   Split split = Split::kTrain;
-  // Read in this order, plain or .gz, all required. Empty: the usual names; of the five training
-  // files of CIFAR-10 those that are there, one at least.
+  // Read in this order, plain or compressed, all required. Empty: the usual names; of the five
+  // training files of CIFAR-10 those that are there, one at least.
   std::vector<std::string> files = {};
   std::vector<float> mean = {};  // [3], empty: the usual values
   std::vector<float> std = {};   // [3], empty: the usual values

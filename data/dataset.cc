@@ -39,8 +39,9 @@ ImageDataset::ImageDataset(ImageContent content) : content_(std::move(content)) 
   }
 }
 
-void ImageDataset::append(std::int64_t index, const CropFlip& change, Batch& out) const {
+void ImageDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
   VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
+  const CropFlip change = draw_crop_flip(draw.augment, draw.seed, draw.epoch, index);
   const std::int64_t channel_size = content_.height * content_.width;
   const std::int64_t item_size = content_.channels * channel_size;
   const std::size_t begin = out.values.size();
@@ -57,7 +58,7 @@ VectorDataset::VectorDataset(VectorContent content) : content_(std::move(content
              "values do not match labels and width");
 }
 
-void VectorDataset::append(std::int64_t index, const CropFlip&, Batch& out) const {
+void VectorDataset::append(std::int64_t index, const ItemDraw&, Batch& out) const {
   VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
   const auto begin = content_.values.begin() + index * content_.width;
   out.values.insert(out.values.end(), begin, begin + content_.width);

@@ -22,6 +22,9 @@ enum class DataSite : std::uint32_t {
   kSyntheticClass,
   kSyntheticMap,
   kSyntheticNoise,
+  kMask,
+  kWordnetSplit,
+  kWordnetNegative,
 };
 
 inline PhiloxAddress data_address(std::uint64_t seed, DataSite site, std::uint64_t epoch = 0) {
@@ -36,22 +39,31 @@ inline std::int64_t uniform_below(std::uint32_t bits, std::uint32_t n) {
   return static_cast<std::int64_t>((std::uint64_t{bits} * n) >> 32);
 }
 
+// What the random part of an item depends on, besides its number: two epochs differ, and a resumed
+// run draws what the uninterrupted one drew.
+struct ItemDraw {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  AugmentOptions augment = {};  // images only
+};
+
 // The const functions are called from the loader's thread and the caller's at the same time.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual std::int64_t size() const = 0;
-  // {channels, height, width} of images, {width} of feature vectors.
+  // {channels, height, width} of images, {width} of feature vectors, {most rows of an item} of
+  // texts.
   virtual std::vector<std::int64_t> item_shape() const = 0;
   // One name per class.
   virtual const std::vector<std::string>& class_names() const = 0;
   std::int64_t classes() const { return std::ssize(class_names()); }
   // In [0, classes()), or -1 where unknown.
   virtual std::int32_t label(std::int64_t index) const = 0;
-  // Appends the content of one item (values, or tokens and offsets) to `out`; the loader adds label
-  // and number. Only images look at `change`.
-  virtual void append(std::int64_t index, const CropFlip& change, Batch& out) const = 0;
+  // Appends the content of one item to `out`: values, or tokens with their offsets, and targets or
+  // masked positions where the dataset has them. The loader adds label and number.
+  virtual void append(std::int64_t index, const ItemDraw& draw, Batch& out) const = 0;
 };
 
 // Names "0", "1", ...: for datasets that come without.
@@ -80,7 +92,7 @@ class ImageDataset final : public Dataset {
   }
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
   std::int32_t label(std::int64_t index) const override { return content_.labels[index]; }
-  void append(std::int64_t index, const CropFlip& change, Batch& out) const override;
+  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
 
  private:
   ImageContent content_;
@@ -102,7 +114,7 @@ class VectorDataset final : public Dataset {
   std::vector<std::int64_t> item_shape() const override { return {content_.width}; }
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
   std::int32_t label(std::int64_t index) const override { return content_.labels[index]; }
-  void append(std::int64_t index, const CropFlip& change, Batch& out) const override;
+  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
 
  private:
   VectorContent content_;

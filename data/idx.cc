@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/compressed_file.h"
 #include "core/error.h"
-#include "core/gzip_file.h"
 
 namespace vcas {
 namespace {
@@ -23,11 +23,11 @@ struct IdxFile {
 
 IdxFile read_idx(const std::filesystem::path& path, int dims) {
   const std::string name =
-      find_plain_or_gzip(path,
-                         "Fashion-MNIST: apt-get install dataset-fashion-mnist "
-                         "puts it into /usr/share/datasets/fashion-mnist")
+      find_plain_or_compressed(path,
+                               "Fashion-MNIST: apt-get install dataset-fashion-mnist "
+                               "puts it into /usr/share/datasets/fashion-mnist")
           .string();
-  return {name, parse_idx(read_gzip_file(name), dims, name)};
+  return {name, parse_idx(read_decompressed(name), dims, name)};
 }
 
 }  // namespace

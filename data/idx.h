@@ -23,7 +23,7 @@ IdxArray parse_idx(const std::vector<std::uint8_t>& bytes, int dims, const std::
 // The defaults are Fashion-MNIST as Debian's package dataset-fashion-mnist installs it. Empty lists
 // take Fashion-MNIST's own values.
 struct IdxOptions {
-  // Holds {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz.
+  // Holds {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or compressed.
   std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
   Split split = Split::kTrain;
   std::vector<std::string> class_names = {};  // a label must be below their number

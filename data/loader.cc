@@ -112,11 +112,12 @@ void Loader::fill(std::int64_t step, const std::stop_token& stop, Batch& batch) 
   const std::int64_t begin = step % steps_per_epoch_ * options_.batch;
   const std::int64_t end = std::min(begin + options_.batch, items_);
   const Permutation order(options_.seed, epoch, items_);
+  const ItemDraw draw{options_.seed, static_cast<std::uint64_t>(epoch), options_.augment};
   batch.clear();
   // Half a batch is fine once nobody waits for it: the destructor should not wait for the rest.
   for (std::int64_t position = begin; position < end && !stop.stop_requested(); ++position) {
     const std::int64_t item = options_.first_item + (options_.shuffle ? order(position) : position);
-    dataset_.append(item, draw_crop_flip(options_.augment, options_.seed, epoch, item), batch);
+    dataset_.append(item, draw, batch);
     batch.labels.push_back(dataset_.label(item));
     batch.ids.push_back(item);
     ++batch.items;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <new>
 #include <utility>
 
@@ -13,7 +14,9 @@
 #include "tools/commands.h"
 #include "tools/compare.h"
 #include "tools/step_bench.h"
+#include "tools/tokenize.h"
 #include "tools/training_run.h"
+#include "tools/vocab.h"
 
 namespace vcas {
 namespace {
@@ -28,6 +31,9 @@ struct Arguments {
   bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
   std::string folder, model, name;
   std::int64_t steps = 20;
+  TokenizeRequest tokenize;
+  VocabularyOptions vocabulary;
+  bool cased = false;
 };
 
 [[noreturn]] void fail_usage(const std::string& message, const std::string& hint = {}) {
@@ -153,7 +159,8 @@ void add_config_options(CLI::App& command, Arguments& arguments) {
 struct Program {
   CLI::App app{"Training with variance-controlled adaptive sampling", "vcas"};
   Arguments arguments;
-  CLI::App *train, *compare, *eval, *inspect, *bench, *schema, *init, *doctor, *help_config;
+  CLI::App *train, *compare, *eval, *inspect, *bench, *schema, *init, *doctor, *help_config,
+      *tokenize, *vocab;
 
   Program() {
     app.set_version_flag("-V,--version", version_line());
@@ -221,6 +228,19 @@ struct Program {
     doctor = app.add_subcommand("doctor", "Say what this machine and this build offer");
     help_config = app.add_subcommand("settings", "Explain every setting of configurations");
 
+    tokenize = app.add_subcommand("tokenize", "Lines of text to lines of token ids");
+    tokenize
+        ->add_option("--vocab", arguments.tokenize.vocabulary,
+                     "vocab.txt, tokenizer.json or a folder with one of them")
+        ->required();
+    tokenize->add_flag("--cased", arguments.tokenize.cased, "Keep case and accents");
+    tokenize->add_flag("--special", arguments.tokenize.special,
+                       "[CLS] before and [SEP] after each line");
+    vocab = app.add_subcommand("vocab", "Learn a vocab.txt from lines of text");
+    vocab->add_option("--size", arguments.vocabulary.size, "Tokens at most")
+        ->check(CLI::PositiveNumber);
+    vocab->add_flag("--cased", arguments.cased, "Keep case and accents");
+
     app.fallthrough(false);
     for (CLI::App* command : app.get_subcommands({})) command->allow_extras();
   }
@@ -264,6 +284,11 @@ struct Program {
     if (*init) print_template(arguments.name);
     if (*doctor) print_doctor();
     if (*help_config) print_settings_help();
+    if (*tokenize) tokenize_lines(arguments.tokenize, stdin, stdout);
+    if (*vocab) {
+      arguments.vocabulary.lower_case = !arguments.cased;
+      print_vocabulary(arguments.vocabulary, std::cin, std::cout);
+    }
   }
 };
 

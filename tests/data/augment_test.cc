@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "data/dataset.h"
 #include "tests/support/catch.h"
@@ -10,41 +11,29 @@ using namespace vcas;
 
 namespace {
 
-ImageDataset numbered_image() {
-  ImageContent content;
-  content.channels = 2;
-  content.height = 2;
-  content.width = 3;
-  content.pixels = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};
-  content.labels = {0};
-  content.class_names = {"only"};
-  content.mean = {0.0f, 0.5f};
-  content.std = {1.0f / 255, 0.25f / 255};
-  return ImageDataset(content);
-}
-
-// Back in pixels.
-std::vector<int> pixels_after(const CropFlip& change) {
-  Batch batch;
-  numbered_image().append(0, change, batch);
-  std::vector<int> pixels;
-  for (int i = 0; i < 12; ++i) {
-    const double value = i < 6 ? batch.values[i] : batch.values[i] * 0.25 + 127.5;
-    pixels.push_back(static_cast<int>(std::lround(value)));
-  }
-  return pixels;
+// Of an image with two channels of 2 x 3, through a table that leaves pixels as they are.
+std::vector<float> pixels_after(const CropFlip& change) {
+  const std::uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};
+  float table[256];
+  std::iota(table, table + 256, 0.0f);
+  std::vector<float> out(12);
+  for (const int channel : {0, 6})
+    crop_flip_channel(pixels + channel, 2, 3, change, table, out.data() + channel);
+  return out;
 }
 
 }  // namespace
 
 TEST_CASE("crop and flip move pixels and pad with zero pixels", "[augment]") {
-  CHECK(pixels_after({}) == std::vector<int>{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16});
-  CHECK(pixels_after({.flip = true}) == std::vector<int>{3, 2, 1, 6, 5, 4, 13, 12, 11, 16, 15, 14});
+  CHECK(pixels_after({}) == std::vector<float>{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16});
+  CHECK(pixels_after({.flip = true}) ==
+        std::vector<float>{3, 2, 1, 6, 5, 4, 13, 12, 11, 16, 15, 14});
   CHECK(pixels_after({.dy = 1, .dx = -1}) ==
-        std::vector<int>{0, 4, 5, 0, 0, 0, 0, 14, 15, 0, 0, 0});
-  CHECK(pixels_after({.dy = -1, .dx = 2}) == std::vector<int>{0, 0, 0, 3, 0, 0, 0, 0, 0, 13, 0, 0});
+        std::vector<float>{0, 4, 5, 0, 0, 0, 0, 14, 15, 0, 0, 0});
+  CHECK(pixels_after({.dy = -1, .dx = 2}) ==
+        std::vector<float>{0, 0, 0, 3, 0, 0, 0, 0, 0, 13, 0, 0});
   CHECK(pixels_after({.dx = 1, .flip = true}) ==
-        std::vector<int>{0, 3, 2, 0, 6, 5, 0, 13, 12, 0, 16, 15});
+        std::vector<float>{0, 3, 2, 0, 6, 5, 0, 13, 12, 0, 16, 15});
 }
 
 TEST_CASE("crop and flip draws are uniform and differ by item, epoch and seed", "[augment]") {

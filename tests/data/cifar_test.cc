@@ -70,7 +70,8 @@ TEST_CASE("bad CIFAR files are refused with what was expected and found", "[cifa
   check_error(load, ExitCode::kNoInput,
               folder.path().string() + ": none of data_batch_1.bin to data_batch_5.bin");
   CHECK_THAT(error_of(load).hint(), ContainsSubstring("unpack cifar-10-binary.tar.gz"));
-  check_error(load_100, ExitCode::kNoInput, (folder.path() / "train.bin.gz").string());
+  check_error(load_100, ExitCode::kNoInput,
+              (folder.path() / "train.bin").string() + ": no such file, nor with .gz");
   check_error([&] { load_cifar({.folder = folder.path(), .files = {"data_batch_9.bin"}}); },
               ExitCode::kNoInput, (folder.path() / "data_batch_9.bin").string());
 

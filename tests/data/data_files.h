@@ -36,6 +36,9 @@ class TemporaryFolder {
     REQUIRE(file.good());
     return path_ / name;
   }
+  std::filesystem::path write_text(const std::string& name, const std::string& text) const {
+    return write(name, Bytes(text.begin(), text.end()));
+  }
 
  private:
   std::filesystem::path path_;

@@ -119,8 +119,7 @@ TEST_CASE("a missing idx file names the path and the command that gets it", "[id
   const TemporaryFolder folder;
   const Error error = error_of([&] { load_idx({.folder = folder.path(), .split = Split::kTest}); });
   CHECK(error.code() == ExitCode::kNoInput);
-  CHECK_THAT(error.what(),
-             ContainsSubstring((folder.path() / "t10k-images-idx3-ubyte.gz").string()));
+  CHECK_THAT(error.what(), ContainsSubstring((folder.path() / "t10k-images-idx3-ubyte").string()));
   CHECK_THAT(error.hint(), ContainsSubstring("apt-get install dataset-fashion-mnist"));
 }
 

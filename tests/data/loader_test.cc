@@ -62,7 +62,7 @@ class ProbeDataset final : public Dataset {
   std::vector<std::int64_t> item_shape() const override { return {1}; }
   const std::vector<std::string>& class_names() const override { return names_; }
   std::int32_t label(std::int64_t) const override { return -1; }
-  void append(std::int64_t index, const CropFlip&, Batch& out) const override {
+  void append(std::int64_t index, const ItemDraw&, Batch& out) const override {
     ++appended;
     if (index == bad_item_) throw Error(ExitCode::kBadData, "item 12 is rotten", "throw it away");
     out.values.push_back(static_cast<float>(index));

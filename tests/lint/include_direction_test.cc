@@ -29,6 +29,7 @@ const std::set<std::pair<std::string, std::string>> kExceptions = {
 const std::vector<std::pair<std::string, std::string>> kLibraryHomes = {{"Eigen/", "kernels/cpu/"},
                                                                         {"cblas", "kernels/cpu/"},
                                                                         {"CLI/", "tools/"},
+                                                                        {"utf8proc", "data/"},
                                                                         {"cuda", "kernels/"}};
 
 std::optional<std::string> match(const std::string& line, const char* pattern) {

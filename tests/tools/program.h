@@ -33,7 +33,8 @@ inline void write_text(const std::filesystem::path& file, const std::string& tex
   std::ofstream(file, std::ios::binary) << text;
 }
 
-// A process of vcas in `folder`; its output goes to files there.
+// A process of vcas in `folder`; its input is stdin.txt there, if any, and its output goes to
+// files.
 class Process {
  public:
   Process(const std::filesystem::path& folder, std::vector<std::string> arguments,
@@ -52,6 +53,9 @@ class Process {
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
+    const bool has_input = std::filesystem::exists(folder / "stdin.txt");
+    ::posix_spawn_file_actions_addopen(&actions, 0, has_input ? "stdin.txt" : "/dev/null", O_RDONLY,
+                                       0);
     ::posix_spawn_file_actions_addopen(&actions, 1, "stdout.txt", kFlags, 0666);
     ::posix_spawn_file_actions_addopen(&actions, 2, "stderr.txt", kFlags, 0666);
     const int error = ::posix_spawn(&id_, arguments.front().c_str(), &actions, nullptr,

@@ -1,0 +1,264 @@
+#include "core/compressed_file.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+#include "core/error.h"
+#ifdef VCAS_LZMA
+#include <lzma.h>
+#endif
+#ifdef VCAS_ZSTD
+#include <zstd.h>
+#endif
+
+namespace vcas {
+
+class DecompressedFile::Decoder {
+ public:
+  struct Progress {
+    std::size_t consumed = 0;
+    std::size_t produced = 0;
+    bool member_ended = false;
+    std::string failure = {};  // why the bytes are not what they should be; empty: they are
+  };
+
+  virtual ~Decoder() = default;
+  virtual Progress decode(std::span<const std::byte> in, std::span<std::uint8_t> out) = 0;
+};
+
+namespace {
+
+using Decoder = DecompressedFile::Decoder;
+using Bytes = std::span<const std::byte>;
+
+constexpr std::size_t kMostAtOnce = 1 << 30;  // zlib counts in 32 bits
+
+class GzipDecoder final : public Decoder {
+ public:
+  GzipDecoder() {
+    constexpr int kGzipWindow = 15 + 16;  // 32 KiB window, gzip wrapper only
+    if (inflateInit2(&stream_, kGzipWindow) != Z_OK) throw std::bad_alloc();
+  }
+  ~GzipDecoder() override { inflateEnd(&stream_); }
+
+  Progress decode(Bytes in, std::span<std::uint8_t> out) override {
+    const auto in_size = static_cast<uInt>(std::min(kMostAtOnce, in.size()));
+    const auto out_size = static_cast<uInt>(std::min(kMostAtOnce, out.size()));
+    // zlib only reads it, though the type does not say so.
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(in.data()));
+    stream_.avail_in = in_size;
+    stream_.next_out = out.data();
+    stream_.avail_out = out_size;
+    const int status = inflate(&stream_, Z_NO_FLUSH);
+    Progress progress{in_size - stream_.avail_in, out_size - stream_.avail_out};
+    if (status == Z_MEM_ERROR) throw std::bad_alloc();
+    progress.member_ended = status == Z_STREAM_END;
+    if (progress.member_ended) {
+      inflateReset(&stream_);
+    } else if (status != Z_OK && status != Z_BUF_ERROR) {
+      progress.failure = stream_.msg ? stream_.msg : "unknown cause";
+    }
+    return progress;
+  }
+
+ private:
+  z_stream stream_{};
+};
+
+#ifdef VCAS_LZMA
+class XzDecoder final : public Decoder {
+ public:
+  XzDecoder() { start(); }
+  ~XzDecoder() override { lzma_end(&stream_); }
+
+  Progress decode(Bytes in, std::span<std::uint8_t> out) override {
+    stream_.next_in = reinterpret_cast<const std::uint8_t*>(in.data());
+    stream_.avail_in = in.size();
+    stream_.next_out = out.data();
+    stream_.avail_out = out.size();
+    const lzma_ret status = lzma_code(&stream_, LZMA_RUN);
+    Progress progress{in.size() - stream_.avail_in, out.size() - stream_.avail_out};
+    if (status == LZMA_MEM_ERROR) throw std::bad_alloc();
+    progress.member_ended = status == LZMA_STREAM_END;
+    if (progress.member_ended) {
+      start();
+    } else if (status == LZMA_DATA_ERROR) {
+      progress.failure = "incorrect data";
+    } else if (status != LZMA_OK && status != LZMA_BUF_ERROR) {
+      progress.failure = fmt::format("incorrect header or options ({})", int{status});
+    }
+    return progress;
+  }
+
+ private:
+  void start() {
+    if (lzma_stream_decoder(&stream_, UINT64_MAX, 0) != LZMA_OK) throw std::bad_alloc();
+  }
+
+  lzma_stream stream_ = LZMA_STREAM_INIT;
+};
+#endif
+
+#ifdef VCAS_ZSTD
+class ZstdDecoder final : public Decoder {
+ public:
+  ZstdDecoder() : stream_(ZSTD_createDStream()) {
+    if (!stream_) throw std::bad_alloc();
+  }
+  ~ZstdDecoder() override { ZSTD_freeDStream(stream_); }
+
+  Progress decode(Bytes in, std::span<std::uint8_t> out) override {
+    ZSTD_inBuffer input{in.data(), in.size(), 0};
+    ZSTD_outBuffer output{out.data(), out.size(), 0};
+    const std::size_t status = ZSTD_decompressStream(stream_, &output, &input);
+    Progress progress{input.pos, output.pos};
+    if (ZSTD_isError(status)) {
+      progress.failure = ZSTD_getErrorName(status);
+    } else {
+      progress.member_ended = status == 0;
+    }
+    return progress;
+  }
+
+ private:
+  ZSTD_DStream* stream_;
+};
+#endif
+
+struct Compression {
+  const char* name;
+  const char* suffix;
+  std::string_view magic;
+  const char* magic_text;
+  std::function<std::unique_ptr<Decoder>()> make;  // null: not built in
+  const char* package;
+};
+
+const std::array<Compression, 3>& compressions() {
+  static const std::array<Compression, 3> all = {{
+      {"gzip", ".gz", "\x1F\x8B", "1f 8b", [] { return std::make_unique<GzipDecoder>(); }, ""},
+      {"xz", ".xz", std::string_view("\xFD\x37zXZ\0", 6), "fd 37 7a 58 5a 00",
+#ifdef VCAS_LZMA
+       [] { return std::make_unique<XzDecoder>(); },
+#else
+       nullptr,
+#endif
+       "liblzma-dev"},
+      {"zstd", ".zst", "\x28\xB5\x2F\xFD", "28 b5 2f fd",
+#ifdef VCAS_ZSTD
+       [] { return std::make_unique<ZstdDecoder>(); },
+#else
+       nullptr,
+#endif
+       "libzstd-dev"},
+  }};
+  return all;
+}
+
+// Null for a plain file.
+const Compression* compression_of(Bytes bytes, const std::filesystem::path& path) {
+  for (const Compression& kind : compressions()) {
+    if (bytes.size() >= kind.magic.size() &&
+        std::memcmp(bytes.data(), kind.magic.data(), kind.magic.size()) == 0) {
+      if (kind.make) return &kind;
+      throw Error(
+          ExitCode::kUnavailable,
+          fmt::format("{}: this build cannot read {} files", path.string(), kind.name),
+          fmt::format("decompress the file, or apt-get install {} and build again", kind.package));
+    }
+    if (path.extension() == kind.suffix) {
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: not a {} file: its {} bytes do not begin with {}", path.string(),
+                              kind.name, bytes.size(), kind.magic_text));
+    }
+  }
+  return nullptr;
+}
+
+[[noreturn]] void fail_damaged(const std::string& what) {
+  throw Error(ExitCode::kBadData, what, "the file is damaged: copy or download it again");
+}
+
+}  // namespace
+
+std::optional<std::filesystem::path> plain_or_compressed(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return path;
+  for (const Compression& kind : compressions()) {
+    std::filesystem::path compressed = path;
+    compressed += kind.suffix;
+    if (std::filesystem::exists(compressed, ignored)) return compressed;
+  }
+  return std::nullopt;
+}
+
+std::filesystem::path find_plain_or_compressed(const std::filesystem::path& path,
+                                               const std::string& missing_hint) {
+  if (const auto found = plain_or_compressed(path)) return *found;
+  throw Error(ExitCode::kNoInput, path.string() + ": no such file, nor with .gz, .xz or .zst",
+              missing_hint);
+}
+
+DecompressedFile::DecompressedFile(const std::filesystem::path& path)
+    : name_(path.string()), file_(path) {
+  if (const Compression* kind = compression_of(file_.bytes(), path)) {
+    decoder_ = kind->make();
+    name_ += fmt::format(": {} data", kind->name);
+    inside_ = true;
+  }
+}
+
+DecompressedFile::~DecompressedFile() = default;
+
+std::size_t DecompressedFile::read(std::span<std::uint8_t> out) {
+  const Bytes bytes = file_.bytes();
+  if (!decoder_) {
+    const std::size_t count = std::min(out.size(), bytes.size() - consumed_);
+    if (count > 0) std::memcpy(out.data(), bytes.data() + consumed_, count);
+    consumed_ += count;
+    return count;
+  }
+  std::size_t filled = 0;
+  while (filled < out.size() && (inside_ || consumed_ < bytes.size())) {
+    const Decoder::Progress progress =
+        decoder_->decode(bytes.subspan(consumed_), out.subspan(filled));
+    consumed_ += progress.consumed;
+    filled += progress.produced;
+    if (!progress.failure.empty()) {
+      fail_damaged(
+          fmt::format("{} is corrupt near byte {}: {}", name_, consumed_, progress.failure));
+    }
+    // There was room to write but nothing left to read.
+    if (!progress.member_ended && consumed_ == bytes.size() && progress.produced == 0) {
+      fail_damaged(fmt::format("{} is cut off after {} bytes", name_, consumed_));
+    }
+    inside_ = !progress.member_ended;
+  }
+  return filled;
+}
+
+std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path) {
+  DecompressedFile file(path);
+  std::error_code ignored;
+  std::vector<std::uint8_t> out(
+      std::max<std::size_t>(1 << 16, std::filesystem::file_size(path, ignored) + 1));
+  std::size_t filled = 0;
+  while (true) {
+    filled += file.read(std::span(out).subspan(filled));
+    if (filled < out.size()) break;
+    out.resize(2 * out.size());
+  }
+  out.resize(filled);
+  return out;
+}
+
+}  // namespace vcas

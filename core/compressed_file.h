@@ -1,0 +1,49 @@
+// Files as they are or compressed: gzip, xz and zstd. Which one is told by the first bytes, never
+// by the name; the last two where the build found liblzma and libzstd.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+
+namespace vcas {
+
+// `path` where it exists, else `path`.gz, .xz or .zst, if any does.
+std::optional<std::filesystem::path> plain_or_compressed(const std::filesystem::path& path);
+// The same; none of them: kNoInput, with `missing_hint`.
+std::filesystem::path find_plain_or_compressed(const std::filesystem::path& path,
+                                               const std::string& missing_hint = {});
+
+// The content of a file from its beginning to its end, decompressed piece by piece; a file may have
+// many members. Missing or unreadable: kNoInput. Corrupt, cut off, followed by other bytes, or not
+// what the name's ending says: kBadData. A compression this build lacks: kUnavailable.
+class DecompressedFile {
+ public:
+  explicit DecompressedFile(const std::filesystem::path& path);
+  ~DecompressedFile();
+  DecompressedFile(const DecompressedFile&) = delete;
+  DecompressedFile& operator=(const DecompressedFile&) = delete;
+
+  // Fills `out` from its front; how much of it. Less than its size only at the end.
+  std::size_t read(std::span<std::uint8_t> out);
+
+  class Decoder;
+
+ private:
+  std::string name_;
+  MappedFile file_;
+  std::unique_ptr<Decoder> decoder_;  // none: the bytes as they are
+  std::size_t consumed_ = 0;
+  bool inside_ = false;  // of a member
+};
+
+// The whole content.
+std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path);
+
+}  // namespace vcas

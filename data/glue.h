@@ -1,0 +1,58 @@
+// The nine tasks of GLUE (Wang et al., "GLUE: A multi-task benchmark and analysis platform for
+// natural language understanding", ICLR 2019): official files, labels and submissions. Columns and
+// the order of the classes are those of Hugging Face's `datasets`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/text_dataset.h"
+
+namespace vcas {
+
+enum class GlueSplit { kTrain, kDev, kTest, kDevMismatched, kTestMismatched };
+
+struct GlueTask {
+  std::string name;    // "MNLI", as folders and submissions have it
+  std::string first;   // columns
+  std::string second;  // empty: single texts
+  std::string label;
+  std::vector<std::string> labels;   // class names by id; none: a regression
+  std::vector<std::string> metrics;  // "accuracy", "f1", "matthews", "pearson", "spearman"
+  bool label_words = false;          // a submission has the names of classes, not their numbers
+
+  bool regression() const { return labels.empty(); }
+};
+
+const std::vector<GlueTask>& glue_tasks();
+
+// By name, case and hyphens aside ("sst2" is "SST-2"). Unknown: kBadConfig with the nearest name.
+const GlueTask& glue_task(const std::string& name);
+
+struct GlueOptions {
+  std::string task = "MNLI";
+  std::filesystem::path folder = {};  // empty: glue/<task>, where tools/get_data puts it
+  GlueSplit split = GlueSplit::kTrain;
+  std::int64_t max_length = 128;
+  bool skip_bad_rows = false;  // QQP's short rows are left out in any case
+  bool cache = true;
+};
+
+// train.tsv, dev.tsv, test.tsv, dev_matched.tsv and so on, plain or compressed. Test splits have no
+// labels. A split that the task lacks: kBadConfig.
+std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPiece& tokenizer);
+
+// Writes what the benchmark's server takes, FOLDER/MNLI-m.tsv and so on: "index<TAB>prediction".
+// `predictions` number the classes of `class_names`, which may come in any order.
+void write_glue_submission(const std::filesystem::path& folder, const GlueTask& task,
+                           GlueSplit split, std::span<const std::int32_t> predictions,
+                           const std::vector<std::string>& class_names);
+// Of a regression; values beyond the scale of 0 to 5 become its ends.
+void write_glue_submission(const std::filesystem::path& folder, const GlueTask& task,
+                           std::span<const float> predictions);
+
+}  // namespace vcas

@@ -1,0 +1,203 @@
+#include "data/mlm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "core/content_hash.h"
+#include "core/error.h"
+#include "data/text_table.h"
+
+namespace vcas {
+namespace {
+
+constexpr std::uint64_t kFormatVersion = 1;
+constexpr std::int64_t kSpecial = 2;  // [CLS] and [SEP]
+
+bool is_jsonl(const std::filesystem::path& file) {
+  return file.filename().string().find(".json") != std::string::npos;
+}
+
+void for_each_document(const std::filesystem::path& file, const std::string& text_field,
+                       const std::function<void(const std::string&)>& use) {
+  if (is_jsonl(file)) {
+    TextTable table(file, {text_field}, {.format = TableFormat::kJsonl});
+    std::vector<std::string> fields;
+    while (table.next(fields)) use(fields[0]);
+    return;
+  }
+  TextLines lines(file);
+  std::string line;
+  while (lines.next(line)) {
+    if (const std::string fault = text_fault(line); !fault.empty())
+      throw Error(ExitCode::kBadData, fmt::format("{}: {}", lines.place(), fault));
+    use(line);
+  }
+}
+
+TokenContent tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer) {
+  const auto room = static_cast<std::size_t>(options.max_length - kSpecial);
+  TokenContent content;
+  content.offsets.push_back(0);
+  const auto add_item = [&](std::span<const std::int32_t> ids) {
+    content.tokens.push_back(tokenizer.cls());
+    content.tokens.insert(content.tokens.end(), ids.begin(), ids.end());
+    content.tokens.push_back(tokenizer.sep());
+    content.offsets.push_back(std::ssize(content.tokens));
+  };
+  std::vector<std::int32_t> waiting;
+  for (const std::filesystem::path& file : options.files) {
+    for_each_document(file, options.text_field, [&](const std::string& text) {
+      const std::size_t before = waiting.size();
+      if (before > 0) waiting.push_back(tokenizer.sep());
+      tokenizer.encode(text, waiting);
+      if (before > 0 && waiting.size() == before + 1) waiting.pop_back();  // an empty document
+      std::size_t used = 0;
+      for (; waiting.size() - used >= room; used += room)
+        add_item(std::span(waiting).subspan(used, room));
+      waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(used));
+    });
+  }
+  if (!waiting.empty()) add_item(waiting);
+  if (content.offsets.size() == 1)
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: there is no text", options.files.back().string()));
+  return content;
+}
+
+}  // namespace
+
+MlmDataset::MlmDataset(TokenContent content, Masking masking)
+    : content_(std::move(content)), masking_(std::move(masking)) {
+  VCAS_CHECK(!content_.offsets.empty() && content_.offsets.back() == std::ssize(content_.tokens),
+             "offsets do not match tokens");
+}
+
+std::vector<std::int64_t> MlmDataset::item_shape() const {
+  // All items are equally long, but for the last.
+  return {content_.offsets.size() > 1 ? content_.offsets[1] : 0};
+}
+
+std::int64_t MlmDataset::masked_count(std::int64_t rows) const {
+  const std::int64_t candidates = rows - kSpecial;
+  const auto wanted = static_cast<std::int64_t>(
+      std::lround(masking_.probability * static_cast<double>(candidates)));
+  return std::clamp<std::int64_t>(wanted, std::min<std::int64_t>(1, candidates), candidates);
+}
+
+void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
+  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
+  const std::int64_t begin = content_.offsets[index];
+  const std::int64_t rows = content_.offsets[index + 1] - begin;
+  if (out.offsets.empty()) out.offsets.push_back(0);
+  if (out.masked_offsets.empty()) out.masked_offsets.push_back(0);
+  const std::int64_t base = out.offsets.back();
+  out.tokens.insert(out.tokens.end(), content_.tokens.begin() + begin,
+                    content_.tokens.begin() + begin + rows);
+  out.token_types.resize(out.tokens.size(), 0);
+  out.offsets.push_back(base + rows);
+
+  // The words (or single tokens) that may be masked.
+  struct Word {
+    std::int64_t begin, end;
+  };
+  std::vector<Word> words;
+  for (std::int64_t row = 1; row + 1 < rows; ++row) {
+    const std::int32_t token = out.tokens[base + row];
+    if (token == masking_.separator) continue;
+    const bool goes_on = !masking_.continues.empty() && masking_.continues[token];
+    if (goes_on && !words.empty() && words.back().end == row) {
+      ++words.back().end;
+    } else {
+      words.push_back({row, row + 1});
+    }
+  }
+  const auto count = static_cast<std::uint32_t>(words.size());
+
+  // Words in random order until the number is full; a word that would exceed it is passed over.
+  const PhiloxAddress address = data_address(draw.seed, DataSite::kMask, draw.epoch);
+  constexpr int kIndexBits = 20;
+  const auto draw_words = [&](std::int64_t position, std::uint32_t(&bits)[4]) {
+    philox_draw(address, static_cast<std::uint64_t>(index) << kIndexBits | position, bits);
+  };
+  VCAS_CHECK(rows < (std::int64_t{1} << kIndexBits), "an item is too long for its random numbers");
+  std::int64_t missing = masked_count(rows);
+  const std::size_t first_masked = out.masked_rows.size();
+  for (std::uint32_t i = 0; i < count && missing > 0; ++i) {
+    std::uint32_t bits[4];
+    draw_words(i, bits);
+    std::swap(words[i], words[i + uniform_below(bits[0], count - i)]);
+    const auto [begin_row, end_row] = words[i];
+    if (end_row - begin_row > missing) continue;
+    missing -= end_row - begin_row;
+    for (std::int64_t row = begin_row; row < end_row; ++row)
+      out.masked_rows.push_back(static_cast<std::int32_t>(base + row));
+  }
+  std::sort(out.masked_rows.begin() + static_cast<std::ptrdiff_t>(first_masked),
+            out.masked_rows.end());
+  for (std::size_t i = first_masked; i < out.masked_rows.size(); ++i) {
+    const std::int32_t row = out.masked_rows[i];
+    std::int32_t& token = out.tokens[row];
+    out.masked_labels.push_back(token);
+    std::uint32_t bits[4];
+    draw_words(row - base, bits);
+    const float kind = uniform_from_bits(bits[1]);
+    if (kind < 0.8f) {
+      token = masking_.mask;
+    } else if (kind < 0.9f) {
+      token = static_cast<std::int32_t>(
+          uniform_below(bits[2], static_cast<std::uint32_t>(masking_.vocabulary)));
+    }
+  }
+  out.masked_offsets.push_back(std::ssize(out.masked_rows));
+}
+
+std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& tokenizer) {
+  MlmOptions options = given;
+  if (options.files.empty())
+    throw Error(ExitCode::kBadConfig, "a masked language model needs text files, and none is named",
+                "set data.files");
+  if (options.max_length <= kSpecial)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("data.max_length must be above {}, the special tokens of an item, got {}",
+                    kSpecial, options.max_length));
+  if (!(options.mask_probability > 0 && options.mask_probability < 1))
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("data.mask_probability must be above 0 and below 1, got {}",
+                            options.mask_probability));
+  for (std::filesystem::path& file : options.files)
+    file = find_plain_or_compressed(file, "data.files names the text files to learn from");
+
+  const auto make = [&] { return tokenise_documents(options, tokenizer); };
+  TokenContent content;
+  if (options.cache) {
+    ContentHash key;
+    for (const std::filesystem::path& file : options.files) {
+      key.add(MappedFile(file).bytes());
+      key.add_number(is_jsonl(file));
+    }
+    key.add(options.text_field);
+    key.add_number(static_cast<std::uint64_t>(options.max_length));
+    key.add("mlm");
+    key.add_number(kFormatVersion);
+    key.add_number(tokenizer.fingerprint());
+    content = cached_tokens(key.value(), make);
+  } else {
+    content = make();
+  }
+  MlmDataset::Masking masking{.probability = options.mask_probability,
+                              .mask = tokenizer.mask(),
+                              .separator = tokenizer.sep(),
+                              .vocabulary = tokenizer.size()};
+  if (options.whole_words)
+    for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+      masking.continues.push_back(tokenizer.continues_word(id));
+  return std::make_unique<MlmDataset>(std::move(content), std::move(masking));
+}
+
+}  // namespace vcas

@@ -1,0 +1,280 @@
+#include "data/text_dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "core/nearest_name.h"
+
+namespace vcas {
+namespace {
+
+// Changes whenever the same files and options give other tokens.
+constexpr std::uint64_t kFormatVersion = 1;
+
+std::string lower_case(std::string text) {
+  for (char& letter : text)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return text;
+}
+
+template <class Number>
+std::optional<Number> parse_number(const std::string& text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  if (status != std::errc() || stop != end || text.empty()) return std::nullopt;
+  return value;
+}
+
+bool is_number(const std::string& text) { return parse_number<std::int64_t>(text).has_value(); }
+
+// Says nothing about what the class is.
+bool is_bare(const std::string& name) {
+  return is_number(name) || (name.starts_with("LABEL_") && is_number(name.substr(6)));
+}
+
+// Labels of a file as class ids.
+class LabelReader {
+ public:
+  explicit LabelReader(const std::vector<std::string>& names)
+      : names_(names), found_(names.empty()) {
+    for (const std::string& name : names) {
+      if (!ids_.emplace(lower_case(name), std::ssize(ids_)).second)
+        throw Error(ExitCode::kBadConfig, fmt::format("data.labels has \"{}\" twice", name));
+    }
+  }
+
+  std::int32_t read(const std::string& label, const TextRows& rows) {
+    if (found_) {
+      const auto [place, is_new] = ids_.emplace(label, std::ssize(ids_));
+      if (is_new) names_.push_back(label);
+      return static_cast<std::int32_t>(place->second);
+    }
+    const auto known = ids_.find(lower_case(label));
+    if (known != ids_.end()) return static_cast<std::int32_t>(known->second);
+    const auto number = parse_number<std::int32_t>(label);
+    if (number && *number >= 0 && *number < std::ssize(names_)) return *number;
+    const std::string nearest = nearest_name(label, names_);
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(), label,
+                            fmt::join(names_, ", "),
+                            nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)),
+                "is this the right file and label column? data.labels names the classes");
+  }
+
+  // Found labels were numbered as they came; now they get their order.
+  void finish(TokenContent& content) {
+    if (found_) {
+      const bool numeric = std::all_of(names_.begin(), names_.end(), is_number);
+      std::vector<std::string> sorted = names_;
+      std::sort(sorted.begin(), sorted.end(), [&](const std::string& a, const std::string& b) {
+        return numeric ? *parse_number<std::int64_t>(a) < *parse_number<std::int64_t>(b) : a < b;
+      });
+      std::vector<std::int32_t> rank;
+      for (const std::string& name : names_)
+        rank.push_back(static_cast<std::int32_t>(std::find(sorted.begin(), sorted.end(), name) -
+                                                 sorted.begin()));
+      for (std::int32_t& label : content.labels) label = rank[label];
+      names_ = std::move(sorted);
+    }
+    content.class_names = names_;
+  }
+
+ private:
+  std::vector<std::string> names_;
+  bool found_;
+  std::map<std::string, std::int64_t> ids_;
+};
+
+// Tokens of each text that fit into `room` together, longest first, as the `tokenizers` library
+// counts: texts that are both too long get half each, the longer one (or else the second) the odd
+// token.
+std::pair<std::size_t, std::size_t> fit_pair(std::size_t first, std::size_t second,
+                                             std::size_t room) {
+  if (first + second <= room) return {first, second};
+  const std::size_t shorter = std::min({first, second, room / 2});
+  return first > second ? std::pair{room - shorter, shorter} : std::pair{shorter, room - shorter};
+}
+
+class TableRows final : public TextRows {
+ public:
+  explicit TableRows(const TextOptions& options)
+      : table_(options.file, columns(options), options.table),
+        pairs_(!options.second.empty()),
+        labelled_(!options.label.empty()) {}
+
+  bool next(TextRow& row) override {
+    if (!table_.next(fields_)) return false;
+    std::swap(row.first, fields_[0]);
+    if (pairs_) std::swap(row.second, fields_[1]);
+    if (labelled_) std::swap(row.label, fields_.back());
+    return true;
+  }
+  std::string place() const override { return table_.place(); }
+  std::int64_t skipped() const override { return table_.skipped(); }
+
+ private:
+  static std::vector<std::string> columns(const TextOptions& options) {
+    std::vector<std::string> names = {options.first};
+    if (!options.second.empty()) names.push_back(options.second);
+    if (!options.label.empty()) names.push_back(options.label);
+    return names;
+  }
+
+  TextTable table_;
+  bool pairs_, labelled_;
+  std::vector<std::string> fields_;
+};
+
+}  // namespace
+
+TextDataset::TextDataset(TokenContent content) : content_(std::move(content)) {
+  const std::vector<std::int64_t>& offsets = content_.offsets;
+  VCAS_CHECK(!offsets.empty() && offsets.back() == std::ssize(content_.tokens),
+             "offsets do not match tokens");
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
+    longest_ = std::max(longest_, offsets[i + 1] - offsets[i]);
+}
+
+void TextDataset::append(std::int64_t index, const ItemDraw&, Batch& out) const {
+  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
+  const auto begin = content_.tokens.begin() + content_.offsets[index];
+  const auto end = content_.tokens.begin() + content_.offsets[index + 1];
+  const std::int64_t first =
+      content_.first_lengths.empty() ? end - begin : content_.first_lengths[index];
+  if (out.offsets.empty()) out.offsets.push_back(0);
+  out.tokens.insert(out.tokens.end(), begin, end);
+  out.token_types.resize(out.offsets.back() + first, 0);
+  out.token_types.resize(out.tokens.size(), 1);
+  out.offsets.push_back(std::ssize(out.tokens));
+  if (!content_.targets.empty()) out.targets.push_back(content_.targets[index]);
+}
+
+void TextDataset::use_label_order(const std::vector<std::string>& model_names,
+                                  bool names_are_given) {
+  const std::vector<std::int32_t> ids =
+      match_labels(content_.class_names, model_names, names_are_given);
+  for (std::int32_t& label : content_.labels) label = ids[label];
+  content_.class_names = model_names;
+}
+
+std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_names,
+                                       const std::vector<std::string>& model_names,
+                                       bool names_are_given) {
+  const auto fail = [&](const std::string& why, const std::string& hint) {
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("the model's classes are {}, the data's {}: {}",
+                            fmt::join(model_names, ", "), fmt::join(data_names, ", "), why),
+                hint);
+  };
+  if (data_names.size() != model_names.size())
+    fail(fmt::format("{} and {} classes", model_names.size(), data_names.size()),
+         "take a model of this task, or start a new classifier");
+  std::map<std::string, std::int32_t> ids;
+  for (const std::string& name : model_names)
+    ids.emplace(lower_case(name), static_cast<std::int32_t>(ids.size()));
+  std::vector<std::int32_t> match;
+  for (const std::string& name : data_names) {
+    const auto found = ids.find(lower_case(name));
+    if (found != ids.end()) match.push_back(found->second);
+  }
+  if (match.size() == data_names.size()) return match;
+  const bool bare_model = std::all_of(model_names.begin(), model_names.end(), is_bare);
+  if (!bare_model && !std::all_of(data_names.begin(), data_names.end(), is_bare))
+    fail("the names differ", "take a model of this task, or start a new classifier");
+  if (!bare_model || !names_are_given)
+    fail("they cannot be matched by name, and numbers may stand for another order",
+         "set data.labels to the names of the classes, in the order of the numbers");
+  match.resize(data_names.size());
+  std::iota(match.begin(), match.end(), 0);
+  return match;
+}
+
+void ItemOptions::add_to(ContentHash& hash) const {
+  for (const bool flag : {pairs, labelled, regression}) hash.add_number(flag);
+  hash.add_number(labels.size());
+  for (const std::string& name : labels) hash.add(name);
+  hash.add_number(static_cast<std::uint64_t>(max_length));
+  hash.add_number(kFormatVersion);
+}
+
+TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const ItemOptions& options) {
+  const std::int64_t special = options.pairs ? 3 : 2;
+  if (options.max_length <= special)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("data.max_length must be above {}, the special tokens of an item, got {}",
+                    special, options.max_length));
+  const auto room = static_cast<std::size_t>(options.max_length - special);
+  LabelReader labels(options.regression ? std::vector<std::string>{} : options.labels);
+  TokenContent content;
+  content.offsets.push_back(0);
+  std::vector<std::int32_t> first, second;
+  TextRow row;
+  while (rows.next(row)) {
+    first.clear();
+    second.clear();
+    tokenizer.encode(row.first, first);
+    if (options.pairs) tokenizer.encode(row.second, second);
+    const auto [first_size, second_size] = fit_pair(first.size(), second.size(), room);
+    first.resize(first_size);
+    second.resize(second_size);
+
+    std::vector<std::int32_t>& tokens = content.tokens;
+    tokens.push_back(tokenizer.cls());
+    tokens.insert(tokens.end(), first.begin(), first.end());
+    tokens.push_back(tokenizer.sep());
+    if (options.pairs) {
+      content.first_lengths.push_back(static_cast<std::int32_t>(first.size() + 2));
+      tokens.insert(tokens.end(), second.begin(), second.end());
+      tokens.push_back(tokenizer.sep());
+    }
+    content.offsets.push_back(std::ssize(tokens));
+
+    if (!options.labelled) continue;
+    if (!options.regression) {
+      content.labels.push_back(labels.read(row.label, rows));
+      continue;
+    }
+    const auto target = parse_number<float>(row.label);
+    if (!target || !std::isfinite(*target))
+      throw Error(ExitCode::kBadData, fmt::format("{}: the target \"{}\" is not a finite number",
+                                                  rows.place(), row.label));
+    content.targets.push_back(*target);
+  }
+  if (content.offsets.size() == 1)
+    throw Error(ExitCode::kBadData, fmt::format("{}: there are no rows", rows.place()));
+  if (!options.regression) labels.finish(content);
+  content.skipped_rows = rows.skipped();
+  return content;
+}
+
+std::unique_ptr<TextDataset> load_text(const TextOptions& given, const WordPiece& tokenizer) {
+  TextOptions options = given;
+  options.file = find_plain_or_compressed(given.file, given.missing_hint);
+  options.items.pairs = !options.second.empty();
+  options.items.labelled = !options.label.empty();
+  const auto make = [&] {
+    TableRows rows(options);
+    return tokenise_rows(rows, tokenizer, options.items);
+  };
+  if (!options.cache) return std::make_unique<TextDataset>(make());
+  ContentHash key;
+  key.add(MappedFile(options.file).bytes());
+  for (const std::string& column : {options.first, options.second, options.label}) key.add(column);
+  key.add_number(static_cast<std::uint64_t>(table_format(options.file, options.table.format)));
+  for (const bool flag : {options.table.header, options.table.skip_bad_rows}) key.add_number(flag);
+  options.items.add_to(key);
+  key.add_number(tokenizer.fingerprint());
+  return std::make_unique<TextDataset>(cached_tokens(key.value(), make));
+}
+
+}  // namespace vcas

@@ -1,0 +1,88 @@
+// Texts and pairs of texts as token ids: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/content_hash.h"
+#include "data/dataset.h"
+#include "data/text_table.h"
+#include "data/token_cache.h"
+#include "data/wordpiece.h"
+
+namespace vcas {
+
+class TextDataset final : public Dataset {
+ public:
+  explicit TextDataset(TokenContent content);
+
+  std::int64_t size() const override { return std::ssize(content_.offsets) - 1; }
+  std::vector<std::int64_t> item_shape() const override { return {longest_}; }
+  // None of a regression.
+  const std::vector<std::string>& class_names() const override { return content_.class_names; }
+  std::int32_t label(std::int64_t index) const override {
+    return content_.labels.empty() ? -1 : content_.labels[index];
+  }
+  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
+
+  const TokenContent& content() const { return content_; }
+  // Renumbers the classes as a model has them: `match_labels`.
+  void use_label_order(const std::vector<std::string>& model_names, bool names_are_given);
+
+ private:
+  TokenContent content_;
+  std::int64_t longest_ = 0;
+};
+
+// For each class of the data its number in the model, by name, case aside. Throws kBadConfig where
+// the names differ, and where either side has only numbers or LABEL_0, LABEL_1, ... as names,
+// unless the user named the data's classes (`names_are_given`): taking them for the same order is
+// how a good model comes to 5 % accuracy on MNLI.
+std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_names,
+                                       const std::vector<std::string>& model_names,
+                                       bool names_are_given);
+
+// How rows become items.
+struct ItemOptions {
+  bool pairs = false;
+  bool labelled = true;
+  bool regression = false;          // labels are numbers
+  std::vector<std::string> labels;  // class names in the order of their ids, which a file may use
+                                    // in their place; empty: those found, in numeric or text order
+  std::int64_t max_length = 128;    // tokens of an item; the longer text of a pair is cut first
+
+  void add_to(ContentHash& hash) const;
+};
+
+struct TextRow {
+  std::string first, second, label;
+};
+
+class TextRows {
+ public:
+  virtual ~TextRows() = default;
+  virtual bool next(TextRow& row) = 0;
+  virtual std::string place() const = 0;  // of the row, for messages
+  virtual std::int64_t skipped() const { return 0; }
+};
+
+// kBadData with the place: an unknown label, no rows.
+TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const ItemOptions& options);
+
+struct TextOptions {
+  std::filesystem::path file = {};  // plain or compressed
+  std::string first = "sentence";
+  std::string second = {};      // empty: single texts
+  std::string label = "label";  // empty: without labels
+  TableOptions table = {};
+  ItemOptions items = {};  // pairs and labelled follow from the columns
+  bool cache = true;
+  std::string missing_hint = {};
+};
+
+std::unique_ptr<TextDataset> load_text(const TextOptions& options, const WordPiece& tokenizer);
+
+}  // namespace vcas

@@ -1,0 +1,259 @@
+#include "data/vocabulary.h"
+
+#include <fmt/format.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/json_text.h"
+
+namespace vcas {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "tokenizer_config.json";
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+
+[[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
+  throw Error(ExitCode::kBadData, message, hint);
+}
+
+void check_utf8(const SourceText& source) {
+  const auto bad = first_invalid_utf8(source.text);
+  if (!bad) return;
+  fail(fmt::format("{}:{}: invalid UTF-8 (byte {:#04x} at offset {})", source.name,
+                   source.line(*bad), static_cast<unsigned char>(source.text[*bad]), *bad));
+}
+
+// A JSON document with named and placed access; all failures are kBadData.
+class JsonFile {
+ public:
+  JsonFile(std::string_view text, const std::string& name) : source_{name, std::string(text)} {
+    check_utf8(source_);
+    document_ = parse_json(source_.text, /*ignore_comments=*/false);
+    if (document_.error)
+      fail(fmt::format("{}: {}", source_.place(document_.error->offset), document_.error->message),
+           "the file is damaged or cut off: copy or download it again");
+    if (!root().value.is_object()) fail(fmt::format("{}: not a JSON object", name));
+  }
+
+  const JsonNode& root() const { return document_.root; }
+
+  // The latest of that name, as JSON readers have it; null counts as absent.
+  static const JsonNode* find(const JsonNode& object, std::string_view name) {
+    const auto found = std::find_if(object.children.rbegin(), object.children.rend(),
+                                    [&](const JsonNode& child) { return child.name == name; });
+    return found == object.children.rend() || found->value.is_null() ? nullptr : &*found;
+  }
+
+  std::optional<bool> boolean(const JsonNode& object, std::string_view name) const {
+    const JsonNode* node = find(object, name);
+    if (!node) return std::nullopt;
+    if (!node->value.is_boolean()) fail_at(*node, fmt::format("{} must be true or false", name));
+    return node->value.get<bool>();
+  }
+
+  std::int64_t integer(const JsonNode& node, std::int64_t most) const {
+    if (!node.value.is_number_integer() || node.value < 0 || node.value > most)
+      fail_at(node, fmt::format("\"{}\" must be an integer from 0 to {}", node.name, most));
+    return node.value.get<std::int64_t>();
+  }
+
+  const std::string& string(const JsonNode& object, const std::string& name) const {
+    const JsonNode* node = find(object, name);
+    if (!node || !node->value.is_string())
+      fail_at(node ? *node : object, fmt::format("{} must be a string", name));
+    return node->value.get_ref<const std::string&>();
+  }
+
+  // The part `name` of the document, which must say that it is of `type`.
+  const JsonNode& part(const std::string& name, const std::string& type) const {
+    const JsonNode* node = find(root(), name);
+    if (!node || !node->value.is_object())
+      fail(fmt::format("{}: no {} of type {}", source_.name, name, type),
+           "only tokenizers of BERT's kind can be read");
+    if (string(*node, "type") != type)
+      fail_at(
+          *node,
+          fmt::format("{} is of type \"{}\", expected \"{}\"", name, string(*node, "type"), type),
+          "only tokenizers of BERT's kind can be read");
+    return *node;
+  }
+
+  [[noreturn]] void fail_at(const JsonNode& node, const std::string& message,
+                            const std::string& hint = {}) const {
+    fail(fmt::format("{}: {}", source_.place(node.begin), message), hint);
+  }
+
+ private:
+  SourceText source_;
+  JsonDocument document_;
+};
+
+bool is_json(const fs::path& path, std::string_view text) {
+  if (path.extension() == ".json" || path.extension() == ".txt") return path.extension() == ".json";
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+}  // namespace
+
+Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool lower_case) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  if (text.empty()) fail(fmt::format("{}: is empty, expected one token a line", name));
+  check_utf8({name, std::string(text)});
+  Vocabulary vocabulary{.name = name, .strip_accents = lower_case, .lower_case = lower_case};
+  std::unordered_map<std::string_view, std::int32_t> ids;
+  while (!text.empty()) {
+    std::string_view token = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(token.size() + 1, text.size()));
+    if (token.ends_with('\r')) token.remove_suffix(1);
+    const std::size_t line = vocabulary.tokens.size() + 1;
+    if (token.empty())
+      fail(fmt::format("{}:{}: the line is empty, expected a token", name, line),
+           "ids are line numbers, so an empty line would shift or add one");
+    const auto [known, is_new] = ids.emplace(token, static_cast<std::int32_t>(line - 1));
+    if (!is_new)
+      fail(fmt::format("{}:{}: token \"{}\" is already in line {}", name, line, token,
+                       known->second + 1));
+    vocabulary.tokens.emplace_back(token);
+  }
+  for (const char* special : kSpecialTokens)
+    if (const auto found = ids.find(special); found != ids.end())
+      vocabulary.whole.push_back(found->second);
+  const auto unknown = ids.find("[UNK]");
+  if (unknown == ids.end())
+    fail(fmt::format("{}: no token [UNK] among {} lines", name, vocabulary.tokens.size()),
+         "is this a WordPiece vocabulary, one token a line?");
+  vocabulary.unknown = unknown->second;
+  return vocabulary;
+}
+
+Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) {
+  const JsonFile file(text, name);
+  const JsonNode& normalizer = file.part("normalizer", "BertNormalizer");
+  file.part("pre_tokenizer", "BertPreTokenizer");
+  const JsonNode& model = file.part("model", "WordPiece");
+
+  Vocabulary vocabulary{.name = name};
+  vocabulary.clean_text = file.boolean(normalizer, "clean_text").value_or(true);
+  vocabulary.separate_cjk = file.boolean(normalizer, "handle_chinese_chars").value_or(true);
+  vocabulary.lower_case = file.boolean(normalizer, "lowercase").value_or(true);
+  vocabulary.strip_accents =
+      file.boolean(normalizer, "strip_accents").value_or(vocabulary.lower_case);
+  if (const JsonNode* length = JsonFile::find(model, "max_input_chars_per_word"))
+    vocabulary.max_word_length = file.integer(*length, std::numeric_limits<std::int32_t>::max());
+  if (const JsonNode* prefix = JsonFile::find(model, "continuing_subword_prefix"))
+    if (prefix->value != "##") file.fail_at(*prefix, "continuing_subword_prefix must be \"##\"");
+
+  const JsonNode* entries = JsonFile::find(model, "vocab");
+  if (!entries || !entries->value.is_object()) file.fail_at(model, "the model has no vocab");
+  const JsonNode* added = JsonFile::find(file.root(), "added_tokens");
+  const std::size_t most = entries->children.size() + (added ? added->children.size() : 0);
+  std::unordered_map<std::string_view, std::int32_t> ids;
+  std::vector<const std::string*> tokens(most, nullptr);
+  const auto add = [&](const std::string& token, const JsonNode& id_node) {
+    const auto id =
+        static_cast<std::int32_t>(file.integer(id_node, static_cast<std::int64_t>(most) - 1));
+    const auto known = ids.emplace(token, id).first;
+    if (known->second != id)
+      file.fail_at(id_node, fmt::format("token \"{}\" has id {} already", token, known->second));
+    const std::string*& place = tokens[static_cast<std::size_t>(id)];
+    if (place && *place != token)
+      file.fail_at(id_node, fmt::format("id {} is that of \"{}\" already", id, *place));
+    place = &token;
+    return id;
+  };
+  for (const JsonNode& entry : entries->children) add(entry.name, entry);
+  for (std::size_t i = 0; added && i < added->children.size(); ++i) {
+    const JsonNode& token = added->children[i];
+    const std::string& content = file.string(token, "content");
+    for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"})
+      if (file.boolean(token, flag).value_or(false))
+        file.fail_at(token, fmt::format("added token \"{}\" sets {}, which is not supported",
+                                        content, flag));
+    const JsonNode* id = JsonFile::find(token, "id");
+    if (content.empty() || !id) file.fail_at(token, "an added token needs a content and an id");
+    vocabulary.whole.push_back(add(content, *id));
+  }
+  while (!tokens.empty() && !tokens.back()) tokens.pop_back();
+  for (const std::string* token : tokens) {
+    if (!token) file.fail_at(*entries, fmt::format("no token has id {}", vocabulary.tokens.size()));
+    vocabulary.tokens.push_back(*token);
+  }
+
+  const std::string& unknown = file.string(model, "unk_token");
+  const auto found = ids.find(unknown);
+  if (found == ids.end())
+    file.fail_at(model, fmt::format("unk_token \"{}\" is not in the vocab", unknown));
+  vocabulary.unknown = found->second;
+  return vocabulary;
+}
+
+Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
+  if (fs::is_directory(path)) {
+    const bool has_json = fs::exists(path / "tokenizer.json");
+    if (!has_json && !fs::exists(path / "vocab.txt"))
+      throw Error(ExitCode::kNoInput,
+                  fmt::format("{}: neither tokenizer.json nor vocab.txt is there", path.string()));
+    Vocabulary vocabulary = read_vocabulary(path / (has_json ? "tokenizer.json" : "vocab.txt"),
+                                            lower_case_of(path).value_or(lower_case));
+    if (const fs::path config = path / kConfig; !has_json && fs::exists(config)) {
+      const JsonFile file(read_file(config), config.string());
+      for (const auto& [name, value] :
+           {std::pair("strip_accents", &vocabulary.strip_accents),
+            std::pair("tokenize_chinese_chars", &vocabulary.separate_cjk)})
+        *value = file.boolean(file.root(), name).value_or(*value);
+    }
+    return vocabulary;
+  }
+  const std::string text = read_file(path);
+  return is_json(path, text) ? parse_tokenizer_json(text, path.string())
+                             : parse_vocab_txt(text, path.string(), lower_case);
+}
+
+std::optional<bool> lower_case_of(const fs::path& folder) {
+  std::optional<bool> tokenizer, config;
+  if (const fs::path path = folder / "tokenizer.json"; fs::exists(path)) {
+    const JsonFile file(read_file(path), path.string());
+    if (const JsonNode* normalizer = JsonFile::find(file.root(), "normalizer"))
+      tokenizer = file.boolean(*normalizer, "lowercase");
+  }
+  if (const fs::path path = folder / kConfig; fs::exists(path)) {
+    const JsonFile file(read_file(path), path.string());
+    config = file.boolean(file.root(), "do_lower_case");
+  }
+  if (tokenizer && config && *tokenizer != *config)
+    fail(fmt::format("{}: do_lower_case of tokenizer_config.json is {}, normalizer.lowercase of "
+                     "tokenizer.json is {}",
+                     folder.string(), *config, *tokenizer),
+         "correct the one that does not fit the weights");
+  return tokenizer ? tokenizer : config;
+}
+
+std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
+  const auto* const bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  for (std::size_t at = 0; at < text.size();) {
+    std::uint64_t eight = 0;
+    if (text.size() - at >= sizeof eight) std::memcpy(&eight, bytes + at, sizeof eight);
+    if (text.size() - at >= sizeof eight && (eight & 0x8080808080808080) == 0) {
+      at += sizeof eight;
+      continue;
+    }
+    utf8proc_int32_t point = 0;
+    const auto length = utf8proc_iterate(bytes + at, std::ssize(text) - std::ptrdiff_t(at), &point);
+    if (length <= 0) return at;
+    at += static_cast<std::size_t>(length);
+  }
+  return std::nullopt;
+}
+
+}  // namespace vcas

@@ -1,0 +1,89 @@
+// Text to token ids: BERT's basic tokenizer, then greedy longest-match WordPiece.
+//
+// The ids are those of Hugging Face's `tokenizers` (BertNormalizer, BertPreTokenizer, WordPiece;
+// BertTokenizerFast in transformers): 1. tokens such as [MASK] are found literally; 2. control
+// characters are dropped, Chinese characters become words, and, uncased, accents are stripped (NFD
+// without Mn), then letters lower-cased one by one; 3. words end at white space and around
+// punctuation (ASCII 33-47, 58-64, 91-96, 123-126 and categories P*); 4. a word becomes the longest
+// token that begins it, then the longest "##" token that goes on, and so forth, or the unknown
+// token where that fails or the word is too long. The Unicode tables are utf8proc's (version 15);
+// `tokenizers` has older ones, so marks and punctuation of scripts added since 2015 differ. The
+// slow tokenizer of transformers differs from both: it gives the last capital sigma of a word its
+// final form, drops unassigned code points, and composes (NFC) cased text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/vocabulary.h"
+
+namespace vcas {
+
+struct WordPieceOptions {
+  bool lower_case = true;  // for a vocab.txt; tokenizer.json says it itself
+};
+
+// The const functions may be called from several threads.
+class WordPiece {
+ public:
+  // As `read_vocabulary`.
+  explicit WordPiece(const std::filesystem::path& vocabulary, const WordPieceOptions& options = {});
+  explicit WordPiece(const Vocabulary& vocabulary);
+
+  // Appends the ids of `text`, without [CLS] and [SEP]. Invalid UTF-8 is kBadData.
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) const;
+
+  std::int32_t size() const { return static_cast<std::int32_t>(ends_.size()) - 1; }
+  bool lower_case() const { return lower_case_; }
+  std::string_view token(std::int32_t id) const;
+  bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
+
+  // Of all that decides about ids: for keys of caches.
+  std::uint64_t fingerprint() const;
+
+  // kBadData, with the nearest token, where there is none.
+  std::int32_t id(std::string_view token) const;
+  std::int32_t cls() const { return id("[CLS]"); }
+  std::int32_t sep() const { return id("[SEP]"); }
+  std::int32_t pad() const { return id("[PAD]"); }
+  std::int32_t mask() const { return id("[MASK]"); }
+  std::int32_t unk() const { return unknown_; }
+
+ private:
+  enum class Kind : std::uint8_t { kLetter, kSpace, kPunctuation, kDropped, kNotAscii };
+  struct Byte {
+    Kind kind;
+    char lower;
+  };
+  struct Slot {
+    std::uint32_t hash = 0;
+    std::int32_t id = -1;
+  };
+
+  Kind kind_of(std::int32_t code_point) const;
+  std::int32_t find(std::uint64_t hash, bool continues, std::string_view text) const;
+  std::int32_t find_whole(std::string_view text, std::size_t& begin) const;
+  void encode_plain(std::string_view text, std::string& word, std::vector<std::int32_t>& ids) const;
+  void add_code_point(std::int32_t code_point, std::string& word,
+                      std::vector<std::int32_t>& ids) const;
+  void add_word(std::string& word, std::vector<std::int32_t>& ids) const;
+
+  std::string name_;
+  bool clean_text_, separate_cjk_, strip_accents_, lower_case_;
+  std::int32_t unknown_;
+  std::size_t max_word_length_;
+  std::array<Byte, 256> bytes_;
+  std::string text_;               // all tokens, one after another
+  std::vector<std::size_t> ends_;  // [size + 1] token i is text_[ends_[i], ends_[i + 1])
+  std::vector<Slot> slots_;        // open addressing, a power of two, at most half full
+  std::array<std::size_t, 2>
+      longest_{};                    // bytes of the longest token that begins, continues a word
+  std::vector<std::int32_t> whole_;  // longest first
+  std::array<bool, 256> begins_whole_{};  // by first byte
+};
+
+}  // namespace vcas

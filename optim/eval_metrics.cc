@@ -1,0 +1,126 @@
+#include "optim/eval_metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace vcas {
+namespace {
+
+using Classes = std::span<const std::int32_t>;
+
+template <class T>
+void check_sizes(std::span<const T> a, std::span<const T> b) {
+  VCAS_CHECK(!a.empty() && a.size() == b.size(), "a measure needs equally many values of both");
+}
+
+// [classes, classes] of label (row) and prediction (column).
+std::vector<double> confusion(Classes predictions, Classes labels, std::int64_t classes) {
+  std::vector<double> counts(classes * classes);
+  for (std::size_t i = 0; i < labels.size(); ++i) ++counts[labels[i] * classes + predictions[i]];
+  return counts;
+}
+
+std::vector<double> ranks(std::span<const double> values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::vector<double> rank(values.size());
+  for (std::size_t begin = 0, end; begin < order.size(); begin = end) {
+    end = begin + 1;
+    while (end < order.size() && values[order[end]] == values[order[begin]]) ++end;
+    for (std::size_t i = begin; i < end; ++i)
+      rank[order[i]] = 0.5 * static_cast<double>(begin + end - 1);
+  }
+  return rank;
+}
+
+}  // namespace
+
+double accuracy(Classes predictions, Classes labels) {
+  check_sizes(predictions, labels);
+  double right = 0;
+  for (std::size_t i = 0; i < labels.size(); ++i) right += predictions[i] == labels[i];
+  return right / static_cast<double>(labels.size());
+}
+
+double f1_score(Classes predictions, Classes labels) {
+  check_sizes(predictions, labels);
+  double both = 0, either = 0;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    both += predictions[i] == 1 && labels[i] == 1;
+    either += (predictions[i] == 1) + (labels[i] == 1);
+  }
+  return either > 0 ? 2 * both / either : 0;
+}
+
+double matthews_correlation(Classes predictions, Classes labels) {
+  check_sizes(predictions, labels);
+  const std::int64_t classes =
+      1 + std::max(*std::max_element(predictions.begin(), predictions.end()),
+                   *std::max_element(labels.begin(), labels.end()));
+  const std::vector<double> counts = confusion(predictions, labels, classes);
+  const auto total = static_cast<double>(labels.size());
+  double right = 0, both = 0, predicted_squares = 0, label_squares = 0;
+  for (std::int64_t k = 0; k < classes; ++k) {
+    double predicted = 0, labelled = 0;
+    for (std::int64_t j = 0; j < classes; ++j) {
+      predicted += counts[j * classes + k];
+      labelled += counts[k * classes + j];
+    }
+    right += counts[k * classes + k];
+    both += predicted * labelled;
+    predicted_squares += predicted * predicted;
+    label_squares += labelled * labelled;
+  }
+  const double spread = (total * total - predicted_squares) * (total * total - label_squares);
+  return spread > 0 ? (right * total - both) / std::sqrt(spread) : 0;
+}
+
+double pearson_correlation(std::span<const double> a, std::span<const double> b) {
+  check_sizes(a, b);
+  const auto mean = [](std::span<const double> values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  };
+  const double mean_a = mean(a), mean_b = mean(b);
+  double both = 0, squares_a = 0, squares_b = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    both += (a[i] - mean_a) * (b[i] - mean_b);
+    squares_a += (a[i] - mean_a) * (a[i] - mean_a);
+    squares_b += (b[i] - mean_b) * (b[i] - mean_b);
+  }
+  return squares_a > 0 && squares_b > 0 ? both / std::sqrt(squares_a * squares_b) : 0;
+}
+
+double spearman_correlation(std::span<const double> a, std::span<const double> b) {
+  check_sizes(a, b);
+  return pearson_correlation(ranks(a), ranks(b));
+}
+
+std::optional<std::vector<std::int32_t>> mixed_up_classes(Classes predictions, Classes labels,
+                                                          std::int32_t classes) {
+  constexpr std::int32_t kMost = 8;  // 40,320 orders
+  if (classes < 2 || classes > kMost || accuracy(predictions, labels) * classes >= 1)
+    return std::nullopt;
+  const std::vector<double> counts = confusion(predictions, labels, classes);
+  std::vector<std::int32_t> meaning(classes), best;
+  std::iota(meaning.begin(), meaning.end(), 0);
+  double most = -1;
+  do {
+    double right = 0;
+    for (std::int32_t k = 0; k < classes; ++k) right += counts[meaning[k] * classes + k];
+    if (right > most) {
+      most = right;
+      best = meaning;
+    }
+  } while (std::next_permutation(meaning.begin(), meaning.end()));
+  const double chance = 1.0 / classes;
+  const double halfway = 0.5 * (1 + chance);
+  if (most / static_cast<double>(labels.size()) < halfway) return std::nullopt;
+  return best;
+}
+
+}  // namespace vcas

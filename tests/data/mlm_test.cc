@@ -1,0 +1,188 @@
+#include "data/mlm.h"
+
+#include <cmath>
+#include <map>
+
+#include "data/loader.h"
+#include "tests/data/data_files.h"
+#include "tests/data/tiny_vocabulary.h"
+
+using namespace vcas;
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+Batch item(const Dataset& data, std::int64_t index, const ItemDraw& draw = {}) {
+  Batch batch;
+  data.append(index, draw, batch);
+  return batch;
+}
+
+// What the item was before it was masked.
+Ids unmasked(const Batch& batch) {
+  Ids tokens = batch.tokens;
+  for (std::size_t i = 0; i < batch.masked_rows.size(); ++i)
+    tokens[batch.masked_rows[i]] = batch.masked_labels[i];
+  return tokens;
+}
+
+std::unique_ptr<MlmDataset> load(MlmOptions options) {
+  options.cache = false;
+  return load_mlm(options, tiny_tokenizer());
+}
+
+// One item of `rows` tokens, all kA; masks are drawn for it again and again.
+MlmDataset long_item(std::int64_t rows, MlmDataset::Masking masking) {
+  TokenContent content;
+  content.tokens.assign(rows, kA);
+  content.tokens.front() = kCls;
+  content.tokens.back() = kSep;
+  content.offsets = {0, rows};
+  return {std::move(content), std::move(masking)};
+}
+
+const MlmDataset::Masking kMasking{.mask = kMask, .separator = kSep, .vocabulary = 12};
+
+}  // namespace
+
+TEST_CASE("documents are joined with [SEP] and cut into items", "[mlm]") {
+  const TemporaryFolder folder;
+  const auto text = folder.write_text("x.txt", "a b c d\n\ne a\nb\n");
+  const auto data = load({.files = {text}, .max_length = 5});
+  REQUIRE(data->size() == 3);
+  CHECK(data->item_shape() == std::vector<std::int64_t>{5});
+  CHECK(unmasked(item(*data, 0)) == Ids{kCls, kA, kB, kC, kSep});
+  CHECK(unmasked(item(*data, 1)) == Ids{kCls, kD, kSep, kE, kSep});
+  CHECK(unmasked(item(*data, 2)) == Ids{kCls, kA, kSep, kB, kSep});
+  CHECK(data->label(0) == -1);
+
+  const auto json =
+      folder.write_text("y.jsonl", "{\"text\": \"a b c\"}\n{\"text\": \"d\", \"url\": 1}\n");
+  const auto both = load({.files = {json, text}, .max_length = 6});
+  CHECK(unmasked(item(*both, 0)) == Ids{kCls, kA, kB, kC, kSep, kSep});
+  CHECK(unmasked(item(*both, 1)) == Ids{kCls, kD, kSep, kA, kB, kSep});
+}
+
+TEST_CASE("compressed corpora are read", "[mlm]") {
+  const TemporaryFolder folder;
+  const std::string text = "a b c\nd e\n";
+  const auto plain = load({.files = {folder.write_text("x.txt", text)}, .max_length = 4});
+  const auto packed =
+      load({.files = {folder.write("y.txt.gz", gzip(Bytes(text.begin(), text.end())))},
+            .max_length = 4});
+  CHECK(packed->size() == plain->size());
+  CHECK(item(*packed, 1).tokens == item(*plain, 1).tokens);
+}
+
+TEST_CASE("a fixed share of each item is masked, 80/10/10", "[mlm]") {
+  constexpr std::int64_t kRows = 102, kDraws = 4096;
+  const MlmDataset data = long_item(kRows, kMasking);
+  CHECK(data.masked_count(kRows) == 15);
+  std::vector<std::int64_t> by_row(kRows), by_token(12);
+  for (std::int64_t epoch = 0; epoch < kDraws; ++epoch) {
+    const Batch batch = item(data, 0, {.seed = 7, .epoch = static_cast<std::uint64_t>(epoch)});
+    REQUIRE(batch.masked_rows.size() == 15);
+    REQUIRE(batch.masked_offsets == std::vector<std::int64_t>{0, 15});
+    REQUIRE(unmasked(batch) == unmasked(item(data, 0)));
+    for (std::size_t i = 0; i < 15; ++i) {
+      const std::int32_t row = batch.masked_rows[i];
+      CHECK((i == 0 || row > batch.masked_rows[i - 1]));
+      ++by_row[row];
+      ++by_token[batch.tokens[row]];
+    }
+  }
+  CHECK(by_row.front() == 0);
+  CHECK(by_row.back() == 0);
+  for (std::int64_t row = 1; row + 1 < kRows; ++row)
+    CHECK(std::abs(static_cast<double>(by_row[row]) - 0.15 * kDraws) <
+          5 * std::sqrt(kDraws * 0.15 * 0.85));
+  const double all = 15 * kDraws;
+  const auto check_share = [&](std::int64_t count, double share) {
+    CHECK(std::abs(static_cast<double>(count) - share * all) <
+          5 * std::sqrt(all * share * (1 - share)));
+  };
+  // A random token may be any of the 12, [MASK] and the old one included.
+  check_share(by_token[kMask], 0.8 + 0.1 / 12);
+  check_share(by_token[kA], 0.1 + 0.1 / 12);
+  check_share(by_token[kS], 0.1 / 12);
+  check_share(by_token[kPad], 0.1 / 12);
+}
+
+TEST_CASE("masks belong to seed, epoch and item", "[mlm]") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "a b c d e ";
+  const auto data = load({.files = {folder.write_text("x.txt", text)}, .max_length = 42});
+  const ItemDraw draw{.seed = 3, .epoch = 5};
+  const Batch first = item(*data, 4, draw);
+  CHECK(item(*data, 4, draw).tokens == first.tokens);
+  CHECK(item(*data, 4, {.seed = 3, .epoch = 6}).masked_rows != first.masked_rows);
+  CHECK(item(*data, 4, {.seed = 4, .epoch = 5}).masked_rows != first.masked_rows);
+  CHECK(item(*data, 5, draw).masked_rows != first.masked_rows);
+
+  // In a batch rows count from its beginning, and the masks are the same ones.
+  Batch batch;
+  data->append(2, draw, batch);
+  data->append(4, draw, batch);
+  CHECK(batch.masked_offsets == std::vector<std::int64_t>{0, 6, 12});
+  for (int i = 0; i < 6; ++i) {
+    CHECK(batch.masked_rows[6 + i] == first.masked_rows[i] + 42);
+    CHECK(batch.masked_labels[6 + i] == first.masked_labels[i]);
+  }
+  CHECK(batch.token_types == Ids(84, 0));
+
+  const LoaderOptions options{.batch = 8, .seed = 11};
+  Loader whole(*data, options), resumed(*data, options, 9);
+  Batch want;
+  for (int i = 0; i < 10; ++i) want = whole.next();
+  const Batch& got = resumed.next();
+  CHECK(got.tokens == want.tokens);
+  CHECK(got.masked_rows == want.masked_rows);
+  CHECK(got.masked_labels == want.masked_labels);
+}
+
+TEST_CASE("whole words are masked together, separators never", "[mlm]") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "aings b\n";  // a ##ing ##s b
+  const auto data = load({.files = {folder.write_text("x.txt", text)},
+                          .max_length = 102,
+                          .mask_probability = 0.3,
+                          .whole_words = true});
+  std::int64_t masked = 0;
+  for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
+    const Batch batch = item(*data, 3, {.seed = 1, .epoch = epoch});
+    const Ids before = unmasked(batch);
+    std::vector<bool> is_masked(before.size());
+    for (const std::int32_t row : batch.masked_rows) is_masked[row] = true;
+    for (std::size_t row = 1; row < before.size(); ++row) {
+      if (before[row] == kSep) CHECK_FALSE(is_masked[row]);
+      if ((before[row] == kIng || before[row] == kS) && row > 1)
+        CHECK(is_masked[row] == is_masked[row - 1]);
+    }
+    CHECK(std::ssize(batch.masked_rows) <= data->masked_count(102));
+    masked += std::ssize(batch.masked_rows);
+  }
+  CHECK(masked > 200 * (data->masked_count(102) - 1));
+}
+
+TEST_CASE("corpora that cannot be used", "[mlm]") {
+  const TemporaryFolder folder;
+  const auto check = [&](const MlmOptions& options, ExitCode code, const std::string& text) {
+    check_error([&] { load(options); }, code, text);
+  };
+  check({}, ExitCode::kBadConfig, "needs text files, and none is named");
+  check({.files = {folder.path() / "none.txt"}}, ExitCode::kNoInput, "none.txt: no such file");
+  check({.files = {folder.write_text("empty.txt", "\n\n")}}, ExitCode::kBadData,
+        "empty.txt: there is no text");
+  check({.files = {folder.write_text("bad.txt", "a\nb\xFF\n")}}, ExitCode::kBadData,
+        "bad.txt:2: byte 2 is not valid UTF-8");
+  check({.files = {folder.write_text("x.jsonl", "{\"txt\": \"a\"}\n")}}, ExitCode::kBadData,
+        "x.jsonl:1: no column \"text\" among txt");
+  const auto good = folder.write_text("x.txt", "a\n");
+  check({.files = {good}, .max_length = 2}, ExitCode::kBadConfig,
+        "data.max_length must be above 2");
+  check({.files = {good}, .mask_probability = 1.0}, ExitCode::kBadConfig,
+        "data.mask_probability must be above 0 and below 1, got 1");
+}

@@ -1,0 +1,174 @@
+#include "data/text_table.h"
+
+#include "core/files.h"
+#include "tests/data/data_files.h"
+#include "tests/support/shared_data.h"
+
+using namespace vcas;
+
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+Rows rows_of(TextTable& table) {
+  Rows rows;
+  std::vector<std::string> fields;
+  while (table.next(fields)) rows.push_back(fields);
+  return rows;
+}
+
+struct Folder {
+  TemporaryFolder folder;
+
+  Rows read(const std::string& name, const std::string& text,
+            const std::vector<std::string>& columns, const TableOptions& options = {}) const {
+    TextTable table(folder.write_text(name, text), columns, options);
+    return rows_of(table);
+  }
+  Error error(const std::string& name, const std::string& text,
+              const std::vector<std::string>& columns = {"a", "b"},
+              const TableOptions& options = {}) const {
+    const Error error = error_of([&] { read(name, text, columns, options); });
+    CHECK(error.code() == ExitCode::kBadData);
+    return error;
+  }
+  void check_bad(const std::string& name, const std::string& text, const std::string& want,
+                 const std::vector<std::string>& columns = {"a", "b"},
+                 const TableOptions& options = {}) const {
+    CHECK(std::string(error(name, text, columns, options).what()) ==
+          (folder.path() / name).string() + want);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("tsv: named columns in any order, quotes are letters", "[table]") {
+  const Folder folder;
+  const std::string text = "a\tb\tc\n1\t\"two\t3\n\t\t\n\"x\"\"\ty\tz";
+  CHECK(folder.read("x.tsv", text, {"c", "a"}) == Rows{{"3", "1"}, {"", ""}, {"z", "\"x\"\""}});
+  CHECK(folder.read("x.txt", text, {"b"}) == Rows{{"\"two"}, {""}, {"y"}});
+  CHECK(folder.read("x", text, {"b"}, {.format = TableFormat::kTsv}).size() == 3);
+}
+
+TEST_CASE("byte order mark, CR LF and blank lines are tolerated", "[table]") {
+  const Folder folder;
+  CHECK(folder.read("x.tsv",
+                    "\xEF\xBB\xBF"
+                    "a\tb\r\n1\t2\r\n\r\n3\t4\r\n\n\n",
+                    {"a", "b"}) == Rows{{"1", "2"}, {"3", "4"}});
+  CHECK(folder.read("x.tsv", "a\tb\n", {"a"}).empty());
+}
+
+TEST_CASE("a table without header has numbered columns", "[table]") {
+  const Folder folder;
+  const TableOptions options{.header = false};
+  CHECK(folder.read("x.tsv", "1\t2\t3\n4\t5\t6\n", {"2", "0"}, options) ==
+        Rows{{"3", "1"}, {"6", "4"}});
+  folder.check_bad("x.tsv", "1\t2\n", ":1: 2 columns, there is no column 2", {"2"}, options);
+  folder.check_bad("x.tsv", "1\t2\n3\n", ":2: 1 column, expected 2", {"0"}, options);
+  check_error([&] { folder.read("x.tsv", "1\t2\n", {"text"}, options); }, ExitCode::kBadConfig,
+              "without a header line columns are numbers from 0, got \"text\"");
+}
+
+TEST_CASE("csv: quoted fields hold commas, quotes and line ends", "[table]") {
+  const Folder folder;
+  CHECK(folder.read("x.csv", "a,b\n1,\"x, \"\"y\"\"\"\n\"two\nlines\",\"\"\n", {"a", "b"}) ==
+        Rows{{"1", "x, \"y\""}, {"two\nlines", ""}});
+  TextTable table(folder.folder.write_text("x.csv", "a,b\n\"1\n2\n3\",4\n5,6\n"), {"a"});
+  std::vector<std::string> fields;
+  REQUIRE(table.next(fields));
+  CHECK(table.place().ends_with("x.csv:2"));
+  REQUIRE(table.next(fields));
+  CHECK(table.place().ends_with("x.csv:5"));
+  folder.check_bad("x.csv", "a,b\n1,\"x\"y\n", ":2: column 2: text after the closing quote");
+  folder.check_bad("x.csv", "a,b\n1,x\"y\n",
+                   ":2: column 2: a quote inside a field that does not begin with one");
+  const TableOptions skip{.skip_bad_rows = true};
+  folder.check_bad("x.csv", "a,b\n1,2\n\"3,4\n5,6\n",
+                   ":3: column 1: a quote that is not closed before the file ends", {"a"}, skip);
+}
+
+TEST_CASE("json lines: text, numbers and booleans", "[table]") {
+  const Folder folder;
+  CHECK(folder.read("x.jsonl",
+                    "{\"b\": \"q\\\"\\u00e9\", \"a\": 3, \"z\": [1]}\n\n"
+                    "{\"a\": -1.5, \"b\": true}\n",
+                    {"a", "b"}) == Rows{{"3", "q\"\xC3\xA9"}, {"-1.5", "true"}});
+  folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": 2}\n{\"a\": 1,\n", ":2: not valid JSON");
+  folder.check_bad("x.jsonl", "[1]\n", ":1: a JSON array, expected an object");
+  folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": null}\n",
+                   ":1: \"b\" is a JSON null, expected text or a number");
+  folder.check_bad("x.jsonl", "{\"sentence\": \"x\"}\n",
+                   ":1: no column \"sentense\" among sentence; did you mean \"sentence\"?",
+                   {"sentense"});
+  folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": \"x\\u0000\"}\n", ":1: \"b\": byte 2 is NUL");
+}
+
+TEST_CASE("bad rows are named by file and line", "[table]") {
+  const Folder folder;
+  const Error error = folder.error("x.tsv", "a\tb\n1\t2\n3\n");
+  CHECK(std::string(error.what()) ==
+        (folder.folder.path() / "x.tsv").string() + ":3: 1 column, expected 2 (\"b\" is missing)");
+  CHECK(error.hint() ==
+        "is the file cut off or of another format? To leave bad rows out: data.on_bad_row=skip");
+  folder.check_bad("x.tsv", "a\tb\n1\t2\t3\n", ":2: 3 columns, expected 2");
+  folder.check_bad("x.tsv", "a\tb\n1\t2\xC3\n", ":2: byte 4 is not valid UTF-8");
+  folder.check_bad("x.tsv", std::string("a\tb\n\0\t2\n", 8), ":2: byte 1 is NUL");
+  folder.check_bad("x.tsv", "label\tsentence\n",
+                   ":1: no column \"sentance\" among label, sentence; did you mean \"sentence\"?",
+                   {"sentance"});
+  folder.check_bad("x.tsv", "", ": the file is empty");
+  check_error([&] { folder.read("x.dat", "a\n", {"a"}); }, ExitCode::kBadConfig,
+              "x.dat: the name does not say which format the file has");
+}
+
+TEST_CASE("bad rows are skipped and counted where asked for", "[table]") {
+  const Folder folder;
+  TextTable table(
+      folder.folder.write_text("x.tsv", std::string("a\tb\n1\n2\t3\n\xFF\t1\n4\t5\t6\n7\t8\n")),
+      {"a", "b"}, {.skip_bad_rows = true});
+  CHECK(rows_of(table) == Rows{{"2", "3"}, {"7", "8"}});
+  CHECK(table.skipped() == 3);
+}
+
+TEST_CASE("compressed tables are told by their content, formats by the inner name", "[table]") {
+  const TemporaryFolder folder;
+  std::string text = "a,b\n";
+  for (int i = 0; i < 50000; ++i)
+    text += std::to_string(i) + ",\"" + std::to_string(i % 997) + "\"\n";
+  const Bytes packed = gzip(Bytes(text.begin(), text.end()));
+  TextTable table(folder.write("x.csv.gz", packed), {"b", "a"});
+  const Rows rows = rows_of(table);
+  REQUIRE(rows.size() == 50000);
+  CHECK(rows[40000] == std::vector<std::string>{std::to_string(40000 % 997), "40000"});
+  check_error(
+      [&] {
+        TextTable cut(folder.write("cut.csv.gz", Bytes(packed.begin(), packed.begin() + 5000)),
+                      {"a"}, {.skip_bad_rows = true});
+        rows_of(cut);
+      },
+      ExitCode::kBadData, "cut.csv.gz: gzip data is cut off after 5000 bytes");
+}
+
+TEST_CASE("real tables are read to their last row", "[table]") {
+  struct Table {
+    std::string file;
+    std::vector<std::string> columns;
+    std::size_t rows;
+  };
+  const std::vector<Table> tables = {
+      {"sst2/test.tsv", {"sentence", "label"}, 872},
+      {"sst2/train.tsv", {"sentence", "label"}, 60614},
+      {"nli/mix_train.tsv.gz", {"premise", "hypothesis", "label"}, 29489},
+      {"glue_small/cola_train.tsv", {"sentence", "label"}, 7250},
+      {"glue_small/mrpc_test.tsv", {"sentence1", "sentence2", "label"}, 1725},
+      {"glue_small/rte_dev.tsv", {"sentence1", "sentence2", "label"}, 277},
+  };
+  for (const Table& want : tables) {
+    const std::filesystem::path file = shared_data(want.file);
+    if (file.empty()) continue;
+    INFO(want.file);
+    TextTable table(file, want.columns);
+    CHECK(rows_of(table).size() == want.rows);
+  }
+}

@@ -1,0 +1,63 @@
+#include "data/vocabulary_trainer.h"
+
+#include <random>
+#include <set>
+
+#include "tests/data/data_files.h"
+
+using namespace vcas;
+
+namespace {
+
+using Tokens = std::vector<std::string>;
+
+Tokens train(std::vector<std::string> lines, const VocabularyOptions& options) {
+  std::size_t given = 0;
+  return train_vocabulary(
+      [&](std::string& line) {
+        if (given == lines.size()) return false;
+        line = lines[given++];
+        return true;
+      },
+      options);
+}
+
+}  // namespace
+
+TEST_CASE("a vocabulary: special tokens, characters, then merges by frequency", "[vocabulary]") {
+  // Pairs: l##o 7, ##o##w 7, ##w##e 2, ##e##r 2 twice over; "##o##w" is first in byte order.
+  const Tokens tokens = train({"low low low low low", "LOWER", "löwer,"}, {.size = 19});
+  CHECK(tokens == Tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", "##e", "l", "##o",
+                         "##r", "##w", "##ow", "low", "##er", "lower"});
+  const Tokens fewer = train({"low low low low low", "LOWER", "löwer,"}, {.size = 12});
+  CHECK(fewer == Tokens(tokens.begin(), tokens.begin() + 12));
+}
+
+TEST_CASE("a cased vocabulary keeps case and accents", "[vocabulary]") {
+  const Tokens tokens = train({"Äb Äb"}, {.size = 100, .lower_case = false});
+  CHECK(tokens == Tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##b", "Ä", "Äb"});
+}
+
+TEST_CASE("no token repeats, and the same text gives the same tokens", "[vocabulary]") {
+  std::mt19937 random(1);
+  std::vector<std::string> lines(300);
+  for (std::string& line : lines)
+    for (int i = 0; i < 40; ++i) line += "aaabbc "[random() % 7];
+  const Tokens tokens = train(lines, {.size = 400});
+  CHECK(tokens.size() == 400);
+  CHECK(std::set(tokens.begin(), tokens.end()).size() == tokens.size());
+  CHECK(train(lines, {.size = 400}) == tokens);
+}
+
+TEST_CASE("texts without a vocabulary", "[vocabulary]") {
+  check_error(
+      [] {
+        train({"", "  "}, {});
+      },
+      ExitCode::kBadData, "there is no text to learn a vocabulary from");
+  const Error error = error_of([] { train({"abc"}, {.size = 7}); });
+  CHECK(error.code() == ExitCode::kBadConfig);
+  CHECK(std::string(error.what()) ==
+        "a vocabulary of 7 cannot hold the special tokens and the 3 characters of the text");
+  CHECK(error.hint() == "ask for 8 or more");
+}

@@ -1,0 +1,82 @@
+#include "optim/eval_metrics.h"
+
+#include <cmath>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+Ids classes(std::int32_t (*f)(std::int32_t)) {
+  Ids ids;
+  for (std::int32_t i = 0; i < 40; ++i) ids.push_back(f(i));
+  return ids;
+}
+
+const Ids kPredictions = classes([](std::int32_t i) { return (i * i * 7 + i) % 3; });
+const Ids kLabels = classes([](std::int32_t i) { return (i * 5 + i * i / 4) % 3; });
+
+Ids binary(Ids ids) {
+  for (std::int32_t& id : ids) id = id > 0;
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("accuracy, F1 and Matthews by hand", "[metrics]") {
+  // 3 true and 1 false positives, 2 false and 4 true negatives.
+  const Ids predictions = {1, 1, 1, 1, 0, 0, 0, 0, 0, 0};
+  const Ids labels = {1, 1, 1, 0, 1, 1, 0, 0, 0, 0};
+  CHECK_THAT(accuracy(predictions, labels), WithinAbs(0.7, 1e-15));
+  CHECK_THAT(f1_score(predictions, labels), WithinAbs(2 * 0.75 * 0.6 / 1.35, 1e-15));
+  CHECK_THAT(matthews_correlation(predictions, labels),
+             WithinAbs((3 * 4 - 1 * 2) / std::sqrt(4.0 * 5 * 5 * 6), 1e-15));
+  CHECK(f1_score(Ids{0, 0}, Ids{0, 0}) == 0);
+  CHECK(matthews_correlation(Ids{1, 1, 1}, Ids{0, 1, 1}) == 0);
+  CHECK(matthews_correlation(Ids{0, 1, 2}, Ids{0, 1, 2}) == 1);
+}
+
+// The constants are those of scikit-learn 1.9.1 and SciPy 1.17.1.
+TEST_CASE("class measures agree with scikit-learn", "[metrics]") {
+  CHECK_THAT(accuracy(kPredictions, kLabels), WithinAbs(0.35, 1e-15));
+  CHECK_THAT(matthews_correlation(kPredictions, kLabels), WithinAbs(-0.07820548803814821, 1e-15));
+  CHECK_THAT(matthews_correlation(binary(kPredictions), binary(kLabels)),
+             WithinAbs(-0.2022792022792023, 1e-15));
+  CHECK_THAT(f1_score(binary(kPredictions), binary(kLabels)), WithinAbs(0.35, 1e-15));
+}
+
+TEST_CASE("correlations agree with SciPy, ties included", "[metrics]") {
+  std::vector<double> a, b;
+  for (int i = 0; i < 40; ++i) {
+    a.push_back((i * 37 % 23) / 4.0 - 1);
+    b.push_back(((i * i * 11 + 3 * i) % 19) / 2.0 + 0.3 * (i * 37 % 23));
+  }
+  CHECK_THAT(pearson_correlation(a, b), WithinAbs(0.6338388100056167, 1e-14));
+  CHECK_THAT(spearman_correlation(a, b), WithinAbs(0.6150378390865765, 1e-14));
+  const std::vector<double> constant(40, 3.0);
+  CHECK(pearson_correlation(a, constant) == 0);
+  CHECK(spearman_correlation(constant, b) == 0);
+  CHECK_THAT(pearson_correlation(a, a), WithinAbs(1, 1e-15));
+}
+
+TEST_CASE("mixed-up classes are noticed, poor predictions are not", "[metrics]") {
+  // The labels under another order of the names, a tenth of them wrong.
+  const Ids meaning = {1, 2, 0};
+  Ids predictions, labels;
+  for (std::int32_t i = 0; i < 300; ++i) {
+    predictions.push_back(i % 3);
+    labels.push_back(i % 10 == 0 ? i % 3 : meaning[i % 3]);
+  }
+  CHECK(accuracy(predictions, labels) < 0.11);
+  CHECK(mixed_up_classes(predictions, labels, 3) == meaning);
+  CHECK_FALSE(mixed_up_classes(labels, labels, 3));
+  CHECK_FALSE(mixed_up_classes(Ids(300, 1), labels, 3));
+  CHECK_FALSE(mixed_up_classes(predictions, labels, 9));
+  Ids noise;
+  for (std::int32_t i = 0; i < 300; ++i) noise.push_back((i * i / 7 + i / 5) % 3);
+  CHECK_FALSE(mixed_up_classes(noise, labels, 3));
+}

@@ -1,0 +1,60 @@
+// vcas tokenize, run as a user would.
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace {
+
+struct Tokenize : TemporaryFolder {
+  Tokenize() {
+    write_text(path() / "vocab.txt",
+               "[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\nlow\n##est\n\u00e9\ne\nThe\n");
+  }
+
+  Outcome operator()(const std::string& lines, std::vector<std::string> more = {}) const {
+    write_text(path() / "stdin.txt", lines);
+    more.insert(more.begin(), {"tokenize", "--vocab", "vocab.txt"});
+    return run(path(), more);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("tokenize: lines of text become lines of ids") {
+  const Tokenize tokenize;
+  const Outcome plain = tokenize("The lowest \u00e9\n\n  \r\nlow[SEP]x");
+  CHECK(plain.code == 0);
+  CHECK(plain.err.empty());
+  CHECK(plain.out == "4 5 6 8\n\n\n5 3 1\n");
+  CHECK(tokenize("The \u00e9\n", {"--cased"}).out == "9 7\n");
+  CHECK(tokenize("low\n\n", {"--special"}).out == "2 5 3\n2 3\n");
+  CHECK(tokenize("").out.empty());
+  std::string lines, ids;
+  for (int i = 0; i < 40000; ++i) {
+    lines += "lowest\n";
+    ids += "5 6\n";
+  }
+  CHECK(tokenize(lines).out == ids);
+}
+
+TEST_CASE("tokenize: what is wrong is said once, with its place") {
+  const Tokenize tokenize;
+  const Outcome latin1 = tokenize("the\nlow\xE9\n");
+  CHECK(latin1.code == 65);
+  CHECK(latin1.out.empty());
+  CHECK(latin1.err ==
+        "error: standard input:2: invalid UTF-8 at byte 3 of the line (0xe9)\n"
+        "  hint: if the text is Latin-1, iconv -f latin1 -t utf-8 converts it\n");
+  CHECK(run(tokenize.path(), {"tokenize"}).code == 2);
+  const Outcome missing = run(tokenize.path(), {"tokenize", "--vocab", "no.txt"});
+  CHECK(missing.code == 66);
+  CHECK(contains(missing.err, "no.txt"));
+  write_text(tokenize.path() / "tokenizer.json", R"({
+    "normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0}}})");
+  const Outcome cased = run(tokenize.path(), {"tokenize", "--vocab", "tokenizer.json", "--cased"});
+  CHECK(cased.code == 2);
+  CHECK(contains(cased.err, "--cased, but tokenizer.json lower-cases"));
+  const Outcome special = run(tokenize.path(), {"tokenize", "--vocab", ".", "--special"});
+  CHECK(special.code == 65);
+  CHECK(contains(special.err, "tokenizer.json: no token \"[CLS]\""));
+}

@@ -1,0 +1,31 @@
+// vcas vocab, run as a user would.
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+TEST_CASE("vocab: lines of text become a vocabulary that tokenises them") {
+  const TemporaryFolder folder;
+  const auto vocab = [&](const std::string& text, std::vector<std::string> more) {
+    write_text(folder.path() / "stdin.txt", text);
+    more.insert(more.begin(), "vocab");
+    return run(folder.path(), more);
+  };
+  const std::string text = "low low low low low\nLOWER\nl\u00f6wer,";
+  const Outcome outcome = vocab(text, {"--size", "19"});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.out ==
+        "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n,\n##e\nl\n##o\n##r\n##w\n##ow\nlow\n##er\nlower\n");
+  write_text(folder.path() / "vocab.txt", outcome.out);
+  write_text(folder.path() / "stdin.txt", text);
+  CHECK(run(folder.path(), {"tokenize", "--vocab", "vocab.txt"}).out ==
+        "12 12 12 12 12\n14\n14 5\n");
+  CHECK(contains(vocab(text, {"--cased"}).out, "\nLOWER\n") == false);  // it occurs once
+  CHECK(contains(vocab(text + " LOWER", {"--cased"}).out, "\nLOWER\n"));
+
+  const Outcome invalid = vocab("fine\nb\xFF\n", {});
+  CHECK(invalid.code == 65);
+  CHECK(invalid.err ==
+        "error: standard input:2: byte 2 is not valid UTF-8\n"
+        "  hint: if the text is Latin-1, iconv -f latin1 -t utf-8 converts it\n");
+  CHECK(vocab("", {}).code == 65);
+  CHECK(vocab(text, {"--size", "5"}).code == 78);
+}

@@ -1,0 +1,75 @@
+#include "tools/tokenize.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "data/wordpiece.h"
+
+namespace vcas {
+namespace {
+
+constexpr const char* kInput = "standard input";
+constexpr const char* kOutput = "standard output";
+constexpr std::size_t kWriteBytes = 1 << 16;
+
+void write(const fmt::memory_buffer& text, std::FILE* out) {
+  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() || std::fflush(out) != 0)
+    fail_errno(ExitCode::kIoError, kOutput, "cannot write");
+}
+
+}  // namespace
+
+void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* out) {
+  const WordPiece tokenizer(request.vocabulary, {.lower_case = !request.cased});
+  if (request.cased && tokenizer.lower_case())
+    throw Error(ExitCode::kUsage,
+                fmt::format("--cased, but {} lower-cases", request.vocabulary.string()),
+                "leave --cased out, or give the vocab.txt of a cased model");
+  std::int32_t cls = -1, sep = -1;
+  if (request.special) {
+    cls = tokenizer.cls();
+    sep = tokenizer.sep();
+  }
+  const bool at_once = ::isatty(::fileno(in)) == 1;
+  std::vector<std::int32_t> ids;
+  fmt::memory_buffer text;
+  char* buffer = nullptr;
+  std::size_t capacity = 0;
+  const auto release = [&](void*) { std::free(buffer); };
+  const std::unique_ptr<void, decltype(release)> guard(&buffer, release);
+  for (std::size_t number = 1;; ++number) {
+    const ssize_t length = ::getline(&buffer, &capacity, in);
+    if (length < 0) break;
+    std::string_view line(buffer, static_cast<std::size_t>(length));
+    if (line.ends_with('\n')) line.remove_suffix(1);
+    if (const auto bad = first_invalid_utf8(line))
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}:{}: invalid UTF-8 at byte {} of the line ({:#04x})", kInput,
+                              number, *bad, static_cast<unsigned char>(line[*bad])),
+                  "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it");
+    ids.clear();
+    if (request.special) ids.push_back(cls);
+    tokenizer.encode(line, ids);
+    if (request.special) ids.push_back(sep);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const fmt::format_int digits(ids[i]);
+      if (i > 0) text.push_back(' ');
+      text.append(digits.data(), digits.data() + digits.size());
+    }
+    text.push_back('\n');
+    if (at_once || text.size() >= kWriteBytes) {
+      write(text, out);
+      text.clear();
+    }
+  }
+  if (std::ferror(in)) fail_errno(ExitCode::kIoError, kInput, "cannot read");
+  write(text, out);
+}
+
+}  // namespace vcas

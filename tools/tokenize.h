@@ -1,0 +1,19 @@
+// vcas tokenize: lines of text in, lines of token ids out.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+
+namespace vcas {
+
+struct TokenizeRequest {
+  std::filesystem::path vocabulary;  // vocab.txt, tokenizer.json or a folder with one of them
+  bool cased = false;
+  bool special = false;  // [CLS] before and [SEP] after each line
+};
+
+// Each line of `in` becomes a line of `out`: its ids, separated by spaces. A line that is not UTF-8
+// is kBadData with its number; --cased against the vocabulary's own word is kUsage.
+void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* out);
+
+}  // namespace vcas
