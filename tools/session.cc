@@ -171,15 +171,14 @@ void Session::measure_exact_step() {
   }
   const double portions =
       static_cast<double>(config_.train.batch_size) / static_cast<double>(items);
-  exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
-  exact_backward_flops_ = portions * ops_->flops(Phase::kBackward);
+  exact_backward_flops_ = ops_->flops(Phase::kBackward) / ops_->flops(Phase::kForward);
   totals_.exact_forward_seconds += portions * median(forward);
   totals_.exact_backward_seconds += portions * median(backward);
   ops_->reset();
 }
 
 StepReport Session::step() {
-  if (exact_forward_flops_ == 0) measure_exact_step();
+  if (exact_backward_flops_ == 0) measure_exact_step();
   if (!loader_)
     loader_ =
         std::make_unique<Loader>(*data_.train, train_loader_options(config_), trainer_->steps());
@@ -266,10 +265,11 @@ Savings Session::savings() const {
   Savings savings;
   const auto steps = static_cast<double>(trainer_->steps());
   if (steps == 0) return savings;
+  const double forward = flops(Phase::kForward);
   const double backward = flops(Phase::kBackward) + flops(Phase::kProbe);
-  savings.backward_flops = 1 - backward / (steps * exact_backward_flops_);
-  savings.flops = 1 - (flops(Phase::kForward) + backward) /
-                          (steps * (exact_forward_flops_ + exact_backward_flops_));
+  const double exact_backward = forward * exact_backward_flops_;
+  savings.backward_flops = 1 - backward / exact_backward;
+  savings.flops = 1 - (forward + backward) / (forward + exact_backward);
   savings.formula = formula_.saved();
   savings.formula_backward = formula_.backward_saved();
   savings.time = 1 - totals_.step_seconds.total() / (steps * exact_step_seconds());

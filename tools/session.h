@@ -87,7 +87,7 @@ class Session {
   std::optional<LoadReport> pretrained_;
   FormulaFlops formula_;
   RunTotals totals_;
-  double exact_forward_flops_ = 0, exact_backward_flops_ = 0;  // of one step
+  double exact_backward_flops_ = 0;    // for each of forward
   std::map<Phase, double> earlier_flops_;                      // before a resume
 };
 
