@@ -11,38 +11,8 @@
 
 #include "core/error.h"
 #include "core/hardware.h"
-#include "data/cifar.h"
-#include "data/idx.h"
-#include "data/synthetic.h"
 
 namespace vcas {
-namespace {
-
-std::unique_ptr<Dataset> load_split(const RunConfig& config, Split split) {
-  const DataOptions& data = config.data;
-  if (data.type == "synthetic") {
-    const SyntheticData& sizes = data.synthetic;
-    const bool train = split == Split::kTrain;
-    return make_synthetic({.items = train ? sizes.items : sizes.eval_items,
-                           .first_item = train ? 0 : sizes.items,
-                           .classes = sizes.classes,
-                           .shape = {sizes.shape.begin(), sizes.shape.end()},
-                           .noise = sizes.noise,
-                           .label_noise = sizes.label_noise,
-                           .seed = config.seed});
-  }
-  if (data.type.starts_with("cifar")) {
-    return load_cifar({.folder = data.folder,
-                       .kind = data.type == "cifar10" ? CifarKind::kCifar10 : CifarKind::kCifar100,
-                       .split = split});
-  }
-  IdxOptions options{.split = split};
-  if (!data.folder.empty()) options.folder = data.folder;
-  return load_idx(options);
-}
-
-}  // namespace
-
 void SyntheticData::validate(ConfigErrors& errors) const {
   if (shape.size() != 1 && shape.size() != 3)
     errors.add({"shape"}, fmt::format("must be [width] or [channels, height, width], got {} sizes",
@@ -50,12 +20,22 @@ void SyntheticData::validate(ConfigErrors& errors) const {
 }
 
 void DataOptions::validate(ConfigErrors& errors) const {
-  if (folder.empty() && type != "fashion_mnist" && type != "synthetic")
+  if (folder.empty() && (type == "idx" || type.starts_with("cifar")))
     errors.add({"folder", "type"},
                fmt::format("is missing: where are the files of data.type \"{}\"?", type));
   if (type == "synthetic" && synthetic.shape.size() != 3 && (flip || crop_padding > 0))
     errors.add({flip ? "flip" : "crop_padding", "type"},
                "needs images, and data.synthetic.shape is one of vectors");
+  if (is_text() && (flip || crop_padding > 0))
+    errors.add({flip ? "flip" : "crop_padding", "type"}, "needs images");
+  if ((type == "text" || type == "mlm") && (text.train_file.empty() || text.test_file.empty()))
+    errors.add({text.train_file.empty() ? "text.train_file" : "text.test_file", "type"},
+               fmt::format("is missing: data.type \"{}\" reads files", type));
+  if (type == "wordnet" && text.task != "is_a" && text.task != "lexicographer_file")
+    errors.add({"text.task", "type"},
+               fmt::format("must be \"is_a\" or \"lexicographer_file\", got \"{}\"", text.task));
+  if (type == "glue" && text.task.empty())
+    errors.add({"text.task", "type"}, "is missing: which of the nine tasks?");
 }
 
 void TrainOptions::validate(ConfigErrors& errors) const {
@@ -79,15 +59,6 @@ LoadedConfig load_config(const SourceText& text, const std::vector<std::string>&
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
   return load_config(path.empty() ? SourceText{"default", "{}"} : load_config_text(path),
                      overrides);
-}
-
-RunData::RunData(const RunConfig& config)
-    : train(load_split(config, Split::kTrain)), test(load_split(config, Split::kTest)) {
-  if (config.data.limit > train->size())
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("data.limit is {}, but there are {} items to train on",
-                            config.data.limit, train->size()),
-                "data.limit=0 takes all");
 }
 
 LoaderOptions train_loader_options(const RunConfig& config) {

@@ -48,6 +48,49 @@ struct SyntheticData {
   void validate(ConfigErrors& errors) const;
 };
 
+struct TextData {
+  std::string task;
+  std::string eval_split = "dev";
+  std::string train_file, test_file;
+  std::string first = "sentence";
+  std::string second;
+  std::string label = "label";
+  std::vector<std::string> labels;
+  std::string vocabulary;
+  bool lower_case = true;
+  std::int64_t max_length = 128;
+  double mask_probability = 0.15;
+  bool whole_words = false;
+  bool skip_bad_rows = false;
+  bool cache = true;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("task", task, "glue: MNLI, SST-2, ...; wordnet: is_a or lexicographer_file.");
+    v.field("eval_split", eval_split, "What glue evaluates on.",
+            one_of({"dev", "dev_mismatched", "train"}));
+    v.field("train_file", train_file,
+            "Table to train on: .tsv, .csv or .jsonl, maybe .gz, .xz or .zst; of mlm also text, a "
+            "document a line.");
+    v.field("test_file", test_file, "The same to evaluate on.");
+    v.field("first", first, "Column of the text, or of the first text of a pair.");
+    v.field("second", second, "Column of the second text of a pair; empty: single texts.");
+    v.field("label", label, "Column of the label.");
+    v.field("labels", labels, "Names of the classes in order; empty: as the data has them.");
+    v.field("vocabulary", vocabulary,
+            "vocab.txt, tokenizer.json or a folder with one of them; empty: model.pretrained.");
+    v.field("lower_case", lower_case,
+            "Lower case and no accents; a Hugging Face folder says it itself.");
+    v.field("max_length", max_length, "Most tokens of an item; longer ones are cut.",
+            at_least(8));
+    v.field("mask_probability", mask_probability, "Share of tokens to predict (mlm).", above(0.0),
+            below(1.0));
+    v.field("whole_words", whole_words, "Mask all pieces of a word together (mlm).");
+    v.field("skip_bad_rows", skip_bad_rows, "Leave bad rows out instead of stopping.");
+    v.field("cache", cache, "Keep tokenised data in VCAS_CACHE_DIR between runs.");
+  }
+};
+
 struct DataOptions {
   std::string type = "fashion_mnist";
   std::string folder;
@@ -56,21 +99,30 @@ struct DataOptions {
   std::int64_t crop_padding = 0;
   bool flip = false;
   SyntheticData synthetic;
+  TextData text;
+
+  bool is_text() const {
+    return type == "glue" || type == "wordnet" || type == "text" || type == "mlm";
+  }
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("type", type,
             "fashion_mnist and idx: IDX files; cifar10 and cifar100: their binary files; "
-            "synthetic: random numbers.",
-            one_of({"fashion_mnist", "idx", "cifar10", "cifar100", "synthetic"}));
+            "synthetic: random numbers; glue and wordnet: their tasks; text: labelled tables; mlm: "
+            "plain text to learn masked words from.",
+            one_of({"fashion_mnist", "idx", "cifar10", "cifar100", "synthetic", "glue", "wordnet",
+                    "text", "mlm"}));
     v.field("folder", folder,
-            "Where the data files are; empty: where Debian installs Fashion-MNIST.");
+            "Where the data files are; empty: where Debian installs them (fashion_mnist, wordnet), "
+            "glue/TASK (glue).");
     v.field("limit", limit, "Train on the first items only; 0: on all.", at_least(0));
     v.field("eval_limit", eval_limit, "Evaluate on the first items only; 0: on all.", at_least(0));
     v.field("crop_padding", crop_padding,
             "Pixels added on each side of a training image before a random crop.", at_least(0));
     v.field("flip", flip, "Mirror every other training image.");
     v.section("synthetic", synthetic, "Sizes of synthetic data.");
+    v.section("text", text, "Texts and their tokens (glue, wordnet, text, mlm).");
   }
   void validate(ConfigErrors& errors) const;
 };
@@ -156,12 +208,6 @@ struct LoadedConfig {
 // stands for the defaults. A run without a folder gets runs/<name>.
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides);
-
-struct RunData {
-  std::unique_ptr<Dataset> train, test;
-
-  explicit RunData(const RunConfig& config);
-};
 
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);

@@ -1,0 +1,36 @@
+// The data of a run: what its configuration names, read and made ready for a model.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/wordpiece.h"
+#include "tools/run_config.h"
+
+namespace vcas {
+
+// How the graph must be planned for batches of some items.
+struct BatchLimits {
+  std::int64_t tokens = 0;  // most rows of an item of text; 0: no text
+  std::int64_t masked = 0;  // most masked positions of an item
+};
+
+struct RunData {
+  std::unique_ptr<WordPiece> tokenizer;  // of texts, else null
+  std::unique_ptr<Dataset> train, test;
+  // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
+  // "f1", "matthews", "pearson", "spearman".
+  std::vector<std::string> metrics = {"accuracy"};
+  BatchLimits limits;  // of both splits
+
+  explicit RunData(const RunConfig& config);
+};
+
+// Texts or pairs to predict labels of, in the columns that `config` trains on.
+std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiece& tokenizer,
+                                         const std::filesystem::path& file);
+
+}  // namespace vcas
