@@ -99,12 +99,22 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
   allocate(ops);
 }
 
+std::size_t Graph::node_of(int weight_site) const {
+  const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+    return node.weight_site == weight_site;
+  });
+  VCAS_CHECK(found != nodes_.end(), "no sampled linear " + std::to_string(weight_site));
+  return static_cast<std::size_t>(found - nodes_.begin());
+}
+
 int Graph::gate_above(int weight_site) const {
-  for (std::size_t i = 0; i < nodes_.size(); ++i)
-    if (nodes_[i].weight_site == weight_site)
-      for (std::size_t above = i; above < nodes_.size(); ++above)
-        if (nodes_[above].gate >= 0) return nodes_[above].gate;
+  for (std::size_t i = node_of(weight_site); i < nodes_.size(); ++i)
+    if (nodes_[i].gate >= 0) return nodes_[i].gate;
   return -1;
+}
+
+std::int64_t Graph::weight_layout(int weight_site) const {
+  return nodes_[node_of(weight_site)].plan.output.rows_per_item;
 }
 
 void Graph::mark_gradients() {

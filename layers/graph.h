@@ -79,6 +79,8 @@ class Graph {
   const std::vector<int>& sampled_weights() const { return sampled_weights_; }
   // The gate that the gradient of a sampled linear's output has passed last, -1 = none.
   int gate_above(int weight_site) const;
+  // Rows per item that a sampled linear computes.
+  std::int64_t weight_layout(int weight_site) const;
   const MemoryPlan& memory() const { return memory_; }
   const GraphLimits& limits() const { return limits_; }
   std::int64_t items() const { return items_; }
@@ -111,6 +113,7 @@ class Graph {
   };
 
   void collect_tensors(const Node& node, std::size_t i);
+  std::size_t node_of(int weight_site) const;
   void mark_gradients();
   void check_gates() const;
   void plan_activations();

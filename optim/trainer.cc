@@ -205,26 +205,20 @@ StepReport Trainer::step(const Batch& batch) {
   return report;
 }
 
-Evaluation Trainer::evaluate(BatchSource& source, std::int64_t batches,
-                             std::vector<float>* logits) {
+Evaluation Trainer::evaluate(const Batch& batch, std::vector<float>* logits) {
   ops_.set_phase(Phase::kEvaluation);
-  Evaluation out;
+  Evaluation out{.items = batch.items, .terms = model_.loss_terms(batch, 0, batch.items)};
   std::int64_t correct = 0;
   const std::int64_t largest = model_.graph.limits().max_items;
-  for (std::int64_t i = 0; i < batches; ++i) {
-    const Batch& batch = source.next();
-    for (std::int64_t first = 0; first < batch.items; first += largest) {
-      model_.load(ops_, batch, first, std::min(largest, batch.items - first));
-      Exec exec = model_.graph.make_exec(options_.seed, 0, false);
-      model_.graph.forward(exec);
-      read_losses("evaluation at step " + std::to_string(step_), out.loss, correct);
-      if (!logits) continue;
-      const Tensor rows = model_.graph.tensor(model_.logits);
-      logits->resize(logits->size() + static_cast<std::size_t>(rows.elements()));
-      ops_.copy_to_host(logits->data() + logits->size() - rows.elements(), rows.data, rows.bytes());
-    }
-    out.items += batch.items;
-    out.terms += model_.loss_terms(batch, 0, batch.items);
+  for (std::int64_t first = 0; first < batch.items; first += largest) {
+    model_.load(ops_, batch, first, std::min(largest, batch.items - first));
+    Exec exec = model_.graph.make_exec(options_.seed, 0, false);
+    model_.graph.forward(exec);
+    read_losses("evaluation at step " + std::to_string(step_), out.loss, correct);
+    if (!logits) continue;
+    const Tensor rows = model_.graph.tensor(model_.logits);
+    logits->resize(logits->size() + static_cast<std::size_t>(rows.elements()));
+    ops_.copy_to_host(logits->data() + logits->size() - rows.elements(), rows.data, rows.bytes());
   }
   out.loss *= per_term(out.terms);
   out.accuracy = static_cast<double>(correct) * per_term(out.terms);

@@ -65,10 +65,8 @@ class Trainer {
   // Throws Error(kDiverged), with the weights as they were, when the loss or the gradient is not
   // finite.
   StepReport step(const Batch& batch);
-  // The next `batches` batches of `source`, without dropout. `logits` gets the logits of all of
-  // them appended, row by row.
-  Evaluation evaluate(BatchSource& source, std::int64_t batches,
-                      std::vector<float>* logits = nullptr);
+  // Without dropout. `logits` gets the logits appended, row by row.
+  Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
 
   std::int64_t steps() const { return step_; }
   bool done() const { return step_ >= options_.total_steps; }

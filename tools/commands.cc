@@ -59,16 +59,13 @@ void evaluate_checkpoint(const fs::path& folder, const std::vector<std::string>&
   const RunData data(loaded.config);
   Session session(loaded.config, data);
   load_weights(checkpoint / "model.safetensors", session.model(), session.ops());
-  const Evaluation result = *session.evaluate([] { return false; });
+  const TestResult result = *session.evaluate([] { return false; });
   const double seconds = session.totals().eval_seconds;
-  const nlohmann::ordered_json values = {
-      {"eval_loss", result.loss},
-      {"eval_accuracy", result.accuracy},
-      {"eval_items", result.items},
-      {"eval_samples_per_second", static_cast<double>(result.items) / seconds}};
+  nlohmann::ordered_json values = result.to_json("eval_");
+  values.update({{"eval_items", result.items},
+                 {"eval_samples_per_second", static_cast<double>(result.items) / seconds}});
   print(json ? values.dump(2) + "\n"
-             : fmt::format("{}  loss {:.4f}  accuracy {:.4f}  ({} items in {:.1f} s)\n",
-                           checkpoint.string(), result.loss, result.accuracy,
+             : fmt::format("{}  {}  ({} items in {:.1f} s)\n", checkpoint.string(), result.text(),
                            format_count(result.items), seconds));
 }
 

@@ -25,7 +25,11 @@ class Contender {
  public:
   Contender(const std::string& name, const LoadedConfig& loaded, const RunData& data,
             const fs::path& folder)
-      : name_(name), config_(loaded.config), session_(config_, data), metrics_(made(folder, name)) {
+      : name_(name),
+        config_(loaded.config),
+        measures_(data.metrics),
+        session_(config_, data),
+        metrics_(made(folder, name)) {
     metrics_.write(
         MetricEvent::kStart, 0,
         {{"name", name}, {"total_steps", session_.total_steps()}, {"config", to_json(config_)}});
@@ -56,7 +60,6 @@ class Contender {
                                    {"steps", steps()},
                                    {"train_loss", nullptr},
                                    {"eval_loss", nullptr},
-                                   {"eval_accuracy", nullptr},
                                    {"flops",
                                     {{"forward", session_.flops(Phase::kForward)},
                                      {"backward", session_.flops(Phase::kBackward)},
@@ -76,10 +79,8 @@ class Contender {
                                    {"weight_ratio", session_.trainer().controller().weight_ratio()},
                                    {"s", session_.trainer().controller().s()}};
     if (!losses_.empty()) json["train_loss"] = final_loss();
-    if (evaluation_) {
-      json["eval_loss"] = evaluation_->loss;
-      json["eval_accuracy"] = evaluation_->accuracy;
-    }
+    for (const std::string& name : measures_) json["eval_" + name] = nullptr;
+    if (evaluation_) json.update(evaluation_->to_json("eval_"));
     return json;
   }
 
@@ -123,10 +124,9 @@ class Contender {
     const auto result = session_.evaluate([] { return stop_signal() != 0; });
     if (!result) return;
     evaluation_ = result;
-    metrics_.write(MetricEvent::kEval, steps(),
-                   {{"loss", result->loss}, {"accuracy", result->accuracy}});
-    progress.message(fmt::format("{:>8}  eval step {}  loss {:.4f}  accuracy {:.4f}   trained {}",
-                                 name_, format_count(steps()), result->loss, result->accuracy,
+    metrics_.write(MetricEvent::kEval, steps(), result->to_json(""));
+    progress.message(fmt::format("{:>8}  eval step {}  {}   trained {}", name_,
+                                 format_count(steps()), result->text(),
                                  format_duration(session_.train_seconds())));
   }
 
@@ -140,10 +140,11 @@ class Contender {
 
   std::string name_;
   const RunConfig config_;
+  std::vector<std::string> measures_;
   Session session_;
   MetricsLog metrics_;
   std::vector<double> losses_;
-  std::optional<Evaluation> evaluation_;
+  std::optional<TestResult> evaluation_;
 };
 
 double total_flops(const nlohmann::ordered_json& run, bool with_forward) {
@@ -191,29 +192,33 @@ std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json&
   const auto pflop = [&](const nlohmann::ordered_json& run, bool with_forward) {
     return fmt::format("{:.4g}", total_flops(run, with_forward) / 1e12);
   };
-  return format_table(
-      {{"", a["name"], b["name"], "saved"},
-       {"steps", number(a["steps"], "{:.0f}"), number(b["steps"], "{:.0f}")},
-       {"final training loss", number(a["train_loss"], "{:.4f}"),
-        number(b["train_loss"], "{:.4f}")},
-       {"test loss", number(a["eval_loss"], "{:.4f}"), number(b["eval_loss"], "{:.4f}")},
-       {"test accuracy", percent(a["eval_accuracy"]), percent(b["eval_accuracy"])},
-       {"TFLOP, counted", pflop(a, true), pflop(b, true), percent(saved["flops"])},
-       {"  by the paper's formula", "", "", percent(saved["formula_flops"])},
-       {"TFLOP of backward, counted", pflop(a, false), pflop(b, false),
-        percent(saved["backward_flops"])},
-       {"  by the paper's formula", "", "", percent(saved["formula_backward_flops"])},
-       {"seconds of training", number(a["seconds"]["train"], "{:.1f}"),
-        number(b["seconds"]["train"], "{:.1f}"), percent(saved["seconds"])},
-       {"  forward", number(a["seconds"]["forward"], "{:.1f}"),
-        number(b["seconds"]["forward"], "{:.1f}")},
-       {"  backward", number(a["seconds"]["backward"], "{:.1f}"),
-        number(b["seconds"]["backward"], "{:.1f}")},
-       {"  probe", number(a["seconds"]["probe"], "{:.1f}"),
-        number(b["seconds"]["probe"], "{:.1f}")},
-       {"  optimizer", number(a["seconds"]["optimizer"], "{:.1f}"),
-        number(b["seconds"]["optimizer"], "{:.1f}")},
-       {"time saved / FLOPs saved", "", "", number(saved["conversion"], "{:.2f}")}});
+  std::vector<std::vector<std::string>> rows = {
+      {"", a["name"], b["name"], "saved"},
+      {"steps", number(a["steps"], "{:.0f}"), number(b["steps"], "{:.0f}")},
+      {"final training loss", number(a["train_loss"], "{:.4f}"),
+       number(b["train_loss"], "{:.4f}")}};
+  for (const auto& [key, value] : a.items())
+    if (key.starts_with("eval_"))
+      rows.push_back({"test " + key.substr(5), number(value, "{:.4f}"),
+                      number(b.value(key, nlohmann::ordered_json()), "{:.4f}")});
+  rows.insert(rows.end(),
+              {{"TFLOP, counted", pflop(a, true), pflop(b, true), percent(saved["flops"])},
+               {"  by the paper's formula", "", "", percent(saved["formula_flops"])},
+               {"TFLOP of backward, counted", pflop(a, false), pflop(b, false),
+                percent(saved["backward_flops"])},
+               {"  by the paper's formula", "", "", percent(saved["formula_backward_flops"])},
+               {"seconds of training", number(a["seconds"]["train"], "{:.1f}"),
+                number(b["seconds"]["train"], "{:.1f}"), percent(saved["seconds"])},
+               {"  forward", number(a["seconds"]["forward"], "{:.1f}"),
+                number(b["seconds"]["forward"], "{:.1f}")},
+               {"  backward", number(a["seconds"]["backward"], "{:.1f}"),
+                number(b["seconds"]["backward"], "{:.1f}")},
+               {"  probe", number(a["seconds"]["probe"], "{:.1f}"),
+                number(b["seconds"]["probe"], "{:.1f}")},
+               {"  optimizer", number(a["seconds"]["optimizer"], "{:.1f}"),
+                number(b["seconds"]["optimizer"], "{:.1f}")},
+               {"time saved / FLOPs saved", "", "", number(saved["conversion"], "{:.2f}")}});
+  return format_table(rows);
 }
 
 bool same_data(const RunConfig& a, const RunConfig& b) {

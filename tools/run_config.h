@@ -81,8 +81,7 @@ struct TextData {
             "vocab.txt, tokenizer.json or a folder with one of them; empty: model.pretrained.");
     v.field("lower_case", lower_case,
             "Lower case and no accents; a Hugging Face folder says it itself.");
-    v.field("max_length", max_length, "Most tokens of an item; longer ones are cut.",
-            at_least(8));
+    v.field("max_length", max_length, "Most tokens of an item; longer ones are cut.", at_least(8));
     v.field("mask_probability", mask_probability, "Share of tokens to predict (mlm).", above(0.0),
             below(1.0));
     v.field("whole_words", whole_words, "Mask all pieces of a word together (mlm).");

@@ -90,11 +90,11 @@ std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
                       .cache = text.cache},
                      tokenizer);
   if (data.type == "wordnet") {
-    WordNetOptions options{.task = text.task == "is_a" ? WordNetTask::kIsA
-                                                       : WordNetTask::kLexicographerFile,
-                           .split = split,
-                           .max_length = text.max_length,
-                           .cache = text.cache};
+    WordNetOptions options{
+        .task = text.task == "is_a" ? WordNetTask::kIsA : WordNetTask::kLexicographerFile,
+        .split = split,
+        .max_length = text.max_length,
+        .cache = text.cache};
     if (!data.folder.empty()) options.folder = data.folder;
     return load_wordnet(options, tokenizer);
   }

@@ -8,6 +8,7 @@
 #include "core/hardware.h"
 #include "core/progress.h"
 #include "kernels/decorators/forwarding_ops.h"
+#include "optim/eval_metrics.h"
 #include "tools/report_text.h"
 
 namespace vcas {
@@ -22,13 +23,16 @@ constexpr int kTimedPasses = 3;
 constexpr std::pair<Phase, const char*> kTrainPhases[] = {
     {Phase::kForward, "forward"}, {Phase::kBackward, "backward"}, {Phase::kProbe, "probe"}};
 
-FormulaFlops make_formula(const Graph& graph) {
+// `item_tokens`: mean rows of an item of text.
+FormulaFlops make_formula(const Graph& graph, double item_tokens) {
   std::vector<FormulaFlops::Linear> linears;
   for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
     const Parameter& weight =
         graph.parameters()[static_cast<std::size_t>(graph.sampled_weights()[k])];
+    const std::int64_t layout = graph.weight_layout(static_cast<int>(k));
+    const double rows = layout == kTokens ? item_tokens : static_cast<double>(layout);
     linears.push_back({.gate = graph.gate_above(static_cast<int>(k)),
-                       .size = static_cast<double>(weight.shape.elements())});
+                       .size = rows * static_cast<double>(weight.shape.elements())});
   }
   return FormulaFlops(std::move(linears));
 }
@@ -66,8 +70,24 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
-ModelOptions model_options(const ModelOptions& asked) {
-  return asked.pretrained.empty() ? asked : pretrained_options(asked);
+ModelOptions model_options(const RunConfig& config, const RunData& data) {
+  ModelOptions options = config.model;
+  if (data.tokenizer) options.vocabulary = data.tokenizer->size();
+  return options.pretrained.empty() ? options : pretrained_options(options);
+}
+
+double mean_tokens(const Batch& batch) {
+  return batch.offsets.empty()
+             ? 0
+             : static_cast<double>(batch.offsets.back()) / static_cast<double>(batch.items);
+}
+
+std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits,
+                                            std::int64_t classes) {
+  std::vector<std::int32_t> predictions;
+  for (auto row = logits.begin(); row != logits.end(); row += classes)
+    predictions.push_back(static_cast<std::int32_t>(std::max_element(row, row + classes) - row));
+  return predictions;
 }
 
 std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
@@ -78,6 +98,19 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
 }
 
 }  // namespace
+
+std::string TestResult::text() const {
+  std::string text = fmt::format("loss {:.4f}", loss);
+  for (const Measure& measure : measures)
+    text += fmt::format("  {} {:.4f}", measure.name, measure.value);
+  return text;
+}
+
+nlohmann::ordered_json TestResult::to_json(const std::string& prefix) const {
+  nlohmann::ordered_json json = {{prefix + "loss", loss}};
+  for (const Measure& measure : measures) json[prefix + measure.name] = measure.value;
+  return json;
+}
 
 nlohmann::json RunTotals::to_json() const {
   return {{"exact_forward_seconds", exact_forward_seconds},
@@ -125,17 +158,20 @@ Session::Session(const RunConfig& config, const RunData& data)
     : config_(config),
       data_(data),
       ops_(make_counting_ops(config)),
-      model_(build_model(model_options(config.model), data.train->item_shape(),
+      model_(build_model(model_options(config, data), data.train->item_shape(),
                          data.train->classes(), config.train.label_smoothing)),
       formula_({}) {
   const std::int64_t items = std::max(config.micro_batch(), config.eval_batch());
-  model_->graph.finish(*ops_, {.max_items = items});
+  model_->graph.finish(*ops_, {.max_items = items,
+                               .max_tokens = items * data.limits.tokens,
+                               .max_masked = items * data.limits.masked});
   model_->graph.parameters().initialize(*ops_, config.seed);
   if (!config.model.pretrained.empty())
     pretrained_ = load_hf_weights(find_hf_files(config.model.pretrained).weights,
-                                  model_options(config.model), *model_, *ops_);
-  formula_ = make_formula(model_->graph);
-  steps_per_epoch_ = Loader(*data.train, train_loader_options(config)).steps_per_epoch();
+                                  model_options(config, data), *model_, *ops_);
+  Loader loader(*data.train, train_loader_options(config));
+  formula_ = make_formula(model_->graph, mean_tokens(loader.next()));
+  steps_per_epoch_ = loader.steps_per_epoch();
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
   LoaderOptions probe_options = train_loader_options(config);
   probe_options.seed ^= kProbeSeed;
@@ -219,22 +255,58 @@ StepReport Session::step() {
   return report;
 }
 
-std::optional<Evaluation> Session::evaluate(const std::function<bool()>& stop) {
+std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop,
+                                            std::vector<float>* logits) {
   const double start = monotonic_seconds();
   Loader loader(*data_.test, eval_loader_options(config_, *data_.test));
-  Evaluation sum;
+  std::vector<float> own_logits;
+  const bool accuracy_alone = data_.metrics == std::vector<std::string>{"accuracy"};
+  if (!logits && !accuracy_alone) logits = &own_logits;
+  std::vector<std::int32_t> labels;
+  std::vector<double> targets;
+  TestResult result;
+  double terms = 0, right = 0;
   for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
     if (stop()) return std::nullopt;
-    const Evaluation batch = trainer_->evaluate(loader, 1);
-    sum.items += batch.items;
-    sum.terms += batch.terms;
-    sum.loss += batch.loss * static_cast<double>(batch.terms);
-    sum.accuracy += batch.accuracy * static_cast<double>(batch.terms);
+    const Batch& batch = loader.next();
+    const Evaluation part = trainer_->evaluate(batch, logits);
+    const auto weight = static_cast<double>(part.terms);
+    result.items += part.items;
+    result.loss += part.loss * weight;
+    right += part.accuracy * weight;
+    terms += weight;
+    labels.insert(labels.end(), batch.labels.begin(), batch.labels.end());
+    targets.insert(targets.end(), batch.targets.begin(), batch.targets.end());
   }
-  sum.loss /= static_cast<double>(sum.terms);
-  sum.accuracy /= static_cast<double>(sum.terms);
+  result.loss /= terms;
+  for (const std::string& name : data_.metrics)
+    result.measures.push_back(
+        {name, name == "accuracy" ? right / terms : measure(name, *logits, labels, targets)});
   totals_.eval_seconds += monotonic_seconds() - start;
-  return sum;
+  return result;
+}
+
+std::vector<float> Session::predict(const Dataset& items) {
+  Loader loader(items, eval_loader_options(config_, items));
+  std::vector<float> logits;
+  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
+    Batch batch = loader.next();
+    // The loss needs something to compare with; nobody reads it.
+    batch.labels.assign(static_cast<std::size_t>(batch.items), 0);
+    batch.targets.assign(static_cast<std::size_t>(batch.items), 0);
+    trainer_->evaluate(batch, &logits);
+  }
+  return logits;
+}
+
+double Session::measure(const std::string& name, const std::vector<float>& logits,
+                        const std::vector<std::int32_t>& labels,
+                        const std::vector<double>& targets) const {
+  const std::vector<double> numbers(logits.begin(), logits.end());
+  if (name == "pearson") return pearson_correlation(numbers, targets);
+  if (name == "spearman") return spearman_correlation(numbers, targets);
+  const auto predictions = predicted_classes(logits, data_.test->classes());
+  return name == "f1" ? f1_score(predictions, labels) : matthews_correlation(predictions, labels);
 }
 
 std::int64_t Session::train_items() const {

@@ -10,7 +10,7 @@
 #include "models/weights_io.h"
 #include "optim/flops.h"
 #include "optim/trainer.h"
-#include "tools/run_config.h"
+#include "tools/run_data.h"
 
 namespace vcas {
 
@@ -37,6 +37,23 @@ struct Savings {
   double time = 0;  // of steps, without waiting for data
 };
 
+struct Measure {
+  std::string name;
+  double value = 0;
+};
+
+struct TestResult {
+  std::int64_t items = 0;
+  double loss = 0;
+  std::vector<Measure> measures;  // as RunData::metrics
+
+  double score() const { return measures.front().value; }
+  // "loss 0.3012  matthews 0.5531"
+  std::string text() const;
+  // {"eval_loss": 0.3012, "eval_matthews": 0.5531}, or with another prefix
+  nlohmann::ordered_json to_json(const std::string& prefix) const;
+};
+
 class Session {
  public:
   // `data` must outlive the session.
@@ -44,7 +61,12 @@ class Session {
 
   StepReport step();
   // Empty when `stop` said so between two batches.
-  std::optional<Evaluation> evaluate(const std::function<bool()>& stop);
+  // `logits`, where given, gets the logits of all items.
+  std::optional<TestResult> evaluate(const std::function<bool()>& stop,
+                                     std::vector<float>* logits = nullptr);
+
+  // The logits of items whose labels need not be known.
+  std::vector<float> predict(const Dataset& items);
 
   Trainer& trainer() { return *trainer_; }
   const Trainer& trainer() const { return *trainer_; }
@@ -76,6 +98,8 @@ class Session {
 
  private:
   void measure_exact_step();
+  double measure(const std::string& name, const std::vector<float>& logits,
+                 const std::vector<std::int32_t>& labels, const std::vector<double>& targets) const;
 
   const RunConfig config_;
   const RunData& data_;
@@ -87,8 +111,8 @@ class Session {
   std::optional<LoadReport> pretrained_;
   FormulaFlops formula_;
   RunTotals totals_;
-  double exact_backward_flops_ = 0;    // for each of forward
-  std::map<Phase, double> earlier_flops_;                      // before a resume
+  double exact_backward_flops_ = 0;        // for each of forward
+  std::map<Phase, double> earlier_flops_;  // before a resume
 };
 
 // A sink for all gradients of a model.

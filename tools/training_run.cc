@@ -20,7 +20,7 @@ namespace {
 
 struct Best {
   std::int64_t step = 0;  // 0: none yet
-  double accuracy = 0;
+  double score = 0;
 };
 
 // Whether the step has passed a multiple of `every` since `last`.
@@ -66,7 +66,7 @@ class TrainingRun {
   std::int64_t eval_every_, checkpoint_every_;
   std::int64_t evaluated_ = 0, saved_ = -1;  // steps
   Best best_;
-  Evaluation evaluation_;
+  TestResult evaluation_;
   double shown_loss_ = std::nan("");  // smoothed, for people
   double started_ = monotonic_seconds();
   bool warned_ = false;
@@ -100,6 +100,7 @@ TrainingRun::TrainingRun(const TrainRequest& request)
                                                 : session_.steps_per_epoch()),
       checkpoint_every_(config().train.checkpoint_every) {
   session_.ops().set_timing(request.timing);
+  for (const std::string& name : data_.metrics) evaluation_.measures.push_back({name, 0});
   if (request.resume) restore();
   atomic_write(folder_.path() / "config.json",
                print_config(config(), request.loaded.origins, PrintMode::kOrigins));
@@ -111,9 +112,10 @@ void TrainingRun::restore() {
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) return;
   const nlohmann::json& best = state.at("best");
-  best_ = {best.at("step"), best.at("accuracy")};
+  best_ = {best.at("step"), best.at("score")};
   evaluation_.loss = state.at("evaluation").at("loss");
-  evaluation_.accuracy = state.at("evaluation").at("accuracy");
+  for (Measure& measure : evaluation_.measures)
+    state.at("evaluation").at(measure.name).get_to(measure.value);
   saved_ = trainer().steps();
   folder_.metrics().truncate_after(trainer().steps());
 }
@@ -160,33 +162,29 @@ void TrainingRun::greet() {
 }
 
 bool TrainingRun::evaluate() {
-  const std::optional<Evaluation> result = session_.evaluate([] { return stop_signal() != 0; });
+  const std::optional<TestResult> result = session_.evaluate([] { return stop_signal() != 0; });
   if (!result) return false;
   evaluation_ = *result;
   evaluated_ = trainer().steps();
-  const bool improved = best_.step == 0 || evaluation_.accuracy > best_.accuracy;
-  if (improved) best_ = {evaluated_, evaluation_.accuracy};
-  folder_.metrics().write(MetricEvent::kEval, evaluated_,
-                          {{"epoch", session_.epoch()},
-                           {"loss", evaluation_.loss},
-                           {"accuracy", evaluation_.accuracy},
-                           {"items", evaluation_.items},
-                           {"best", improved}});
-  say(fmt::format("[{}] eval step {}  loss {:.4f}  accuracy {:.4f}{}",
-                  format_duration(monotonic_seconds() - started_), format_count(evaluated_),
-                  evaluation_.loss, evaluation_.accuracy, improved ? "  (best so far)" : ""));
+  const bool improved = best_.step == 0 || evaluation_.score() > best_.score;
+  if (improved) best_ = {evaluated_, evaluation_.score()};
+  nlohmann::ordered_json line = {{"epoch", session_.epoch()}};
+  line.update(evaluation_.to_json(""));
+  line.update({{"items", evaluation_.items}, {"best", improved}});
+  folder_.metrics().write(MetricEvent::kEval, evaluated_, line);
+  say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
+                  format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
   return true;
 }
 
 void TrainingRun::save() {
   const std::int64_t step = trainer().steps();
   const double start = monotonic_seconds();
-  const nlohmann::json state = {
-      {"step", step},
-      {"evaluated", evaluated_},
-      {"evaluation", {{"loss", evaluation_.loss}, {"accuracy", evaluation_.accuracy}}},
-      {"best", {{"step", best_.step}, {"accuracy", best_.accuracy}}},
-      {"session", session_.state()}};
+  const nlohmann::json state = {{"step", step},
+                                {"evaluated", evaluated_},
+                                {"evaluation", evaluation_.to_json("")},
+                                {"best", {{"step", best_.step}, {"score", best_.score}}},
+                                {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_.path(), step);
   save_checkpoint(target, trainer(), state,
                   print_config(config(), request_.loaded.origins, PrintMode::kPlain));
@@ -311,14 +309,14 @@ std::string TrainingRun::summary() {
   const Savings savings = session_.savings();
   const double loss = totals.late_loss / static_cast<double>(totals.late_steps);
   const double seconds = session_.train_seconds();
-  nlohmann::ordered_json end = {{"train_loss", loss},
-                                {"eval_loss", evaluation_.loss},
-                                {"eval_accuracy", evaluation_.accuracy},
-                                {"best_step", best_.step},
-                                {"best_accuracy", best_.accuracy},
-                                {"train_seconds", seconds},
-                                {"totals", totals.to_json()},
-                                {"peak_resident_bytes", peak_resident_bytes()}};
+  const std::string& score = evaluation_.measures.front().name;
+  nlohmann::ordered_json end = {{"train_loss", loss}};
+  end.update(evaluation_.to_json("eval_"));
+  end.update({{"best_step", best_.step},
+              {"best_" + score, best_.score},
+              {"train_seconds", seconds},
+              {"totals", totals.to_json()},
+              {"peak_resident_bytes", peak_resident_bytes()}});
   end.update(savings_json(savings));
   folder_.metrics().write(MetricEvent::kEnd, trainer().steps(), end);
 
@@ -333,10 +331,9 @@ std::string TrainingRun::summary() {
   if (config().vcas.enabled)
     text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
                         format_change(savings.flops));
-  text += fmt::format(
-      "\n  train loss {:.4f} (last tenth of the steps)   eval loss {:.4f}   accuracy {:.4f}", loss,
-      evaluation_.loss, evaluation_.accuracy);
-  text += fmt::format("\n  best checkpoint-{}  accuracy {:.4f}     {}", best_.step, best_.accuracy,
+  text += fmt::format("\n  train loss {:.4f} (last tenth of the steps)   eval {}", loss,
+                      evaluation_.text());
+  text += fmt::format("\n  best checkpoint-{}  {} {:.4f}     {}", best_.step, score, best_.score,
                       (folder_.path() / "metrics.jsonl").string());
   const StepSeconds& step = totals.step_seconds;
   const double whole = seconds + totals.eval_seconds + totals.checkpoint_seconds;
@@ -418,7 +415,7 @@ void dry_run(const LoadedConfig& loaded) {
   steps();
   if (!trainer.done()) steps();
   Loader loader(*data.test, eval_loader_options(loaded.config, *data.test));
-  trainer.evaluate(loader, 1);
+  trainer.evaluate(loader.next());
   fs::path folder = fs::absolute(loaded.config.run.folder);
   folder += ".dry-run";
   check_run_folder(folder, FolderUse::kResume);
