@@ -11,10 +11,8 @@
 #include "core/safetensors.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
-#include "optim/checkpoint.h"
 #include "tools/report_text.h"
-#include "tools/run_folder.h"
-#include "tools/session.h"
+#include "tools/run_config.h"
 #include "tools/templates.h"
 
 namespace vcas {
@@ -49,24 +47,6 @@ std::vector<std::string> template_names() {
 std::string version_line() {
   return fmt::format("vcas {}  C++20 {}  CPU: {} ({})  CUDA: {}", VCAS_VERSION, VCAS_COMPILER,
                      gemm_name(), cpu_level(), lacks_cuda().empty() ? "yes" : "no");
-}
-
-void evaluate_checkpoint(const fs::path& folder, const std::vector<std::string>& overrides,
-                         bool json) {
-  const fs::path checkpoint = find_resume_point(folder).checkpoint;
-  const LoadedConfig loaded = load_config((checkpoint / "config.json").string(), overrides);
-  check_manifest(checkpoint);
-  const RunData data(loaded.config);
-  Session session(loaded.config, data);
-  load_weights(checkpoint / "model.safetensors", session.model(), session.ops());
-  const TestResult result = *session.evaluate([] { return false; });
-  const double seconds = session.totals().eval_seconds;
-  nlohmann::ordered_json values = result.to_json("eval_");
-  values.update({{"eval_items", result.items},
-                 {"eval_samples_per_second", static_cast<double>(result.items) / seconds}});
-  print(json ? values.dump(2) + "\n"
-             : fmt::format("{}  {}  ({} items in {:.1f} s)\n", checkpoint.string(), result.text(),
-                           format_count(result.items), seconds));
 }
 
 void inspect_file(const fs::path& path, bool json) {

@@ -10,8 +10,6 @@ namespace vcas {
 // "vcas 0.1.0  C++20 ...": what is built in.
 std::string version_line();
 
-void evaluate_checkpoint(const std::filesystem::path& folder,
-                         const std::vector<std::string>& overrides, bool json);
 void inspect_file(const std::filesystem::path& file, bool json);
 void print_schema();
 // Throws kUsage for an unknown name; an empty one lists the templates.

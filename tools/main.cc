@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/nearest_name.h"
+#include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
 #include "tools/step_bench.h"
@@ -29,7 +30,7 @@ struct Arguments {
   std::vector<std::string> set, positional;
   std::string resume, resume_mode = "exact", print_config = "plain", compare;
   bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
-  std::string folder, model, name;
+  std::string folder, model, name, input, submission, split = "test";
   std::int64_t steps = 20;
   TokenizeRequest tokenize;
   VocabularyOptions vocabulary;
@@ -156,11 +157,31 @@ void add_config_options(CLI::App& command, Arguments& arguments) {
   command.add_option("settings", arguments.positional, "The same without --set");
 }
 
+void add_model_options(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--model", arguments.model,
+                  "A checkpoint such as runs/x/best, or a run: its newest one")
+      ->required();
+  command.add_option("--set", arguments.set, "Change one setting")
+      ->allow_extra_args(false)
+      ->take_all();
+  command.add_option("settings", arguments.positional, "The same without --set");
+}
+
+void run_predict(const CheckpointRequest& checkpoint, const Arguments& arguments) {
+  if (arguments.input.empty() == arguments.submission.empty())
+    fail_usage("predict needs either --input FILE or --glue-submission FOLDER");
+  vcas::predict({.checkpoint = checkpoint,
+                 .input = arguments.input,
+                 .submission = arguments.submission,
+                 .split = arguments.split});
+}
+
 struct Program {
   CLI::App app{"Training with variance-controlled adaptive sampling", "vcas"};
   Arguments arguments;
-  CLI::App *train, *compare, *eval, *inspect, *bench, *schema, *init, *doctor, *help_config,
-      *tokenize, *vocab;
+  CLI::App *train, *compare, *eval, *predict, *export_model, *inspect, *bench, *schema, *init,
+      *doctor, *help_config, *tokenize, *vocab;
 
   Program() {
     app.set_version_flag("-V,--version", version_line());
@@ -201,13 +222,20 @@ struct Program {
     compare->add_flag("--json", arguments.json, "Print JSON");
 
     eval = app.add_subcommand("eval", "Evaluate a checkpoint");
-    eval->add_option("--model", arguments.model, "Folder of a checkpoint, such as runs/x/best")
-        ->required();
-    eval->add_option("--set", arguments.set, "Change one setting")
-        ->allow_extra_args(false)
-        ->take_all();
-    eval->add_option("settings", arguments.positional, "The same without --set");
+    add_model_options(*eval, arguments);
     eval->add_flag("--json", arguments.json, "Print JSON");
+
+    predict = app.add_subcommand("predict", "Predict the labels of texts");
+    add_model_options(*predict, arguments);
+    predict->add_option("--input", arguments.input,
+                        "Table with the text columns of the configuration");
+    predict->add_option("--glue-submission", arguments.submission,
+                        "Folder for the file that the GLUE server takes, instead of --input");
+    predict->add_option("--split", arguments.split, "Split of the submission");
+
+    export_model = app.add_subcommand("export", "Write a folder that Hugging Face loads");
+    add_model_options(*export_model, arguments);
+    export_model->add_option("--to", arguments.folder, "The new folder")->required();
 
     inspect = app.add_subcommand("inspect", "List the tensors of a safetensors file");
     inspect->add_option("file", arguments.model, "The file, or the folder of a checkpoint")
@@ -277,7 +305,12 @@ struct Program {
       arguments.positional.push_back(std::exchange(arguments.resume, {}));
     if (*train) run_train(*train, arguments);
     if (*compare) run_compare(arguments);
-    if (*eval) evaluate_checkpoint(arguments.model, overrides_of(arguments), arguments.json);
+    const auto checkpoint = [&] {
+      return CheckpointRequest{arguments.model, overrides_of(arguments), arguments.json};
+    };
+    if (*eval) evaluate_checkpoint(checkpoint());
+    if (*predict) run_predict(checkpoint(), arguments);
+    if (*export_model) export_checkpoint(checkpoint(), arguments.folder);
     if (*inspect) inspect_file(arguments.model, arguments.json);
     if (*bench) bench_steps(load(arguments), {arguments.steps, arguments.json});
     if (*schema) print_schema();

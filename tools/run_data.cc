@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 #include "core/safetensors.h"
@@ -69,26 +70,14 @@ std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path&
                    tokenizer);
 }
 
-GlueSplit glue_split(const std::string& name) {
-  if (name == "train") return GlueSplit::kTrain;
-  if (name == "dev_mismatched") return GlueSplit::kDevMismatched;
-  if (name == "test") return GlueSplit::kTest;
-  return name == "test_mismatched" ? GlueSplit::kTestMismatched : GlueSplit::kDev;
-}
-
 std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
                                         const WordPiece& tokenizer) {
   const DataOptions& data = config.data;
   const TextData& text = data.text;
   const bool train = split == Split::kTrain;
   if (data.type == "glue")
-    return load_glue({.task = text.task,
-                      .folder = data.folder,
-                      .split = train ? GlueSplit::kTrain : glue_split(text.eval_split),
-                      .max_length = text.max_length,
-                      .skip_bad_rows = text.skip_bad_rows,
-                      .cache = text.cache},
-                     tokenizer);
+    return load_glue_split(config, train ? GlueSplit::kTrain : glue_split(text.eval_split),
+                           tokenizer);
   if (data.type == "wordnet") {
     WordNetOptions options{
         .task = text.task == "is_a" ? WordNetTask::kIsA : WordNetTask::kLexicographerFile,
@@ -143,6 +132,31 @@ RunData::RunData(const RunConfig& config) {
                 fmt::format("data.limit is {}, but there are {} items to train on", data.limit,
                             train->size()),
                 "data.limit=0 takes all");
+}
+
+GlueSplit glue_split(const std::string& name) {
+  static const std::map<std::string, GlueSplit> kSplits = {
+      {"train", GlueSplit::kTrain},
+      {"dev", GlueSplit::kDev},
+      {"dev_mismatched", GlueSplit::kDevMismatched},
+      {"test", GlueSplit::kTest},
+      {"test_mismatched", GlueSplit::kTestMismatched}};
+  const auto found = kSplits.find(name);
+  if (found != kSplits.end()) return found->second;
+  throw Error(ExitCode::kUsage, fmt::format("there is no split \"{}\"", name),
+              "the splits are train, dev, dev_mismatched, test and test_mismatched");
+}
+
+std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,
+                                             const WordPiece& tokenizer) {
+  const TextData& text = config.data.text;
+  return load_glue({.task = text.task,
+                    .folder = config.data.folder,
+                    .split = split,
+                    .max_length = text.max_length,
+                    .skip_bad_rows = text.skip_bad_rows,
+                    .cache = text.cache},
+                   tokenizer);
 }
 
 std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiece& tokenizer,

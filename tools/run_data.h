@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/glue.h"
 #include "data/wordpiece.h"
 #include "tools/run_config.h"
 
@@ -28,6 +29,11 @@ struct RunData {
 
   explicit RunData(const RunConfig& config);
 };
+
+// "train", "dev", "dev_mismatched", "test" or "test_mismatched"; kUsage for another name.
+GlueSplit glue_split(const std::string& name);
+std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,
+                                             const WordPiece& tokenizer);
 
 // Texts or pairs to predict labels of, in the columns that `config` trains on.
 std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiece& tokenizer,

@@ -70,24 +70,10 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
-ModelOptions model_options(const RunConfig& config, const RunData& data) {
-  ModelOptions options = config.model;
-  if (data.tokenizer) options.vocabulary = data.tokenizer->size();
-  return options.pretrained.empty() ? options : pretrained_options(options);
-}
-
 double mean_tokens(const Batch& batch) {
   return batch.offsets.empty()
              ? 0
              : static_cast<double>(batch.offsets.back()) / static_cast<double>(batch.items);
-}
-
-std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits,
-                                            std::int64_t classes) {
-  std::vector<std::int32_t> predictions;
-  for (auto row = logits.begin(); row != logits.end(); row += classes)
-    predictions.push_back(static_cast<std::int32_t>(std::max_element(row, row + classes) - row));
-  return predictions;
 }
 
 std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
@@ -98,6 +84,20 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
 }
 
 }  // namespace
+
+ModelOptions model_options(const RunConfig& config, const RunData& data) {
+  ModelOptions options = config.model;
+  if (data.tokenizer) options.vocabulary = data.tokenizer->size();
+  return options.pretrained.empty() ? options : pretrained_options(options);
+}
+
+std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits,
+                                            std::int64_t classes) {
+  std::vector<std::int32_t> predictions;
+  for (auto row = logits.begin(); row != logits.end(); row += classes)
+    predictions.push_back(static_cast<std::int32_t>(std::max_element(row, row + classes) - row));
+  return predictions;
+}
 
 std::string TestResult::text() const {
   std::string text = fmt::format("loss {:.4f}", loss);

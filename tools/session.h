@@ -115,6 +115,12 @@ class Session {
   std::map<Phase, double> earlier_flops_;  // before a resume
 };
 
+// The class of the largest logit of each row.
+std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits, std::int64_t classes);
+
+// What to build: sizes and vocabulary follow from pretrained weights and from the tokenizer.
+ModelOptions model_options(const RunConfig& config, const RunData& data);
+
 // A sink for all gradients of a model.
 GradSink gradient_sink(const Model& model);
 

@@ -1,0 +1,118 @@
+#include "tools/checkpoint_commands.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/progress.h"
+#include "data/glue.h"
+#include "models/weights_io.h"
+#include "optim/checkpoint.h"
+#include "tools/run_folder.h"
+#include "tools/session.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+// A trained model with the data of its configuration.
+struct Trained {
+  fs::path checkpoint;
+  LoadedConfig loaded;
+  RunData data;
+  Session session;
+
+  explicit Trained(const CheckpointRequest& request)
+      : checkpoint(find_resume_point(request.folder).checkpoint),
+        loaded(load_config((checkpoint / "config.json").string(), request.overrides)),
+        data(loaded.config),
+        session(loaded.config, data) {
+    check_manifest(checkpoint);
+    load_weights(checkpoint / "model.safetensors", session.model(), session.ops());
+  }
+};
+
+void write_submission(const PredictRequest& request, Trained& trained) {
+  const RunConfig& config = trained.loaded.config;
+  if (config.data.type != "glue")
+    throw Error(ExitCode::kUsage,
+                fmt::format("data.type is \"{}\", and only glue has submissions", config.data.type),
+                "--input predicts the rows of a table");
+  const GlueTask& task = glue_task(config.data.text.task);
+  const GlueSplit split = glue_split(request.split);
+  const auto items = load_glue_split(config, split, *trained.data.tokenizer);
+  const std::vector<float> logits = trained.session.predict(*items);
+  if (task.regression())
+    write_glue_submission(request.submission, task, logits);
+  else
+    write_glue_submission(request.submission, task, split,
+                          predicted_classes(logits, trained.data.train->classes()),
+                          trained.data.train->class_names());
+}
+
+}  // namespace
+
+void evaluate_checkpoint(const CheckpointRequest& request) {
+  Trained trained(request);
+  const TestResult result = *trained.session.evaluate([] { return false; });
+  const double seconds = trained.session.totals().eval_seconds;
+  nlohmann::ordered_json values = result.to_json("eval_");
+  values.update({{"eval_items", result.items},
+                 {"eval_samples_per_second", static_cast<double>(result.items) / seconds}});
+  const std::string text =
+      request.json ? values.dump(2) + "\n"
+                   : fmt::format("{}  {}  ({} items in {:.1f} s)\n", trained.checkpoint.string(),
+                                 result.text(), format_count(result.items), seconds);
+  std::fputs(text.c_str(), stdout);
+}
+
+void predict(const PredictRequest& request) {
+  Trained trained(request.checkpoint);
+  const RunConfig& config = trained.loaded.config;
+  if (!trained.data.tokenizer || config.data.type == "mlm")
+    throw Error(ExitCode::kUsage,
+                fmt::format("predict reads tables of text; data.type of this model is \"{}\"",
+                            config.data.type),
+                "vcas eval evaluates models of all kinds");
+  if (!request.submission.empty()) return write_submission(request, trained);
+  const auto items = load_unlabelled(config, *trained.data.tokenizer, request.input);
+  const std::vector<float> logits = trained.session.predict(*items);
+  std::fputs("index\tprediction\n", stdout);
+  if (config.model.head == "regression") {
+    for (std::size_t i = 0; i < logits.size(); ++i) fmt::print("{}\t{:.4f}\n", i, logits[i]);
+    return;
+  }
+  const std::vector<std::string>& names = trained.data.train->class_names();
+  const auto classes = predicted_classes(logits, std::ssize(names));
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    fmt::print("{}\t{}\n", i, names[static_cast<std::size_t>(classes[i])]);
+}
+
+void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
+  Trained trained(request);
+  if (fs::exists(target) && !fs::is_empty(target))
+    throw Error(ExitCode::kCannotCreate,
+                fmt::format("{}: exists and is not empty", target.string()),
+                "give a new folder by --to");
+  HfModel description{.options = model_options(trained.loaded.config, trained.data),
+                      .image_shape = {},
+                      .labels = trained.data.train->class_names()};
+  if (!trained.data.tokenizer) description.image_shape = trained.data.train->item_shape();
+  save_hf_model(target, description, trained.session.model(), trained.session.ops());
+  if (const WordPiece* tokenizer = trained.data.tokenizer.get()) {
+    std::string vocabulary;
+    for (std::int32_t id = 0; id < tokenizer->size(); ++id)
+      vocabulary.append(tokenizer->token(id)).append("\n");
+    atomic_write(target / "vocab.txt", vocabulary);
+    const nlohmann::ordered_json config = {
+        {"tokenizer_class", "BertTokenizer"},
+        {"do_lower_case", tokenizer->lower_case()},
+        {"model_max_length", trained.session.model().max_positions}};
+    atomic_write(target / "tokenizer_config.json", config.dump(2) + "\n");
+  }
+  fmt::print("{} -> {}\n", trained.checkpoint.string(), target.string());
+}
+
+}  // namespace vcas

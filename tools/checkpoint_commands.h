@@ -1,0 +1,35 @@
+// vcas eval, predict and export: what can be done with a trained model.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace vcas {
+
+struct CheckpointRequest {
+  std::filesystem::path folder;  // a checkpoint, or a run whose newest one is meant
+  std::vector<std::string> overrides = {};
+  bool json = false;
+};
+
+// Loss and measures on the test data of the configuration.
+void evaluate_checkpoint(const CheckpointRequest& request);
+
+// Prints a line for each row of `input`, a table with the text columns of the configuration: the
+// row's number and its class, or its number of a regression. With `submission`, a split of a GLUE
+// task, the task's own file is predicted and a submission is written into `folder` instead.
+struct PredictRequest {
+  CheckpointRequest checkpoint;
+  std::filesystem::path input = {};
+  std::filesystem::path submission = {};  // folder
+  std::string split = "test";
+};
+void predict(const PredictRequest& request);
+
+// Writes a folder that transformers loads: config.json, model.safetensors and, of a text model,
+// the vocabulary.
+void export_checkpoint(const CheckpointRequest& request, const std::filesystem::path& target);
+
+}  // namespace vcas
