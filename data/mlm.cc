@@ -164,7 +164,7 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
   if (options.max_length <= kSpecial)
     throw Error(
         ExitCode::kBadConfig,
-        fmt::format("data.max_length must be above {}, the special tokens of an item, got {}",
+        fmt::format("data.text.max_length must be above {}, the special tokens of an item, got {}",
                     kSpecial, options.max_length));
   if (!(options.mask_probability > 0 && options.mask_probability < 1))
     throw Error(ExitCode::kBadConfig,

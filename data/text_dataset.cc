@@ -67,7 +67,7 @@ class LabelReader {
                 fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(), label,
                             fmt::join(names_, ", "),
                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)),
-                "is this the right file and label column? data.labels names the classes");
+                "is this the right file and label column? data.text.labels names the classes");
   }
 
   // Found labels were numbered as they came; now they get their order.

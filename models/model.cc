@@ -53,7 +53,7 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
                     "an item of " + std::to_string(offsets_[n + 1] - offsets_[n]) +
                         " tokens, and the model has " + std::to_string(max_positions) +
                         " positions",
-                    "data.max_length cuts items off");
+                    "data.text.max_length cuts items off");
     const auto rows = batch.tokens.begin() + first_row;
     const auto outside = std::find_if(rows, rows + offsets_.back(), [&](std::int32_t token) {
       return token < 0 || token >= vocabulary;

@@ -45,6 +45,23 @@ void TrainOptions::validate(ConfigErrors& errors) const {
         fmt::format("must be at most train.batch_size ({}), got {}", batch_size, micro_batch));
 }
 
+void RunConfig::validate(ConfigErrors& errors) const {
+  if (data.is_text() != (model.type == "bert"))
+    errors.add(
+        {"model.type", "data.type"},
+        fmt::format("\"{}\" does not fit data.type \"{}\": bert reads text, vit and mlp read "
+                    "images and vectors",
+                    model.type, data.type));
+  if ((model.head == "mlm") != (data.type == "mlm"))
+    errors.add({"model.head", "data.type"},
+               fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and the data mlm go "
+                           "together",
+                           model.head, data.type));
+  if (data.is_text() && data.text.vocabulary.empty() && model.pretrained.empty())
+    errors.add({"data.text.vocabulary", "model.pretrained"},
+               "is missing: a vocab.txt, unless model.pretrained has one");
+}
+
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides) {
   LoadedConfig loaded;
   loaded.name = std::filesystem::path(text.name).stem().string();

@@ -188,6 +188,7 @@ struct RunConfig {
     v.section("schedule", schedule, "The learning rate.");
     v.section("vcas", vcas, "Variance-controlled sampling in backward.");
   }
+  void validate(ConfigErrors& errors) const;
 
   std::int64_t micro_batch() const {
     return train.micro_batch > 0 ? train.micro_batch : train.batch_size;

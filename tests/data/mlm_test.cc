@@ -182,7 +182,7 @@ TEST_CASE("corpora that cannot be used", "[mlm]") {
         "x.jsonl:1: no column \"text\" among txt");
   const auto good = folder.write_text("x.txt", "a\n");
   check({.files = {good}, .max_length = 2}, ExitCode::kBadConfig,
-        "data.max_length must be above 2");
+        "data.text.max_length must be above 2");
   check({.files = {good}, .mask_probability = 1.0}, ExitCode::kBadConfig,
         "data.mask_probability must be above 0 and below 1, got 1");
 }
