@@ -12,10 +12,10 @@ struct Batch {
   std::vector<std::int64_t> offsets;  // [N + 1] rows of each item; empty where all items are equal
                                       // in size: the model knows its tokens per item
   std::vector<float> values;          // normalised [N, channels, height, width] or [N, width]
-  std::vector<std::int32_t> tokens;       // [R] token ids, packed
-  std::vector<std::int32_t> token_types;  // [R] 0 = first text of the item, 1 = second
-  std::vector<std::int32_t> labels;       // [N], -1 where unknown
-  std::vector<float> targets;             // [N] of a regression
+  std::vector<std::int32_t> tokens;   // [R] token ids, packed
+  std::vector<std::int32_t> token_types;     // [R] 0 = first text of the item, 1 = second
+  std::vector<std::int32_t> labels;          // [N], -1 where unknown
+  std::vector<float> targets;                // [N] of a regression
   std::vector<std::int64_t> masked_offsets;  // [N + 1] masked positions of each item; empty where
                                              // nothing is masked
   std::vector<std::int32_t> masked_rows;     // [P] row of each masked position in the packed batch
