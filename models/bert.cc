@@ -17,8 +17,7 @@ class Bert {
 
   void build(std::int64_t classes, double label_smoothing) {
     const bool mlm = options_.head == "mlm", first = !mlm && options_.pooling == "first";
-    const Value words = embeddings();
-    Value x = x_;
+    auto [words, x] = embeddings();
     for (std::int64_t i = 0; i < options_.depth; ++i) {
       x = block("bert.encoder.layer." + std::to_string(i), x, first && i + 1 == options_.depth);
       graph_.gate(x);
@@ -47,8 +46,12 @@ class Bert {
     return add_linear(graph_, name, width, x, kInitStd, false);
   }
 
-  // Sets x_; returns the words' table.
-  Value embeddings() {
+  struct Embedded {
+    Value words;  // the lookup of words alone, whose table the decoder shares
+    Value rows;
+  };
+
+  Embedded embeddings() {
     const auto lookup = [&](const char* table, std::int64_t entries, Value& index,
                             const char* input) {
       index = graph_.input(input, {1, kTokens, DType::kI32});
@@ -66,10 +69,10 @@ class Bert {
                                model_.token_types, "token_types");
     const Value positions =
         lookup("position_embeddings", options_.max_positions, model_.positions, "positions");
-    x_ = sum("with_position", sum("with_type", words, types), positions);
-    x_ = add_norm(graph_, "bert.embeddings.LayerNorm", x_, options_.eps());
-    x_ = add_dropout(graph_, "bert.embeddings.dropout", x_, options_.dropout);
-    return words;
+    Value x = sum("with_position", sum("with_type", words, types), positions);
+    x = add_norm(graph_, "bert.embeddings.LayerNorm", x, options_.eps());
+    x = add_dropout(graph_, "bert.embeddings.dropout", x, options_.dropout);
+    return {words, x};
   }
 
   // Dropout of y, x + y, and the norm of it.
@@ -118,7 +121,6 @@ class Bert {
   Model& model_;
   Graph& graph_;
   const ModelOptions& options_;
-  Value x_;
 };
 
 }  // namespace
@@ -129,6 +131,7 @@ void build_bert(Model& model, const ModelOptions& options, std::int64_t classes,
     throw Error(ExitCode::kBadConfig, "model.type \"bert\" needs text, and the data holds none",
                 "set model.type to \"vit\" or \"mlp\"");
   model.vocabulary = options.vocabulary;
+  model.type_vocabulary = options.type_vocabulary;
   model.max_positions = options.max_positions;
   Bert(model, options).build(classes, label_smoothing);
 }

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <span>
 
 #include "models/blocks.h"
 
@@ -8,16 +9,30 @@ namespace vcas {
 
 namespace {
 
-// The rows of `value` in the present batch, which `from` holds from its row `first_row` on.
 template <class T>
-void copy_rows(Ops& ops, const Graph& graph, Value value, const std::vector<T>& from,
-               std::int64_t first_row, const char* what) {
-  if (value.index < 0) return;
-  const Tensor to = graph.tensor(value);
-  VCAS_CHECK(std::ssize(from) >= first_row * to.width() + to.elements(),
-             "a batch of " + std::to_string(from.size()) + " " + what + " for rows " +
-                 to.shape.text() + " from " + std::to_string(first_row) + " on");
-  ops.copy_to_device(to.data, from.data() + first_row * to.width(), to.bytes());
+std::span<const T> part_of(const std::vector<T>& all, std::int64_t first, std::int64_t count,
+                           const char* what) {
+  VCAS_CHECK(first >= 0 && count >= 0 && first + count <= std::ssize(all),
+             std::to_string(count) + " " + what + " from " + std::to_string(first) +
+                 " on, of a batch of " + std::to_string(all.size()));
+  return {all.data() + first, static_cast<std::size_t>(count)};
+}
+
+template <class T>
+void copy_to(Ops& ops, const Tensor& to, std::span<const T> from) {
+  VCAS_CHECK(from.size_bytes() == to.bytes(),
+             std::to_string(from.size()) + " numbers for " + to.shape.text());
+  ops.copy_to_device(to.data, from.data(), to.bytes());
+}
+
+// Throws Error(kBadData) for an id outside [0, limit).
+void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what) {
+  for (const std::int32_t id : ids)
+    if (id < 0 || id >= limit)
+      throw Error(ExitCode::kBadData,
+                  std::string(what) + " " + std::to_string(id) + ", and the model knows " +
+                      std::to_string(limit),
+                  "the tokenizer does not belong to the model");
 }
 
 // to = from[first .. first + items] less its first; empty where `from` is.
@@ -46,13 +61,16 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
   masked_offsets_.clear();
   if (masks) rebase(masked_offsets_, batch.masked_offsets, first, items);
   const std::int64_t first_row = at_or_zero(batch.offsets, first);
+  std::span<const std::int32_t> token_ids, types;
   if (tokens.index >= 0) {
+    VCAS_CHECK(!offsets_.empty(), "a batch of text without offsets");
     for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
       if (offsets_[n + 1] - offsets_[n] > max_positions)
         throw Error(ExitCode::kBadData,
                     "an item of " + std::to_string(offsets_[n + 1] - offsets_[n]) +
                         " tokens, and the model has " + std::to_string(max_positions) +
                         " positions",
+<<<<<<< HEAD
                     "data.text.max_length cuts items off");
     const auto rows = batch.tokens.begin() + first_row;
     const auto outside = std::find_if(rows, rows + offsets_.back(), [&](std::int32_t token) {
@@ -63,27 +81,48 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
                   "token " + std::to_string(*outside) + ", and the model has a vocabulary of " +
                       std::to_string(vocabulary),
                   "the tokenizer does not belong to the model");
+=======
+                    "data.max_length cuts items off");
+    token_ids = part_of(batch.tokens, first_row, offsets_.back(), "tokens");
+    types = part_of(batch.token_types, first_row, offsets_.back(), "text types");
+    check_ids(token_ids, vocabulary, "token");
+    check_ids(types, type_vocabulary, "text type");
+>>>>>>> bert
   }
 
   graph.set_batch(items, offsets_, masked_offsets_);
-  copy_rows(ops, graph, values, batch.values, first, "values");
-  copy_rows(ops, graph, tokens, batch.tokens, first_row, "tokens");
-  copy_rows(ops, graph, token_types, batch.token_types, first_row, "token types");
-  copy_rows(ops, graph, targets, batch.targets, first, "targets");
-  if (positions.index >= 0) {
+  if (values.index >= 0) {
+    const Tensor to = graph.tensor(values);
+    copy_to(ops, to, part_of(batch.values, first * to.width(), to.elements(), "values"));
+  }
+  if (tokens.index >= 0) {
+    copy_to(ops, graph.tensor(tokens), token_ids);
+    copy_to(ops, graph.tensor(token_types), types);
     rows_.clear();
     for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
       for (std::int64_t i = 0; i < offsets_[n + 1] - offsets_[n]; ++i)
         rows_.push_back(static_cast<std::int32_t>(i));
-    copy_rows(ops, graph, positions, rows_, 0, "positions");
+    copy_to(ops, graph.tensor(positions), std::span<const std::int32_t>(rows_));
   }
-  if (!masks) return copy_rows(ops, graph, labels, batch.labels, first, "labels");
-  const std::int64_t first_masked = at_or_zero(batch.masked_offsets, first);
-  rows_.assign(batch.masked_rows.begin() + first_masked,
-               batch.masked_rows.begin() + first_masked + loss_terms(batch, first, items));
-  for (std::int32_t& row : rows_) row -= static_cast<std::int32_t>(first_row);
-  copy_rows(ops, graph, masked_rows, rows_, 0, "masked rows");
-  copy_rows(ops, graph, labels, batch.masked_labels, first_masked, "masked labels");
+  if (masks) {
+    const std::int64_t from = at_or_zero(batch.masked_offsets, first);
+    const std::int64_t count = loss_terms(batch, first, items);
+    rows_.clear();
+    for (const std::int32_t row : part_of(batch.masked_rows, from, count, "masked rows"))
+      rows_.push_back(row - static_cast<std::int32_t>(first_row));
+    copy_to(ops, graph.tensor(masked_rows), std::span<const std::int32_t>(rows_));
+    copy_to(ops, graph.tensor(labels), part_of(batch.masked_labels, from, count, "masked labels"));
+  } else if (targets.index >= 0) {
+    targets_.assign(static_cast<std::size_t>(items), 0.0f);
+    if (!batch.targets.empty())
+      std::ranges::copy(part_of(batch.targets, first, items, "targets"), targets_.begin());
+    copy_to(ops, graph.tensor(targets), std::span<const float>(targets_));
+  } else {
+    rows_.clear();
+    for (const std::int32_t label : part_of(batch.labels, first, items, "labels"))
+      rows_.push_back(std::max(label, 0));
+    copy_to(ops, graph.tensor(labels), std::span<const std::int32_t>(rows_));
+  }
 }
 
 Value add_dropout(Graph& graph, const std::string& name, Value x, double p) {

@@ -93,10 +93,12 @@ class Model {
   // Statistics dtype, one row for each term of the loss: an item, or a masked position. Saved
   // tensor 0 is i32 of the same rows, 1 = right; a regression has none.
   Value loss;
-  std::int64_t vocabulary = 0, max_positions = 0;  // of models that have tokens
+  std::int64_t vocabulary = 0, type_vocabulary = 0, max_positions = 0;  // of models with tokens
 
-  // The items [first, first + items) of `batch` become the batch of the finished graph. Throws
-  // Error(kBadData) for tokens outside the vocabulary and items longer than the positions.
+  // The items [first, first + items) of `batch` become the batch of the finished graph. Labels that
+  // are unknown, and targets that are not there, become 0: then logits mean something, and losses
+  // do not. Throws Error(kBadData) for tokens outside the vocabulary, and items longer than the
+  // positions.
   void load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);
   // How many terms the loss of these items has.
   std::int64_t loss_terms(const Batch& batch, std::int64_t first, std::int64_t items) const;
@@ -105,6 +107,7 @@ class Model {
  private:
   std::vector<std::int64_t> offsets_, masked_offsets_;  // of the items loaded
   std::vector<std::int32_t> rows_;
+  std::vector<float> targets_;
 };
 
 // item_shape: {channels, height, width} of images or {width} of vectors; not looked at for text.

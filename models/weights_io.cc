@@ -1,7 +1,6 @@
 #include "models/weights_io.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

@@ -106,7 +106,7 @@ TEST_CASE("the longer text of a pair is cut first", "[text]") {
   CHECK(item(*f.load("sentence\tlabel\na b c d e\t0\n", options), 0) == Ids{kCls, kA, kB, kSep});
   options.items.max_length = 2;
   check_error([&] { f.load("sentence\tlabel\na\t0\n", options); }, ExitCode::kBadConfig,
-              "data.max_length must be above 2, the special tokens of an item, got 2");
+              "data.text.max_length must be above 2, the special tokens of an item, got 2");
 }
 
 TEST_CASE("labels are matched by name, or are numbers in the order of the names", "[text]") {

@@ -202,14 +202,33 @@ TEST_CASE("only masked positions reach the vocabulary", "[model][bert]") {
   CHECK(std::all_of(gradient.begin(), gradient.end(), [](double g) { return g == 0; }));
 }
 
+TEST_CASE("logits do not depend on labels, which may be unknown", "[model][bert]") {
+  for (const std::string head : {"classification", "regression"}) {
+    ModelFixture f(tiny_bert(head), {}, kClasses, 4);
+    Exec exec = f.exec();
+    f.model->graph.forward(exec);
+    const auto known = numbers(f.model->graph.tensor(f.model->logits));
+    Batch batch = random_text(4, kVocabulary, kClasses);
+    batch.labels.assign(4, -1);
+    batch.targets.clear();
+    f.model->load(*f.ops, batch, 0, 4);
+    f.model->graph.forward(exec);
+    CHECK(numbers(f.model->graph.tensor(f.model->logits)) == known);
+  }
+}
+
 TEST_CASE("text that does not fit a BERT is refused", "[model][bert]") {
   ModelFixture f(tiny_bert(), {}, kClasses, 4);
   Batch batch = random_text(4, kVocabulary, kClasses);
   batch.tokens[2] = kVocabulary;
   CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
-                    ContainsSubstring("token 11") && ContainsSubstring("vocabulary of 11"));
+                    ContainsSubstring("token 11") && ContainsSubstring("the model knows 11"));
   batch.tokens[2] = -1;
   CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4), ContainsSubstring("token -1"));
+  batch = random_text(4, kVocabulary, kClasses);
+  batch.token_types[3] = 2;
+  CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
+                    ContainsSubstring("text type 2, and the model knows 2"));
   batch = random_text(4, kVocabulary, kClasses);
   batch.tokens.insert(batch.tokens.end(), 9, 1);
   batch.token_types.insert(batch.token_types.end(), 9, 0);
