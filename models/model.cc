@@ -70,24 +70,11 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
                     "an item of " + std::to_string(offsets_[n + 1] - offsets_[n]) +
                         " tokens, and the model has " + std::to_string(max_positions) +
                         " positions",
-<<<<<<< HEAD
                     "data.text.max_length cuts items off");
-    const auto rows = batch.tokens.begin() + first_row;
-    const auto outside = std::find_if(rows, rows + offsets_.back(), [&](std::int32_t token) {
-      return token < 0 || token >= vocabulary;
-    });
-    if (outside != rows + offsets_.back())
-      throw Error(ExitCode::kBadData,
-                  "token " + std::to_string(*outside) + ", and the model has a vocabulary of " +
-                      std::to_string(vocabulary),
-                  "the tokenizer does not belong to the model");
-=======
-                    "data.max_length cuts items off");
     token_ids = part_of(batch.tokens, first_row, offsets_.back(), "tokens");
     types = part_of(batch.token_types, first_row, offsets_.back(), "text types");
     check_ids(token_ids, vocabulary, "token");
     check_ids(types, type_vocabulary, "text type");
->>>>>>> bert
   }
 
   graph.set_batch(items, offsets_, masked_offsets_);
