@@ -24,7 +24,8 @@ printf 'index\tsentence1\tsentence2\n0\ta\tb\n' > RTE/test.tsv
 echo "not this one" > RTE/original/train.tsv
 python3 -m zipfile -c site/glue/data/RTE.zip RTE
 printf '2\t3\r\n' > site/glue/data/mrpc_dev_ids.tsv
-printf '\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t2\t3\ta\tb\r\n0\t3\t2\tc\td\r\n' |
+head=$'\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String'
+printf '%s\r\n1\t2\t3\ta\tb\r\n0\t3\t2\tc\td\r\n' "$head" |
   tee site/senteval/senteval_data/msr_paraphrase_train.txt \
     > site/senteval/senteval_data/msr_paraphrase_test.txt
 (cd site && find . -type f -printf '%P\n' | xargs sha256sum) > sums
@@ -54,8 +55,8 @@ expect() {
 expect 0 "$VCAS_DATA_URL/glue/data/RTE.zip" --sums sums rte
 diff -r --exclude original RTE glue/RTE
 expect 0 "total" --from "$VCAS_DATA_URL" --sums sums MRPC mrpc
-printf '\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\ta\tb\n' | diff - mrpc/dev.tsv
-printf '\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t3\t2\tc\td\n' |
+printf '%s\n1\t2\t3\ta\tb\n' "$head" | diff - mrpc/dev.tsv
+printf '%s\n0\t3\t2\tc\td\n' "$head" |
   diff - mrpc/train.tsv
 
 # The official checksums are not those of these files; what was there stays.
