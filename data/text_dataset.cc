@@ -211,7 +211,7 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
   if (options.max_length <= special)
     throw Error(
         ExitCode::kBadConfig,
-        fmt::format("data.max_length must be above {}, the special tokens of an item, got {}",
+        fmt::format("data.text.max_length must be above {}, the special tokens of an item, got {}",
                     special, options.max_length));
   const auto room = static_cast<std::size_t>(options.max_length - special);
   LabelReader labels(options.regression ? std::vector<std::string>{} : options.labels);

@@ -31,7 +31,7 @@ struct Arguments {
   std::string resume, resume_mode = "exact", print_config = "plain", compare;
   bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
   std::string folder, model, name, input, submission, split = "test";
-  std::int64_t steps = 20;
+  std::int64_t steps = 20, pad_to = 0;
   TokenizeRequest tokenize;
   VocabularyOptions vocabulary;
   bool cased = false;
@@ -248,6 +248,10 @@ struct Program {
     add_config_options(*bench, arguments);
     bench->add_option("--steps", arguments.steps, "Timed steps of each kind")
         ->check(CLI::PositiveNumber);
+    bench
+        ->add_option("--pad-to", arguments.pad_to,
+                     "Also time exact steps of texts filled up to this many tokens")
+        ->check(CLI::PositiveNumber);
     bench->add_flag("--json", arguments.json, "Print JSON");
 
     schema = app.add_subcommand("schema", "Print the JSON schema of configurations");
@@ -312,7 +316,7 @@ struct Program {
     if (*predict) run_predict(checkpoint(), arguments);
     if (*export_model) export_checkpoint(checkpoint(), arguments.folder);
     if (*inspect) inspect_file(arguments.model, arguments.json);
-    if (*bench) bench_steps(load(arguments), {arguments.steps, arguments.json});
+    if (*bench) bench_steps(load(arguments), {arguments.steps, arguments.pad_to, arguments.json});
     if (*schema) print_schema();
     if (*init) print_template(arguments.name);
     if (*doctor) print_doctor();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -48,6 +49,7 @@ struct Subject {
   std::int64_t resident_bytes = 0;  // what the session added to the process
   std::vector<double> seconds;      // of a step, probes left out
   std::vector<double> forward, backward, optimizer;
+  double best_rate = 0;  // FLOP/s of the best step: steps of text differ in size
 
   Subject(const RunConfig& config, const RunData& data) : session(config, data) {}
 
@@ -62,17 +64,19 @@ struct Subject {
   }
 
   void step() {
+    const double before = done_flops();
     const StepReport report = session.step();
     seconds.push_back(report.seconds.total() - report.seconds.probe);
+    best_rate = std::max(best_rate, (done_flops() - before) / seconds.back());
     forward.push_back(report.seconds.forward);
     backward.push_back(report.seconds.backward);
     optimizer.push_back(report.seconds.optimizer);
   }
 
-  double step_flops() const {
-    return (session.flops(Phase::kForward) + session.flops(Phase::kBackward)) /
-           static_cast<double>(seconds.size());
+  double done_flops() const {
+    return session.flops(Phase::kForward) + session.flops(Phase::kBackward);
   }
+  double step_flops() const { return done_flops() / static_cast<double>(seconds.size()); }
 
   // Mean seconds of a step by family of operations; "rest" takes what was spent between them.
   std::map<std::string, double> families() {
@@ -101,6 +105,44 @@ struct Subject {
             {"resident_bytes", resident_bytes}};
   }
 };
+
+// Items filled up to a fixed length: what training without packed rows computes.
+class PaddedDataset final : public Dataset {
+ public:
+  PaddedDataset(std::unique_ptr<Dataset> inner, std::int64_t tokens, std::int32_t pad)
+      : inner_(std::move(inner)), tokens_(tokens), pad_(pad) {}
+
+  std::int64_t size() const override { return inner_->size(); }
+  std::vector<std::int64_t> item_shape() const override { return {tokens_}; }
+  const std::vector<std::string>& class_names() const override { return inner_->class_names(); }
+  std::int32_t label(std::int64_t index) const override { return inner_->label(index); }
+  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
+    const std::int64_t begin = out.offsets.empty() ? 0 : out.offsets.back();
+    inner_->append(index, draw, out);
+    const auto end = static_cast<std::size_t>(begin + tokens_);
+    if (out.tokens.size() > end)
+      throw Error(ExitCode::kUsage,
+                  fmt::format("an item has {} tokens, more than --pad-to {}",
+                              out.tokens.size() - static_cast<std::size_t>(begin), tokens_));
+    out.tokens.resize(end, pad_);
+    out.token_types.resize(end, 0);
+    out.offsets.back() = static_cast<std::int64_t>(end);
+  }
+
+ private:
+  std::unique_ptr<Dataset> inner_;
+  std::int64_t tokens_;
+  std::int32_t pad_;
+};
+
+RunData padded_data(const RunConfig& config, std::int64_t tokens) {
+  RunData data(config);
+  if (!data.tokenizer) throw Error(ExitCode::kUsage, "--pad-to needs text");
+  data.train =
+      std::make_unique<PaddedDataset>(std::move(data.train), tokens, data.tokenizer->pad());
+  data.limits.tokens = std::max(data.limits.tokens, tokens);
+  return data;
+}
 
 // The fastest products that this device makes, through the operation that layers use.
 class GemmRate {
@@ -248,6 +290,10 @@ std::string text_of(const Json& json) {
   text += fmt::format("a probe adds {} ms: {:.2f}% of the time at one every {} steps\n",
                       ms(json["probe_seconds"]), 100 * json["probe_share"].get<double>(),
                       json["probe_every"].get<std::int64_t>());
+  if (json.contains("padded_seconds"))
+    text += fmt::format("exact steps padded to {} tokens: {} ms, {:.2f} times the packed ones\n",
+                        json["padded_to"].get<std::int64_t>(), ms(json["padded_seconds"]),
+                        json["padded_over_packed"].get<double>());
   text += fmt::format("peak memory of the process {}\n", bytes(json["peak_resident_bytes"]));
   return text;
 }
@@ -256,8 +302,9 @@ std::string text_of(const Json& json) {
 
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig config = loaded.config;
+  const RunData data(config);
   if (!config.vcas.pinned()) {
-    const std::int64_t gates = config.model.depth;
+    const std::int64_t gates = model_options(config, data).depth;
     for (std::int64_t i = 0; i < gates; ++i)
       config.vcas.act_ratio.push_back(
           0.2 +
@@ -268,7 +315,6 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig exact_config = config;
   exact_config.vcas.enabled = false;
 
-  const RunData data(config);
   const std::int64_t resident_at_start = resident_bytes();
   Subject exact(exact_config, data);
   exact.warm_up(resident_at_start);
@@ -276,10 +322,18 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   const std::int64_t resident_with_exact = resident_bytes();
   Subject sampled(config, data);
   sampled.warm_up(resident_with_exact);
+  std::optional<RunData> long_data;
+  std::optional<Subject> padded;
+  if (request.pad_to > 0) {
+    long_data.emplace(padded_data(config, request.pad_to));
+    padded.emplace(exact_config, *long_data);
+    padded->warm_up(0);
+  }
   exact.start_timing();
   sampled.start_timing();
 
   for (std::int64_t i = 0; i < request.steps; ++i) {
+    if (padded) padded->step();
     exact.step();
     products.measure();
     sampled.step();
@@ -298,10 +352,14 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   json["exact_flops_per_second"] = exact.step_flops() / exact_seconds;
   json["peak_flops_per_second"] = products.best();
   // The best of both: other load on the machine slows a median, but not a best product.
-  json["exact_best_flops_per_second"] =
-      exact.step_flops() / *std::min_element(exact.seconds.begin(), exact.seconds.end());
+  json["exact_best_flops_per_second"] = exact.best_rate;
   json["exact_share_of_peak"] = json["exact_best_flops_per_second"].get<double>() / products.best();
   json["products"] = products.to_json();
+  if (padded) {
+    json["padded_seconds"] = median(padded->seconds);
+    json["padded_over_packed"] = median(padded->seconds) / exact_seconds;
+    json["padded_to"] = request.pad_to;
+  }
   json["probe_seconds"] = probe;
   json["probe_every"] = every;
   json["probe_share"] = probe / (static_cast<double>(every) * sampled_seconds + probe);

@@ -180,7 +180,7 @@ class Study {
     for (int pair = 0; pair < pairs; ++pair) {
       const Batch first = loader_.next();
       const Batch& second = loader_.next();
-      load(second);
+      model_->load(ops_, second, 0, second.items);
       Exec exec = model_->graph.make_exec(seed_, 0, true);
       model_->graph.forward(exec);
       const std::vector<float> second_before = gradient(exec, exact);
@@ -194,13 +194,6 @@ class Study {
   }
 
  private:
-  void load(const Batch& batch) {
-    const Tensor input = model_->graph.tensor(model_->input);
-    const Tensor labels = model_->graph.tensor(model_->labels);
-    ops_.copy_to_device(input.data, batch.values.data(), input.bytes());
-    ops_.copy_to_device(labels.data, batch.labels.data(), labels.bytes());
-  }
-
   std::vector<float> gradients() const {
     const Tensor& slab = model_->graph.parameters().gradients();
     return {slab.ptr<float>(), slab.ptr<float>() + slab.elements()};
