@@ -160,7 +160,7 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
   MlmOptions options = given;
   if (options.files.empty())
     throw Error(ExitCode::kBadConfig, "a masked language model needs text files, and none is named",
-                "set data.files");
+                "set data.text.train_file");
   if (options.max_length <= kSpecial)
     throw Error(
         ExitCode::kBadConfig,
@@ -168,10 +168,10 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
                     kSpecial, options.max_length));
   if (!(options.mask_probability > 0 && options.mask_probability < 1))
     throw Error(ExitCode::kBadConfig,
-                fmt::format("data.mask_probability must be above 0 and below 1, got {}",
+                fmt::format("data.text.mask_probability must be above 0 and below 1, got {}",
                             options.mask_probability));
   for (std::filesystem::path& file : options.files)
-    file = find_plain_or_compressed(file, "data.files names the text files to learn from");
+    file = find_plain_or_compressed(file, "data.text.train_file and test_file name the texts");
 
   const auto make = [&] { return tokenise_documents(options, tokenizer); };
   TokenContent content;

@@ -48,7 +48,7 @@ class LabelReader {
       : names_(names), found_(names.empty()) {
     for (const std::string& name : names) {
       if (!ids_.emplace(lower_case(name), std::ssize(ids_)).second)
-        throw Error(ExitCode::kBadConfig, fmt::format("data.labels has \"{}\" twice", name));
+        throw Error(ExitCode::kBadConfig, fmt::format("data.text.labels has \"{}\" twice", name));
     }
   }
 
@@ -192,7 +192,7 @@ std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_name
     fail("the names differ", "take a model of this task, or start a new classifier");
   if (!bare_model || !names_are_given)
     fail("they cannot be matched by name, and numbers may stand for another order",
-         "set data.labels to the names of the classes, in the order of the numbers");
+         "set data.text.labels to the names of the classes, in the order of the numbers");
   match.resize(data_names.size());
   std::iota(match.begin(), match.end(), 0);
   return match;

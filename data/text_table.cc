@@ -32,7 +32,7 @@ TableFormat table_format(const std::filesystem::path& path, TableFormat wanted) 
   if (suffix == ".jsonl" || suffix == ".json") return TableFormat::kJsonl;
   throw Error(ExitCode::kBadConfig,
               fmt::format("{}: the name does not say which format the file has", path.string()),
-              "set data.format to tsv, csv or jsonl");
+              "names end in .tsv, .txt, .csv or .jsonl, maybe before .gz, .xz or .zst");
 }
 
 TextTable::TextTable(const std::filesystem::path& path, std::vector<std::string> columns,
@@ -209,7 +209,7 @@ bool TextTable::next(std::vector<std::string>& fields) {
     if (!options_.skip_bad_rows)
       throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault),
                   "is the file cut off or of another format? To leave bad rows out: "
-                  "data.on_bad_row=skip");
+                  "data.text.skip_bad_rows=true");
     ++skipped_;
   }
 }

@@ -184,5 +184,5 @@ TEST_CASE("corpora that cannot be used", "[mlm]") {
   check({.files = {good}, .max_length = 2}, ExitCode::kBadConfig,
         "data.text.max_length must be above 2");
   check({.files = {good}, .mask_probability = 1.0}, ExitCode::kBadConfig,
-        "data.mask_probability must be above 0 and below 1, got 1");
+        "data.text.mask_probability must be above 0 and below 1, got 1");
 }

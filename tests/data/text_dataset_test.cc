@@ -123,7 +123,7 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
   f.check_bad("sentence\tlabel\na\t-1\n", options, "label \"-1\" is not one of");
   options.items.labels = {"yes", "Yes"};
   check_error([&] { f.load("sentence\tlabel\na\tyes\n", options); }, ExitCode::kBadConfig,
-              "data.labels has \"Yes\" twice");
+              "data.text.labels has \"Yes\" twice");
   // Found ones are sorted as numbers where they all are.
   CHECK(f.load("sentence\tlabel\na\t10\nb\t9\nc\t10\n")->class_names() ==
         std::vector<std::string>{"9", "10"});

@@ -48,6 +48,7 @@ inline std::vector<SourceFile> source_tree(const std::filesystem::path& top) {
     files.push_back(read_source(top, path.lexically_relative(top).generic_string()));
   };
   for (const fs::directory_entry& entry : fs::directory_iterator(top)) {
+    if (entry.path().filename() == ".git") continue;  // of a linked work tree, a file
     if (entry.is_regular_file() && extensions.contains(entry.path().extension().string()))
       add(entry.path());
     if (!entry.is_directory() || !folders.contains(entry.path().filename().string())) continue;
