@@ -1,6 +1,7 @@
-"""Seconds of exact fine-tuning steps of a BERT classifier in PyTorch and transformers, to set beside
-`vcas bench`: forward, backward, clipping and AdamW on batches of a table with the columns sentence
-(or premise, hypothesis) and label.
+"""Seconds of exact fine-tuning steps of a BERT classifier in PyTorch and transformers.
+
+To set beside `vcas bench`: forward, backward, clipping and AdamW on batches of a table with the
+columns sentence (or premise, hypothesis) and label.
 
 python3 pytorch_step.py FOLDER TABLE [--threads 1] [--batch 32] [--steps 20] [--pad-to 128]
 """
@@ -54,5 +55,7 @@ for step in range(options.steps + 3):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     seconds.append(time.perf_counter() - start)
-print(f"torch {torch.__version__}, {options.threads} threads, batch {options.batch}, "
-      f"padded to {options.pad_to or 'the longest'}: median {1e3 * statistics.median(seconds[3:]):.1f} ms")
+print(
+    f"torch {torch.__version__}, {options.threads} threads, batch {options.batch}, padded to "
+    f"{options.pad_to or 'the longest'}: median {1e3 * statistics.median(seconds[3:]):.1f} ms"
+)
