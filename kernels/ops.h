@@ -32,8 +32,9 @@ class Ops {
 #undef VCAS_OP
 };
 
-// `device`: "cpu", "check:cpu,cpu", or "auto". Throws Error(kUnavailable) for a device that is not
-// there, Error(kBadConfig) for a name that means nothing; never falls back to another device.
+// `device`: cpu, cuda, emu (kernels/emu), check:a,b or auto. Throws Error(kUnavailable) for a
+// device that is not there, Error(kBadConfig) for an unknown name; never falls back to another
+// device.
 std::unique_ptr<Ops> make_ops(const std::string& device);
 
 }  // namespace vcas

@@ -7,8 +7,6 @@
 namespace vcas {
 namespace {
 
-constexpr std::uint64_t kDrawsPerQuery = 1 << 20;
-
 std::int64_t longest(const std::int64_t* offsets, std::int64_t items) {
   std::int64_t tokens = 0;
   for (std::int64_t n = 0; n < items; ++n) tokens = std::max(tokens, offsets[n + 1] - offsets[n]);

@@ -9,6 +9,7 @@
 
 #include "kernels/args.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/dropout.h"
 
 namespace vcas {
 
@@ -98,9 +99,6 @@ void with_type(DType dtype, const F& f) {
   VCAS_CHECK(dtype == DType::kF64, "no CPU kernels for " + std::string(dtype_name(dtype)));
   f(double{});
 }
-
-// Dropout keeps an entry when the 23 high bits of its random word are at least this.
-std::uint32_t dropout_threshold(double p);
 
 #define VCAS_COMPUTE(Args) void compute(CpuContext& cpu, const Args& args);
 VCAS_FOR_EACH_OP(VCAS_COMPUTE)

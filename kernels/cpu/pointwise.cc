@@ -73,11 +73,6 @@ void compute(CpuContext& cpu, const TanhBackward& args) {
   });
 }
 
-// uniform >= p with uniform = (word >> 9 + 1/2) / 2^23 is a comparison of integers.
-std::uint32_t dropout_threshold(double p) {
-  return static_cast<std::uint32_t>(std::max(0.0, std::ceil(p * 0x1p23 - 0.5)));
-}
-
 void compute(CpuContext& cpu, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);

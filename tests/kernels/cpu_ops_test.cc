@@ -47,11 +47,11 @@ TEST_CASE("memory is zeroed, aligned and refused politely", "[cpu_ops]") {
 
 TEST_CASE("devices by name", "[cpu_ops]") {
   CHECK(make_ops("cpu")->name() == "cpu");
-  CHECK(make_ops("auto")->name() == "cpu");
+  CHECK(make_ops("emu")->name() == "emu");
   CHECK_THAT(make_ops("check:cpu,cpu")->name(), ContainsSubstring("cpu,cpu"));
   CHECK(refused("cuda").code() == ExitCode::kUnavailable);
   CHECK_THAT(refused("cuda").hint(), ContainsSubstring("auto"));
-  for (const char* name : {"", "gpu", "check:cpu", "check:cpu,gpu", "cpu "}) {
+  for (const char* name : {"", "gpu", "check:cpu", "check:cpu,gpu", "cpu ", "emu:"}) {
     INFO(name);
     CHECK(refused(name).code() == ExitCode::kBadConfig);
   }

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/ops.h"
 #include "tests/support/catch.h"
+#include "tests/support/devices.h"
 #include "tests/support/reference.h"
 
 namespace vcas {
@@ -146,18 +147,23 @@ class TestTensors {
   std::vector<Block> blocks_;
 };
 
-// body(tensors) for f32 and f64 on every level that this processor has.
+// body(tensors) for f32 and f64 on every backend that is here: the CPU's instruction sets, the
+// emulated device, and a GPU.
 template <class Body>
 void on_every_backend(const Body& body) {
-  for (const CpuLevel level : {CpuLevel::kBase, CpuLevel::kV3, CpuLevel::kV4}) {
-    if (!cpu_has(level)) continue;
-    const std::unique_ptr<Ops> ops = make_cpu_ops(level);
+  std::vector<std::pair<std::string, std::unique_ptr<Ops>>> backends;
+  for (const auto& [name, level] :
+       {std::pair{"cpu, base", CpuLevel::kBase}, std::pair{"cpu, v3", CpuLevel::kV3},
+        std::pair{"cpu, v4", CpuLevel::kV4}})
+    if (cpu_has(level)) backends.emplace_back(name, make_cpu_ops(level));
+  for (const std::string& device : test_devices())
+    if (device != "cpu") backends.emplace_back(device, make_ops(device));
+  for (const auto& [name, ops] : backends)
     for (const DType dtype : {DType::kF32, DType::kF64}) {
-      INFO("level " << static_cast<int>(level) << ", " << std::string(dtype_name(dtype)));
+      INFO(name << ", " << std::string(dtype_name(dtype)));
       TestTensors tensors(*ops, dtype);
       body(tensors);
     }
-  }
 }
 
 // Numbers agree within `factor` * epsilon * sqrt(`length`) * the largest number of the output (at

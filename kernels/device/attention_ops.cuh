@@ -1,0 +1,323 @@
+// Attention, by tiles of 32 queries and 32 keys of one head of one item. Nothing of size tokens^2
+// is stored; nothing is added by two blocks.
+#pragma once
+
+#include "kernels/device/math.cuh"
+#include "kernels/device/reduce.cuh"
+#include "kernels/dropout.h"
+
+namespace vcas::VCAS_DEVICE {
+
+// A thread has one query and four neighbouring keys of a tile, which share a Philox draw; the eight
+// threads of a query lie in one warp.
+constexpr int kTileRows = 32, kKeysPerThread = 4;
+constexpr int kThreadsPerQuery = kTileRows / kKeysPerThread;
+constexpr int kAttentionThreads = kTileRows * kThreadsPerQuery;
+constexpr int kScoreStride = kTileRows + 1;
+
+template <class T>
+struct HeadShape {
+  std::int64_t width;  // of y
+  std::int64_t heads, head_width;
+  T scale;                  // of scores
+  std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
+  T keep_scale;             // 1 / (1 - p)
+  PhiloxAddress address;
+
+  __host__ __device__ std::int64_t tile_stride() const { return head_width + 1; }  // by columns too
+};
+
+// What the blocks of grid (tile, head, item) work on, with addresses of the head's first row.
+template <class T>
+struct Head {
+  const T* q;  // rows `3 width` apart, as those of k and v
+  const T* k;
+  const T* v;
+  std::int64_t tokens;
+  std::uint64_t first_draw;  // of query 0, key 0
+
+  __device__ Head(const T* qkv, std::int64_t first_row, std::int64_t tokens_,
+                  const HeadShape<T>& shape)
+      : q(qkv + first_row * 3 * shape.width + blockIdx.y * shape.head_width),
+        k(q + shape.width),
+        v(k + shape.width),
+        tokens(tokens_),
+        first_draw(static_cast<std::uint64_t>(first_row * shape.heads + blockIdx.y) *
+                   kDrawsPerQuery) {}
+};
+
+// tile[r] = x[first + r], zeros beyond `rows`.
+template <class T>
+__device__ void load_tile(T* tile, const T* x, std::int64_t stride, std::int64_t first,
+                          std::int64_t rows, const HeadShape<T>& shape) {
+  for (std::int64_t i = threadIdx.x; i < kTileRows * shape.head_width; i += kAttentionThreads) {
+    const std::int64_t r = i / shape.head_width, c = i % shape.head_width;
+    tile[r * shape.tile_stride() + c] = first + r < rows ? x[(first + r) * stride + c] : T(0);
+  }
+}
+
+// The product of two rows of tiles.
+template <class T>
+__device__ T row_product(const T* a, const T* b, std::int64_t width) {
+  T sum = 0;
+  for (std::int64_t c = 0; c < width; ++c) sum += a[c] * b[c];
+  return sum;
+}
+
+// The dropout factors of a query for keys first_key .. first_key + 3.
+template <class T>
+struct Mask {
+  T factor[kKeysPerThread] = {1, 1, 1, 1};
+
+  __device__ Mask(const HeadShape<T>& shape, const Head<T>& head, std::int64_t query,
+                  std::int64_t first_key) {
+    if (!shape.threshold) return;
+    const std::uint64_t draw = head.first_draw +
+                               static_cast<std::uint64_t>(query * shape.heads) * kDrawsPerQuery +
+                               static_cast<std::uint64_t>(first_key / kKeysPerThread);
+    const Words words = philox_words(shape.address, draw);
+    for (int j = 0; j < kKeysPerThread; ++j)
+      factor[j] = (words.word[j] >> 9) >= shape.threshold ? shape.keep_scale : T(0);
+  }
+};
+
+// Reduces over the eight threads of a query.
+template <class T, class Op>
+__device__ T query_reduce(T value, const Op& op) {
+  for (int distance = kThreadsPerQuery / 2; distance > 0; distance /= 2)
+    value = op(value, __shfl_xor_sync(kAllLanes, value, distance));
+  return value;
+}
+
+// A tile of queries going over the keys: softmax with a running maximum. y holds the sum so far;
+// each entry belongs to one thread.
+template <class T>
+__device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t first_row,
+                            std::int64_t first_query, const HeadShape<T>& shape) {
+  const std::int64_t stride = shape.tile_stride(), w = shape.head_width;
+  VCAS_DYNAMIC_SHARED(T, shared);
+  T* const q = shared;
+  T* const k = q + kTileRows * stride;
+  T* const v = k + kTileRows * stride;
+  T* const p = v + kTileRows * stride;
+
+  const int i = static_cast<int>(threadIdx.x) / kThreadsPerQuery;
+  const int part = static_cast<int>(threadIdx.x) % kThreadsPerQuery;
+  const std::int64_t query = first_query + i;
+  T* const out = y + (first_row + query) * shape.width + blockIdx.y * w;
+  T* const own_p = p + i * kScoreStride;
+  T largest = -infinity<T>(), sum = 0;
+  load_tile(q, head.q, 3 * shape.width, first_query, head.tokens, shape);
+  for (std::int64_t first_key = 0; first_key < head.tokens; first_key += kTileRows) {
+    __syncthreads();  // the last keys have been used
+    load_tile(k, head.k, 3 * shape.width, first_key, head.tokens, shape);
+    load_tile(v, head.v, 3 * shape.width, first_key, head.tokens, shape);
+    __syncthreads();
+    const std::int64_t own_key = first_key + part * kKeysPerThread;
+    T score[kKeysPerThread];
+    T new_largest = largest;
+    for (int j = 0; j < kKeysPerThread; ++j) {
+      score[j] = own_key + j < head.tokens
+                     ? row_product(q + i * stride, k + (part * kKeysPerThread + j) * stride, w) *
+                           shape.scale
+                     : -infinity<T>();
+      new_largest = Maximum{}(new_largest, score[j]);
+    }
+    new_largest = query_reduce(new_largest, Maximum{});
+    const T shrink = exponential(largest - new_largest);
+    const Mask<T> mask(shape, head, query, own_key);
+    T added = 0;
+    for (int j = 0; j < kKeysPerThread; ++j) {
+      const T e = exponential(score[j] - new_largest);
+      added += e;
+      own_p[part * kKeysPerThread + j] = e * mask.factor[j];
+    }
+    sum = sum * shrink + query_reduce(added, Plus{});
+    largest = new_largest;
+    __syncwarp();  // p is complete for the queries of this warp
+    const std::int64_t keys = min(static_cast<std::int64_t>(kTileRows), head.tokens - first_key);
+    if (query < head.tokens)
+      for (std::int64_t c = part; c < w; c += kThreadsPerQuery) {
+        T total = first_key == 0 ? T(0) : out[c] * shrink;
+        for (std::int64_t j = 0; j < keys; ++j) total += own_p[j] * v[j * stride + c];
+        out[c] = total;
+      }
+    __syncwarp();  // p has been used
+  }
+  __syncthreads();  // q has been used
+  if (query >= head.tokens) return;
+  for (std::int64_t c = part; c < w; c += kThreadsPerQuery) out[c] /= sum;
+  if (part == 0) lse[(first_row + query) * shape.heads + blockIdx.y] = largest + natural_log(sum);
+}
+
+// Blocks (tile, head, item); an item of more tiles than the grid has is gone over in turns.
+template <class T>
+__global__ void __launch_bounds__(kAttentionThreads)
+    attention_forward_kernel(T* y, T* lse, const T* qkv, const std::int64_t* offsets,
+                             HeadShape<T> shape) {
+  const std::int64_t first_row = offsets[blockIdx.z];
+  const Head<T> head(qkv, first_row, offsets[blockIdx.z + 1] - first_row, shape);
+  for (std::int64_t tile = blockIdx.x; tile * kTileRows < head.tokens; tile += gridDim.x)
+    attend_tile(y, lse, head, first_row, tile * kTileRows, shape);
+}
+
+template <class T>
+struct BackwardTensors {
+  T* dqkv;
+  const T* dy;
+  const T* qkv_full;
+  const T* y_full;
+  const T* lse_full;
+  const std::int64_t* offsets;
+  const std::int64_t* offsets_full;
+  const std::int32_t* item;
+};
+
+// With P the probabilities, M the dropout mask / (1 - p) and delta = rowsum(dy y):
+// dV = (P M)^T dy, dP = M (dy V^T), dS = P (dP - delta) * scale, dQ = dS K, dK = dS^T Q.
+// With kOfKeys, a tile of keys goes over the queries and its dK and dV are written; else a tile of
+// queries goes over the keys and its dQ is. Both work P out again. Outputs hold the sums so far.
+template <class T, bool kOfKeys>
+__device__ void backward_tile(const BackwardTensors<T>& t, const Head<T>& head,
+                              std::int64_t first_row, std::int64_t first_full,
+                              std::int64_t own_first, const HeadShape<T>& shape) {
+  const std::int64_t stride = shape.tile_stride(), w = shape.head_width;
+  const std::int64_t qkv_stride = 3 * shape.width, column = blockIdx.y * w;
+  const T* const dy_rows = t.dy + first_row * shape.width + column;
+  T* const dq_rows = t.dqkv + first_row * qkv_stride + column;
+  VCAS_DYNAMIC_SHARED(T, shared);
+  T* const q = shared;
+  T* const k = q + kTileRows * stride;
+  T* const v = k + kTileRows * stride;
+  T* const dy = v + kTileRows * stride;
+  T* const p = dy + kTileRows * stride;  // P M, [query, key]
+  T* const ds = p + kTileRows * kScoreStride;
+
+  const int i = static_cast<int>(threadIdx.x) / kThreadsPerQuery;
+  const int part = static_cast<int>(threadIdx.x) % kThreadsPerQuery;
+  for (std::int64_t first = 0; first < head.tokens; first += kTileRows) {
+    const std::int64_t first_query = kOfKeys ? first : own_first;
+    const std::int64_t first_key = kOfKeys ? own_first : first;
+    __syncthreads();  // the last tiles have been used
+    load_tile(q, head.q, qkv_stride, first_query, head.tokens, shape);
+    load_tile(dy, dy_rows, shape.width, first_query, head.tokens, shape);
+    load_tile(k, head.k, qkv_stride, first_key, head.tokens, shape);
+    load_tile(v, head.v, qkv_stride, first_key, head.tokens, shape);
+    __syncthreads();
+
+    const std::int64_t query = first_query + i, own_key = first_key + part * kKeysPerThread;
+    T delta = 0, log_sum = 0;
+    if (query < head.tokens) {
+      const T* y_row = t.y_full + (first_full + query) * shape.width + column;
+      for (std::int64_t c = part; c < w; c += kThreadsPerQuery)
+        delta += dy[i * stride + c] * y_row[c];
+      log_sum = t.lse_full[(first_full + query) * shape.heads + blockIdx.y];
+    }
+    delta = query_reduce(delta, Plus{});
+    const Mask<T> mask(shape, head, query, own_key);
+    for (int j = 0; j < kKeysPerThread; ++j) {
+      const int key = part * kKeysPerThread + j;
+      T probability = 0, slope = 0;
+      if (query < head.tokens && own_key + j < head.tokens) {
+        const T score = row_product(q + i * stride, k + key * stride, w) * shape.scale;
+        probability = exponential(score - log_sum);
+        const T dp = row_product(dy + i * stride, v + key * stride, w) * mask.factor[j];
+        slope = probability * (dp - delta) * shape.scale;
+      }
+      p[i * kScoreStride + key] = probability * mask.factor[j];
+      ds[i * kScoreStride + key] = slope;
+    }
+    __syncthreads();
+
+    const std::int64_t row = own_first + i;  // of keys or queries
+    if (row >= head.tokens) continue;
+    for (std::int64_t c = part; c < w; c += kThreadsPerQuery) {
+      T* const dq = dq_rows + row * qkv_stride + c;
+      T* const dk = dq + shape.width;
+      T* const dv = dk + shape.width;
+      if (kOfKeys) {
+        T sum_k = first == 0 ? T(0) : *dk, sum_v = first == 0 ? T(0) : *dv;
+        for (int j = 0; j < kTileRows; ++j) {
+          sum_k += ds[j * kScoreStride + i] * q[j * stride + c];
+          sum_v += p[j * kScoreStride + i] * dy[j * stride + c];
+        }
+        *dk = sum_k;
+        *dv = sum_v;
+      } else {
+        T sum = first == 0 ? T(0) : *dq;
+        for (int j = 0; j < kTileRows; ++j) sum += ds[i * kScoreStride + j] * k[j * stride + c];
+        *dq = sum;
+      }
+    }
+  }
+}
+
+// Blocks as in the forward kernel, without atomics on dQ.
+template <class T, bool kOfKeys>
+__global__ void __launch_bounds__(kAttentionThreads)
+    attention_backward_kernel(BackwardTensors<T> t, HeadShape<T> shape) {
+  const std::int64_t n = blockIdx.z, first_row = t.offsets[n];
+  const std::int64_t first_full = t.offsets_full[at(t.item, n)];
+  const Head<T> head(t.qkv_full, first_full, t.offsets[n + 1] - first_row, shape);
+  for (std::int64_t tile = blockIdx.x; tile * kTileRows < head.tokens; tile += gridDim.x)
+    backward_tile<T, kOfKeys>(t, head, first_row, first_full, tile * kTileRows, shape);
+}
+
+// ---- host ----
+
+template <class T>
+HeadShape<T> head_shape(const Tensor& y, const Tensor& qkv, std::int64_t heads, double dropout,
+                        const RandomKey& key) {
+  const std::int64_t width = y.width(), head_width = width / heads;
+  VCAS_CHECK(qkv.width() == 3 * width && width % heads == 0,
+             "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
+                 ", qkv " + qkv.shape.text());
+  return {.width = width,
+          .heads = heads,
+          .head_width = head_width,
+          .scale = static_cast<T>(1 / std::sqrt(static_cast<double>(head_width))),
+          .threshold = dropout_threshold(dropout),
+          .keep_scale = static_cast<T>(1 / (1 - dropout)),
+          .address = philox_address(key)};
+}
+
+// One tile each of items of mean length; `tiles` and `scores` say what shared memory holds.
+template <class T>
+Grid attention_grid(std::int64_t rows, std::int64_t items, const HeadShape<T>& shape,
+                    std::int64_t tiles, std::int64_t scores) {
+  if (items == 0 || rows == 0) return {extent(0), extent(kAttentionThreads)};
+  const std::int64_t elements = kTileRows * (tiles * shape.tile_stride() + scores * kScoreStride);
+  return {extent(ceil_div(ceil_div(rows, items), kTileRows), shape.heads, items),
+          extent(kAttentionThreads), static_cast<std::size_t>(elements) * sizeof(T)};
+}
+
+void compute(Context& context, const AttentionForward& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const HeadShape<T> shape = head_shape<T>(args.y, args.qkv, args.heads, args.dropout, args.key);
+    launch(context, attention_grid(args.y.rows(), args.offsets.elements() - 1, shape, 3, 1),
+           attention_forward_kernel<T>, args.y.ptr<T>(), args.lse.ptr<T>(), args.qkv.ptr<T>(),
+           args.offsets.ptr<std::int64_t>(), shape);
+  });
+}
+
+void compute(Context& context, const AttentionBackward& args) {
+  with_type(args.dqkv.dtype, [&](auto type) {
+    using T = decltype(type);
+    const HeadShape<T> shape =
+        head_shape<T>(args.dy, args.qkv_full, args.heads, args.dropout, args.key);
+    const BackwardTensors<T> tensors{args.dqkv.ptr<T>(),
+                                     args.dy.ptr<T>(),
+                                     args.qkv_full.ptr<T>(),
+                                     args.y_full.ptr<T>(),
+                                     args.lse_full.ptr<T>(),
+                                     args.offsets.ptr<std::int64_t>(),
+                                     args.offsets_full.ptr<std::int64_t>(),
+                                     args.item.ptr<std::int32_t>()};
+    const Grid grid = attention_grid(args.dy.rows(), args.offsets.elements() - 1, shape, 4, 2);
+    launch(context, grid, attention_backward_kernel<T, true>, tensors, shape);
+    launch(context, grid, attention_backward_kernel<T, false>, tensors, shape);
+  });
+}
+
+}  // namespace vcas::VCAS_DEVICE

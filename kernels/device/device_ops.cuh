@@ -1,0 +1,33 @@
+// Ops on a device: written once, for a GPU and for the emulator.
+#pragma once
+
+#include "kernels/device/launch.cuh"
+
+namespace vcas::VCAS_DEVICE {
+
+class DeviceOps final : public Ops {
+ public:
+  // `arguments` make the Context.
+  template <class... A>
+  explicit DeviceOps(A&&... arguments) : context_(std::forward<A>(arguments)...) {}
+
+  std::string name() const override { return context_.name(); }
+  void* allocate(std::size_t bytes) override { return context_.allocate(bytes); }
+  void deallocate(void* data, std::size_t) override { context_.deallocate(data); }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    context_.copy_to_device(device, host, bytes);
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    context_.copy_to_host(host, device, bytes);
+  }
+
+#define VCAS_RUN(Args) \
+  void run(const Args& args) override { compute(context_, args); }
+  VCAS_FOR_EACH_OP(VCAS_RUN)
+#undef VCAS_RUN
+
+ private:
+  Context context_;
+};
+
+}  // namespace vcas::VCAS_DEVICE

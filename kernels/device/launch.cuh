@@ -1,0 +1,107 @@
+// How kernels are launched: the host side of every operation, and the one launch statement.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/device/port.cuh"
+#include "kernels/ops.h"
+
+namespace vcas::VCAS_DEVICE {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+// Threads of a block where nothing else decides; eight rows where a warp takes a row.
+constexpr int kThreads = 256;
+
+// Calls f(T{}) with the C++ type of a compute dtype.
+template <class F>
+void with_type(DType dtype, const F& f) {
+  if (dtype == DType::kF32) return f(float{});
+  VCAS_CHECK(dtype == DType::kF64, "no device kernels for " + std::string(dtype_name(dtype)));
+  f(double{});
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+struct Grid {
+  dim3 blocks;
+  dim3 threads;
+  std::size_t shared_bytes = 0;
+};
+
+inline dim3 extent(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
+  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
+}
+
+// Launches `kernel`, unless the grid is empty.
+template <class... P, class... A>
+void launch(Context& context, const Grid& grid, void (*kernel)(P...), A... arguments) {
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
+#if defined(__CUDACC__)
+  if (grid.shared_bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes)),
+          "shared memory of a kernel");
+  kernel<<<grid.blocks, grid.threads, grid.shared_bytes, context.stream()>>>(
+      static_cast<P>(arguments)...);
+  check(cudaGetLastError(), "kernel launch");
+#else
+  context.launch(grid.blocks, grid.threads, grid.shared_bytes, kernel, arguments...);
+#endif
+}
+
+// Enough blocks of kThreads for every multiprocessor, for kernels whose threads go round
+// (`for_each_element`).
+inline Grid grid_over(const Context& context, std::int64_t elements) {
+  constexpr unsigned kBlocksPerMultiprocessor = 8;  // of 256 threads: all that fit
+  return {extent(std::min<std::int64_t>(ceil_div(elements, kThreads),
+                                        context.multiprocessors() * kBlocksPerMultiprocessor)),
+          extent(kThreads)};
+}
+
+// One warp a row.
+inline Grid grid_of_rows(std::int64_t rows) {
+  return {extent(ceil_div(rows, kThreads / kWarp)), extent(kThreads)};
+}
+
+// A block as small as the problem, for kernels of one block.
+inline Grid one_block(std::int64_t elements) {
+  constexpr std::int64_t kMost = 1024;
+  return {extent(1),
+          extent(std::clamp<std::int64_t>(ceil_div(elements, kWarp) * kWarp, kWarp, kMost))};
+}
+
+template <class T>
+T* scratch(Context& context, std::int64_t elements) {
+  return static_cast<T*>(context.scratch(static_cast<std::size_t>(elements) * sizeof(T)));
+}
+
+// The host side of each operation: it checks what kernels cannot, and launches them.
+#define VCAS_COMPUTE(Args) void compute(Context& context, const Args& args);
+VCAS_FOR_EACH_OP(VCAS_COMPUTE)
+#undef VCAS_COMPUTE
+
+// ---- on the device ----
+
+__device__ inline std::int64_t at(const std::int32_t* row, std::int64_t i) {
+  return row ? row[i] : i;
+}
+
+__device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline int warp_of_thread() { return static_cast<int>(threadIdx.x) / kWarp; }
+// The row of the running warp in `grid_of_rows`.
+__device__ inline std::int64_t row_of_warp() {
+  return static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + warp_of_thread();
+}
+
+// body(i) for this thread's share of [0, n).
+template <class Body>
+__device__ inline void for_each_element(std::int64_t n, const Body& body) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += step)
+    body(i);
+}
+
+}  // namespace vcas::VCAS_DEVICE

@@ -1,0 +1,211 @@
+// Element by element: activations, dropout, sums, copies, optimizers. One thread an element, in a
+// grid that goes round; each byte is read and written once.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/device/math.cuh"
+#include "kernels/device/reduce.cuh"
+#include "kernels/dropout.h"
+
+namespace vcas::VCAS_DEVICE {
+
+template <class T>
+__device__ T normal_cdf(T x) {
+  return T(0.5) * gauss_error_complement(x * T(-0.70710678118654752440));
+}
+
+template <class T>
+__global__ void gelu_forward_kernel(T* y, const T* x, std::int64_t n) {
+  for_each_element(n, [&](std::int64_t i) { y[i] = x[i] * normal_cdf(x[i]); });
+}
+
+// dx = dy (Phi(x) + x phi(x)), phi the normal density
+template <class T>
+__global__ void gelu_backward_kernel(T* dx, const T* dy, const T* x_full, const std::int32_t* row,
+                                     std::int64_t n, std::int64_t width) {
+  for_each_element(n, [&](std::int64_t i) {
+    const T x = x_full[row ? row[i / width] * width + i % width : i];
+    const T density = T(0.39894228040143267794) * exponential(T(-0.5) * x * x);
+    dx[i] = dy[i] * (normal_cdf(x) + x * density);
+  });
+}
+
+// One thread draws for four neighbours of a row.
+template <class T>
+__global__ void dropout_kernel(T* y, const T* x, const std::int32_t* row, std::int64_t rows,
+                               std::int64_t width, std::uint32_t threshold, T keep_scale,
+                               PhiloxAddress address) {
+  const std::int64_t draws = (width + 3) / 4;
+  for_each_element(rows * draws, [&](std::int64_t i) {
+    const std::int64_t r = i / draws, first = i % draws * 4;
+    const Words words =
+        philox_words(address, static_cast<std::uint64_t>(at(row, r) * draws + first / 4));
+    for (std::int64_t c = first; c < first + 4 && c < width; ++c)
+      y[r * width + c] =
+          x[r * width + c] * ((words.word[c % 4] >> 9) >= threshold ? keep_scale : T(0));
+  });
+}
+
+template <class T>
+__global__ void add_kernel(T* y, const T* a, const T* b, std::int64_t n) {
+  for_each_element(n, [&](std::int64_t i) { y[i] = a[i] + b[i]; });
+}
+
+template <class T>
+__global__ void fill_kernel(T* y, T value, std::int64_t n) {
+  for_each_element(n, [&](std::int64_t i) { y[i] = value; });
+}
+
+template <class T>
+struct AdamFactors {
+  T learning_rate, beta1, beta2, eps, grad_scale;
+  T shrink;             // parameter factor of decoupled weight decay, 1 = none
+  T decay;              // added to the gradient per parameter, 0 = none
+  T first_correction;   // 1 / (1 - beta1^step)
+  T second_correction;  // 1 / (1 - beta2^step)
+};
+
+// 28 bytes a parameter in f32.
+template <class T>
+__global__ void adam_step_kernel(T* param, T* first_moment, T* second_moment, const T* grad,
+                                 std::int64_t n, AdamFactors<T> f) {
+  for_each_element(n, [&](std::int64_t i) {
+    const T g = f.grad_scale * grad[i] + f.decay * param[i];
+    const T m = f.beta1 * first_moment[i] + (T(1) - f.beta1) * g;
+    const T v = f.beta2 * second_moment[i] + (T(1) - f.beta2) * g * g;
+    first_moment[i] = m;
+    second_moment[i] = v;
+    const T step = m * f.first_correction / (square_root(v * f.second_correction) + f.eps);
+    param[i] = f.shrink * param[i] - f.learning_rate * step;
+  });
+}
+
+template <class T>
+__global__ void sgd_step_kernel(T* param, T* momentum, const T* grad, std::int64_t n,
+                                T learning_rate, T mu, T weight_decay, T grad_scale) {
+  for_each_element(n, [&](std::int64_t i) {
+    const T m = mu * momentum[i] + (grad_scale * grad[i] + weight_decay * param[i]);
+    momentum[i] = m;
+    param[i] -= learning_rate * m;
+  });
+}
+
+// part[block] = the sum of squares of the block's share
+template <class T>
+__global__ void sum_squares_kernel(double* part, const T* x, std::int64_t n) {
+  double sum = 0;
+  for_each_element(
+      n, [&](std::int64_t i) { sum += static_cast<double>(x[i]) * static_cast<double>(x[i]); });
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) part[blockIdx.x] = sum;
+}
+
+// One block.
+__global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t parts) {
+  double own = 0;
+  for_each_element(parts, [&](std::int64_t i) { own += part[i]; });
+  own = block_sum(own);
+  if (threadIdx.x == 0) *sum = own;
+}
+
+// ---- host ----
+
+void compute(Context& context, const GeluForward& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.y.elements();
+    launch(context, grid_over(context, n), gelu_forward_kernel<T>, args.y.ptr<T>(), args.x.ptr<T>(),
+           n);
+  });
+}
+
+void compute(Context& context, const GeluBackward& args) {
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.dx.elements();
+    launch(context, grid_over(context, n), gelu_backward_kernel<T>, args.dx.ptr<T>(),
+           args.dy.ptr<T>(), args.x_full.ptr<T>(), args.row.ptr<std::int32_t>(), n,
+           args.dx.width());
+  });
+}
+
+void compute(Context& context, const Dropout& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t rows = args.y.rows(), width = args.y.width();
+    launch(context, grid_over(context, rows * ceil_div(width, 4)), dropout_kernel<T>,
+           args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(), rows, width,
+           dropout_threshold(args.p), static_cast<T>(1 / (1 - args.p)), philox_address(args.key));
+  });
+}
+
+void compute(Context& context, const Add& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.y.elements();
+    launch(context, grid_over(context, n), add_kernel<T>, args.y.ptr<T>(), args.a.ptr<T>(),
+           args.b.ptr<T>(), n);
+  });
+}
+
+void compute(Context& context, const Copy& args) {
+  VCAS_CHECK(args.y.bytes() == args.x.bytes(),
+             "copy of " + args.x.shape.text() + " to " + args.y.shape.text());
+  context.copy(args.y.data, args.x.data, args.y.bytes());
+}
+
+void compute(Context& context, const Fill& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.y.elements();
+    launch(context, grid_over(context, n), fill_kernel<T>, args.y.ptr<T>(),
+           static_cast<T>(args.value), n);
+  });
+}
+
+void compute(Context& context, const AdamStep& args) {
+  with_type(args.param.dtype, [&](auto type) {
+    using T = decltype(type);
+    const double steps = static_cast<double>(args.step);
+    const double shrink = args.decoupled ? 1 - args.learning_rate * args.weight_decay : 1;
+    const AdamFactors<T> factors{
+        .learning_rate = static_cast<T>(args.learning_rate),
+        .beta1 = static_cast<T>(args.beta1),
+        .beta2 = static_cast<T>(args.beta2),
+        .eps = static_cast<T>(args.eps),
+        .grad_scale = static_cast<T>(args.grad_scale),
+        .shrink = static_cast<T>(shrink),
+        .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
+        .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),
+        .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
+    const std::int64_t n = args.param.elements();
+    launch(context, grid_over(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
+           args.first_moment.ptr<T>(), args.second_moment.ptr<T>(), args.grad.ptr<T>(), n, factors);
+  });
+}
+
+void compute(Context& context, const SgdStep& args) {
+  with_type(args.param.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.param.elements();
+    launch(context, grid_over(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
+           args.momentum.ptr<T>(), args.grad.ptr<T>(), n, static_cast<T>(args.learning_rate),
+           static_cast<T>(args.mu), static_cast<T>(args.weight_decay),
+           static_cast<T>(args.grad_scale));
+  });
+}
+
+void compute(Context& context, const SumSquares& args) {
+  with_type(args.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.x.elements();
+    const Grid grid = grid_over(context, n);
+    const std::int64_t parts = grid.blocks.x;
+    double* part = scratch<double>(context, parts);
+    launch(context, grid, sum_squares_kernel<T>, part, args.x.ptr<T>(), n);
+    launch(context, one_block(parts), sum_parts_kernel, args.sum.ptr<double>(), part, parts);
+  });
+}
+
+}  // namespace vcas::VCAS_DEVICE

@@ -1,0 +1,71 @@
+// All that differs between nvcc and the host compiler. Sources in this folder are compiled by both,
+// into the namespaces vcas::cuda and vcas::emu.
+#pragma once
+
+#include "core/philox.h"
+#include "core/tensor.h"
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#include <curand_kernel.h>
+
+#include "kernels/cuda/context.h"
+
+#define VCAS_DEVICE cuda
+
+// `name` is memory that the threads of a block share.
+#define VCAS_SHARED(Type, name) __shared__ Type name
+// A pointer to the shared memory whose size the launch gives.
+#define VCAS_DYNAMIC_SHARED(Type, name)                                \
+  extern __shared__ __align__(16) unsigned char vcas_dynamic_shared[]; \
+  Type* const name = reinterpret_cast<Type*>(vcas_dynamic_shared)
+// Stops the kernel; the emulator also says where and why.
+#define VCAS_KERNEL_CHECK(condition, text) \
+  do {                                     \
+    if (!(condition)) __trap();            \
+  } while (false)
+
+namespace vcas::cuda {
+
+struct Words {
+  std::uint32_t word[4];
+};
+
+__device__ inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
+  const uint4 counter = make_uint4(static_cast<unsigned>(index), static_cast<unsigned>(index >> 32),
+                                   address.high0, address.high1);
+  const uint4 out = curand_Philox4x32_10(counter, make_uint2(address.key0, address.key1));
+  return {{out.x, out.y, out.z, out.w}};
+}
+
+}  // namespace vcas::cuda
+
+#else
+#include "kernels/emu/context.h"
+#include "kernels/emu/simt.h"
+
+#define VCAS_DEVICE emu
+
+#define VCAS_SHARED(Type, name)     \
+  static const char name##_site{};  \
+  Type& name = *static_cast<Type*>( \
+      Emulator::current().shared(&name##_site, sizeof(Type), {__FILE__, __LINE__}))
+#define VCAS_DYNAMIC_SHARED(Type, name) \
+  Type* const name = static_cast<Type*>(Emulator::current().dynamic_shared())
+#define VCAS_KERNEL_CHECK(condition, text) \
+  Emulator::current().check((condition), text, {__FILE__, __LINE__})
+
+namespace vcas::emu {
+
+struct Words {
+  std::uint32_t word[4];
+};
+
+inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
+  Words out;
+  philox_draw(address, index, out.word);
+  return out;
+}
+
+}  // namespace vcas::emu
+#endif

@@ -1,0 +1,90 @@
+// Sums, maxima and scans over a warp or a block, in a fixed order. Every thread of the warp or
+// block takes part, in blocks of one dimension and whole warps.
+#pragma once
+
+#include "kernels/device/launch.cuh"
+
+namespace vcas::VCAS_DEVICE {
+
+struct Plus {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+// Not a NaN where one of the two is none.
+struct Maximum {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a < b || a != a ? b : a;
+  }
+};
+
+template <class T>
+struct OnePerWarp {
+  T value[kWarp];
+};
+
+// The same result in every lane.
+template <class T, class Op>
+__device__ T warp_reduce(T value, const Op& op) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value = op(value, __shfl_xor_sync(kAllLanes, value, distance));
+  return value;
+}
+template <class T>
+__device__ T warp_sum(T value) {
+  return warp_reduce(value, Plus{});
+}
+
+// The same result in every thread.
+template <class T, class Op>
+__device__ T block_reduce(T value, T identity, const Op& op) {
+  VCAS_SHARED(OnePerWarp<T>, shared);
+  value = warp_reduce(value, op);
+  __syncthreads();  // the last use of `shared` is over
+  if (lane_of_thread() == 0) shared.value[warp_of_thread()] = value;
+  __syncthreads();
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  return warp_reduce(lane_of_thread() < warps ? shared.value[lane_of_thread()] : identity, op);
+}
+template <class T>
+__device__ T block_sum(T value) {
+  return block_reduce(value, T(0), Plus{});
+}
+
+template <class T>
+struct Scan {
+  T inclusive;  // op over the threads up to this one
+  T exclusive;  // op over the threads before it
+  T total;
+};
+
+// inclusive over the lanes
+template <class T, class Op>
+__device__ T warp_scan(T value, const Op& op) {
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const T before = __shfl_up_sync(kAllLanes, value, static_cast<unsigned>(distance));
+    if (lane_of_thread() >= distance) value = op(before, value);
+  }
+  return value;
+}
+
+template <class T, class Op>
+__device__ Scan<T> block_scan(T value, T identity, const Op& op) {
+  VCAS_SHARED(OnePerWarp<T>, shared);
+  const int lane = lane_of_thread(), warp = warp_of_thread();
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const T own = warp_scan(value, op);
+  __syncthreads();  // the last use of `shared` is over
+  if (lane == kWarp - 1) shared.value[warp] = own;
+  __syncthreads();
+  const T sums = warp_scan(lane < warps ? shared.value[lane] : identity, op);
+  const T of_warps_before = __shfl_sync(kAllLanes, sums, warp > 0 ? warp - 1 : 0);
+  const T before = warp > 0 ? of_warps_before : identity;
+  const T of_lanes_before = __shfl_up_sync(kAllLanes, own, 1);
+  return {op(before, own), lane > 0 ? op(before, of_lanes_before) : before,
+          __shfl_sync(kAllLanes, sums, warps - 1)};
+}
+
+}  // namespace vcas::VCAS_DEVICE

@@ -1,0 +1,265 @@
+// Keep probabilities, draws, and the rows they keep. One block each: scores and probabilities are a
+// few thousand numbers, and a second launch would cost more than a second multiprocessor saves.
+#pragma once
+
+#include "kernels/device/math.cuh"
+#include "kernels/device/reduce.cuh"
+
+namespace vcas::VCAS_DEVICE {
+
+// body(i, inside) for every i of [0, n) rounded up to whole rounds of the block, so that all
+// threads meet in each round.
+template <class Body>
+__device__ inline void in_rounds(std::int64_t n, const Body& body) {
+  for (std::int64_t first = 0; first < n; first += blockDim.x) {
+    const std::int64_t i = first + threadIdx.x;
+    body(i, i < n);
+  }
+}
+
+// p = min(1, c score) with the sum `budget`: starting from c = budget / (sum of all), scores with
+// c score >= 1 are capped and c is found again for the others, until none is new. Each round caps
+// more, and typically there are three to six. Sums are in double, of scores relative to the
+// largest.
+template <class T>
+__global__ void keep_probability_kernel(T* prob, double* variance, const T* score, std::int64_t n,
+                                        double budget) {
+  double own = 0;
+  for_each_element(n, [&](std::int64_t i) {
+    if (isfinite(score[i])) own = max(own, static_cast<double>(score[i]));
+  });
+  const double largest = block_reduce(own, 0.0, Maximum{});
+  const auto relative = [&](std::int64_t i) {
+    return isfinite(score[i]) && score[i] > 0 ? static_cast<double>(score[i]) / largest : 0.0;
+  };
+  int own_nonzero = 0;
+  for_each_element(n, [&](std::int64_t i) { own_nonzero += relative(i) > 0; });
+  const bool all = budget >= static_cast<double>(block_sum(own_nonzero));
+
+  double scale = 0;
+  int capped = -1;
+  for (bool changed = !all; changed;) {
+    double own_sum = 0;
+    int own_capped = 0;
+    for_each_element(n, [&](std::int64_t i) {
+      const double x = relative(i);
+      if (capped >= 0 && scale * x >= 1)
+        ++own_capped;
+      else
+        own_sum += x;
+    });
+    const int now_capped = block_sum(own_capped);
+    const double sum = block_sum(own_sum);
+    changed = now_capped > capped;
+    if (!changed) break;
+    capped = now_capped;
+    scale = max(budget - capped, 0.0) / sum;
+  }
+
+  double own_variance = 0;
+  for_each_element(n, [&](std::int64_t i) {
+    double p = all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
+    // Kept, so that it reaches the gradient, whose check names the tensor.
+    if (!isfinite(score[i])) p = 1;
+    prob[i] = static_cast<T>(p);
+    const double x = static_cast<double>(score[i]);
+    if (p > 0) own_variance += (1 - p) / p * x * x;
+  });
+  if (!variance) return;
+  own_variance = block_sum(own_variance);
+  if (threadIdx.x == 0) *variance = own_variance;
+}
+
+template <class T>
+struct Kept {
+  std::int32_t* index;
+  T* scale;
+  std::int32_t* count;
+};
+
+template <class T>
+__global__ void draw_bernoulli_kernel(Kept<T> kept, const T* prob, const std::int32_t* id,
+                                      std::int64_t n, PhiloxAddress address) {
+  int count = 0;
+  in_rounds(n, [&](std::int64_t i, bool inside) {
+    bool keep = false;
+    if (inside) {
+      const Words words = philox_words(address, static_cast<std::uint64_t>(at(id, i)));
+      keep = static_cast<T>(uniform_from_bits(words.word[0])) < prob[i];
+    }
+    const Scan<int> place = block_scan<int>(keep, 0, Plus{});
+    if (keep) {
+      kept.index[count + place.exclusive] = static_cast<std::int32_t>(i);
+      kept.scale[count + place.exclusive] = T(1) / prob[i];
+    }
+    count += place.total;
+  });
+  if (threadIdx.x == 0) *kept.count = count;
+}
+
+// With S the running sum, index i is drawn where floor(S + u) rises; the running sum of the last
+// index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
+// sum draws its floor or its ceiling of indices; the first free ones, with scale 0, fill it up.
+template <class T>
+__global__ void draw_systematic_kernel(Kept<T> kept, const T* prob, std::int64_t n,
+                                       PhiloxAddress address) {
+  double own = 0;
+  std::int64_t own_last = -1;
+  for_each_element(n, [&](std::int64_t i) {
+    own += static_cast<double>(prob[i]);
+    if (prob[i] > 0) own_last = i;
+  });
+  const double sum = block_sum(own);
+  const std::int64_t last = block_reduce(own_last, std::int64_t{-1}, Maximum{});
+  VCAS_KERNEL_CHECK(sum >= 0 && sum < static_cast<double>(n) + 1, "probabilities out of range");
+  const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
+  const double total = whole - sum <= rounding ? whole : sum;
+  const std::int64_t count = min(n, static_cast<std::int64_t>(whole));
+  const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
+
+  // take(i, drawn, drawn before i). The sum over the block adds in another order at each index, so
+  // it may fall by a rounding error; its running maximum does not.
+  const auto walk = [&](const auto& take) {
+    double running = 0, highest = 0;
+    std::int64_t drawn_before = 0;
+    in_rounds(n, [&](std::int64_t i, bool inside) {
+      const Scan<double> added =
+          block_scan(inside ? static_cast<double>(prob[i]) : 0.0, 0.0, Plus{});
+      double reached = running + added.inclusive;
+      if (i >= last) reached = total;
+      const Scan<double> risen = block_scan(reached, 0.0, Maximum{});
+      const double before = i == 0 ? 0 : floor(max(highest, risen.exclusive) + u);
+      const double after = floor(max(highest, risen.inclusive) + u);
+      const bool drawn = inside && i <= last && prob[i] > 0 && after > before;
+      const Scan<int> place = block_scan<int>(drawn, 0, Plus{});
+      if (inside) take(i, drawn, drawn_before + place.exclusive);
+      running += added.total;
+      highest = max(highest, risen.total);
+      drawn_before += place.total;
+    });
+    return drawn_before;
+  };
+  const std::int64_t drawn_count = walk([](std::int64_t, bool, std::int64_t) {});
+  const std::int64_t free = max(count - drawn_count, std::int64_t{0});
+  walk([&](std::int64_t i, bool drawn, std::int64_t before) {
+    const std::int64_t others = i - before;  // not drawn before i: the first `free` of them fill up
+    const std::int64_t place = before + min(others, free);
+    if ((!drawn && others >= free) || place >= count) return;
+    kept.index[place] = static_cast<std::int32_t>(i);
+    kept.scale[place] = drawn ? T(1) / prob[i] : T(0);
+  });
+  if (threadIdx.x == 0) *kept.count = static_cast<std::int32_t>(count);
+}
+
+template <class T>
+struct NarrowedRows {
+  std::int32_t* item;
+  T* scale;
+  std::int64_t* offsets;
+  std::int32_t* row;
+  std::int32_t* source_row;
+  std::int64_t capacity;
+};
+template <class T>
+struct ItemRows {
+  const std::int32_t* item;
+  const T* scale;
+  const std::int64_t* offsets;
+  const std::int32_t* row;
+};
+
+// Offsets by a scan of the lengths; then one warp an item.
+template <class T>
+__global__ void narrow_rows_kernel(NarrowedRows<T> out, const std::int32_t* kept,
+                                   const T* kept_scale, ItemRows<T> old, std::int64_t n) {
+  std::int64_t rows = 0;
+  in_rounds(n, [&](std::int64_t i, bool inside) {
+    std::int64_t length = 0;
+    if (inside) {
+      const std::int32_t from = kept[i];
+      length = old.offsets[from + 1] - old.offsets[from];
+      out.item[i] = old.item ? old.item[from] : from;
+      out.scale[i] = old.scale ? kept_scale[i] * old.scale[from] : kept_scale[i];
+    }
+    const Scan<std::int64_t> place = block_scan<std::int64_t>(length, 0, Plus{});
+    if (inside) out.offsets[i] = rows + place.exclusive;
+    rows += place.total;
+  });
+  if (threadIdx.x == 0) out.offsets[n] = rows;
+  VCAS_KERNEL_CHECK(rows <= out.capacity, "kept rows exceed the capacity");
+  __syncthreads();
+  for (std::int64_t i = warp_of_thread(); i < n; i += blockDim.x / kWarp) {
+    const std::int64_t first = old.offsets[kept[i]], to = out.offsets[i];
+    for (std::int64_t r = lane_of_thread(); r < out.offsets[i + 1] - to; r += kWarp) {
+      out.source_row[to + r] = static_cast<std::int32_t>(first + r);
+      out.row[to + r] = static_cast<std::int32_t>(at(old.row, first + r));
+    }
+  }
+}
+
+// Blocks (item, slice of its rows), threads along the row.
+template <class T>
+__global__ void gather_scaled_rows_kernel(T* y, const T* x, const std::int32_t* source_row,
+                                          const std::int64_t* offsets, const T* scale,
+                                          std::int64_t width) {
+  const std::int64_t n = blockIdx.x;
+  const T factor = scale[n];
+  for (std::int64_t r = offsets[n] + blockIdx.y; r < offsets[n + 1]; r += gridDim.y)
+    for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x)
+      y[r * width + c] = factor * x[source_row[r] * width + c];
+}
+
+// ---- host ----
+
+void compute(Context& context, const KeepProbability& args) {
+  with_type(args.score.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.score.elements();
+    launch(context, one_block(n), keep_probability_kernel<T>, args.prob.ptr<T>(),
+           args.variance.ptr<double>(), args.score.ptr<T>(), n, args.budget);
+  });
+}
+
+void compute(Context& context, const Draw& args) {
+  with_type(args.prob.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.prob.elements();
+    const Kept<T> kept{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(),
+                       args.count.ptr<std::int32_t>()};
+    const PhiloxAddress address = philox_address(args.key);
+    if (args.selection == Selection::kBernoulli)
+      launch(context, one_block(n), draw_bernoulli_kernel<T>, kept, args.prob.ptr<T>(),
+             args.id.ptr<std::int32_t>(), n, address);
+    else
+      launch(context, one_block(n), draw_systematic_kernel<T>, kept, args.prob.ptr<T>(), n,
+             address);
+  });
+}
+
+void compute(Context& context, const NarrowRows& args) {
+  with_type(args.kept_scale.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.kept.elements();
+    launch(context, one_block(n * kWarp), narrow_rows_kernel<T>,
+           NarrowedRows<T>{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(),
+                           args.offsets.ptr<std::int64_t>(), args.row.ptr<std::int32_t>(),
+                           args.source_row.ptr<std::int32_t>(), args.row.elements()},
+           args.kept.ptr<std::int32_t>(), args.kept_scale.ptr<T>(),
+           ItemRows<T>{args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
+                       args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
+           n);
+  });
+}
+
+void compute(Context& context, const GatherScaledRows& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr std::int64_t kSlices = 16;
+    launch(context, {extent(args.scale.elements(), kSlices), extent(kThreads)},
+           gather_scaled_rows_kernel<T>, args.y.ptr<T>(), args.x.ptr<T>(),
+           args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
+           args.scale.ptr<T>(), args.y.width());
+  });
+}
+
+}  // namespace vcas::VCAS_DEVICE

@@ -1,0 +1,11 @@
+#include "kernels/emu/emu_ops.h"
+
+#include "kernels/device/device_ops.cuh"
+
+namespace vcas {
+
+std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order) {
+  return std::make_unique<emu::DeviceOps>(order);
+}
+
+}  // namespace vcas

@@ -1,0 +1,13 @@
+// The kernels of kernels/device on the host, for tests: right, and slow.
+#pragma once
+
+#include <memory>
+
+#include "kernels/emu/emulator.h"
+#include "kernels/ops.h"
+
+namespace vcas {
+
+std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kForward);
+
+}  // namespace vcas

@@ -1,0 +1,309 @@
+#include "kernels/emu/emulator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "core/error.h"
+#include "kernels/emu/sanitizers.h"
+
+namespace vcas::emu {
+namespace {
+
+#if VCAS_ASAN || VCAS_TSAN
+constexpr std::size_t kStackBytes = 256 * 1024;
+#else
+constexpr std::size_t kStackBytes = 64 * 1024;
+#endif
+constexpr unsigned kMaxGridYz = 65535, kMaxBlockZ = 64;
+
+thread_local Emulator* current_emulator = nullptr;
+
+std::string text(const dim3& d) {
+  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+}
+
+bool same(const Place& a, const Place& b) {
+  return a.line == b.line && std::strcmp(a.file, b.file) == 0;
+}
+
+std::string text(const Place& place) {
+  return std::string(place.file) + ":" + std::to_string(place.line);
+}
+
+dim3 position(std::uint64_t index, const dim3& extent) {
+  return {static_cast<unsigned>(index % extent.x),
+          static_cast<unsigned>(index / extent.x % extent.y),
+          static_cast<unsigned>(index / extent.x / extent.y)};
+}
+
+}  // namespace
+
+struct Emulator::Thread {
+  Thread() : fiber(kStackBytes) {}
+  Fiber fiber;
+  State state = State::kReady;
+  dim3 index;
+  Place place{};            // of its last barrier or collective
+  std::uint64_t value = 0;  // given to a collective, then its result
+  unsigned source = 0;      // lane of a shuffle
+};
+
+void Emulator::Free::operator()(void* memory) const {
+  const Unwatched unwatched;
+  std::free(memory);
+}
+
+Emulator::Emulator(ThreadOrder order, std::uint64_t seed)
+    : order_(order), random_state_(seed * 0x9E3779B97F4A7C15ull | 1) {}
+
+Emulator::~Emulator() = default;
+
+Emulator& Emulator::current() { return *current_emulator; }
+
+std::uint64_t Emulator::random() {  // xorshift64 (Marsaglia 2003)
+  random_state_ ^= random_state_ << 13;
+  random_state_ ^= random_state_ >> 7;
+  random_state_ ^= random_state_ << 17;
+  return random_state_;
+}
+
+Emulator::Memory Emulator::poisoned(std::size_t bytes) {
+  const Unwatched unwatched;
+  constexpr std::size_t kAlignment = 16;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kAlignment, bytes) != 0)
+    throw Error(ExitCode::kOutOfMemory,
+                "no memory for " + std::to_string(bytes) + " bytes of emulated shared memory");
+  std::memset(memory, 0xFF, bytes);
+  return Memory(memory);
+}
+
+void Emulator::launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, void (*body)(void*),
+                      void* argument) {
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  VCAS_CHECK(threads >= 1 && threads <= kMaxThreads && block.z <= kMaxBlockZ && blocks >= 1 &&
+                 grid.x <= 0x7FFFFFFF && grid.y <= kMaxGridYz && grid.z <= kMaxGridYz &&
+                 dynamic_shared_bytes <= kMaxSharedBytes,
+             "a device refuses a grid of " + text(grid) + " blocks of " + text(block) +
+                 " threads with " + std::to_string(dynamic_shared_bytes) +
+                 " bytes of shared memory");
+  VCAS_CHECK(!current_emulator, "a kernel launches a kernel");
+  body_ = body;
+  argument_ = argument;
+  threads_ = static_cast<unsigned>(threads);
+  dynamic_shared_bytes_ = dynamic_shared_bytes;
+  gridDim = grid;
+  blockDim = block;
+  while (thread_.size() < threads_) thread_.push_back(std::make_unique<Thread>());
+  error_.clear();
+
+  std::vector<std::uint64_t> turn(order_ == ThreadOrder::kRandom ? blocks : 0);
+  std::iota(turn.begin(), turn.end(), std::uint64_t{0});
+  for (std::uint64_t i = turn.size(); i > 1; --i) std::swap(turn[i - 1], turn[random() % i]);
+  current_emulator = this;
+  release(&launch_order_);
+  for (std::uint64_t i = 0; i < blocks && error_.empty(); ++i) {
+    const std::uint64_t number = order_ == ThreadOrder::kForward   ? i
+                                 : order_ == ThreadOrder::kReverse ? blocks - 1 - i
+                                                                   : turn[i];
+    blockIdx = position(number, grid);
+    run_block(dynamic_shared_bytes);
+  }
+  acquire(&end_order_);
+  current_emulator = nullptr;
+  if (!error_.empty()) throw InternalError("emulated kernel: " + error_);
+}
+
+void Emulator::run_block(std::size_t dynamic_shared_bytes) {
+  warp_.resize((threads_ + kWarp - 1) / kWarp);
+  for (Warp& warp : warp_) warp.meetings.clear();
+  ready_.clear();
+  next_ready_ = 0;
+  waiting_.clear();
+  left_ = threads_;
+  shared_.clear();
+  shared_bytes_ = 0;
+  dynamic_shared_ = dynamic_shared_bytes ? poisoned(dynamic_shared_bytes) : nullptr;
+  std::vector<unsigned> all(threads_);
+  std::iota(all.begin(), all.end(), 0u);
+  for (const unsigned i : all) {
+    thread_[i]->fiber.start(&Emulator::thread_entry);
+    thread_[i]->index = position(i, blockDim);
+    thread_[i]->place = {};
+  }
+  make_ready(all);
+  release(&launch_order_);
+  running_ = ready_[next_ready_++];
+  threadIdx = thread_[running_]->index;
+  Fiber::switch_between(caller_, thread_[running_]->fiber);
+  if (left_ > 0 && error_.empty()) report_deadlock();
+}
+
+// The first function on a thread's stack. Nothing switches back to it after its end.
+void Emulator::thread_entry() {
+  Fiber::entered();
+  Emulator& emulator = current();
+  acquire(&emulator.launch_order_);
+  emulator.body_(emulator.argument_);
+  release(&emulator.end_order_);
+  emulator.thread_[emulator.running_]->state = State::kDone;
+  --emulator.left_;
+  emulator.run_next();
+}
+
+void Emulator::make_ready(std::vector<unsigned>& threads) {
+  if (order_ == ThreadOrder::kForward) std::sort(threads.begin(), threads.end());
+  if (order_ == ThreadOrder::kReverse) std::sort(threads.rbegin(), threads.rend());
+  ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(next_ready_));
+  next_ready_ = 0;
+  for (const unsigned i : threads) {
+    thread_[i]->state = State::kReady;
+    ready_.push_back(i);
+  }
+  threads.clear();
+}
+
+// Leaves the running thread, which waits or is done, for one that is ready; for the caller of
+// `launch` where none is.
+void Emulator::run_next() {
+  Fiber& from = thread_[running_]->fiber;
+  if (next_ready_ == ready_.size()) return Fiber::switch_between(from, caller_);
+  if (order_ == ThreadOrder::kRandom)
+    std::swap(ready_[next_ready_], ready_[next_ready_ + random() % (ready_.size() - next_ready_)]);
+  const unsigned next = ready_[next_ready_++];
+  const unsigned self = running_;
+  if (next != self) {
+    running_ = next;
+    threadIdx = thread_[next]->index;
+    Fiber::switch_between(from, thread_[next]->fiber);
+  }
+}
+
+void Emulator::barrier(Place place) {
+  Thread& self = *thread_[running_];
+  const unsigned round = barrier_round_ & 1;
+  release(&barrier_order_[round]);
+  self.place = place;
+  if (!waiting_.empty() && !same(place, barrier_place_))
+    fail("__syncthreads by " + where(running_) + ", but others wait at " + text(barrier_place_));
+  barrier_place_ = place;
+  self.state = State::kAtBarrier;
+  waiting_.push_back(running_);
+  if (waiting_.size() == threads_) {
+    ++barrier_round_;
+    make_ready(waiting_);
+  }
+  run_next();
+  acquire(&barrier_order_[round]);
+}
+
+std::uint64_t Emulator::collective(Collective kind, unsigned mask, std::uint64_t value,
+                                   unsigned source, Place place) {
+  Thread& self = *thread_[running_];
+  const unsigned own = 1u << lane();
+  Warp& warp = warp_[running_ / kWarp];
+  self.place = place;
+  if (!(mask & own)) fail("a lane missing from its own mask: " + where(running_));
+  const unsigned round = warp.round & 1;
+  if (kind == Collective::kSync) release(&warp.order[round]);
+  Meeting* meeting = nullptr;
+  for (Meeting& other : warp.meetings) {
+    if (!(other.arrived && (other.mask & mask))) continue;
+    if (other.mask != mask || other.kind != kind || !same(other.place, place))
+      fail("a warp collective by " + where(running_) + ", but others of the warp wait at " +
+           text(other.place) + (other.mask != mask ? " with another mask" : ""));
+    meeting = &other;
+  }
+  for (Meeting& free : warp.meetings)
+    if (!meeting && free.arrived == 0) meeting = &free;
+  if (!meeting) meeting = &warp.meetings.emplace_back();
+  meeting->mask = mask;
+  meeting->kind = kind;
+  meeting->place = place;
+  meeting->arrived |= own;
+  self.value = value;
+  self.source = source;
+  self.state = State::kInCollective;
+  if (meeting->arrived == mask) meet(running_ / kWarp, *meeting);
+  run_next();
+  if (kind == Collective::kSync) {
+    acquire(&warp.order[round]);
+    warp.round = round + 1;
+  }
+  return self.value;
+}
+
+// The last lane has arrived: works out every lane's result.
+void Emulator::meet(unsigned warp, Meeting& meeting) {
+  std::array<std::uint64_t, kWarp> value{};
+  std::vector<unsigned> lanes;
+  std::uint64_t ballot = 0;
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    if (!(meeting.mask >> lane & 1)) continue;
+    lanes.push_back(warp * kWarp + lane);
+    value[lane] = thread_[lanes.back()]->value;
+    if (value[lane]) ballot |= std::uint64_t{1} << lane;
+  }
+  for (const unsigned i : lanes) {
+    Thread& thread = *thread_[i];
+    if (meeting.kind == Collective::kBallot) thread.value = ballot;
+    if (meeting.kind != Collective::kShuffle) continue;
+    if (!(meeting.mask >> thread.source & 1))
+      fail("a shuffle reads lane " + std::to_string(thread.source) +
+           ", which is not in the mask: " + where(i));
+    thread.value = value[thread.source];
+  }
+  meeting.arrived = 0;
+  make_ready(lanes);
+}
+
+void* Emulator::shared(const void* site, std::size_t bytes, Place place) {
+  for (const Declaration& declaration : shared_)
+    if (declaration.site == site) return declaration.memory.get();
+  thread_[running_]->place = place;
+  shared_bytes_ += bytes;
+  if (shared_bytes_ > kMaxStaticSharedBytes ||
+      shared_bytes_ + dynamic_shared_bytes_ > kMaxSharedBytes)
+    fail("too much shared memory, " + std::to_string(shared_bytes_) + " bytes and " +
+         std::to_string(dynamic_shared_bytes_) + " dynamic: " + where(running_));
+  shared_.push_back({site, bytes, poisoned(bytes)});
+  return shared_.back().memory.get();
+}
+
+void Emulator::check(bool holds, const char* text, Place place) {
+  if (holds) return;
+  thread_[running_]->place = place;
+  fail(std::string(text) + ": " + where(running_));
+}
+
+// Ends the launch: the stacks of all threads are left as they are.
+void Emulator::fail(const std::string& what) {
+  error_ = what;
+  Fiber::switch_between(thread_[running_]->fiber, caller_);
+  std::abort();  // never reached: nothing switches back
+}
+
+void Emulator::report_deadlock() {
+  constexpr unsigned kShown = 4;
+  error_ = "deadlock, " + std::to_string(left_) + " of " + std::to_string(threads_) +
+           " threads wait for the others:";
+  unsigned shown = 0;
+  for (unsigned i = 0; i < threads_ && shown < kShown; ++i) {
+    if (thread_[i]->state == State::kDone) continue;
+    ++shown;
+    error_ +=
+        "\n  " + where(i) +
+        (thread_[i]->state == State::kAtBarrier ? ", at a barrier" : ", in a warp collective");
+  }
+}
+
+std::string Emulator::where(unsigned thread) const {
+  return "thread " + text(thread_[thread]->index) + " of block " + text(blockIdx) + " at " +
+         text(thread_[thread]->place);
+}
+
+}  // namespace vcas::emu

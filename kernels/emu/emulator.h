@@ -1,0 +1,116 @@
+// Runs CUDA kernels on the host, for their correctness: one block at a time, one fiber per thread,
+// left only at a barrier or a warp collective. docs/kernels.md says what this shows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/emu/fiber.h"
+
+namespace vcas::emu {
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+// Built-in variables of the running thread.
+inline thread_local constinit dim3 threadIdx{}, blockIdx{}, blockDim{}, gridDim{};
+
+// In which order threads, and blocks, get their turn.
+enum class ThreadOrder { kForward, kReverse, kRandom };
+
+// A line of a kernel.
+struct Place {
+  const char* file;
+  int line;
+};
+
+enum class Collective { kShuffle, kBallot, kSync };
+
+class Emulator {
+ public:
+  // What every device from sm_80 on accepts.
+  static constexpr unsigned kMaxThreads = 1024, kWarp = 32;
+  static constexpr std::size_t kMaxSharedBytes = 99 * 1024;        // per block
+  static constexpr std::size_t kMaxStaticSharedBytes = 48 * 1024;  // of it, not dynamic
+
+  explicit Emulator(ThreadOrder order, std::uint64_t seed = 1);
+  ~Emulator();
+
+  // Calls body(argument) once for each thread of each block; every block starts with shared memory
+  // of bytes that read as NaN. Throws InternalError, naming block, thread and line, for a barrier
+  // or warp collective that not all of its threads reach in the same line, a lane missing from its
+  // own mask, a failed check, and a launch that a device would refuse.
+  void launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, void (*body)(void*),
+              void* argument);
+
+  // The rest is for the running thread (kernels/emu/simt.h).
+  static Emulator& current();
+  void barrier(Place place);
+  // kShuffle: the value of lane `source`; kBallot: the lanes of `mask` whose value is not 0.
+  std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned source,
+                           Place place);
+  // The block's memory of one declaration, which the address `site` identifies.
+  void* shared(const void* site, std::size_t bytes, Place place);
+  void* dynamic_shared() const { return dynamic_shared_.get(); }
+  unsigned lane() const { return running_ % kWarp; }
+  void check(bool holds, const char* text, Place place);
+
+ private:
+  enum class State { kReady, kAtBarrier, kInCollective, kDone };
+  struct Thread;
+  // A warp may be in several collectives at once, with masks that have no lane in common.
+  struct Meeting {
+    unsigned mask = 0, arrived = 0;
+    Collective kind = Collective::kSync;
+    Place place{};
+  };
+  struct Warp {
+    std::vector<Meeting> meetings;
+    char order[2] = {};  // addresses for release and acquire, in turn
+    unsigned round = 0;
+  };
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  using Memory = std::unique_ptr<void, Free>;
+  struct Declaration {
+    const void* site;
+    std::size_t bytes;
+    Memory memory;
+  };
+
+  static Memory poisoned(std::size_t bytes);
+  static void thread_entry();
+  void run_block(std::size_t dynamic_shared_bytes);
+  void make_ready(std::vector<unsigned>& threads);
+  void run_next();
+  void meet(unsigned warp, Meeting& meeting);
+  [[noreturn]] void fail(const std::string& what);
+  void report_deadlock();
+  std::string where(unsigned thread) const;
+  std::uint64_t random();
+
+  ThreadOrder order_;
+  std::uint64_t random_state_;
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  unsigned threads_ = 0, left_ = 0, running_ = 0;
+  Fiber caller_;
+  std::vector<std::unique_ptr<Thread>> thread_;
+  std::vector<Warp> warp_;
+  std::vector<unsigned> ready_, waiting_;  // threads; of ready_, those from next_ready_ on
+  std::size_t next_ready_ = 0;
+  Place barrier_place_{};
+  unsigned barrier_round_ = 0;
+  char barrier_order_[2] = {};
+  char launch_order_ = 0, end_order_ = 0;
+  std::vector<Declaration> shared_;
+  Memory dynamic_shared_;
+  std::size_t shared_bytes_ = 0, dynamic_shared_bytes_ = 0;
+  std::string error_;
+};
+
+}  // namespace vcas::emu

@@ -1,0 +1,48 @@
+// What the emulator tells the sanitizers. VCAS_TSAN comes from the build: the emulator itself is
+// compiled without the thread sanitizer's instrumentation, since its state is no part of the
+// program under test.
+#pragma once
+
+#if !defined(VCAS_TSAN)
+#define VCAS_TSAN 0
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define VCAS_ASAN 1
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#else
+#define VCAS_ASAN 0
+#endif
+#if VCAS_TSAN
+#include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_ignore_thread_begin();
+extern "C" void __tsan_ignore_thread_end();
+#endif
+
+namespace vcas::emu {
+
+// What happened before `release(p)` happened before what follows `acquire(p)`.
+inline void release([[maybe_unused]] void* p) {
+#if VCAS_TSAN
+  __tsan_release(p);
+#endif
+}
+inline void acquire([[maybe_unused]] void* p) {
+#if VCAS_TSAN
+  __tsan_acquire(p);
+#endif
+}
+
+// Accesses of the emulator inside library calls (malloc, free, memset).
+struct Unwatched {
+#if VCAS_TSAN
+  Unwatched() { __tsan_ignore_thread_begin(); }
+  ~Unwatched() { __tsan_ignore_thread_end(); }
+#else
+  Unwatched() {}
+#endif
+  Unwatched(const Unwatched&) = delete;
+  Unwatched& operator=(const Unwatched&) = delete;
+};
+
+}  // namespace vcas::emu

@@ -1,0 +1,45 @@
+// Device kernels give the same bits whatever the order of threads and blocks.
+#include "kernels/emu/emu_ops.h"
+#include "tests/support/catch.h"
+#include "tools/bench/op_calls.h"
+
+using namespace vcas;
+
+namespace {
+
+// Every output of every operation, in the order of the list.
+std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep) {
+  const std::unique_ptr<Ops> ops = make_emu_ops(order);
+  OpCalls calls(
+      *ops,
+      {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = keep});
+  std::vector<std::vector<std::byte>> out;
+  struct Read {
+    Ops& ops;
+    std::vector<std::vector<std::byte>>& to;
+    void out(const char*, const Tensor& tensor, bool = false) {
+      if (!tensor) return;
+      to.emplace_back(tensor.bytes());
+      ops.copy_to_host(to.back().data(), tensor.data, tensor.bytes());
+    }
+    void in(const char*, const Tensor&) {}
+  };
+  const auto collect = [&](const auto& args) {
+    ops->run(args);
+    args.visit(Read{*ops, out});
+  };
+#define VCAS_OP(Args) collect(calls.make<Args>());
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("the order of threads does not change a bit", "[device]") {
+  for (const std::int64_t keep : {1, 3}) {
+    const auto want = outputs(emu::ThreadOrder::kForward, keep);
+    CHECK(outputs(emu::ThreadOrder::kReverse, keep) == want);
+    CHECK(outputs(emu::ThreadOrder::kRandom, keep) == want);
+  }
+}

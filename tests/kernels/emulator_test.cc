@@ -1,0 +1,218 @@
+// The emulator itself: that right kernels pass in every order, and that each fault is reported.
+#include "kernels/emu/emulator.h"
+
+#include <vector>
+
+#include "kernels/device/reduce.cuh"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+using namespace vcas::emu;
+
+namespace {
+
+constexpr ThreadOrder kOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
+                                   ThreadOrder::kRandom};
+
+// What the launch throws; empty where it does not.
+template <class Kernel, class... A>
+std::string launched(ThreadOrder order, dim3 grid, dim3 block, std::size_t shared_bytes,
+                     Kernel* kernel, A... arguments) {
+  Context context(order);
+  try {
+    context.launch(grid, block, shared_bytes, kernel, arguments...);
+    return {};
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+}
+
+__global__ void reverse_kernel(const int* x, int* y) {
+  struct Shared {
+    int value[100];
+  };
+  VCAS_SHARED(Shared, shared);
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  shared.value[threadIdx.x] = x[i];
+  __syncthreads();
+  y[i] = shared.value[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void scan_kernel(int* inclusive, int* exclusive, int* total) {
+  const int own = static_cast<int>(threadIdx.x * threadIdx.x % 7);
+  const Scan<int> scan = block_scan(own, 0, Plus{});
+  inclusive[threadIdx.x] = scan.inclusive;
+  exclusive[threadIdx.x] = scan.exclusive;
+  total[threadIdx.x] = scan.total + block_reduce(own, 0, Maximum{});
+}
+
+__global__ void missing_barrier_kernel(int* y) {
+  struct Shared {
+    int value[64];
+  };
+  VCAS_SHARED(Shared, shared);
+  shared.value[threadIdx.x] = static_cast<int>(threadIdx.x);
+  y[threadIdx.x] = shared.value[63 - threadIdx.x];
+}
+
+__global__ void unset_shared_kernel(float* y) {
+  struct Shared {
+    float value[32];
+  };
+  VCAS_SHARED(Shared, shared);
+  if (threadIdx.x < 31) shared.value[threadIdx.x] = 1;
+  __syncthreads();
+  y[threadIdx.x] = shared.value[threadIdx.x];
+}
+
+__global__ void half_barrier_kernel() {
+  if (threadIdx.x < 32) __syncthreads();
+}
+
+__global__ void two_barriers_kernel() {
+  if (threadIdx.x < 32)
+    __syncthreads();
+  else
+    __syncthreads();
+}
+
+__global__ void half_warp_kernel(int* y) {
+  if (threadIdx.x < 16) y[threadIdx.x] = __shfl_xor_sync(0xFFFFFFFFu, 1, 1);
+}
+
+__global__ void wrong_mask_kernel(int* y) { y[threadIdx.x] = __shfl_xor_sync(0xFFFEu, 1, 1); }
+
+__global__ void outside_mask_kernel(int* y) {
+  if (threadIdx.x < 2) y[threadIdx.x] = __shfl_sync(3u, 1, 2);
+}
+
+__global__ void halves_kernel(unsigned* y) {
+  const unsigned mask = threadIdx.x < 16 ? 0xFFFFu : 0xFFFF0000u;
+  y[threadIdx.x] = __ballot_sync(mask, threadIdx.x % 3 == 0);
+}
+
+__global__ void checked_kernel() { VCAS_KERNEL_CHECK(threadIdx.x != 5, "five is too many"); }
+
+struct Large {
+  char bytes[49 * 1024];
+};
+__global__ void large_shared_kernel(char* y) {
+  VCAS_SHARED(Large, shared);
+  y[0] = shared.bytes[0];
+}
+
+__global__ void nothing_kernel() {}
+
+__global__ void dynamic_shared_kernel(double* y) {
+  VCAS_DYNAMIC_SHARED(double, shared);
+  shared[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  y[threadIdx.x] = shared[(threadIdx.x + 1) % blockDim.x];
+}
+
+}  // namespace
+
+TEST_CASE("barriers and shared memory of an emulated block", "[emulator]") {
+  std::vector<int> x(700), y(700);
+  for (int i = 0; i < 700; ++i) x[static_cast<std::size_t>(i)] = i;
+  for (const ThreadOrder order : kOrders) {
+    CHECK(launched(order, {7}, {100}, 0, reverse_kernel, x.data(), y.data()).empty());
+    for (int i = 0; i < 700; ++i)
+      CHECK(y[static_cast<std::size_t>(i)] == i / 100 * 100 + 99 - i % 100);
+    std::vector<double> shifted(64);
+    CHECK(launched(order, {1}, {64}, 64 * sizeof(double), dynamic_shared_kernel, shifted.data())
+              .empty());
+    for (std::size_t i = 0; i < 64; ++i) CHECK(shifted[i] == static_cast<double>((i + 1) % 64));
+  }
+}
+
+TEST_CASE("block scans and reductions against a loop", "[emulator]") {
+  for (const ThreadOrder order : kOrders)
+    for (const unsigned threads : {32u, 64u, 160u, 1024u}) {
+      std::vector<int> inclusive(threads), exclusive(threads), total(threads);
+      CHECK(launched(order, {1}, {threads}, 0, scan_kernel, inclusive.data(), exclusive.data(),
+                     total.data())
+                .empty());
+      int sum = 0;
+      for (std::size_t i = 0; i < threads; ++i) {
+        CHECK(exclusive[i] == sum);
+        sum += static_cast<int>(i * i % 7);
+        CHECK(inclusive[i] == sum);
+      }
+      for (const int value : total) CHECK(value == sum + 4);  // squares modulo 7 are 0, 1, 2, 4
+    }
+}
+
+TEST_CASE("warp collectives of parts of a warp", "[emulator]") {
+  for (const ThreadOrder order : kOrders) {
+    std::vector<unsigned> y(32);
+    CHECK(launched(order, {1}, {32}, 0, halves_kernel, y.data()).empty());
+    CHECK(y[3] == 0x9249u);
+    CHECK(y[20] == 0x49240000u);
+  }
+}
+
+TEST_CASE("a missing barrier shows in some order", "[emulator]") {
+  bool wrong = false;
+  for (const ThreadOrder order : kOrders) {
+    std::vector<int> y(64);
+    launched(order, {1}, {64}, 0, missing_barrier_kernel, y.data());
+    for (int i = 0; i < 64; ++i) wrong = wrong || y[static_cast<std::size_t>(i)] != 63 - i;
+  }
+  CHECK(wrong);
+}
+
+TEST_CASE("shared memory that was never written reads as NaN", "[emulator]") {
+  std::vector<float> y(32);
+  CHECK(launched(ThreadOrder::kForward, {1}, {32}, 0, unset_shared_kernel, y.data()).empty());
+  CHECK(y[30] == 1);
+  CHECK(std::isnan(y[31]));
+}
+
+TEST_CASE("faults of kernels are reported with their place", "[emulator]") {
+  std::vector<int> y(64);
+  for (const ThreadOrder order : kOrders) {
+    const std::string half = launched(order, {1}, {64}, 0, half_barrier_kernel);
+    CHECK_THAT(half, ContainsSubstring("deadlock, 32 of 64 threads wait"));
+    CHECK_THAT(half, ContainsSubstring("thread (0, 0, 0) of block (0, 0, 0) at "));
+    CHECK_THAT(half, ContainsSubstring("emulator_test.cc:"));
+    CHECK_THAT(
+        launched(order, {1}, {64}, 0, two_barriers_kernel),
+        ContainsSubstring("__syncthreads by thread") && ContainsSubstring("but others wait at"));
+    CHECK_THAT(
+        launched(order, {1}, {32}, 0, half_warp_kernel, y.data()),
+        ContainsSubstring("deadlock, 16 of 32") && ContainsSubstring("in a warp collective"));
+    CHECK_THAT(launched(order, {1}, {32}, 0, wrong_mask_kernel, y.data()),
+               ContainsSubstring("a lane missing from its own mask"));
+    CHECK_THAT(launched(order, {1}, {32}, 0, outside_mask_kernel, y.data()),
+               ContainsSubstring("a shuffle reads lane 2"));
+    CHECK_THAT(launched(order, {1}, {32}, 0, checked_kernel),
+               ContainsSubstring("five is too many: thread (5, 0, 0)"));
+  }
+}
+
+TEST_CASE("launches that a device refuses are refused", "[emulator]") {
+  const auto refused = [](dim3 grid, dim3 block, std::size_t shared_bytes) {
+    return launched(ThreadOrder::kForward, grid, block, shared_bytes, nothing_kernel);
+  };
+  CHECK(refused({1, 1, 1}, {1024}, 0).empty());
+  CHECK(refused({1, 2, 3}, {2, 2, 64}, 99 * 1024).empty());
+  CHECK_THAT(refused({1}, {1025}, 0), ContainsSubstring("(1025, 1, 1) threads"));
+  CHECK_THAT(refused({1}, {0}, 0), ContainsSubstring("refuses"));
+  CHECK_THAT(refused({1}, {1, 1, 65}, 0), ContainsSubstring("refuses"));
+  CHECK_THAT(refused({1, 65536}, {32}, 0), ContainsSubstring("refuses"));
+  CHECK_THAT(refused({1, 1, 65536}, {32}, 0), ContainsSubstring("refuses"));
+  CHECK_THAT(refused({0}, {32}, 0), ContainsSubstring("refuses"));
+  CHECK_THAT(refused({1}, {32}, 99 * 1024 + 1), ContainsSubstring("101377 bytes"));
+  char byte = 0;
+  CHECK_THAT(launched(ThreadOrder::kForward, {1}, {32}, 0, large_shared_kernel, &byte),
+             ContainsSubstring("too much shared memory, 50176 bytes"));
+}
+
+TEST_CASE("an emulator goes on after a fault", "[emulator]") {
+  Context context(ThreadOrder::kForward);
+  std::vector<int> x(100, 3), y(100);
+  CHECK_THROWS_AS(context.launch({1}, {64}, 0, half_barrier_kernel), InternalError);
+  context.launch({1}, {100}, 0, reverse_kernel, x.data(), y.data());
+  CHECK(y == x);
+}
