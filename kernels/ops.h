@@ -32,9 +32,8 @@ class Ops {
 #undef VCAS_OP
 };
 
-// `device`: cpu, cuda, emu (kernels/emu), check:a,b or auto. Throws Error(kUnavailable) for a
-// device that is not there, Error(kBadConfig) for an unknown name; never falls back to another
-// device.
+// `device`: cpu, cuda, emu (kernels/emu), check:a,b or auto. Throws Error(kUnavailable) where it is
+// not there, Error(kBadConfig) for an unknown name; never falls back to another device.
 std::unique_ptr<Ops> make_ops(const std::string& device);
 
 }  // namespace vcas

@@ -177,7 +177,7 @@ struct RunConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.section("run", run, "Where the run is kept.");
-    v.field("device", device, "auto, cpu, cuda, or check:a,b to compare two.");
+    v.field("device", device, "auto, cpu, cuda, emu (its kernels on the CPU), or check:a,b.");
     v.field("threads", threads, "Threads of the CPU; 0: all that this process may use.",
             at_least(0));
     v.field("seed", seed, "Seed of everything random.");

@@ -53,7 +53,7 @@ void CountOps::count(const Args& args) {
   constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
   CostTally& sum = tally(Args::kName, kProbeOnly ? Phase::kProbe : phase_);
   if (timing_) sum.seconds += std::chrono::duration<double>(Clock::now() - start).count();
-  const Cost cost = op_cost(args);
+  const Cost cost = op_cost(args, *inner_, host_);
   ++sum.calls;
   sum.flops += cost.flops;
   sum.bytes += cost.bytes;

@@ -60,6 +60,7 @@ class CountOps final : public ForwardingOps {
   std::deque<Place> places_;  // never moves its elements, which the index points at
   std::unordered_map<std::string_view, Place*> index_;
   Place* current_ = nullptr;
+  std::vector<std::int64_t> host_;  // for op_cost
   Phase phase_ = Phase::kForward;
   bool timing_ = false;
 };

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "kernels/device/port.cuh"
 
@@ -18,8 +17,8 @@ __device__ inline float square_root(float x) { return sqrtf(x); }
 __device__ inline double square_root(double x) { return sqrt(x); }
 
 template <class T>
-__device__ constexpr T infinity() {
-  return std::numeric_limits<T>::infinity();
+__device__ T infinity() {
+  return static_cast<T>(INFINITY);
 }
 
 }  // namespace vcas::VCAS_DEVICE

@@ -41,9 +41,14 @@ dim3 position(std::uint64_t index, const dim3& extent) {
 
 }  // namespace
 
+// To the thread sanitizer, threads of neighbouring blocks are different ones on different stacks.
+constexpr unsigned kFibers = VCAS_TSAN ? 2 : 1;
+
 struct Emulator::Thread {
-  Thread() : fiber(kStackBytes) {}
-  Fiber fiber;
+  Thread() {
+    for (auto& own : fiber) own = std::make_unique<Fiber>(kStackBytes);
+  }
+  std::unique_ptr<Fiber> fiber[kFibers];
   State state = State::kReady;
   dim3 index;
   Place place{};            // of its last barrier or collective
@@ -118,7 +123,10 @@ void Emulator::launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, v
   if (!error_.empty()) throw InternalError("emulated kernel: " + error_);
 }
 
+Fiber& Emulator::fiber_of(unsigned thread) { return *thread_[thread]->fiber[blocks_ % kFibers]; }
+
 void Emulator::run_block(std::size_t dynamic_shared_bytes) {
+  ++blocks_;
   warp_.resize((threads_ + kWarp - 1) / kWarp);
   for (Warp& warp : warp_) warp.meetings.clear();
   ready_.clear();
@@ -131,7 +139,7 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
   std::vector<unsigned> all(threads_);
   std::iota(all.begin(), all.end(), 0u);
   for (const unsigned i : all) {
-    thread_[i]->fiber.start(&Emulator::thread_entry);
+    fiber_of(i).start(&Emulator::thread_entry);
     thread_[i]->index = position(i, blockDim);
     thread_[i]->place = {};
   }
@@ -139,7 +147,7 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
   release(&launch_order_);
   running_ = ready_[next_ready_++];
   threadIdx = thread_[running_]->index;
-  Fiber::switch_between(caller_, thread_[running_]->fiber);
+  Fiber::switch_between(caller_, fiber_of(running_));
   if (left_ > 0 && error_.empty()) report_deadlock();
 }
 
@@ -149,7 +157,6 @@ void Emulator::thread_entry() {
   Emulator& emulator = current();
   acquire(&emulator.launch_order_);
   emulator.body_(emulator.argument_);
-  release(&emulator.end_order_);
   emulator.thread_[emulator.running_]->state = State::kDone;
   --emulator.left_;
   emulator.run_next();
@@ -168,10 +175,11 @@ void Emulator::make_ready(std::vector<unsigned>& threads) {
 }
 
 // Leaves the running thread, which waits or is done, for one that is ready; for the caller of
-// `launch` where none is.
+// `launch`, and for good, where none is or something failed.
 void Emulator::run_next() {
-  Fiber& from = thread_[running_]->fiber;
-  if (next_ready_ == ready_.size()) return Fiber::switch_between(from, caller_);
+  Fiber& from = fiber_of(running_);
+  release(&end_order_);
+  if (!error_.empty() || next_ready_ == ready_.size()) return Fiber::switch_between(from, caller_);
   if (order_ == ThreadOrder::kRandom)
     std::swap(ready_[next_ready_], ready_[next_ready_ + random() % (ready_.size() - next_ready_)]);
   const unsigned next = ready_[next_ready_++];
@@ -179,43 +187,62 @@ void Emulator::run_next() {
   if (next != self) {
     running_ = next;
     threadIdx = thread_[next]->index;
-    Fiber::switch_between(from, thread_[next]->fiber);
+    Fiber::switch_between(from, fiber_of(next));
   }
 }
 
 void Emulator::barrier(Place place) {
-  Thread& self = *thread_[running_];
   const unsigned round = barrier_round_ & 1;
   release(&barrier_order_[round]);
-  self.place = place;
-  if (!waiting_.empty() && !same(place, barrier_place_))
-    fail("__syncthreads by " + where(running_) + ", but others wait at " + text(barrier_place_));
-  barrier_place_ = place;
-  self.state = State::kAtBarrier;
-  waiting_.push_back(running_);
-  if (waiting_.size() == threads_) {
-    ++barrier_round_;
-    make_ready(waiting_);
-  }
+  arrive_at_barrier(place);
   run_next();
   acquire(&barrier_order_[round]);
+}
+
+void Emulator::arrive_at_barrier(Place place) {
+  const Unwatched unwatched;
+  thread_[running_]->place = place;
+  thread_[running_]->state = State::kAtBarrier;
+  if (!waiting_.empty() && !same(place, barrier_place_))
+    return fail("__syncthreads by " + where(running_) + ", but others wait at " +
+                text(barrier_place_));
+  barrier_place_ = place;
+  waiting_.push_back(running_);
+  if (waiting_.size() < threads_) return;
+  ++barrier_round_;
+  make_ready(waiting_);
 }
 
 std::uint64_t Emulator::collective(Collective kind, unsigned mask, std::uint64_t value,
                                    unsigned source, Place place) {
   Thread& self = *thread_[running_];
-  const unsigned own = 1u << lane();
   Warp& warp = warp_[running_ / kWarp];
-  self.place = place;
-  if (!(mask & own)) fail("a lane missing from its own mask: " + where(running_));
   const unsigned round = warp.round & 1;
   if (kind == Collective::kSync) release(&warp.order[round]);
+  self.value = value;
+  self.source = source;
+  arrive_at_collective(kind, mask, place);
+  run_next();
+  if (kind == Collective::kSync) {
+    acquire(&warp.order[round]);
+    warp.round = round + 1;
+  }
+  return self.value;
+}
+
+void Emulator::arrive_at_collective(Collective kind, unsigned mask, Place place) {
+  const Unwatched unwatched;
+  Warp& warp = warp_[running_ / kWarp];
+  thread_[running_]->place = place;
+  thread_[running_]->state = State::kInCollective;
+  const unsigned own = 1u << lane();
+  if (!(mask & own)) return fail("a lane missing from its own mask: " + where(running_));
   Meeting* meeting = nullptr;
   for (Meeting& other : warp.meetings) {
     if (!(other.arrived && (other.mask & mask))) continue;
     if (other.mask != mask || other.kind != kind || !same(other.place, place))
-      fail("a warp collective by " + where(running_) + ", but others of the warp wait at " +
-           text(other.place) + (other.mask != mask ? " with another mask" : ""));
+      return fail("a warp collective by " + where(running_) + ", but others of the warp wait at " +
+                  text(other.place) + (other.mask != mask ? " with another mask" : ""));
     meeting = &other;
   }
   for (Meeting& free : warp.meetings)
@@ -225,16 +252,7 @@ std::uint64_t Emulator::collective(Collective kind, unsigned mask, std::uint64_t
   meeting->kind = kind;
   meeting->place = place;
   meeting->arrived |= own;
-  self.value = value;
-  self.source = source;
-  self.state = State::kInCollective;
   if (meeting->arrived == mask) meet(running_ / kWarp, *meeting);
-  run_next();
-  if (kind == Collective::kSync) {
-    acquire(&warp.order[round]);
-    warp.round = round + 1;
-  }
-  return self.value;
 }
 
 // The last lane has arrived: works out every lane's result.
@@ -253,8 +271,8 @@ void Emulator::meet(unsigned warp, Meeting& meeting) {
     if (meeting.kind == Collective::kBallot) thread.value = ballot;
     if (meeting.kind != Collective::kShuffle) continue;
     if (!(meeting.mask >> thread.source & 1))
-      fail("a shuffle reads lane " + std::to_string(thread.source) +
-           ", which is not in the mask: " + where(i));
+      return fail("a shuffle reads lane " + std::to_string(thread.source) +
+                  ", which is not in the mask: " + where(i));
     thread.value = value[thread.source];
   }
   meeting.arrived = 0;
@@ -262,29 +280,40 @@ void Emulator::meet(unsigned warp, Meeting& meeting) {
 }
 
 void* Emulator::shared(const void* site, std::size_t bytes, Place place) {
+  void* memory = find_shared(site, bytes, place);
+  if (!memory) run_next();
+  return memory;
+}
+
+void* Emulator::find_shared(const void* site, std::size_t bytes, Place place) {
+  const Unwatched unwatched;
   for (const Declaration& declaration : shared_)
     if (declaration.site == site) return declaration.memory.get();
   thread_[running_]->place = place;
   shared_bytes_ += bytes;
   if (shared_bytes_ > kMaxStaticSharedBytes ||
-      shared_bytes_ + dynamic_shared_bytes_ > kMaxSharedBytes)
+      shared_bytes_ + dynamic_shared_bytes_ > kMaxSharedBytes) {
     fail("too much shared memory, " + std::to_string(shared_bytes_) + " bytes and " +
          std::to_string(dynamic_shared_bytes_) + " dynamic: " + where(running_));
-  shared_.push_back({site, bytes, poisoned(bytes)});
+    return nullptr;
+  }
+  shared_.push_back({site, poisoned(bytes)});
   return shared_.back().memory.get();
 }
 
 void Emulator::check(bool holds, const char* text, Place place) {
   if (holds) return;
-  thread_[running_]->place = place;
-  fail(std::string(text) + ": " + where(running_));
+  {
+    const Unwatched unwatched;
+    thread_[running_]->place = place;
+    fail(std::string(text) + ": " + where(running_));
+  }
+  run_next();
 }
 
-// Ends the launch: the stacks of all threads are left as they are.
+// The launch ends when the running thread next waits: it and all others are left as they are.
 void Emulator::fail(const std::string& what) {
-  error_ = what;
-  Fiber::switch_between(thread_[running_]->fiber, caller_);
-  std::abort();  // never reached: nothing switches back
+  if (error_.empty()) error_ = what;
 }
 
 void Emulator::report_deadlock() {

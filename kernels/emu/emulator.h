@@ -78,17 +78,20 @@ class Emulator {
   using Memory = std::unique_ptr<void, Free>;
   struct Declaration {
     const void* site;
-    std::size_t bytes;
     Memory memory;
   };
 
   static Memory poisoned(std::size_t bytes);
   static void thread_entry();
   void run_block(std::size_t dynamic_shared_bytes);
+  Fiber& fiber_of(unsigned thread);
   void make_ready(std::vector<unsigned>& threads);
   void run_next();
+  void arrive_at_barrier(Place place);
+  void arrive_at_collective(Collective kind, unsigned mask, Place place);
   void meet(unsigned warp, Meeting& meeting);
-  [[noreturn]] void fail(const std::string& what);
+  void* find_shared(const void* site, std::size_t bytes, Place place);
+  void fail(const std::string& what);
   void report_deadlock();
   std::string where(unsigned thread) const;
   std::uint64_t random();
@@ -109,6 +112,7 @@ class Emulator {
   char launch_order_ = 0, end_order_ = 0;
   std::vector<Declaration> shared_;
   Memory dynamic_shared_;
+  std::uint64_t blocks_ = 0;
   std::size_t shared_bytes_ = 0, dynamic_shared_bytes_ = 0;
   std::string error_;
 };

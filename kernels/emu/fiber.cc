@@ -94,9 +94,7 @@ Fiber::~Fiber() {
 
 void Fiber::start(void (*entry)()) {
 #if VCAS_TSAN
-  // A thread of the next block is another thread.
-  if (sanitizer_state_) __tsan_destroy_fiber(sanitizer_state_);
-  sanitizer_state_ = __tsan_create_fiber(0);
+  if (!sanitizer_state_) sanitizer_state_ = __tsan_create_fiber(0);
 #endif
 #if VCAS_ASAN
   __asan_unpoison_memory_region(stack_, stack_bytes_);  // frames that were never unwound

@@ -43,6 +43,20 @@ TEST_CASE("probes leave no trace when the ratios stay at one", "[trainer][law]")
   CHECK(probed.weights() == exact.weights());
 }
 
+// Both run every operation of exact and sampled steps and of probes; the first that differs throws.
+TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.vcas.tau_act = options.vcas.tau_w = 0.3;
+  options.vcas.probe = GENERATE("in_place", "separate");
+  TrainerFixture checked(options, 0.1, make_ops("check:emu,cpu"));
+  CHECK_NOTHROW(checked.run(8));
+  CHECK(checked.trainer->controller().probes() == 3);
+
+  TrainerFixture on_emu(options, 0.1, make_ops("emu")), on_cpu(options, 0.1);
+  const auto a = on_emu.run(8), b = on_cpu.run(8);
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i].loss - b[i].loss) <= 1e-4);
+}
+
 TEST_CASE("four micro-batches of eight train like one batch of 32", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.batch = 32;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/buffer.h"
+#include "tests/support/devices.h"
 
 namespace vcas {
 
@@ -570,11 +571,15 @@ std::vector<std::string> layer_faults(const LayerCase& test) {
 }
 
 void check_layer(const LayerCase& test) {
-  const std::vector<std::string> faults = layer_faults(test);
-  for (const std::string& fault : faults) {
-    UNSCOPED_INFO(test.kind << ": " << fault);
+  for (const std::string& device : test_devices()) {
+    LayerCase on_device = test;
+    on_device.device = device;
+    const std::vector<std::string> faults = layer_faults(on_device);
+    for (const std::string& fault : faults) {
+      UNSCOPED_INFO(test.kind << " on " << device << ": " << fault);
+    }
+    CHECK(faults.empty());
   }
-  CHECK(faults.empty());
 }
 
 }  // namespace vcas

@@ -47,7 +47,7 @@ struct LayerCase {
 // What is wrong with the layer, one sentence each.
 std::vector<std::string> layer_faults(const LayerCase& test);
 
-// Fails the running test once for each fault.
+// On every device that is here (`device` does not count). Fails the running test for any fault.
 void check_layer(const LayerCase& test);
 
 }  // namespace vcas

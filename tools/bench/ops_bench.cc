@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "kernels/op_cost.h"
 #include "tools/bench/op_calls.h"
@@ -42,13 +43,31 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Until a device that queues its work has done it.
+template <class Args>
+void wait(Ops& ops, const Args& args) {
+  struct FirstOutput {
+    const void* data = nullptr;
+    void out(const char*, const Tensor& tensor, bool = false) {
+      if (!data) data = tensor.data;
+    }
+    void in(const char*, const Tensor&) {}
+  } first;
+  args.visit(first);
+  char byte = 0;
+  ops.copy_to_host(&byte, first.data, sizeof byte);
+}
+
 template <class Args>
 double best_seconds(Ops& ops, const Args& args) {
+  constexpr int kRuns = 3;
   double best = std::numeric_limits<double>::infinity();
-  for (int repeat = 0; repeat < 10; ++repeat) {
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    wait(ops, args);
     const Clock::time_point start = Clock::now();
-    ops.run(args);
-    best = std::min(best, seconds_since(start));
+    for (int run = 0; run < kRuns; ++run) ops.run(args);
+    wait(ops, args);
+    best = std::min(best, seconds_since(start) / kRuns);
   }
   return best;
 }
@@ -69,10 +88,13 @@ void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine) {
       [&ops, &size, &machine](benchmark::State& state) {
         OpCalls calls(ops, size.size);
         const auto args = calls.make<Args>();
+        std::vector<std::int64_t> host;
+        wait(ops, args);
         const Clock::time_point start = Clock::now();
         for (auto _ : state) ops.run(args);
+        wait(ops, args);
         const double seconds = seconds_since(start) / static_cast<double>(state.iterations());
-        const Cost cost = op_cost(args);
+        const Cost cost = op_cost(args, ops, host);
         state.counters["GB/s"] = cost.bytes / seconds / 1e9;
         state.counters["of_copy"] = cost.bytes / seconds / machine.bytes_per_second;
         if (cost.flops == 0) return;

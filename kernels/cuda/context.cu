@@ -1,0 +1,133 @@
+#include <climits>
+
+#include "kernels/cuda/context.h"
+
+namespace vcas::cuda {
+namespace {
+
+// Of cuBLAS on Hopper; others need less.
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+
+int narrow(std::int64_t extent) {
+  VCAS_CHECK(extent <= INT_MAX, "a product of " + std::to_string(extent) + " rows or columns");
+  return static_cast<int>(extent);
+}
+
+}  // namespace
+
+void check(cudaError_t status, const std::string& what) {
+  if (status == cudaSuccess) return;
+  const std::string why = what + ": " + cudaGetErrorString(status);
+  cudaGetLastError();  // forget it, where it can be forgotten
+  switch (status) {
+    case cudaErrorMemoryAllocation:
+      throw Error(ExitCode::kOutOfMemory, "GPU out of memory: " + why,
+                  "a smaller batch or micro-batch needs less");
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInitializationError:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorStubLibrary:
+      throw Error(ExitCode::kUnavailable, "no CUDA device (" + why + ")",
+                  "device=\"auto\" uses the CPU here");
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      throw Error(ExitCode::kUnavailable, "this build has no code for this GPU (" + why + ")",
+                  "build with CMAKE_CUDA_ARCHITECTURES=native");
+    default:
+      throw InternalError("CUDA: " + why);
+  }
+}
+
+Context::Context() {
+  int devices = 0, device = 0, multiprocessors = 0;
+  check(cudaGetDeviceCount(&devices), "looking for devices");
+  check(devices > 0 ? cudaSuccess : cudaErrorNoDevice, "looking for devices");
+  check(cudaGetDevice(&device), "the current device");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "number of multiprocessors");
+  multiprocessors_ = static_cast<unsigned>(multiprocessors);
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  cudaMemPool_t pool = nullptr;
+  std::uint64_t keep_all = UINT64_MAX;  // freed memory stays with the process
+  check(cudaDeviceGetDefaultMemPool(&pool, device), "the memory pool");
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
+        "the memory pool");
+  workspace_ = allocate(kWorkspaceBytes);
+  cublas_.check(cublas_.create(&handle_), "starting cuBLAS");
+  cublas_.check(cublas_.set_stream(handle_, stream_), "the stream of cuBLAS");
+  cublas_.check(cublas_.set_workspace(handle_, workspace_, kWorkspaceBytes), "its workspace");
+}
+
+Context::~Context() {
+  if (handle_) cublas_.destroy(handle_);
+  for (void* data : {workspace_, scratch_})
+    if (data) cudaFreeAsync(data, stream_);
+  if (stream_) {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+}
+
+void* Context::allocate(std::size_t bytes) {
+  void* data = nullptr;
+  const std::size_t at_least_one = bytes ? bytes : 1;
+  check(cudaMallocAsync(&data, at_least_one, stream_), std::to_string(bytes) + " bytes");
+  check(cudaMemsetAsync(data, 0, at_least_one, stream_), "clearing memory");
+  return data;
+}
+
+void Context::deallocate(void* data) {
+  if (data) cudaFreeAsync(data, stream_);  // called by destructors
+}
+
+void Context::copy_to_device(void* device, const void* host, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
+        "copy to the device");
+  check(cudaStreamSynchronize(stream_), "copy to the device");
+}
+
+void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
+  check(cudaStreamSynchronize(stream_), "kernels before a copy to the host");
+}
+
+void Context::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy");
+}
+
+void* Context::scratch(std::size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    deallocate(scratch_);
+    scratch_ = nullptr;
+    scratch_bytes_ = 0;
+    scratch_ = allocate(bytes);
+    scratch_bytes_ = bytes;
+  }
+  return scratch_;
+}
+
+// cuBLAS stores matrices by columns: there c^T = b^T a^T.
+template <class T>
+void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
+                   const Factor<T>& b, T* c, bool accumulate) {
+  if (m == 0 || n == 0) return;
+  const T one = 1, beta = accumulate ? T(1) : T(0);
+  const auto op = [](const Factor<T>& f) { return f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  cublas_.check(
+      cublas_.product<T>()(handle_, op(b), op(a), narrow(n), narrow(m), narrow(k), &one, b.data,
+                           narrow(b.stride), a.data, narrow(a.stride), &beta, c, narrow(n)),
+      "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+}
+
+template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<float>&,
+                            const Factor<float>&, float*, bool);
+template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<double>&,
+                            const Factor<double>&, double*, bool);
+
+}  // namespace vcas::cuda

@@ -1,0 +1,54 @@
+// The GPU's side of kernels/device: memory, products, the stream.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cuda/cublas.h"
+#include "kernels/ops.h"
+
+namespace vcas::cuda {
+
+// Throws Error(kOutOfMemory) where the device has no memory left, Error(kUnavailable) where there
+// is no device or driver, InternalError for the rest; `what` says what was tried.
+void check(cudaError_t status, const std::string& what);
+
+// One device, the current one, with one stream: operations run in the order of their calls, and the
+// host waits only where it copies.
+class Context {
+ public:
+  Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  std::string name() const { return "cuda"; }
+  unsigned multiprocessors() const { return multiprocessors_; }
+  cudaStream_t stream() const { return stream_; }
+
+  void* allocate(std::size_t bytes);
+  void deallocate(void* data);
+  void copy_to_device(void* device, const void* host, std::size_t bytes);
+  void copy_to_host(void* host, const void* device, std::size_t bytes);
+  void copy(void* to, const void* from, std::size_t bytes);
+  // Workspace, which holds until the next call.
+  void* scratch(std::size_t bytes);
+
+  // c[m, n] = a[m, k] b[k, n], or +=, without rounding of f32 to tf32.
+  template <class T>
+  void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
+            T* c, bool accumulate);
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  Cublas cublas_;
+  cublasHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;  // cuBLAS's, so that its results repeat
+  void* scratch_ = nullptr;
+  std::size_t scratch_bytes_ = 0;
+  unsigned multiprocessors_ = 0;
+};
+
+}  // namespace vcas::cuda

@@ -1,0 +1,15 @@
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/device/device_ops.cuh"
+
+namespace vcas {
+
+std::unique_ptr<Ops> make_cuda_ops() { return std::make_unique<cuda::DeviceOps>(); }
+
+std::string cuda_missing() {
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  return devices > 0 ? "" : "no device";
+}
+
+}  // namespace vcas

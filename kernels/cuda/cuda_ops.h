@@ -1,0 +1,17 @@
+// The operations on a GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/ops.h"
+
+namespace vcas {
+
+// Throws Error(kUnavailable) without a driver or a device.
+std::unique_ptr<Ops> make_cuda_ops();
+
+// Why make_cuda_ops would throw; empty where there is a device.
+std::string cuda_missing();
+
+}  // namespace vcas
