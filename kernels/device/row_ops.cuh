@@ -196,9 +196,9 @@ void compute(Context& context, const LayerNormForward& args) {
 
 void compute(Context& context, const LayerNormBackward& args) {
   VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
-  with_type(args.dx.dtype, [&](auto type) {
+  with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.dx.rows(), width = args.dx.width();
+    const std::int64_t rows = args.dy.rows(), width = args.dy.width();
     const T* dy = args.dy.ptr<T>();
     const T* x = args.x_full.ptr<T>();
     const T* mean = args.mean_full.ptr<T>();
@@ -209,6 +209,7 @@ void compute(Context& context, const LayerNormBackward& args) {
                       NormalisedProduct<T>{dy, x, mean, rstd, row, width}, rows, width);
       add_column_sums(context, args.dbeta.ptr<T>(), Entry<T>{dy, width}, rows, width);
     }
+    if (!args.dx) return;
     launch(context, grid_of_rows(rows), layer_norm_backward_kernel<T>, args.dx.ptr<T>(), dy, x,
            mean, rstd, args.gamma.ptr<T>(), row, rows, width, args.accumulate);
   });
