@@ -13,8 +13,8 @@ if(VCAS_CUDA STREQUAL "off")
 endif()
 if(VCAS_SANITIZE)
   if(VCAS_CUDA STREQUAL "on")
-    message(FATAL_ERROR "VCAS_CUDA=on with VCAS_SANITIZE: nvcc has no sanitizers; kernels run under "
-                        "them in the emulator (device emu)")
+    message(FATAL_ERROR "VCAS_CUDA=on with VCAS_SANITIZE: nvcc has no sanitizers; kernels run "
+                        "under them in the emulator (device emu)")
   endif()
   message(STATUS "CUDA: off, sanitizers are on")
   return()
@@ -34,7 +34,8 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   # A100; RTX 30; RTX 40, L4; H100, H200.
-  set(CMAKE_CUDA_ARCHITECTURES 80 86 89 90a CACHE STRING "GPUs to build for; native: this machine's")
+  set(CMAKE_CUDA_ARCHITECTURES 80 86 89 90a CACHE STRING
+      "GPUs to build for; native: this machine's")
 endif()
 enable_language(CUDA)
 set(VCAS_HAS_CUDA ON)

@@ -1,5 +1,7 @@
 #include "kernels/emu/emulator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -21,17 +23,13 @@ constexpr unsigned kMaxGridYz = 65535, kMaxBlockZ = 64;
 
 thread_local Emulator* current_emulator = nullptr;
 
-std::string text(const dim3& d) {
-  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
-}
+std::string text(const dim3& d) { return fmt::format("({}, {}, {})", d.x, d.y, d.z); }
 
 bool same(const Place& a, const Place& b) {
   return a.line == b.line && std::strcmp(a.file, b.file) == 0;
 }
 
-std::string text(const Place& place) {
-  return std::string(place.file) + ":" + std::to_string(place.line);
-}
+std::string text(const Place& place) { return fmt::format("{}:{}", place.file, place.line); }
 
 dim3 position(std::uint64_t index, const dim3& extent) {
   return {static_cast<unsigned>(index % extent.x),

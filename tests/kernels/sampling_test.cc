@@ -316,6 +316,7 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                        .offsets = narrow.offsets,
                                        .scale = narrow.scale});
       }
+    if (t.ops().name() == "cuda") return;  // a failed check stops a GPU for good
     CHECK_THROWS_AS(t.ops().run(NarrowRows{.item = t.unset(DType::kI32, {1}),
                                            .scale = t.unset({1}),
                                            .offsets = t.unset(DType::kI64, {2}),

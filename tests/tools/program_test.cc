@@ -1,5 +1,6 @@
 #include "tests/tools/program.h"
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "core/metrics.h"
@@ -41,6 +42,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
     more.insert(more.begin(), train.begin(), train.end());
     return more;
   };
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // as on a machine without a GPU
   const std::vector<Case> cases = {
       {with({"model.heads=3"}), 78,
        "--set model.heads: error: model.heads must divide model.width 16, got 3\n"
