@@ -27,20 +27,38 @@ struct HeadShape {
   __host__ __device__ std::int64_t tile_stride() const { return head_width + 1; }  // by columns too
 };
 
-// What the blocks of grid (tile, head, item) work on, with addresses of the head's first row.
+// The columns of the running block's head (blockIdx.y), from the first row of an item on. `query`
+// is null where qkv [R, 3C] has the queries of all rows; else it is [N, C], and qkv is [R, 2C].
+template <class T>
+struct HeadColumns {
+  T* q;
+  T* k;
+  T* v;
+  std::int64_t q_stride, kv_stride;
+};
+
+template <class T>
+__device__ HeadColumns<T> columns_of(T* query, T* qkv, std::int64_t item, std::int64_t first_row,
+                                     std::int64_t width, std::int64_t head_width) {
+  const std::int64_t stride = (query ? 2 : 3) * width, column = blockIdx.y * head_width;
+  T* const row = qkv + first_row * stride + column;
+  T* const k = query ? row : row + width;
+  return {query ? query + item * width + column : row, k, k + width, query ? width : stride,
+          stride};
+}
+
+// What the blocks of grid (tile, head, item) work on.
 template <class T>
 struct Head {
-  const T* q;  // rows `3 width` apart, as those of k and v
-  const T* k;
-  const T* v;
-  std::int64_t tokens;
-  std::uint64_t first_draw;  // of query 0, key 0
+  HeadColumns<const T> in;
+  std::int64_t queries, tokens;  // the queries are all tokens of the item, or its first
+  std::uint64_t first_draw;      // of query 0, key 0
 
-  __device__ Head(const T* qkv, std::int64_t first_row, std::int64_t tokens_,
-                  const HeadShape<T>& shape)
-      : q(qkv + first_row * 3 * shape.width + blockIdx.y * shape.head_width),
-        k(q + shape.width),
-        v(k + shape.width),
+  // `item` and `first_row` of the full batch
+  __device__ Head(const T* query, const T* qkv, std::int64_t item, std::int64_t first_row,
+                  std::int64_t tokens_, const HeadShape<T>& shape)
+      : in(columns_of(query, qkv, item, first_row, shape.width, shape.head_width)),
+        queries(query && tokens_ > 0 ? 1 : tokens_),
         tokens(tokens_),
         first_draw(static_cast<std::uint64_t>(first_row * shape.heads + blockIdx.y) *
                    kDrawsPerQuery) {}
@@ -92,7 +110,7 @@ __device__ T query_reduce(T value, const Op& op) {
 // A tile of queries going over the keys: softmax with a running maximum. y holds the sum so far;
 // each entry belongs to one thread.
 template <class T>
-__device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t first_row,
+__device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t y_row,
                             std::int64_t first_query, const HeadShape<T>& shape) {
   const std::int64_t stride = shape.tile_stride(), w = shape.head_width;
   VCAS_DYNAMIC_SHARED(T, shared);
@@ -104,14 +122,14 @@ __device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t firs
   const int i = static_cast<int>(threadIdx.x) / kThreadsPerQuery;
   const int part = static_cast<int>(threadIdx.x) % kThreadsPerQuery;
   const std::int64_t query = first_query + i;
-  T* const out = y + (first_row + query) * shape.width + blockIdx.y * w;
+  T* const out = y + (y_row + query) * shape.width + blockIdx.y * w;
   T* const own_p = p + i * kScoreStride;
   T largest = -infinity<T>(), sum = 0;
-  load_tile(q, head.q, 3 * shape.width, first_query, head.tokens, shape);
+  load_tile(q, head.in.q, head.in.q_stride, first_query, head.queries, shape);
   for (std::int64_t first_key = 0; first_key < head.tokens; first_key += kTileRows) {
     __syncthreads();  // the last keys have been used
-    load_tile(k, head.k, 3 * shape.width, first_key, head.tokens, shape);
-    load_tile(v, head.v, 3 * shape.width, first_key, head.tokens, shape);
+    load_tile(k, head.in.k, head.in.kv_stride, first_key, head.tokens, shape);
+    load_tile(v, head.in.v, head.in.kv_stride, first_key, head.tokens, shape);
     __syncthreads();
     const std::int64_t own_key = first_key + part * kKeysPerThread;
     T score[kKeysPerThread];
@@ -136,7 +154,7 @@ __device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t firs
     largest = new_largest;
     __syncwarp();  // p is complete for the queries of this warp
     const std::int64_t keys = min(static_cast<std::int64_t>(kTileRows), head.tokens - first_key);
-    if (query < head.tokens)
+    if (query < head.queries)
       for (std::int64_t c = part; c < w; c += kThreadsPerQuery) {
         T total = first_key == 0 ? T(0) : out[c] * shrink;
         for (std::int64_t j = 0; j < keys; ++j) total += own_p[j] * v[j * stride + c];
@@ -145,26 +163,28 @@ __device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t firs
     __syncwarp();  // p has been used
   }
   __syncthreads();  // q has been used
-  if (query >= head.tokens) return;
+  if (query >= head.queries) return;
   for (std::int64_t c = part; c < w; c += kThreadsPerQuery) out[c] /= sum;
-  if (part == 0) lse[(first_row + query) * shape.heads + blockIdx.y] = largest + natural_log(sum);
+  if (part == 0) lse[(y_row + query) * shape.heads + blockIdx.y] = largest + natural_log(sum);
 }
 
 // Blocks (tile, head, item); an item of more tiles than the grid has is gone over in turns.
 template <class T>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_forward_kernel(T* y, T* lse, const T* qkv, const std::int64_t* offsets,
-                             HeadShape<T> shape) {
-  const std::int64_t first_row = offsets[blockIdx.z];
-  const Head<T> head(qkv, first_row, offsets[blockIdx.z + 1] - first_row, shape);
-  for (std::int64_t tile = blockIdx.x; tile * kTileRows < head.tokens; tile += gridDim.x)
-    attend_tile(y, lse, head, first_row, tile * kTileRows, shape);
+    attention_forward_kernel(T* y, T* lse, const T* query, const T* qkv,
+                             const std::int64_t* offsets, HeadShape<T> shape) {
+  const std::int64_t n = blockIdx.z, first_row = offsets[n];
+  const Head<T> head(query, qkv, n, first_row, offsets[n + 1] - first_row, shape);
+  for (std::int64_t tile = blockIdx.x; tile * kTileRows < head.queries; tile += gridDim.x)
+    attend_tile(y, lse, head, query ? n : first_row, tile * kTileRows, shape);
 }
 
 template <class T>
 struct BackwardTensors {
+  T* dquery;
   T* dqkv;
   const T* dy;
+  const T* query_full;
   const T* qkv_full;
   const T* y_full;
   const T* lse_full;
@@ -177,14 +197,18 @@ struct BackwardTensors {
 // dV = (P M)^T dy, dP = M (dy V^T), dS = P (dP - delta) * scale, dQ = dS K, dK = dS^T Q.
 // With kOfKeys, a tile of keys goes over the queries and its dK and dV are written; else a tile of
 // queries goes over the keys and its dQ is. Both work P out again. Outputs hold the sums so far.
+template <class T>
+struct HeadGradients {
+  HeadColumns<T> out;
+  const T* dy;   // from the item's first query on, the columns of the head
+  const T* y;    // likewise
+  const T* lse;  // of the item's first query
+};
+
 template <class T, bool kOfKeys>
-__device__ void backward_tile(const BackwardTensors<T>& t, const Head<T>& head,
-                              std::int64_t first_row, std::int64_t first_full,
+__device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
                               std::int64_t own_first, const HeadShape<T>& shape) {
   const std::int64_t stride = shape.tile_stride(), w = shape.head_width;
-  const std::int64_t qkv_stride = 3 * shape.width, column = blockIdx.y * w;
-  const T* const dy_rows = t.dy + first_row * shape.width + column;
-  T* const dq_rows = t.dqkv + first_row * qkv_stride + column;
   VCAS_DYNAMIC_SHARED(T, shared);
   T* const q = shared;
   T* const k = q + kTileRows * stride;
@@ -195,30 +219,30 @@ __device__ void backward_tile(const BackwardTensors<T>& t, const Head<T>& head,
 
   const int i = static_cast<int>(threadIdx.x) / kThreadsPerQuery;
   const int part = static_cast<int>(threadIdx.x) % kThreadsPerQuery;
-  for (std::int64_t first = 0; first < head.tokens; first += kTileRows) {
+  for (std::int64_t first = 0; first < (kOfKeys ? head.queries : head.tokens); first += kTileRows) {
     const std::int64_t first_query = kOfKeys ? first : own_first;
     const std::int64_t first_key = kOfKeys ? own_first : first;
     __syncthreads();  // the last tiles have been used
-    load_tile(q, head.q, qkv_stride, first_query, head.tokens, shape);
-    load_tile(dy, dy_rows, shape.width, first_query, head.tokens, shape);
-    load_tile(k, head.k, qkv_stride, first_key, head.tokens, shape);
-    load_tile(v, head.v, qkv_stride, first_key, head.tokens, shape);
+    load_tile(q, head.in.q, head.in.q_stride, first_query, head.queries, shape);
+    load_tile(dy, t.dy, shape.width, first_query, head.queries, shape);
+    load_tile(k, head.in.k, head.in.kv_stride, first_key, head.tokens, shape);
+    load_tile(v, head.in.v, head.in.kv_stride, first_key, head.tokens, shape);
     __syncthreads();
 
     const std::int64_t query = first_query + i, own_key = first_key + part * kKeysPerThread;
     T delta = 0, log_sum = 0;
-    if (query < head.tokens) {
-      const T* y_row = t.y_full + (first_full + query) * shape.width + column;
+    if (query < head.queries) {
+      const T* y_row = t.y + query * shape.width;
       for (std::int64_t c = part; c < w; c += kThreadsPerQuery)
         delta += dy[i * stride + c] * y_row[c];
-      log_sum = t.lse_full[(first_full + query) * shape.heads + blockIdx.y];
+      log_sum = t.lse[query * shape.heads];
     }
     delta = query_reduce(delta, Plus{});
     const Mask<T> mask(shape, head, query, own_key);
     for (int j = 0; j < kKeysPerThread; ++j) {
       const int key = part * kKeysPerThread + j;
       T probability = 0, slope = 0;
-      if (query < head.tokens && own_key + j < head.tokens) {
+      if (query < head.queries && own_key + j < head.tokens) {
         const T score = row_product(q + i * stride, k + key * stride, w) * shape.scale;
         probability = exponential(score - log_sum);
         const T dp = row_product(dy + i * stride, v + key * stride, w) * mask.factor[j];
@@ -230,12 +254,11 @@ __device__ void backward_tile(const BackwardTensors<T>& t, const Head<T>& head,
     __syncthreads();
 
     const std::int64_t row = own_first + i;  // of keys or queries
-    if (row >= head.tokens) continue;
+    if (row >= (kOfKeys ? head.tokens : head.queries)) continue;
     for (std::int64_t c = part; c < w; c += kThreadsPerQuery) {
-      T* const dq = dq_rows + row * qkv_stride + c;
-      T* const dk = dq + shape.width;
-      T* const dv = dk + shape.width;
       if (kOfKeys) {
+        T* const dk = t.out.k + row * t.out.kv_stride + c;
+        T* const dv = t.out.v + row * t.out.kv_stride + c;
         T sum_k = first == 0 ? T(0) : *dk, sum_v = first == 0 ? T(0) : *dv;
         for (int j = 0; j < kTileRows; ++j) {
           sum_k += ds[j * kScoreStride + i] * q[j * stride + c];
@@ -244,6 +267,7 @@ __device__ void backward_tile(const BackwardTensors<T>& t, const Head<T>& head,
         *dk = sum_k;
         *dv = sum_v;
       } else {
+        T* const dq = t.out.q + row * t.out.q_stride + c;
         T sum = first == 0 ? T(0) : *dq;
         for (int j = 0; j < kTileRows; ++j) sum += ds[i * kScoreStride + j] * k[j * stride + c];
         *dq = sum;
@@ -257,19 +281,27 @@ template <class T, bool kOfKeys>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_backward_kernel(BackwardTensors<T> t, HeadShape<T> shape) {
   const std::int64_t n = blockIdx.z, first_row = t.offsets[n];
-  const std::int64_t first_full = t.offsets_full[at(t.item, n)];
-  const Head<T> head(t.qkv_full, first_full, t.offsets[n + 1] - first_row, shape);
-  for (std::int64_t tile = blockIdx.x; tile * kTileRows < head.tokens; tile += gridDim.x)
-    backward_tile<T, kOfKeys>(t, head, first_row, first_full, tile * kTileRows, shape);
+  const std::int64_t n_full = at(t.item, n), first_full = t.offsets_full[n_full];
+  const Head<T> head(t.query_full, t.qkv_full, n_full, first_full, t.offsets[n + 1] - first_row,
+                     shape);
+  const std::int64_t column = blockIdx.y * shape.head_width;
+  const std::int64_t y_row = t.query_full ? n_full : first_full;
+  const HeadGradients<T> gradients{
+      columns_of(t.dquery, t.dqkv, n, first_row, shape.width, shape.head_width),
+      t.dy + (t.query_full ? n : first_row) * shape.width + column,
+      t.y_full + y_row * shape.width + column, t.lse_full + y_row * shape.heads + blockIdx.y};
+  const std::int64_t rows = kOfKeys ? head.tokens : head.queries;
+  for (std::int64_t tile = blockIdx.x; tile * kTileRows < rows; tile += gridDim.x)
+    backward_tile<T, kOfKeys>(gradients, head, tile * kTileRows, shape);
 }
 
 // ---- host ----
 
 template <class T>
-HeadShape<T> head_shape(const Tensor& y, const Tensor& qkv, std::int64_t heads, double dropout,
-                        const RandomKey& key) {
+HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads,
+                        double dropout, const RandomKey& key) {
   const std::int64_t width = y.width(), head_width = width / heads;
-  VCAS_CHECK(qkv.width() == 3 * width && width % heads == 0,
+  VCAS_CHECK(qkv.width() == (query ? 2 : 3) * width && width % heads == 0,
              "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
                  ", qkv " + qkv.shape.text());
   return {.width = width,
@@ -294,10 +326,11 @@ Grid attention_grid(std::int64_t rows, std::int64_t items, const HeadShape<T>& s
 void compute(Context& context, const AttentionForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const HeadShape<T> shape = head_shape<T>(args.y, args.qkv, args.heads, args.dropout, args.key);
+    const HeadShape<T> shape =
+        head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout, args.key);
     launch(context, attention_grid(args.y.rows(), args.offsets.elements() - 1, shape, 3, 1),
-           attention_forward_kernel<T>, args.y.ptr<T>(), args.lse.ptr<T>(), args.qkv.ptr<T>(),
-           args.offsets.ptr<std::int64_t>(), shape);
+           attention_forward_kernel<T>, args.y.ptr<T>(), args.lse.ptr<T>(), args.query.ptr<T>(),
+           args.qkv.ptr<T>(), args.offsets.ptr<std::int64_t>(), shape);
   });
 }
 
@@ -305,18 +338,22 @@ void compute(Context& context, const AttentionBackward& args) {
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
     const HeadShape<T> shape =
-        head_shape<T>(args.dy, args.qkv_full, args.heads, args.dropout, args.key);
-    const BackwardTensors<T> tensors{args.dqkv.ptr<T>(),
+        head_shape<T>(args.dy, args.query_full, args.qkv_full, args.heads, args.dropout, args.key);
+    const BackwardTensors<T> tensors{args.dquery.ptr<T>(),
+                                     args.dqkv.ptr<T>(),
                                      args.dy.ptr<T>(),
+                                     args.query_full.ptr<T>(),
                                      args.qkv_full.ptr<T>(),
                                      args.y_full.ptr<T>(),
                                      args.lse_full.ptr<T>(),
                                      args.offsets.ptr<std::int64_t>(),
                                      args.offsets_full.ptr<std::int64_t>(),
                                      args.item.ptr<std::int32_t>()};
-    const Grid grid = attention_grid(args.dy.rows(), args.offsets.elements() - 1, shape, 4, 2);
-    launch(context, grid, attention_backward_kernel<T, true>, tensors, shape);
-    launch(context, grid, attention_backward_kernel<T, false>, tensors, shape);
+    const std::int64_t items = args.offsets.elements() - 1;
+    launch(context, attention_grid(args.dqkv.rows(), items, shape, 4, 2),
+           attention_backward_kernel<T, true>, tensors, shape);
+    launch(context, attention_grid(args.dy.rows(), items, shape, 4, 2),
+           attention_backward_kernel<T, false>, tensors, shape);
   });
 }
 

@@ -31,6 +31,20 @@ __global__ void gelu_backward_kernel(T* dx, const T* dy, const T* x_full, const 
   });
 }
 
+template <class T>
+__global__ void tanh_forward_kernel(T* y, const T* x, std::int64_t n) {
+  for_each_element(n, [&](std::int64_t i) { y[i] = hyperbolic_tangent(x[i]); });
+}
+
+template <class T>
+__global__ void tanh_backward_kernel(T* dx, const T* dy, const T* y_full, const std::int32_t* row,
+                                     std::int64_t n, std::int64_t width) {
+  for_each_element(n, [&](std::int64_t i) {
+    const T y = y_full[row ? row[i / width] * width + i % width : i];
+    dx[i] = dy[i] * (T(1) - y * y);
+  });
+}
+
 // One thread draws for four neighbours of a row.
 template <class T>
 __global__ void dropout_kernel(T* y, const T* x, const std::int32_t* row, std::int64_t rows,
@@ -126,6 +140,25 @@ void compute(Context& context, const GeluBackward& args) {
     const std::int64_t n = args.dx.elements();
     launch(context, grid_over(context, n), gelu_backward_kernel<T>, args.dx.ptr<T>(),
            args.dy.ptr<T>(), args.x_full.ptr<T>(), args.row.ptr<std::int32_t>(), n,
+           args.dx.width());
+  });
+}
+
+void compute(Context& context, const TanhForward& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.y.elements();
+    launch(context, grid_over(context, n), tanh_forward_kernel<T>, args.y.ptr<T>(), args.x.ptr<T>(),
+           n);
+  });
+}
+
+void compute(Context& context, const TanhBackward& args) {
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.dx.elements();
+    launch(context, grid_over(context, n), tanh_backward_kernel<T>, args.dx.ptr<T>(),
+           args.dy.ptr<T>(), args.y_full.ptr<T>(), args.row.ptr<std::int32_t>(), n,
            args.dx.width());
   });
 }

@@ -128,6 +128,48 @@ __global__ void embedding_backward_kernel(T* dtable, const T* dy, const std::int
 }
 
 template <class T>
+struct ScatteredRows {
+  T* dx;
+  const T* dy;
+  const std::int32_t* index_full;
+  const std::int32_t* row;
+  const std::int32_t* item;
+  const std::int64_t* dy_offsets;
+  const std::int64_t* offsets;
+  const std::int64_t* offsets_full;
+};
+
+// One block an item, whose rows are added to rows of its own; one thread a column, in ascending
+// order of rows.
+template <class T>
+__global__ void scatter_rows_kernel(ScatteredRows<T> t, std::int64_t width) {
+  const std::int64_t n = blockIdx.x;
+  const std::int64_t shift = t.offsets[n] - t.offsets_full[at(t.item, n)];
+  for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) {
+    for (std::int64_t r = t.offsets[n]; r < t.offsets[n + 1]; ++r) t.dx[r * width + c] = 0;
+    for (std::int64_t p = t.dy_offsets[n]; p < t.dy_offsets[n + 1]; ++p)
+      t.dx[(shift + t.index_full[at(t.row, p)]) * width + c] += t.dy[p * width + c];
+  }
+}
+
+template <class T>
+__global__ void squared_error_forward_kernel(T* loss, const T* prediction, const float* target,
+                                             std::int64_t n) {
+  for_each_element(n, [&](std::int64_t i) {
+    const T error = prediction[i] - static_cast<T>(target[i]);
+    loss[i] = error * error;
+  });
+}
+
+template <class T>
+__global__ void squared_error_backward_kernel(T* dprediction, const T* prediction,
+                                              const float* target, T slope, std::int64_t n) {
+  for_each_element(n, [&](std::int64_t i) {
+    dprediction[i] = slope * (prediction[i] - static_cast<T>(target[i]));
+  });
+}
+
+template <class T>
 struct SoftmaxRow {
   T largest, sum;  // sum of exp(logit - largest)
 };
@@ -257,6 +299,37 @@ void compute(Context& context, const EmbeddingBackward& args) {
     launch(context, {extent(rows, ceil_div(width, kEmbeddingThreads)), extent(kEmbeddingThreads)},
            embedding_backward_kernel<T>, args.dtable.ptr<T>(), args.dy.ptr<T>(),
            args.tokens_full.ptr<std::int32_t>(), args.row.ptr<std::int32_t>(), rows, width);
+  });
+}
+
+void compute(Context& context, const ScatterRows& args) {
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    launch(context, {extent(args.offsets.elements() - 1), extent(kThreads)}, scatter_rows_kernel<T>,
+           ScatteredRows<T>{args.dx.ptr<T>(), args.dy.ptr<T>(), args.index_full.ptr<std::int32_t>(),
+                            args.row.ptr<std::int32_t>(), args.item.ptr<std::int32_t>(),
+                            args.dy_offsets.ptr<std::int64_t>(), args.offsets.ptr<std::int64_t>(),
+                            args.offsets_full.ptr<std::int64_t>()},
+           args.dx.width());
+  });
+}
+
+void compute(Context& context, const SquaredErrorForward& args) {
+  with_type(args.prediction.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.loss.elements();
+    launch(context, grid_over(context, n), squared_error_forward_kernel<T>, args.loss.ptr<T>(),
+           args.prediction.ptr<T>(), args.target.ptr<float>(), n);
+  });
+}
+
+void compute(Context& context, const SquaredErrorBackward& args) {
+  with_type(args.prediction.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t n = args.dprediction.elements();
+    launch(context, grid_over(context, n), squared_error_backward_kernel<T>,
+           args.dprediction.ptr<T>(), args.prediction.ptr<T>(), args.target.ptr<float>(),
+           static_cast<T>(2 * args.scale), n);
   });
 }
 
