@@ -30,7 +30,9 @@ struct GlueTask {
 
 const std::vector<GlueTask>& glue_tasks();
 
-// By name, case and hyphens aside ("sst2" is "SST-2"). Unknown: kBadConfig with the nearest name.
+// By name, case and hyphens aside ("sst2" is "SST-2"); null where there is none.
+const GlueTask* find_glue_task(const std::string& name);
+// The same; unknown: kBadConfig with the nearest name.
 const GlueTask& glue_task(const std::string& name);
 
 struct GlueOptions {
@@ -38,7 +40,7 @@ struct GlueOptions {
   std::filesystem::path folder = {};  // empty: glue/<task>, where tools/get_data puts it
   GlueSplit split = GlueSplit::kTrain;
   std::int64_t max_length = 128;
-  bool skip_bad_rows = false;  // QQP's short rows are left out in any case
+  bool skip_bad_rows = false;  // not of test splits; QQP's short rows are left out in any case
   bool cache = true;
 };
 

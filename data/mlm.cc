@@ -18,14 +18,21 @@ namespace {
 constexpr std::uint64_t kFormatVersion = 1;
 constexpr std::int64_t kSpecial = 2;  // [CLS] and [SEP]
 
-bool is_jsonl(const std::filesystem::path& file) {
-  return file.filename().string().find(".json") != std::string::npos;
+// kAuto of plain text. Shards such as "c4.json-00001.gz" have a suffix of their own.
+TableFormat format_of(const std::filesystem::path& file) {
+  const std::string name = file.filename().string();
+  for (const auto& [part, format] :
+       {std::pair(".json", TableFormat::kJsonl), std::pair(".tsv", TableFormat::kTsv),
+        std::pair(".csv", TableFormat::kCsv)})
+    if (name.find(part) != std::string::npos) return format;
+  return TableFormat::kAuto;
 }
 
-void for_each_document(const std::filesystem::path& file, const std::string& text_field,
+void for_each_document(const std::filesystem::path& file, const MlmOptions& options,
                        const std::function<void(const std::string&)>& use) {
-  if (is_jsonl(file)) {
-    TextTable table(file, {text_field}, {.format = TableFormat::kJsonl});
+  const TableFormat format = format_of(file);
+  if (format != TableFormat::kAuto) {
+    TextTable table(file, {options.text_field}, {.format = format, .header = options.header});
     std::vector<std::string> fields;
     while (table.next(fields)) use(fields[0]);
     return;
@@ -51,7 +58,7 @@ TokenContent tokenise_documents(const MlmOptions& options, const WordPiece& toke
   };
   std::vector<std::int32_t> waiting;
   for (const std::filesystem::path& file : options.files) {
-    for_each_document(file, options.text_field, [&](const std::string& text) {
+    for_each_document(file, options, [&](const std::string& text) {
       const std::size_t before = waiting.size();
       if (before > 0) waiting.push_back(tokenizer.sep());
       tokenizer.encode(text, waiting);
@@ -179,9 +186,10 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
     ContentHash key;
     for (const std::filesystem::path& file : options.files) {
       key.add(MappedFile(file).bytes());
-      key.add_number(is_jsonl(file));
+      key.add_number(static_cast<std::uint64_t>(format_of(file)));
     }
     key.add(options.text_field);
+    key.add_number(options.header);
     key.add_number(static_cast<std::uint64_t>(options.max_length));
     key.add("mlm");
     key.add_number(kFormatVersion);

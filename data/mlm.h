@@ -17,9 +17,11 @@
 namespace vcas {
 
 struct MlmOptions {
-  // Plain or compressed, each line a document; or JSON lines (.jsonl, .json) with `text_field`.
+  // Plain or compressed, each line a document; or tables (.tsv, .csv, .jsonl, .json) with the
+  // column `text_field`.
   std::vector<std::filesystem::path> files = {};
   std::string text_field = "text";
+  bool header = true;             // of tables; false: columns are numbers, from 0
   std::int64_t max_length = 128;  // tokens of an item
   double mask_probability = 0.15;
   bool whole_words = false;  // a word's pieces are masked together

@@ -215,6 +215,10 @@ Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
     }
     return vocabulary;
   }
+  if (!fs::exists(path))
+    throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", path.string()),
+                "vcas vocab learns a vocabulary from text; the folder of a Hugging Face model has "
+                "its own");
   const std::string text = read_file(path);
   return is_json(path, text) ? parse_tokenizer_json(text, path.string())
                              : parse_vocab_txt(text, path.string(), lower_case);

@@ -227,7 +227,7 @@ Json config_json(const HfModel& description, std::int64_t classes) {
 
 HfFiles find_hf_files(const fs::path& path) {
   const fs::path folder = fs::is_directory(path) ? path : path.parent_path();
-  const HfFiles files{folder / "config.json",
+  const HfFiles files{folder.empty() ? "." : folder, folder / "config.json",
                       fs::is_directory(path) ? path / "model.safetensors" : path};
   const auto other_format = [](const fs::path& file, const char* what) {
     throw Error(ExitCode::kBadData, fmt::format("{}: {} are not read", file.string(), what),
@@ -242,7 +242,8 @@ HfFiles find_hf_files(const fs::path& path) {
     if (fs::exists(folder / "model.safetensors.index.json"))
       other_format(folder / "model.safetensors.index.json", "weights in several files");
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", files.weights.string()),
-                "a Hugging Face folder holds config.json and model.safetensors");
+                "model.pretrained is a folder with config.json, model.safetensors and, of texts, "
+                "vocab.txt, as save_pretrained of transformers writes it");
   }
   if (!fs::exists(files.config))
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", files.config.string()),

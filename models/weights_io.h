@@ -19,7 +19,7 @@ struct HfModel {
 };
 
 struct HfFiles {
-  std::filesystem::path config, weights;
+  std::filesystem::path folder, config, weights;
 };
 
 // `path` is a folder, or the safetensors file in it. Throws Error(kNoInput) where one is missing,

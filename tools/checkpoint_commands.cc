@@ -17,6 +17,18 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
+// Whether there will be items besides those of the data, which may be longer.
+enum class NewTexts { kNo, kYes };
+
+RunData planned_data(const RunConfig& config, NewTexts new_texts) {
+  RunData data(config);
+  if (new_texts == NewTexts::kYes && data.tokenizer)
+    data.limits.tokens =
+        std::max(data.limits.tokens,
+                 std::min(config.data.text.max_length, model_options(config, data).max_positions));
+  return data;
+}
+
 // A trained model with the data of its configuration.
 struct Trained {
   fs::path checkpoint;
@@ -24,10 +36,10 @@ struct Trained {
   RunData data;
   Session session;
 
-  explicit Trained(const CheckpointRequest& request)
-      : checkpoint(find_resume_point(request.folder).checkpoint),
+  explicit Trained(const CheckpointRequest& request, NewTexts new_texts = NewTexts::kNo)
+      : checkpoint(find_resume_point(request.folder, false).checkpoint),
         loaded(load_config((checkpoint / "config.json").string(), request.overrides)),
-        data(loaded.config),
+        data(planned_data(loaded.config, new_texts)),
         session(loaded.config, data) {
     check_manifest(checkpoint);
     load_weights(checkpoint / "model.safetensors", session.model(), session.ops());
@@ -42,6 +54,7 @@ void write_submission(const PredictRequest& request, Trained& trained) {
                 "--input predicts the rows of a table");
   const GlueTask& task = glue_task(config.data.text.task);
   const GlueSplit split = glue_split(request.split);
+  make_folder(request.submission, "choose another folder for the submission");
   const auto items = load_glue_split(config, split, *trained.data.tokenizer);
   const std::vector<float> logits = trained.session.predict(*items);
   if (task.regression())
@@ -69,7 +82,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
 }
 
 void predict(const PredictRequest& request) {
-  Trained trained(request.checkpoint);
+  Trained trained(request.checkpoint, NewTexts::kYes);
   const RunConfig& config = trained.loaded.config;
   if (!trained.data.tokenizer || config.data.type == "mlm")
     throw Error(ExitCode::kUsage,
@@ -79,15 +92,17 @@ void predict(const PredictRequest& request) {
   if (!request.submission.empty()) return write_submission(request, trained);
   const auto items = load_unlabelled(config, *trained.data.tokenizer, request.input);
   const std::vector<float> logits = trained.session.predict(*items);
-  std::fputs("index\tprediction\n", stdout);
+  std::string text = "index\tprediction\n";
   if (config.model.head == "regression") {
-    for (std::size_t i = 0; i < logits.size(); ++i) fmt::print("{}\t{:.4f}\n", i, logits[i]);
-    return;
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      text += fmt::format("{}\t{:.4f}\n", i, logits[i]);
+  } else {
+    const std::vector<std::string>& names = trained.data.train->class_names();
+    const auto classes = predicted_classes(logits, std::ssize(names));
+    for (std::size_t i = 0; i < classes.size(); ++i)
+      text += fmt::format("{}\t{}\n", i, names[static_cast<std::size_t>(classes[i])]);
   }
-  const std::vector<std::string>& names = trained.data.train->class_names();
-  const auto classes = predicted_classes(logits, std::ssize(names));
-  for (std::size_t i = 0; i < classes.size(); ++i)
-    fmt::print("{}\t{}\n", i, names[static_cast<std::size_t>(classes[i])]);
+  std::fputs(text.c_str(), stdout);
 }
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
@@ -112,7 +127,8 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
         {"model_max_length", trained.session.model().max_positions}};
     atomic_write(target / "tokenizer_config.json", config.dump(2) + "\n");
   }
-  fmt::print("{} -> {}\n", trained.checkpoint.string(), target.string());
+  std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
+             stdout);
 }
 
 }  // namespace vcas

@@ -96,17 +96,17 @@ class Contender {
 
   void log(const StepReport& report) {
     const Savings savings = session_.savings();
-    metrics_.write(MetricEvent::kTrain, report.step,
-                   {{"loss", report.loss},
-                    {"accuracy", report.accuracy},
-                    {"learning_rate", report.learning_rate},
-                    {"gradient_norm", report.gradient_norm},
-                    {"exact", report.exact},
-                    {"seconds", report.seconds.total()},
-                    {"probe_seconds", report.seconds.probe},
-                    {"train_seconds", session_.train_seconds()},
-                    {"flops_saved", savings.flops},
-                    {"backward_flops_saved", savings.backward_flops}});
+    nlohmann::ordered_json line = {{"loss", report.loss}};
+    if (session_.model().has_accuracy()) line["accuracy"] = report.accuracy;
+    line.update({{"learning_rate", report.learning_rate},
+                 {"gradient_norm", report.gradient_norm},
+                 {"exact", report.exact},
+                 {"seconds", report.seconds.total()},
+                 {"probe_seconds", report.seconds.probe},
+                 {"train_seconds", session_.train_seconds()},
+                 {"flops_saved", savings.flops},
+                 {"backward_flops_saved", savings.backward_flops}});
+    metrics_.write(MetricEvent::kTrain, report.step, line);
     if (!report.probed) return;
     const ProbeResult& probe = session_.trainer().last_probe();
     const VcasController& controller = session_.trainer().controller();
@@ -221,8 +221,10 @@ std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json&
   return format_table(rows);
 }
 
+// The model counts too: its folder may have the vocabulary and the order of the classes.
 bool same_data(const RunConfig& a, const RunConfig& b) {
-  return a.seed == b.seed && to_json(a.data) == to_json(b.data);
+  return a.seed == b.seed && a.model.pretrained == b.model.pretrained &&
+         a.model.head == b.model.head && to_json(a.data) == to_json(b.data);
 }
 
 }  // namespace

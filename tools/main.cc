@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "core/nearest_name.h"
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
@@ -81,7 +82,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   request.timing = arguments.timing;
   if (request.fork && !request.resume) fail_usage("--resume-mode without --resume");
   if (!arguments.resume.empty() && arguments.config.empty()) {
-    request.from = find_resume_point(arguments.resume);
+    request.from = find_resume_point(arguments.resume, true);
     request.loaded =
         load_config((request.from.checkpoint / "config.json").string(), overrides_of(arguments));
     check_device(request.loaded);
@@ -99,7 +100,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   }
   if (request.resume && request.from.checkpoint.empty())
     request.from =
-        find_resume_point(arguments.resume.empty() ? config.run.folder : arguments.resume);
+        find_resume_point(arguments.resume.empty() ? config.run.folder : arguments.resume, true);
   if (request.resume && !request.fork) check_same_config(request.from.checkpoint, config);
   if (arguments.validate) {
     const FolderUse use = request.resume         ? FolderUse::kResume
@@ -186,6 +187,7 @@ struct Program {
   Program() {
     app.set_version_flag("-V,--version", version_line());
     app.require_subcommand(1);
+    const CLI::Range positive(1, 1'000'000'000);
 
     train = app.add_subcommand("train", "Train a model");
     add_config_options(*train, arguments);
@@ -246,12 +248,11 @@ struct Program {
                                "Time whole steps, exact and sampled in turns, at the fixed ratios "
                                "of the configuration, else 0.2 to 0.5 for items and 0.5 for rows");
     add_config_options(*bench, arguments);
-    bench->add_option("--steps", arguments.steps, "Timed steps of each kind")
-        ->check(CLI::PositiveNumber);
+    bench->add_option("--steps", arguments.steps, "Timed steps of each kind")->check(positive);
     bench
         ->add_option("--pad-to", arguments.pad_to,
                      "Also time exact steps of texts filled up to this many tokens")
-        ->check(CLI::PositiveNumber);
+        ->check(positive);
     bench->add_flag("--json", arguments.json, "Print JSON");
 
     schema = app.add_subcommand("schema", "Print the JSON schema of configurations");
@@ -269,8 +270,7 @@ struct Program {
     tokenize->add_flag("--special", arguments.tokenize.special,
                        "[CLS] before and [SEP] after each line");
     vocab = app.add_subcommand("vocab", "Learn a vocab.txt from lines of text");
-    vocab->add_option("--size", arguments.vocabulary.size, "Tokens at most")
-        ->check(CLI::PositiveNumber);
+    vocab->add_option("--size", arguments.vocabulary.size, "Tokens at most")->check(positive);
     vocab->add_flag("--cased", arguments.cased, "Keep case and accents");
 
     app.fallthrough(false);
@@ -338,6 +338,12 @@ std::string normalized(std::string argument) {
   return argument == "--print-config" ? argument + "=plain" : argument;
 }
 
+// What was printed is the result: it must have arrived.
+void flush_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    fail_errno(ExitCode::kIoError, "standard output", "cannot write");
+}
+
 int run_program(std::vector<std::string> arguments) {
   Program program;
   const std::string first = arguments.empty() ? "" : arguments.front();
@@ -345,12 +351,17 @@ int run_program(std::vector<std::string> arguments) {
   try {
     program.app.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return program.app.exit(error);  // help, version
+    if (error.get_exit_code() == 0) {  // help, version
+      program.app.exit(error);
+      flush_output();
+      return 0;
+    }
     if (program.app.get_subcommands().empty() && !first.empty() && !first.starts_with("-"))
       program.fail_unknown_command(first);
     fail_usage(error.what(), "vcas --help lists the commands");
   }
   program.run();
+  flush_output();
   return 0;
 }
 

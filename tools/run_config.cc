@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/hardware.h"
+#include "data/glue.h"
 
 namespace vcas {
 void SyntheticData::validate(ConfigErrors& errors) const {
@@ -31,6 +32,8 @@ void DataOptions::validate(ConfigErrors& errors) const {
   if ((type == "text" || type == "mlm") && (text.train_file.empty() || text.test_file.empty()))
     errors.add({text.train_file.empty() ? "text.train_file" : "text.test_file", "type"},
                fmt::format("is missing: data.type \"{}\" reads files", type));
+  if (type == "text" && text.label.empty())
+    errors.add({"text.label", "type"}, "is missing: which column has the labels?");
   if (type == "wordnet" && text.task != "is_a" && text.task != "lexicographer_file")
     errors.add({"text.task", "type"},
                fmt::format("must be \"is_a\" or \"lexicographer_file\", got \"{}\"", text.task));
@@ -57,6 +60,13 @@ void RunConfig::validate(ConfigErrors& errors) const {
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and the data mlm go "
                            "together",
                            model.head, data.type));
+  const GlueTask* task = data.type == "glue" ? find_glue_task(data.text.task) : nullptr;
+  if ((task || data.type == "wordnet") &&
+      (model.head == "regression") != (task && task->regression()))
+    errors.add(
+        {"model.head", "data.text.task", "data.type"},
+        fmt::format("must {}be \"regression\": {} has {}", task && task->regression() ? "" : "not ",
+                    data.text.task, task && task->regression() ? "numbers to predict" : "classes"));
   if (data.is_text() && data.text.vocabulary.empty() && model.pretrained.empty())
     errors.add({"data.text.vocabulary", "model.pretrained"},
                "is missing: a vocab.txt, unless model.pretrained has one");

@@ -52,9 +52,10 @@ struct TextData {
   std::string task;
   std::string eval_split = "dev";
   std::string train_file, test_file;
-  std::string first = "sentence";
+  std::string first;
   std::string second;
   std::string label = "label";
+  bool header = true;
   std::vector<std::string> labels;
   std::string vocabulary;
   bool lower_case = true;
@@ -73,9 +74,12 @@ struct TextData {
             "Table to train on: .tsv, .csv or .jsonl, maybe .gz, .xz or .zst; of mlm also text, a "
             "document a line.");
     v.field("test_file", test_file, "The same to evaluate on.");
-    v.field("first", first, "Column of the text, or of the first text of a pair.");
+    v.field("first", first,
+            "Column of the text, or of the first text of a pair; empty: sentence, of mlm text.");
     v.field("second", second, "Column of the second text of a pair; empty: single texts.");
     v.field("label", label, "Column of the label.");
+    v.field("header", header,
+            "Tables begin with a line of column names; false: columns are numbers, from 0.");
     v.field("labels", labels, "Names of the classes in order; empty: as the data has them.");
     v.field("vocabulary", vocabulary,
             "vocab.txt, tokenizer.json or a folder with one of them; empty: model.pretrained.");
@@ -102,6 +106,10 @@ struct DataOptions {
 
   bool is_text() const {
     return type == "glue" || type == "wordnet" || type == "text" || type == "mlm";
+  }
+  std::string text_column() const {
+    if (!text.first.empty()) return text.first;
+    return type == "mlm" ? "text" : "sentence";
   }
 
   template <class Visitor>

@@ -47,7 +47,8 @@ std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
                                         const WordPiece& tokenizer) {
   const TextData& text = config.data.text;
   return load_mlm({.files = {split == Split::kTrain ? text.train_file : text.test_file},
-                   .text_field = text.first,
+                   .text_field = config.data.text_column(),
+                   .header = text.header,
                    .max_length = text.max_length,
                    .mask_probability = text.mask_probability,
                    .whole_words = text.whole_words,
@@ -58,16 +59,18 @@ std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
 std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path& file,
                                         bool labelled, const WordPiece& tokenizer) {
   const TextData& text = config.data.text;
-  return load_text({.file = file,
-                    .first = text.first,
-                    .second = text.second,
-                    .label = labelled ? text.label : "",
-                    .table = {.skip_bad_rows = text.skip_bad_rows},
-                    .items = {.regression = config.model.head == "regression",
-                              .labels = text.labels,
-                              .max_length = text.max_length},
-                    .cache = text.cache},
-                   tokenizer);
+  return load_text(
+      {.file = file,
+       .first = config.data.text_column(),
+       .second = text.second,
+       .label = labelled ? text.label : "",
+       // Predictions have a line for each row.
+       .table = {.header = text.header, .skip_bad_rows = labelled && text.skip_bad_rows},
+       .items = {.regression = config.model.head == "regression",
+                 .labels = text.labels,
+                 .max_length = text.max_length},
+       .cache = text.cache},
+      tokenizer);
 }
 
 std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
@@ -108,9 +111,10 @@ RunData::RunData(const RunConfig& config) {
     train = load_images(config, Split::kTrain);
     test = load_images(config, Split::kTest);
   } else {
-    tokenizer = std::make_unique<WordPiece>(
-        data.text.vocabulary.empty() ? config.model.pretrained : data.text.vocabulary,
-        WordPieceOptions{.lower_case = data.text.lower_case});
+    tokenizer = std::make_unique<WordPiece>(data.text.vocabulary.empty()
+                                                ? find_hf_files(config.model.pretrained).folder
+                                                : fs::path(data.text.vocabulary),
+                                            WordPieceOptions{.lower_case = data.text.lower_case});
     for (const Split split : {Split::kTrain, Split::kTest}) {
       std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
       if (data.type == "mlm") {
@@ -120,6 +124,7 @@ RunData::RunData(const RunConfig& config) {
       } else {
         auto texts = load_texts(config, split, *tokenizer);
         adopt_label_order(config, *texts);
+        skipped_rows += texts->content().skipped_rows;
         target = std::move(texts);
       }
       limits.tokens = std::max(limits.tokens, target->item_shape()[0]);
@@ -166,6 +171,7 @@ std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiec
     const GlueTask& task = glue_task(config.data.text.task);
     columns.data.text.first = task.first;
     columns.data.text.second = task.second;
+    columns.data.text.header = true;
   }
   return load_table(columns, file, false, tokenizer);
 }

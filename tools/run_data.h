@@ -25,7 +25,8 @@ struct RunData {
   // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
   // "f1", "matthews", "pearson", "spearman".
   std::vector<std::string> metrics = {"accuracy"};
-  BatchLimits limits;  // of both splits
+  BatchLimits limits;             // of both splits
+  std::int64_t skipped_rows = 0;  // bad rows left out of both splits
 
   explicit RunData(const RunConfig& config);
 };

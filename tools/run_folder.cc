@@ -14,8 +14,9 @@ namespace {
 
 // Settings that say what is written and when, not what is trained.
 bool is_harmless(const std::string& key) {
-  static const std::vector<std::string> kHarmless = {
-      "train.log_every", "train.eval_every", "train.checkpoint_every", "train.keep_checkpoints"};
+  static const std::vector<std::string> kHarmless = {"train.log_every", "train.eval_every",
+                                                     "train.checkpoint_every",
+                                                     "train.keep_checkpoints", "data.text.cache"};
   return key.starts_with("run.") ||
          std::find(kHarmless.begin(), kHarmless.end(), key) != kHarmless.end();
 }
@@ -29,12 +30,7 @@ bool is_empty_or_absent(const fs::path& folder) {
 
 fs::path prepared(const fs::path& folder, FolderUse use) {
   check_run_folder(folder, use);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    throw Error(ExitCode::kCannotCreate,
-                fmt::format("{}: cannot create: {}", folder.string(), error.message()),
-                "choose another run.folder");
+  make_folder(folder, "choose another run.folder");
   return folder;
 }
 
@@ -47,6 +43,14 @@ fs::path cleared(const fs::path& folder, FolderUse use) {
 }
 
 }  // namespace
+
+void make_folder(const fs::path& folder, const std::string& hint) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw Error(ExitCode::kCannotCreate,
+                fmt::format("{}: cannot create: {}", folder.string(), error.message()), hint);
+}
 
 void check_run_folder(const fs::path& folder, FolderUse use) {
   const auto refuse = [&](const std::string& why, const std::string& hint) {
@@ -79,12 +83,14 @@ RunFolder::RunFolder(const fs::path& folder, FolderUse use)
 
 void RunFolder::log(std::string_view line) { log_ << line << std::endl; }
 
-ResumePoint find_resume_point(const fs::path& folder) {
+ResumePoint find_resume_point(const fs::path& folder, bool to_resume) {
+  const std::string model_hint =
+      "--model takes a run that has saved, or one of its checkpoints, such as runs/x/best";
   std::error_code error;
   const fs::path path = fs::canonical(folder, error);  // "run/best" is a link
   if (error)
     throw Error(ExitCode::kNoInput, fmt::format("{}: {}", folder.string(), error.message()),
-                "there is nothing to resume; start without --resume");
+                to_resume ? "there is nothing to resume; start without --resume" : model_hint);
   // The user's spelling of the run's folder is kept where there is one.
   if (is_checkpoint(path))
     return {folder.has_parent_path() ? folder.parent_path() : path.parent_path(), path, {}};
@@ -93,7 +99,7 @@ ResumePoint find_resume_point(const fs::path& folder) {
     std::string ignored;
     for (const std::string& line : newest.ignored) ignored += "\n  " + line;
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
-                "start again with --overwrite");
+                to_resume ? "start again with --overwrite" : model_hint);
   }
   return {folder, checkpoint_folder(folder, *newest.step), std::move(newest.ignored)};
 }

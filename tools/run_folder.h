@@ -14,6 +14,9 @@ namespace vcas {
 
 enum class FolderUse { kNew, kOverwrite, kResume };
 
+// Creates it with its parents. Throws kCannotCreate with this hint.
+void make_folder(const std::filesystem::path& folder, const std::string& hint);
+
 // Throws kCannotCreate when `folder` cannot take a run; creates nothing.
 void check_run_folder(const std::filesystem::path& folder, FolderUse use);
 
@@ -37,8 +40,9 @@ struct ResumePoint {
   std::vector<std::string> ignored;  // incomplete checkpoints, and why
 };
 
-// `folder` is a checkpoint, or a run whose newest complete one is meant. Throws kNoInput.
-ResumePoint find_resume_point(const std::filesystem::path& folder);
+// `folder` is a checkpoint, or a run whose newest complete one is meant, to go on with it or else
+// to use its model. Throws kNoInput.
+ResumePoint find_resume_point(const std::filesystem::path& folder, bool to_resume);
 
 // Throws kBadConfig unless a run with `config` goes on exactly as the checkpoint's would have.
 void check_same_config(const std::filesystem::path& checkpoint, const RunConfig& config);

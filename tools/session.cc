@@ -161,6 +161,11 @@ Session::Session(const RunConfig& config, const RunData& data)
       model_(build_model(model_options(config, data), data.train->item_shape(),
                          data.train->classes(), config.train.label_smoothing)),
       formula_({}) {
+  if (data.limits.tokens > model_->max_positions)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("items have up to {} tokens, and the model has {} positions",
+                            data.limits.tokens, model_->max_positions),
+                "lower data.text.max_length, or raise model.max_positions of a new model");
   const std::int64_t items = std::max(config.micro_batch(), config.eval_batch());
   model_->graph.finish(*ops_, {.max_items = items,
                                .max_tokens = items * data.limits.tokens,
@@ -255,13 +260,11 @@ StepReport Session::step() {
   return report;
 }
 
-std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop,
-                                            std::vector<float>* logits) {
+std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   const double start = monotonic_seconds();
   Loader loader(*data_.test, eval_loader_options(config_, *data_.test));
-  std::vector<float> own_logits;
+  std::vector<float> logits;
   const bool accuracy_alone = data_.metrics == std::vector<std::string>{"accuracy"};
-  if (!logits && !accuracy_alone) logits = &own_logits;
   std::vector<std::int32_t> labels;
   std::vector<double> targets;
   TestResult result;
@@ -269,7 +272,7 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop,
   for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
     if (stop()) return std::nullopt;
     const Batch& batch = loader.next();
-    const Evaluation part = trainer_->evaluate(batch, logits);
+    const Evaluation part = trainer_->evaluate(batch, accuracy_alone ? nullptr : &logits);
     const auto weight = static_cast<double>(part.terms);
     result.items += part.items;
     result.loss += part.loss * weight;
@@ -281,19 +284,18 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop,
   result.loss /= terms;
   for (const std::string& name : data_.metrics)
     result.measures.push_back(
-        {name, name == "accuracy" ? right / terms : measure(name, *logits, labels, targets)});
+        {name, name == "accuracy" ? right / terms : measure(name, logits, labels, targets)});
   totals_.eval_seconds += monotonic_seconds() - start;
   return result;
 }
 
 std::vector<float> Session::predict(const Dataset& items) {
-  Loader loader(items, eval_loader_options(config_, items));
+  LoaderOptions options = eval_loader_options(config_, items);
+  options.limit = 0;
+  Loader loader(items, options);
   std::vector<float> logits;
-  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
-    Batch batch = loader.next();
-    batch.targets.assign(static_cast<std::size_t>(batch.items), 0);  // a regression wants some
-    trainer_->evaluate(batch, &logits);
-  }
+  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i)
+    trainer_->evaluate(loader.next(), &logits);
   return logits;
 }
 

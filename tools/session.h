@@ -56,21 +56,20 @@ struct TestResult {
 
 class Session {
  public:
-  // `data` must outlive the session.
+  // `data` must outlive the session. Throws kBadConfig for items longer than the model's positions.
   Session(const RunConfig& config, const RunData& data);
 
   StepReport step();
   // Empty when `stop` said so between two batches.
-  // `logits`, where given, gets the logits of all items.
-  std::optional<TestResult> evaluate(const std::function<bool()>& stop,
-                                     std::vector<float>* logits = nullptr);
+  std::optional<TestResult> evaluate(const std::function<bool()>& stop);
 
-  // The logits of items whose labels need not be known.
+  // The logits of all items, whose labels need not be known; data.eval_limit does not count.
   std::vector<float> predict(const Dataset& items);
 
   Trainer& trainer() { return *trainer_; }
   const Trainer& trainer() const { return *trainer_; }
   Model& model() { return *model_; }
+  const Model& model() const { return *model_; }
   CountOps& ops() { return *ops_; }
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }

@@ -49,6 +49,7 @@ class TrainingRun {
   // False when a signal cut the evaluation short.
   bool evaluate();
   void save();
+  bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
   void log_step(const StepReport& report);
   void log_probe();
   void warn_if_nothing_is_saved();
@@ -145,6 +146,8 @@ void TrainingRun::greet() {
   say(fmt::format("  data     {}   train {} · test {} · {} classes", c.data.type,
                   format_count(session_.train_items()), format_count(session_.test_items()),
                   data_.train->classes()));
+  if (data_.skipped_rows > 0)
+    say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
                   c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
@@ -189,14 +192,14 @@ void TrainingRun::save() {
   save_checkpoint(target, trainer(), state,
                   print_config(config(), request_.loaded.origins, PrintMode::kPlain));
   link_checkpoint(folder_.path(), "last", step);
-  if (best_.step == step) link_checkpoint(folder_.path(), "best", step);
+  if (is_best(step)) link_checkpoint(folder_.path(), "best", step);
   prune_checkpoints(folder_.path(), config().train.keep_checkpoints);
   saved_ = step;
   const double seconds = monotonic_seconds() - start;
   session_.totals().checkpoint_seconds += seconds;
   folder_.metrics().write(
       MetricEvent::kCheckpoint, step,
-      {{"folder", target.filename().string()}, {"best", best_.step == step}, {"seconds", seconds}});
+      {{"folder", target.filename().string()}, {"best", is_best(step)}, {"seconds", seconds}});
   folder_.log(fmt::format("saved {}", target.string()));
 }
 
@@ -205,17 +208,17 @@ void TrainingRun::log_step(const StepReport& report) {
   nlohmann::ordered_json line = {
       {"epoch", session_.epoch()},
       {"loss", report.loss},
-      {"accuracy", report.accuracy},
-      {"learning_rate", report.learning_rate},
-      {"gradient_norm", report.gradient_norm},
-      {"exact", report.exact},
-      {"seconds",
-       {{"forward", report.seconds.forward},
-        {"backward", report.seconds.backward},
-        {"probe", report.seconds.probe},
-        {"optimizer", report.seconds.optimizer}}},
-      {"train_seconds", session_.train_seconds()},
   };
+  if (session_.model().has_accuracy()) line["accuracy"] = report.accuracy;
+  line.update({{"learning_rate", report.learning_rate},
+               {"gradient_norm", report.gradient_norm},
+               {"exact", report.exact},
+               {"seconds",
+                {{"forward", report.seconds.forward},
+                 {"backward", report.seconds.backward},
+                 {"probe", report.seconds.probe},
+                 {"optimizer", report.seconds.optimizer}}},
+               {"train_seconds", session_.train_seconds()}});
   line.update(savings_json(savings));
   folder_.metrics().write(MetricEvent::kTrain, report.step, line);
 }
@@ -284,10 +287,10 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
       session_.epochs());
   if (std::isnan(shown_loss_)) return text;  // before the first step
   text.lines.push_back(fmt::format(
-      "loss {:.4f}  acc {:.3f}  lr {:.2e}  |g| {:.2f}   {} items/s   data {:.0f}% step {:.0f}%",
-      shown_loss_, report.accuracy, report.learning_rate, report.gradient_norm,
-      format_count(std::llround(rate)), 100 * totals.data_seconds / seconds,
-      100 * totals.step_seconds.total() / seconds));
+      "loss {:.4f}  {}lr {:.2e}  |g| {:.2f}   {} items/s   data {:.0f}% step {:.0f}%", shown_loss_,
+      session_.model().has_accuracy() ? fmt::format("acc {:.3f}  ", report.accuracy) : "",
+      report.learning_rate, report.gradient_norm, format_count(std::llround(rate)),
+      100 * totals.data_seconds / seconds, 100 * totals.step_seconds.total() / seconds));
   text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}", session_.epoch(),
                             shown_loss_, report.learning_rate, rate);
   if (!config().vcas.enabled) return text;
@@ -366,12 +369,12 @@ void TrainingRun::run() {
       const std::int64_t step = t.steps();
       bool save_now = take_save_request() || t.done();
       if (is_due(step, evaluated_, eval_every_) || (t.done() && evaluated_ < step)) {
-        if (evaluate()) save_now |= checkpoint_every_ == 0 || best_.step == step;
+        if (evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
       }
       if (checkpoint_every_ > 0)
         save_now |= is_due(step, std::max<std::int64_t>(saved_, 0), checkpoint_every_);
       const int signal = t.done() && evaluated_ == step ? 0 : stop_signal();
-      if ((save_now || signal != 0) && (saved_ != step || best_.step == step)) save();
+      if ((save_now || signal != 0) && (saved_ != step || is_best(step))) save();
       if (signal != 0) {
         const std::string where =
             fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
@@ -439,10 +442,12 @@ std::string validate_run(const LoadedConfig& loaded, FolderUse use) {
   const Graph& graph = session.model().graph;
   return fmt::format(
       "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
-      "test, {} classes\n    output {} writable ({} free)   memory {}   device {}\n",
+      "test, {} classes{}\n    output {} writable ({} free)   memory {}   device {}\n",
       loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
       graph.parameters().size(), format_count(graph.parameters().count()),
       format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
+      data.skipped_rows > 0 ? fmt::format(", bad rows skipped: {}", format_count(data.skipped_rows))
+                            : "",
       config.run.folder, format_bytes(static_cast<double>(free_disk_bytes(config.run.folder))),
       format_bytes(static_cast<double>(session.trainer().planned_bytes())), config.device);
 }

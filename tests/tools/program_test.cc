@@ -69,7 +69,9 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "error: device \"gpu\" is not one of: auto, cpu, cuda, emu, check:a,b"},
       {with({"run.folder=/proc/none/x"}), 73, "error: /proc/none/x: cannot create"},
       {with({"run.folder=tiny.json"}), 73, "error: tiny.json: is a file, and a folder is needed"},
-      {with({"--resume"}), 66, "error: runs/tiny: No such file or directory"},
+      {with({"--resume"}), 66,
+       "error: runs/tiny: No such file or directory\n  hint: there is nothing to resume; start "
+       "without --resume\n"},
       {with({"model.width=200000", "model.depth=50"}), 71, "error: out of memory: the model needs"},
       {with({"--confg"}), 2,
        "error: unknown argument --confg of vcas train\n"
@@ -85,7 +87,16 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "error: there is no template \"quikstart\"\n  hint: did you mean \"quickstart\"?\n"},
       {{"inspect", "none.safetensors"}, 66, "error: none.safetensors: cannot open"},
       {{"inspect", "tiny.json"}, 65, "error: tiny.json: not a safetensors file"},
-      {{"eval", "--model", "none"}, 66, "error: none: No such file or directory"},
+      {{"eval", "--model", "none"},
+       66,
+       "error: none: No such file or directory\n"
+       "  hint: --model takes a run that has saved, or one of its checkpoints"},
+      {{"predict", "--model", ".", "--input", "x.tsv"},
+       66,
+       "error: .: no complete checkpoint\n  hint: --model takes a run"},
+      {{"bench", "--config", "tiny.json", "--pad-to", "-1"},
+       2,
+       "--pad-to: Value -1 not in range [1 - 1000000000]"},
       {{"compare", "a.json", "b.json", "c.json"}, 2, "error: compare takes two configurations"},
   };
   for (const Case& test : cases) {
@@ -166,6 +177,20 @@ TEST_CASE("eval and inspect read what training saved") {
   CHECK(contains(list.out, "format: pt"));
   CHECK(nlohmann::json::parse(run(tiny.path(), {"inspect", "out/best", "--json"}).out)["tensors"]
             .size() == 32);
+}
+
+TEST_CASE("a result that does not reach its file is an error") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
+  const std::string inside = "cd " + tiny.path().string() + " && " VCAS_PROGRAM " ";
+  for (const char* arguments : {"--version", "schema", "eval --model out/last", "inspect out/last",
+                                "train -c tiny.json --validate"}) {
+    const int status = std::system((inside + arguments + " > /dev/full 2> stderr.txt").c_str());
+    const std::string error = content(tiny.path() / "stderr.txt");
+    CAPTURE(arguments, error);
+    CHECK(WEXITSTATUS(status) == 74);
+    CHECK(contains(error, "error: standard output: cannot write: No space left on device\n"));
+  }
 }
 
 TEST_CASE("compare prints both runs and what was saved") {

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 
 #include "core/metrics.h"
@@ -88,9 +90,138 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(contains(again.err, "loaded"));
   const nlohmann::json same = vcas::read_metrics(tiny.path() / "again/metrics.jsonl").back();
   CHECK(same["eval_loss"] == end["eval_loss"]);
+  const Outcome by_file =
+      tiny.train({"--validate", "model.pretrained=hf/model.safetensors", "data.text.vocabulary="});
+  INFO(by_file.err);
+  CHECK(by_file.code == 0);
   const Outcome twice = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
   CHECK(twice.code == 73);
   CHECK(contains(twice.err, "hf: exists and is not empty"));
+}
+
+TEST_CASE("a prediction for each row, however many and long, and none where one is bad", "[text]") {
+  const TinyText tiny;
+  write_text(tiny.path() / "train.tsv", content(tiny.path() / "train.tsv") + "one column\n");
+  const std::vector<std::string> settings = {"run.folder=out", "train.steps=1", "data.eval_limit=1",
+                                             "data.text.max_length=16",
+                                             "data.text.skip_bad_rows=true"};
+  const Outcome trained = tiny.train(settings);
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  CHECK(contains(trained.err, "skipped  bad rows: 1\n"));
+  const Outcome valid =
+      tiny.train({"--validate", "run.folder=other", "data.text.skip_bad_rows=true"});
+  CHECK(contains(valid.out, "64 train, 16 test, 2 classes, bad rows skipped: 1\n"));
+
+  std::string rows = "sentence\n";
+  for (int i = 0; i < 9; ++i) rows += "a b a b a b a b a b a b a b a b a b\n";
+  write_text(tiny.path() / "new.tsv", rows);
+  const Outcome predicted = tiny.vcas({"predict", "--model", "out", "--input", "new.tsv"});
+  INFO(predicted.err);
+  CHECK(predicted.code == 0);
+  CHECK(std::count(predicted.out.begin(), predicted.out.end(), '\n') == 10);
+
+  write_text(tiny.path() / "new.tsv", "sentence\na\nb\tc\na\n");
+  const Outcome bad = tiny.vcas({"predict", "--model", "out", "--input", "new.tsv"});
+  CHECK(bad.code == 65);
+  CHECK(contains(bad.err, "new.tsv:3: 2 columns, expected 1"));
+}
+
+TEST_CASE("a GLUE submission makes its folder and has a line for each row", "[text]") {
+  const TinyText tiny;
+  const fs::path glue = tiny.path() / "glue/SST-2";
+  fs::create_directories(glue);
+  const std::string labelled = "sentence\tlabel\na a\t1\nb b\t0\na\t1\nb\t0\n";
+  write_text(glue / "train.tsv", labelled);
+  write_text(glue / "dev.tsv", labelled);
+  write_text(glue / "test.tsv", "index\tsentence\n0\ta\n1\tb\n2\tc\n");
+  const Outcome trained = tiny.train(
+      {"data.type=glue", "data.text.task=SST-2", "data.text.labels=[]", "run.folder=out",
+       "train.steps=1", "train.batch_size=2", "data.eval_limit=1", "data.text.skip_bad_rows=true"});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  const std::vector<std::string> predict = {"predict", "--model", "out", "--glue-submission",
+                                            "deep/submission"};
+  const Outcome outcome = tiny.vcas(predict);
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  const std::string lines = content(tiny.path() / "deep/submission/SST-2.tsv");
+  CHECK(std::count(lines.begin(), lines.end(), '\n') == 4);
+  write_text(glue / "test.tsv", "index\tsentence\n0\ta\n1\n2\tc\n");
+  const Outcome bad = tiny.vcas(predict);
+  CHECK(bad.code == 65);
+  CHECK(contains(bad.err, "glue/SST-2/test.tsv:3: 1 column, expected 2"));
+}
+
+TEST_CASE("tables without a header line, and masked words from columns", "[text]") {
+  const TinyText tiny;
+  const std::string table = content(tiny.path() / "train.tsv");
+  write_text(tiny.path() / "headless.tsv", table.substr(table.find('\n') + 1));
+  const Outcome headless =
+      tiny.train({"--validate", "data.text.header=false", "data.text.first=0", "data.text.label=1",
+                  "data.text.train_file=headless.tsv", "data.text.test_file=headless.tsv"});
+  INFO(headless.err);
+  CHECK(contains(headless.out, "64 train, 64 test, 2 classes\n"));
+
+  write_text(tiny.path() / "corpus.jsonl", "{\"text\": \"a b c d a b c d a b c d\"}\n");
+  write_text(tiny.path() / "corpus.tsv", "id\ttext\n1\ta b c d a b c d\n");
+  const Outcome masked =
+      tiny.train({"run.folder=masked", "data.type=mlm", "model.head=mlm", "train.steps=1",
+                  "train.batch_size=1", "data.text.train_file=corpus.jsonl",
+                  "data.text.test_file=corpus.tsv"});
+  INFO(masked.err);
+  CHECK(masked.code == 0);
+}
+
+TEST_CASE("a regression has no accuracy, and a comparison gives each head its data", "[text]") {
+  const TinyText tiny;
+  for (const char* name : {"train.tsv", "test.tsv"}) {
+    std::string rows = "sentence\tlabel\n";
+    for (int i = 0; i < 16; ++i) rows += i % 2 ? "a a\t1\n" : "b b\t0\n";
+    write_text(tiny.path() / name, rows);
+  }
+  std::string numbers = content(tiny.path() / "tiny.json");
+  numbers.replace(numbers.find("\"type\": \"bert\""), 14,
+                  "\"type\": \"bert\", \"head\": \"regression\"");
+  write_text(tiny.path() / "numbers.json", numbers);
+  const Outcome both = tiny.vcas({"compare", "tiny.json", "numbers.json", "--folder", "both",
+                                  "--json", "train.steps=2", "data.text.labels=[]"});
+  INFO(both.err);
+  REQUIRE(both.code == 0);
+  const nlohmann::json runs = nlohmann::json::parse(both.out)["runs"];
+  CHECK(runs[0].contains("eval_accuracy"));
+  CHECK(runs[1].contains("eval_pearson"));
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "both/numbers/metrics.jsonl"))
+    CHECK_FALSE(line.contains("accuracy"));
+  const Outcome trained = tiny.train({"model.head=regression", "run.folder=out", "train.steps=2"});
+  REQUIRE(trained.code == 0);
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
+    CHECK_FALSE(line.contains("accuracy"));
+}
+
+TEST_CASE("a run stopped before its first step has no best checkpoint", "[text]") {
+  const TinyText tiny;
+  // The run waits for the rest of its data while the signal comes.
+  const std::string table = content(tiny.path() / "test.tsv");
+  fs::remove(tiny.path() / "test.tsv");
+  REQUIRE(::mkfifo((tiny.path() / "test.tsv").c_str(), 0600) == 0);
+  const Process process(tiny.path(), {"vcas-train", "--config", "tiny.json", "run.folder=out",
+                                      "data.text.cache=false"});
+  {
+    std::ofstream rest(tiny.path() / "test.tsv");  // once the run has opened it
+    process.signal(SIGTERM);
+    rest << table;
+  }
+  const Outcome outcome = process.wait();
+  INFO(outcome.err);
+  CHECK(outcome.code == 75);
+  CHECK(fs::exists(tiny.path() / "out/checkpoint-0"));
+  CHECK(fs::exists(tiny.path() / "out/last"));
+  CHECK_FALSE(fs::exists(fs::symlink_status(tiny.path() / "out/best")));
+  fs::remove(tiny.path() / "test.tsv");
+  write_text(tiny.path() / "test.tsv", table);
+  // Whether tokens are kept is no part of what is trained.
+  CHECK(tiny.train({"run.folder=out", "--resume", "data.text.cache=true"}).code == 0);
 }
 
 TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") {
@@ -131,7 +262,28 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
     std::vector<std::string> says;
   };
   for (const Case& c :
-       std::vector<Case>{{{"data.text.vocabulary=none.txt"}, 66, {"none.txt"}},
+       std::vector<Case>{{{"data.text.vocabulary=none.txt"},
+                          66,
+                          {"none.txt: no such file", "hint: vcas vocab learns a vocabulary"}},
+                         {{"model.pretrained=bert-base-uncased", "data.text.vocabulary="},
+                          66,
+                          {"bert-base-uncased: no such file", "config.json, model.safetensors"}},
+                         {{"model.max_positions=8"},
+                          78,
+                          {"items have up to 12 tokens, and the model has 8 positions"}},
+                         {{"data.text.header=false"},
+                          78,
+                          {"without a header line columns are numbers from 0, got \"sentence\""}},
+                         {{"data.text.label="}, 78, {"data.text.label is missing"}},
+                         {{"data.type=glue", "data.text.task=STS-B"},
+                          78,
+                          {"model.head must be \"regression\": STS-B has numbers to predict"}},
+                         {{"data.type=glue", "data.text.task=sst2", "model.head=regression"},
+                          78,
+                          {"model.head must not be \"regression\": sst2 has classes"}},
+                         {{"data.type=wordnet", "data.text.task=is_a", "model.head=regression"},
+                          78,
+                          {"model.head must not be \"regression\": is_a has classes"}},
                          {{"data.text.train_file=none.tsv"}, 66, {"none.tsv"}},
                          {{"data.text.train_file="}, 78, {"data.text.train_file", "is missing"}},
                          {{"data.text.first=sentense"}, 65, {"train.tsv", "sentense", "sentence"}},
