@@ -62,6 +62,13 @@ TEST_CASE("documents are joined with [SEP] and cut into items", "[mlm]") {
   const auto both = load({.files = {json, text}, .max_length = 6});
   CHECK(unmasked(item(*both, 0)) == Ids{kCls, kA, kB, kC, kSep, kSep});
   CHECK(unmasked(item(*both, 1)) == Ids{kCls, kD, kSep, kA, kB, kSep});
+
+  const auto tsv = folder.write_text("y.tsv", "id\ttext\nb\ta b c\nb\td\n");
+  const auto csv = folder.write_text("y.csv", "a,e\n");
+  CHECK(unmasked(item(*load({.files = {tsv}, .max_length = 7}), 0)) ==
+        Ids{kCls, kA, kB, kC, kSep, kD, kSep});
+  CHECK(unmasked(item(*load({.files = {csv}, .text_field = "1", .header = false}), 0)) ==
+        Ids{kCls, kE, kSep});
 }
 
 TEST_CASE("compressed corpora are read", "[mlm]") {
