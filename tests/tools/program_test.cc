@@ -94,9 +94,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {{"predict", "--model", ".", "--input", "x.tsv"},
        66,
        "error: .: no complete checkpoint\n  hint: --model takes a run"},
-      {{"bench", "--config", "tiny.json", "--pad-to", "-1"},
-       2,
-       "--pad-to: Value -1 not in range [1 - 1000000000]"},
+      {{"bench", "--config", "tiny.json", "--pad-to", "-1"}, 2, "--pad-to: Value -1 not in range"},
       {{"compare", "a.json", "b.json", "c.json"}, 2, "error: compare takes two configurations"},
   };
   for (const Case& test : cases) {
