@@ -201,16 +201,17 @@ TEST_CASE("a regression has no accuracy, and a comparison gives each head its da
 
 TEST_CASE("a run stopped before its first step has no best checkpoint", "[text]") {
   const TinyText tiny;
-  // The run waits for the rest of its data while the signal comes.
-  const std::string table = content(tiny.path() / "test.tsv");
-  fs::remove(tiny.path() / "test.tsv");
-  REQUIRE(::mkfifo((tiny.path() / "test.tsv").c_str(), 0600) == 0);
+  // The run waits for its vocabulary while the signal comes.
+  const fs::path vocabulary = tiny.path() / "vocab.txt";
+  const std::string tokens = content(vocabulary);
+  fs::remove(vocabulary);
+  REQUIRE(::mkfifo(vocabulary.c_str(), 0600) == 0);
   const Process process(tiny.path(), {"vcas-train", "--config", "tiny.json", "run.folder=out",
                                       "data.text.cache=false"});
   {
-    std::ofstream rest(tiny.path() / "test.tsv");  // once the run has opened it
+    std::ofstream pipe(vocabulary);  // opens once the run does
     process.signal(SIGTERM);
-    rest << table;
+    pipe << tokens;
   }
   const Outcome outcome = process.wait();
   INFO(outcome.err);
@@ -218,8 +219,8 @@ TEST_CASE("a run stopped before its first step has no best checkpoint", "[text]"
   CHECK(fs::exists(tiny.path() / "out/checkpoint-0"));
   CHECK(fs::exists(tiny.path() / "out/last"));
   CHECK_FALSE(fs::exists(fs::symlink_status(tiny.path() / "out/best")));
-  fs::remove(tiny.path() / "test.tsv");
-  write_text(tiny.path() / "test.tsv", table);
+  fs::remove(vocabulary);
+  write_text(vocabulary, tokens);
   // Whether tokens are kept is no part of what is trained.
   CHECK(tiny.train({"run.folder=out", "--resume", "data.text.cache=true"}).code == 0);
 }
