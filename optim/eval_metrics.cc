@@ -47,12 +47,12 @@ double accuracy(Classes predictions, Classes labels) {
   return right / static_cast<double>(labels.size());
 }
 
-double f1_score(Classes predictions, Classes labels) {
+double f1_score(Classes predictions, Classes labels, std::int32_t positive) {
   check_sizes(predictions, labels);
   double both = 0, either = 0;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    both += predictions[i] == 1 && labels[i] == 1;
-    either += (predictions[i] == 1) + (labels[i] == 1);
+    both += predictions[i] == positive && labels[i] == positive;
+    either += (predictions[i] == positive) + (labels[i] == positive);
   }
   return either > 0 ? 2 * both / either : 0;
 }

@@ -13,8 +13,10 @@ namespace vcas {
 // The share of equal entries.
 double accuracy(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels);
 
-// Harmonic mean of precision and recall of class 1; 0 where it was neither predicted nor right.
-double f1_score(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels);
+// Harmonic mean of precision and recall of class `positive`; 0 where it was neither predicted nor
+// right.
+double f1_score(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels,
+                std::int32_t positive);
 
 // Matthews' correlation of any number of classes (Gorodkin, "Comparing two K-category assignments
 // by a K-category correlation coefficient", 2004); 0 where either side has one class only.

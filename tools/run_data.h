@@ -25,7 +25,8 @@ struct RunData {
   // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
   // "f1", "matthews", "pearson", "spearman".
   std::vector<std::string> metrics = {"accuracy"};
-  BatchLimits limits;  // of both splits
+  std::int32_t positive = 1;  // the class that "f1" is about
+  BatchLimits limits;         // of both splits
 
   explicit RunData(const RunConfig& config);
 };

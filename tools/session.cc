@@ -304,7 +304,8 @@ double Session::measure(const std::string& name, const std::vector<float>& logit
   if (name == "pearson") return pearson_correlation(numbers, targets);
   if (name == "spearman") return spearman_correlation(numbers, targets);
   const auto predictions = predicted_classes(logits, data_.test->classes());
-  return name == "f1" ? f1_score(predictions, labels) : matthews_correlation(predictions, labels);
+  return name == "f1" ? f1_score(predictions, labels, data_.positive)
+                      : matthews_correlation(predictions, labels);
 }
 
 std::int64_t Session::train_items() const {
