@@ -102,8 +102,7 @@ double spearman_correlation(std::span<const double> a, std::span<const double> b
 
 std::optional<std::vector<std::int32_t>> mixed_up_classes(Classes predictions, Classes labels,
                                                           std::int32_t classes) {
-  constexpr std::int32_t kMost = 8;  // 40,320 orders
-  if (classes < 2 || classes > kMost || accuracy(predictions, labels) * classes >= 1)
+  if (classes < 2 || classes > kMostMixedUp || accuracy(predictions, labels) * classes >= 1)
     return std::nullopt;
   const std::vector<double> counts = confusion(predictions, labels, classes);
   std::vector<std::int32_t> meaning(classes), best;

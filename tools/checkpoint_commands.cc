@@ -87,6 +87,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
                    : fmt::format("{}  {}  ({} items in {:.1f} s)\n", trained.checkpoint.string(),
                                  result.text(), format_count(result.items), seconds);
   std::fputs(text.c_str(), stdout);
+  if (!result.warning.empty()) fmt::print(stderr, "warning: {}\n", result.warning);
 }
 
 void predict(const PredictRequest& request) {

@@ -116,8 +116,8 @@ void check_case(const WordPiece& tokenizer) {
   std::int64_t capitals = 0;
   for (std::int32_t id = 0; id < tokenizer.size(); ++id) {
     const std::string_view token = tokenizer.token(id);
-    capitals += !token.starts_with('[') &&
-                std::any_of(token.begin(), token.end(), [](char c) { return 'A' <= c && c <= 'Z'; });
+    capitals += !token.starts_with('[') && std::any_of(token.begin(), token.end(),
+                                                       [](char c) { return 'A' <= c && c <= 'Z'; });
   }
   constexpr std::int64_t kFew = 20;  // one in so many: a cased vocabulary has about two in five
   if (kFew * capitals <= tokenizer.size()) return;
@@ -129,7 +129,8 @@ void check_case(const WordPiece& tokenizer) {
               "tokenizer_config.json beside the vocabulary");
 }
 
-std::unique_ptr<Dataset> relabelled(std::unique_ptr<Dataset> data,
+// `data` with the classes in the order of `names`. Leaves it alone where that throws.
+std::unique_ptr<Dataset> relabelled(std::unique_ptr<Dataset>&& data,
                                     const std::vector<std::string>& names, bool names_are_given) {
   std::vector<std::int32_t> ids = match_labels(data->class_names(), names, names_are_given);
   return std::make_unique<RelabelledDataset>(std::move(data), std::move(ids));
@@ -143,11 +144,11 @@ std::unique_ptr<Dataset> in_model_order(const RunConfig& config, std::unique_ptr
   if (!given.empty() && given != data->class_names()) {
     const std::vector<std::string>& names = data->class_names();
     if (!std::is_permutation(given.begin(), given.end(), names.begin(), names.end()))
-      throw Error(ExitCode::kBadConfig,
-                  fmt::format("data.text.labels has {}, but the classes of {} are {}",
-                              fmt::join(given, ", "), config.data.text.task,
-                              fmt::join(names, ", ")),
-                  "give the same names, in the order in which the model numbers them");
+      throw Error(
+          ExitCode::kBadConfig,
+          fmt::format("data.text.labels has {}, but the classes of {} are {}",
+                      fmt::join(given, ", "), config.data.text.task, fmt::join(names, ", ")),
+          "give the same names, in the order in which the model numbers them");
     data = relabelled(std::move(data), given, true);
   }
   const std::vector<std::string> names = pretrained_classes(config);
@@ -160,8 +161,17 @@ std::unique_ptr<Dataset> in_model_order(const RunConfig& config, std::unique_ptr
 RunData::RunData(const RunConfig& config) {
   const DataOptions& data = config.data;
   if (!data.is_text()) {
-    train = load_images(config, Split::kTrain);
-    test = load_images(config, Split::kTest);
+    const std::vector<std::string> names = pretrained_classes(config);
+    for (const Split split : {Split::kTrain, Split::kTest}) {
+      std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
+      target = load_images(config, split);
+      if (std::ssize(names) != target->classes()) continue;
+      try {
+        target = relabelled(std::move(target), names, false);
+      } catch (const Error& error) {  // the usual case: few models of images name their classes
+        warning = std::string(error.what()) + "; they are taken in the same order";
+      }
+    }
   } else {
     tokenizer = std::make_unique<WordPiece>(
         data.text.vocabulary.empty() ? config.model.pretrained : data.text.vocabulary,
@@ -185,8 +195,8 @@ RunData::RunData(const RunConfig& config) {
       metrics = task.metrics;
       const std::vector<std::string>& names = test->class_names();
       if (!task.regression())
-        positive = static_cast<std::int32_t>(
-            std::find(names.begin(), names.end(), task.labels[1]) - names.begin());
+        positive = static_cast<std::int32_t>(std::find(names.begin(), names.end(), task.labels[1]) -
+                                             names.begin());
     }
     if (data.type == "text" && config.model.head == "regression") metrics = {"pearson", "spearman"};
   }
@@ -233,7 +243,7 @@ std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiec
   if (config.data.type == "wordnet" && config.data.text.task == "is_a" &&
       config.data.text.second.empty())
     throw Error(ExitCode::kBadConfig,
-                "the model reads pairs of texts, and data.text.second names no column",
+                "the model reads pairs of texts, and data.text.second names none",
                 "data.text.first=COLUMN and data.text.second=COLUMN name those of the input");
   return load_table(columns, file, false, tokenizer);
 }

@@ -27,6 +27,7 @@ struct RunData {
   std::vector<std::string> metrics = {"accuracy"};
   std::int32_t positive = 1;  // the class that "f1" is about
   BatchLimits limits;         // of both splits
+  std::string warning;        // of classes whose order is not known; empty: there are none
 
   explicit RunData(const RunConfig& config);
 };

@@ -70,6 +70,22 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
+// Empty unless other numbers for the classes would make most predictions right.
+std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
+                           const std::vector<std::int32_t>& labels,
+                           const std::vector<std::string>& names) {
+  const auto classes = static_cast<std::int32_t>(names.size());
+  const auto meaning = mixed_up_classes(predictions, labels, classes);
+  if (!meaning) return {};
+  std::vector<std::string> moved;
+  for (std::size_t k = 0; k < names.size(); ++k)
+    if (const auto meant = static_cast<std::size_t>((*meaning)[k]); meant != k)
+      moved.push_back(fmt::format("\"{}\" where \"{}\" is right", names[k], names[meant]));
+  return fmt::format(
+      "the classes seem to be in another order than the model's: it mostly predicts {}",
+      fmt::join(moved, ", "));
+}
+
 double mean_tokens(const Batch& batch) {
   return batch.offsets.empty()
              ? 0
@@ -261,7 +277,9 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop,
   Loader loader(*data_.test, eval_loader_options(config_, *data_.test));
   std::vector<float> own_logits;
   const bool accuracy_alone = data_.metrics == std::vector<std::string>{"accuracy"};
-  if (!logits && !accuracy_alone) logits = &own_logits;
+  const bool may_be_mixed_up =
+      config_.model.head == "classification" && data_.test->classes() <= kMostMixedUp;
+  if (!logits && (!accuracy_alone || may_be_mixed_up)) logits = &own_logits;
   std::vector<std::int32_t> labels;
   std::vector<double> targets;
   TestResult result;
@@ -282,6 +300,9 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop,
   for (const std::string& name : data_.metrics)
     result.measures.push_back(
         {name, name == "accuracy" ? right / terms : measure(name, *logits, labels, targets)});
+  if (may_be_mixed_up)
+    result.warning = mix_up_warning(predicted_classes(*logits, data_.test->classes()), labels,
+                                    data_.test->class_names());
   totals_.eval_seconds += monotonic_seconds() - start;
   return result;
 }

@@ -145,6 +145,7 @@ void TrainingRun::greet() {
   say(fmt::format("  data     {}   train {} · test {} · {} classes", c.data.type,
                   format_count(session_.train_items()), format_count(session_.test_items()),
                   data_.train->classes()));
+  if (!data_.warning.empty()) say("warning: " + data_.warning);
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
                   c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
@@ -174,6 +175,7 @@ bool TrainingRun::evaluate() {
   folder_.metrics().write(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
+  if (!evaluation_.warning.empty()) say("warning: " + evaluation_.warning);
   return true;
 }
 

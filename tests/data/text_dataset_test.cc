@@ -193,8 +193,8 @@ TEST_CASE("classes are matched with a model's by name or not at all", "[text]") 
   const Fixture f;
   auto texts = f.load("sentence\tlabel\na\tneutral\nb\tentailment\nc\tcontradiction\n");
   CHECK(texts->content().labels == Ids{2, 1, 0});  // sorted by name
-  const Ids ids = match_labels(texts->class_names(), {"entailment", "NEUTRAL", "contradiction"},
-                               false);
+  const Ids ids =
+      match_labels(texts->class_names(), {"entailment", "NEUTRAL", "contradiction"}, false);
   const RelabelledDataset same_as_model(std::move(texts), ids);
   CHECK(same_as_model.size() == 3);
   CHECK(same_as_model.label(0) == 1);
