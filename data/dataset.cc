@@ -15,6 +15,13 @@ std::vector<std::string> numbered_classes(std::int64_t classes) {
   return names;
 }
 
+RelabelledDataset::RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector<std::int32_t> ids)
+    : inner_(std::move(inner)), ids_(std::move(ids)), class_names_(ids_.size()) {
+  VCAS_CHECK(std::ssize(ids_) == inner_->classes(), "one number for each class");
+  for (std::size_t i = 0; i < ids_.size(); ++i)
+    class_names_.at(static_cast<std::size_t>(ids_[i])) = inner_->class_names()[i];
+}
+
 ImageDataset::ImageDataset(ImageContent content) : content_(std::move(content)) {
   const ImageContent& c = content_;
   VCAS_CHECK(std::ssize(c.pixels) == size() * c.channels * c.height * c.width,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,29 @@ class Dataset {
   // Appends the content of one item to `out`: values, or tokens with their offsets, and targets or
   // masked positions where the dataset has them. The loader adds label and number.
   virtual void append(std::int64_t index, const ItemDraw& draw, Batch& out) const = 0;
+};
+
+// Another dataset with its classes renumbered: class i becomes ids[i], a permutation, and keeps its
+// name.
+class RelabelledDataset final : public Dataset {
+ public:
+  RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector<std::int32_t> ids);
+
+  std::int64_t size() const override { return inner_->size(); }
+  std::vector<std::int64_t> item_shape() const override { return inner_->item_shape(); }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::int32_t label(std::int64_t index) const override {
+    const std::int32_t label = inner_->label(index);
+    return label < 0 ? label : ids_[label];
+  }
+  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
+    inner_->append(index, draw, out);
+  }
+
+ private:
+  std::unique_ptr<Dataset> inner_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::string> class_names_;
 };
 
 // Names "0", "1", ...: for datasets that come without.

@@ -17,7 +17,7 @@ namespace vcas {
 namespace {
 
 // Changes whenever the same files and options give other tokens.
-constexpr std::uint64_t kFormatVersion = 1;
+constexpr std::uint64_t kFormatVersion = 2;
 
 std::string lower_case(std::string text) {
   for (char& letter : text)
@@ -44,8 +44,10 @@ bool is_bare(const std::string& name) {
 // Labels of a file as class ids.
 class LabelReader {
  public:
-  explicit LabelReader(const std::vector<std::string>& names)
-      : names_(names), found_(names.empty()) {
+  LabelReader(const std::vector<std::string>& names, bool numbers)
+      : names_(names),
+        found_(names.empty()),
+        numbers_(numbers && std::none_of(names.begin(), names.end(), is_number)) {
     for (const std::string& name : names) {
       if (!ids_.emplace(lower_case(name), std::ssize(ids_)).second)
         throw Error(ExitCode::kBadConfig, fmt::format("data.text.labels has \"{}\" twice", name));
@@ -54,14 +56,14 @@ class LabelReader {
 
   std::int32_t read(const std::string& label, const TextRows& rows) {
     if (found_) {
-      const auto [place, is_new] = ids_.emplace(label, std::ssize(ids_));
+      const auto [place, is_new] = ids_.emplace(lower_case(label), std::ssize(ids_));
       if (is_new) names_.push_back(label);
       return static_cast<std::int32_t>(place->second);
     }
     const auto known = ids_.find(lower_case(label));
     if (known != ids_.end()) return static_cast<std::int32_t>(known->second);
     const auto number = parse_number<std::int32_t>(label);
-    if (number && *number >= 0 && *number < std::ssize(names_)) return *number;
+    if (numbers_ && number && *number >= 0 && *number < std::ssize(names_)) return *number;
     const std::string nearest = nearest_name(label, names_);
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(), label,
@@ -90,7 +92,7 @@ class LabelReader {
 
  private:
   std::vector<std::string> names_;
-  bool found_;
+  bool found_, numbers_;
   std::map<std::string, std::int64_t> ids_;
 };
 
@@ -158,14 +160,6 @@ void TextDataset::append(std::int64_t index, const ItemDraw&, Batch& out) const 
   if (!content_.targets.empty()) out.targets.push_back(content_.targets[index]);
 }
 
-void TextDataset::use_label_order(const std::vector<std::string>& model_names,
-                                  bool names_are_given) {
-  const std::vector<std::int32_t> ids =
-      match_labels(content_.class_names, model_names, names_are_given);
-  for (std::int32_t& label : content_.labels) label = ids[label];
-  content_.class_names = model_names;
-}
-
 std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_names,
                                        const std::vector<std::string>& model_names,
                                        bool names_are_given) {
@@ -199,7 +193,7 @@ std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_name
 }
 
 void ItemOptions::add_to(ContentHash& hash) const {
-  for (const bool flag : {pairs, labelled, regression}) hash.add_number(flag);
+  for (const bool flag : {pairs, labelled, regression, label_numbers}) hash.add_number(flag);
   hash.add_number(labels.size());
   for (const std::string& name : labels) hash.add(name);
   hash.add_number(static_cast<std::uint64_t>(max_length));
@@ -214,7 +208,8 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
         fmt::format("data.text.max_length must be above {}, the special tokens of an item, got {}",
                     special, options.max_length));
   const auto room = static_cast<std::size_t>(options.max_length - special);
-  LabelReader labels(options.regression ? std::vector<std::string>{} : options.labels);
+  LabelReader labels(options.regression ? std::vector<std::string>{} : options.labels,
+                     options.label_numbers);
   TokenContent content;
   content.offsets.push_back(0);
   std::vector<std::int32_t> first, second;
@@ -253,6 +248,11 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
   if (content.offsets.size() == 1)
     throw Error(ExitCode::kBadData, fmt::format("{}: there are no rows", rows.place()));
   if (!options.regression) labels.finish(content);
+  if (!content.labels.empty() && content.class_names.size() < 2)
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: \"{}\" is the only class, and a classifier needs two",
+                            rows.place(), content.class_names.front()),
+                "is this the right label column?");
   content.skipped_rows = rows.skipped();
   return content;
 }

@@ -29,8 +29,6 @@ class TextDataset final : public Dataset {
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
 
   const TokenContent& content() const { return content_; }
-  // Renumbers the classes as a model has them: `match_labels`.
-  void use_label_order(const std::vector<std::string>& model_names, bool names_are_given);
 
  private:
   TokenContent content_;
@@ -50,9 +48,10 @@ struct ItemOptions {
   bool pairs = false;
   bool labelled = true;
   bool regression = false;          // labels are numbers
-  std::vector<std::string> labels;  // class names in the order of their ids, which a file may use
-                                    // in their place; empty: those found, in numeric or text order
-  std::int64_t max_length = 128;    // tokens of an item; the longer text of a pair is cut first
+  std::vector<std::string> labels;  // class names in the order of their ids; empty: those found, in
+                                    // numeric or text order, case aside
+  bool label_numbers = true;  // a file may use ids in place of `labels`, unless a name is a number
+  std::int64_t max_length = 128;  // tokens of an item; the longer text of a pair is cut first
 
   void add_to(ContentHash& hash) const;
 };
@@ -69,7 +68,7 @@ class TextRows {
   virtual std::int64_t skipped() const { return 0; }
 };
 
-// kBadData with the place: an unknown label, no rows.
+// kBadData with the place: an unknown label, fewer than two classes, no rows.
 TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const ItemOptions& options);
 
 struct TextOptions {

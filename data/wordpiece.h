@@ -39,6 +39,8 @@ class WordPiece {
 
   std::int32_t size() const { return static_cast<std::int32_t>(ends_.size()) - 1; }
   bool lower_case() const { return lower_case_; }
+  bool strip_accents() const { return strip_accents_; }
+  bool separate_cjk() const { return separate_cjk_; }
   std::string_view token(std::int32_t id) const;
   bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
 

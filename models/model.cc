@@ -26,13 +26,14 @@ void copy_to(Ops& ops, const Tensor& to, std::span<const T> from) {
 }
 
 // Throws Error(kBadData) for an id outside [0, limit).
-void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what) {
+void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what,
+               const char* hint = "the tokenizer does not belong to the model") {
   for (const std::int32_t id : ids)
     if (id < 0 || id >= limit)
       throw Error(ExitCode::kBadData,
                   std::string(what) + " " + std::to_string(id) + ", and the model knows " +
                       std::to_string(limit),
-                  "the tokenizer does not belong to the model");
+                  hint);
 }
 
 // to = from[first .. first + items] less its first; empty where `from` is.
@@ -108,6 +109,8 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
     rows_.clear();
     for (const std::int32_t label : part_of(batch.labels, first, items, "labels"))
       rows_.push_back(std::max(label, 0));
+    check_ids(rows_, graph.spec(logits).width, "label",
+              "the classes of the data are not those of the model");
     copy_to(ops, graph.tensor(labels), std::span<const std::int32_t>(rows_));
   }
 }

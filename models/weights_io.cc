@@ -208,7 +208,7 @@ Json config_json(const HfModel& description, std::int64_t classes) {
     config["vocab_size"] = options.vocabulary;
     config["max_position_embeddings"] = options.max_positions;
     config["type_vocab_size"] = options.type_vocabulary;
-    config["pad_token_id"] = 0;
+    config["pad_token_id"] = description.pad_token;
   } else {
     const auto& shape = description.image_shape;
     config["num_channels"] = shape.at(0);

@@ -16,6 +16,7 @@ struct HfModel {
   ModelOptions options;                   // with the vocabulary of a bert
   std::vector<std::int64_t> image_shape;  // {channels, height, width} of a vit
   std::vector<std::string> labels;        // names of the classes in order; empty: not given
+  std::int32_t pad_token = 0;             // of a bert; written only
 };
 
 struct HfFiles {

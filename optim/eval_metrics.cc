@@ -47,12 +47,12 @@ double accuracy(Classes predictions, Classes labels) {
   return right / static_cast<double>(labels.size());
 }
 
-double f1_score(Classes predictions, Classes labels) {
+double f1_score(Classes predictions, Classes labels, std::int32_t positive) {
   check_sizes(predictions, labels);
   double both = 0, either = 0;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    both += predictions[i] == 1 && labels[i] == 1;
-    either += (predictions[i] == 1) + (labels[i] == 1);
+    both += predictions[i] == positive && labels[i] == positive;
+    either += (predictions[i] == positive) + (labels[i] == positive);
   }
   return either > 0 ? 2 * both / either : 0;
 }
@@ -102,8 +102,7 @@ double spearman_correlation(std::span<const double> a, std::span<const double> b
 
 std::optional<std::vector<std::int32_t>> mixed_up_classes(Classes predictions, Classes labels,
                                                           std::int32_t classes) {
-  constexpr std::int32_t kMost = 8;  // 40,320 orders
-  if (classes < 2 || classes > kMost || accuracy(predictions, labels) * classes >= 1)
+  if (classes < 2 || classes > kMostMixedUp || accuracy(predictions, labels) * classes >= 1)
     return std::nullopt;
   const std::vector<double> counts = confusion(predictions, labels, classes);
   std::vector<std::int32_t> meaning(classes), best;

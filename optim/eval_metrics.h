@@ -13,8 +13,10 @@ namespace vcas {
 // The share of equal entries.
 double accuracy(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels);
 
-// Harmonic mean of precision and recall of class 1; 0 where it was neither predicted nor right.
-double f1_score(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels);
+// Harmonic mean of precision and recall of class `positive`; 0 where it was neither predicted nor
+// right.
+double f1_score(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels,
+                std::int32_t positive);
 
 // Matthews' correlation of any number of classes (Gorodkin, "Comparing two K-category assignments
 // by a K-category correlation coefficient", 2004); 0 where either side has one class only.
@@ -27,9 +29,12 @@ double pearson_correlation(std::span<const double> a, std::span<const double> b)
 // Pearson's correlation of the ranks; equal values share their mean rank.
 double spearman_correlation(std::span<const double> a, std::span<const double> b);
 
+constexpr std::int32_t kMostMixedUp = 8;  // classes: 40,320 orders
+
 // The renumbering of the predicted classes (predicted -> meant) under which the predictions fit the
 // labels best, where the accuracy is below chance (1 / classes) and the renumbered one at least
-// halfway from chance to 1: the sign of class names mixed up. Up to 8 classes, else nothing.
+// halfway from chance to 1: the sign of class names mixed up. Up to kMostMixedUp classes, else
+// nothing.
 std::optional<std::vector<std::int32_t>> mixed_up_classes(std::span<const std::int32_t> predictions,
                                                           std::span<const std::int32_t> labels,
                                                           std::int32_t classes);

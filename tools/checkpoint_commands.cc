@@ -65,6 +65,27 @@ void write_submission(const PredictRequest& request, Trained& trained) {
                           trained.data.train->class_names());
 }
 
+// The files of transformers' BertTokenizer.
+void write_tokenizer(const fs::path& folder, const WordPiece& tokenizer,
+                     std::int64_t max_positions) {
+  std::string vocabulary;
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+    vocabulary.append(tokenizer.token(id)).append("\n");
+  atomic_write(folder / "vocab.txt", vocabulary);
+  const nlohmann::ordered_json config = {{"tokenizer_class", "BertTokenizer"},
+                                         {"do_lower_case", tokenizer.lower_case()},
+                                         {"strip_accents", tokenizer.strip_accents()},
+                                         {"tokenize_chinese_chars", tokenizer.separate_cjk()},
+                                         {"model_max_length", max_positions}};
+  atomic_write(folder / "tokenizer_config.json", config.dump(2) + "\n");
+  const nlohmann::ordered_json special = {{"unk_token", tokenizer.token(tokenizer.unk())},
+                                          {"sep_token", "[SEP]"},
+                                          {"pad_token", "[PAD]"},
+                                          {"cls_token", "[CLS]"},
+                                          {"mask_token", "[MASK]"}};
+  atomic_write(folder / "special_tokens_map.json", special.dump(2) + "\n");
+}
+
 }  // namespace
 
 void evaluate_checkpoint(const CheckpointRequest& request) {
@@ -79,6 +100,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
                    : fmt::format("{}  {}  ({} items in {:.1f} s)\n", trained.checkpoint.string(),
                                  result.text(), format_count(result.items), seconds);
   std::fputs(text.c_str(), stdout);
+  if (!result.warning.empty()) fmt::print(stderr, "warning: {}\n", result.warning);
 }
 
 void predict(const PredictRequest& request) {
@@ -111,22 +133,16 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
     throw Error(ExitCode::kCannotCreate,
                 fmt::format("{}: exists and is not empty", target.string()),
                 "give a new folder by --to");
+  const WordPiece* tokenizer = trained.data.tokenizer.get();
   HfModel description{.options = model_options(trained.loaded.config, trained.data),
                       .image_shape = {},
                       .labels = trained.data.train->class_names()};
-  if (!trained.data.tokenizer) description.image_shape = trained.data.train->item_shape();
+  if (tokenizer)
+    description.pad_token = tokenizer->pad();
+  else
+    description.image_shape = trained.data.train->item_shape();
   save_hf_model(target, description, trained.session.model(), trained.session.ops());
-  if (const WordPiece* tokenizer = trained.data.tokenizer.get()) {
-    std::string vocabulary;
-    for (std::int32_t id = 0; id < tokenizer->size(); ++id)
-      vocabulary.append(tokenizer->token(id)).append("\n");
-    atomic_write(target / "vocab.txt", vocabulary);
-    const nlohmann::ordered_json config = {
-        {"tokenizer_class", "BertTokenizer"},
-        {"do_lower_case", tokenizer->lower_case()},
-        {"model_max_length", trained.session.model().max_positions}};
-    atomic_write(target / "tokenizer_config.json", config.dump(2) + "\n");
-  }
+  if (tokenizer) write_tokenizer(target, *tokenizer, trained.session.model().max_positions);
   std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
              stdout);
 }

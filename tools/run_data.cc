@@ -57,7 +57,8 @@ std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
 }
 
 std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path& file,
-                                        bool labelled, const WordPiece& tokenizer) {
+                                        bool labelled, const WordPiece& tokenizer,
+                                        const std::vector<std::string>& known_classes = {}) {
   const TextData& text = config.data.text;
   return load_text(
       {.file = file,
@@ -67,14 +68,17 @@ std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path&
        // Predictions have a line for each row.
        .table = {.header = text.header, .skip_bad_rows = labelled && text.skip_bad_rows},
        .items = {.regression = config.model.head == "regression",
-                 .labels = text.labels,
+                 .labels = text.labels.empty() ? known_classes : text.labels,
+                 .label_numbers = !text.labels.empty(),
                  .max_length = text.max_length},
        .cache = text.cache},
       tokenizer);
 }
 
+// `known_classes`: those of the training data, where they have been read.
 std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
-                                        const WordPiece& tokenizer) {
+                                        const WordPiece& tokenizer,
+                                        const std::vector<std::string>& known_classes) {
   const DataOptions& data = config.data;
   const TextData& text = data.text;
   const bool train = split == Split::kTrain;
@@ -90,17 +94,69 @@ std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
     if (!data.folder.empty()) options.folder = data.folder;
     return load_wordnet(options, tokenizer);
   }
-  return load_table(config, train ? text.train_file : text.test_file, true, tokenizer);
+  return load_table(config, train ? text.train_file : text.test_file, true, tokenizer,
+                    known_classes);
 }
 
-// A head that was trained on classes in another order would start as if trained on wrong labels.
-void adopt_label_order(const RunConfig& config, TextDataset& data) {
-  if (config.model.pretrained.empty() || data.class_names().empty()) return;
+// The classes of pretrained weights; none where there is no classifier.
+std::vector<std::string> pretrained_classes(const RunConfig& config) {
+  if (config.model.pretrained.empty()) return {};
   const HfFiles files = find_hf_files(config.model.pretrained);
-  const std::vector<std::string> labels = read_hf_config(files.config).labels;
-  if (labels.size() != data.class_names().size()) return;
-  if (!SafetensorsFile(files.weights).find("classifier.weight")) return;
-  data.use_label_order(labels, !config.data.text.labels.empty());
+  const SafetensorsFile weights(files.weights);
+  const StoredTensor* classifier = weights.find("classifier.weight");
+  if (!classifier || classifier->shape.empty()) return {};
+  std::vector<std::string> names = read_hf_config(files.config).labels;
+  if (std::ssize(names) == classifier->shape[0]) return names;
+  names.clear();
+  for (std::int64_t i = 0; i < classifier->shape[0]; ++i)
+    names.push_back(fmt::format("LABEL_{}", i));
+  return names;
+}
+
+// Tokens with capitals are out of reach for a tokenizer that lower-cases all texts.
+void check_case(const WordPiece& tokenizer) {
+  if (!tokenizer.lower_case()) return;
+  std::int64_t capitals = 0;
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id) {
+    const std::string_view token = tokenizer.token(id);
+    capitals += !token.starts_with('[') && std::any_of(token.begin(), token.end(),
+                                                       [](char c) { return 'A' <= c && c <= 'Z'; });
+  }
+  constexpr std::int64_t kFew = 20;  // one in so many: a cased vocabulary has about two in five
+  if (kFew * capitals <= tokenizer.size()) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("{} of the vocabulary's {} tokens have capitals, and texts are "
+                          "lower-cased",
+                          capitals, tokenizer.size()),
+              "data.text.lower_case=false, or \"do_lower_case\": false in the "
+              "tokenizer_config.json beside the vocabulary");
+}
+
+// `data` with the classes in the order of `names`. Leaves it alone where that throws.
+std::unique_ptr<Dataset> relabelled(std::unique_ptr<Dataset>&& data,
+                                    const std::vector<std::string>& names, bool names_are_given) {
+  std::vector<std::int32_t> ids = match_labels(data->class_names(), names, names_are_given);
+  return std::make_unique<RelabelledDataset>(std::move(data), std::move(ids));
+}
+
+// The order of classes that the user gives, then that of pretrained weights: a head that was
+// trained on another order would start as if trained on wrong labels.
+std::unique_ptr<Dataset> in_model_order(const RunConfig& config, std::unique_ptr<Dataset> data) {
+  const std::vector<std::string>& given = config.data.text.labels;
+  if (data->classes() == 0) return data;
+  if (!given.empty() && given != data->class_names()) {
+    const std::vector<std::string>& names = data->class_names();
+    if (!std::is_permutation(given.begin(), given.end(), names.begin(), names.end()))
+      throw Error(
+          ExitCode::kBadConfig,
+          fmt::format("data.text.labels has {}, but the classes of {} are {}",
+                      fmt::join(given, ", "), config.data.text.task, fmt::join(names, ", ")),
+          "give the same names, in the order in which the model numbers them");
+    data = relabelled(std::move(data), given, true);
+  }
+  const std::vector<std::string> names = pretrained_classes(config);
+  if (std::ssize(names) != data->classes()) return data;
+  return relabelled(std::move(data), names, !given.empty());
 }
 
 }  // namespace
@@ -108,13 +164,23 @@ void adopt_label_order(const RunConfig& config, TextDataset& data) {
 RunData::RunData(const RunConfig& config) {
   const DataOptions& data = config.data;
   if (!data.is_text()) {
-    train = load_images(config, Split::kTrain);
-    test = load_images(config, Split::kTest);
+    const std::vector<std::string> names = pretrained_classes(config);
+    for (const Split split : {Split::kTrain, Split::kTest}) {
+      std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
+      target = load_images(config, split);
+      if (std::ssize(names) != target->classes()) continue;
+      try {
+        target = relabelled(std::move(target), names, false);
+      } catch (const Error& error) {  // the usual case: few models of images name their classes
+        warning = std::string(error.what()) + "; they are taken in the same order";
+      }
+    }
   } else {
     tokenizer = std::make_unique<WordPiece>(data.text.vocabulary.empty()
                                                 ? find_hf_files(config.model.pretrained).folder
                                                 : fs::path(data.text.vocabulary),
                                             WordPieceOptions{.lower_case = data.text.lower_case});
+    check_case(*tokenizer);
     for (const Split split : {Split::kTrain, Split::kTest}) {
       std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
       if (data.type == "mlm") {
@@ -122,14 +188,21 @@ RunData::RunData(const RunConfig& config) {
         limits.masked = std::max(limits.masked, masked->masked_count(masked->item_shape()[0]));
         target = std::move(masked);
       } else {
-        auto texts = load_texts(config, split, *tokenizer);
-        adopt_label_order(config, *texts);
+        auto texts = load_texts(config, split, *tokenizer,
+                                train ? train->class_names() : std::vector<std::string>{});
         skipped_rows += texts->content().skipped_rows;
-        target = std::move(texts);
+        target = in_model_order(config, std::move(texts));
       }
       limits.tokens = std::max(limits.tokens, target->item_shape()[0]);
     }
-    if (data.type == "glue") metrics = glue_task(data.text.task).metrics;
+    if (data.type == "glue") {
+      const GlueTask& task = glue_task(data.text.task);
+      metrics = task.metrics;
+      const std::vector<std::string>& names = test->class_names();
+      if (!task.regression())
+        positive = static_cast<std::int32_t>(std::find(names.begin(), names.end(), task.labels[1]) -
+                                             names.begin());
+    }
     if (data.type == "text" && config.model.head == "regression") metrics = {"pearson", "spearman"};
   }
   if (data.limit > train->size())
@@ -173,6 +246,11 @@ std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiec
     columns.data.text.second = task.second;
     columns.data.text.header = true;
   }
+  if (config.data.type == "wordnet" && config.data.text.task == "is_a" &&
+      config.data.text.second.empty())
+    throw Error(ExitCode::kBadConfig,
+                "the model reads pairs of texts, and data.text.second names none",
+                "data.text.first=COLUMN and data.text.second=COLUMN name those of the input");
   return load_table(columns, file, false, tokenizer);
 }
 

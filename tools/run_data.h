@@ -25,8 +25,10 @@ struct RunData {
   // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
   // "f1", "matthews", "pearson", "spearman".
   std::vector<std::string> metrics = {"accuracy"};
+  std::int32_t positive = 1;      // the class that "f1" is about
   BatchLimits limits;             // of both splits
   std::int64_t skipped_rows = 0;  // bad rows left out of both splits
+  std::string warning;            // of classes whose order is not known; empty: there are none
 
   explicit RunData(const RunConfig& config);
 };

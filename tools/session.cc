@@ -70,6 +70,22 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
+// Empty unless other numbers for the classes would make most predictions right.
+std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
+                           const std::vector<std::int32_t>& labels,
+                           const std::vector<std::string>& names) {
+  const auto classes = static_cast<std::int32_t>(names.size());
+  const auto meaning = mixed_up_classes(predictions, labels, classes);
+  if (!meaning) return {};
+  std::vector<std::string> moved;
+  for (std::size_t k = 0; k < names.size(); ++k)
+    if (const auto meant = static_cast<std::size_t>((*meaning)[k]); meant != k)
+      moved.push_back(fmt::format("\"{}\" where \"{}\" is right", names[k], names[meant]));
+  return fmt::format(
+      "the classes seem to be in another order than the model's: it mostly predicts {}",
+      fmt::join(moved, ", "));
+}
+
 double mean_tokens(const Batch& batch) {
   return batch.offsets.empty()
              ? 0
@@ -265,6 +281,8 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   Loader loader(*data_.test, eval_loader_options(config_, *data_.test));
   std::vector<float> logits;
   const bool accuracy_alone = data_.metrics == std::vector<std::string>{"accuracy"};
+  const bool may_be_mixed_up =
+      config_.model.head == "classification" && data_.test->classes() <= kMostMixedUp;
   std::vector<std::int32_t> labels;
   std::vector<double> targets;
   TestResult result;
@@ -272,7 +290,8 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
     if (stop()) return std::nullopt;
     const Batch& batch = loader.next();
-    const Evaluation part = trainer_->evaluate(batch, accuracy_alone ? nullptr : &logits);
+    const Evaluation part =
+        trainer_->evaluate(batch, accuracy_alone && !may_be_mixed_up ? nullptr : &logits);
     const auto weight = static_cast<double>(part.terms);
     result.items += part.items;
     result.loss += part.loss * weight;
@@ -285,6 +304,9 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   for (const std::string& name : data_.metrics)
     result.measures.push_back(
         {name, name == "accuracy" ? right / terms : measure(name, logits, labels, targets)});
+  if (may_be_mixed_up)
+    result.warning = mix_up_warning(predicted_classes(logits, data_.test->classes()), labels,
+                                    data_.test->class_names());
   totals_.eval_seconds += monotonic_seconds() - start;
   return result;
 }
@@ -306,7 +328,8 @@ double Session::measure(const std::string& name, const std::vector<float>& logit
   if (name == "pearson") return pearson_correlation(numbers, targets);
   if (name == "spearman") return spearman_correlation(numbers, targets);
   const auto predictions = predicted_classes(logits, data_.test->classes());
-  return name == "f1" ? f1_score(predictions, labels) : matthews_correlation(predictions, labels);
+  return name == "f1" ? f1_score(predictions, labels, data_.positive)
+                      : matthews_correlation(predictions, labels);
 }
 
 std::int64_t Session::train_items() const {

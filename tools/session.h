@@ -46,6 +46,7 @@ struct TestResult {
   std::int64_t items = 0;
   double loss = 0;
   std::vector<Measure> measures;  // as RunData::metrics
+  std::string warning;            // of classes that seem mixed up; empty: there are none
 
   double score() const { return measures.front().value; }
   // "loss 0.3012  matthews 0.5531"

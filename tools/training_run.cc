@@ -148,6 +148,7 @@ void TrainingRun::greet() {
                   data_.train->classes()));
   if (data_.skipped_rows > 0)
     say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
+  if (!data_.warning.empty()) say("warning: " + data_.warning);
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
                   c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
@@ -177,6 +178,7 @@ bool TrainingRun::evaluate() {
   folder_.metrics().write(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
+  if (!evaluation_.warning.empty()) say("warning: " + evaluation_.warning);
   return true;
 }
 

@@ -124,7 +124,19 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
   options.items.labels = {"yes", "Yes"};
   check_error([&] { f.load("sentence\tlabel\na\tyes\n", options); }, ExitCode::kBadConfig,
               "data.text.labels has \"Yes\" twice");
-  // Found ones are sorted as numbers where they all are.
+  // Where names are numbers, a number is a name; and found classes have no order to count in.
+  options.items.labels = {"2", "1"};
+  CHECK(f.load("sentence\tlabel\na\t1\nb\t2\n", options)->content().labels == Ids{1, 0});
+  f.check_bad("sentence\tlabel\na\t0\n", options, "x.tsv:2: label \"0\" is not one of 2, 1");
+  options.items = {.labels = {"no", "yes"}, .label_numbers = false};
+  f.check_bad("sentence\tlabel\na\t1\n", options, "x.tsv:2: label \"1\" is not one of no, yes");
+  // Found ones are one class where only their case differs, and at least two.
+  const auto found = f.load("sentence\tlabel\na\tYes\nb\tno\nc\tYES\n");
+  CHECK(found->class_names() == std::vector<std::string>{"Yes", "no"});
+  CHECK(found->content().labels == Ids{0, 1, 0});
+  f.check_bad("sentence\tlabel\na\tYes\nb\tyes\n", {},
+              "x.tsv:3: \"Yes\" is the only class, and a classifier needs two");
+  // They are sorted as numbers where they all are.
   CHECK(f.load("sentence\tlabel\na\t10\nb\t9\nc\t10\n")->class_names() ==
         std::vector<std::string>{"9", "10"});
 }
@@ -179,11 +191,19 @@ TEST_CASE("classes are matched with a model's by name or not at all", "[text]") 
   check({"no", "yes"}, data, false, "3 and 2 classes");
 
   const Fixture f;
-  const auto texts = f.load("sentence\tlabel\na\tneutral\nb\tentailment\nc\tcontradiction\n");
+  auto texts = f.load("sentence\tlabel\na\tneutral\nb\tentailment\nc\tcontradiction\n");
   CHECK(texts->content().labels == Ids{2, 1, 0});  // sorted by name
-  texts->use_label_order({"entailment", "NEUTRAL", "contradiction"}, false);
-  CHECK(texts->content().labels == Ids{1, 0, 2});
-  CHECK(texts->class_names()[1] == "NEUTRAL");
+  const Ids ids =
+      match_labels(texts->class_names(), {"entailment", "NEUTRAL", "contradiction"}, false);
+  const RelabelledDataset same_as_model(std::move(texts), ids);
+  CHECK(same_as_model.size() == 3);
+  CHECK(same_as_model.label(0) == 1);
+  CHECK(same_as_model.label(1) == 0);
+  CHECK(same_as_model.label(2) == 2);
+  CHECK(same_as_model.class_names() == data);
+  Batch batch;
+  same_as_model.append(1, {}, batch);
+  CHECK(batch.tokens == Ids{kCls, kB, kSep});
 }
 
 TEST_CASE("tokens are cached by what they depend on", "[text][cache]") {

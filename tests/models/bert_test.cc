@@ -235,6 +235,10 @@ TEST_CASE("text that does not fit a BERT is refused", "[model][bert]") {
   batch.offsets.back() += 9;
   CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
                     ContainsSubstring("12 tokens") && ContainsSubstring("8 positions"));
+  batch = random_text(4, kVocabulary, kClasses);
+  batch.labels[1] = kClasses;
+  CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
+                    ContainsSubstring(fmt::format("label {0}, and the model knows {0}", kClasses)));
   ModelOptions options = tiny_bert();
   options.vocabulary = 0;
   CHECK_THROWS_WITH(build_model(options, {}, kClasses, 0.0), ContainsSubstring("needs text"));

@@ -32,10 +32,11 @@ TEST_CASE("accuracy, F1 and Matthews by hand", "[metrics]") {
   const Ids predictions = {1, 1, 1, 1, 0, 0, 0, 0, 0, 0};
   const Ids labels = {1, 1, 1, 0, 1, 1, 0, 0, 0, 0};
   CHECK_THAT(accuracy(predictions, labels), WithinAbs(0.7, 1e-15));
-  CHECK_THAT(f1_score(predictions, labels), WithinAbs(2 * 0.75 * 0.6 / 1.35, 1e-15));
+  CHECK_THAT(f1_score(predictions, labels, 1), WithinAbs(2 * 0.75 * 0.6 / 1.35, 1e-15));
   CHECK_THAT(matthews_correlation(predictions, labels),
              WithinAbs((3 * 4 - 1 * 2) / std::sqrt(4.0 * 5 * 5 * 6), 1e-15));
-  CHECK(f1_score(Ids{0, 0}, Ids{0, 0}) == 0);
+  CHECK(f1_score(Ids{0, 0}, Ids{0, 0}, 1) == 0);
+  CHECK(f1_score(Ids{0, 0}, Ids{0, 0}, 0) == 1);
   CHECK(matthews_correlation(Ids{1, 1, 1}, Ids{0, 1, 1}) == 0);
   CHECK(matthews_correlation(Ids{0, 1, 2}, Ids{0, 1, 2}) == 1);
 }
@@ -46,7 +47,7 @@ TEST_CASE("class measures agree with scikit-learn", "[metrics]") {
   CHECK_THAT(matthews_correlation(kPredictions, kLabels), WithinAbs(-0.07820548803814821, 1e-15));
   CHECK_THAT(matthews_correlation(binary(kPredictions), binary(kLabels)),
              WithinAbs(-0.2022792022792023, 1e-15));
-  CHECK_THAT(f1_score(binary(kPredictions), binary(kLabels)), WithinAbs(0.35, 1e-15));
+  CHECK_THAT(f1_score(binary(kPredictions), binary(kLabels), 1), WithinAbs(0.35, 1e-15));
 }
 
 TEST_CASE("correlations agree with SciPy, ties included", "[metrics]") {

@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/metrics.h"
 #include "tests/support/catch.h"
@@ -16,9 +18,10 @@ const std::vector<std::string> kCache = {"VCAS_CACHE_DIR=cache"};
 class TinyText : public TemporaryFolder {
  public:
   TinyText() {
-    write_text(path() / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n##a\n##b\n");
+    write_text(path() / "vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n##a\n##b\n");
     write_text(path() / "train.tsv", table(64));
     write_text(path() / "test.tsv", table(16));
+    write_text(path() / "cased.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\nA\nB\nc\nd\n");
     write_text(path() / "corpus.txt", "a b c d a b c d a b\nc d a b c d a b c d a b c d\n");
     write_text(path() / "tiny.json", R"({
   "threads": 1,
@@ -41,7 +44,6 @@ class TinyText : public TemporaryFolder {
     return vcas(arguments);
   }
 
- private:
   static std::string table(int rows) {
     std::string text = "sentence\tlabel\n";
     for (int i = 0; i < rows; ++i) {
@@ -70,6 +72,19 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(values["eval_accuracy"] == end["eval_accuracy"]);
   CHECK(values["eval_loss"] == end["eval_loss"]);
   CHECK(values["eval_items"] == 16);
+  CHECK(evaluated.err.empty());
+  std::string mixed_up = TinyText::table(16);
+  for (std::size_t at = 0; (at = mixed_up.find('\t', at + 1)) != std::string::npos;)
+    if (const bool good = mixed_up.compare(at + 1, 4, "good") == 0;
+        good || mixed_up.compare(at + 1, 3, "bad") == 0)
+      mixed_up.replace(at + 1, good ? 4 : 3, good ? "bad" : "good");
+  write_text(tiny.path() / "mixed_up.tsv", mixed_up);
+  const Outcome warned =
+      tiny.vcas({"eval", "--model", "out/last", "data.text.test_file=mixed_up.tsv"});
+  CHECK(warned.code == 0);
+  CHECK(contains(warned.err,
+                 "warning: the classes seem to be in another order than the model's: it mostly "
+                 "predicts \"bad\" where \"good\" is right, \"good\" where \"bad\" is right"));
 
   write_text(tiny.path() / "new.tsv", "sentence\na a a a c\nb b b b c\n");
   const Outcome predicted = tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv"});
@@ -79,9 +94,23 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
 
   // What is exported starts another run with the same weights, whatever the settings say of sizes.
   REQUIRE(tiny.vcas({"export", "--model", "out/last", "--to", "hf"}).code == 0);
-  for (const char* name :
-       {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"})
-    CHECK(fs::exists(tiny.path() / "hf" / name));
+  const auto exported = [&](const char* name) {
+    return nlohmann::json::parse(content(tiny.path() / "hf" / name));
+  };
+  CHECK(content(tiny.path() / "hf/vocab.txt") == content(tiny.path() / "vocab.txt"));
+  CHECK(exported("tokenizer_config.json") == nlohmann::json{{"tokenizer_class", "BertTokenizer"},
+                                                            {"do_lower_case", true},
+                                                            {"strip_accents", true},
+                                                            {"tokenize_chinese_chars", true},
+                                                            {"model_max_length", 16}});
+  CHECK(exported("special_tokens_map.json") == nlohmann::json{{"unk_token", "[UNK]"},
+                                                              {"sep_token", "[SEP]"},
+                                                              {"pad_token", "[PAD]"},
+                                                              {"cls_token", "[CLS]"},
+                                                              {"mask_token", "[MASK]"}});
+  nlohmann::json config = exported("config.json");
+  CHECK(config["pad_token_id"] == 1);
+  CHECK(config["id2label"] == nlohmann::json{{"0", "bad"}, {"1", "good"}});
   const Outcome again =
       tiny.train({"run.folder=again", "model.pretrained=hf", "model.width=8",
                   "data.text.vocabulary=", "train.steps=1", "schedule.learning_rate=1e-30"});
@@ -97,6 +126,124 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   const Outcome twice = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
   CHECK(twice.code == 73);
   CHECK(contains(twice.err, "hf: exists and is not empty"));
+
+  // A classifier whose classes have no names is matched with names in a given order alone.
+  config.erase("id2label");
+  write_text(tiny.path() / "hf/config.json", config.dump());
+  const auto nameless = [&](const std::string& labels, const std::string& folder) {
+    return tiny.train({"run.folder=" + folder, "model.pretrained=hf", "train.steps=1", labels,
+                       "schedule.learning_rate=1e-30"});
+  };
+  const Outcome unclear = nameless("data.text.labels=[]", "unclear");
+  CHECK(unclear.code == 78);
+  CHECK(contains(unclear.err,
+                 "the model's classes are LABEL_0, LABEL_1, the data's bad, good: "
+                 "they cannot be matched by name"));
+  REQUIRE(nameless(R"(data.text.labels=["bad","good"])", "given").code == 0);
+  CHECK(vcas::read_metrics(tiny.path() / "given/metrics.jsonl").back()["eval_loss"] ==
+        end["eval_loss"]);
+  CHECK(tiny.vcas({"predict", "--model", "given/last", "--input", "new.tsv"}).out ==
+        "index\tprediction\n0\tgood\n1\tbad\n");
+}
+
+TEST_CASE("the classes of test data are those of the training data", "[text]") {
+  const TinyText tiny;
+  write_text(tiny.path() / "three.tsv", TinyText::table(64) + "c c\tfine\nc d\tfine\n");
+  const auto eval_loss = [&](const std::string& labels, const std::string& folder) {
+    const Outcome outcome = tiny.train(
+        {"data.text.train_file=three.tsv", labels, "run.folder=" + folder, "train.steps=4"});
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
+  };
+  CHECK(eval_loss("data.text.labels=[]", "found") ==
+        eval_loss(R"(data.text.labels=["bad","fine","good"])", "given"));
+  const Outcome unknown = tiny.train({"data.text.test_file=three.tsv", "data.text.labels=[]"});
+  CHECK(unknown.code == 65);
+  CHECK(contains(unknown.err, "three.tsv:66: label \"fine\" is not one of bad, good"));
+}
+
+TEST_CASE("data.text.labels gives the order of a GLUE task's classes", "[text]") {
+  const TinyText tiny;
+  fs::create_directories(tiny.path() / "mrpc");
+  const std::string columns = "#1 ID\t#2 ID\t#1 String\t#2 String\n";
+  std::string train = "Quality\t" + columns, test = "index\t" + columns;
+  std::vector<bool> equivalent;
+  for (int i = 0; i < 24; ++i) {
+    equivalent.push_back(i % 3 == 0);
+    const std::string texts =
+        fmt::format("1\t2\ta {}\tb {}\n", i % 3 > 0 ? "c" : "d", i % 2 > 0 ? "a a b" : "b d");
+    train += (equivalent.back() ? "1\t" : "0\t") + texts;
+    test += fmt::format("{}\t{}", i, texts);
+  }
+  write_text(tiny.path() / "mrpc/train.tsv", train);
+  write_text(tiny.path() / "mrpc/dev.tsv", train);
+  write_text(tiny.path() / "mrpc/test.tsv", test);
+  const auto run = [&](const std::string& labels) {
+    return tiny.train({"data.type=glue", "data.text.task=MRPC", "data.folder=mrpc",
+                       "run.folder=out", "train.steps=12", labels});
+  };
+  const Outcome other = run(R"(data.text.labels=["equivalent","other"])");
+  CHECK(other.code == 78);
+  CHECK(contains(other.err,
+                 "data.text.labels has equivalent, other, but the classes of MRPC are "
+                 "not_equivalent, equivalent"));
+  const Outcome trained = run(R"(data.text.labels=["equivalent","not_equivalent"])");
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+
+  // F1 is that of "equivalent", the model's class 0, by the words that it predicts.
+  const Outcome predicted =
+      tiny.vcas({"predict", "--model", "out/last", "--input", "mrpc/test.tsv"});
+  fs::create_directories(tiny.path() / "submission");
+  const Outcome submitted =
+      tiny.vcas({"predict", "--model", "out/last", "--glue-submission", "submission"});
+  INFO(submitted.err);
+  REQUIRE(submitted.code == 0);
+  std::string want = "index\tprediction\n", numbers = want;
+  std::istringstream lines(predicted.out.substr(want.size()));
+  double both = 0, either = 0, index = 0;
+  for (const bool right : equivalent) {
+    int number = 0;
+    std::string word;
+    lines >> number >> word;
+    CHECK((word == "equivalent" || word == "not_equivalent"));
+    const bool said = word == "equivalent";
+    both += said && right;
+    either += said + right;
+    numbers += fmt::format("{}\t{}\n", index++, said ? 1 : 0);
+  }
+  CHECK(content(tiny.path() / "submission/MRPC.tsv") == numbers);
+  const nlohmann::json end = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").back();
+  CHECK_THAT(end["eval_f1"].get<double>(), WithinAbs(2 * both / either, 1e-12));
+}
+
+TEST_CASE("predict needs both columns of a model of pairs", "[text]") {
+  const TinyText tiny;
+  fs::create_directories(tiny.path() / "wordnet");
+  std::string nouns = "00000001 03 n 01 a 0 000 | a\n00000002 03 n 01 b 0 000 | b\n";
+  for (int i = 3; i < 103; ++i)
+    nouns += fmt::format("{:08} 03 n 01 c 0 001 @ {:08} n 0000 | c {}\n", i, 1 + i % 2,
+                         i % 2 > 0 ? "b" : "a");
+  write_text(tiny.path() / "wordnet/data.noun", nouns);
+  write_text(tiny.path() / "wordnet/data.verb", "00000100 38 v 01 move 0 000 00 | d\n");
+  write_text(tiny.path() / "wordnet/data.adj", "00000100 00 s 01 big 0 000 | d\n");
+  write_text(tiny.path() / "wordnet/data.adv", "00000100 02 r 01 well 0 000 | d\n");
+  const Outcome trained =
+      tiny.train({"data.type=wordnet", "data.text.task=is_a", "data.folder=wordnet",
+                  "data.text.labels=[]", "run.folder=out", "train.steps=1"});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  write_text(tiny.path() / "pairs.tsv", "child\tparent\nc b\tb\nc a\ta\n");
+  const Outcome single = tiny.vcas({"predict", "--model", "out/last", "--input", "pairs.tsv"});
+  CHECK(single.code == 78);
+  CHECK(contains(single.err, "the model reads pairs of texts, and data.text.second names none"));
+  CHECK(contains(single.err, "data.text.second=COLUMN"));
+  const Outcome pairs = tiny.vcas({"predict", "--model", "out/last", "--input", "pairs.tsv",
+                                   "data.text.first=child", "data.text.second=parent"});
+  INFO(pairs.err);
+  CHECK(pairs.code == 0);
+  CHECK(std::count(pairs.out.begin(), pairs.out.end(), '\n') == 3);
 }
 
 TEST_CASE("a prediction for each row, however many and long, and none where one is bad", "[text]") {
@@ -294,6 +441,11 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
                          {{"model.type=vit"}, 78, {"does not fit data.type \"text\""}},
                          {{"model.head=mlm"}, 78, {"model.head"}},
                          {{"data.text.vocabulary="}, 78, {"data.text.vocabulary", "is missing"}},
+                         {{"data.text.vocabulary=cased.txt"},
+                          78,
+                          {"2 of the vocabulary's 8 tokens have capitals, and texts are "
+                           "lower-cased",
+                           "data.text.lower_case=false"}},
                          {{"data.flip=true"}, 78, {"data.flip", "needs images"}},
                          {{"data.type=glue"}, 78, {"data.text.task", "is missing"}},
                          {{"data.type=glue", "data.text.task=MLNI"}, 78, {"MLNI", "MNLI"}},

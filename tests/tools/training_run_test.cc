@@ -349,6 +349,9 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   INFO(same.err);
   CHECK(same.code == 0);
   CHECK(contains(same.err, "loaded 40 tensors\n"));
+  CHECK(contains(same.err,
+                 "warning: the model's classes are LABEL_0, LABEL_1, LABEL_2, the data's 0, 1, 2: "
+                 "they cannot be matched by name"));
   const Outcome other = train("4", "other", "seed=1");
   CHECK(other.code == 78);
   CHECK(contains(other.err, "classifier.weight has shape [3, 16]"));
@@ -356,4 +359,23 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   const Outcome anew = train("4", "anew", "model.ignore_mismatched_sizes=true");
   CHECK(anew.code == 0);
   CHECK(contains(anew.err, "of another shape, so new: classifier.weight, classifier.bias"));
+
+  // Names that match decide which number a class has.
+  fs::copy(pretrained.substr(pretrained.find('=') + 1), tiny.path() / "named");
+  const auto eval_loss = [&](const std::string& folder) {
+    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
+  };
+  const auto named = [&](const std::string& names, const std::string& folder) {
+    nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "named/config.json"));
+    config["id2label"] = nlohmann::json::parse(names);
+    write_text(tiny.path() / "named/config.json", config.dump());
+    const Outcome run =
+        tiny.train({"model.pretrained=named", "data.synthetic.shape=[3,8,8]", "train.steps=2",
+                    "data.synthetic.classes=3", "seed=1", "run.folder=" + folder});
+    CHECK(run.code == 0);
+    CHECK_FALSE(contains(run.err, "the model's classes are"));
+    return eval_loss(folder);
+  };
+  CHECK(named(R"({"0": "0", "1": "1", "2": "2"})", "in_order") == eval_loss("same"));
+  CHECK(named(R"({"0": "1", "1": "2", "2": "0"})", "turned") != eval_loss("same"));
 }
