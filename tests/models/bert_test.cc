@@ -240,7 +240,7 @@ TEST_CASE("text that does not fit a BERT is refused", "[model][bert]") {
   batch = random_text(4, kVocabulary, kClasses);
   batch.labels[1] = kClasses;
   CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
-                    ContainsSubstring(fmt::format("label {0}, and the model knows {0}", kClasses)));
+                    ContainsSubstring("label 3, and the model knows 3"));
   ModelOptions options = tiny_bert();
   options.vocabulary = 0;
   CHECK_THROWS_WITH(build_model(options, {}, kClasses, 0.0), ContainsSubstring("needs text"));
