@@ -87,6 +87,7 @@ TEST_CASE("the longer text of a pair is cut first", "[text]") {
     for (int i = 0; i < second; ++i) text += "b ";
     TextOptions options = kPairs;
     options.items.max_length = max_length;
+    options.items.labels = {"0", "1"};
     const auto data = f.load(text + "\t0\n", options);
     const Ids tokens = item(*data, 0);
     return std::pair(std::count(tokens.begin(), tokens.end(), kA),
@@ -102,6 +103,7 @@ TEST_CASE("the longer text of a pair is cut first", "[text]") {
   CHECK(lengths(9, 10, 10) == Pair{3, 4});
   CHECK(lengths(0, 20, 10) == Pair{0, 7});
   TextOptions options;
+  options.items.labels = {"0", "1"};
   options.items.max_length = 4;
   CHECK(item(*f.load("sentence\tlabel\na b c d e\t0\n", options), 0) == Ids{kCls, kA, kB, kSep});
   options.items.max_length = 2;
@@ -162,8 +164,9 @@ TEST_CASE("bad tables of texts", "[text]") {
   const Fixture f;
   f.check_bad("sentence\tlabel\n", {}, "there are no rows");
   f.check_bad("sentence\tlabel\na\n", {}, "x.tsv:2: 1 column, expected 2 (\"label\" is missing)");
-  const auto skipped = f.load("sentence\tlabel\na\nb\t1\n", {.table = {.skip_bad_rows = true}});
-  CHECK(skipped->size() == 1);
+  const auto skipped =
+      f.load("sentence\tlabel\na\nb\t1\nc\t0\n", {.table = {.skip_bad_rows = true}});
+  CHECK(skipped->size() == 2);
   CHECK(skipped->content().skipped_rows == 1);
   const Error error = error_of([&] {
     load_text({.file = f.folder.path() / "none.tsv", .missing_hint = "get it"}, f.tokenizer);
