@@ -144,7 +144,7 @@ TEST_CASE("the files of a model are found, or what is there instead is named", "
   CHECK(find_hf_files(kBert / "model.safetensors").config == kBert / "config.json");
   TemporaryFolder folder;
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kNoInput,
-              "model.safetensors: no such file", "config.json and model.safetensors");
+              "model.safetensors: no such file", "config.json, model.safetensors");
   atomic_write(folder.path() / "model.safetensors.index.json", "{}");
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kBadData,
               "weights in several files are not read", "save_pretrained");
