@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tests/support/catch.h"
-#include "tests/support/model_fixture.h"
+#include "tests/support/check_slope.h"
 
 using namespace vcas;
 
@@ -63,25 +63,8 @@ TEST_CASE("the gradient of a BERT is the slope of its loss", "[model][bert]") {
       options.dropout = options.attention_dropout = dropout;
       ModelFixture f(options, {}, kClasses, 5, DType::kF64);
       enlarge_weights(f.model->graph.parameters(), 20);
-      Exec exec = f.exec();
-      f.mean_loss(exec);
-      const auto gradient = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-      const Parameters& parameters = f.model->graph.parameters();
-      for (const Parameter& parameter : parameters.list()) {
-        const auto [begin, end] = f.range(parameter);
-        for (std::size_t i = begin; i < end; i += 1 + (end - begin) / 5) {
-          double& value = parameters.values().ptr<double>()[i];
-          const double old = value, h = 1e-5;
-          value = old + h;
-          const double above = f.mean_loss(exec);
-          value = old - h;
-          const double below = f.mean_loss(exec);
-          value = old;
-          INFO(head << " " << pooling << ": " << parameter.name << " element " << i - begin);
-          CHECK(std::abs((above - below) / (2 * h) - gradient[i]) <=
-                1e-7 + 1e-6 * std::abs(gradient[i]));
-        }
-      }
+      INFO(head << " " << pooling);
+      check_slope(f, 1e-7);
     }
 }
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "tests/support/catch.h"
-#include "tests/support/model_fixture.h"
+#include "tests/support/check_slope.h"
 #include "tests/support/watched_ops.h"
 
 using namespace vcas;
@@ -30,25 +30,7 @@ TEST_CASE("the gradient of a ViT is the slope of its loss", "[model]") {
   options.dropout = GENERATE(0.0, 0.2);
   options.attention_dropout = options.dropout;
   ModelFixture f(options, kImage, 3, 4, DType::kF64);
-  Exec exec = f.exec();
-  f.mean_loss(exec);
-  const std::vector<double> gradient = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-  const Parameters& parameters = f.model->graph.parameters();
-  for (const Parameter& parameter : parameters.list()) {
-    const auto [begin, end] = f.range(parameter);
-    for (std::size_t i = begin; i < end; i += 1 + (end - begin) / 5) {
-      double& value = parameters.values().ptr<double>()[i];
-      const double old = value, h = 1e-5;
-      value = old + h;
-      const double above = f.mean_loss(exec);
-      value = old - h;
-      const double below = f.mean_loss(exec);
-      value = old;
-      INFO(parameter.name << " element " << i - begin);
-      CHECK(std::abs((above - below) / (2 * h) - gradient[i]) <=
-            1e-8 + 1e-6 * std::abs(gradient[i]));
-    }
-  }
+  check_slope(f, 1e-8);
 }
 
 TEST_CASE("ratios of one give the exact gradient bit for bit", "[model][law]") {
