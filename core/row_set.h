@@ -16,6 +16,7 @@ constexpr std::int64_t kMasked = -1;
 struct RowSet {
   std::int64_t items = 0;  // K
   std::int64_t rows = 0;   // R, the rows of all K items
+  std::int64_t half = 0;   // the rows of the first floor(K / 2) items; of full batches only
   Tensor item;             // i32 [K] kept item -> item of the full batch, ascending; or empty
   Tensor scale;            // statistics dtype [K]: product of 1/p so far; or empty (all ones)
   Tensor offsets;          // i64 [K + 1]: rows of kept items in the compact tensor

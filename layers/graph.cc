@@ -331,6 +331,7 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
       else if (!ragged.empty())
         host_offsets_[n] = ragged[n];
     }
+    entry.rows.half = host_offsets_[static_cast<std::size_t>(items / 2)];
     entry.rows.offsets.shape = {items + 1};
     ops_->copy_to_device(entry.rows.offsets.data, host_offsets_.data(), entry.rows.offsets.bytes());
   }

@@ -11,12 +11,20 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   const auto parameter = static_cast<std::size_t>(io.parameter_numbers[0]);
   if (!context.sink->blocks.empty() && context.sink->blocks[parameter].block) {
     const EntryBlock& entries = context.sink->blocks[parameter];
-    exec.ops.run(LinearWeightBlock{.block = entries.block,
-                                   .dy = dy,
-                                   .x_full = x_full,
-                                   .row = rows.row,
-                                   .out_index = entries.out_index,
-                                   .in_index = entries.in_index});
+    LinearWeightBlock args{.block = entries.block,
+                           .dy = dy,
+                           .x_full = x_full,
+                           .row = rows.row,
+                           .out_index = entries.out_index,
+                           .in_index = entries.in_index};
+    exec.ops.run(args);
+    if (entries.half) {
+      VCAS_CHECK(!rows.row, "half of a sampled batch");
+      args.block = entries.half;
+      args.dy.shape = {rows.half, dy.width()};
+      args.x_full.shape = {rows.half, x_full.width()};
+      exec.ops.run(args);
+    }
   }
 
   const bool sampled_site = io.weight_site >= 0 && context.mode != SamplingMode::kExact;

@@ -54,9 +54,9 @@ void FormulaFlops::add_in_place_probe(int repeats, double batch_share,
   VCAS_CHECK(entry_share.size() == linears_.size(), "one share of entries for each linear");
   const double m = repeats;
   for (std::size_t k = 0; k < linears_.size(); ++k)
-    backward_ +=
-        batch_share * linears_[k].size *
-        (m * entry_share[k] + m * m * (1 + entry_share[k]) * act_ratio_of(linears_[k], act_ratio));
+    backward_ += batch_share * linears_[k].size *
+                 (1.5 * m * entry_share[k] +
+                  m * m * (1 + entry_share[k]) * act_ratio_of(linears_[k], act_ratio));
 }
 
 double FormulaFlops::saved() const {

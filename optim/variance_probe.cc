@@ -27,6 +27,21 @@ std::vector<std::int32_t> draw_subset(const PhiloxAddress& address, std::int64_t
   return out;
 }
 
+// Of the sum of n independent terms with the same distribution, from their sum and that of the
+// first of them: E || first / a - rest / b ||^2 = (1 / a + 1 / b) var(term), a + b = n. One term
+// tells nothing.
+double variance_of_sum(const std::vector<double>& first, const std::vector<double>& all,
+                       std::int64_t a, std::int64_t n) {
+  if (a == 0) return 0;
+  const double share = static_cast<double>(a) / static_cast<double>(n);
+  double sum = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const double difference = first[i] / share - (all[i] - first[i]) / (1 - share);
+    sum += difference * difference;
+  }
+  return share * (1 - share) * sum;
+}
+
 double squared_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
@@ -50,6 +65,7 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
         std::min(shape[1],
                  static_cast<std::int64_t>(std::ceil(kMinEntries / static_cast<double>(out)))));
     blocks_[static_cast<std::size_t>(weight)] = {.block = {nullptr, graph.dtype(), {out, in}},
+                                                 .half = {nullptr, graph.dtype(), {out, in}},
                                                  .out_index = {nullptr, DType::kI32, {out}},
                                                  .in_index = {nullptr, DType::kI32, {in}}};
   }
@@ -57,7 +73,8 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
   const auto each_tensor = [&](auto&& visit) {
     for (const int weight : graph.sampled_weights()) {
       EntryBlock& entries = blocks_[static_cast<std::size_t>(weight)];
-      for (Tensor* tensor : {&entries.block, &entries.out_index, &entries.in_index}) visit(*tensor);
+      for (Tensor* tensor : {&entries.block, &entries.half, &entries.out_index, &entries.in_index})
+        visit(*tensor);
     }
   };
   each_tensor([&](const Tensor& tensor) { total += Arena::round_up(tensor.bytes()); });
@@ -65,6 +82,7 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
   Arena arena(buffer_.data(), total);
   each_tensor([&](Tensor& tensor) { tensor = arena.take(tensor.dtype, tensor.shape); });
   sampled_sink_.blocks = blocks_;
+  for (EntryBlock& entries : sampled_sink_.blocks) entries.half = {};
 }
 
 void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number) {
@@ -83,10 +101,11 @@ void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number) {
   }
 }
 
-void VarianceProbe::read_blocks(std::vector<std::vector<double>>& out) const {
+void VarianceProbe::read_blocks(Tensor EntryBlock::*which,
+                                std::vector<std::vector<double>>& out) const {
   out.clear();
   for (const int weight : graph_.sampled_weights()) {
-    const Tensor& block = blocks_[static_cast<std::size_t>(weight)].block;
+    const Tensor& block = blocks_[static_cast<std::size_t>(weight)].*which;
     const auto n = static_cast<std::size_t>(block.elements());
     if (block.dtype == DType::kF64) {
       out.emplace_back(n);
@@ -112,7 +131,12 @@ void VarianceProbe::exact_backward(Exec& exec, const BackwardContext& context) {
   exact.mode = SamplingMode::kExact;
   exact.record = &record;
   graph_.backward(exec, exact);
-  read_blocks(batch.exact);
+  read_blocks(&EntryBlock::block, exact_);
+  std::vector<std::vector<double>> first;
+  read_blocks(&EntryBlock::half, first);
+  const std::int64_t items = graph_.items(), half = items / 2;
+  for (std::size_t k = 0; k < exact_.size(); ++k)
+    batch.batch_variance.push_back(variance_of_sum(first[k], exact_[k], half, items));
   batch.item_norm = std::move(record.item_norm);
 }
 
@@ -131,9 +155,9 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
     sampled.repeat = static_cast<std::uint32_t>(1 + j);
     record.weight_variance.assign(linears, 0.0);
     graph_.backward(exec, sampled);
-    read_blocks(gradient);
+    read_blocks(&EntryBlock::block, gradient);
     for (std::size_t k = 0; k < linears; ++k) {
-      batch.act_error[k] += squared_distance(gradient[k], batch.exact[k]) / repeats_;
+      batch.act_error[k] += squared_distance(gradient[k], exact_[k]) / repeats_;
       batch.weight_variance[k] += record.weight_variance[k] / repeats_;
     }
   }
@@ -158,17 +182,12 @@ ProbeResult VarianceProbe::result() const {
   const double m = repeats_;
   const std::vector<double> share = entry_shares();
   for (std::size_t k = 0; k < linears; ++k) {
-    // 1/(M-1) sum_i ||G_i - mean||^2 = 1/(M (M-1)) sum over pairs of ||G_i - G_j||^2
-    double pairs = 0, act = 0;
-    for (std::size_t i = 0; i < batches_.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j)
-        pairs += squared_distance(batches_[i].exact[k], batches_[j].exact[k]);
-      act += batches_[i].act_error[k] / m;
-      out.v_w[k] += batches_[i].weight_variance[k] / m;
+    for (const BatchMeasurement& batch : batches_) {
+      out.v_s_weight[k] += batch.batch_variance[k] / share[k] / m;
+      out.v_act += batch.act_error[k] / share[k] / m;
+      out.v_w[k] += batch.weight_variance[k] / m;
     }
-    out.v_s_weight[k] = pairs / (m * (m - 1)) / share[k];
     out.v_s += out.v_s_weight[k];
-    out.v_act += act / share[k];
   }
   for (const BatchMeasurement& batch : batches_) out.item_norm.push_back(batch.item_norm);
   return out;

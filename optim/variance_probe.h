@@ -8,9 +8,10 @@
 
 namespace vcas {
 
-// A probe takes `repeats` batches. Of each weight gradient it looks at the entries of some rows and
-// columns, drawn anew for each probe, which stand for all: computing them costs their share of the
-// weight gradient's FLOPs.
+// A probe takes `repeats` batches. V_s is from the two halves of each, at the same weights: a
+// batch's gradient is a sum over items that were drawn alike. Of each weight gradient a probe looks
+// at the entries of some rows and columns, drawn anew for each probe, which stand for all:
+// computing them costs their share of the weight gradient's FLOPs.
 class VarianceProbe {
  public:
   VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeats);
@@ -35,13 +36,13 @@ class VarianceProbe {
 
  private:
   struct BatchMeasurement {
-    std::vector<std::vector<double>> exact;      // [linear][entry]
+    std::vector<double> batch_variance;          // [linear]
     std::vector<double> act_error;               // [linear]: mean over repeats of ||G_ij - G_i||^2
     std::vector<double> weight_variance;         // [linear]: mean over repeats
     std::vector<std::vector<double>> item_norm;  // [gate][item]
   };
 
-  void read_blocks(std::vector<std::vector<double>>& out) const;
+  void read_blocks(Tensor EntryBlock::*which, std::vector<std::vector<double>>& out) const;
 
   Graph& graph_;
   Ops& ops_;
@@ -49,6 +50,7 @@ class VarianceProbe {
   Buffer buffer_;
   std::vector<EntryBlock> blocks_;  // by parameter, empty but for sampled linears
   GradSink sampled_sink_;
+  std::vector<std::vector<double>> exact_;  // [linear][entry], of the last exact pass
   std::vector<BatchMeasurement> batches_;
 };
 

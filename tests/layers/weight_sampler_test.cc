@@ -328,8 +328,10 @@ TEST_CASE("an entry block holds the entries of the exact gradient", "[weight_sam
   Rows rows;
   double block[2 * 3];
   std::int32_t out_index[2] = {2, 0}, in_index[3] = {1, 3, 0};
-  const EntryBlock entries{
-      {block, DType::kF64, {2, 3}}, {out_index, DType::kI32, {2}}, {in_index, DType::kI32, {3}}};
+  const EntryBlock entries{.block = {block, DType::kF64, {2, 3}},
+                           .half = {},
+                           .out_index = {out_index, DType::kI32, {2}},
+                           .in_index = {in_index, DType::kI32, {3}}};
   rows.gradient({.ratio = 0.3}, 0, nullptr, &entries);
   const std::vector<double> exact = rows.exact();
   for (std::size_t a = 0; a < 2; ++a)

@@ -47,7 +47,7 @@ TEST_CASE("a probe in place adds its sampled passes and a share of dW", "[flops]
   for (int i = 0; i < 8; ++i) flops.add_sampled_step(rho, {0.5, 0.5});
   const double looks = 0.25 * 0.04 + 0.75 * 0.01;
   const double sampled = 0.25 * 0.4 * 1.04 + 0.75 * 0.8 * 1.01;
-  const double cost = 2 * 3 + (2 * looks + 4 * sampled) + 8 * (1 + 0.7 + 0.35);
+  const double cost = 2 * 3 + (2 * 1.5 * looks + 4 * sampled) + 8 * (1 + 0.7 + 0.35);
   CHECK_THAT(flops.saved(), WithinAbs(1 - cost / 30, 1e-12));
 }
 

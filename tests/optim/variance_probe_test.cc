@@ -12,6 +12,7 @@ using namespace vcas;
 namespace {
 
 constexpr int kRepeats = 2;
+constexpr std::int64_t kItems = 8, kClasses = 3;
 
 ModelFixture make_fixture(std::unique_ptr<Ops> ops = make_ops("cpu")) {
   ModelOptions options;
@@ -19,10 +20,10 @@ ModelFixture make_fixture(std::unique_ptr<Ops> ops = make_ops("cpu")) {
   options.depth = 2;
   options.heads = 2;
   options.patch = 4;
-  return ModelFixture(options, {1, 8, 8}, 3, 8, DType::kF64, std::move(ops));
+  return ModelFixture(options, {1, 8, 8}, kClasses, kItems, DType::kF64, std::move(ops));
 }
 
-// Other numbers in the inputs for batch i.
+// Other images and labels for batch i.
 void load_batch(ModelFixture& f, int i) {
   const Tensor input = f.model->graph.tensor(f.model->values);
   const PhiloxAddress address =
@@ -30,6 +31,12 @@ void load_batch(ModelFixture& f, int i) {
   for (std::int64_t e = 0; e < input.elements(); ++e)
     input.ptr<float>()[e] =
         static_cast<float>(philox_normal(address, static_cast<std::uint64_t>(e)));
+  const Tensor labels = f.model->graph.tensor(f.model->labels);
+  const PhiloxAddress classes =
+      philox_address({9, Stream::kData, static_cast<std::uint64_t>(i), 1, 0});
+  for (std::int64_t n = 0; n < labels.elements(); ++n)
+    labels.ptr<std::int32_t>()[n] = static_cast<std::int32_t>(
+        kClasses * philox_uniform(classes, static_cast<std::uint64_t>(n)));
 }
 
 ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number) {
@@ -52,7 +59,6 @@ TEST_CASE("a probe of all entries gives the variances of their definitions", "[p
   VarianceProbe probe(f.model->graph, *f.ops, 1.0, kRepeats);
   const ProbeResult got = run_probe(f, probe, 0);
 
-  std::vector<std::vector<double>> exact;
   double v_act = 0;
   const auto& weights = f.model->graph.sampled_weights();
   const auto& parameters = f.model->graph.parameters();
@@ -63,31 +69,85 @@ TEST_CASE("a probe of all entries gives the variances of their definitions", "[p
     for (std::size_t e = begin; e < end; ++e) sum += (a[e] - b[e]) * (a[e] - b[e]);
     return sum;
   };
+  std::vector<double> v_s(weights.size());
   for (int i = 0; i < kRepeats; ++i) {
     load_batch(f, i);
     Exec exec = f.exec(static_cast<std::uint64_t>(i));
     f.model->graph.forward(exec);
     BackwardContext context = f.context(SamplingMode::kExact, 0.5, 0.1);
-    exact.push_back(f.gradient(exec, context));
+    const std::vector<double> exact = f.gradient(exec, context);
     context.mode = SamplingMode::kItems;
     for (int j = 0; j < kRepeats; ++j) {
       context.repeat = static_cast<std::uint32_t>(1 + j);
       const auto sampled = f.gradient(exec, context);
       for (const int weight : weights)
-        v_act += distance(sampled, exact.back(), weight) / (kRepeats * kRepeats);
+        v_act += distance(sampled, exact, weight) / (kRepeats * kRepeats);
     }
+    // The variance of a sum of two halves is that of their difference.
+    context.mode = SamplingMode::kExact;
+    f.model->graph.set_batch(kItems / 2, {});
+    f.model->graph.forward(exec);
+    const std::vector<double> first = f.gradient(exec, context);
+    f.model->graph.set_batch(kItems, {});
+    std::vector<double> rest = exact;
+    for (std::size_t e = 0; e < rest.size(); ++e) rest[e] -= first[e];
+    for (std::size_t k = 0; k < weights.size(); ++k)
+      v_s[k] += distance(first, rest, weights[k]) / kRepeats;
   }
-  double v_s = 0;
+  double all = 0;
   for (std::size_t k = 0; k < weights.size(); ++k) {
-    const double of_weight = distance(exact[0], exact[1], weights[k]) / 2;  // M = 2
-    CHECK(std::abs(got.v_s_weight[k] - of_weight) <= 1e-9 * of_weight);
-    v_s += of_weight;
+    CHECK(std::abs(got.v_s_weight[k] - v_s[k]) <= 1e-9 * v_s[k]);
+    all += v_s[k];
   }
-  CHECK(std::abs(got.v_s - v_s) <= 1e-9 * v_s);
+  CHECK(std::abs(got.v_s - all) <= 1e-9 * all);
   CHECK(std::abs(got.v_act - v_act) <= 1e-9 * v_act);
   CHECK(got.item_norm.size() == kRepeats);
   CHECK(got.item_norm[0].size() == 2);
   CHECK(got.item_norm[0][0].size() == 8);
+}
+
+TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][law]") {
+  constexpr int kBatches = 300;
+  ModelFixture f = make_fixture();
+  const int missing = GENERATE(0, 1);
+  f.model->graph.set_batch(kItems - missing, {});
+  VarianceProbe probe(f.model->graph, *f.ops, 1.0, kRepeats);
+  std::vector<double> gradient_sum, gradient_square;
+  double v_s = 0, v_s_square = 0;
+  for (int i = 0; i < kBatches; ++i) {
+    probe.begin(1, 0);
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      load_batch(f, kRepeats * i + repeat);
+      Exec exec = f.exec(0);
+      f.model->graph.forward(exec);
+      const BackwardContext context = f.context(SamplingMode::kExact, 1, 1);
+      f.ops->run(Fill{.y = f.model->graph.parameters().gradients(), .value = 0});
+      probe.exact_backward(exec, context);
+      probe.sampled_backwards(exec, context);
+    }
+    const double got = probe.result().v_s;
+    v_s += got / kBatches;
+    v_s_square += got * got / kBatches;
+    std::size_t e = 0;  // of the last batch
+    for (const int weight : f.model->graph.sampled_weights()) {
+      const Tensor& g = f.model->graph.parameters()[static_cast<std::size_t>(weight)].gradient;
+      gradient_sum.resize(
+          std::max(gradient_sum.size(), e + static_cast<std::size_t>(g.elements())));
+      gradient_square.resize(gradient_sum.size());
+      for (std::int64_t j = 0; j < g.elements(); ++j, ++e) {
+        gradient_sum[e] += g.ptr<double>()[j];
+        gradient_square[e] += g.ptr<double>()[j] * g.ptr<double>()[j];
+      }
+    }
+  }
+  double want = 0;
+  for (std::size_t e = 0; e < gradient_sum.size(); ++e)
+    want += (gradient_square[e] - gradient_sum[e] * gradient_sum[e] / kBatches) / (kBatches - 1);
+  // Of one batch the variance is half as well known as of the two of a probe.
+  const double error = std::sqrt(3 * (v_s_square - v_s * v_s) / kBatches);
+  INFO("V_s " << v_s << ", variance " << want << ", standard error " << error);
+  CHECK(error < 0.1 * want);
+  CHECK(std::abs(v_s - want) <= 5 * error);
 }
 
 TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
@@ -126,14 +186,14 @@ TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
   VarianceProbe probe(f.model->graph, *f.ops, 0.01, kRepeats);
   const ProbeResult got = run_probe(f, probe, 0);
   const std::size_t linears = f.model->graph.sampled_weights().size();
+  constexpr std::size_t kPasses = 2 + kRepeats;  // of a batch: all and half of it exactly, sampled
   REQUIRE(got.v_w.size() == linears);
-  REQUIRE(passes.size() == kRepeats * (1 + kRepeats) * linears);  // each batch: exact, then sampled
+  REQUIRE(passes.size() == kPasses * kRepeats * linears);
   for (std::size_t k = 0; k < linears; ++k) {
     double want = 0;
     for (std::size_t batch = 0; batch < kRepeats; ++batch)
       for (std::size_t repeat = 1; repeat <= kRepeats; ++repeat)  // backward: the last linear first
-        want +=
-            passes[(batch * (1 + kRepeats) + repeat + 1) * linears - 1 - k] / (kRepeats * kRepeats);
+        want += passes[(batch * kPasses + repeat + 2) * linears - 1 - k] / (kRepeats * kRepeats);
     INFO("linear " << k);
     CHECK(want > 0);
     CHECK(std::abs(got.v_w[k] - want) <= 1e-9 * want);

@@ -3,10 +3,6 @@
 // systematic selection in an order drawn anew each time. Prints a table.
 //
 //   vcas_gradient_study [draws] [training steps before] [seed]
-//
-// Or, how much of the V_s of a probe in place is the change of the weights between its two steps:
-//
-//   vcas_gradient_study drift [pairs of steps at each point] [seed]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +10,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <numeric>
 
 #include "data/idx.h"
@@ -99,11 +94,6 @@ struct Scatter {
   double milliseconds = 0;  // of one backward
 };
 
-// Sums over pairs of batches of half the squared distance of their gradients.
-struct Drift {
-  double in_place = 0, separate = 0;
-};
-
 class Study {
  public:
   Study(const ModelOptions& model, TrainerOptions training)
@@ -172,43 +162,7 @@ class Study {
     return out;
   }
 
-  // The next pairs of training steps, exact. A probe in place takes its V_s from the two gradients
-  // of the steps; the second at the weights before the first would have no drift in it.
-  Drift drift(int pairs) {
-    Drift out;
-    const BackwardContext exact = context({"", SamplingMode::kExact, 1, 1}, Selection::kSystematic);
-    for (int pair = 0; pair < pairs; ++pair) {
-      const Batch first = loader_.next();
-      const Batch& second = loader_.next();
-      model_->load(ops_, second, 0, second.items);
-      Exec exec = model_->graph.make_exec(seed_, 0, true);
-      model_->graph.forward(exec);
-      const std::vector<float> second_before = gradient(exec, exact);
-      trainer_->step(first);
-      const std::vector<float> first_gradient = gradients();
-      trainer_->step(second);
-      out.in_place += squared_distance(first_gradient, gradients()) / 2;
-      out.separate += squared_distance(first_gradient, second_before) / 2;
-    }
-    return out;
-  }
-
  private:
-  std::vector<float> gradients() const {
-    const Tensor& slab = model_->graph.parameters().gradients();
-    return {slab.ptr<float>(), slab.ptr<float>() + slab.elements()};
-  }
-
-  // Over the weights of sampled linears.
-  double squared_distance(const std::vector<float>& a, const std::vector<float>& b) const {
-    double sum = 0;
-    for (const int weight : model_->graph.sampled_weights()) {
-      const auto [begin, end] = range(model_->graph.parameters()[static_cast<std::size_t>(weight)]);
-      for (std::size_t i = begin; i < end; ++i) sum += std::pow(double{a[i]} - b[i], 2);
-    }
-    return sum;
-  }
-
   BackwardContext context(const Budget& budget, Selection selection) const {
     const Graph& graph = model_->graph;
     return {
@@ -223,9 +177,10 @@ class Study {
   }
 
   std::vector<float> gradient(Exec& exec, const BackwardContext& context) {
-    ops_.run(Fill{.y = model_->graph.parameters().gradients(), .value = 0});
+    const Tensor& slab = model_->graph.parameters().gradients();
+    ops_.run(Fill{.y = slab, .value = 0});
     model_->graph.backward(exec, context);
-    return gradients();
+    return {slab.ptr<float>(), slab.ptr<float>() + slab.elements()};
   }
 
   std::pair<std::size_t, std::size_t> range(const Parameter& parameter) const {
@@ -244,22 +199,18 @@ class Study {
   std::unique_ptr<Trainer> trainer_;
 };
 
-ModelOptions model_options(std::int64_t patch, std::int64_t heads) {
-  ModelOptions options;
-  options.width = 64;
-  options.depth = 4;
-  options.heads = heads;
-  options.patch = patch;
-  options.pooling = "mean";
-  return options;
-}
-
 void run_scatter(int draws, int training_steps, std::uint64_t seed) {
   TrainerOptions training;
   training.total_steps = training_steps + 1;
   training.seed = seed;
   training.schedule.kind = "constant";
-  Study study(model_options(7, 2), training);
+  ModelOptions model;
+  model.width = 64;
+  model.depth = 4;
+  model.heads = 2;
+  model.patch = 7;
+  model.pooling = "mean";
+  Study study(model, training);
   study.train(training.total_steps);
   fmt::print("{} draws after {} exact steps, seed {}, batch of {} images\n", draws, training_steps,
              seed, kItems);
@@ -280,28 +231,6 @@ void run_scatter(int draws, int training_steps, std::uint64_t seed) {
     }
 }
 
-// Points in eight epochs of exact training with the model, optimizer and schedule of
-// configs/vit_fashion_mnist.json.
-void run_drift(int pairs, std::uint64_t seed) {
-  TrainerOptions training;
-  training.total_steps = 8 * 60000 / kItems;
-  training.seed = seed;
-  training.optimizer.weight_decay = 0.05;
-  training.optimizer.max_gradient_norm = 1;
-  training.schedule.kind = "cosine";
-  training.schedule.learning_rate = 0.002;
-  training.schedule.warmup_ratio = 0.05;
-  Study study(model_options(4, 4), training);
-  fmt::print("{:>8} {:>14} {:>14} {:>8}\n", "step", "V_s in place", "same weights", "ratio");
-  for (const int step : {0, 100, 400}) {
-    study.train(step);
-    const Drift drift = study.drift(pairs);
-    fmt::print("{:>8} {:>14.4g} {:>14.4g} {:>8.3f}\n", step, drift.in_place / pairs,
-               drift.separate / pairs, drift.in_place / drift.separate);
-    std::fflush(stdout);
-  }
-}
-
 }  // namespace
 }  // namespace vcas
 
@@ -310,10 +239,7 @@ int main(int argc, char** argv) {
     return argc > i ? std::atoi(argv[i]) : otherwise;
   };
   try {
-    if (argc > 1 && std::strcmp(argv[1], "drift") == 0)
-      vcas::run_drift(number(2, 50), static_cast<std::uint64_t>(number(3, 1)));
-    else
-      vcas::run_scatter(number(1, 4096), number(2, 300), static_cast<std::uint64_t>(number(3, 1)));
+    vcas::run_scatter(number(1, 4096), number(2, 300), static_cast<std::uint64_t>(number(3, 1)));
     return 0;
   } catch (const vcas::Error& error) {
     fmt::print(stderr, "error: {}\n  hint: {}\n", error.what(), error.hint());
