@@ -33,9 +33,10 @@ opened = gzip.open if options.table.endswith(".gz") else open
 with opened(options.table, "rt", encoding="utf-8", newline="") as file:
     rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 random.Random(1).shuffle(rows)
+classes = sorted({row["label"] for row in rows})
 tokenizer = AutoTokenizer.from_pretrained(options.folder)
 model = AutoModelForSequenceClassification.from_pretrained(
-    options.folder, num_labels=len({row["label"] for row in rows})
+    options.folder, num_labels=len(classes)
 )
 model.train()
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01)
@@ -48,7 +49,7 @@ for step in range(options.steps + 3):
         "padding": True, "max_length": options.max_length
     }
     batch = tokenizer(*texts, truncation=True, return_tensors="pt", **padding)
-    labels = torch.tensor([int(row["label"]) for row in part])
+    labels = torch.tensor([classes.index(row["label"]) for row in part])
     start = time.perf_counter()
     optimizer.zero_grad()
     model(**batch, labels=labels).loss.backward()
