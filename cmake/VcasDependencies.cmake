@@ -38,8 +38,8 @@ else()
   target_link_libraries(vcas_blas INTERFACE Eigen3::Eigen)
 endif()
 
-# vcas_optional_library(<target> <definitions> <name> <header> <library> <lack>): where the library is
-# found, <target> links it and VCAS_<name>=1 joins <definitions>, for the sources that use it.
+# vcas_optional_library(<target> <definitions> <name> <header> <library> <lack>): where the library
+# is found, <target> links it and VCAS_<name>=1 joins <definitions>, for the sources that use it.
 function(vcas_optional_library target definitions name header library lack)
   find_path(VCAS_${name}_INCLUDE ${header})
   find_library(VCAS_${name}_LIBRARY ${library})
