@@ -88,6 +88,17 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   CHECK(eval_loss("data.image.interpolation=bilinear") == end["eval_loss"]);
   CHECK(eval_loss("data.image.interpolation=bicubic") != end["eval_loss"]);
 
+  const auto first_loss = [&](const std::string& setting) {
+    REQUIRE(tiny.train({"run.folder=first", "run.overwrite=true", "train.steps=1", setting}).code ==
+            0);
+    return tiny.end_of("first")["train_loss"];
+  };
+  const nlohmann::json loss = first_loss("data.image.crop_scale=[0.5,1]");
+  CHECK(first_loss("data.image.crop_scale=[0.5,1]") == loss);
+  CHECK(first_loss("data.image.crop_scale=[0.4,1]") != loss);
+  CHECK(first_loss("data.image.crop_ratio=[1,1]") != loss);
+  CHECK(first_loss("data.image.crop_scale=[]") != loss);
+
   REQUIRE(run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"}).code == 0);
   CHECK(tiny.json("hf/config.json")["image_size"] == 8);
   CHECK(tiny.json("hf/preprocessor_config.json") ==
