@@ -32,6 +32,9 @@ struct Axis {
   std::vector<std::int32_t> weights;
 };
 
+// The first pixel whose middle is after x.
+std::int64_t pixel_after(double x) { return static_cast<std::int64_t>(std::floor(x + 0.5)); }
+
 // Outputs [begin, begin + count) of `input` pixels resized to `output`.
 Axis make_axis(std::int64_t input, std::int64_t output, std::int64_t begin, std::int64_t count,
                Interpolation interpolation) {
@@ -42,8 +45,8 @@ Axis make_axis(std::int64_t input, std::int64_t output, std::int64_t begin, std:
   std::vector<double> taps;
   for (std::int64_t i = begin; i < begin + count; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
-    const auto first = static_cast<std::int64_t>(std::max(0.0, centre - reach + 0.5));
-    const auto last = std::min(input, static_cast<std::int64_t>(centre + reach + 0.5));
+    const std::int64_t first = std::max<std::int64_t>(0, pixel_after(centre - reach));
+    const std::int64_t last = std::min(input, pixel_after(centre + reach));
     taps.clear();
     double sum = 0;
     for (std::int64_t from = first; from < last; ++from) {
