@@ -38,22 +38,36 @@ else()
   target_link_libraries(vcas_blas INTERFACE Eigen3::Eigen)
 endif()
 
-# vcas_compression: xz and zstd of compressed data files, each where it is found.
-find_path(VCAS_LZMA_INCLUDE lzma.h)
-find_library(VCAS_LZMA_LIBRARY lzma)
-find_path(VCAS_ZSTD_INCLUDE zstd.h)
-find_library(VCAS_ZSTD_LIBRARY zstd)
+# vcas_optional_library(<target> <definitions> <name> <header> <library> <lack>): where the library
+# is found, <target> links it and VCAS_<name>=1 joins <definitions>, for the sources that use it.
+function(vcas_optional_library target definitions name header library lack)
+  find_path(VCAS_${name}_INCLUDE ${header})
+  find_library(VCAS_${name}_LIBRARY ${library})
+  mark_as_advanced(VCAS_${name}_INCLUDE VCAS_${name}_LIBRARY)
+  if(VCAS_${name}_INCLUDE AND VCAS_${name}_LIBRARY)
+    set(${definitions} ${${definitions}} VCAS_${name}=1 PARENT_SCOPE)
+    target_link_libraries(${target} INTERFACE
+      $<BUILD_INTERFACE:${VCAS_${name}_LIBRARY}> $<INSTALL_INTERFACE:${library}>)
+  else()
+    message(STATUS "${name} was not found: ${lack}")
+  endif()
+endfunction()
+
+# vcas_compression: xz and zstd of compressed data files.
 add_library(vcas_compression INTERFACE)
 set_target_properties(vcas_compression PROPERTIES EXPORT_NAME compression)
-set(VCAS_COMPRESSION "")  # definitions for the sources that use them
+set(VCAS_COMPRESSION "")
 foreach(format LZMA ZSTD)
-  mark_as_advanced(VCAS_${format}_INCLUDE VCAS_${format}_LIBRARY)
-  if(VCAS_${format}_INCLUDE AND VCAS_${format}_LIBRARY)
-    string(TOLOWER ${format} name)
-    list(APPEND VCAS_COMPRESSION VCAS_${format}=1)
-    target_link_libraries(vcas_compression INTERFACE
-      $<BUILD_INTERFACE:${VCAS_${format}_LIBRARY}> $<INSTALL_INTERFACE:${name}>)
-  else()
-    message(STATUS "${format} was not found: files compressed with it cannot be read")
-  endif()
+  string(TOLOWER ${format} library)
+  vcas_optional_library(vcas_compression VCAS_COMPRESSION ${format} ${library}.h ${library}
+                        "files compressed with it cannot be read")
 endforeach()
+
+# vcas_images: JPEG and PNG files.
+add_library(vcas_images INTERFACE)
+set_target_properties(vcas_images PROPERTIES EXPORT_NAME images)
+set(VCAS_IMAGES "")
+vcas_optional_library(vcas_images VCAS_IMAGES JPEG turbojpeg.h turbojpeg
+                      "JPEG files cannot be read (package libturbojpeg0-dev)")
+vcas_optional_library(vcas_images VCAS_IMAGES PNG spng.h spng
+                      "PNG files cannot be read (package libspng-dev)")

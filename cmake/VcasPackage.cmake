@@ -23,8 +23,8 @@ target_link_libraries(vcas INTERFACE
 
 # Object libraries are installed as what they ask of those who link them; the objects themselves are
 # in the archive.
-install(TARGETS vcas vcas_archive vcas_blas vcas_compression ${components} EXPORT vcasTargets
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS vcas vcas_archive vcas_blas vcas_compression vcas_images ${components}
+        EXPORT vcasTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vcas)
 install(EXPORT vcasTargets NAMESPACE vcas:: DESTINATION ${package_dir})
 configure_package_config_file(

@@ -1,30 +1,48 @@
-// Random crop with zero padding and horizontal flip.
+// Random changes of training images. What becomes of an image depends on (seed, epoch, item), so it
+// is the same whatever batch, thread or order the item comes in.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "data/image_view.h"
 
 namespace vcas {
 
-struct AugmentOptions {
-  std::int64_t crop_padding = 0;  // zero pixels added on each side before a crop of the old size
-  bool flip = false;              // mirror left and right with probability 1/2
+// The part of an image that is cut out and resized to what the model reads.
+struct ResizedCropOptions {
+  double scale_low = 0.08;  // share of the area
+  double scale_high = 1.0;
+  double ratio_low = 3.0 / 4.0;  // width over height
+  double ratio_high = 4.0 / 3.0;
 };
 
-// One item's share of the randomness: output (y, x) reads input (y + dy, x + dx), and zero outside;
-// the flip comes after the crop.
+struct AugmentOptions {
+  std::int64_t crop_padding = 0;  // zero pixels added on each side before a crop of the old size
+  std::optional<ResizedCropOptions> resized_crop = {};
+  bool flip = false;  // mirror left and right with probability 1/2
+
+  bool any() const { return crop_padding != 0 || resized_crop || flip; }
+};
+
+// Output (y, x) reads input (y + dy, x + dx), and zero outside; the flip comes last.
 struct CropFlip {
   std::int64_t dy = 0;
   std::int64_t dx = 0;
   bool flip = false;
 };
 
-// Addressed by (seed, epoch, item), so the same whatever batch, thread or order the item comes in.
 CropFlip draw_crop_flip(const AugmentOptions& options, std::uint64_t seed, std::uint64_t epoch,
                         std::int64_t item);
 
-// One channel of an image: pixels [height, width] to out [height, width] through `table`, the 256
-// normalised values. Pixels from outside the image are zero before the table.
-void crop_flip_channel(const std::uint8_t* pixels, std::int64_t height, std::int64_t width,
-                       const CropFlip& change, const float* table, float* out);
+// torchvision's RandomResizedCrop: area and logarithm of the ratio are uniform, ten tries to fit
+// them into the image, else its middle with the nearest ratio.
+ImageBox draw_resized_crop(const ResizedCropOptions& options, std::int64_t height,
+                           std::int64_t width, std::uint64_t seed, std::uint64_t epoch,
+                           std::int64_t item);
+
+// [channels, height, width] with change.dy and change.dx done.
+std::vector<std::uint8_t> shifted(const ImageView& image, const CropFlip& change);
 
 }  // namespace vcas

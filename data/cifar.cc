@@ -6,6 +6,7 @@
 
 #include "core/compressed_file.h"
 #include "core/error.h"
+#include "data/image_dataset.h"
 
 namespace vcas {
 namespace {
@@ -100,8 +101,9 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   content.channels = 3;
   content.height = kSide;
   content.width = kSide;
-  content.mean = options.mean.empty() ? facts.mean : options.mean;
-  content.std = options.std.empty() ? facts.std : options.std;
+  content.transform = options.transform;
+  if (content.transform.mean.empty()) content.transform.mean = facts.mean;
+  if (content.transform.std.empty()) content.transform.std = facts.std;
   for (const std::filesystem::path& path : find_files(options, facts.archive)) {
     const std::vector<std::uint8_t> bytes = read_decompressed(path);
     const std::int64_t records = std::ssize(bytes) / record;

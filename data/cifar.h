@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/image_transform.h"
 
 namespace vcas {
 
@@ -20,8 +21,7 @@ struct CifarOptions {
   // Read in this order, plain or compressed, all required. Empty: the usual names; of the five
   // training files of CIFAR-10 those that are there, one at least.
   std::vector<std::string> files = {};
-  std::vector<float> mean = {};  // [3], empty: the usual values
-  std::vector<float> std = {};   // [3], empty: the usual values
+  ImageTransformOptions transform = {};  // without mean or std: the usual values
 };
 
 // Class names come from batches.meta.txt, fine_label_names.txt or coarse_label_names.txt where the

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <utility>
 
 #include "core/error.h"
@@ -20,44 +19,6 @@ RelabelledDataset::RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector
   VCAS_CHECK(std::ssize(ids_) == inner_->classes(), "one number for each class");
   for (std::size_t i = 0; i < ids_.size(); ++i)
     class_names_.at(static_cast<std::size_t>(ids_[i])) = inner_->class_names()[i];
-}
-
-ImageDataset::ImageDataset(ImageContent content) : content_(std::move(content)) {
-  const ImageContent& c = content_;
-  VCAS_CHECK(std::ssize(c.pixels) == size() * c.channels * c.height * c.width,
-             "pixels do not match labels and shape");
-  if (std::ssize(c.mean) != c.channels || std::ssize(c.std) != c.channels) {
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("mean has {} values and std has {}, but the images have {} channels",
-                            c.mean.size(), c.std.size(), c.channels));
-  }
-  for (std::int64_t channel = 0; channel < c.channels; ++channel) {
-    const float mean = c.mean[channel];
-    const float std = c.std[channel];
-    if (!std::isfinite(mean) || !std::isfinite(std) || !(std > 0)) {
-      throw Error(
-          ExitCode::kBadConfig,
-          fmt::format("channel {}: mean {} must be finite and std {} above 0", channel, mean, std));
-    }
-    auto& table = tables_.emplace_back();
-    for (int pixel = 0; pixel < 256; ++pixel) {
-      table[pixel] = (static_cast<float>(pixel) / 255.0f - mean) / std;
-    }
-  }
-}
-
-void ImageDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
-  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
-  const CropFlip change = draw_crop_flip(draw.augment, draw.seed, draw.epoch, index);
-  const std::int64_t channel_size = content_.height * content_.width;
-  const std::int64_t item_size = content_.channels * channel_size;
-  const std::size_t begin = out.values.size();
-  out.values.resize(begin + item_size);
-  for (std::int64_t channel = 0; channel < content_.channels; ++channel) {
-    crop_flip_channel(content_.pixels.data() + index * item_size + channel * channel_size,
-                      content_.height, content_.width, change, tables_[channel].data(),
-                      out.values.data() + begin + channel * channel_size);
-  }
 }
 
 VectorDataset::VectorDataset(VectorContent content) : content_(std::move(content)) {

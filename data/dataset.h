@@ -1,7 +1,6 @@
 // Labelled items that a Loader turns into batches.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +25,7 @@ enum class DataSite : std::uint32_t {
   kMask,
   kWordnetSplit,
   kWordnetNegative,
+  kResizedCrop,
 };
 
 inline PhiloxAddress data_address(std::uint64_t seed, DataSite site, std::uint64_t epoch = 0) {
@@ -48,6 +48,8 @@ struct ItemDraw {
   AugmentOptions augment = {};  // images only
 };
 
+struct ImageTransformOptions;
+
 // The const functions are called from the loader's thread and the caller's at the same time.
 class Dataset {
  public:
@@ -65,6 +67,8 @@ class Dataset {
   // Appends the content of one item to `out`: values, or tokens with their offsets, and targets or
   // masked positions where the dataset has them. The loader adds label and number.
   virtual void append(std::int64_t index, const ItemDraw& draw, Batch& out) const = 0;
+  // How images become values; null where there are none.
+  virtual const ImageTransformOptions* image_transform() const { return nullptr; }
 };
 
 // Another dataset with its classes renumbered: class i becomes ids[i], a permutation, and keeps its
@@ -83,6 +87,9 @@ class RelabelledDataset final : public Dataset {
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     inner_->append(index, draw, out);
   }
+  const ImageTransformOptions* image_transform() const override {
+    return inner_->image_transform();
+  }
 
  private:
   std::unique_ptr<Dataset> inner_;
@@ -92,36 +99,6 @@ class RelabelledDataset final : public Dataset {
 
 // Names "0", "1", ...: for datasets that come without.
 std::vector<std::string> numbered_classes(std::int64_t classes);
-
-struct ImageContent {
-  std::int64_t channels = 1;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::vector<std::uint8_t> pixels;  // [N, channels, height, width]
-  std::vector<std::int32_t> labels;  // [N]
-  std::vector<std::string> class_names;
-  std::vector<float> mean;  // [channels] a value is (pixel / 255 - mean) / std
-  std::vector<float> std;   // [channels]
-};
-
-// Images kept as bytes and normalised on the way out: a quarter of the memory of floats.
-class ImageDataset final : public Dataset {
- public:
-  // A mean or std that does not fit the channels is kBadConfig.
-  explicit ImageDataset(ImageContent content);
-
-  std::int64_t size() const override { return std::ssize(content_.labels); }
-  std::vector<std::int64_t> item_shape() const override {
-    return {content_.channels, content_.height, content_.width};
-  }
-  const std::vector<std::string>& class_names() const override { return content_.class_names; }
-  std::int32_t label(std::int64_t index) const override { return content_.labels[index]; }
-  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
-
- private:
-  ImageContent content_;
-  std::vector<std::array<float, 256>> tables_;  // [channels] byte -> normalised value
-};
 
 struct VectorContent {
   std::int64_t width = 0;

@@ -7,6 +7,7 @@
 
 #include "core/compressed_file.h"
 #include "core/error.h"
+#include "data/image_dataset.h"
 
 namespace vcas {
 namespace {
@@ -79,14 +80,13 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   content.width = images.array.sizes[2];
   content.pixels = std::move(images.array.values);
   content.class_names = options.class_names;
-  content.mean = options.mean;
-  content.std = options.std;
+  content.transform = options.transform;
   if (content.class_names.empty()) {
     content.class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                            "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
   }
-  if (content.mean.empty()) content.mean = {0.2860f};
-  if (content.std.empty()) content.std = {0.3530f};
+  if (content.transform.mean.empty()) content.transform.mean = {0.2860f};
+  if (content.transform.std.empty()) content.transform.std = {0.3530f};
   for (const std::uint8_t label : labels.array.values) {
     if (label >= content.class_names.size()) {
       throw Error(ExitCode::kBadData,

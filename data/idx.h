@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/image_transform.h"
 
 namespace vcas {
 
@@ -27,8 +28,7 @@ struct IdxOptions {
   std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
   Split split = Split::kTrain;
   std::vector<std::string> class_names = {};  // a label must be below their number
-  std::vector<float> mean = {};               // [1]
-  std::vector<float> std = {};                // [1]
+  ImageTransformOptions transform = {};       // without mean or std: those of Fashion-MNIST
 };
 
 std::unique_ptr<Dataset> load_idx(const IdxOptions& options);

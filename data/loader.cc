@@ -30,7 +30,7 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   require(first_step >= 0, fmt::format("first step must not be negative, got {}", first_step));
 
   const AugmentOptions& augment = options.augment;
-  if (augment.crop_padding == 0 && !augment.flip) return;
+  if (!augment.any()) return;
   const std::vector<std::int64_t> shape = dataset.item_shape();
   require(shape.size() == 3, "crop and flip need images, and the dataset has none");
   const std::int64_t most = std::min(shape[1], shape[2]) - 1;

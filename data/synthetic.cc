@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/image_dataset.h"
 
 namespace vcas {
 namespace {
@@ -70,8 +71,11 @@ std::unique_ptr<Dataset> make_images(const SyntheticOptions& options) {
   content.height = options.shape[1];
   content.width = options.shape[2];
   content.class_names = numbered_classes(options.classes);
-  content.mean.assign(content.channels, 0.5f);
-  content.std.assign(content.channels, 0.25f);
+  content.transform = options.transform;
+  std::vector<float>& mean = content.transform.mean;
+  std::vector<float>& std = content.transform.std;
+  if (mean.empty()) mean.assign(content.channels, 0.5f);
+  if (std.empty()) std.assign(content.channels, 0.25f);
   const std::int64_t size = content.channels * content.height * content.width;
   const PhiloxAddress waves = data_address(options.seed, DataSite::kSyntheticClass);
   std::vector<double> patterns;  // [classes, channels, height, width]

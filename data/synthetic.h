@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/image_transform.h"
 
 namespace vcas {
 
@@ -20,6 +21,7 @@ struct SyntheticOptions {
   double noise = 1.0;        // of the latent, or of a pixel; in units of the signal
   double label_noise = 0.0;  // this share of the items gets a label drawn anew from all classes
   std::uint64_t seed = 0;
+  ImageTransformOptions transform = {};  // of images; without mean or std: those of the noise
 };
 
 std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options);

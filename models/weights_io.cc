@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,6 +20,7 @@ using Json = nlohmann::ordered_json;
 // Vocabularies are padded to a multiple of up to this.
 constexpr std::int64_t kVocabularyPadding = 128;
 constexpr std::int64_t kMostOfAnything = 1 << 24;
+constexpr double kRescaleFactor = 1.0 / 255;
 
 // A tensor of a file. Those of one parameter of ours lie one after another in it.
 struct FilePart {
@@ -241,9 +243,12 @@ HfFiles find_hf_files(const fs::path& path) {
       other_format(folder / "pytorch_model.bin", "pickled PyTorch weights");
     if (fs::exists(folder / "model.safetensors.index.json"))
       other_format(folder / "model.safetensors.index.json", "weights in several files");
-    throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", files.weights.string()),
+    throw Error(ExitCode::kNoInput,
+                fmt::format("{}: no such file{}", files.weights.string(),
+                            fs::is_directory(path) ? "" : " or folder"),
                 "model.pretrained is a folder with config.json, model.safetensors and, of texts, "
-                "vocab.txt, as save_pretrained of transformers writes it");
+                "vocab.txt, of images, preprocessor_config.json, as save_pretrained of "
+                "transformers writes it");
   }
   if (!fs::exists(files.config))
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", files.config.string()),
@@ -290,6 +295,46 @@ HfModel read_hf_config(const fs::path& file) {
            (bert && model.labels.size() == 1))
     options.head = "regression";
   return model;
+}
+
+std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) {
+  const fs::path file = folder / "preprocessor_config.json";
+  if (!fs::exists(file)) return std::nullopt;
+  const HfConfig config(file);
+  config.expect("do_rescale", true);
+  config.expect("do_normalize", true);
+  const double factor = config.get("rescale_factor", kRescaleFactor);
+  if (std::abs(factor - kRescaleFactor) > 1e-6)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: \"rescale_factor\" is {}, and only 1/255 is supported",
+                            config.file(), factor));
+  HfImageProcessor images{.mean = config.get("image_mean", std::vector<float>{}),
+                          .std = config.get("image_std", std::vector<float>{}),
+                          .resample = config.get("resample", HfImageProcessor{}.resample)};
+  if (images.resample != 2 && images.resample != 3)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: \"resample\" is {}, and only 2 (bilinear) and 3 (bicubic) are "
+                            "supported",
+                            config.file(), images.resample));
+  return images;
+}
+
+void save_hf_image_processor(const fs::path& folder, const HfImageProcessor& images) {
+  const auto numbers = [](const std::vector<float>& values) {
+    Json list = Json::array();  // a float's own few digits, not those of the double nearest to it
+    for (const float value : values) list.push_back(std::stod(fmt::format("{}", value)));
+    return list;
+  };
+  const Json config = {{"image_processor_type", "ViTImageProcessor"},
+                       {"do_resize", true},
+                       {"size", {{"height", images.height}, {"width", images.width}}},
+                       {"resample", images.resample},
+                       {"do_rescale", true},
+                       {"rescale_factor", kRescaleFactor},
+                       {"do_normalize", true},
+                       {"image_mean", numbers(images.mean)},
+                       {"image_std", numbers(images.std)}};
+  atomic_write(folder / "preprocessor_config.json", config.dump(2) + "\n");
 }
 
 ModelOptions pretrained_options(const ModelOptions& asked) {

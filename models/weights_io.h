@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,13 @@ struct HfModel {
   std::int32_t pad_token = 0;             // of a bert; written only
 };
 
+// What preprocessor_config.json says of images.
+struct HfImageProcessor {
+  std::int64_t height = 0, width = 0;  // written only
+  std::vector<float> mean, std;        // [channels]; empty: not given
+  int resample = 2;                    // in numbers of Pillow: 2 bilinear, 3 bicubic
+};
+
 struct HfFiles {
   std::filesystem::path folder, config, weights;
 };
@@ -30,6 +38,12 @@ HfFiles find_hf_files(const std::filesystem::path& path);
 // Throws Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for a model
 // that is not one of ours.
 HfModel read_hf_config(const std::filesystem::path& file);
+
+// Of the preprocessor_config.json in the folder, nothing where there is none. Throws
+// Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for images that are
+// prepared otherwise than ours.
+std::optional<HfImageProcessor> read_hf_image_processor(const std::filesystem::path& folder);
+void save_hf_image_processor(const std::filesystem::path& folder, const HfImageProcessor& images);
 
 // `asked` with the sizes and dropout of the files that asked.pretrained names. Throws
 // Error(kBadConfig) where the kind of model differs, or the vocabulary does not fit.

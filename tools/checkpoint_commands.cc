@@ -9,6 +9,7 @@
 #include "core/files.h"
 #include "core/progress.h"
 #include "data/glue.h"
+#include "data/image_transform.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
 #include "tools/run_folder.h"
@@ -87,6 +88,18 @@ void write_tokenizer(const fs::path& folder, const WordPiece& tokenizer,
   atomic_write(folder / "special_tokens_map.json", special.dump(2) + "\n");
 }
 
+// What transformers' ViTImageProcessor makes of images.
+void write_image_processor(const fs::path& folder, const Dataset& images) {
+  const ImageTransformOptions& transform = *images.image_transform();
+  const std::vector<std::int64_t> shape = images.item_shape();
+  save_hf_image_processor(
+      folder, {.height = shape[1],
+               .width = shape[2],
+               .mean = transform.mean,
+               .std = transform.std,
+               .resample = transform.interpolation == Interpolation::kBilinear ? 2 : 3});
+}
+
 }  // namespace
 
 void evaluate_checkpoint(const CheckpointRequest& request) {
@@ -143,7 +156,10 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
   else
     description.image_shape = trained.data.train->item_shape();
   save_hf_model(target, description, trained.session.model(), trained.session.ops());
-  if (tokenizer) write_tokenizer(target, *tokenizer, trained.session.model().max_positions);
+  if (tokenizer)
+    write_tokenizer(target, *tokenizer, trained.session.model().max_positions);
+  else
+    write_image_processor(target, *trained.data.train);
   std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
              stdout);
 }

@@ -9,6 +9,7 @@
 #include "core/nearest_name.h"
 #include "core/progress.h"
 #include "core/safetensors.h"
+#include "data/image_file.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
 #include "tools/report_text.h"
@@ -45,8 +46,9 @@ std::vector<std::string> template_names() {
 }  // namespace
 
 std::string version_line() {
-  return fmt::format("vcas {}  C++20 {}  CPU: {} ({})  CUDA: {}", VCAS_VERSION, VCAS_COMPILER,
-                     gemm_name(), cpu_level(), lacks_cuda().empty() ? "yes" : "no");
+  return fmt::format("vcas {}  C++20 {}  CPU: {} ({})  CUDA: {}  {}", VCAS_VERSION, VCAS_COMPILER,
+                     gemm_name(), cpu_level(), lacks_cuda().empty() ? "yes" : "no",
+                     image_formats());
 }
 
 void inspect_file(const fs::path& path, bool json) {

@@ -20,13 +20,25 @@ void SyntheticData::validate(ConfigErrors& errors) const {
                                       shape.size()));
 }
 
+void ImageData::validate(ConfigErrors& errors) const {
+  const auto is_range = [](const std::vector<double>& range) {
+    return range.size() == 2 && range[0] <= range[1];
+  };
+  if (!crop_scale.empty() && !is_range(crop_scale))
+    errors.add({"crop_scale"}, "must be [low, high], or empty");
+  if (!is_range(crop_ratio)) errors.add({"crop_ratio"}, "must be [low, high]");
+}
+
 void DataOptions::validate(ConfigErrors& errors) const {
-  if (folder.empty() && (type == "idx" || type.starts_with("cifar")))
+  if (folder.empty() && (type == "idx" || type.starts_with("cifar") || type == "image_folder"))
     errors.add({"folder", "type"},
                fmt::format("is missing: where are the files of data.type \"{}\"?", type));
   if (type == "synthetic" && synthetic.shape.size() != 3 && (flip || crop_padding > 0))
     errors.add({flip ? "flip" : "crop_padding", "type"},
                "needs images, and data.synthetic.shape is one of vectors");
+  if (type == "image_folder" && crop_padding > 0)
+    errors.add({"crop_padding", "type"},
+               "needs images of one size; data.image.crop_scale=[0.08,1] cuts parts out of others");
   if (is_text() && (flip || crop_padding > 0))
     errors.add({flip ? "flip" : "crop_padding", "type"}, "needs images");
   if ((type == "text" || type == "mlm") && (text.train_file.empty() || text.test_file.empty()))
@@ -55,6 +67,9 @@ void RunConfig::validate(ConfigErrors& errors) const {
         fmt::format("\"{}\" does not fit data.type \"{}\": bert reads text, vit and mlp read "
                     "images and vectors",
                     model.type, data.type));
+  if (data.type == "image_folder" && data.image.size == 0 && model.pretrained.empty())
+    errors.add({"data.image.size", "data.type"},
+               "is missing: image files differ in size, and a model reads one");
   if ((model.head == "mlm") != (data.type == "mlm"))
     errors.add({"model.head", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and the data mlm go "
@@ -89,10 +104,19 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
 }
 
 LoaderOptions train_loader_options(const RunConfig& config) {
+  const ImageData& image = config.data.image;
+  std::optional<ResizedCropOptions> resized_crop;
+  if (!image.crop_scale.empty())
+    resized_crop = {.scale_low = image.crop_scale[0],
+                    .scale_high = image.crop_scale[1],
+                    .ratio_low = image.crop_ratio[0],
+                    .ratio_high = image.crop_ratio[1]};
   return {.batch = config.train.batch_size,
           .seed = config.seed,
           .limit = config.data.limit,
-          .augment = {.crop_padding = config.data.crop_padding, .flip = config.data.flip}};
+          .augment = {.crop_padding = config.data.crop_padding,
+                      .resized_crop = resized_crop,
+                      .flip = config.data.flip}};
 }
 
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test) {

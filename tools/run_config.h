@@ -94,6 +94,40 @@ struct TextData {
   }
 };
 
+struct ImageData {
+  std::int64_t size = 0;
+  std::int64_t short_side = 0;
+  std::string interpolation = "auto";
+  std::vector<double> mean, std;
+  std::vector<double> crop_scale;
+  std::vector<double> crop_ratio = {3.0 / 4.0, 4.0 / 3.0};
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("size", size,
+            "Side of the square that the model reads; images are resized to it. 0: that of "
+            "model.pretrained, else images stay as they are.",
+            at_least(0));
+    v.field("short_side", short_side,
+            "Evaluation resizes the short side to this, then cuts the middle out; 0: to size.",
+            at_least(0));
+    v.field("interpolation", interpolation,
+            "Of resized images; auto: that of model.pretrained, else bicubic.",
+            one_of({"auto", "bilinear", "bicubic"}));
+    v.field("mean", mean,
+            "Of each channel, of pixels from 0 to 1. Empty: that of model.pretrained, else of the "
+            "data.");
+    v.field("std", std, "The same for the standard deviation.", above(0.0));
+    v.field("crop_scale", crop_scale,
+            "[low, high]: train on a random part of each image, between these shares of its area, "
+            "resized; empty: as in evaluation.",
+            above(0.0), at_most(1.0));
+    v.field("crop_ratio", crop_ratio, "[low, high] of the width of that part over its height.",
+            above(0.0));
+  }
+  void validate(ConfigErrors& errors) const;
+};
+
 struct DataOptions {
   std::string type = "fashion_mnist";
   std::string folder;
@@ -102,6 +136,7 @@ struct DataOptions {
   std::int64_t crop_padding = 0;
   bool flip = false;
   SyntheticData synthetic;
+  ImageData image;
   TextData text;
 
   bool is_text() const {
@@ -116,10 +151,11 @@ struct DataOptions {
   void fields(Visitor& v) {
     v.field("type", type,
             "fashion_mnist and idx: IDX files; cifar10 and cifar100: their binary files; "
-            "synthetic: random numbers; glue and wordnet: their tasks; text: labelled tables; mlm: "
+            "image_folder: JPEG and PNG files, train/CLASS/FILE and val/CLASS/FILE; synthetic: "
+            "random numbers; glue and wordnet: their tasks; text: labelled tables; mlm: "
             "plain text to learn masked words from.",
-            one_of({"fashion_mnist", "idx", "cifar10", "cifar100", "synthetic", "glue", "wordnet",
-                    "text", "mlm"}));
+            one_of({"fashion_mnist", "idx", "cifar10", "cifar100", "image_folder", "synthetic",
+                    "glue", "wordnet", "text", "mlm"}));
     v.field("folder", folder,
             "Where the data files are; empty: where Debian installs them (fashion_mnist, wordnet), "
             "glue/TASK (glue).");
@@ -129,6 +165,7 @@ struct DataOptions {
             "Pixels added on each side of a training image before a random crop.", at_least(0));
     v.field("flip", flip, "Mirror every other training image.");
     v.section("synthetic", synthetic, "Sizes of synthetic data.");
+    v.section("image", image, "Images and their pixels.");
     v.section("text", text, "Texts and their tokens (glue, wordnet, text, mlm).");
   }
   void validate(ConfigErrors& errors) const;

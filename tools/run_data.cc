@@ -10,6 +10,7 @@
 #include "data/cifar.h"
 #include "data/glue.h"
 #include "data/idx.h"
+#include "data/image_folder.h"
 #include "data/mlm.h"
 #include "data/synthetic.h"
 #include "data/text_dataset.h"
@@ -20,7 +21,41 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-std::unique_ptr<Dataset> load_images(const RunConfig& config, Split split) {
+// What the settings say of images, then what pretrained weights were trained with.
+ImageTransformOptions image_transform(const RunConfig& config) {
+  const ImageData& image = config.data.image;
+  ImageTransformOptions transform{.size = image.size,
+                                  .short_side = image.short_side,
+                                  .mean = {image.mean.begin(), image.mean.end()},
+                                  .std = {image.std.begin(), image.std.end()}};
+  std::string interpolation = image.interpolation;
+  if (!config.model.pretrained.empty()) {
+    const HfFiles files = find_hf_files(config.model.pretrained);
+    const std::vector<std::int64_t> shape = read_hf_config(files.config).image_shape;
+    if (shape.size() == 3 && shape[1] == shape[2]) {
+      if (transform.size != 0 && transform.size != shape[1])
+        throw Error(
+            ExitCode::kBadConfig,
+            fmt::format("data.image.size is {}, but the model of {} reads images of {} x {}",
+                        transform.size, files.config.string(), shape[1], shape[2]),
+            "leave data.image.size out");
+      transform.size = shape[1];
+    }
+    if (const auto images = read_hf_image_processor(files.folder)) {
+      if (transform.mean.empty()) transform.mean = images->mean;
+      if (transform.std.empty()) transform.std = images->std;
+      if (interpolation == "auto") interpolation = images->resample == 2 ? "bilinear" : "bicubic";
+    }
+  }
+  transform.interpolation =
+      interpolation == "bilinear" ? Interpolation::kBilinear : Interpolation::kBicubic;
+  return transform;
+}
+
+// `known_classes`: those of the training data, where they have been read.
+std::unique_ptr<Dataset> load_images(const RunConfig& config, Split split,
+                                     const ImageTransformOptions& transform,
+                                     const std::vector<std::string>& known_classes) {
   const DataOptions& data = config.data;
   if (data.type == "synthetic") {
     const SyntheticData& sizes = data.synthetic;
@@ -31,14 +66,20 @@ std::unique_ptr<Dataset> load_images(const RunConfig& config, Split split) {
                            .shape = {sizes.shape.begin(), sizes.shape.end()},
                            .noise = sizes.noise,
                            .label_noise = sizes.label_noise,
-                           .seed = config.seed});
+                           .seed = config.seed,
+                           .transform = transform});
   }
   if (data.type.starts_with("cifar")) {
     return load_cifar({.folder = data.folder,
                        .kind = data.type == "cifar10" ? CifarKind::kCifar10 : CifarKind::kCifar100,
-                       .split = split});
+                       .split = split,
+                       .transform = transform});
   }
-  IdxOptions options{.split = split};
+  if (data.type == "image_folder") {
+    return load_image_folder(
+        {.folder = data.folder, .split = split, .classes = known_classes, .transform = transform});
+  }
+  IdxOptions options{.split = split, .transform = transform};
   if (!data.folder.empty()) options.folder = data.folder;
   return load_idx(options);
 }
@@ -165,9 +206,12 @@ RunData::RunData(const RunConfig& config) {
   const DataOptions& data = config.data;
   if (!data.is_text()) {
     const std::vector<std::string> names = pretrained_classes(config);
+    const ImageTransformOptions transform = image_transform(config);
+    std::vector<std::string> classes;
     for (const Split split : {Split::kTrain, Split::kTest}) {
       std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
-      target = load_images(config, split);
+      target = load_images(config, split, transform, classes);
+      classes = target->class_names();
       if (std::ssize(names) != target->classes()) continue;
       try {
         target = relabelled(std::move(target), names, false);

@@ -105,6 +105,14 @@ TrainingRun::TrainingRun(const TrainRequest& request)
   if (request.resume) restore();
   atomic_write(folder_.path() / "config.json",
                print_config(config(), request.loaded.origins, PrintMode::kOrigins));
+  if (config().data.type == "image_folder") {
+    nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
+    for (const std::string& name : data_.train->class_names()) {
+      const std::size_t number = numbers.size();
+      numbers[name] = number;
+    }
+    atomic_write(folder_.path() / "class_to_idx.json", numbers.dump(2) + "\n");
+  }
 }
 
 void TrainingRun::restore() {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "data/dataset.h"
 #include "tests/support/catch.h"
@@ -11,29 +10,21 @@ using namespace vcas;
 
 namespace {
 
-// Of an image with two channels of 2 x 3, through a table that leaves pixels as they are.
-std::vector<float> pixels_after(const CropFlip& change) {
+// Of an image with two channels of 2 x 3.
+std::vector<int> pixels_after(const CropFlip& change) {
   const std::uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};
-  float table[256];
-  std::iota(table, table + 256, 0.0f);
-  std::vector<float> out(12);
-  for (const int channel : {0, 6})
-    crop_flip_channel(pixels + channel, 2, 3, change, table, out.data() + channel);
-  return out;
+  const std::vector<std::uint8_t> out = shifted(planar_view(pixels, 2, 2, 3), change);
+  return {out.begin(), out.end()};
 }
 
 }  // namespace
 
-TEST_CASE("crop and flip move pixels and pad with zero pixels", "[augment]") {
-  CHECK(pixels_after({}) == std::vector<float>{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16});
-  CHECK(pixels_after({.flip = true}) ==
-        std::vector<float>{3, 2, 1, 6, 5, 4, 13, 12, 11, 16, 15, 14});
+TEST_CASE("a crop moves pixels and pads with zero pixels", "[augment]") {
+  CHECK(pixels_after({}) == std::vector<int>{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16});
   CHECK(pixels_after({.dy = 1, .dx = -1}) ==
-        std::vector<float>{0, 4, 5, 0, 0, 0, 0, 14, 15, 0, 0, 0});
-  CHECK(pixels_after({.dy = -1, .dx = 2}) ==
-        std::vector<float>{0, 0, 0, 3, 0, 0, 0, 0, 0, 13, 0, 0});
-  CHECK(pixels_after({.dx = 1, .flip = true}) ==
-        std::vector<float>{0, 3, 2, 0, 6, 5, 0, 13, 12, 0, 16, 15});
+        std::vector<int>{0, 4, 5, 0, 0, 0, 0, 14, 15, 0, 0, 0});
+  CHECK(pixels_after({.dy = -1, .dx = 2}) == std::vector<int>{0, 0, 0, 3, 0, 0, 0, 0, 0, 13, 0, 0});
+  CHECK(pixels_after({.dy = 0, .dx = -4}) == std::vector<int>(12, 0));
 }
 
 TEST_CASE("crop and flip draws are uniform and differ by item, epoch and seed", "[augment]") {
@@ -72,4 +63,49 @@ TEST_CASE("nothing is drawn that was not asked for", "[augment]") {
     const CropFlip crop = draw_crop_flip({.crop_padding = 4}, 1, 0, item);
     CHECK((std::abs(crop.dy) <= 4 && std::abs(crop.dx) <= 4 && !crop.flip));
   }
+}
+
+TEST_CASE("resized crops have the area and ratio asked for, anywhere in the image", "[augment]") {
+  const ResizedCropOptions options;
+  constexpr std::int64_t kHeight = 300;
+  constexpr std::int64_t kWidth = 400;
+  constexpr std::int64_t kDraws = 4000;
+  double area = 0, log_ratio = 0, down = 0, across = 0;
+  std::int64_t same = 0, small = 0;
+  for (std::int64_t item = 0; item < kDraws; ++item) {
+    const ImageBox box = draw_resized_crop(options, kHeight, kWidth, 1, 0, item);
+    REQUIRE((box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0));
+    REQUIRE((box.y + box.height <= kHeight && box.x + box.width <= kWidth));
+    const auto height = static_cast<double>(box.height);
+    const auto width = static_cast<double>(box.width);
+    const double share = height * width / (kHeight * kWidth);
+    // A side is rounded to a pixel, of some 85 at least.
+    REQUIRE((share > 0.08 * 0.98 && share < 1.02));
+    REQUIRE((width / height > 0.75 * 0.98 && width / height < 4.0 / 3 * 1.02));
+    area += share;
+    log_ratio += std::log(width / height);
+    small += share < 0.54;
+    if (box.height < kHeight) down += static_cast<double>(box.y) / (kHeight - height);
+    if (box.width < kWidth) across += static_cast<double>(box.x) / (kWidth - width);
+    const ImageBox later = draw_resized_crop(options, kHeight, kWidth, 1, 1, item);
+    same += later.y == box.y && later.x == box.x && later.height == box.height;
+  }
+  // Shapes that do not fit are drawn again, so large areas are rarer than small ones: 200,000 draws
+  // of torchvision's rule in Python gave these means.
+  CHECK(std::abs(area / kDraws - 0.4326) < 0.018);
+  CHECK(std::abs(log_ratio / kDraws - 0.0308) < 0.014);
+  CHECK(std::abs(static_cast<double>(small) / kDraws - 0.675) < 0.037);
+  CHECK(std::abs(down / kDraws - 0.5) < 0.03);
+  CHECK(std::abs(across / kDraws - 0.5) < 0.03);
+  CHECK(same < 20);
+}
+
+TEST_CASE("a resized crop that never fits is the middle with the nearest ratio", "[augment]") {
+  const auto crop = [](std::int64_t height, std::int64_t width) {
+    const ImageBox box = draw_resized_crop({.scale_low = 1}, height, width, 1, 0, 7);
+    return std::vector<std::int64_t>{box.y, box.x, box.height, box.width};
+  };
+  CHECK(crop(10, 100) == std::vector<std::int64_t>{0, 43, 10, 13});
+  CHECK(crop(100, 9) == std::vector<std::int64_t>{44, 0, 12, 9});
+  CHECK(crop(1, 1000) == std::vector<std::int64_t>{0, 499, 1, 1});
 }

@@ -24,7 +24,8 @@ TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[c
   folder.write("data_batch_2.bin", record({3}, 10) + record({9}, 20));
   folder.write("data_batch_4.bin.gz", gzip(record({0}, 30)));
   folder.write("test_batch.bin", record({7}, 40));
-  const auto data = load_cifar({.folder = folder.path(), .mean = {0, 0, 1}, .std = {1, 1, 0.5f}});
+  const auto data =
+      load_cifar({.folder = folder.path(), .transform = {.mean = {0, 0, 1}, .std = {1, 1, 0.5f}}});
   REQUIRE(data->size() == 3);
   CHECK(data->item_shape() == std::vector<std::int64_t>{3, 32, 32});
   CHECK(data->classes() == 10);

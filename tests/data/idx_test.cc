@@ -31,8 +31,9 @@ struct Files {
   void images(const Bytes& bytes) const { folder.write("train-images-idx3-ubyte", bytes); }
   void labels(const Bytes& bytes) const { folder.write("train-labels-idx1-ubyte", bytes); }
   std::unique_ptr<Dataset> load() const {
-    return load_idx(
-        {.folder = folder.path(), .class_names = {"no", "yes"}, .mean = {0.2f}, .std = {0.5f}});
+    return load_idx({.folder = folder.path(),
+                     .class_names = {"no", "yes"},
+                     .transform = {.mean = {0.2f}, .std = {0.5f}}});
   }
   void check_bad(const std::string& text) const {
     check_error([&] { load(); }, ExitCode::kBadData, text);
@@ -106,7 +107,7 @@ TEST_CASE("a mean or std that does not fit is a configuration error", "[idx]") {
   const Files files;
   const auto load = [&](std::vector<float> mean, std::vector<float> std) {
     return [&files, mean, std] {
-      load_idx({.folder = files.folder.path(), .mean = mean, .std = std});
+      load_idx({.folder = files.folder.path(), .transform = {.mean = mean, .std = std}});
     };
   };
   check_error(load({0.1f, 0.2f}, {0.5f}), ExitCode::kBadConfig,

@@ -18,7 +18,10 @@ const Dataset& images() {
   return *data;
 }
 
-const LoaderOptions kTraining{.batch = 8, .seed = 5, .augment = {.crop_padding = 2, .flip = true}};
+const LoaderOptions kTraining{
+    .batch = 8,
+    .seed = 5,
+    .augment = {.crop_padding = 2, .resized_crop = ResizedCropOptions{}, .flip = true}};
 const LoaderOptions kEvaluation{.batch = 8, .shuffle = false, .drop_last = false};
 
 std::vector<Batch> take(Loader& loader, std::int64_t count) {

@@ -1,0 +1,29 @@
+// JPEG files by libjpeg-turbo and PNG files by libspng, each where the build found the library.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace vcas {
+
+struct DecodedImage {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<std::uint8_t> pixels;  // [height, width, 3] red, green, blue
+};
+
+// Whether the name ends in .jpg, .jpeg or .png, in small letters or capitals. A format that this
+// build lacks: kUnavailable.
+bool has_image_name(const std::filesystem::path& path);
+
+// The pixels as Pillow's convert("RGB") has them; an orientation in the file is not looked at. The
+// format is told by the first bytes. Missing or unreadable: kNoInput. Corrupt, cut off, or in
+// another format: kBadData. A format that this build lacks: kUnavailable.
+DecodedImage read_image(const std::filesystem::path& path);
+
+// "JPEG: yes  PNG: no"
+std::string image_formats();
+
+}  // namespace vcas

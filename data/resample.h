@@ -1,0 +1,26 @@
+// Images in another size: separable filters that widen with the reduction, so that a smaller image
+// is the mean of what it stands for (Turkowski, "Filters for common resampling tasks", Graphics
+// Gems, 1990). Weights are integers of 22 fractional bits and the image between the two passes has
+// 8 bits: the pixels are those of Pillow up to version 12, bit for bit. (From 13 on Pillow begins
+// with the columns where the height shrinks much more than the width.)
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/image_view.h"
+
+namespace vcas {
+
+enum class Interpolation {
+  kBilinear,  // a triangle of radius 1
+  kBicubic,   // radius 2, a = -1/2 (Keys, "Cubic convolution interpolation for digital image
+              // processing", IEEE Trans. ASSP 29, 1981)
+};
+
+// What lies in `window` of the image resized to height x width: [channels, window.height,
+// window.width]. Nothing outside of the image is looked at: at its edges the filters are cut off.
+std::vector<std::uint8_t> resample(const ImageView& image, std::int64_t height, std::int64_t width,
+                                   const ImageBox& window, Interpolation interpolation);
+
+}  // namespace vcas

@@ -1,0 +1,201 @@
+#include "data/image_folder.h"
+
+#include "core/safetensors.h"
+#include "data/image_file.h"
+#include "tests/data/data_files.h"
+#ifdef VCAS_JPEG
+#include <turbojpeg.h>
+#endif
+#ifdef VCAS_PNG
+#include <spng.h>
+#endif
+
+using namespace vcas;
+namespace fs = std::filesystem;
+
+namespace {
+
+#ifdef VCAS_JPEG
+// Of one colour, which JPEG keeps to a level or two; `bytes_per_pixel` 4: CMYK.
+Bytes jpeg(int height, int width, const Bytes& colour) {
+  Bytes pixels;
+  for (int i = 0; i < height * width; ++i)
+    pixels.insert(pixels.end(), colour.begin(), colour.end());
+  const tjhandle encoder = tjInitCompress();
+  unsigned char* file = nullptr;
+  unsigned long size = 0;
+  REQUIRE(tjCompress2(encoder, pixels.data(), width, 0, height,
+                      colour.size() == 4 ? TJPF_CMYK : TJPF_RGB, &file, &size, TJSAMP_444, 95,
+                      0) == 0);
+  Bytes bytes(file, file + size);
+  tjFree(file);
+  tjDestroy(encoder);
+  return bytes;
+}
+
+bool is_near(std::uint8_t pixel, int want) { return std::abs(pixel - want) <= 2; }
+
+// train/b, train/a.b with images of several sizes, val/b alone.
+class SmallFolder : public TemporaryFolder {
+ public:
+  SmallFolder() {
+    for (const char* name : {"train/b/deep", "train/a.b", "train/.hidden", "val/b"})
+      fs::create_directories(path() / name);
+    write("train/b/2.JPEG", jpeg(20, 30, {200, 0, 0}));
+    write("train/b/10.jpg", jpeg(9, 8, {0, 200, 0}));
+    write("train/b/deep/1.jpg", jpeg(8, 8, {0, 0, 200}));
+    write("train/a.b/x.jpg", jpeg(16, 16, {100, 100, 100}));
+    write("train/b/.3.jpg", {});
+    write("train/b/notes.txt", {});
+    write("train/.hidden/1.jpg", {});
+    write("train/1.jpg", {});
+    write("val/b/1.jpg", jpeg(8, 8, {10, 20, 30}));
+  }
+  std::unique_ptr<Dataset> load(Split split = Split::kTrain,
+                                const std::vector<std::string>& classes = {}) const {
+    return load_image_folder(
+        {.folder = path(),
+         .split = split,
+         .classes = classes,
+         .transform = {.size = 8, .mean = {0, 0, 0}, .std = {1 / 255.f, 1 / 255.f, 1 / 255.f}}});
+  }
+};
+#endif
+
+}  // namespace
+
+#ifdef VCAS_JPEG
+TEST_CASE("JPEG files become pixels, of CMYK too", "[images]") {
+  const TemporaryFolder folder;
+  const DecodedImage image = read_image(folder.write("a.jpg", jpeg(5, 7, {250, 130, 20})));
+  CHECK(image.height == 5);
+  CHECK(image.width == 7);
+  REQUIRE(image.pixels.size() == 105);
+  for (std::size_t i = 0; i < 105; i += 3)
+    CHECK((is_near(image.pixels[i], 250) && is_near(image.pixels[i + 1], 130) &&
+           is_near(image.pixels[i + 2], 20)));
+  // Inverted: 255 is no ink.
+  const DecodedImage inks = read_image(folder.write("b.jpg", jpeg(8, 8, {255, 128, 64, 128})));
+  REQUIRE(inks.pixels.size() == 192);
+  CHECK(
+      (is_near(inks.pixels[0], 128) && is_near(inks.pixels[1], 64) && is_near(inks.pixels[2], 32)));
+}
+
+TEST_CASE("the pixels of a JPEG file are Pillow's, bit for bit", "[images]") {
+  const std::string golden = std::string(VCAS_SOURCE_DIR) + "/tests/golden/images/colours.";
+  const DecodedImage image = read_image(golden + "jpg");
+  const SafetensorsFile file(golden + "safetensors");
+  const StoredTensor& want = *file.find("pixels");
+  CHECK(want.shape == std::vector<std::int64_t>{image.height, image.width, 3});
+  CHECK(std::equal(image.pixels.begin(), image.pixels.end(), want.bytes.begin(), want.bytes.end(),
+                   [](std::uint8_t a, std::byte b) { return std::byte{a} == b; }));
+}
+
+TEST_CASE("bad image files are refused with their path", "[images]") {
+  const TemporaryFolder folder;
+  const auto check_bad = [&](const Bytes& bytes, const std::string& text) {
+    const fs::path path = folder.write("a.jpg", bytes);
+    check_error([&] { read_image(path); }, ExitCode::kBadData, path.string() + ": " + text);
+  };
+  const Bytes whole = jpeg(64, 64, {1, 2, 3});
+  check_bad(Bytes(whole.begin(), whole.end() - 20), "Premature end of JPEG file");
+  check_bad(Bytes(whole.begin(), whole.begin() + 100), "");
+  check_bad({}, "its 0 bytes do not begin as a JPEG or PNG file does");
+  check_bad({'G', 'I', 'F', '8', '9', 'a'}, "its 6 bytes do not begin");
+  Bytes huge = whole;  // the sizes follow the marker of the frame
+  for (std::size_t i = 0; i + 9 < huge.size(); ++i)
+    if (huge[i] == 0xFF && huge[i + 1] == 0xC0) std::fill_n(huge.begin() + i + 5, 4, 0xFA);
+  check_bad(huge, "an image of 64250 x 64250 pixels");
+  Bytes between = whole;  // six bytes before the marker of the end
+  between.insert(between.end() - 2, {1, 2, 3, 4, 5, 6});
+  CHECK(read_image(folder.write("b.jpg", between)).pixels ==
+        read_image(folder.write("c.jpg", whole)).pixels);
+  check_error([&] { read_image(folder.path() / "none.jpg"); }, ExitCode::kNoInput, "none.jpg");
+}
+
+TEST_CASE("a folder of images has a class for each sub-folder, all sorted", "[images]") {
+  const SmallFolder folder;
+  const auto data = folder.load();
+  CHECK(data->class_names() == std::vector<std::string>{"a.b", "b"});
+  CHECK(data->item_shape() == std::vector<std::int64_t>{3, 8, 8});
+  REQUIRE(data->size() == 4);
+  const float colours[4][3] = {{100, 100, 100}, {0, 200, 0}, {200, 0, 0}, {0, 0, 200}};
+  for (std::int64_t item = 0; item < 4; ++item) {
+    CHECK(data->label(item) == (item > 0));
+    Batch batch;
+    data->append(item, {}, batch);
+    REQUIRE(batch.values.size() == 192);
+    for (std::size_t channel = 0; channel < 3; ++channel)
+      CHECK(std::abs(batch.values[64 * channel + 30] - colours[item][channel]) < 3);
+  }
+  const auto test = folder.load(Split::kTest, data->class_names());
+  CHECK(test->size() == 1);
+  CHECK(test->label(0) == 1);
+}
+
+TEST_CASE("an image folder that is not as expected is refused with what is wrong", "[images]") {
+  const SmallFolder folder;
+  check_error(
+      [&] {
+        folder.load(Split::kTest, {"a", "c"});
+      },
+      ExitCode::kBadData, "val: 1 of 1 classes are not those of the training data: b");
+  fs::create_directories(folder.path() / "train/c");
+  check_error([&] { folder.load(); }, ExitCode::kBadData, "train: 1 classes without images: c");
+  fs::create_symlink("nowhere.jpg", folder.path() / "train/c/1.jpg");
+  check_error([&] { folder.load(); }, ExitCode::kNoInput, "train: 1 files cannot be read: ");
+  fs::remove_all(folder.path() / "val/b");
+  check_error([&] { folder.load(Split::kTest); }, ExitCode::kBadData, "val: no folder in it");
+  fs::remove_all(folder.path() / "val");
+  const Error missing = error_of([&] { folder.load(Split::kTest); });
+  CHECK(missing.code() == ExitCode::kNoInput);
+  CHECK(missing.what() == (folder.path() / "val").string() + ": no such folder");
+  CHECK_THAT(missing.hint(), ContainsSubstring("val/CLASS/FILE.jpg"));
+}
+#endif
+
+#ifdef VCAS_PNG
+TEST_CASE("PNG files become pixels, without their transparency", "[images]") {
+  const TemporaryFolder folder;
+  const auto png = [&](const Bytes& pixels, std::uint8_t colour_type) {
+    spng_ctx* encoder = spng_ctx_new(SPNG_CTX_ENCODER);
+    spng_ihdr header{.width = 2, .height = 1, .bit_depth = 8, .color_type = colour_type};
+    int status = spng_set_option(encoder, SPNG_ENCODE_TO_BUFFER, 1);
+    REQUIRE(spng_set_ihdr(encoder, &header) == 0);
+    REQUIRE(spng_encode_image(encoder, pixels.data(), pixels.size(), SPNG_FMT_PNG,
+                              SPNG_ENCODE_FINALIZE) == 0);
+    std::size_t size = 0;
+    void* file = spng_get_png_buffer(encoder, &size, &status);
+    const auto* begin = static_cast<const std::uint8_t*>(file);
+    Bytes bytes(begin, begin + size);
+    std::free(file);
+    spng_ctx_free(encoder);
+    return bytes;
+  };
+  const auto pixels_of = [&](const Bytes& file) {
+    return read_image(folder.write("a.JPEG", file)).pixels;  // the name does not matter
+  };
+  CHECK(pixels_of(png({1, 2, 3, 200, 201, 202}, SPNG_COLOR_TYPE_TRUECOLOR)) ==
+        Bytes{1, 2, 3, 200, 201, 202});
+  CHECK(pixels_of(png({1, 2, 3, 0, 200, 201, 202, 9}, SPNG_COLOR_TYPE_TRUECOLOR_ALPHA)) ==
+        Bytes{1, 2, 3, 200, 201, 202});
+  CHECK(pixels_of(png({7, 255}, SPNG_COLOR_TYPE_GRAYSCALE)) == Bytes{7, 7, 7, 255, 255, 255});
+  Bytes cut = png({1, 2, 3, 200, 201, 202}, SPNG_COLOR_TYPE_TRUECOLOR);
+  cut.resize(cut.size() - 20);
+  check_error([&] { pixels_of(cut); }, ExitCode::kBadData, "a.JPEG: ");
+}
+#endif
+
+TEST_CASE("names say which files are images", "[images]") {
+#ifdef VCAS_JPEG
+  CHECK(has_image_name("a/b.jpg"));
+  CHECK(has_image_name("a/b.JPEG"));
+#else
+  const Error lacking = error_of([] { has_image_name("a/b.jpg"); });
+  CHECK(lacking.code() == ExitCode::kUnavailable);
+  CHECK(lacking.what() == std::string("a/b.jpg: this build cannot read JPEG files"));
+  CHECK(lacking.hint() == "apt-get install libturbojpeg0-dev and build again");
+#endif
+  CHECK_FALSE(has_image_name("a/jpg"));
+  CHECK_FALSE(has_image_name("a/b.jpg.txt"));
+}

@@ -1,0 +1,104 @@
+#include "data/image_transform.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/data/data_files.h"
+
+using namespace vcas;
+using Catch::Matchers::WithinAbs;
+
+namespace {
+
+Bytes some_pixels(std::int64_t count) {
+  Bytes pixels;
+  for (std::int64_t i = 0; i < count; ++i) pixels.push_back(static_cast<std::uint8_t>(i * i * 5));
+  return pixels;
+}
+
+// Values that are pixels again: mean 0 and a std of 1 / 255.
+ImageTransformOptions raw(std::int64_t channels, ImageTransformOptions options = {}) {
+  options.mean.assign(channels, 0.0f);
+  options.std.assign(channels, 1.0f / 255.0f);
+  return options;
+}
+
+Bytes pixels_after(const ImageTransform& transform, const ImageView& view,
+                   const ItemDraw& draw = {}, std::int64_t item = 0) {
+  std::vector<float> values;
+  transform.append(view, item, draw, values);
+  Bytes pixels;
+  for (const float value : values) {
+    REQUIRE_THAT(value, WithinAbs(std::round(value), 1e-4));
+    pixels.push_back(static_cast<std::uint8_t>(std::lround(value)));
+  }
+  return pixels;
+}
+
+}  // namespace
+
+TEST_CASE("each channel is normalised by its own mean and std", "[image]") {
+  const Bytes pixels = {0, 51, 102, 255};  // two channels of 1 x 2
+  const ImageTransform transform({.mean = {0.2f, 0.4f}, .std = {0.5f, 0.25f}}, 2, 1, 2);
+  CHECK(transform.shape() == std::vector<std::int64_t>{2, 1, 2});
+  std::vector<float> values = {7};
+  transform.append(planar_view(pixels.data(), 2, 1, 2), 0, {}, values);
+  REQUIRE(values.size() == 5);
+  CHECK(values[0] == 7);
+  CHECK_THAT(values[1], WithinAbs(-0.4, 1e-6));
+  CHECK_THAT(values[2], WithinAbs(0.0, 1e-6));
+  CHECK_THAT(values[3], WithinAbs(0.0, 1e-6));
+  CHECK_THAT(values[4], WithinAbs(2.4, 1e-6));
+}
+
+TEST_CASE("evaluation resizes the short side and cuts the middle out", "[image]") {
+  const Bytes pixels = some_pixels(3 * 30 * 47);
+  const ImageView view = interleaved_view(pixels.data(), 3, 30, 47);
+  // The long side becomes 20 * 47 / 30 = 31.3, and what is left of it 31 - 16 = 15: 7.5 to even.
+  const ImageTransform transform(raw(3, {.size = 16, .short_side = 20}), 3);
+  CHECK(transform.shape() == std::vector<std::int64_t>{3, 16, 16});
+  CHECK(pixels_after(transform, view) ==
+        resample(view, 20, 31, {2, 8, 16, 16}, Interpolation::kBicubic));
+  const ImageTransform whole(raw(3, {.size = 16, .interpolation = Interpolation::kBilinear}), 3);
+  CHECK(pixels_after(whole, view) ==
+        resample(view, 16, 25, {0, 4, 16, 16}, Interpolation::kBilinear));
+}
+
+TEST_CASE("images of the right size keep their pixels", "[image]") {
+  const Bytes pixels = some_pixels(16 * 16);
+  const ImageView view = planar_view(pixels.data(), 1, 16, 16);
+  CHECK(pixels_after(ImageTransform(raw(1), 1, 16, 16), view) == pixels);
+  CHECK(pixels_after(ImageTransform(raw(1, {.size = 16}), 1), view) == pixels);
+}
+
+TEST_CASE("training crops, resizes and then mirrors", "[image]") {
+  const Bytes pixels = some_pixels(8 * 8);
+  const ImageView view = planar_view(pixels.data(), 1, 8, 8);
+  const ImageTransform transform(raw(1, {.size = 12}), 1);
+  int mirrored = 0;
+  for (std::int64_t item = 0; item < 16; ++item) {
+    const ItemDraw draw{.seed = 3, .epoch = 2, .augment = {.crop_padding = 2, .flip = true}};
+    const CropFlip change = draw_crop_flip(draw.augment, 3, 2, item);
+    const Bytes moved = shifted(view, change);
+    Bytes want = resample(planar_view(moved.data(), 1, 8, 8), 12, 12, {0, 0, 12, 12},
+                          Interpolation::kBicubic);
+    if (change.flip)
+      for (auto row = want.begin(); row != want.end(); row += 12) std::reverse(row, row + 12);
+    CHECK(pixels_after(transform, view, draw, item) == want);
+    mirrored += change.flip;
+  }
+  CHECK((mirrored > 2 && mirrored < 14));
+
+  const ItemDraw draw{.seed = 3, .augment = {.resized_crop = ResizedCropOptions{}}};
+  const ImageBox box = draw_resized_crop({}, 8, 8, 3, 0, 5);
+  CHECK(pixels_after(transform, view, draw, 5) ==
+        resample(view.part(box), 12, 12, {0, 0, 12, 12}, Interpolation::kBicubic));
+}
+
+TEST_CASE("a short side below the size, or without one, is a configuration error", "[image]") {
+  check_error([] { ImageTransform(raw(3, {.size = 224, .short_side = 200}), 3); },
+              ExitCode::kBadConfig,
+              "the short side of images is 200, but the size to cut out of them is 224");
+  check_error([] { ImageTransform(raw(1, {.short_side = 20}), 1, 28, 28); }, ExitCode::kBadConfig,
+              "the short side of images is 20, but the size to cut out of them is 0");
+}
