@@ -32,7 +32,7 @@ HfFiles find_hf_files(const std::filesystem::path& path);
 HfModel read_hf_config(const std::filesystem::path& file);
 
 // `asked` with the sizes and dropout of the files that asked.pretrained names. Throws
-// Error(kBadConfig) where the kind of model differs, or the vocabulary does not fit.
+// Error(kBadConfig) where the kind of model differs.
 ModelOptions pretrained_options(const ModelOptions& asked);
 
 // What became of the tensors, in names of the file.

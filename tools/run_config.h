@@ -217,6 +217,10 @@ struct LoadedConfig {
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides);
 
+// Gives `loaded` what Hugging Face folders say: the sizes and dropout of model.pretrained, the case
+// of the tokenizer. Throws kBadConfig where settings were given that say otherwise.
+void use_pretrained_settings(LoadedConfig& loaded);
+
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);

@@ -17,6 +17,9 @@ namespace {
 // Separate probes draw their batches in an order of their own.
 constexpr std::uint64_t kProbeSeed = 0x9E3779B97F4A7C15;
 
+// The table of words of pretrained weights has up to so many rows that no token uses.
+constexpr std::int64_t kVocabularyPadding = 128;
+
 // Exact passes timed before the first step.
 constexpr int kTimedPasses = 3;
 
@@ -103,8 +106,18 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
 
 ModelOptions model_options(const RunConfig& config, const RunData& data) {
   ModelOptions options = config.model;
-  if (data.tokenizer) options.vocabulary = data.tokenizer->size();
-  return options.pretrained.empty() ? options : pretrained_options(options);
+  if (!data.tokenizer) return options;
+  const std::int64_t tokens = data.tokenizer->size();
+  if (options.vocabulary == 0) options.vocabulary = tokens;
+  const bool other_weights =
+      !options.pretrained.empty() && tokens <= options.vocabulary - kVocabularyPadding;
+  if (tokens > options.vocabulary || other_weights)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("the tokenizer has {} tokens, but the model has {}", tokens,
+                            options.vocabulary),
+                options.pretrained.empty() ? "raise model.vocabulary"
+                                           : "use the vocabulary that came with the weights");
+  return options;
 }
 
 std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits,

@@ -118,7 +118,8 @@ class Session {
 // The class of the largest logit of each row.
 std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits, std::int64_t classes);
 
-// What to build: sizes and vocabulary follow from pretrained weights and from the tokenizer.
+// What to build: the vocabulary follows from the tokenizer where the settings do not say it. Throws
+// kBadConfig where the two do not fit.
 ModelOptions model_options(const RunConfig& config, const RunData& data);
 
 // A sink for all gradients of a model.

@@ -112,8 +112,8 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(config["pad_token_id"] == 1);
   CHECK(config["id2label"] == nlohmann::json{{"0", "bad"}, {"1", "good"}});
   const Outcome again =
-      tiny.train({"run.folder=again", "model.pretrained=hf", "model.width=8",
-                  "data.text.vocabulary=", "train.steps=1", "schedule.learning_rate=1e-30"});
+      tiny.train({"run.folder=again", "model.pretrained=hf", "data.text.vocabulary=",
+                  "train.steps=1", "schedule.learning_rate=1e-30"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(contains(again.err, "loaded"));
@@ -123,6 +123,12 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
       tiny.train({"--validate", "model.pretrained=hf/model.safetensors", "data.text.vocabulary="});
   INFO(by_file.err);
   CHECK(by_file.code == 0);
+  const Outcome cased = tiny.train(
+      {"model.pretrained=hf", "data.text.vocabulary=", "model.width=8", "data.text.lower_case=false"});
+  CHECK(cased.code == 78);
+  CHECK(contains(cased.err, "--set model.width: model.width is 8, but hf/config.json says 16\n"));
+  CHECK(contains(cased.err,
+                 "--set data.text.lower_case: data.text.lower_case is false, but hf says true\n"));
   const Outcome twice = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
   CHECK(twice.code == 73);
   CHECK(contains(twice.err, "hf: exists and is not empty"));
