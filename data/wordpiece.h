@@ -41,6 +41,10 @@ class WordPiece {
   bool lower_case() const { return lower_case_; }
   bool strip_accents() const { return strip_accents_; }
   bool separate_cjk() const { return separate_cjk_; }
+  bool clean_text() const { return clean_text_; }
+  std::size_t max_word_length() const { return max_word_length_; }  // in code points
+  // The tokens that text may name, longest first.
+  const std::vector<std::int32_t>& whole() const { return whole_; }
   std::string_view token(std::int32_t id) const;
   bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
 

@@ -139,77 +139,106 @@ std::unique_ptr<Dataset> relabelled(std::unique_ptr<Dataset>&& data,
   return std::make_unique<RelabelledDataset>(std::move(data), std::move(ids));
 }
 
-// The order of classes that the user gives, then that of pretrained weights: a head that was
-// trained on another order would start as if trained on wrong labels.
-std::unique_ptr<Dataset> in_model_order(const RunConfig& config, std::unique_ptr<Dataset> data) {
+// The order of classes that the user gives.
+std::unique_ptr<Dataset> in_given_order(const RunConfig& config, std::unique_ptr<Dataset> data) {
   const std::vector<std::string>& given = config.data.text.labels;
-  if (data->classes() == 0) return data;
-  if (!given.empty() && given != data->class_names()) {
-    const std::vector<std::string>& names = data->class_names();
-    if (!std::is_permutation(given.begin(), given.end(), names.begin(), names.end()))
-      throw Error(
-          ExitCode::kBadConfig,
-          fmt::format("data.text.labels has {}, but the classes of {} are {}",
-                      fmt::join(given, ", "), config.data.text.task, fmt::join(names, ", ")),
-          "give the same names, in the order in which the model numbers them");
-    data = relabelled(std::move(data), given, true);
-  }
-  const std::vector<std::string> names = pretrained_classes(config);
-  if (std::ssize(names) != data->classes()) return data;
-  return relabelled(std::move(data), names, !given.empty());
+  if (data->classes() == 0 || given.empty() || given == data->class_names()) return data;
+  const std::vector<std::string>& names = data->class_names();
+  if (!std::is_permutation(given.begin(), given.end(), names.begin(), names.end()))
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("data.text.labels has {}, but the classes of {} are {}",
+                            fmt::join(given, ", "), config.data.text.task, fmt::join(names, ", ")),
+                "give the same names, in the order in which the model numbers them");
+  return relabelled(std::move(data), given, true);
 }
 
 }  // namespace
 
-RunData::RunData(const RunConfig& config) {
-  const DataOptions& data = config.data;
-  if (!data.is_text()) {
-    const std::vector<std::string> names = pretrained_classes(config);
-    for (const Split split : {Split::kTrain, Split::kTest}) {
-      std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
-      target = load_images(config, split);
-      if (std::ssize(names) != target->classes()) continue;
-      try {
-        target = relabelled(std::move(target), names, false);
-      } catch (const Error& error) {  // the usual case: few models of images name their classes
-        warning = std::string(error.what()) + "; they are taken in the same order";
-      }
-    }
-  } else {
-    tokenizer = std::make_unique<WordPiece>(data.text.vocabulary.empty()
-                                                ? find_hf_files(config.model.pretrained).folder
-                                                : fs::path(data.text.vocabulary),
-                                            WordPieceOptions{.lower_case = data.text.lower_case});
-    check_case(*tokenizer);
-    for (const Split split : {Split::kTrain, Split::kTest}) {
-      std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
-      if (data.type == "mlm") {
-        auto masked = load_masked(config, split, *tokenizer);
-        limits.masked = std::max(limits.masked, masked->masked_count(masked->item_shape()[0]));
-        target = std::move(masked);
-      } else {
-        auto texts = load_texts(config, split, *tokenizer,
-                                train ? train->class_names() : std::vector<std::string>{});
-        skipped_rows += texts->content().skipped_rows;
-        target = in_model_order(config, std::move(texts));
-      }
-      limits.tokens = std::max(limits.tokens, target->item_shape()[0]);
-    }
-    if (data.type == "glue") {
-      const GlueTask& task = glue_task(data.text.task);
-      metrics = task.metrics;
-      const std::vector<std::string>& names = test->class_names();
-      if (!task.regression())
-        positive = static_cast<std::int32_t>(std::find(names.begin(), names.end(), task.labels[1]) -
-                                             names.begin());
-    }
-    if (data.type == "text" && config.model.head == "regression") metrics = {"pearson", "spearman"};
+std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config) {
+  const TextData& text = config.data.text;
+  if (!config.data.is_text()) return nullptr;
+  auto tokenizer = std::make_unique<WordPiece>(text.vocabulary.empty()
+                                                   ? find_hf_files(config.model.pretrained).folder
+                                                   : fs::path(text.vocabulary),
+                                               WordPieceOptions{.lower_case = text.lower_case});
+  check_case(*tokenizer);
+  return tokenizer;
+}
+
+RunData::RunData(const RunConfig& config) : tokenizer(load_tokenizer(config)) {
+  // A head that was trained on another order would start as if trained on wrong labels.
+  const std::vector<std::string> pretrained = pretrained_classes(config);
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
+    target = load(config, split, train ? train->class_names() : std::vector<std::string>{});
+    if (target->classes() > 0 && std::ssize(pretrained) == target->classes())
+      target = in_order_of(config, std::move(target), pretrained);
   }
-  if (data.limit > train->size())
+  if (config.data.limit > train->size())
     throw Error(ExitCode::kBadConfig,
-                fmt::format("data.limit is {}, but there are {} items to train on", data.limit,
-                            train->size()),
+                fmt::format("data.limit is {}, but there are {} items to train on",
+                            config.data.limit, train->size()),
                 "data.limit=0 takes all");
+  choose_metrics(config);
+}
+
+RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokenizer,
+                 const ModelFacts& trained)
+    : tokenizer(std::move(its_tokenizer)) {
+  test = load(config, Split::kTest, trained.class_names);
+  if (test->classes() > 0 || !trained.class_names.empty())
+    test = in_order_of(config, std::move(test), trained.class_names);
+  choose_metrics(config);
+}
+
+ModelFacts RunData::facts() const {
+  return {.item_shape = tokenizer ? std::vector<std::int64_t>{} : train->item_shape(),
+          .class_names = train->class_names()};
+}
+
+// `known_classes`: those of the training data, where they are known.
+std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
+                                       const std::vector<std::string>& known_classes) {
+  if (!tokenizer) return load_images(config, split);
+  std::unique_ptr<Dataset> items;
+  if (config.data.type == "mlm") {
+    auto masked = load_masked(config, split, *tokenizer);
+    limits.masked = std::max(limits.masked, masked->masked_count(masked->item_shape()[0]));
+    items = std::move(masked);
+  } else {
+    auto texts = load_texts(config, split, *tokenizer, known_classes);
+    skipped_rows += texts->content().skipped_rows;
+    items = in_given_order(config, std::move(texts));
+  }
+  limits.tokens = std::max(limits.tokens, items->item_shape()[0]);
+  return items;
+}
+
+// `items` with the classes in the order of `names`.
+std::unique_ptr<Dataset> RunData::in_order_of(const RunConfig& config,
+                                              std::unique_ptr<Dataset> items,
+                                              const std::vector<std::string>& names) {
+  if (tokenizer || std::ssize(names) != items->classes())
+    return relabelled(std::move(items), names, !config.data.text.labels.empty());
+  try {
+    return relabelled(std::move(items), names, false);
+  } catch (const Error& error) {  // the usual case: few models of images name their classes
+    warning = std::string(error.what()) + "; they are taken in the same order";
+    return items;
+  }
+}
+
+void RunData::choose_metrics(const RunConfig& config) {
+  const DataOptions& data = config.data;
+  if (data.type == "glue") {
+    const GlueTask& task = glue_task(data.text.task);
+    metrics = task.metrics;
+    const std::vector<std::string>& names = test->class_names();
+    if (!task.regression())
+      positive = static_cast<std::int32_t>(std::find(names.begin(), names.end(), task.labels[1]) -
+                                           names.begin());
+  }
+  if (data.type == "text" && config.model.head == "regression") metrics = {"pearson", "spearman"};
 }
 
 GlueSplit glue_split(const std::string& name) {

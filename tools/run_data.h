@@ -19,6 +19,12 @@ struct BatchLimits {
   std::int64_t masked = 0;  // most masked positions of an item
 };
 
+// What the data of a model decides about it.
+struct ModelFacts {
+  std::vector<std::int64_t> item_shape;  // of images and vectors; none of texts
+  std::vector<std::string> class_names;  // in the model's order; none of a regression
+};
+
 struct RunData {
   std::unique_ptr<WordPiece> tokenizer;  // of texts, else null
   std::unique_ptr<Dataset> train, test;
@@ -31,12 +37,26 @@ struct RunData {
   std::string warning;            // of classes whose order is not known; empty: there are none
 
   explicit RunData(const RunConfig& config);
+  // Test data alone, for a model that was trained.
+  RunData(const RunConfig& config, std::unique_ptr<WordPiece> tokenizer, const ModelFacts& trained);
+
+  ModelFacts facts() const;  // of the training data
+
+ private:
+  std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
+                                const std::vector<std::string>& known_classes);
+  std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
+                                       const std::vector<std::string>& names);
+  void choose_metrics(const RunConfig& config);
 };
 
 // "train", "dev", "dev_mismatched", "test" or "test_mismatched"; kUsage for another name.
 GlueSplit glue_split(const std::string& name);
 std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,
                                              const WordPiece& tokenizer);
+
+// Null of data without texts.
+std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config);
 
 // Texts or pairs to predict labels of, in the columns that `config` trains on.
 std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiece& tokenizer,

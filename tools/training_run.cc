@@ -191,8 +191,10 @@ void TrainingRun::save() {
                                 {"best", {{"step", best_.step}, {"score", best_.score}}},
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_.path(), step);
-  save_checkpoint(target, trainer(), state,
-                  print_config(config(), request_.loaded.origins, PrintMode::kPlain));
+  std::map<std::string, std::string> texts =
+      model_files(data_.facts(), data_.tokenizer.get(), session_.model());
+  texts["config.json"] = print_config(config(), request_.loaded.origins, PrintMode::kPlain);
+  save_checkpoint(target, trainer(), state, texts);
   link_checkpoint(folder_.path(), "last", step);
   if (is_best(step)) link_checkpoint(folder_.path(), "best", step);
   prune_checkpoints(folder_.path(), config().train.keep_checkpoints);
@@ -428,7 +430,8 @@ void dry_run(const LoadedConfig& loaded) {
   for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
     parents.push_back(parent);
   const nlohmann::json state = session.state();
-  save_checkpoint(folder / "checkpoint", trainer, state, "{}\n");
+  save_checkpoint(folder / "checkpoint", trainer, state,
+                  model_files(data.facts(), data.tokenizer.get(), session.model()));
   session.restore(load_checkpoint(folder / "checkpoint", trainer));
   if (!trainer.done()) steps();
   fs::remove_all(folder);

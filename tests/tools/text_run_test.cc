@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -112,8 +113,8 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(config["pad_token_id"] == 1);
   CHECK(config["id2label"] == nlohmann::json{{"0", "bad"}, {"1", "good"}});
   const Outcome again =
-      tiny.train({"run.folder=again", "model.pretrained=hf", "data.text.vocabulary=",
-                  "train.steps=1", "schedule.learning_rate=1e-30"});
+      tiny.train({"run.folder=again", "model.pretrained=hf",
+                  "data.text.vocabulary=", "train.steps=1", "schedule.learning_rate=1e-30"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(contains(again.err, "loaded"));
@@ -123,8 +124,8 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
       tiny.train({"--validate", "model.pretrained=hf/model.safetensors", "data.text.vocabulary="});
   INFO(by_file.err);
   CHECK(by_file.code == 0);
-  const Outcome cased = tiny.train(
-      {"model.pretrained=hf", "data.text.vocabulary=", "model.width=8", "data.text.lower_case=false"});
+  const Outcome cased = tiny.train({"model.pretrained=hf", "data.text.vocabulary=", "model.width=8",
+                                    "data.text.lower_case=false"});
   CHECK(cased.code == 78);
   CHECK(contains(cased.err, "--set model.width: model.width is 8, but hf/config.json says 16\n"));
   CHECK(contains(cased.err,
@@ -150,6 +151,66 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
         end["eval_loss"]);
   CHECK(tiny.vcas({"predict", "--model", "given/last", "--input", "new.tsv"}).out ==
         "index\tprediction\n0\tgood\n1\tbad\n");
+}
+
+TEST_CASE("a checkpoint needs nothing of what it was made from", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=first", "train.steps=1"}).code == 0);
+  REQUIRE(tiny.vcas({"export", "--model", "first/last", "--to", "hf"}).code == 0);
+  // The tokenizer has its own ideas, the classes an order of their own.
+  nlohmann::json tokenizer = nlohmann::json::parse(content(tiny.path() / "hf/tokenizer.json"));
+  tokenizer["model"]["max_input_chars_per_word"] = 2;
+  write_text(tiny.path() / "hf/tokenizer.json", tokenizer.dump());
+  nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  config["id2label"] = {{"0", "good"}, {"1", "bad"}};
+  write_text(tiny.path() / "hf/config.json", config.dump());
+  const Outcome trained = tiny.train(
+      {"run.folder=out", "model.pretrained=hf", "data.text.vocabulary=", "data.text.labels=[]"});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+
+  write_text(tiny.path() / "new.tsv", "sentence\na a a a c\nbbb aa aaa\nb b b b c\n");
+  const auto predict = [&] {
+    return tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv"});
+  };
+  const auto evaluate = [&] { return tiny.vcas({"eval", "--model", "out/best", "--json"}); };
+  const auto export_to = [&](const std::string& folder) {
+    const Outcome outcome = tiny.vcas({"export", "--model", "out", "--to", folder});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(tiny.path() / folder))
+      files[entry.path().filename().string()] = content(entry.path());
+    return files;
+  };
+  const auto values = [](const Outcome& outcome) {
+    nlohmann::json json = nlohmann::json::parse(outcome.out);
+    json.erase("eval_samples_per_second");
+    return json;
+  };
+  const Outcome predicted = predict(), evaluated = evaluate();
+  INFO(predicted.err << evaluated.err);
+  REQUIRE(predicted.code == 0);
+  REQUIRE(evaluated.code == 0);
+  const auto exported = export_to("before");
+  CHECK(exported.at("tokenizer.json") == content(tiny.path() / "out/last/tokenizer.json"));
+  CHECK(nlohmann::json::parse(exported.at("config.json"))["id2label"] == config["id2label"]);
+
+  for (const char* gone : {"hf", "first", "cache", "vocab.txt", "train.tsv", "tiny.json"})
+    fs::remove_all(tiny.path() / gone);
+  CHECK(predict().out == predicted.out);
+  CHECK(export_to("after") == exported);
+  CHECK(values(evaluate()) == values(evaluated));
+  fs::remove(tiny.path() / "test.tsv");
+  CHECK(predict().out == predicted.out);
+  CHECK(evaluate().code == 66);
+
+  const Outcome wider =
+      tiny.vcas({"predict", "--model", "out", "--input", "new.tsv", "model.width=8"});
+  CHECK(wider.code == 78);
+  CHECK(contains(wider.err, "model.width is 16 in the checkpoint, and cannot become 8"));
+  fs::remove(tiny.path() / "out/last/manifest.json");
+  CHECK(predict().code == 65);
 }
 
 TEST_CASE("the classes of test data are those of the training data", "[text]") {
