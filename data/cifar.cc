@@ -102,7 +102,9 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   content.width = kSide;
   content.mean = options.mean.empty() ? facts.mean : options.mean;
   content.std = options.std.empty() ? facts.std : options.std;
+  std::vector<SourceFile> sources;
   for (const std::filesystem::path& path : find_files(options, facts.archive)) {
+    sources.push_back(source_file(path));
     const std::vector<std::uint8_t> bytes = read_decompressed(path);
     const std::int64_t records = std::ssize(bytes) / record;
     const std::int64_t rest = std::ssize(bytes) % record;
@@ -124,7 +126,9 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
     }
   }
   content.class_names = read_class_names(options.folder / facts.names_file, facts.classes);
-  return std::make_unique<ImageDataset>(std::move(content));
+  auto dataset = std::make_unique<ImageDataset>(std::move(content));
+  dataset->set_sources(std::move(sources));
+  return dataset;
 }
 
 }  // namespace vcas

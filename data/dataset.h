@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/philox.h"
 #include "data/augment.h"
 #include "data/batch.h"
+#include "data/source_file.h"
 
 namespace vcas {
 
@@ -65,6 +67,13 @@ class Dataset {
   // Appends the content of one item to `out`: values, or tokens with their offsets, and targets or
   // masked positions where the dataset has them. The loader adds label and number.
   virtual void append(std::int64_t index, const ItemDraw& draw, Batch& out) const = 0;
+
+  // The files it was made from; none where nothing was read.
+  virtual const std::vector<SourceFile>& sources() const { return sources_; }
+  void set_sources(std::vector<SourceFile> sources) { sources_ = std::move(sources); }
+
+ private:
+  std::vector<SourceFile> sources_;
 };
 
 // Another dataset with its classes renumbered: class i becomes ids[i], a permutation, and keeps its
@@ -83,6 +92,7 @@ class RelabelledDataset final : public Dataset {
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     inner_->append(index, draw, out);
   }
+  const std::vector<SourceFile>& sources() const override { return inner_->sources(); }
 
  private:
   std::unique_ptr<Dataset> inner_;

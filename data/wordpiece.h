@@ -37,6 +37,7 @@ class WordPiece {
   // Appends the ids of `text`, without [CLS] and [SEP]. Invalid UTF-8 is kBadData.
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const;
 
+  const std::string& name() const { return name_; }  // of the file it was read from
   std::int32_t size() const { return static_cast<std::int32_t>(ends_.size()) - 1; }
   bool lower_case() const { return lower_case_; }
   bool strip_accents() const { return strip_accents_; }

@@ -191,6 +191,17 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokeniz
   choose_metrics(config);
 }
 
+std::map<std::string, std::string> RunData::fingerprints() const {
+  std::map<std::string, std::string> hashes;
+  const auto add = [&](const std::string& file, std::uint64_t hash) {
+    hashes[file] = fmt::format("{:016x}", hash);
+  };
+  for (const Dataset* items : {train.get(), test.get()})
+    for (const SourceFile& source : items->sources()) add(source.path.string(), source.hash);
+  if (tokenizer) add(tokenizer->name(), tokenizer->fingerprint());
+  return hashes;
+}
+
 ModelFacts RunData::facts() const {
   return {.item_shape = tokenizer ? std::vector<std::int64_t>{} : train->item_shape(),
           .class_names = train->class_names()};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ struct RunData {
   RunData(const RunConfig& config, std::unique_ptr<WordPiece> tokenizer, const ModelFacts& trained);
 
   ModelFacts facts() const;  // of the training data
+  // File -> hash of all that was read: a run that goes on must find the same.
+  std::map<std::string, std::string> fingerprints() const;
 
  private:
   std::unique_ptr<Dataset> load(const RunConfig& config, Split split,

@@ -91,6 +91,28 @@ const RunConfig& checked(const TrainRequest& request) {
   return request.loaded.config;
 }
 
+// Throws kBadConfig unless the run finds the files that the checkpoint's has read.
+void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved,
+                     const nlohmann::json& found) {
+  std::string changes;
+  const auto add = [&](const std::string& file, const char* what) {
+    changes += fmt::format("{}{} {}", changes.empty() ? "" : "\n  ", file, what);
+  };
+  for (const auto& [file, hash] : saved.items())
+    if (!found.contains(file))
+      add(file, "is not read any more");
+    else if (found.at(file) != hash)
+      add(file, "has changed");
+  for (const auto& [file, hash] : found.items())
+    if (!saved.contains(file)) add(file, "is new");
+  if (changes.empty()) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("{} since {} was saved; this run would not be an exact continuation",
+                          changes, checkpoint.string()),
+              "bring the files back, or add --resume-mode=fork to start a new run from these "
+              "weights and this optimizer state");
+}
+
 TrainingRun::TrainingRun(const TrainRequest& request)
     : request_(request),
       data_(checked(request)),
@@ -109,6 +131,9 @@ TrainingRun::TrainingRun(const TrainRequest& request)
 
 void TrainingRun::restore() {
   const nlohmann::json state = load_checkpoint(request_.from.checkpoint, trainer());
+  if (!request_.fork)
+    check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()),
+                    data_.fingerprints());
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) return;
@@ -189,6 +214,7 @@ void TrainingRun::save() {
                                 {"evaluated", evaluated_},
                                 {"evaluation", evaluation_.to_json("")},
                                 {"best", {{"step", best_.step}, {"score", best_.score}}},
+                                {"data", data_.fingerprints()},
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_.path(), step);
   std::map<std::string, std::string> texts =

@@ -473,6 +473,41 @@ TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") 
   }
 }
 
+TEST_CASE("a run does not go on with other data or another vocabulary", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  fs::remove_all(tiny.path() / "out/checkpoint-40");
+  for (const char* link : {"last", "best"}) fs::remove(tiny.path() / "out" / link);
+  const auto resume = [&] { return tiny.train({"run.folder=out", "--resume"}); };
+  for (const auto& [file, more] :
+       {std::pair("train.tsv", "c\tgood\n"), std::pair("test.tsv", "c\tbad\n")}) {
+    const std::string before = content(tiny.path() / file);
+    write_text(tiny.path() / file, before + more);
+    const Outcome refused = resume();
+    CHECK(refused.code == 78);
+    CHECK(refused.err ==
+          fmt::format("error: {} has changed since out/checkpoint-20 was saved; this run would "
+                      "not be an exact continuation\n  hint: bring the files back, or add "
+                      "--resume-mode=fork to start a new run from these weights and this "
+                      "optimizer state\n",
+                      file));
+    CHECK_FALSE(fs::exists(tiny.path() / "out/checkpoint-40"));
+    CHECK(tiny.train({"run.folder=fork", "--overwrite", "--resume", "out", "--resume-mode=fork"})
+              .code == 0);
+    write_text(tiny.path() / file, before);
+  }
+  // Other words for the same rows.
+  const std::string vocabulary = content(tiny.path() / "vocab.txt");
+  write_text(tiny.path() / "vocab.txt", vocabulary.substr(0, vocabulary.find("##b")) + "##c\n");
+  const Outcome renamed = resume();
+  CHECK(renamed.code == 78);
+  CHECK(contains(renamed.err, "error: vocab.txt has changed since out/checkpoint-20 was saved"));
+  write_text(tiny.path() / "vocab.txt", vocabulary);
+  const Outcome resumed = resume();
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+}
+
 TEST_CASE("bad text runs are refused before training", "[text]") {
   const TinyText tiny;
   struct Case {
