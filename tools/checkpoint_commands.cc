@@ -87,16 +87,21 @@ void write_submission(const PredictRequest& request, const Trained& trained,
                       const WordPiece& tokenizer, TrainedModel& model) {
   const RunConfig& config = trained.config();
   const GlueTask& task = glue_task(config.data.text.task);
-  const GlueSplit split = glue_split(request.split);
+  std::vector<GlueSplit> splits = {glue_split(request.split)};
+  if (splits[0] == GlueSplit::kTest)
+    for (const GlueSplit more : {GlueSplit::kTestMismatched, GlueSplit::kDiagnostic})
+      if (has_glue_split(task, config.data.folder, more)) splits.push_back(more);
   make_folder(request.submission, "choose another folder for the submission");
-  const auto items = load_glue_split(config, split, tokenizer);
-  const std::vector<float> logits = predict_items(config, *items, model.evaluate());
-  if (task.regression())
-    write_glue_submission(request.submission, task, logits);
-  else
-    write_glue_submission(request.submission, task, split,
-                          predicted_classes(logits, std::ssize(trained.facts.class_names)),
-                          trained.facts.class_names);
+  for (const GlueSplit split : splits) {
+    const auto items = load_glue_split(config, split, tokenizer);
+    const std::vector<float> logits = predict_items(config, *items, model.evaluate());
+    if (task.regression())
+      write_glue_submission(request.submission, task, logits);
+    else
+      write_glue_submission(request.submission, task, split,
+                            predicted_classes(logits, std::ssize(trained.facts.class_names)),
+                            trained.facts.class_names);
+  }
 }
 
 }  // namespace

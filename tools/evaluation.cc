@@ -36,25 +36,9 @@ double measure(const RunData& data, const std::string& name, const std::vector<f
                       : matthews_correlation(predictions, labels);
 }
 
-}  // namespace
-
-std::string TestResult::text() const {
-  std::string text = fmt::format("loss {:.4f}", loss);
-  for (const Measure& measure : measures)
-    text += fmt::format("  {} {:.4f}", measure.name, measure.value);
-  return text;
-}
-
-nlohmann::ordered_json TestResult::to_json(const std::string& prefix) const {
-  nlohmann::ordered_json json = {{prefix + "loss", loss}};
-  for (const Measure& measure : measures) json[prefix + measure.name] = measure.value;
-  return json;
-}
-
-std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,
-                                         const EvaluateBatch& evaluate,
-                                         const std::function<bool()>& stop) {
-  const Dataset& items = *data.test;
+std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& config,
+                                      const RunData& data, const EvaluateBatch& evaluate,
+                                      const std::function<bool()>& stop) {
   Loader loader(items, eval_loader_options(config, items));
   std::vector<float> logits;
   const bool accuracy_alone = data.metrics == std::vector<std::string>{"accuracy"};
@@ -83,6 +67,43 @@ std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData&
   if (may_be_mixed_up)
     result.warning =
         mix_up_warning(predicted_classes(logits, items.classes()), labels, items.class_names());
+  return result;
+}
+
+}  // namespace
+
+std::string TestResult::text() const {
+  std::string text = fmt::format("loss {:.4f}", loss);
+  for (const Measure& measure : measures)
+    text += fmt::format("  {} {:.4f}", measure.name, measure.value);
+  return text;
+}
+
+nlohmann::ordered_json TestResult::to_json(const std::string& prefix) const {
+  nlohmann::ordered_json json = {{prefix + "loss", loss}};
+  for (const Measure& measure : measures) json[prefix + measure.name] = measure.value;
+  return json;
+}
+
+std::vector<std::string> measure_names(const RunData& data) {
+  std::vector<std::string> names = data.metrics;
+  if (!data.mismatched) return names;
+  names.push_back("loss_mm");
+  for (const std::string& name : data.metrics) names.push_back(name + "_mm");
+  return names;
+}
+
+std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,
+                                         const EvaluateBatch& evaluate,
+                                         const std::function<bool()>& stop) {
+  std::optional<TestResult> result = evaluate_on(*data.test, config, data, evaluate, stop);
+  if (!result || !data.mismatched) return result;
+  const auto second = evaluate_on(*data.mismatched, config, data, evaluate, stop);
+  if (!second) return second;
+  result->items += second->items;
+  result->measures.push_back({"loss_mm", second->loss});
+  for (const Measure& measure : second->measures)
+    result->measures.push_back({measure.name + "_mm", measure.value});
   return result;
 }
 

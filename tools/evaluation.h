@@ -21,7 +21,7 @@ struct Measure {
 struct TestResult {
   std::int64_t items = 0;
   double loss = 0;
-  std::vector<Measure> measures;  // as RunData::metrics
+  std::vector<Measure> measures;  // as measure_names
   std::string warning;            // of classes that seem mixed up; empty: there are none
 
   double score() const { return measures.front().value; }
@@ -33,6 +33,10 @@ struct TestResult {
 
 // Evaluator::evaluate, or what stands for it.
 using EvaluateBatch = std::function<Evaluation(const Batch&, std::vector<float>* logits)>;
+
+// Those of an evaluation, the first of which says what the best checkpoint is: RunData::metrics,
+// and where there is a second test set "loss_mm", "accuracy_mm" and so on.
+std::vector<std::string> measure_names(const RunData& data);
 
 // On the test data. Empty when `stop` said so between two batches.
 std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,

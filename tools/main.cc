@@ -238,7 +238,7 @@ struct Program {
     predict->add_option("--input", arguments.input,
                         "Table with the text columns of the configuration");
     predict->add_option("--glue-submission", arguments.submission,
-                        "Folder for the file that the GLUE server takes, instead of --input");
+                        "Folder for the files that the GLUE server takes, instead of --input");
     predict->add_option("--split", arguments.split, "Split of the submission");
 
     export_model = app.add_subcommand("export", "Write a folder that Hugging Face loads");

@@ -179,6 +179,7 @@ RunData::RunData(const RunConfig& config) : tokenizer(load_tokenizer(config)) {
                 fmt::format("data.limit is {}, but there are {} items to train on",
                             config.data.limit, train->size()),
                 "data.limit=0 takes all");
+  load_mismatched(config, train->class_names());
   choose_metrics(config);
 }
 
@@ -188,6 +189,7 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokeniz
   test = load(config, Split::kTest, trained.class_names);
   if (test->classes() > 0 || !trained.class_names.empty())
     test = in_order_of(config, std::move(test), trained.class_names);
+  load_mismatched(config, trained.class_names);
   choose_metrics(config);
 }
 
@@ -196,8 +198,10 @@ std::map<std::string, std::string> RunData::fingerprints() const {
   const auto add = [&](const std::string& file, std::uint64_t hash) {
     hashes[file] = fmt::format("{:016x}", hash);
   };
-  for (const Dataset* items : {train.get(), test.get()})
+  for (const Dataset* items : {train.get(), test.get(), mismatched.get()}) {
+    if (!items) continue;
     for (const SourceFile& source : items->sources()) add(source.path.string(), source.hash);
+  }
   if (tokenizer) add(tokenizer->name(), tokenizer->fingerprint());
   return hashes;
 }
@@ -223,6 +227,18 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
   }
   limits.tokens = std::max(limits.tokens, items->item_shape()[0]);
   return items;
+}
+
+// `names`: those of the model's classes.
+void RunData::load_mismatched(const RunConfig& config, const std::vector<std::string>& names) {
+  const DataOptions& data = config.data;
+  if (data.type != "glue" || data.text.eval_split != "dev" ||
+      !has_glue_split(glue_task(data.text.task), data.folder, GlueSplit::kDevMismatched))
+    return;
+  auto texts = load_glue_split(config, GlueSplit::kDevMismatched, *tokenizer);
+  skipped_rows += texts->content().skipped_rows;
+  limits.tokens = std::max(limits.tokens, texts->item_shape()[0]);
+  mismatched = relabelled(std::move(texts), names, true);
 }
 
 // `items` with the classes in the order of `names`.
@@ -258,11 +274,12 @@ GlueSplit glue_split(const std::string& name) {
       {"dev", GlueSplit::kDev},
       {"dev_mismatched", GlueSplit::kDevMismatched},
       {"test", GlueSplit::kTest},
+      {"diagnostic", GlueSplit::kDiagnostic},
       {"test_mismatched", GlueSplit::kTestMismatched}};
   const auto found = kSplits.find(name);
   if (found != kSplits.end()) return found->second;
   throw Error(ExitCode::kUsage, fmt::format("there is no split \"{}\"", name),
-              "the splits are train, dev, dev_mismatched, test and test_mismatched");
+              "the splits are train, dev, dev_mismatched, test, test_mismatched and diagnostic");
 }
 
 std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,

@@ -29,6 +29,7 @@ struct ModelFacts {
 struct RunData {
   std::unique_ptr<WordPiece> tokenizer;  // of texts, else null
   std::unique_ptr<Dataset> train, test;
+  std::unique_ptr<Dataset> mismatched;  // MNLI's second test set, where it is there; else null
   // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
   // "f1", "matthews", "pearson", "spearman".
   std::vector<std::string> metrics = {"accuracy"};
@@ -48,12 +49,14 @@ struct RunData {
  private:
   std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
                                 const std::vector<std::string>& known_classes);
+  void load_mismatched(const RunConfig& config, const std::vector<std::string>& names);
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);
   void choose_metrics(const RunConfig& config);
 };
 
-// "train", "dev", "dev_mismatched", "test" or "test_mismatched"; kUsage for another name.
+// "train", "dev", "dev_mismatched", "test", "test_mismatched" or "diagnostic"; kUsage for another
+// name.
 GlueSplit glue_split(const std::string& name);
 std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,
                                              const WordPiece& tokenizer);

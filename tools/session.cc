@@ -195,9 +195,9 @@ std::int64_t Session::train_items() const {
   return config_.data.limit > 0 ? config_.data.limit : data_.train->size();
 }
 
-std::int64_t Session::test_items() const {
+std::int64_t Session::test_items(const Dataset& items) const {
   const std::int64_t limit = config_.data.eval_limit;
-  return limit > 0 ? std::min(limit, data_.test->size()) : data_.test->size();
+  return limit > 0 ? std::min(limit, items.size()) : items.size();
 }
 
 double Session::epoch() const {

@@ -60,7 +60,7 @@ class Session {
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
   std::int64_t train_items() const;  // of an epoch, after limits
-  std::int64_t test_items() const;
+  std::int64_t test_items(const Dataset& items) const;
   double epoch() const;
 
   // FLOPs of a phase since the beginning of the run.

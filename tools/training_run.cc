@@ -123,7 +123,7 @@ TrainingRun::TrainingRun(const TrainRequest& request)
                                                 : session_.steps_per_epoch()),
       checkpoint_every_(config().train.checkpoint_every) {
   session_.ops().set_timing(request.timing);
-  for (const std::string& name : data_.metrics) evaluation_.measures.push_back({name, 0});
+  for (const std::string& name : measure_names(data_)) evaluation_.measures.push_back({name, 0});
   if (request.resume) restore();
   atomic_write(folder_.path() / "config.json",
                print_config(config(), request.loaded.origins, PrintMode::kOrigins));
@@ -168,9 +168,12 @@ void TrainingRun::greet() {
                   graph.parameters().size()));
   if (session_.pretrained())
     say(fmt::format("  weights  {}   {}", c.model.pretrained, session_.pretrained()->text()));
-  say(fmt::format("  data     {}   train {} · test {} · {} classes", c.data.type,
-                  format_count(session_.train_items()), format_count(session_.test_items()),
-                  data_.train->classes()));
+  say(fmt::format(
+      "  data     {}   train {} · test {}{} · {} classes", c.data.type,
+      format_count(session_.train_items()), format_count(session_.test_items(*data_.test)),
+      data_.mismatched ? " · mismatched " + format_count(session_.test_items(*data_.mismatched))
+                       : "",
+      data_.train->classes()));
   if (data_.skipped_rows > 0)
     say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
   if (!data_.warning.empty()) say("warning: " + data_.warning);

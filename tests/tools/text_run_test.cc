@@ -371,6 +371,84 @@ TEST_CASE("a GLUE submission makes its folder and has a line for each row", "[te
   CHECK(contains(bad.err, "glue/SST-2/test.tsv:3: 1 column, expected 2"));
 }
 
+TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
+  const TinyText tiny;
+  const fs::path glue = tiny.path() / "glue/MNLI";
+  fs::create_directories(glue);
+  const std::vector<std::string> classes = {"entailment", "neutral", "contradiction"};
+  const auto table = [&](int rows, bool labelled, int turn) {
+    std::string text = labelled ? "sentence1\tsentence2\tgold_label\n" : "sentence1\tsentence2\n";
+    for (int i = 0; i < rows; ++i) {
+      const std::string words[] = {"a a", "b b", "d d"};
+      text += words[i % 3] + "\tc";
+      if (labelled) text += "\t" + classes[static_cast<std::size_t>(i + turn) % 3];
+      text += "\n";
+    }
+    return text;
+  };
+  write_text(glue / "train.tsv", table(48, true, 0));
+  write_text(glue / "dev_matched.tsv", table(9, true, 0));
+  const std::vector<std::string> settings = {"data.type=glue", "data.text.task=MNLI",
+                                             "data.text.labels=[]", "train.steps=200",
+                                             "schedule.learning_rate=0.01"};
+  const auto train = [&](const std::string& folder, const std::string& more) {
+    std::vector<std::string> arguments = settings;
+    arguments.insert(arguments.end(), {"run.folder=" + folder, more});
+    const Outcome outcome = tiny.train(arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back();
+  };
+  const nlohmann::json alone = train("alone", "seed=0");
+  CHECK(alone["eval_accuracy"] == 1.0);
+  CHECK_FALSE(alone.contains("eval_accuracy_mm"));
+
+  // One row in three of the other set has the class that the texts say.
+  std::string other = table(6, true, 0) + table(12, true, 1).substr(table(0, true, 0).size());
+  write_text(glue / "dev_mismatched.tsv", other);
+  const nlohmann::json both = train("both", "seed=0");
+  CHECK(both["eval_accuracy"] == 1.0);
+  CHECK_THAT(both["eval_accuracy_mm"].get<double>(), WithinAbs(1.0 / 3, 1e-12));
+  CHECK(both["eval_loss"] == alone["eval_loss"]);
+  CHECK(both["eval_loss_mm"] > 1.0);
+  CHECK(both["best_accuracy"] == 1.0);
+  CHECK(contains(content(tiny.path() / "both/log.txt"), "test 9 · mismatched 18 · 3 classes"));
+  CHECK(contains(content(tiny.path() / "both/log.txt"), "accuracy 1.0000  loss_mm "));
+  const Outcome evaluated = tiny.vcas({"eval", "--model", "both/last", "--json"});
+  INFO(evaluated.err);
+  const nlohmann::json values = nlohmann::json::parse(evaluated.out);
+  CHECK(values["eval_accuracy_mm"] == both["eval_accuracy_mm"]);
+  CHECK(values["eval_loss_mm"] == both["eval_loss_mm"]);
+  CHECK(values["eval_items"] == 27);
+  const nlohmann::json chosen = nlohmann::json::parse(
+      tiny.vcas({"eval", "--model", "both/last", "--json", "data.text.eval_split=dev_mismatched"})
+          .out);
+  CHECK(chosen["eval_accuracy"] == both["eval_accuracy_mm"]);
+  CHECK_FALSE(chosen.contains("eval_accuracy_mm"));
+  const auto submit = [&](const std::string& folder, const std::string& split) {
+    const Outcome outcome =
+        tiny.vcas({"predict", "--model", "alone", "--glue-submission", folder, "--split", split});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    std::map<std::string, std::ptrdiff_t> lines;
+    for (const auto& entry : fs::directory_iterator(tiny.path() / folder)) {
+      const std::string text = content(entry.path());
+      lines[entry.path().filename().string()] = std::count(text.begin(), text.end(), '\n');
+    }
+    return lines;
+  };
+  using Lines = std::map<std::string, std::ptrdiff_t>;
+  write_text(glue / "test_matched.tsv", table(5, false, 0));
+  CHECK(submit("one", "test") == Lines{{"MNLI-m.tsv", 6}});
+  write_text(glue / "test_mismatched.tsv", table(4, false, 0));
+  CHECK(submit("two", "test") == Lines{{"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
+  write_text(glue / "diagnostic.tsv", table(3, false, 0));
+  CHECK(submit("three", "test") == Lines{{"AX.tsv", 4}, {"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
+  CHECK(submit("other", "test_mismatched") == Lines{{"MNLI-mm.tsv", 5}});
+  CHECK(content(tiny.path() / "three/AX.tsv") ==
+        "index\tprediction\n0\tentailment\n1\tneutral\n2\tcontradiction\n");
+}
+
 TEST_CASE("tables without a header line, and masked words from columns", "[text]") {
   const TinyText tiny;
   const std::string table = content(tiny.path() / "train.tsv");
