@@ -106,7 +106,8 @@ TEST_CASE("a dataset knows the files it was made from", "[idx]") {
   const Files files;
   const auto hashes = [&] {
     std::vector<std::uint64_t> all;
-    for (const SourceFile& source : files.load()->sources()) all.push_back(source.hash);
+    const auto data = files.load();
+    for (const SourceFile& source : data->sources()) all.push_back(source.hash);
     return all;
   };
   const auto before = hashes();
