@@ -104,7 +104,9 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   content.transform = options.transform;
   if (content.transform.mean.empty()) content.transform.mean = facts.mean;
   if (content.transform.std.empty()) content.transform.std = facts.std;
+  std::vector<SourceFile> sources;
   for (const std::filesystem::path& path : find_files(options, facts.archive)) {
+    sources.push_back(source_file(path));
     const std::vector<std::uint8_t> bytes = read_decompressed(path);
     const std::int64_t records = std::ssize(bytes) / record;
     const std::int64_t rest = std::ssize(bytes) % record;
@@ -126,7 +128,9 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
     }
   }
   content.class_names = read_class_names(options.folder / facts.names_file, facts.classes);
-  return std::make_unique<ImageDataset>(std::move(content));
+  auto dataset = std::make_unique<ImageDataset>(std::move(content));
+  dataset->set_sources(std::move(sources));
+  return dataset;
 }
 
 }  // namespace vcas

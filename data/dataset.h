@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/philox.h"
 #include "data/augment.h"
 #include "data/batch.h"
+#include "data/source_file.h"
 
 namespace vcas {
 
@@ -69,6 +71,13 @@ class Dataset {
   virtual void append(std::int64_t index, const ItemDraw& draw, Batch& out) const = 0;
   // How images become values; null where there are none.
   virtual const ImageTransformOptions* image_transform() const { return nullptr; }
+
+  // The files it was made from; none where nothing was read.
+  virtual const std::vector<SourceFile>& sources() const { return sources_; }
+  void set_sources(std::vector<SourceFile> sources) { sources_ = std::move(sources); }
+
+ private:
+  std::vector<SourceFile> sources_;
 };
 
 // Another dataset with its classes renumbered: class i becomes ids[i], a permutation, and keeps its
@@ -90,6 +99,7 @@ class RelabelledDataset final : public Dataset {
   const ImageTransformOptions* image_transform() const override {
     return inner_->image_transform();
   }
+  const std::vector<SourceFile>& sources() const override { return inner_->sources(); }
 
  private:
   std::unique_ptr<Dataset> inner_;

@@ -19,14 +19,28 @@ std::string plain_name(const std::string& name) {
   return plain;
 }
 
+bool is_of_mnli(GlueSplit split) {
+  return split == GlueSplit::kDevMismatched || split == GlueSplit::kTestMismatched ||
+         split == GlueSplit::kDiagnostic;
+}
+
+bool is_test(GlueSplit split) {
+  return split == GlueSplit::kTest || split == GlueSplit::kTestMismatched ||
+         split == GlueSplit::kDiagnostic;
+}
+
+std::filesystem::path folder_of(const GlueTask& task, const std::filesystem::path& given) {
+  return given.empty() ? std::filesystem::path("glue") / task.name : given;
+}
+
 std::string split_file(const GlueTask& task, GlueSplit split) {
   const bool mismatched = split == GlueSplit::kDevMismatched || split == GlueSplit::kTestMismatched;
-  if (mismatched && task.name != "MNLI")
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("{} has no mismatched split; only MNLI has", task.name));
+  if (is_of_mnli(split) && task.name != "MNLI")
+    throw Error(ExitCode::kBadConfig, fmt::format("{} has no {} split; only MNLI has", task.name,
+                                                  mismatched ? "mismatched" : "diagnostic"));
+  if (split == GlueSplit::kDiagnostic) return "diagnostic.tsv";
   if (split == GlueSplit::kTrain) return "train.tsv";
-  const bool test = split == GlueSplit::kTest || split == GlueSplit::kTestMismatched;
-  const std::string stem = test ? "test" : "dev";
+  const std::string stem = is_test(split) ? "test" : "dev";
   if (task.name != "MNLI") return stem + ".tsv";
   return stem + (mismatched ? "_mismatched.tsv" : "_matched.tsv");
 }
@@ -101,12 +115,15 @@ const GlueTask& glue_task(const std::string& name) {
       nearest.empty() ? "" : fmt::format("did you mean \"{}\"?", nearest));
 }
 
+bool has_glue_split(const GlueTask& task, const std::filesystem::path& folder, GlueSplit split) {
+  if (is_of_mnli(split) && task.name != "MNLI") return false;
+  return plain_or_compressed(folder_of(task, folder) / split_file(task, split)).has_value();
+}
+
 std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPiece& tokenizer) {
   const GlueTask& task = glue_task(options.task);
-  const std::filesystem::path folder =
-      options.folder.empty() ? std::filesystem::path("glue") / task.name : options.folder;
-  const bool test =
-      options.split == GlueSplit::kTest || options.split == GlueSplit::kTestMismatched;
+  const std::filesystem::path folder = folder_of(task, options.folder);
+  const bool test = is_test(options.split);
   const bool headless = task.name == "CoLA" && !test;  // the one pair of files without header line
   return load_text(
       {.file = folder / split_file(task, options.split),
@@ -138,7 +155,10 @@ void write_glue_submission(const std::filesystem::path& folder, const GlueTask& 
     words.push_back(task.label_words ? task.labels[id] : std::to_string(id));
   }
   std::string name = task.name;
-  if (name == "MNLI") name += split == GlueSplit::kTestMismatched ? "-mm" : "-m";
+  if (name == "MNLI")
+    name = split == GlueSplit::kDiagnostic       ? "AX"
+           : split == GlueSplit::kTestMismatched ? "MNLI-mm"
+                                                 : "MNLI-m";
   write_submission(folder, name, words);
 }
 

@@ -14,7 +14,9 @@
 
 namespace vcas {
 
-enum class GlueSplit { kTrain, kDev, kTest, kDevMismatched, kTestMismatched };
+// The last three are MNLI's alone: other genres than those of the training data, and the
+// benchmark's diagnostic pairs ("AX").
+enum class GlueSplit { kTrain, kDev, kTest, kDevMismatched, kTestMismatched, kDiagnostic };
 
 struct GlueTask {
   std::string name;    // "MNLI", as folders and submissions have it
@@ -44,8 +46,11 @@ struct GlueOptions {
   bool cache = true;
 };
 
-// train.tsv, dev.tsv, test.tsv, dev_matched.tsv and so on, plain or compressed. Test splits have no
-// labels. A split that the task lacks: kBadConfig.
+// Whether the task has the split and its file, plain or compressed, is there.
+bool has_glue_split(const GlueTask& task, const std::filesystem::path& folder, GlueSplit split);
+
+// train.tsv, dev.tsv, test.tsv, dev_matched.tsv and so on, plain or compressed. Test splits and
+// diagnostic.tsv have no labels. A split that the task lacks: kBadConfig.
 std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPiece& tokenizer);
 
 // Writes what the benchmark's server takes, FOLDER/MNLI-m.tsv and so on: "index<TAB>prediction".

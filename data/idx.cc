@@ -95,7 +95,9 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
     }
     content.labels.push_back(label);
   }
-  return std::make_unique<ImageDataset>(std::move(content));
+  auto dataset = std::make_unique<ImageDataset>(std::move(content));
+  dataset->set_sources({source_file(images.name), source_file(labels.name)});
+  return dataset;
 }
 
 }  // namespace vcas

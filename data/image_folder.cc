@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "data/image_file.h"
 
@@ -103,6 +104,7 @@ std::unique_ptr<Dataset> load_image_folder(const ImageFolderOptions& options) {
   if (transform.std.empty()) transform.std = {0.229f, 0.224f, 0.225f};
   auto data = std::make_unique<ImageFolderDataset>(classes, std::move(transform));
   std::vector<std::string> unknown, empty, unreadable;
+  ContentHash hash;  // of names and sizes: reading all images would take as long as an epoch
   for (const std::string& name : found) {
     const auto known = std::find(classes.begin(), classes.end(), name);
     if (known == classes.end()) unknown.push_back(name);
@@ -110,6 +112,8 @@ std::unique_ptr<Dataset> load_image_folder(const ImageFolderOptions& options) {
     if (files.empty()) empty.push_back(name);
     for (const fs::path& file : files) {
       if (::access(file.c_str(), R_OK) != 0) unreadable.push_back(file.string());
+      hash.add(file.lexically_relative(folder).string());
+      hash.add_number(fs::is_regular_file(file) ? fs::file_size(file) : 0);
       data->add(file, static_cast<std::int32_t>(known - classes.begin()));
     }
   }
@@ -128,6 +132,7 @@ std::unique_ptr<Dataset> load_image_folder(const ImageFolderOptions& options) {
                 fmt::format("{}: {} files cannot be read: {}", folder.string(), unreadable.size(),
                             some_of(unreadable)),
                 "links may lead nowhere, or permissions be missing");
+  data->set_sources({{folder, hash.value()}});
   return data;
 }
 

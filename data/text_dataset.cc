@@ -17,7 +17,7 @@ namespace vcas {
 namespace {
 
 // Changes whenever the same files and options give other tokens.
-constexpr std::uint64_t kFormatVersion = 2;
+constexpr std::uint64_t kFormatVersion = 3;
 
 std::string lower_case(std::string text) {
   for (char& letter : text)
@@ -266,15 +266,21 @@ std::unique_ptr<TextDataset> load_text(const TextOptions& given, const WordPiece
     TableRows rows(options);
     return tokenise_rows(rows, tokenizer, options.items);
   };
-  if (!options.cache) return std::make_unique<TextDataset>(make());
+  const SourceFile source = source_file(options.file);
+  const auto with_source = [&](TokenContent content) {
+    auto dataset = std::make_unique<TextDataset>(std::move(content));
+    dataset->set_sources({source});
+    return dataset;
+  };
+  if (!options.cache) return with_source(make());
   ContentHash key;
-  key.add(MappedFile(options.file).bytes());
+  key.add_number(source.hash);
   for (const std::string& column : {options.first, options.second, options.label}) key.add(column);
   key.add_number(static_cast<std::uint64_t>(table_format(options.file, options.table.format)));
   for (const bool flag : {options.table.header, options.table.skip_bad_rows}) key.add_number(flag);
   options.items.add_to(key);
   key.add_number(tokenizer.fingerprint());
-  return std::make_unique<TextDataset>(cached_tokens(key.value(), make));
+  return with_source(cached_tokens(key.value(), make));
 }
 
 }  // namespace vcas

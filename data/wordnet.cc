@@ -219,18 +219,22 @@ std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
     ListedRows rows(wordnet_rows(read_wordnet(options.folder), options.task, options.split));
     return tokenise_rows(rows, tokenizer, items);
   };
-  if (!options.cache) return std::make_unique<TextDataset>(make());
   ContentHash key;
-  for (const char* name : kFiles)
-    key.add(
-        MappedFile(find_plain_or_compressed(options.folder / name, "apt-get install wordnet-base"))
-            .bytes());
+  std::vector<SourceFile> sources;
+  for (const char* name : kFiles) {
+    sources.push_back(source_file(
+        find_plain_or_compressed(options.folder / name, "apt-get install wordnet-base")));
+    key.add_number(sources.back().hash);
+  }
   key.add("wordnet");
   key.add_number(kFormatVersion);
   key.add_number(static_cast<std::uint64_t>(options.split));
   items.add_to(key);
   key.add_number(tokenizer.fingerprint());
-  return std::make_unique<TextDataset>(cached_tokens(key.value(), make));
+  auto dataset =
+      std::make_unique<TextDataset>(options.cache ? cached_tokens(key.value(), make) : make());
+  dataset->set_sources(std::move(sources));
+  return dataset;
 }
 
 }  // namespace vcas

@@ -89,8 +89,8 @@ WordPiece::WordPiece(const Vocabulary& vocabulary)
     text_ += token;
     ends_.push_back(text_.size());
   }
-  std::stable_sort(whole_.begin(), whole_.end(), [&](std::int32_t a, std::int32_t b) {
-    return token(a).size() > token(b).size();
+  std::sort(whole_.begin(), whole_.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::pair(token(b).size(), a) < std::pair(token(a).size(), b);
   });
   for (const std::int32_t id : whole_)
     begins_whole_[static_cast<unsigned char>(token(id).front())] = true;

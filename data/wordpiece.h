@@ -37,10 +37,15 @@ class WordPiece {
   // Appends the ids of `text`, without [CLS] and [SEP]. Invalid UTF-8 is kBadData.
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const;
 
+  const std::string& name() const { return name_; }  // of the file it was read from
   std::int32_t size() const { return static_cast<std::int32_t>(ends_.size()) - 1; }
   bool lower_case() const { return lower_case_; }
   bool strip_accents() const { return strip_accents_; }
   bool separate_cjk() const { return separate_cjk_; }
+  bool clean_text() const { return clean_text_; }
+  std::size_t max_word_length() const { return max_word_length_; }  // in code points
+  // The tokens that text may name, longest first.
+  const std::vector<std::int32_t>& whole() const { return whole_; }
   std::string_view token(std::int32_t id) const;
   bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
 

@@ -30,7 +30,7 @@ class Bert {
     } else {
       x = graph_.add("bert.pool", make_layer("pool", {{"pooling", options_.pooling}}), {x});
     }
-    x = add_dropout(graph_, "dropout", x, options_.dropout);
+    x = add_dropout(graph_, "dropout", x, options_.classifier_dropout.value_or(options_.dropout));
     if (options_.head == "classification")
       return add_classifier(model_, x, classes, label_smoothing);
     model_.logits = exact_linear("classifier", 1, x);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,10 @@ struct ModelOptions {
   double norm_eps = 0.0;
   double dropout = 0.0;
   double attention_dropout = 0.0;
+  std::optional<double> classifier_dropout;
+  std::int64_t vocabulary = 0;
   std::string pretrained;
   bool ignore_mismatched_sizes = false;
-  std::int64_t vocabulary = 0;  // of the tokenizer, so no setting (bert)
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -55,6 +57,11 @@ struct ModelOptions {
             below(1.0));
     v.field("attention_dropout", attention_dropout,
             "Dropout of attention probabilities (vit, bert).", at_least(0.0), below(1.0));
+    v.field("classifier_dropout", classifier_dropout,
+            "Dropout before the classifier; null: as dropout (bert).", at_least(0.0), below(1.0));
+    v.field("vocabulary", vocabulary,
+            "Rows of the table of words; 0: as many as the tokenizer has tokens (bert).",
+            at_least(0));
     v.field("pretrained", pretrained,
             "Weights to start from: a Hugging Face folder or its model.safetensors. Its "
             "config.json then sets the sizes and dropout (vit, bert).");

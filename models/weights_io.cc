@@ -17,8 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Vocabularies are padded to a multiple of up to this.
-constexpr std::int64_t kVocabularyPadding = 128;
 constexpr std::int64_t kMostOfAnything = 1 << 24;
 constexpr double kRescaleFactor = 1.0 / 255;
 
@@ -211,6 +209,8 @@ Json config_json(const HfModel& description, std::int64_t classes) {
     config["max_position_embeddings"] = options.max_positions;
     config["type_vocab_size"] = options.type_vocabulary;
     config["pad_token_id"] = description.pad_token;
+    config["classifier_dropout"] =
+        options.classifier_dropout ? Json(*options.classifier_dropout) : Json();
   } else {
     const auto& shape = description.image_shape;
     config["num_channels"] = shape.at(0);
@@ -271,14 +271,17 @@ HfModel read_hf_config(const fs::path& file) {
   options.heads = config.count("num_attention_heads");
   options.ffn_ratio =
       static_cast<double>(config.count("intermediate_size")) / static_cast<double>(options.width);
-  options.dropout = config.get("hidden_dropout_prob", 0.0);
-  options.attention_dropout = config.get("attention_probs_dropout_prob", 0.0);
+  const double dropout = bert ? 0.1 : 0.0;  // BertConfig's and ViTConfig's
+  options.dropout = config.get("hidden_dropout_prob", dropout);
+  options.attention_dropout = config.get("attention_probs_dropout_prob", dropout);
   options.norm_eps = config.get("layer_norm_eps", 1e-12);
   config.expect<std::string>("hidden_act", "gelu");
   if (bert) {
     options.vocabulary = config.count("vocab_size");
     options.max_positions = config.count("max_position_embeddings");
     options.type_vocabulary = config.count("type_vocab_size");
+    if (config.has("classifier_dropout"))
+      options.classifier_dropout = config.get<double>("classifier_dropout");
     config.expect<std::string>("position_embedding_type", "absolute");
     config.expect("is_decoder", false);
   } else {
@@ -298,7 +301,7 @@ HfModel read_hf_config(const fs::path& file) {
 }
 
 std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) {
-  const fs::path file = folder / "preprocessor_config.json";
+  const fs::path file = folder / kHfImageProcessorFile;
   if (!fs::exists(file)) return std::nullopt;
   const HfConfig config(file);
   config.expect("do_rescale", true);
@@ -319,7 +322,7 @@ std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) 
   return images;
 }
 
-void save_hf_image_processor(const fs::path& folder, const HfImageProcessor& images) {
+std::string image_processor_text(const HfImageProcessor& images) {
   const auto numbers = [](const std::vector<float>& values) {
     Json list = Json::array();  // a float's own few digits, not those of the double nearest to it
     for (const float value : values) list.push_back(std::stod(fmt::format("{}", value)));
@@ -334,7 +337,7 @@ void save_hf_image_processor(const fs::path& folder, const HfImageProcessor& ima
                        {"do_normalize", true},
                        {"image_mean", numbers(images.mean)},
                        {"image_std", numbers(images.std)}};
-  atomic_write(folder / "preprocessor_config.json", config.dump(2) + "\n");
+  return config.dump(2) + "\n";
 }
 
 ModelOptions pretrained_options(const ModelOptions& asked) {
@@ -345,12 +348,6 @@ ModelOptions pretrained_options(const ModelOptions& asked) {
                 fmt::format("model.type is \"{}\", but {} is a {}", asked.type,
                             files.config.string(), options.type),
                 fmt::format("set model.type to \"{}\"", options.type));
-  if (asked.vocabulary > options.vocabulary ||
-      asked.vocabulary <= options.vocabulary - kVocabularyPadding)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("the tokenizer has {} tokens, but the model in {} has {}",
-                            asked.vocabulary, files.config.string(), options.vocabulary),
-                "use the vocabulary that came with the weights");
   options.head = asked.head;
   options.pooling = asked.pooling;
   options.pretrained = asked.pretrained;

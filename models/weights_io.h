@@ -39,14 +39,17 @@ HfFiles find_hf_files(const std::filesystem::path& path);
 // that is not one of ours.
 HfModel read_hf_config(const std::filesystem::path& file);
 
-// Of the preprocessor_config.json in the folder, nothing where there is none. Throws
+constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
+
+// Of that file in the folder, nothing where there is none. Throws
 // Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for images that are
 // prepared otherwise than ours.
 std::optional<HfImageProcessor> read_hf_image_processor(const std::filesystem::path& folder);
-void save_hf_image_processor(const std::filesystem::path& folder, const HfImageProcessor& images);
+// The text of such a file.
+std::string image_processor_text(const HfImageProcessor& images);
 
 // `asked` with the sizes and dropout of the files that asked.pretrained names. Throws
-// Error(kBadConfig) where the kind of model differs, or the vocabulary does not fit.
+// Error(kBadConfig) where the kind of model differs.
 ModelOptions pretrained_options(const ModelOptions& asked);
 
 // What became of the tensors, in names of the file.

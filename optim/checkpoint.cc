@@ -90,14 +90,14 @@ std::optional<std::int64_t> step_of(std::string_view name) {
 }  // namespace
 
 void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::json& state,
-                     const std::string& config_text) {
+                     const std::map<std::string, std::string>& texts) {
   AtomicFolder target(folder);
   const std::int64_t step = trainer.steps();
   write_tensors(target.path() / "model.safetensors", trainer.ops(), weights(trainer.model()), step);
   write_tensors(target.path() / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state(),
                 step);
   atomic_write(target.path() / "trainer_state.json", state.dump(2) + "\n");
-  atomic_write(target.path() / "config.json", config_text);
+  for (const auto& [name, text] : texts) atomic_write(target.path() / name, text);
   write_manifest(target.path());
   target.commit();
 }

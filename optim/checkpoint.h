@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,10 +12,10 @@
 
 namespace vcas {
 
-// Writes model.safetensors, optimizer.safetensors, trainer_state.json (`state`), config.json
-// (`config_text`) and manifest.json.
+// Writes model.safetensors, optimizer.safetensors, trainer_state.json (`state`), `texts` by their
+// names and manifest.json.
 void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
-                     const nlohmann::json& state, const std::string& config_text);
+                     const nlohmann::json& state, const std::map<std::string, std::string>& texts);
 
 // Sets weights and optimizer tensors, and returns the `state` that was saved with them. Throws
 // kBadData for damaged files, kBadConfig for those of another model.

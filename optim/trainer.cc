@@ -22,11 +22,6 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// The loss is a mean over its terms; a batch in which nothing is masked has none.
-double per_term(std::int64_t terms) {
-  return 1.0 / static_cast<double>(std::max<std::int64_t>(terms, 1));
-}
-
 // Batches of separate probes have step numbers that training never reaches, so they share no
 // dropout and no draw with it.
 constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
@@ -39,6 +34,7 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
       ops_(ops),
       options_(options),
       probe_source_(std::move(probe_source)),
+      evaluator_(model, ops),
       optimizer_(ops, model.graph.parameters(), options.optimizer),
       schedule_(options.schedule, options.total_steps),
       controller_(options.vcas, model.graph.gates(),
@@ -56,31 +52,6 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
       options.vcas.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
   context_.record = &record_;
   set_ratios();
-  const GraphLimits& limits = model.graph.limits();
-  const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
-  losses_.resize(terms);
-  correct_.resize(terms);
-}
-
-void Trainer::read_losses(const std::string& what, double& loss, std::int64_t& correct) {
-  const Tensor losses = model_.graph.tensor(model_.loss);
-  ops_.copy_to_host(losses_.data(), losses.data, losses.bytes());
-  if (model_.has_accuracy()) {
-    const Tensor hits = model_.graph.saved(model_.loss, 0);
-    ops_.copy_to_host(correct_.data(), hits.data, hits.bytes());
-  }
-  double sum = 0;
-  for (std::int64_t i = 0; i < losses.rows(); ++i) {
-    sum += losses_[static_cast<std::size_t>(i)];
-    if (model_.has_accuracy()) correct += correct_[static_cast<std::size_t>(i)];
-  }
-  if (!std::isfinite(sum))
-    throw Error(ExitCode::kDiverged,
-                what + ": loss is " + (std::isnan(sum) ? "nan" : std::to_string(sum)) +
-                    "; weights unchanged",
-                "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
-                "optimizer.max_gradient_norm");
-  loss += sum;
 }
 
 void Trainer::set_ratios() {
@@ -165,7 +136,7 @@ StepReport Trainer::step(const Batch& batch) {
                                 static_cast<std::uint64_t>(step_ * micro_batches + micro), true);
     ops_.set_phase(Phase::kForward);
     graph.forward(exec);
-    read_losses("step " + std::to_string(step_ + 1), loss, correct);
+    evaluator_.add_losses("step " + std::to_string(step_ + 1), loss, correct);
     report.seconds.forward += watch.lap();
 
     ops_.set_phase(Phase::kBackward);
@@ -206,23 +177,7 @@ StepReport Trainer::step(const Batch& batch) {
 }
 
 Evaluation Trainer::evaluate(const Batch& batch, std::vector<float>* logits) {
-  ops_.set_phase(Phase::kEvaluation);
-  Evaluation out{.items = batch.items, .terms = model_.loss_terms(batch, 0, batch.items)};
-  std::int64_t correct = 0;
-  const std::int64_t largest = model_.graph.limits().max_items;
-  for (std::int64_t first = 0; first < batch.items; first += largest) {
-    model_.load(ops_, batch, first, std::min(largest, batch.items - first));
-    Exec exec = model_.graph.make_exec(options_.seed, 0, false);
-    model_.graph.forward(exec);
-    read_losses("evaluation at step " + std::to_string(step_), out.loss, correct);
-    if (!logits) continue;
-    const Tensor rows = model_.graph.tensor(model_.logits);
-    logits->resize(logits->size() + static_cast<std::size_t>(rows.elements()));
-    ops_.copy_to_host(logits->data() + logits->size() - rows.elements(), rows.data, rows.bytes());
-  }
-  out.loss *= per_term(out.terms);
-  out.accuracy = static_cast<double>(correct) * per_term(out.terms);
-  return out;
+  return evaluator_.evaluate(batch, "evaluation at step " + std::to_string(step_), logits);
 }
 
 std::vector<double> Trainer::probed_entry_shares() const {

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/batch.h"
-#include "kernels/decorators/count_ops.h"
-#include "models/model.h"
+#include "optim/evaluator.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "optim/variance_probe.h"
@@ -41,13 +39,6 @@ struct StepReport {
   bool measured = false;     // it was exact for a probe in place, whose own work is part of it
   bool probed = false;       // a probe ended with this step: the ratios may have changed
   StepSeconds seconds;
-};
-
-struct Evaluation {
-  std::int64_t items = 0;
-  std::int64_t terms = 0;  // of the loss: items, or masked positions
-  double loss = 0;         // mean over the terms
-  double accuracy = 0;     // likewise; 0 of a regression
 };
 
 class Trainer {
@@ -90,7 +81,6 @@ class Trainer {
   void restore(const nlohmann::json& state);
 
  private:
-  void read_losses(const std::string& what, double& loss, std::int64_t& correct);
   void set_ratios();
   void run_separate_probe();
   void check_gradient(double norm) const;
@@ -99,6 +89,7 @@ class Trainer {
   CountOps& ops_;
   TrainerOptions options_;
   ProbeSource probe_source_;
+  Evaluator evaluator_;
   Optimizer optimizer_;
   Schedule schedule_;
   VcasController controller_;
@@ -110,8 +101,6 @@ class Trainer {
   std::string probe_note_;
   std::int64_t step_ = 0;
   bool probing_ = false;
-  std::vector<float> losses_;
-  std::vector<std::int32_t> correct_;
 };
 
 }  // namespace vcas

@@ -9,103 +9,112 @@
 #include "core/files.h"
 #include "core/progress.h"
 #include "data/glue.h"
-#include "data/image_transform.h"
+#include "data/tokenizer_files.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
+#include "tools/evaluation.h"
+#include "tools/model_setup.h"
 #include "tools/run_folder.h"
-#include "tools/session.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-// Whether there will be items besides those of the data, which may be longer.
-enum class NewTexts { kNo, kYes };
-
-RunData planned_data(const RunConfig& config, NewTexts new_texts) {
-  RunData data(config);
-  if (new_texts == NewTexts::kYes && data.tokenizer)
-    data.limits.tokens =
-        std::max(data.limits.tokens,
-                 std::min(config.data.text.max_length, model_options(config, data).max_positions));
-  return data;
+// What was trained must not be called otherwise: these settings are those of the checkpoint.
+void check_overrides(const RunConfig& saved, const RunConfig& config) {
+  for (const ConfigChange& change : config_changes(saved, config))
+    if (change.key.starts_with("model.") || change.key == "data.text.vocabulary" ||
+        change.key == "data.text.lower_case")
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{} is {} in the checkpoint, and cannot become {}", change.key,
+                              change.before, change.after),
+                  "the model was trained so");
 }
 
-// A trained model with the data of its configuration.
+// A checkpoint, without what it was made from.
 struct Trained {
   fs::path checkpoint;
   LoadedConfig loaded;
-  RunData data;
-  Session session;
+  ModelFacts facts;
 
-  explicit Trained(const CheckpointRequest& request, NewTexts new_texts = NewTexts::kNo)
-      : checkpoint(find_resume_point(request.folder, false).checkpoint),
-        loaded(load_config((checkpoint / "config.json").string(), request.overrides)),
-        data(planned_data(loaded.config, new_texts)),
-        session(loaded.config, data) {
+  explicit Trained(const CheckpointRequest& request)
+      : checkpoint(find_resume_point(request.folder, false).checkpoint) {
     check_manifest(checkpoint);
-    load_weights(checkpoint / "model.safetensors", session.model(), session.ops());
+    const std::string file = (checkpoint / "config.json").string();
+    loaded = load_config(file, request.overrides);
+    check_overrides(load_config(file, {}).config, config());
+    facts = read_model_facts(checkpoint);
+  }
+
+  const RunConfig& config() const { return loaded.config; }
+  std::unique_ptr<WordPiece> tokenizer() const {
+    return config().data.is_text() ? std::make_unique<WordPiece>(checkpoint) : nullptr;
   }
 };
 
-void write_submission(const PredictRequest& request, Trained& trained) {
-  const RunConfig& config = trained.loaded.config;
-  if (config.data.type != "glue")
-    throw Error(ExitCode::kUsage,
-                fmt::format("data.type is \"{}\", and only glue has submissions", config.data.type),
-                "--input predicts the rows of a table");
+// Its model, with memory for items within `limits`.
+class TrainedModel {
+ public:
+  TrainedModel(const Trained& trained, const WordPiece* tokenizer, const BatchLimits& limits)
+      : ready_(make_model(trained.config(), trained.facts, tokenizer, limits,
+                          trained.config().eval_batch())),
+        evaluator_(*ready_.model, *ready_.ops),
+        name_(trained.checkpoint.string()) {
+    load_weights(trained.checkpoint / "model.safetensors", *ready_.model, *ready_.ops);
+  }
+
+  Model& model() { return *ready_.model; }
+  Ops& ops() { return *ready_.ops; }
+  EvaluateBatch evaluate() {
+    return [this](const Batch& batch, std::vector<float>* logits) {
+      return evaluator_.evaluate(batch, name_, logits);
+    };
+  }
+
+ private:
+  ReadyModel ready_;
+  Evaluator evaluator_;
+  std::string name_;
+};
+
+// Of items that are not there yet.
+BatchLimits text_limits(const RunConfig& config, const WordPiece& tokenizer) {
+  return {.tokens = std::min(config.data.text.max_length,
+                             model_options(config, &tokenizer).max_positions)};
+}
+
+void write_submission(const PredictRequest& request, const Trained& trained,
+                      const WordPiece& tokenizer, TrainedModel& model) {
+  const RunConfig& config = trained.config();
   const GlueTask& task = glue_task(config.data.text.task);
-  const GlueSplit split = glue_split(request.split);
+  std::vector<GlueSplit> splits = {glue_split(request.split)};
+  if (splits[0] == GlueSplit::kTest)
+    for (const GlueSplit more : {GlueSplit::kTestMismatched, GlueSplit::kDiagnostic})
+      if (has_glue_split(task, config.data.folder, more)) splits.push_back(more);
   make_folder(request.submission, "choose another folder for the submission");
-  const auto items = load_glue_split(config, split, *trained.data.tokenizer);
-  const std::vector<float> logits = trained.session.predict(*items);
-  if (task.regression())
-    write_glue_submission(request.submission, task, logits);
-  else
-    write_glue_submission(request.submission, task, split,
-                          predicted_classes(logits, trained.data.train->classes()),
-                          trained.data.train->class_names());
-}
-
-// The files of transformers' BertTokenizer.
-void write_tokenizer(const fs::path& folder, const WordPiece& tokenizer,
-                     std::int64_t max_positions) {
-  std::string vocabulary;
-  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
-    vocabulary.append(tokenizer.token(id)).append("\n");
-  atomic_write(folder / "vocab.txt", vocabulary);
-  const nlohmann::ordered_json config = {{"tokenizer_class", "BertTokenizer"},
-                                         {"do_lower_case", tokenizer.lower_case()},
-                                         {"strip_accents", tokenizer.strip_accents()},
-                                         {"tokenize_chinese_chars", tokenizer.separate_cjk()},
-                                         {"model_max_length", max_positions}};
-  atomic_write(folder / "tokenizer_config.json", config.dump(2) + "\n");
-  const nlohmann::ordered_json special = {{"unk_token", tokenizer.token(tokenizer.unk())},
-                                          {"sep_token", "[SEP]"},
-                                          {"pad_token", "[PAD]"},
-                                          {"cls_token", "[CLS]"},
-                                          {"mask_token", "[MASK]"}};
-  atomic_write(folder / "special_tokens_map.json", special.dump(2) + "\n");
-}
-
-// What transformers' ViTImageProcessor makes of images.
-void write_image_processor(const fs::path& folder, const Dataset& images) {
-  const ImageTransformOptions& transform = *images.image_transform();
-  const std::vector<std::int64_t> shape = images.item_shape();
-  save_hf_image_processor(
-      folder, {.height = shape[1],
-               .width = shape[2],
-               .mean = transform.mean,
-               .std = transform.std,
-               .resample = transform.interpolation == Interpolation::kBilinear ? 2 : 3});
+  for (const GlueSplit split : splits) {
+    const auto items = load_glue_split(config, split, tokenizer);
+    const std::vector<float> logits = predict_items(config, *items, model.evaluate());
+    if (task.regression())
+      write_glue_submission(request.submission, task, logits);
+    else
+      write_glue_submission(request.submission, task, split,
+                            predicted_classes(logits, std::ssize(trained.facts.class_names)),
+                            trained.facts.class_names);
+  }
 }
 
 }  // namespace
 
 void evaluate_checkpoint(const CheckpointRequest& request) {
-  Trained trained(request);
-  const TestResult result = *trained.session.evaluate([] { return false; });
-  const double seconds = trained.session.totals().eval_seconds;
+  const Trained trained(request);
+  const RunData data(trained.config(), trained.tokenizer(), trained.facts);
+  TrainedModel model(trained, data.tokenizer.get(), data.limits);
+  if (!data.warning.empty()) fmt::print(stderr, "warning: {}\n", data.warning);
+  const double start = monotonic_seconds();
+  const TestResult result =
+      *evaluate_tests(trained.config(), data, model.evaluate(), [] { return false; });
+  const double seconds = monotonic_seconds() - start;
   nlohmann::ordered_json values = result.to_json("eval_");
   values.update({{"eval_items", result.items},
                  {"eval_samples_per_second", static_cast<double>(result.items) / seconds}});
@@ -118,22 +127,29 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
 }
 
 void predict(const PredictRequest& request) {
-  Trained trained(request.checkpoint, NewTexts::kYes);
-  const RunConfig& config = trained.loaded.config;
-  if (!trained.data.tokenizer || config.data.type == "mlm")
+  const Trained trained(request.checkpoint);
+  const RunConfig& config = trained.config();
+  const bool submission = !request.submission.empty();
+  if (!config.data.is_text() || config.data.type == "mlm")
     throw Error(ExitCode::kUsage,
                 fmt::format("predict reads tables of text; data.type of this model is \"{}\"",
                             config.data.type),
                 "vcas eval evaluates models of all kinds");
-  if (!request.submission.empty()) return write_submission(request, trained);
-  const auto items = load_unlabelled(config, *trained.data.tokenizer, request.input);
-  const std::vector<float> logits = trained.session.predict(*items);
+  if (submission && config.data.type != "glue")
+    throw Error(ExitCode::kUsage,
+                fmt::format("data.type is \"{}\", and only glue has submissions", config.data.type),
+                "--input predicts the rows of a table");
+  const auto tokenizer = trained.tokenizer();
+  TrainedModel model(trained, tokenizer.get(), text_limits(config, *tokenizer));
+  if (submission) return write_submission(request, trained, *tokenizer, model);
+  const auto items = load_unlabelled(config, *tokenizer, request.input);
+  const std::vector<float> logits = predict_items(config, *items, model.evaluate());
   std::string text = "index\tprediction\n";
   if (config.model.head == "regression") {
     for (std::size_t i = 0; i < logits.size(); ++i)
       text += fmt::format("{}\t{:.4f}\n", i, logits[i]);
   } else {
-    const std::vector<std::string>& names = trained.data.train->class_names();
+    const std::vector<std::string>& names = trained.facts.class_names;
     const auto classes = predicted_classes(logits, std::ssize(names));
     for (std::size_t i = 0; i < classes.size(); ++i)
       text += fmt::format("{}\t{}\n", i, names[static_cast<std::size_t>(classes[i])]);
@@ -142,24 +158,24 @@ void predict(const PredictRequest& request) {
 }
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
-  Trained trained(request);
+  const Trained trained(request);
   if (fs::exists(target) && !fs::is_empty(target))
     throw Error(ExitCode::kCannotCreate,
                 fmt::format("{}: exists and is not empty", target.string()),
                 "give a new folder by --to");
-  const WordPiece* tokenizer = trained.data.tokenizer.get();
-  HfModel description{.options = model_options(trained.loaded.config, trained.data),
-                      .image_shape = {},
-                      .labels = trained.data.train->class_names()};
+  const auto tokenizer = trained.tokenizer();
+  TrainedModel model(trained, tokenizer.get(),
+                     tokenizer ? BatchLimits{.tokens = 1, .masked = 1} : BatchLimits{});
+  HfModel description{.options = model_options(trained.config(), tokenizer.get()),
+                      .image_shape = trained.facts.item_shape,
+                      .labels = trained.facts.class_names};
+  if (tokenizer) description.pad_token = tokenizer->pad();
+  save_hf_model(target, description, model.model(), model.ops());
   if (tokenizer)
-    description.pad_token = tokenizer->pad();
-  else
-    description.image_shape = trained.data.train->item_shape();
-  save_hf_model(target, description, trained.session.model(), trained.session.ops());
-  if (tokenizer)
-    write_tokenizer(target, *tokenizer, trained.session.model().max_positions);
-  else
-    write_image_processor(target, *trained.data.train);
+    for (const auto& [name, text] : tokenizer_files(*tokenizer, model.model().max_positions))
+      atomic_write(target / name, text);
+  else if (trained.facts.images)
+    atomic_write(target / kHfImageProcessorFile, image_processor_text(*trained.facts.images));
   std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
              stdout);
 }

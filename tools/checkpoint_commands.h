@@ -18,8 +18,9 @@ struct CheckpointRequest {
 void evaluate_checkpoint(const CheckpointRequest& request);
 
 // Prints a line for each row of `input`, a table with the text columns of the configuration: the
-// row's number and its class, or its number of a regression. With `submission`, a split of a GLUE
-// task, the task's own file is predicted and a submission is written into `folder` instead.
+// row's number and its class, or its number of a regression. With `submission` the files of a GLUE
+// task are predicted and submissions are written there instead: those of `split`, and with MNLI's
+// test split those of test_mismatched and diagnostic where they are.
 struct PredictRequest {
   CheckpointRequest checkpoint;
   std::filesystem::path input = {};

@@ -27,7 +27,7 @@ class Contender {
             const fs::path& folder)
       : name_(name),
         config_(loaded.config),
-        measures_(data.metrics),
+        measures_(measure_names(data)),
         session_(config_, data),
         metrics_(made(folder, name)) {
     metrics_.write(

@@ -89,6 +89,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   } else {
     request.loaded = load(arguments);
   }
+  const bool own_config = request.from.checkpoint.empty();  // else that of the checkpoint
   RunConfig& config = request.loaded.config;
   config.run.overwrite |= arguments.overwrite;
   if (command.count("--print-config")) {
@@ -98,7 +99,8 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
     std::fputs(print_config(config, request.loaded.origins, mode).c_str(), stdout);
     return;
   }
-  if (request.resume && request.from.checkpoint.empty())
+  if (own_config) use_pretrained_settings(request.loaded);
+  if (request.resume && own_config)
     request.from =
         find_resume_point(arguments.resume.empty() ? config.run.folder : arguments.resume, true);
   if (request.resume && !request.fork) check_same_config(request.from.checkpoint, config);
@@ -129,13 +131,17 @@ void run_compare(const Arguments& arguments) {
                     "{}",
                     files.size()));
   CompareRequest request;
-  request.first = load_config(files[0], overrides);
-  check_device(request.first);
+  const auto load_file = [&](const std::string& file) {
+    LoadedConfig loaded = load_config(file, overrides);
+    check_device(loaded);
+    use_pretrained_settings(loaded);
+    return loaded;
+  };
+  request.first = load_file(files[0]);
   if (files.size() == 1) {
     request = compare_with_exact(request.first);
   } else {
-    request.second = load_config(files[1], overrides);
-    check_device(request.second);
+    request.second = load_file(files[1]);
     request.first_name = request.first.name;
     request.second_name = request.second.name;
     if (request.first_name == request.second_name) {
@@ -232,7 +238,7 @@ struct Program {
     predict->add_option("--input", arguments.input,
                         "Table with the text columns of the configuration");
     predict->add_option("--glue-submission", arguments.submission,
-                        "Folder for the file that the GLUE server takes, instead of --input");
+                        "Folder for the files that the GLUE server takes, instead of --input");
     predict->add_option("--split", arguments.split, "Split of the submission");
 
     export_model = app.add_subcommand("export", "Write a folder that Hugging Face loads");
@@ -316,7 +322,11 @@ struct Program {
     if (*predict) run_predict(checkpoint(), arguments);
     if (*export_model) export_checkpoint(checkpoint(), arguments.folder);
     if (*inspect) inspect_file(arguments.model, arguments.json);
-    if (*bench) bench_steps(load(arguments), {arguments.steps, arguments.pad_to, arguments.json});
+    if (*bench) {
+      LoadedConfig loaded = load(arguments);
+      use_pretrained_settings(loaded);
+      bench_steps(loaded, {arguments.steps, arguments.pad_to, arguments.json});
+    }
     if (*schema) print_schema();
     if (*init) print_template(arguments.name);
     if (*doctor) print_doctor();

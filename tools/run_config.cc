@@ -12,6 +12,8 @@
 #include "core/error.h"
 #include "core/hardware.h"
 #include "data/glue.h"
+#include "data/vocabulary.h"
+#include "models/weights_io.h"
 
 namespace vcas {
 void SyntheticData::validate(ConfigErrors& errors) const {
@@ -101,6 +103,33 @@ LoadedConfig load_config(const SourceText& text, const std::vector<std::string>&
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
   return load_config(path.empty() ? SourceText{"default", "{}"} : load_config_text(path),
                      overrides);
+}
+
+void use_pretrained_settings(LoadedConfig& loaded) {
+  RunConfig& config = loaded.config;
+  TextData& text = config.data.text;
+  const RunConfig asked = config;
+  std::string model, tokenizer = text.vocabulary;  // what speaks
+  if (!config.model.pretrained.empty()) {
+    const HfFiles files = find_hf_files(config.model.pretrained);
+    model = files.config.string();
+    if (tokenizer.empty()) tokenizer = files.folder.string();
+    config.model = pretrained_options(config.model);
+  }
+  if (config.data.is_text() && std::filesystem::is_directory(tokenizer))
+    text.lower_case = lower_case_of(tokenizer).value_or(text.lower_case);
+  std::string contradictions;
+  for (const ConfigChange& change : config_changes(asked, config)) {
+    const std::string& source = change.key.starts_with("model.") ? model : tokenizer;
+    if (const ConfigOrigin& origin = loaded.origins.at(change.key); origin.given())
+      contradictions += fmt::format("{}{}: {} is {}, but {} says {}",
+                                    contradictions.empty() ? "" : "\n  ", origin.where, change.key,
+                                    change.before, source, change.after);
+    loaded.origins.set(change.key, {.where = source, .label = source});
+  }
+  if (!contradictions.empty())
+    throw Error(ExitCode::kBadConfig, contradictions,
+                "leave these settings out; for another dropout, change that file");
 }
 
 LoaderOptions train_loader_options(const RunConfig& config) {

@@ -68,7 +68,8 @@ struct TextData {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("task", task, "glue: MNLI, SST-2, ...; wordnet: is_a or lexicographer_file.");
-    v.field("eval_split", eval_split, "What glue evaluates on.",
+    v.field("eval_split", eval_split,
+            "What glue evaluates on; dev of MNLI: both, matched and mismatched.",
             one_of({"dev", "dev_mismatched", "train"}));
     v.field("train_file", train_file,
             "Table to train on: .tsv, .csv or .jsonl, maybe .gz, .xz or .zst; of mlm also text, a "
@@ -253,6 +254,10 @@ struct LoadedConfig {
 // stands for the defaults. A run without a folder gets runs/<name>.
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides);
+
+// Gives `loaded` what Hugging Face folders say: the sizes and dropout of model.pretrained, the case
+// of the tokenizer. Throws kBadConfig where settings were given that say otherwise.
+void use_pretrained_settings(LoadedConfig& loaded);
 
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);

@@ -1,6 +1,7 @@
 #include "tools/run_data.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -21,15 +22,18 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-// What the settings say of images, then what pretrained weights were trained with.
-ImageTransformOptions image_transform(const RunConfig& config) {
+// What the settings say of images, then what the trained model or the pretrained weights had.
+ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts* trained) {
   const ImageData& image = config.data.image;
   ImageTransformOptions transform{.size = image.size,
                                   .short_side = image.short_side,
                                   .mean = {image.mean.begin(), image.mean.end()},
                                   .std = {image.std.begin(), image.std.end()}};
-  std::string interpolation = image.interpolation;
-  if (!config.model.pretrained.empty()) {
+  std::optional<HfImageProcessor> before;
+  if (trained) {
+    before = trained->images;
+    if (before && before->height == before->width) transform.size = before->height;
+  } else if (!config.model.pretrained.empty()) {
     const HfFiles files = find_hf_files(config.model.pretrained);
     const std::vector<std::int64_t> shape = read_hf_config(files.config).image_shape;
     if (shape.size() == 3 && shape[1] == shape[2]) {
@@ -41,11 +45,13 @@ ImageTransformOptions image_transform(const RunConfig& config) {
             "leave data.image.size out");
       transform.size = shape[1];
     }
-    if (const auto images = read_hf_image_processor(files.folder)) {
-      if (transform.mean.empty()) transform.mean = images->mean;
-      if (transform.std.empty()) transform.std = images->std;
-      if (interpolation == "auto") interpolation = images->resample == 2 ? "bilinear" : "bicubic";
-    }
+    before = read_hf_image_processor(files.folder);
+  }
+  std::string interpolation = image.interpolation;
+  if (before) {
+    if (transform.mean.empty()) transform.mean = before->mean;
+    if (transform.std.empty()) transform.std = before->std;
+    if (interpolation == "auto") interpolation = before->resample == 2 ? "bilinear" : "bicubic";
   }
   transform.interpolation =
       interpolation == "bilinear" ? Interpolation::kBilinear : Interpolation::kBicubic;
@@ -180,80 +186,149 @@ std::unique_ptr<Dataset> relabelled(std::unique_ptr<Dataset>&& data,
   return std::make_unique<RelabelledDataset>(std::move(data), std::move(ids));
 }
 
-// The order of classes that the user gives, then that of pretrained weights: a head that was
-// trained on another order would start as if trained on wrong labels.
-std::unique_ptr<Dataset> in_model_order(const RunConfig& config, std::unique_ptr<Dataset> data) {
+// The order of classes that the user gives.
+std::unique_ptr<Dataset> in_given_order(const RunConfig& config, std::unique_ptr<Dataset> data) {
   const std::vector<std::string>& given = config.data.text.labels;
-  if (data->classes() == 0) return data;
-  if (!given.empty() && given != data->class_names()) {
-    const std::vector<std::string>& names = data->class_names();
-    if (!std::is_permutation(given.begin(), given.end(), names.begin(), names.end()))
-      throw Error(
-          ExitCode::kBadConfig,
-          fmt::format("data.text.labels has {}, but the classes of {} are {}",
-                      fmt::join(given, ", "), config.data.text.task, fmt::join(names, ", ")),
-          "give the same names, in the order in which the model numbers them");
-    data = relabelled(std::move(data), given, true);
-  }
-  const std::vector<std::string> names = pretrained_classes(config);
-  if (std::ssize(names) != data->classes()) return data;
-  return relabelled(std::move(data), names, !given.empty());
+  if (data->classes() == 0 || given.empty() || given == data->class_names()) return data;
+  const std::vector<std::string>& names = data->class_names();
+  if (!std::is_permutation(given.begin(), given.end(), names.begin(), names.end()))
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("data.text.labels has {}, but the classes of {} are {}",
+                            fmt::join(given, ", "), config.data.text.task, fmt::join(names, ", ")),
+                "give the same names, in the order in which the model numbers them");
+  return relabelled(std::move(data), given, true);
 }
 
 }  // namespace
 
-RunData::RunData(const RunConfig& config) {
-  const DataOptions& data = config.data;
-  if (!data.is_text()) {
-    const std::vector<std::string> names = pretrained_classes(config);
-    const ImageTransformOptions transform = image_transform(config);
-    std::vector<std::string> classes;
-    for (const Split split : {Split::kTrain, Split::kTest}) {
-      std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
-      target = load_images(config, split, transform, classes);
-      classes = target->class_names();
-      if (std::ssize(names) != target->classes()) continue;
-      try {
-        target = relabelled(std::move(target), names, false);
-      } catch (const Error& error) {  // the usual case: few models of images name their classes
-        warning = std::string(error.what()) + "; they are taken in the same order";
-      }
-    }
-  } else {
-    tokenizer = std::make_unique<WordPiece>(data.text.vocabulary.empty()
-                                                ? find_hf_files(config.model.pretrained).folder
-                                                : fs::path(data.text.vocabulary),
-                                            WordPieceOptions{.lower_case = data.text.lower_case});
-    check_case(*tokenizer);
-    for (const Split split : {Split::kTrain, Split::kTest}) {
-      std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
-      if (data.type == "mlm") {
-        auto masked = load_masked(config, split, *tokenizer);
-        limits.masked = std::max(limits.masked, masked->masked_count(masked->item_shape()[0]));
-        target = std::move(masked);
-      } else {
-        auto texts = load_texts(config, split, *tokenizer,
-                                train ? train->class_names() : std::vector<std::string>{});
-        skipped_rows += texts->content().skipped_rows;
-        target = in_model_order(config, std::move(texts));
-      }
-      limits.tokens = std::max(limits.tokens, target->item_shape()[0]);
-    }
-    if (data.type == "glue") {
-      const GlueTask& task = glue_task(data.text.task);
-      metrics = task.metrics;
-      const std::vector<std::string>& names = test->class_names();
-      if (!task.regression())
-        positive = static_cast<std::int32_t>(std::find(names.begin(), names.end(), task.labels[1]) -
-                                             names.begin());
-    }
-    if (data.type == "text" && config.model.head == "regression") metrics = {"pearson", "spearman"};
+std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config) {
+  const TextData& text = config.data.text;
+  if (!config.data.is_text()) return nullptr;
+  auto tokenizer = std::make_unique<WordPiece>(text.vocabulary.empty()
+                                                   ? find_hf_files(config.model.pretrained).folder
+                                                   : fs::path(text.vocabulary),
+                                               WordPieceOptions{.lower_case = text.lower_case});
+  check_case(*tokenizer);
+  return tokenizer;
+}
+
+RunData::RunData(const RunConfig& config) : tokenizer(load_tokenizer(config)) {
+  if (!tokenizer) transform_ = image_transform(config, nullptr);
+  // A head that was trained on another order would start as if trained on wrong labels.
+  const std::vector<std::string> pretrained = pretrained_classes(config);
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
+    target = load(config, split, train ? train->class_names() : std::vector<std::string>{});
+    if (target->classes() > 0 && std::ssize(pretrained) == target->classes())
+      target = in_order_of(config, std::move(target), pretrained);
   }
-  if (data.limit > train->size())
+  if (config.data.limit > train->size())
     throw Error(ExitCode::kBadConfig,
-                fmt::format("data.limit is {}, but there are {} items to train on", data.limit,
-                            train->size()),
+                fmt::format("data.limit is {}, but there are {} items to train on",
+                            config.data.limit, train->size()),
                 "data.limit=0 takes all");
+  load_mismatched(config, train->class_names());
+  choose_metrics(config);
+}
+
+RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokenizer,
+                 const ModelFacts& trained)
+    : tokenizer(std::move(its_tokenizer)) {
+  if (!tokenizer) transform_ = image_transform(config, &trained);
+  test = load(config, Split::kTest, trained.class_names);
+  if (!tokenizer && test->item_shape() != trained.item_shape)
+    throw Error(
+        ExitCode::kBadData,
+        fmt::format("the test data have items of {}, and the model was trained on {}",
+                    fmt::join(test->item_shape(), " x "), fmt::join(trained.item_shape, " x ")),
+        "data.type and data.folder name the data");
+  if (test->classes() > 0 || !trained.class_names.empty())
+    test = in_order_of(config, std::move(test), trained.class_names);
+  load_mismatched(config, trained.class_names);
+  choose_metrics(config);
+}
+
+std::map<std::string, std::string> RunData::fingerprints() const {
+  std::map<std::string, std::string> hashes;
+  const auto add = [&](const std::string& file, std::uint64_t hash) {
+    hashes[file] = fmt::format("{:016x}", hash);
+  };
+  for (const Dataset* items : {train.get(), test.get(), mismatched.get()}) {
+    if (!items) continue;
+    for (const SourceFile& source : items->sources()) add(source.path.string(), source.hash);
+  }
+  if (tokenizer) add(tokenizer->name(), tokenizer->fingerprint());
+  return hashes;
+}
+
+ModelFacts RunData::facts() const {
+  ModelFacts facts{.item_shape = tokenizer ? std::vector<std::int64_t>{} : train->item_shape(),
+                   .class_names = train->class_names(),
+                   .images = {}};
+  if (const ImageTransformOptions* transform = train->image_transform())
+    facts.images = {.height = facts.item_shape[1],
+                    .width = facts.item_shape[2],
+                    .mean = transform->mean,
+                    .std = transform->std,
+                    .resample = transform->interpolation == Interpolation::kBilinear ? 2 : 3};
+  return facts;
+}
+
+// `known_classes`: those of the training data, where they are known.
+std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
+                                       const std::vector<std::string>& known_classes) {
+  if (!tokenizer) return load_images(config, split, transform_, known_classes);
+  std::unique_ptr<Dataset> items;
+  if (config.data.type == "mlm") {
+    auto masked = load_masked(config, split, *tokenizer);
+    limits.masked = std::max(limits.masked, masked->masked_count(masked->item_shape()[0]));
+    items = std::move(masked);
+  } else {
+    auto texts = load_texts(config, split, *tokenizer, known_classes);
+    skipped_rows += texts->content().skipped_rows;
+    items = in_given_order(config, std::move(texts));
+  }
+  limits.tokens = std::max(limits.tokens, items->item_shape()[0]);
+  return items;
+}
+
+// `names`: those of the model's classes.
+void RunData::load_mismatched(const RunConfig& config, const std::vector<std::string>& names) {
+  const DataOptions& data = config.data;
+  if (data.type != "glue" || data.text.eval_split != "dev" ||
+      !has_glue_split(glue_task(data.text.task), data.folder, GlueSplit::kDevMismatched))
+    return;
+  auto texts = load_glue_split(config, GlueSplit::kDevMismatched, *tokenizer);
+  skipped_rows += texts->content().skipped_rows;
+  limits.tokens = std::max(limits.tokens, texts->item_shape()[0]);
+  mismatched = relabelled(std::move(texts), names, true);
+}
+
+// `items` with the classes in the order of `names`.
+std::unique_ptr<Dataset> RunData::in_order_of(const RunConfig& config,
+                                              std::unique_ptr<Dataset> items,
+                                              const std::vector<std::string>& names) {
+  if (tokenizer || std::ssize(names) != items->classes())
+    return relabelled(std::move(items), names, !config.data.text.labels.empty());
+  try {
+    return relabelled(std::move(items), names, false);
+  } catch (const Error& error) {  // the usual case: few models of images name their classes
+    warning = std::string(error.what()) + "; they are taken in the same order";
+    return items;
+  }
+}
+
+void RunData::choose_metrics(const RunConfig& config) {
+  const DataOptions& data = config.data;
+  if (data.type == "glue") {
+    const GlueTask& task = glue_task(data.text.task);
+    metrics = task.metrics;
+    const std::vector<std::string>& names = test->class_names();
+    if (!task.regression())
+      positive = static_cast<std::int32_t>(std::find(names.begin(), names.end(), task.labels[1]) -
+                                           names.begin());
+  }
+  if (data.type == "text" && config.model.head == "regression") metrics = {"pearson", "spearman"};
 }
 
 GlueSplit glue_split(const std::string& name) {
@@ -262,11 +337,12 @@ GlueSplit glue_split(const std::string& name) {
       {"dev", GlueSplit::kDev},
       {"dev_mismatched", GlueSplit::kDevMismatched},
       {"test", GlueSplit::kTest},
+      {"diagnostic", GlueSplit::kDiagnostic},
       {"test_mismatched", GlueSplit::kTestMismatched}};
   const auto found = kSplits.find(name);
   if (found != kSplits.end()) return found->second;
   throw Error(ExitCode::kUsage, fmt::format("there is no split \"{}\"", name),
-              "the splits are train, dev, dev_mismatched, test and test_mismatched");
+              "the splits are train, dev, dev_mismatched, test, test_mismatched and diagnostic");
 }
 
 std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/dataset.h"
 #include "data/glue.h"
+#include "data/image_transform.h"
 #include "data/wordpiece.h"
+#include "models/weights_io.h"
 #include "tools/run_config.h"
 
 namespace vcas {
@@ -19,9 +23,17 @@ struct BatchLimits {
   std::int64_t masked = 0;  // most masked positions of an item
 };
 
+// What the data of a model decides about it.
+struct ModelFacts {
+  std::vector<std::int64_t> item_shape;    // of images and vectors; none of texts
+  std::vector<std::string> class_names;    // in the model's order; none of a regression
+  std::optional<HfImageProcessor> images;  // how images become values; none of others
+};
+
 struct RunData {
   std::unique_ptr<WordPiece> tokenizer;  // of texts, else null
   std::unique_ptr<Dataset> train, test;
+  std::unique_ptr<Dataset> mismatched;  // MNLI's second test set, where it is there; else null
   // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
   // "f1", "matthews", "pearson", "spearman".
   std::vector<std::string> metrics = {"accuracy"};
@@ -31,12 +43,32 @@ struct RunData {
   std::string warning;            // of classes whose order is not known; empty: there are none
 
   explicit RunData(const RunConfig& config);
+  // Test data alone, for a model that was trained.
+  RunData(const RunConfig& config, std::unique_ptr<WordPiece> tokenizer, const ModelFacts& trained);
+
+  ModelFacts facts() const;  // of the training data
+  // File -> hash of all that was read: a run that goes on must find the same.
+  std::map<std::string, std::string> fingerprints() const;
+
+ private:
+  std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
+                                const std::vector<std::string>& known_classes);
+  void load_mismatched(const RunConfig& config, const std::vector<std::string>& names);
+  std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
+                                       const std::vector<std::string>& names);
+  void choose_metrics(const RunConfig& config);
+
+  ImageTransformOptions transform_;  // of images
 };
 
-// "train", "dev", "dev_mismatched", "test" or "test_mismatched"; kUsage for another name.
+// "train", "dev", "dev_mismatched", "test", "test_mismatched" or "diagnostic"; kUsage for another
+// name.
 GlueSplit glue_split(const std::string& name);
 std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,
                                              const WordPiece& tokenizer);
+
+// Null of data without texts.
+std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config);
 
 // Texts or pairs to predict labels of, in the columns that `config` trains on.
 std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiece& tokenizer,

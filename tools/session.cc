@@ -7,9 +7,7 @@
 #include "core/error.h"
 #include "core/hardware.h"
 #include "core/progress.h"
-#include "kernels/decorators/forwarding_ops.h"
-#include "optim/eval_metrics.h"
-#include "tools/report_text.h"
+#include "models/weights_io.h"
 
 namespace vcas {
 namespace {
@@ -37,96 +35,13 @@ FormulaFlops make_formula(const Graph& graph, double item_tokens) {
   return FormulaFlops(std::move(linears));
 }
 
-// Refuses memory that the machine lacks. Without it Linux grants any amount, and ends the process
-// without a word when the memory is used.
-class MemoryLimit final : public ForwardingOps {
- public:
-  explicit MemoryLimit(std::unique_ptr<Ops> inner)
-      : ForwardingOps(std::move(inner)), free_(total_memory_bytes() - resident_bytes()) {}
-
-  std::string name() const override { return inner_->name(); }
-  void* allocate(std::size_t bytes) override {
-    if (static_cast<std::int64_t>(bytes) > free_)
-      throw Error(ExitCode::kOutOfMemory,
-                  fmt::format("out of memory: the model needs another {}, and {} of {} are left",
-                              format_bytes(static_cast<double>(bytes)),
-                              format_bytes(static_cast<double>(free_)),
-                              format_bytes(static_cast<double>(total_memory_bytes()))),
-                  "a smaller train.micro_batch needs less memory and keeps the result; "
-                  "train.eval_batch too must be small");
-    free_ -= static_cast<std::int64_t>(bytes);
-    return inner_->allocate(bytes);
-  }
-  void deallocate(void* data, std::size_t bytes) override {
-    free_ += static_cast<std::int64_t>(bytes);
-    inner_->deallocate(data, bytes);
-  }
-#define VCAS_OP(Args) \
-  void run(const Args& args) override { inner_->run(args); }
-  VCAS_FOR_EACH_OP(VCAS_OP)
-#undef VCAS_OP
-
- private:
-  std::int64_t free_;
-};
-
-// Empty unless other numbers for the classes would make most predictions right.
-std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
-                           const std::vector<std::int32_t>& labels,
-                           const std::vector<std::string>& names) {
-  const auto classes = static_cast<std::int32_t>(names.size());
-  const auto meaning = mixed_up_classes(predictions, labels, classes);
-  if (!meaning) return {};
-  std::vector<std::string> moved;
-  for (std::size_t k = 0; k < names.size(); ++k)
-    if (const auto meant = static_cast<std::size_t>((*meaning)[k]); meant != k)
-      moved.push_back(fmt::format("\"{}\" where \"{}\" is right", names[k], names[meant]));
-  return fmt::format(
-      "the classes seem to be in another order than the model's: it mostly predicts {}",
-      fmt::join(moved, ", "));
-}
-
 double mean_tokens(const Batch& batch) {
   return batch.offsets.empty()
              ? 0
              : static_cast<double>(batch.offsets.back()) / static_cast<double>(batch.items);
 }
 
-std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
-  use_threads(config);  // the device looks at it when it is made
-  std::unique_ptr<Ops> ops = make_ops(config.device);
-  if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
-  return std::make_unique<CountOps>(std::move(ops));
-}
-
 }  // namespace
-
-ModelOptions model_options(const RunConfig& config, const RunData& data) {
-  ModelOptions options = config.model;
-  if (data.tokenizer) options.vocabulary = data.tokenizer->size();
-  return options.pretrained.empty() ? options : pretrained_options(options);
-}
-
-std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits,
-                                            std::int64_t classes) {
-  std::vector<std::int32_t> predictions;
-  for (auto row = logits.begin(); row != logits.end(); row += classes)
-    predictions.push_back(static_cast<std::int32_t>(std::max_element(row, row + classes) - row));
-  return predictions;
-}
-
-std::string TestResult::text() const {
-  std::string text = fmt::format("loss {:.4f}", loss);
-  for (const Measure& measure : measures)
-    text += fmt::format("  {} {:.4f}", measure.name, measure.value);
-  return text;
-}
-
-nlohmann::ordered_json TestResult::to_json(const std::string& prefix) const {
-  nlohmann::ordered_json json = {{prefix + "loss", loss}};
-  for (const Measure& measure : measures) json[prefix + measure.name] = measure.value;
-  return json;
-}
 
 nlohmann::json RunTotals::to_json() const {
   return {{"exact_forward_seconds", exact_forward_seconds},
@@ -171,25 +86,15 @@ GradSink gradient_sink(const Model& model) {
 }
 
 Session::Session(const RunConfig& config, const RunData& data)
-    : config_(config),
-      data_(data),
-      ops_(make_counting_ops(config)),
-      model_(build_model(model_options(config, data), data.train->item_shape(),
-                         data.train->classes(), config.train.label_smoothing)),
-      formula_({}) {
-  if (data.limits.tokens > model_->max_positions)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("items have up to {} tokens, and the model has {} positions",
-                            data.limits.tokens, model_->max_positions),
-                "lower data.text.max_length, or raise model.max_positions of a new model");
-  const std::int64_t items = std::max(config.micro_batch(), config.eval_batch());
-  model_->graph.finish(*ops_, {.max_items = items,
-                               .max_tokens = items * data.limits.tokens,
-                               .max_masked = items * data.limits.masked});
+    : config_(config), data_(data), formula_({}) {
+  ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
+                                std::max(config.micro_batch(), config.eval_batch()));
+  ops_ = std::move(ready.ops);
+  model_ = std::move(ready.model);
   model_->graph.parameters().initialize(*ops_, config.seed);
   if (!config.model.pretrained.empty())
     pretrained_ = load_hf_weights(find_hf_files(config.model.pretrained).weights,
-                                  model_options(config, data), *model_, *ops_);
+                                  model_options(config, data.tokenizer.get()), *model_, *ops_);
   Loader loader(*data.train, train_loader_options(config));
   formula_ = make_formula(model_->graph, mean_tokens(loader.next()));
   steps_per_epoch_ = loader.steps_per_epoch();
@@ -278,67 +183,21 @@ StepReport Session::step() {
 
 std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   const double start = monotonic_seconds();
-  Loader loader(*data_.test, eval_loader_options(config_, *data_.test));
-  std::vector<float> logits;
-  const bool accuracy_alone = data_.metrics == std::vector<std::string>{"accuracy"};
-  const bool may_be_mixed_up =
-      config_.model.head == "classification" && data_.test->classes() <= kMostMixedUp;
-  std::vector<std::int32_t> labels;
-  std::vector<double> targets;
-  TestResult result;
-  double terms = 0, right = 0;
-  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
-    if (stop()) return std::nullopt;
-    const Batch& batch = loader.next();
-    const Evaluation part =
-        trainer_->evaluate(batch, accuracy_alone && !may_be_mixed_up ? nullptr : &logits);
-    const auto weight = static_cast<double>(part.terms);
-    result.items += part.items;
-    result.loss += part.loss * weight;
-    right += part.accuracy * weight;
-    terms += weight;
-    labels.insert(labels.end(), batch.labels.begin(), batch.labels.end());
-    targets.insert(targets.end(), batch.targets.begin(), batch.targets.end());
-  }
-  result.loss /= terms;
-  for (const std::string& name : data_.metrics)
-    result.measures.push_back(
-        {name, name == "accuracy" ? right / terms : measure(name, logits, labels, targets)});
-  if (may_be_mixed_up)
-    result.warning = mix_up_warning(predicted_classes(logits, data_.test->classes()), labels,
-                                    data_.test->class_names());
-  totals_.eval_seconds += monotonic_seconds() - start;
+  const auto evaluate_batch = [&](const Batch& batch, std::vector<float>* logits) {
+    return trainer_->evaluate(batch, logits);
+  };
+  std::optional<TestResult> result = evaluate_tests(config_, data_, evaluate_batch, stop);
+  if (result) totals_.eval_seconds += monotonic_seconds() - start;
   return result;
-}
-
-std::vector<float> Session::predict(const Dataset& items) {
-  LoaderOptions options = eval_loader_options(config_, items);
-  options.limit = 0;
-  Loader loader(items, options);
-  std::vector<float> logits;
-  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i)
-    trainer_->evaluate(loader.next(), &logits);
-  return logits;
-}
-
-double Session::measure(const std::string& name, const std::vector<float>& logits,
-                        const std::vector<std::int32_t>& labels,
-                        const std::vector<double>& targets) const {
-  const std::vector<double> numbers(logits.begin(), logits.end());
-  if (name == "pearson") return pearson_correlation(numbers, targets);
-  if (name == "spearman") return spearman_correlation(numbers, targets);
-  const auto predictions = predicted_classes(logits, data_.test->classes());
-  return name == "f1" ? f1_score(predictions, labels, data_.positive)
-                      : matthews_correlation(predictions, labels);
 }
 
 std::int64_t Session::train_items() const {
   return config_.data.limit > 0 ? config_.data.limit : data_.train->size();
 }
 
-std::int64_t Session::test_items() const {
+std::int64_t Session::test_items(const Dataset& items) const {
   const std::int64_t limit = config_.data.eval_limit;
-  return limit > 0 ? std::min(limit, data_.test->size()) : data_.test->size();
+  return limit > 0 ? std::min(limit, items.size()) : items.size();
 }
 
 double Session::epoch() const {

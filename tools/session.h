@@ -10,7 +10,8 @@
 #include "models/weights_io.h"
 #include "optim/flops.h"
 #include "optim/trainer.h"
-#include "tools/run_data.h"
+#include "tools/evaluation.h"
+#include "tools/model_setup.h"
 
 namespace vcas {
 
@@ -37,24 +38,6 @@ struct Savings {
   double time = 0;  // of steps, without waiting for data
 };
 
-struct Measure {
-  std::string name;
-  double value = 0;
-};
-
-struct TestResult {
-  std::int64_t items = 0;
-  double loss = 0;
-  std::vector<Measure> measures;  // as RunData::metrics
-  std::string warning;            // of classes that seem mixed up; empty: there are none
-
-  double score() const { return measures.front().value; }
-  // "loss 0.3012  matthews 0.5531"
-  std::string text() const;
-  // {"eval_loss": 0.3012, "eval_matthews": 0.5531}, or with another prefix
-  nlohmann::ordered_json to_json(const std::string& prefix) const;
-};
-
 class Session {
  public:
   // `data` must outlive the session. Throws kBadConfig for items longer than the model's positions.
@@ -63,9 +46,6 @@ class Session {
   StepReport step();
   // Empty when `stop` said so between two batches.
   std::optional<TestResult> evaluate(const std::function<bool()>& stop);
-
-  // The logits of all items, whose labels need not be known; data.eval_limit does not count.
-  std::vector<float> predict(const Dataset& items);
 
   Trainer& trainer() { return *trainer_; }
   const Trainer& trainer() const { return *trainer_; }
@@ -80,7 +60,7 @@ class Session {
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
   std::int64_t train_items() const;  // of an epoch, after limits
-  std::int64_t test_items() const;
+  std::int64_t test_items(const Dataset& items) const;
   double epoch() const;
 
   // FLOPs of a phase since the beginning of the run.
@@ -98,8 +78,6 @@ class Session {
 
  private:
   void measure_exact_step();
-  double measure(const std::string& name, const std::vector<float>& logits,
-                 const std::vector<std::int32_t>& labels, const std::vector<double>& targets) const;
 
   const RunConfig config_;
   const RunData& data_;
@@ -114,12 +92,6 @@ class Session {
   double exact_backward_flops_ = 0;        // for each of forward
   std::map<Phase, double> earlier_flops_;  // before a resume
 };
-
-// The class of the largest logit of each row.
-std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits, std::int64_t classes);
-
-// What to build: sizes and vocabulary follow from pretrained weights and from the tokenizer.
-ModelOptions model_options(const RunConfig& config, const RunData& data);
 
 // A sink for all gradients of a model.
 GradSink gradient_sink(const Model& model);

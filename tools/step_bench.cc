@@ -304,7 +304,7 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig config = loaded.config;
   const RunData data(config);
   if (!config.vcas.pinned()) {
-    const std::int64_t gates = model_options(config, data).depth;
+    const std::int64_t gates = model_options(config, data.tokenizer.get()).depth;
     for (std::int64_t i = 0; i < gates; ++i)
       config.vcas.act_ratio.push_back(
           0.2 +

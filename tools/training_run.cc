@@ -91,6 +91,28 @@ const RunConfig& checked(const TrainRequest& request) {
   return request.loaded.config;
 }
 
+// Throws kBadConfig unless the run finds the files that the checkpoint's has read.
+void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved,
+                     const nlohmann::json& found) {
+  std::string changes;
+  const auto add = [&](const std::string& file, const char* what) {
+    changes += fmt::format("{}{} {}", changes.empty() ? "" : "\n  ", file, what);
+  };
+  for (const auto& [file, hash] : saved.items())
+    if (!found.contains(file))
+      add(file, "is not read any more");
+    else if (found.at(file) != hash)
+      add(file, "has changed");
+  for (const auto& [file, hash] : found.items())
+    if (!saved.contains(file)) add(file, "is new");
+  if (changes.empty()) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("{} since {} was saved; this run would not be an exact continuation",
+                          changes, checkpoint.string()),
+              "bring the files back, or add --resume-mode=fork to start a new run from these "
+              "weights and this optimizer state");
+}
+
 TrainingRun::TrainingRun(const TrainRequest& request)
     : request_(request),
       data_(checked(request)),
@@ -101,7 +123,7 @@ TrainingRun::TrainingRun(const TrainRequest& request)
                                                 : session_.steps_per_epoch()),
       checkpoint_every_(config().train.checkpoint_every) {
   session_.ops().set_timing(request.timing);
-  for (const std::string& name : data_.metrics) evaluation_.measures.push_back({name, 0});
+  for (const std::string& name : measure_names(data_)) evaluation_.measures.push_back({name, 0});
   if (request.resume) restore();
   atomic_write(folder_.path() / "config.json",
                print_config(config(), request.loaded.origins, PrintMode::kOrigins));
@@ -117,6 +139,9 @@ TrainingRun::TrainingRun(const TrainRequest& request)
 
 void TrainingRun::restore() {
   const nlohmann::json state = load_checkpoint(request_.from.checkpoint, trainer());
+  if (!request_.fork)
+    check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()),
+                    data_.fingerprints());
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) return;
@@ -151,9 +176,12 @@ void TrainingRun::greet() {
                   graph.parameters().size()));
   if (session_.pretrained())
     say(fmt::format("  weights  {}   {}", c.model.pretrained, session_.pretrained()->text()));
-  say(fmt::format("  data     {}   train {} · test {} · {} classes", c.data.type,
-                  format_count(session_.train_items()), format_count(session_.test_items()),
-                  data_.train->classes()));
+  say(fmt::format(
+      "  data     {}   train {} · test {}{} · {} classes", c.data.type,
+      format_count(session_.train_items()), format_count(session_.test_items(*data_.test)),
+      data_.mismatched ? " · mismatched " + format_count(session_.test_items(*data_.mismatched))
+                       : "",
+      data_.train->classes()));
   if (data_.skipped_rows > 0)
     say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
   if (!data_.warning.empty()) say("warning: " + data_.warning);
@@ -197,10 +225,13 @@ void TrainingRun::save() {
                                 {"evaluated", evaluated_},
                                 {"evaluation", evaluation_.to_json("")},
                                 {"best", {{"step", best_.step}, {"score", best_.score}}},
+                                {"data", data_.fingerprints()},
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_.path(), step);
-  save_checkpoint(target, trainer(), state,
-                  print_config(config(), request_.loaded.origins, PrintMode::kPlain));
+  std::map<std::string, std::string> texts =
+      model_files(data_.facts(), data_.tokenizer.get(), session_.model());
+  texts["config.json"] = print_config(config(), request_.loaded.origins, PrintMode::kPlain);
+  save_checkpoint(target, trainer(), state, texts);
   link_checkpoint(folder_.path(), "last", step);
   if (is_best(step)) link_checkpoint(folder_.path(), "best", step);
   prune_checkpoints(folder_.path(), config().train.keep_checkpoints);
@@ -436,7 +467,8 @@ void dry_run(const LoadedConfig& loaded) {
   for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
     parents.push_back(parent);
   const nlohmann::json state = session.state();
-  save_checkpoint(folder / "checkpoint", trainer, state, "{}\n");
+  save_checkpoint(folder / "checkpoint", trainer, state,
+                  model_files(data.facts(), data.tokenizer.get(), session.model()));
   session.restore(load_checkpoint(folder / "checkpoint", trainer));
   if (!trainer.done()) steps();
   fs::remove_all(folder);

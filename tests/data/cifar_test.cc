@@ -42,6 +42,10 @@ TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[c
   CHECK_THAT(batch.values[2048], WithinAbs(0.0, 1e-6));
   CHECK_THAT(batch.values[3071], WithinAbs((32 / 255.0 - 1) / 0.5, 1e-6));
 
+  REQUIRE(data->sources().size() == 2);
+  CHECK(data->sources()[1].path == folder.path() / "data_batch_4.bin.gz");
+  CHECK(data->sources()[0].hash != data->sources()[1].hash);
+
   CHECK(load_cifar({.folder = folder.path(), .split = Split::kTest})->label(0) == 7);
   CHECK(load_cifar({.folder = folder.path(), .files = {"data_batch_4.bin"}})->size() == 1);
 }

@@ -103,6 +103,24 @@ TEST_CASE("bad idx files are refused with what was expected and found", "[idx]")
   }
 }
 
+TEST_CASE("a dataset knows the files it was made from", "[idx]") {
+  const Files files;
+  const auto hashes = [&] {
+    std::vector<std::uint64_t> all;
+    const auto data = files.load();
+    for (const SourceFile& source : data->sources()) all.push_back(source.hash);
+    return all;
+  };
+  const auto before = hashes();
+  REQUIRE(before.size() == 2);
+  CHECK(files.load()->sources()[1].path.filename() == "train-labels-idx1-ubyte");
+  CHECK(hashes() == before);
+  files.labels(idx_file(0x801, {3}, {1, 1, 1}));
+  const auto after = hashes();
+  CHECK(after[0] == before[0]);
+  CHECK(after[1] != before[1]);
+}
+
 TEST_CASE("a mean or std that does not fit is a configuration error", "[idx]") {
   const Files files;
   const auto load = [&](std::vector<float> mean, std::vector<float> std) {

@@ -133,6 +133,18 @@ TEST_CASE("a folder of images has a class for each sub-folder, all sorted", "[im
   CHECK(test->label(0) == 1);
 }
 
+TEST_CASE("the fingerprint of an image folder is of the names and sizes in it", "[images]") {
+  const SmallFolder folder;
+  const auto hash = [&] { return folder.load()->sources().at(0).hash; };
+  const std::uint64_t before = hash();
+  CHECK(hash() == before);
+  folder.write("train/b/2.JPEG", jpeg(20, 31, {200, 0, 0}));
+  const std::uint64_t other_size = hash();
+  CHECK(other_size != before);
+  fs::rename(folder.path() / "train/b/10.jpg", folder.path() / "train/b/11.jpg");
+  CHECK(hash() != other_size);
+}
+
 TEST_CASE("an image folder that is not as expected is refused with what is wrong", "[images]") {
   const SmallFolder folder;
   check_error(

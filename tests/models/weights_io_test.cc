@@ -1,6 +1,7 @@
 #include "models/weights_io.h"
 
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "core/files.h"
 #include "core/safetensors.h"
@@ -190,20 +191,51 @@ TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {
   asked.type = "bert";
   asked.pretrained = kBert.string();
   asked.head = "mlm";
-  asked.vocabulary = 60;
   const ModelOptions options = pretrained_options(asked);
   CHECK(options.width == 24);
   CHECK(options.depth == 3);
   CHECK(options.inner_width() == 52);
   CHECK(options.head == "mlm");
-  asked.vocabulary = 58;  // the table has rows that the tokenizer does not use
-  CHECK(pretrained_options(asked).vocabulary == 60);
-  asked.vocabulary = 61;
-  check_error([&] { pretrained_options(asked); }, ExitCode::kBadConfig,
-              "the tokenizer has 61 tokens, but the model in ", "vocabulary that came with");
+  CHECK(options.vocabulary == 60);
   asked.type = "vit";
   check_error([&] { pretrained_options(asked); }, ExitCode::kBadConfig,
               "model.type is \"vit\", but ", "set model.type to \"bert\"");
+}
+
+TEST_CASE("dropout that config.json leaves out is that of transformers", "[weights_io]") {
+  TemporaryFolder folder;
+  const fs::path file = folder.path() / "config.json";
+  const auto options_of = [&](const std::string& model, const std::string& more) {
+    nlohmann::json config = nlohmann::json::parse(
+        read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf" / model / "config.json"));
+    config.erase("hidden_dropout_prob");
+    config.erase("attention_probs_dropout_prob");
+    config.update(nlohmann::json::parse(more));
+    atomic_write(file, config.dump());
+    return read_hf_config(file).options;
+  };
+  const ModelOptions vit = options_of("vit", "{}");
+  CHECK(vit.dropout == 0);
+  CHECK(vit.attention_dropout == 0);
+  ModelOptions bert = options_of("bert_classification", "{}");
+  CHECK(bert.dropout == 0.1);
+  CHECK(bert.attention_dropout == 0.1);
+  CHECK_FALSE(bert.classifier_dropout);
+  bert = options_of("bert_classification", R"({"classifier_dropout": 0.0})");
+  CHECK(bert.dropout == 0.1);
+  CHECK(bert.classifier_dropout == 0.0);
+
+  // The classifier has its own.
+  const auto nodes = [](const ModelOptions& options) {
+    return build_model(options, {}, 3, 0.0)->logits.index;
+  };
+  const int without = nodes(bert);
+  bert.classifier_dropout.reset();
+  CHECK(nodes(bert) == without + 1);
+  bert.classifier_dropout = 0.3;
+  save_hf_model(folder.path() / "hf", {.options = bert, .image_shape = {}, .labels = {}},
+                *Loaded(bert, kBert / "model.safetensors").model, *make_ops("cpu"));
+  CHECK(read_hf_config(folder.path() / "hf/config.json").options.classifier_dropout == 0.3);
 }
 
 TEST_CASE("what transformers has no class for is not exported", "[weights_io]") {

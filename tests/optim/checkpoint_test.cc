@@ -53,7 +53,7 @@ ExitCode code_of(const std::function<void()>& act, std::string& text) {
 
 void save(const fs::path& run, Trained& trained) {
   save_checkpoint(checkpoint_folder(run, trained.trainer->steps()), *trained.trainer,
-                  {{"answer", 42}}, "{}\n");
+                  {{"answer", 42}}, {{"config.json", "{}\n"}});
 }
 
 }  // namespace

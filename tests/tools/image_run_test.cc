@@ -88,6 +88,18 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   CHECK(eval_loss("data.image.interpolation=bilinear") == end["eval_loss"]);
   CHECK(eval_loss("data.image.interpolation=bicubic") != end["eval_loss"]);
 
+  fs::create_directories(tiny.path() / "moved");
+  fs::rename(tiny.path() / "vit", tiny.path() / "moved/vit");  // a checkpoint needs it no more
+  CHECK(eval_loss("seed=0") == end["eval_loss"]);
+  fs::rename(tiny.path() / "moved/vit", tiny.path() / "vit");
+  const Outcome other =
+      run(tiny.path(), {"eval", "--model", "out/last", "--set", "data.type=synthetic", "--set",
+                        "data.synthetic.shape=[1,8,8]"});
+  CHECK(other.code == 65);
+  CHECK(contains(other.err,
+                 "the test data have items of 1 x 8 x 8, and the model was trained on "
+                 "3 x 8 x 8"));
+
   const auto first_loss = [&](const std::string& setting) {
     REQUIRE(tiny.train({"run.folder=first", "run.overwrite=true", "train.steps=1", setting}).code ==
             0);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -112,7 +113,7 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(config["pad_token_id"] == 1);
   CHECK(config["id2label"] == nlohmann::json{{"0", "bad"}, {"1", "good"}});
   const Outcome again =
-      tiny.train({"run.folder=again", "model.pretrained=hf", "model.width=8",
+      tiny.train({"run.folder=again", "model.pretrained=hf",
                   "data.text.vocabulary=", "train.steps=1", "schedule.learning_rate=1e-30"});
   INFO(again.err);
   REQUIRE(again.code == 0);
@@ -123,6 +124,12 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
       tiny.train({"--validate", "model.pretrained=hf/model.safetensors", "data.text.vocabulary="});
   INFO(by_file.err);
   CHECK(by_file.code == 0);
+  const Outcome cased = tiny.train({"model.pretrained=hf", "data.text.vocabulary=", "model.width=8",
+                                    "data.text.lower_case=false"});
+  CHECK(cased.code == 78);
+  CHECK(contains(cased.err, "--set model.width: model.width is 8, but hf/config.json says 16\n"));
+  CHECK(contains(cased.err,
+                 "--set data.text.lower_case: data.text.lower_case is false, but hf says true\n"));
   const Outcome twice = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
   CHECK(twice.code == 73);
   CHECK(contains(twice.err, "hf: exists and is not empty"));
@@ -144,6 +151,66 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
         end["eval_loss"]);
   CHECK(tiny.vcas({"predict", "--model", "given/last", "--input", "new.tsv"}).out ==
         "index\tprediction\n0\tgood\n1\tbad\n");
+}
+
+TEST_CASE("a checkpoint needs nothing of what it was made from", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=first", "train.steps=1"}).code == 0);
+  REQUIRE(tiny.vcas({"export", "--model", "first/last", "--to", "hf"}).code == 0);
+  // The tokenizer has its own ideas, the classes an order of their own.
+  nlohmann::json tokenizer = nlohmann::json::parse(content(tiny.path() / "hf/tokenizer.json"));
+  tokenizer["model"]["max_input_chars_per_word"] = 2;
+  write_text(tiny.path() / "hf/tokenizer.json", tokenizer.dump());
+  nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  config["id2label"] = {{"0", "good"}, {"1", "bad"}};
+  write_text(tiny.path() / "hf/config.json", config.dump());
+  const Outcome trained = tiny.train(
+      {"run.folder=out", "model.pretrained=hf", "data.text.vocabulary=", "data.text.labels=[]"});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+
+  write_text(tiny.path() / "new.tsv", "sentence\na a a a c\nbbb aa aaa\nb b b b c\n");
+  const auto predict = [&] {
+    return tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv"});
+  };
+  const auto evaluate = [&] { return tiny.vcas({"eval", "--model", "out/best", "--json"}); };
+  const auto export_to = [&](const std::string& folder) {
+    const Outcome outcome = tiny.vcas({"export", "--model", "out", "--to", folder});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(tiny.path() / folder))
+      files[entry.path().filename().string()] = content(entry.path());
+    return files;
+  };
+  const auto values = [](const Outcome& outcome) {
+    nlohmann::json json = nlohmann::json::parse(outcome.out);
+    json.erase("eval_samples_per_second");
+    return json;
+  };
+  const Outcome predicted = predict(), evaluated = evaluate();
+  INFO(predicted.err << evaluated.err);
+  REQUIRE(predicted.code == 0);
+  REQUIRE(evaluated.code == 0);
+  const auto exported = export_to("before");
+  CHECK(exported.at("tokenizer.json") == content(tiny.path() / "out/last/tokenizer.json"));
+  CHECK(nlohmann::json::parse(exported.at("config.json"))["id2label"] == config["id2label"]);
+
+  for (const char* gone : {"hf", "first", "cache", "vocab.txt", "train.tsv", "tiny.json"})
+    fs::remove_all(tiny.path() / gone);
+  CHECK(predict().out == predicted.out);
+  CHECK(export_to("after") == exported);
+  CHECK(values(evaluate()) == values(evaluated));
+  fs::remove(tiny.path() / "test.tsv");
+  CHECK(predict().out == predicted.out);
+  CHECK(evaluate().code == 66);
+
+  const Outcome wider =
+      tiny.vcas({"predict", "--model", "out", "--input", "new.tsv", "model.width=8"});
+  CHECK(wider.code == 78);
+  CHECK(contains(wider.err, "model.width is 16 in the checkpoint, and cannot become 8"));
+  fs::remove(tiny.path() / "out/last/manifest.json");
+  CHECK(predict().code == 65);
 }
 
 TEST_CASE("the classes of test data are those of the training data", "[text]") {
@@ -304,6 +371,84 @@ TEST_CASE("a GLUE submission makes its folder and has a line for each row", "[te
   CHECK(contains(bad.err, "glue/SST-2/test.tsv:3: 1 column, expected 2"));
 }
 
+TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
+  const TinyText tiny;
+  const fs::path glue = tiny.path() / "glue/MNLI";
+  fs::create_directories(glue);
+  const std::vector<std::string> classes = {"entailment", "neutral", "contradiction"};
+  const auto table = [&](int rows, bool labelled, int turn) {
+    std::string text = labelled ? "sentence1\tsentence2\tgold_label\n" : "sentence1\tsentence2\n";
+    for (int i = 0; i < rows; ++i) {
+      const std::string words[] = {"a a", "b b", "d d"};
+      text += words[i % 3] + "\tc";
+      if (labelled) text += "\t" + classes[static_cast<std::size_t>(i + turn) % 3];
+      text += "\n";
+    }
+    return text;
+  };
+  write_text(glue / "train.tsv", table(48, true, 0));
+  write_text(glue / "dev_matched.tsv", table(9, true, 0));
+  const std::vector<std::string> settings = {"data.type=glue", "data.text.task=MNLI",
+                                             "data.text.labels=[]", "train.steps=200",
+                                             "schedule.learning_rate=0.01"};
+  const auto train = [&](const std::string& folder, const std::string& more) {
+    std::vector<std::string> arguments = settings;
+    arguments.insert(arguments.end(), {"run.folder=" + folder, more});
+    const Outcome outcome = tiny.train(arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back();
+  };
+  const nlohmann::json alone = train("alone", "seed=0");
+  CHECK(alone["eval_accuracy"] == 1.0);
+  CHECK_FALSE(alone.contains("eval_accuracy_mm"));
+
+  // One row in three of the other set has the class that the texts say.
+  std::string other = table(6, true, 0) + table(12, true, 1).substr(table(0, true, 0).size());
+  write_text(glue / "dev_mismatched.tsv", other);
+  const nlohmann::json both = train("both", "seed=0");
+  CHECK(both["eval_accuracy"] == 1.0);
+  CHECK_THAT(both["eval_accuracy_mm"].get<double>(), WithinAbs(1.0 / 3, 1e-12));
+  CHECK(both["eval_loss"] == alone["eval_loss"]);
+  CHECK(both["eval_loss_mm"] > 1.0);
+  CHECK(both["best_accuracy"] == 1.0);
+  CHECK(contains(content(tiny.path() / "both/log.txt"), "test 9 · mismatched 18 · 3 classes"));
+  CHECK(contains(content(tiny.path() / "both/log.txt"), "accuracy 1.0000  loss_mm "));
+  const Outcome evaluated = tiny.vcas({"eval", "--model", "both/last", "--json"});
+  INFO(evaluated.err);
+  const nlohmann::json values = nlohmann::json::parse(evaluated.out);
+  CHECK(values["eval_accuracy_mm"] == both["eval_accuracy_mm"]);
+  CHECK(values["eval_loss_mm"] == both["eval_loss_mm"]);
+  CHECK(values["eval_items"] == 27);
+  const nlohmann::json chosen = nlohmann::json::parse(
+      tiny.vcas({"eval", "--model", "both/last", "--json", "data.text.eval_split=dev_mismatched"})
+          .out);
+  CHECK(chosen["eval_accuracy"] == both["eval_accuracy_mm"]);
+  CHECK_FALSE(chosen.contains("eval_accuracy_mm"));
+  const auto submit = [&](const std::string& folder, const std::string& split) {
+    const Outcome outcome =
+        tiny.vcas({"predict", "--model", "alone", "--glue-submission", folder, "--split", split});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    std::map<std::string, std::ptrdiff_t> lines;
+    for (const auto& entry : fs::directory_iterator(tiny.path() / folder)) {
+      const std::string text = content(entry.path());
+      lines[entry.path().filename().string()] = std::count(text.begin(), text.end(), '\n');
+    }
+    return lines;
+  };
+  using Lines = std::map<std::string, std::ptrdiff_t>;
+  write_text(glue / "test_matched.tsv", table(5, false, 0));
+  CHECK(submit("one", "test") == Lines{{"MNLI-m.tsv", 6}});
+  write_text(glue / "test_mismatched.tsv", table(4, false, 0));
+  CHECK(submit("two", "test") == Lines{{"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
+  write_text(glue / "diagnostic.tsv", table(3, false, 0));
+  CHECK(submit("three", "test") == Lines{{"AX.tsv", 4}, {"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
+  CHECK(submit("other", "test_mismatched") == Lines{{"MNLI-mm.tsv", 5}});
+  CHECK(content(tiny.path() / "three/AX.tsv") ==
+        "index\tprediction\n0\tentailment\n1\tneutral\n2\tcontradiction\n");
+}
+
 TEST_CASE("tables without a header line, and masked words from columns", "[text]") {
   const TinyText tiny;
   const std::string table = content(tiny.path() / "train.tsv");
@@ -404,6 +549,41 @@ TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") 
     CHECK(content(tiny.path() / "whole/last/model.safetensors") ==
           content(tiny.path() / "parts/last/model.safetensors"));
   }
+}
+
+TEST_CASE("a run does not go on with other data or another vocabulary", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  fs::remove_all(tiny.path() / "out/checkpoint-40");
+  for (const char* link : {"last", "best"}) fs::remove(tiny.path() / "out" / link);
+  const auto resume = [&] { return tiny.train({"run.folder=out", "--resume"}); };
+  for (const auto& [file, more] :
+       {std::pair("train.tsv", "c\tgood\n"), std::pair("test.tsv", "c\tbad\n")}) {
+    const std::string before = content(tiny.path() / file);
+    write_text(tiny.path() / file, before + more);
+    const Outcome refused = resume();
+    CHECK(refused.code == 78);
+    CHECK(refused.err ==
+          fmt::format("error: {} has changed since out/checkpoint-20 was saved; this run would "
+                      "not be an exact continuation\n  hint: bring the files back, or add "
+                      "--resume-mode=fork to start a new run from these weights and this "
+                      "optimizer state\n",
+                      file));
+    CHECK_FALSE(fs::exists(tiny.path() / "out/checkpoint-40"));
+    CHECK(tiny.train({"run.folder=fork", "--overwrite", "--resume", "out", "--resume-mode=fork"})
+              .code == 0);
+    write_text(tiny.path() / file, before);
+  }
+  // Other words for the same rows.
+  const std::string vocabulary = content(tiny.path() / "vocab.txt");
+  write_text(tiny.path() / "vocab.txt", vocabulary.substr(0, vocabulary.find("##b")) + "##c\n");
+  const Outcome renamed = resume();
+  CHECK(renamed.code == 78);
+  CHECK(contains(renamed.err, "error: vocab.txt has changed since out/checkpoint-20 was saved"));
+  write_text(tiny.path() / "vocab.txt", vocabulary);
+  const Outcome resumed = resume();
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
 }
 
 TEST_CASE("bad text runs are refused before training", "[text]") {

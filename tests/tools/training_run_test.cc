@@ -334,6 +334,20 @@ TEST_CASE("an MLP trains with every optimizer and schedule") {
 
 TEST_CASE("a run starts from weights in Hugging Face's form") {
   const TinyRun tiny;
+  const Outcome sized =
+      tiny.train({std::string("model.pretrained=") + VCAS_SOURCE_DIR + "/tests/golden/hf/vit",
+                  "model.width=16", "data.synthetic.shape=[3,8,8]"});
+  CHECK(sized.code == 78);
+  CHECK(contains(sized.err, "tiny.json:5:62: model.heads is 2, but "));
+  CHECK(contains(sized.err, "tests/golden/hf/vit/config.json says 4\n"));
+  CHECK(contains(sized.err, "tiny.json:5:88: model.dropout is 0.1, but "));
+  CHECK_FALSE(contains(sized.err, "model.width"));      // it agrees
+  CHECK_FALSE(contains(sized.err, "model.ffn_ratio"));  // it was not given
+  CHECK(contains(sized.err, "hint: leave these settings out"));
+  std::string sizeless = content(tiny.path() / "tiny.json");
+  const std::size_t sizes = sizeless.find(", \"width\": 16");
+  sizeless.erase(sizes, sizeless.find('}', sizes) - sizes);
+  write_text(tiny.path() / "tiny.json", sizeless);
   const std::string pretrained =
       std::string("model.pretrained=") + VCAS_SOURCE_DIR + "/tests/golden/hf/vit";
   const std::vector<std::string> common = {pretrained, "data.synthetic.shape=[3,8,8]",

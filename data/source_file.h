@@ -1,0 +1,18 @@
+// The files that data come from: a run that goes on must find the same ones.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace vcas {
+
+struct SourceFile {
+  std::filesystem::path path;
+  // ContentHash of its bytes, compressed as they are; of a folder, of the names and sizes in it.
+  std::uint64_t hash = 0;
+};
+
+// Reads the whole file. Missing or unreadable: kNoInput.
+SourceFile source_file(const std::filesystem::path& path);
+
+}  // namespace vcas

@@ -1,0 +1,77 @@
+#include "data/tokenizer_files.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace vcas {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json tokenizer_json(const WordPiece& tokenizer) {
+  std::vector<std::int32_t> whole = tokenizer.whole();
+  std::sort(whole.begin(), whole.end());
+  Json added = Json::array(), vocabulary = Json::object();
+  for (const std::int32_t id : whole)
+    added.push_back({{"id", id},
+                     {"content", tokenizer.token(id)},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  Json strip_accents;  // null: as lowercase
+  if (tokenizer.strip_accents() != tokenizer.lower_case())
+    strip_accents = tokenizer.strip_accents();
+  // Not operator[]: an ordered object looks through all it has.
+  auto& entries = vocabulary.get_ref<Json::object_t&>();
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+    entries.emplace_back(std::string(tokenizer.token(id)), id);
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added},
+          {"normalizer",
+           {{"type", "BertNormalizer"},
+            {"clean_text", tokenizer.clean_text()},
+            {"handle_chinese_chars", tokenizer.separate_cjk()},
+            {"strip_accents", strip_accents},
+            {"lowercase", tokenizer.lower_case()}}},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"post_processor",
+           {{"type", "BertProcessing"},
+            {"sep", Json::array({"[SEP]", tokenizer.sep()})},
+            {"cls", Json::array({"[CLS]", tokenizer.cls()})}}},
+          {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}},
+          {"model",
+           {{"type", "WordPiece"},
+            {"unk_token", tokenizer.token(tokenizer.unk())},
+            {"continuing_subword_prefix", "##"},
+            {"max_input_chars_per_word", tokenizer.max_word_length()},
+            {"vocab", vocabulary}}}};
+}
+
+}  // namespace
+
+std::map<std::string, std::string> tokenizer_files(const WordPiece& tokenizer,
+                                                   std::int64_t max_length) {
+  std::string vocabulary;
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+    vocabulary.append(tokenizer.token(id)).append("\n");
+  const Json config = {{"tokenizer_class", "BertTokenizer"},
+                       {"do_lower_case", tokenizer.lower_case()},
+                       {"strip_accents", tokenizer.strip_accents()},
+                       {"tokenize_chinese_chars", tokenizer.separate_cjk()},
+                       {"model_max_length", max_length}};
+  const Json special = {{"unk_token", tokenizer.token(tokenizer.unk())},
+                        {"sep_token", "[SEP]"},
+                        {"pad_token", "[PAD]"},
+                        {"cls_token", "[CLS]"},
+                        {"mask_token", "[MASK]"}};
+  return {{"vocab.txt", vocabulary},
+          {"tokenizer_config.json", config.dump(2) + "\n"},
+          {"special_tokens_map.json", special.dump(2) + "\n"},
+          {"tokenizer.json", tokenizer_json(tokenizer).dump(2) + "\n"}};
+}
+
+}  // namespace vcas

@@ -1,0 +1,43 @@
+// What a model says of batches, without training it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "kernels/decorators/count_ops.h"
+#include "models/model.h"
+
+namespace vcas {
+
+struct Evaluation {
+  std::int64_t items = 0;
+  std::int64_t terms = 0;  // of the loss: items, or masked positions
+  double loss = 0;         // mean over the terms
+  double accuracy = 0;     // likewise; 0 of a regression
+};
+
+class Evaluator {
+ public:
+  // The graph of `model` is finished in `ops`.
+  Evaluator(Model& model, CountOps& ops);
+
+  // Without dropout. `logits` gets the logits appended, row by row. `what` is for messages.
+  Evaluation evaluate(const Batch& batch, const std::string& what,
+                      std::vector<float>* logits = nullptr);
+  // Adds the losses and hits of the forward that ran last. Throws Error(kDiverged), naming `what`,
+  // when they are not finite.
+  void add_losses(const std::string& what, double& loss, std::int64_t& correct);
+
+ private:
+  Model& model_;
+  CountOps& ops_;
+  std::vector<float> losses_;
+  std::vector<std::int32_t> correct_;
+};
+
+// The loss is a mean over its terms; a batch in which nothing is masked has none.
+double per_term(std::int64_t terms);
+
+}  // namespace vcas

@@ -1,0 +1,69 @@
+#include "data/tokenizer_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/files.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
+
+namespace fs = std::filesystem;
+using namespace vcas;
+
+namespace {
+
+Vocabulary strange_vocabulary() {
+  return {.name = "strange",
+          .tokens = {"[MASK]", "a", "##b", "é", "[CLS]", "[UNK]", "[PAD]", "[SEP]", "\"", "<x>"},
+          .whole = {7, 9, 0, 4, 5},
+          .unknown = 5,
+          .max_word_length = 7,
+          .clean_text = false,
+          .separate_cjk = false,
+          .strip_accents = false,
+          .lower_case = true};
+}
+
+WordPiece written_and_read(const WordPiece& tokenizer,
+                           const std::vector<std::string>& without = {}) {
+  const TemporaryFolder folder;
+  for (const auto& [name, text] : tokenizer_files(tokenizer, 64))
+    if (std::find(without.begin(), without.end(), name) == without.end())
+      atomic_write(folder.path() / name, text);
+  return WordPiece(folder.path());
+}
+
+}  // namespace
+
+TEST_CASE("a tokenizer's files say all that decides about ids", "[tokenizer]") {
+  const Vocabulary strange = strange_vocabulary();
+  const WordPiece tokenizer(strange);
+  CHECK(written_and_read(tokenizer).fingerprint() == tokenizer.fingerprint());
+  // None of them goes without saying.
+  for (const auto change : std::initializer_list<void (*)(Vocabulary&)>{
+           [](Vocabulary& v) { v.tokens[1] = "c"; }, [](Vocabulary& v) { v.whole.pop_back(); },
+           [](Vocabulary& v) { v.unknown = 1; }, [](Vocabulary& v) { v.max_word_length = 8; },
+           [](Vocabulary& v) { v.clean_text = true; }, [](Vocabulary& v) { v.separate_cjk = true; },
+           [](Vocabulary& v) { v.strip_accents = true; },
+           [](Vocabulary& v) { v.lower_case = false; }}) {
+    Vocabulary other = strange;
+    change(other);
+    CHECK(written_and_read(WordPiece(other)).fingerprint() != tokenizer.fingerprint());
+    CHECK(written_and_read(WordPiece(other)).fingerprint() == WordPiece(other).fingerprint());
+  }
+}
+
+TEST_CASE("a vocab.txt goes in and comes out", "[tokenizer]") {
+  const WordPiece golden(fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_vocab.txt");
+  CHECK(tokenizer_files(golden, 64).at("vocab.txt") ==
+        read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_vocab.txt"));
+  CHECK(written_and_read(golden).fingerprint() == golden.fingerprint());
+  CHECK(written_and_read(golden, {"tokenizer.json"}).fingerprint() == golden.fingerprint());
+}
+
+TEST_CASE("tokenizer.json has the form that the tokenizers library writes", "[tokenizer]") {
+  const fs::path file = fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_tokenizer.json";
+  CHECK(nlohmann::json::parse(tokenizer_files(WordPiece(file), 64).at("tokenizer.json")) ==
+        nlohmann::json::parse(read_file(file)));
+}

@@ -1,0 +1,53 @@
+// What a model is worth on test data, and what it predicts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/evaluator.h"
+#include "tools/run_data.h"
+
+namespace vcas {
+
+struct Measure {
+  std::string name;
+  double value = 0;
+};
+
+struct TestResult {
+  std::int64_t items = 0;
+  double loss = 0;
+  std::vector<Measure> measures;  // as measure_names
+  std::string warning;            // of classes that seem mixed up; empty: there are none
+
+  double score() const { return measures.front().value; }
+  // "loss 0.3012  matthews 0.5531"
+  std::string text() const;
+  // {"eval_loss": 0.3012, "eval_matthews": 0.5531}, or with another prefix
+  nlohmann::ordered_json to_json(const std::string& prefix) const;
+};
+
+// Evaluator::evaluate, or what stands for it.
+using EvaluateBatch = std::function<Evaluation(const Batch&, std::vector<float>* logits)>;
+
+// Those of an evaluation, the first of which says what the best checkpoint is: RunData::metrics,
+// and where there is a second test set "loss_mm", "accuracy_mm" and so on.
+std::vector<std::string> measure_names(const RunData& data);
+
+// On the test data. Empty when `stop` said so between two batches.
+std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,
+                                         const EvaluateBatch& evaluate,
+                                         const std::function<bool()>& stop);
+
+// The logits of all items, whose labels need not be known; data.eval_limit does not count.
+std::vector<float> predict_items(const RunConfig& config, const Dataset& items,
+                                 const EvaluateBatch& evaluate);
+
+// The class of the largest logit of each row.
+std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits, std::int64_t classes);
+
+}  // namespace vcas

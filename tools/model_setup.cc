@@ -1,0 +1,121 @@
+#include "tools/model_setup.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/hardware.h"
+#include "core/progress.h"
+#include "data/tokenizer_files.h"
+#include "kernels/decorators/forwarding_ops.h"
+#include "tools/report_text.h"
+
+namespace vcas {
+namespace {
+
+// The table of words of pretrained weights has up to so many rows that no token uses.
+constexpr std::int64_t kVocabularyPadding = 128;
+
+// Refuses memory that the machine lacks. Without it Linux grants any amount, and ends the process
+// without a word when the memory is used.
+class MemoryLimit final : public ForwardingOps {
+ public:
+  explicit MemoryLimit(std::unique_ptr<Ops> inner)
+      : ForwardingOps(std::move(inner)), free_(total_memory_bytes() - resident_bytes()) {}
+
+  std::string name() const override { return inner_->name(); }
+  void* allocate(std::size_t bytes) override {
+    if (static_cast<std::int64_t>(bytes) > free_)
+      throw Error(ExitCode::kOutOfMemory,
+                  fmt::format("out of memory: the model needs another {}, and {} of {} are left",
+                              format_bytes(static_cast<double>(bytes)),
+                              format_bytes(static_cast<double>(free_)),
+                              format_bytes(static_cast<double>(total_memory_bytes()))),
+                  "a smaller train.micro_batch needs less memory and keeps the result; "
+                  "train.eval_batch too must be small");
+    free_ -= static_cast<std::int64_t>(bytes);
+    return inner_->allocate(bytes);
+  }
+  void deallocate(void* data, std::size_t bytes) override {
+    free_ += static_cast<std::int64_t>(bytes);
+    inner_->deallocate(data, bytes);
+  }
+#define VCAS_OP(Args) \
+  void run(const Args& args) override { inner_->run(args); }
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+ private:
+  std::int64_t free_;
+};
+
+std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
+  use_threads(config);  // the device looks at it when it is made
+  std::unique_ptr<Ops> ops = make_ops(config.device);
+  if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
+  return std::make_unique<CountOps>(std::move(ops));
+}
+
+}  // namespace
+
+ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const WordPiece* tokenizer,
+                      const BatchLimits& limits, std::int64_t items) {
+  ReadyModel ready{
+      .ops = make_counting_ops(config),
+      .model = build_model(model_options(config, tokenizer), facts.item_shape,
+                           std::ssize(facts.class_names), config.train.label_smoothing)};
+  const std::int64_t positions = ready.model->max_positions;
+  if (limits.tokens > positions)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("items have up to {} tokens, and the model has {} positions",
+                            limits.tokens, positions),
+                "lower data.text.max_length, or raise model.max_positions of a new model");
+  ready.model->graph.finish(*ready.ops, {.max_items = items,
+                                         .max_tokens = items * limits.tokens,
+                                         .max_masked = items * limits.masked});
+  return ready;
+}
+
+ModelOptions model_options(const RunConfig& config, const WordPiece* tokenizer) {
+  ModelOptions options = config.model;
+  if (!tokenizer) return options;
+  const std::int64_t tokens = tokenizer->size();
+  if (options.vocabulary == 0) options.vocabulary = tokens;
+  const bool other_weights =
+      !options.pretrained.empty() && tokens <= options.vocabulary - kVocabularyPadding;
+  if (tokens > options.vocabulary || other_weights)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("the tokenizer has {} tokens, but the model has {}", tokens,
+                            options.vocabulary),
+                options.pretrained.empty() ? "raise model.vocabulary"
+                                           : "use the vocabulary that came with the weights");
+  return options;
+}
+
+std::map<std::string, std::string> model_files(const ModelFacts& facts, const WordPiece* tokenizer,
+                                               const Model& model) {
+  std::map<std::string, std::string> files;
+  if (tokenizer) files = tokenizer_files(*tokenizer, model.max_positions);
+  if (facts.images) files[kHfImageProcessorFile] = image_processor_text(*facts.images);
+  const nlohmann::ordered_json json = {{"item_shape", facts.item_shape},
+                                       {"class_names", facts.class_names}};
+  files["model.json"] = json.dump(2) + "\n";
+  return files;
+}
+
+ModelFacts read_model_facts(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path file = checkpoint / "model.json";
+  const std::string text = read_file(file);
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    return {.item_shape = json.at("item_shape"),
+            .class_names = json.at("class_names"),
+            .images = read_hf_image_processor(checkpoint)};
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), e.what()));
+  }
+}
+
+}  // namespace vcas
