@@ -1,6 +1,7 @@
 #include "data/mlm.h"
 
 #include <fmt/format.h>
+#include <glob.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +16,7 @@
 namespace vcas {
 namespace {
 
-constexpr std::uint64_t kFormatVersion = 1;
+constexpr std::uint64_t kFormatVersion = 2;
 constexpr std::int64_t kSpecial = 2;  // [CLS] and [SEP]
 
 // kAuto of plain text. Shards such as "c4.json-00001.gz" have a suffix of their own.
@@ -46,15 +47,17 @@ void for_each_document(const std::filesystem::path& file, const MlmOptions& opti
   }
 }
 
-TokenContent tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer) {
+void tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
+                        const TokenSink& sink) {
   const auto room = static_cast<std::size_t>(options.max_length - kSpecial);
-  TokenContent content;
-  content.offsets.push_back(0);
+  bool empty = true;
+  std::vector<std::int32_t> item;
   const auto add_item = [&](std::span<const std::int32_t> ids) {
-    content.tokens.push_back(tokenizer.cls());
-    content.tokens.insert(content.tokens.end(), ids.begin(), ids.end());
-    content.tokens.push_back(tokenizer.sep());
-    content.offsets.push_back(std::ssize(content.tokens));
+    item.assign(1, tokenizer.cls());
+    item.insert(item.end(), ids.begin(), ids.end());
+    item.push_back(tokenizer.sep());
+    sink(item);
+    empty = false;
   };
   std::vector<std::int32_t> waiting;
   for (const std::filesystem::path& file : options.files) {
@@ -70,23 +73,24 @@ TokenContent tokenise_documents(const MlmOptions& options, const WordPiece& toke
     });
   }
   if (!waiting.empty()) add_item(waiting);
-  if (content.offsets.size() == 1)
+  if (empty)
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: there is no text", options.files.back().string()));
-  return content;
 }
 
 }  // namespace
 
-MlmDataset::MlmDataset(TokenContent content, Masking masking)
-    : content_(std::move(content)), masking_(std::move(masking)) {
-  VCAS_CHECK(!content_.offsets.empty() && content_.offsets.back() == std::ssize(content_.tokens),
-             "offsets do not match tokens");
+MlmDataset::MlmDataset(TokenStream tokens, std::int64_t item_rows, Masking masking)
+    : stream_(std::move(tokens)), item_rows_(item_rows), masking_(std::move(masking)) {
+  VCAS_CHECK(item_rows > kSpecial, fmt::format("items of {} rows", item_rows));
+}
+
+std::int64_t MlmDataset::size() const {
+  return (std::ssize(stream_.tokens()) + item_rows_ - 1) / item_rows_;
 }
 
 std::vector<std::int64_t> MlmDataset::item_shape() const {
-  // All items are equally long, but for the last.
-  return {content_.offsets.size() > 1 ? content_.offsets[1] : 0};
+  return {std::min(item_rows_, std::ssize(stream_.tokens()))};
 }
 
 std::int64_t MlmDataset::masked_count(std::int64_t rows) const {
@@ -98,13 +102,13 @@ std::int64_t MlmDataset::masked_count(std::int64_t rows) const {
 
 void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
   VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
-  const std::int64_t begin = content_.offsets[index];
-  const std::int64_t rows = content_.offsets[index + 1] - begin;
+  const std::span<const std::int32_t> all = stream_.tokens();
+  const std::int64_t begin = index * item_rows_;
+  const std::int64_t rows = std::min(item_rows_, std::ssize(all) - begin);
   if (out.offsets.empty()) out.offsets.push_back(0);
   if (out.masked_offsets.empty()) out.masked_offsets.push_back(0);
   const std::int64_t base = out.offsets.back();
-  out.tokens.insert(out.tokens.end(), content_.tokens.begin() + begin,
-                    content_.tokens.begin() + begin + rows);
+  out.tokens.insert(out.tokens.end(), all.begin() + begin, all.begin() + begin + rows);
   out.token_types.resize(out.tokens.size(), 0);
   out.offsets.push_back(base + rows);
 
@@ -163,6 +167,27 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
   out.masked_offsets.push_back(std::ssize(out.masked_rows));
 }
 
+std::vector<std::filesystem::path> corpus_files(const std::string& name) {
+  std::vector<std::filesystem::path> files;
+  if (std::filesystem::is_directory(name)) {
+    for (const auto& entry : std::filesystem::directory_iterator(name))
+      if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.'))
+        files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+  } else if (!plain_or_compressed(name) && name.find_first_of("*?[") != std::string::npos) {
+    glob_t found{};
+    if (::glob(name.c_str(), 0, nullptr, &found) == 0)
+      files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+  } else {
+    files = {name};
+  }
+  if (files.empty())
+    throw Error(ExitCode::kNoInput, fmt::format("{}: there are no such files", name),
+                "data.text.train_file and test_file name a file, a folder, or files by a pattern");
+  return files;
+}
+
 std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& tokenizer) {
   MlmOptions options = given;
   if (options.files.empty())
@@ -180,24 +205,22 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
   for (std::filesystem::path& file : options.files)
     file = find_plain_or_compressed(file, "data.text.train_file and test_file name the texts");
 
-  const auto make = [&] { return tokenise_documents(options, tokenizer); };
-  TokenContent content;
-  if (options.cache) {
-    ContentHash key;
-    for (const std::filesystem::path& file : options.files) {
-      key.add(MappedFile(file).bytes());
-      key.add_number(static_cast<std::uint64_t>(format_of(file)));
-    }
-    key.add(options.text_field);
-    key.add_number(options.header);
-    key.add_number(static_cast<std::uint64_t>(options.max_length));
-    key.add("mlm");
-    key.add_number(kFormatVersion);
-    key.add_number(tokenizer.fingerprint());
-    content = cached_tokens(key.value(), make);
-  } else {
-    content = make();
+  ContentHash key;
+  std::vector<SourceFile> sources;
+  for (const std::filesystem::path& file : options.files) {
+    sources.push_back(source_file(file));
+    key.add_number(sources.back().hash);
+    key.add_number(static_cast<std::uint64_t>(format_of(file)));
   }
+  key.add(options.text_field);
+  key.add_number(options.header);
+  key.add_number(static_cast<std::uint64_t>(options.max_length));
+  key.add("mlm");
+  key.add_number(kFormatVersion);
+  key.add_number(tokenizer.fingerprint());
+  const auto make = [&](const TokenSink& sink) { tokenise_documents(options, tokenizer, sink); };
+  TokenStream tokens =
+      options.cache ? cached_token_stream(key.value(), make) : token_stream_in_memory(make);
   MlmDataset::Masking masking{.probability = options.mask_probability,
                               .mask = tokenizer.mask(),
                               .separator = tokenizer.sep(),
@@ -205,7 +228,10 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
   if (options.whole_words)
     for (std::int32_t id = 0; id < tokenizer.size(); ++id)
       masking.continues.push_back(tokenizer.continues_word(id));
-  return std::make_unique<MlmDataset>(std::move(content), std::move(masking));
+  auto dataset =
+      std::make_unique<MlmDataset>(std::move(tokens), options.max_length, std::move(masking));
+  dataset->set_sources(std::move(sources));
+  return dataset;
 }
 
 }  // namespace vcas

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "data/token_cache.h"
+#include "data/token_stream.h"
 #include "data/wordpiece.h"
 
 namespace vcas {
@@ -30,7 +30,7 @@ struct MlmOptions {
 
 class MlmDataset final : public Dataset {
  public:
-  // What `masking` decides must fit the tokenizer that made `content`.
+  // What `masking` decides must fit the tokenizer that made the tokens.
   struct Masking {
     double probability = 0.15;
     std::int32_t mask = 0;             // the id of [MASK]
@@ -39,11 +39,12 @@ class MlmDataset final : public Dataset {
     std::vector<bool> continues = {};  // [vocabulary] the token goes on with a word; empty: each
                                        // token is masked by itself
   };
-  MlmDataset(TokenContent content, Masking masking);
+  // The tokens of all items, each of `item_rows` but for the last, which may be shorter.
+  MlmDataset(TokenStream tokens, std::int64_t item_rows, Masking masking);
 
-  std::int64_t size() const override { return std::ssize(content_.offsets) - 1; }
+  std::int64_t size() const override;
   std::vector<std::int64_t> item_shape() const override;
-  const std::vector<std::string>& class_names() const override { return content_.class_names; }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
   std::int32_t label(std::int64_t) const override { return -1; }
   // Masked positions depend on (draw.seed, draw.epoch, index) alone.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
@@ -52,11 +53,18 @@ class MlmDataset final : public Dataset {
   std::int64_t masked_count(std::int64_t rows) const;
 
  private:
-  TokenContent content_;
+  TokenStream stream_;
+  std::int64_t item_rows_;
   Masking masking_;
+  std::vector<std::string> class_names_;  // none
 };
 
-// The last, shorter item is kept. Missing files: kNoInput; no text in them: kBadData.
+// The files that a setting names: a file, the files of a folder, or those that fit a pattern such
+// as "c4/*.json.gz", sorted by name. None: kNoInput.
+std::vector<std::filesystem::path> corpus_files(const std::string& name);
+
+// The last, shorter item is kept. Without the cache all tokens are in memory. Missing files:
+// kNoInput; no text in them: kBadData.
 std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const WordPiece& tokenizer);
 
 }  // namespace vcas

@@ -122,9 +122,9 @@ void use_pretrained_settings(LoadedConfig& loaded) {
   for (const ConfigChange& change : config_changes(asked, config)) {
     const std::string& source = change.key.starts_with("model.") ? model : tokenizer;
     if (const ConfigOrigin& origin = loaded.origins.at(change.key); origin.given())
-      contradictions += fmt::format("{}{}: {} is {}, but {} says {}",
-                                    contradictions.empty() ? "" : "\n  ", origin.where, change.key,
-                                    change.before, source, change.after);
+      contradictions +=
+          fmt::format("{}{}: {} is {}, but {} says {}", contradictions.empty() ? "" : "\n  ",
+                      origin.where, change.key, change.before, source, change.after);
     loaded.origins.set(change.key, {.where = source, .label = source});
   }
   if (!contradictions.empty())

@@ -73,7 +73,7 @@ struct TextData {
             one_of({"dev", "dev_mismatched", "train"}));
     v.field("train_file", train_file,
             "Table to train on: .tsv, .csv or .jsonl, maybe .gz, .xz or .zst; of mlm also text, a "
-            "document a line.");
+            "document a line, a folder of such files or a pattern such as c4/*.json.gz.");
     v.field("test_file", test_file, "The same to evaluate on.");
     v.field("first", first,
             "Column of the text, or of the first text of a pair; empty: sentence, of mlm text.");

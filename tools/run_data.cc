@@ -93,7 +93,7 @@ std::unique_ptr<Dataset> load_images(const RunConfig& config, Split split,
 std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
                                         const WordPiece& tokenizer) {
   const TextData& text = config.data.text;
-  return load_mlm({.files = {split == Split::kTrain ? text.train_file : text.test_file},
+  return load_mlm({.files = corpus_files(split == Split::kTrain ? text.train_file : text.test_file),
                    .text_field = config.data.text_column(),
                    .header = text.header,
                    .max_length = text.max_length,

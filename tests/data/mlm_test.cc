@@ -4,6 +4,7 @@
 #include <map>
 
 #include "data/loader.h"
+#include "tests/core/environment.h"
 #include "tests/data/data_files.h"
 #include "tests/data/tiny_vocabulary.h"
 
@@ -34,12 +35,10 @@ std::unique_ptr<MlmDataset> load(MlmOptions options) {
 
 // One item of `rows` tokens, all kA; masks are drawn for it again and again.
 MlmDataset long_item(std::int64_t rows, MlmDataset::Masking masking) {
-  TokenContent content;
-  content.tokens.assign(rows, kA);
-  content.tokens.front() = kCls;
-  content.tokens.back() = kSep;
-  content.offsets = {0, rows};
-  return {std::move(content), std::move(masking)};
+  Ids tokens(static_cast<std::size_t>(rows), kA);
+  tokens.front() = kCls;
+  tokens.back() = kSep;
+  return {TokenStream(std::move(tokens)), rows, std::move(masking)};
 }
 
 const MlmDataset::Masking kMasking{.mask = kMask, .separator = kSep, .vocabulary = 12};
@@ -80,6 +79,53 @@ TEST_CASE("compressed corpora are read", "[mlm]") {
             .max_length = 4});
   CHECK(packed->size() == plain->size());
   CHECK(item(*packed, 1).tokens == item(*plain, 1).tokens);
+}
+
+TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
+  const TemporaryFolder folder;
+  const std::string b = "d e\n";
+  folder.write_text("c4.00000.json", "{\"text\": \"a b c\"}\n");
+  folder.write("c4.00001.txt.gz", gzip(Bytes(b.begin(), b.end())));
+  folder.write_text(".hidden", "b b b b b\n");
+  const std::string path = folder.path().string();
+  const auto first = [](const std::vector<std::filesystem::path>& files) {
+    return unmasked(item(*load({.files = files, .max_length = 8}), 0));
+  };
+  const Ids all = {kCls, kA, kB, kC, kSep, kD, kE, kSep};
+  CHECK(first(corpus_files(path)) == all);
+  CHECK(first(corpus_files(path + "/c4.*")) == all);
+  CHECK(first(corpus_files(path + "/c4.00001*")) == Ids{kCls, kD, kE, kSep});
+  CHECK(first(corpus_files(path + "/c4.00001.txt")) == Ids{kCls, kD, kE, kSep});
+  CHECK(first(corpus_files(folder.write_text("[x].txt", "e\n"))) == Ids{kCls, kE, kSep});
+  check_error([&] { corpus_files(path + "/*.csv"); }, ExitCode::kNoInput,
+              "/*.csv: there are no such files");
+  const TemporaryFolder empty;
+  check_error([&] { corpus_files(empty.path()); }, ExitCode::kNoInput, "there are no such files");
+}
+
+TEST_CASE("tokens from the cache are those in memory, and sources are named", "[mlm][cache]") {
+  const TemporaryFolder folder;
+  const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
+  const MlmOptions options{
+      .files = {folder.write_text("x.txt", "a b c d\ne a\n"), folder.write_text("y.txt", "b c\n")},
+      .max_length = 5};
+  const auto memory = load(options);
+  const auto made = load_mlm(options, tiny_tokenizer()),
+             cached = load_mlm(options, tiny_tokenizer());
+  REQUIRE(std::filesystem::exists(folder.path() / "cache"));
+  REQUIRE(memory->size() == 4);
+  for (const auto* data : {made.get(), cached.get()}) {
+    REQUIRE(data->size() == memory->size());
+    CHECK(data->item_shape() == memory->item_shape());
+    for (std::int64_t i = 0; i < memory->size(); ++i)
+      CHECK(item(*data, i).tokens == item(*memory, i).tokens);
+  }
+  REQUIRE(cached->sources().size() == 2);
+  CHECK(cached->sources()[1].path.filename() == "y.txt");
+  folder.write_text("y.txt", "b d\n");
+  const auto other = load_mlm(options, tiny_tokenizer());
+  CHECK(unmasked(item(*other, 3)) != unmasked(item(*memory, 3)));
+  CHECK(other->sources()[1].hash != cached->sources()[1].hash);
 }
 
 TEST_CASE("a fixed share of each item is masked, 80/10/10", "[mlm]") {
