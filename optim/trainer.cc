@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 
 namespace vcas {
 
@@ -58,22 +59,42 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
   set_ratios();
   const GraphLimits& limits = model.graph.limits();
   const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
-  losses_.resize(terms);
-  correct_.resize(terms);
+  const auto micro_batches =
+      static_cast<std::size_t>((options_.batch + options_.micro_batch - 1) / options_.micro_batch);
+  queued_terms_.reserve(micro_batches);
+  host_results_.resize(sizeof(double) +
+                       micro_batches * terms * (sizeof(float) + sizeof(std::int32_t)));
+  results_ = Buffer(ops, host_results_.size());
 }
 
+// The losses and hits of the batch that has just run are overwritten by the next one.
+void Trainer::queue_losses() {
+  const auto queue = [&](const Tensor& x) {
+    if (x.elements() > 0) ops_.run(Copy{.y = results_.at(queued_bytes_, x.dtype, x.shape), .x = x});
+    queued_bytes_ += x.bytes();
+  };
+  queue(model_.graph.tensor(model_.loss));
+  if (model_.has_accuracy()) queue(model_.graph.saved(model_.loss, 0));
+  queued_terms_.push_back(model_.graph.tensor(model_.loss).rows());
+}
+
+// Adds what is queued to `loss` and `correct`, and leaves the queue empty.
 void Trainer::read_losses(const std::string& what, double& loss, std::int64_t& correct) {
-  const Tensor losses = model_.graph.tensor(model_.loss);
-  ops_.copy_to_host(losses_.data(), losses.data, losses.bytes());
-  if (model_.has_accuracy()) {
-    const Tensor hits = model_.graph.saved(model_.loss, 0);
-    ops_.copy_to_host(correct_.data(), hits.data, hits.bytes());
-  }
+  ops_.copy_to_host(host_results_.data(), results_.data(), queued_bytes_);
+  const std::byte* next = host_results_.data() + sizeof(double);
+  const auto take = [&](auto value) {
+    std::memcpy(&value, next, sizeof value);
+    next += sizeof value;
+    return value;
+  };
   double sum = 0;
-  for (std::int64_t i = 0; i < losses.rows(); ++i) {
-    sum += losses_[static_cast<std::size_t>(i)];
-    if (model_.has_accuracy()) correct += correct_[static_cast<std::size_t>(i)];
+  for (const std::int64_t terms : queued_terms_) {
+    for (std::int64_t i = 0; i < terms; ++i) sum += take(float{});
+    for (std::int64_t i = 0; i < terms && model_.has_accuracy(); ++i)
+      correct += take(std::int32_t{});
   }
+  queued_bytes_ = sizeof(double);
+  queued_terms_.clear();
   if (!std::isfinite(sum))
     throw Error(ExitCode::kDiverged,
                 what + ": loss is " + (std::isnan(sum) ? "nan" : std::to_string(sum)) +
@@ -165,7 +186,7 @@ StepReport Trainer::step(const Batch& batch) {
                                 static_cast<std::uint64_t>(step_ * micro_batches + micro), true);
     ops_.set_phase(Phase::kForward);
     graph.forward(exec);
-    read_losses("step " + std::to_string(step_ + 1), loss, correct);
+    queue_losses();
     report.seconds.forward += watch.lap();
 
     ops_.set_phase(Phase::kBackward);
@@ -185,9 +206,12 @@ StepReport Trainer::step(const Batch& batch) {
   }
 
   ops_.set_phase(Phase::kOptimizer);
+  optimizer_.squared_norm(ops_, results_.at(0, DType::kF64, {1}));
+  read_losses("step " + std::to_string(step_ + 1), loss, correct);
   report.loss = loss * context_.loss_scale;
   report.accuracy = static_cast<double>(correct) * context_.loss_scale;
-  report.gradient_norm = optimizer_.gradient_norm(ops_);
+  std::memcpy(&report.gradient_norm, host_results_.data(), sizeof(double));
+  report.gradient_norm = std::sqrt(report.gradient_norm);
   check_gradient(report.gradient_norm);
   report.learning_rate = schedule_.learning_rate(step_);
   optimizer_.step(ops_, report.learning_rate, optimizer_.clip_scale(report.gradient_norm));
@@ -214,6 +238,7 @@ Evaluation Trainer::evaluate(const Batch& batch, std::vector<float>* logits) {
     model_.load(ops_, batch, first, std::min(largest, batch.items - first));
     Exec exec = model_.graph.make_exec(options_.seed, 0, false);
     model_.graph.forward(exec);
+    queue_losses();
     read_losses("evaluation at step " + std::to_string(step_), out.loss, correct);
     if (!logits) continue;
     const Tensor rows = model_.graph.tensor(model_.logits);

@@ -26,6 +26,7 @@ struct TrainerOptions {
   VcasOptions vcas;
 };
 
+// As the host sees them: on a device that queues its work the sum is right, its parts are not.
 struct StepSeconds {
   double forward = 0, backward = 0, probe = 0, optimizer = 0;
   double total() const { return forward + backward + probe + optimizer; }
@@ -63,7 +64,7 @@ class Trainer {
   Trainer(Model& model, CountOps& ops, const TrainerOptions& options, ProbeSource probe_source);
 
   // Throws Error(kDiverged), with the weights as they were, when the loss or the gradient is not
-  // finite.
+  // finite. Waits for the device once, before the update (docs/kernels.md).
   StepReport step(const Batch& batch);
   // Without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
@@ -90,6 +91,7 @@ class Trainer {
   void restore(const nlohmann::json& state);
 
  private:
+  void queue_losses();
   void read_losses(const std::string& what, double& loss, std::int64_t& correct);
   void set_ratios();
   void run_separate_probe();
@@ -110,8 +112,12 @@ class Trainer {
   std::string probe_note_;
   std::int64_t step_ = 0;
   bool probing_ = false;
-  std::vector<float> losses_;
-  std::vector<std::int32_t> correct_;
+  // What the host reads at the end of a step: the squared norm of the gradient, then the losses and
+  // hits of each micro-batch.
+  Buffer results_;
+  std::size_t queued_bytes_ = sizeof(double);
+  std::vector<std::int64_t> queued_terms_;  // of each micro-batch
+  std::vector<std::byte> host_results_;
 };
 
 }  // namespace vcas
