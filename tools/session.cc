@@ -92,12 +92,21 @@ double mean_tokens(const Batch& batch) {
              : static_cast<double>(batch.offsets.back()) / static_cast<double>(batch.items);
 }
 
-std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
-  use_threads(config);  // the device looks at it when it is made
-  std::unique_ptr<Ops> ops = make_ops(config.device);
-  if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
-  return std::make_unique<CountOps>(std::move(ops));
-}
+// A range of the profiler, where there is one.
+class ProfiledRange {
+ public:
+  ProfiledRange(RangeOps* ranges, const char* name) : ranges_(ranges) {
+    if (ranges_) ranges_->begin(name);
+  }
+  ProfiledRange(const ProfiledRange&) = delete;
+  ProfiledRange& operator=(const ProfiledRange&) = delete;
+  ~ProfiledRange() {
+    if (ranges_) ranges_->end();
+  }
+
+ private:
+  RangeOps* ranges_;
+};
 
 }  // namespace
 
@@ -173,7 +182,7 @@ GradSink gradient_sink(const Model& model) {
 Session::Session(const RunConfig& config, const RunData& data)
     : config_(config),
       data_(data),
-      ops_(make_counting_ops(config)),
+      ops_(make_counting_ops()),
       model_(build_model(model_options(config, data), data.train->item_shape(),
                          data.train->classes(), config.train.label_smoothing)),
       formula_({}) {
@@ -201,6 +210,18 @@ Session::Session(const RunConfig& config, const RunData& data)
                                          return std::make_unique<Loader>(*data_.train,
                                                                          probe_options, first);
                                        });
+}
+
+std::unique_ptr<CountOps> Session::make_counting_ops() {
+  use_threads(config_);  // the device looks at it when it is made
+  std::unique_ptr<Ops> ops = make_ops(config_.device);
+  if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
+  if (std::unique_ptr<Profiler> profiler = make_profiler(ops->name())) {
+    auto ranges = std::make_unique<RangeOps>(std::move(ops), std::move(profiler));
+    ranges_ = ranges.get();
+    ops = std::move(ranges);
+  }
+  return std::make_unique<CountOps>(std::move(ops));
 }
 
 // A few exact passes before the first step say what exact training costs, and make the first step
@@ -245,7 +266,10 @@ StepReport Session::step() {
 
   const std::vector<double> act_ratio = trainer_->controller().act_ratio();
   const std::vector<double> weight_ratio = trainer_->controller().weight_ratio();
-  const StepReport report = trainer_->step(batch);
+  const StepReport report = [&] {
+    const ProfiledRange range(ranges_, "step");
+    return trainer_->step(batch);
+  }();
   if (report.exact)
     formula_.add_exact_step();
   else
@@ -278,6 +302,7 @@ StepReport Session::step() {
 
 std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   const double start = monotonic_seconds();
+  const ProfiledRange range(ranges_, "eval");
   Loader loader(*data_.test, eval_loader_options(config_, *data_.test));
   std::vector<float> logits;
   const bool accuracy_alone = data_.metrics == std::vector<std::string>{"accuracy"};
