@@ -44,20 +44,19 @@ struct LinearBackwardInput {
   }
 };
 
-// dW += sum over i < count of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]]
+// dW += sum over i of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]]
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
   Tensor dweight;  // T [D, C], +=
   Tensor dy;       // T [K, D]
   Tensor x_full;   // T [R, C]
   Tensor row;      // i32 [K], optional
-  Tensor kept;     // i32 [K], optional: all K rows
-  Tensor scale;    // S [K], optional: all ones
-  Tensor count;    // i32 [1], optional: all K rows; given exactly when `kept` is
+  Tensor kept;     // i32 [n], optional: all K rows
+  Tensor scale;    // S [n], optional: all ones
   template <class V>
   void visit(V&& v) const {
     v.out("dweight", dweight, true), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
-    v.in("kept", kept), v.in("scale", scale), v.in("count", count);
+    v.in("kept", kept), v.in("scale", scale);
   }
 };
 
@@ -117,7 +116,9 @@ struct ItemNorm {
 
 // prob[i] = min(1, c * score[i]) with c such that the sum is `budget` (capped proportional
 // probabilities). budget >= number of nonzero scores: prob = 1 where score > 0. Zero scores: prob =
-// 0. Scale-free: multiplying all scores by 1e-30 or 1e+30 changes nothing.
+// 0. Scale-free: multiplying all scores by 1e-30 or 1e+30 changes nothing. A score that is not
+// finite has prob = 1, so that it reaches the gradient, whose check names the tensor; the others
+// share what is left of the budget.
 struct KeepProbability {
   static constexpr const char* kName = "keep_probability";
   Tensor prob;      // S [n]
@@ -132,13 +133,14 @@ struct KeepProbability {
 
 // Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i].
 // kBernoulli: keep i iff u(id[i]) < prob[i], independent; an empty draw is legal.
-// kSystematic: exactly min(n, ceil(sum of prob)) indices: i is kept iff an integer lies in
-// (S[i-1] + u, S[i] + u]; where fewer probabilities are nonzero, filled up with indices of scale 0.
+// kSystematic: exactly K = kept.elements() <= n indices, so that the host knows how many, for a sum
+// of prob up to K: i is drawn iff an integer lies in (S[i-1] + u, S[i] + u]; where these are fewer,
+// the first others fill up, with scale 0. Of a larger sum the first K that are drawn.
 struct Draw {
   static constexpr const char* kName = "draw";
-  Tensor kept;   // i32 [n], the first count[0] are set
-  Tensor scale;  // S [n], likewise
-  Tensor count;  // i32 [1]
+  Tensor kept;   // i32 [n], the first count[0] are set; or [K]
+  Tensor scale;  // S, likewise
+  Tensor count;  // i32 [1], of kBernoulli only
   Tensor prob;   // S [n]
   Tensor id;     // i32 [n], optional: row of the full batch, addresses the random numbers
   Selection selection = Selection::kBernoulli;
@@ -151,7 +153,7 @@ struct Draw {
 };
 
 // Composes a row set with a draw of its items (core/row_set.h): the first K = kept.elements() kept
-// items and their rows. The caller reads offsets[K] for the number of rows.
+// items and their rows, offsets[K] of them.
 struct NarrowRows {
   static constexpr const char* kName = "narrow_rows";
   Tensor item;         // i32 [K]
@@ -304,6 +306,7 @@ struct AttentionForward {
   Tensor qkv;      // T [R, 3C]: query, key, value side by side; or [R, 2C]: key, value
   Tensor offsets;  // i64 [N + 1]
   std::int64_t heads = 1;
+  std::int64_t pairs = 0;  // of a query and a key, where the caller counts them: what it costs
   double dropout = 0;
   RandomKey key;
   template <class V>
@@ -327,6 +330,7 @@ struct AttentionBackward {
   Tensor offsets_full;  // i64 [N + 1]
   Tensor item;          // i32 [items], optional
   std::int64_t heads = 1;
+  std::int64_t pairs = 0;  // as of AttentionForward
   double dropout = 0;
   RandomKey key;
   template <class V>

@@ -1,9 +1,11 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/decorators/check_ops.h"
+#include "kernels/decorators/range_ops.h"
 #include "kernels/emu/emu_ops.h"
 #include "kernels/ops.h"
 #if VCAS_CUDA
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/profiler.h"
 #endif
 
 namespace vcas {
@@ -26,6 +28,13 @@ std::unique_ptr<Ops> make_auto() {
 }
 
 }  // namespace
+
+std::unique_ptr<Profiler> make_profiler([[maybe_unused]] const std::string& device) {
+#if VCAS_CUDA
+  if (device == "cuda") return make_cuda_profiler();
+#endif
+  return nullptr;
+}
 
 std::unique_ptr<Ops> make_ops(const std::string& device) {
   const std::string check = "check:";

@@ -1,30 +1,44 @@
 #include "kernels/op_cost.h"
 
+#include <limits>
+#include <string_view>
+
 namespace vcas {
 namespace {
 
+// How many rows of the tensors of full batches, and of those that kept rows are taken from, an
+// operation reads.
+template <class Args>
+std::int64_t rows_read(const Args& args) {
+  if constexpr (requires { args.kept, args.dweight; })
+    if (args.kept) return args.kept.elements();
+  if constexpr (requires { args.row, args.old_row; })
+    return std::numeric_limits<std::int64_t>::max();  // `row` is an output
+  else if constexpr (requires { args.row; })
+    if (args.row) return args.row.elements();
+  if constexpr (requires { args.dqkv; }) return args.dqkv.rows();
+  if constexpr (requires { args.source_row, args.x; }) return args.source_row.elements();
+  return std::numeric_limits<std::int64_t>::max();
+}
+
 struct ByteCounter {
+  std::int64_t rows_read;
   double bytes = 0;
-  void in(const char*, const Tensor& tensor) {
-    if (tensor) bytes += static_cast<double>(tensor.bytes());
+  void in(std::string_view name, const Tensor& tensor) {
+    if (!tensor) return;
+    const bool by_rows = name.ends_with("_full") || name == "x" || name == "dy";
+    const double share = by_rows && tensor.rows() > rows_read
+                             ? static_cast<double>(rows_read) / static_cast<double>(tensor.rows())
+                             : 1;
+    bytes += share * static_cast<double>(tensor.bytes());
   }
-  void out(const char* name, const Tensor& tensor, bool accumulate = false) {
-    in(name, tensor);
-    if (accumulate) in(name, tensor);
+  void out(std::string_view, const Tensor& tensor, bool accumulate = false) {
+    if (tensor) bytes += (accumulate ? 2 : 1) * static_cast<double>(tensor.bytes());
   }
 };
 
 double product(std::int64_t a, std::int64_t b, std::int64_t c) {
   return static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
-}
-
-// Sum over the items of T^2.
-double squared_lengths(const Tensor& offsets) {
-  const auto* offset = offsets.ptr<std::int64_t>();
-  double sum = 0;
-  for (std::int64_t n = 0; n + 1 < offsets.elements(); ++n)
-    sum += product(offset[n + 1] - offset[n], offset[n + 1] - offset[n], 1);
-  return sum;
 }
 
 template <class Args>
@@ -41,7 +55,7 @@ double flops(const LinearBackwardInput& args) {
 }
 
 double flops(const LinearBackwardWeight& args) {
-  const std::int64_t rows = args.count ? *args.count.ptr<std::int32_t>() : args.dy.rows();
+  const std::int64_t rows = args.kept ? args.kept.elements() : args.dy.rows();
   return 2 * product(rows, args.x_full.width(), args.dy.width());
 }
 
@@ -49,30 +63,36 @@ double flops(const LinearWeightBlock& args) {
   return 2 * product(args.dy.rows(), args.out_index.elements(), args.in_index.elements());
 }
 
-// Pairs of a query and a key: each row of an item with each, or its first row with each.
-double attended_pairs(const Tensor& query, const Tensor& qkv, const Tensor& offsets) {
-  return query ? static_cast<double>(qkv.rows()) : squared_lengths(offsets);
-}
-
 // QK^T and PV
 double flops(const AttentionForward& args) {
-  return 4 * attended_pairs(args.query, args.qkv, args.offsets) *
-         static_cast<double>(args.y.width());
+  return 4 * static_cast<double>(args.pairs) * static_cast<double>(args.y.width());
 }
 
 // QK^T again, dV = P^T dY, dP = dY V^T, dQ = dS K, dK = dS^T Q
 double flops(const AttentionBackward& args) {
-  return 10 * attended_pairs(args.dquery, args.dqkv, args.offsets) *
-         static_cast<double>(args.dy.width());
+  return 10 * static_cast<double>(args.pairs) * static_cast<double>(args.dy.width());
 }
+
+// Sums over rows, and over everything, are first made of parts.
+template <class Args>
+std::int64_t launches(const Args&) {
+  return 1;
+}
+std::int64_t launches(const LinearForward& args) { return args.bias ? 2 : 1; }
+std::int64_t launches(const ColumnSum&) { return 2; }
+std::int64_t launches(const SumSquares&) { return 2; }
+std::int64_t launches(const LayerNormBackward& args) {
+  return (args.dgamma ? 4 : 0) + (args.dx ? 1 : 0);
+}
+std::int64_t launches(const AttentionBackward&) { return 2; }
 
 }  // namespace
 
-#define VCAS_OP(Args)                    \
-  Cost op_cost(const Args& args) {       \
-    ByteCounter counter;                 \
-    args.visit(counter);                 \
-    return {flops(args), counter.bytes}; \
+#define VCAS_OP(Args)                                    \
+  Cost op_cost(const Args& args) {                       \
+    ByteCounter counter{rows_read(args)};                \
+    args.visit(counter);                                 \
+    return {flops(args), counter.bytes, launches(args)}; \
   }
 VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP

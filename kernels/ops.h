@@ -19,8 +19,9 @@ class Ops {
   // Memory of this backend, 64-byte aligned, zeroed. Throws Error(kOutOfMemory).
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void deallocate(void* data, std::size_t bytes) = 0;
-  // Both wait until the copy is done.
+  // `host` may be changed afterwards; the copy comes after the operations called so far.
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
+  // Waits for the operations called so far.
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
 
   // Names the place in the model that the following calls belong to ("block.7/ffn_in/backward");

@@ -49,15 +49,16 @@ class Attention final : public Layer {
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    exec.ops.run(
-        AttentionForward{.y = io.output,
-                         .lse = io.saved[0],
-                         .query = first_of_two(io.inputs),
-                         .qkv = io.inputs.back(),
-                         .offsets = io.rows.of(io.input_specs.back().rows_per_item).offsets,
-                         .heads = heads_,
-                         .dropout = exec.training ? dropout_ : 0,
-                         .key = exec.key(Stream::kDropout, exec.site)});
+    const RowSet& rows = io.rows.of(io.input_specs.back().rows_per_item);
+    exec.ops.run(AttentionForward{.y = io.output,
+                                  .lse = io.saved[0],
+                                  .query = first_of_two(io.inputs),
+                                  .qkv = io.inputs.back(),
+                                  .offsets = rows.offsets,
+                                  .heads = heads_,
+                                  .pairs = pairs(rows, io.inputs.size()),
+                                  .dropout = exec.training ? dropout_ : 0,
+                                  .key = exec.key(Stream::kDropout, exec.site)});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
@@ -82,6 +83,7 @@ class Attention final : public Layer {
                                    .offsets_full = io.rows_full.of(layout).offsets,
                                    .item = rows.item,
                                    .heads = heads_,
+                                   .pairs = pairs(rows, io.dx.size()),
                                    .dropout = exec.training ? dropout_ : 0,
                                    .key = exec.key(Stream::kDropout, exec.site)});
   }
@@ -89,6 +91,10 @@ class Attention final : public Layer {
  private:
   static Tensor first_of_two(std::span<const Tensor> inputs) {
     return inputs.size() == 2 ? inputs[0] : Tensor{};
+  }
+  // Of a query and a key: each row of an item with each, or its first row with each.
+  static std::int64_t pairs(const RowSet& rows, std::size_t inputs) {
+    return inputs == 2 ? rows.rows : rows.squares;
   }
 
   std::int64_t heads_;

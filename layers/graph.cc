@@ -18,6 +18,7 @@ Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vec
   node.name = name;
   node.forward_place = name + "/forward";
   node.backward_place = name + "/backward";
+  node.sample_place = name + "/sample";
   node.layer = std::move(layer);
   for (const Value value : inputs) {
     VCAS_CHECK(value.index >= 0 && value.index < static_cast<int>(nodes_.size()),
@@ -292,6 +293,7 @@ void Graph::allocate(Ops& ops) {
     RowSet rows;
     rows.offsets = row_buffer_.at(i * offsets_bytes, DType::kI64, {limits_.max_items + 1});
     full_rows_.entries().push_back({layouts[i], rows});
+    host_offsets_.emplace_back().reserve(static_cast<std::size_t>(limits_.max_items) + 1);
   }
   for (std::size_t g = 0; g < gate_nodes_.size(); ++g) {
     const Node& node = nodes_[static_cast<std::size_t>(gate_nodes_[g])];
@@ -318,22 +320,32 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
   masked_ = masked_offsets.empty() ? 0 : masked_offsets.back();
   check(tokens_, limits_.max_tokens, "tokens");
   check(masked_, limits_.max_masked, "masked positions");
-  for (RowSets::Entry& entry : full_rows_.entries()) {
-    const std::int64_t layout = entry.rows_per_item;
+  for (std::size_t l = 0; l < full_rows_.entries().size(); ++l) {
+    const std::int64_t layout = full_rows_.entries()[l].rows_per_item;
+    RowSet& rows = full_rows_.entries()[l].rows;
     if (layout > 0 && same_items) continue;
-    entry.rows.items = items;
-    entry.rows.rows = rows_now(layout);
     const std::vector<std::int64_t>& ragged = layout == kTokens ? token_offsets : masked_offsets;
-    host_offsets_.assign(static_cast<std::size_t>(items) + 1, 0);
-    for (std::size_t n = 0; n < host_offsets_.size(); ++n) {
+    std::vector<std::int64_t>& offsets = host_offsets_[l];
+    offsets.assign(static_cast<std::size_t>(items) + 1, 0);
+    for (std::size_t n = 0; n < offsets.size(); ++n) {
       if (layout > 0)
-        host_offsets_[n] = static_cast<std::int64_t>(n) * layout;
+        offsets[n] = static_cast<std::int64_t>(n) * layout;
       else if (!ragged.empty())
-        host_offsets_[n] = ragged[n];
+        offsets[n] = ragged[n];
     }
-    entry.rows.half = host_offsets_[static_cast<std::size_t>(items / 2)];
-    entry.rows.offsets.shape = {items + 1};
-    ops_->copy_to_device(entry.rows.offsets.data, host_offsets_.data(), entry.rows.offsets.bytes());
+    rows.items = items;
+    rows.rows = rows_now(layout);
+    rows.half = offsets[static_cast<std::size_t>(items / 2)];
+    rows.length = offsets[1];
+    rows.squares = 0;
+    for (std::size_t n = 0; n + 1 < offsets.size(); ++n) {
+      const std::int64_t length = offsets[n + 1] - offsets[n];
+      rows.squares += length * length;
+      if (length != offsets[1]) rows.length = 0;
+    }
+    rows.host_offsets = rows.length == 0 ? offsets.data() : nullptr;
+    rows.offsets.shape = {items + 1};
+    ops_->copy_to_device(rows.offsets.data, offsets.data(), rows.offsets.bytes());
   }
 }
 
@@ -439,11 +451,14 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
     const bool loss = i + 1 == nodes_.size();
     if (!loss && node.gradient_block < 0) continue;
     exec.site = static_cast<std::uint32_t>(i);
-    exec.ops.enter(node.backward_place);
     Tensor dy = gradients[i];
-    if (node.gate >= 0) rows = &pass_gate(exec, context, node, *rows, ratio_above, dy);
+    if (node.gate >= 0) {
+      exec.ops.enter(node.sample_place);
+      rows = &pass_gate(exec, context, node, *rows, ratio_above, dy);
+    }
     if (rows->items() == 0) return;  // nothing was kept: everything below gets exactly zero
 
+    exec.ops.enter(node.backward_place);
     collect_tensors(node, i);
 
     ArenaFrame frame(exec.scratch);

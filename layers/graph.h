@@ -104,7 +104,7 @@ class Graph {
     int gradient_block = -1;                        // of its output, -1 = none
     int kept_block = -1;                            // of its output behind the gate
     std::vector<std::uint8_t> writes, accumulates;  // per input: backward computes it; adds to it
-    std::string forward_place, backward_place;
+    std::string forward_place, backward_place, sample_place;
   };
 
   // The tensors of one node while it runs.
@@ -142,8 +142,8 @@ class Graph {
   std::vector<SampleGate> gates_;
   RowSets full_rows_;
   NodeTensors node_tensors_;
-  std::vector<Tensor> gradient_views_;  // of this backward, by node
-  std::vector<std::int64_t> host_offsets_;
+  std::vector<Tensor> gradient_views_;                   // of this backward, by node
+  std::vector<std::vector<std::int64_t>> host_offsets_;  // of each layout
   std::int64_t items_ = 0, tokens_ = 0, masked_ = 0;
   Ops* ops_ = nullptr;
 };

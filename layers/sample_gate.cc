@@ -1,6 +1,6 @@
 #include "layers/sample_gate.h"
 
-#include <cmath>
+#include <algorithm>
 
 namespace vcas {
 
@@ -15,9 +15,9 @@ SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_
   };
   want(norm_, statistics, max_items);
   want(prob_, statistics, max_items);
-  want(kept_, DType::kI32, max_items);
   want(keep_scale_, statistics, max_items);
-  want(count_, DType::kI32, 1);
+  want(drawn_, DType::kI32, 1 + max_items);
+  host_drawn_.resize(static_cast<std::size_t>(1 + max_items));
   layouts_.resize(layouts.size());
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     layouts_[i].rows_per_item = layouts[i];
@@ -26,6 +26,7 @@ SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_
     want(layouts_[i].offsets, DType::kI64, max_items + 1);
     want(layouts_[i].row, DType::kI32, max_rows[i]);
     want(layouts_[i].source_row, DType::kI32, max_rows[i]);
+    layouts_[i].host_offsets.resize(static_cast<std::size_t>(max_items) + 1);
   }
   std::size_t total = 0;
   for (const auto& [tensor, spec] : wanted) total += Arena::round_up(spec.bytes());
@@ -54,48 +55,67 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   const Shape items{own.items};
   const Tensor norm{norm_.data, norm_.dtype, items};
   const Tensor prob{prob_.data, prob_.dtype, items};
+  const bool systematic = context.selection == Selection::kSystematic;
   double budget =
       context.act_ratio[static_cast<std::size_t>(number_)] * static_cast<double>(batch_items);
-  if (context.selection == Selection::kSystematic) budget = whole_budget(budget);
+  if (systematic) budget = whole_budget(budget);
+  std::int64_t kept =
+      systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
+  auto* drawn = drawn_.ptr<std::int32_t>();
+  const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
+  const auto kept_items = [&] { return Tensor{drawn + 1, DType::kI32, {kept}}; };
   exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = own.offsets});
   exec.ops.run(KeepProbability{.prob = prob, .score = norm, .budget = budget});
   exec.ops.run(
-      Draw{.kept = {kept_.data, kept_.dtype, items},
-           .scale = {keep_scale_.data, keep_scale_.dtype, items},
-           .count = count_,
+      Draw{.kept = kept_items(),
+           .scale = first_kept(keep_scale_),
+           .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
            .prob = prob,
            .id = own.item,
            .selection = context.selection,
            .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(number_), context.repeat)});
-  std::int32_t kept = 0;
-  exec.ops.copy_to_host(&kept, count_.data, sizeof kept);
+  const bool ragged = std::ranges::any_of(
+      rows.entries(), [](const RowSets::Entry& entry) { return entry.rows.length == 0; });
+  if (ragged || !systematic)
+    exec.ops.copy_to_host(host_drawn_.data(), drawn,
+                          static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
+  if (!systematic) kept = host_drawn_[0];
   if (context.record && !context.record->kept_items.empty())
     context.record->kept_items[static_cast<std::size_t>(number_)] = kept;
 
   kept_rows_.entries().clear();
-  const Shape k{kept};
-  for (const Layout& layout : layouts_) {
+  for (Layout& layout : layouts_) {
     const RowSet& old = rows.of(layout.rows_per_item);
     RowSet next{.items = kept,
-                .rows = 0,
-                .item = {layout.item.data, layout.item.dtype, k},
-                .scale = {layout.scale.data, layout.scale.dtype, k},
-                .offsets = {layout.offsets.data, layout.offsets.dtype, {kept + 1}},
-                .row = {}};
+                .rows = kept * old.length,
+                .length = old.length,
+                .squares = kept * old.length * old.length,
+                .item = first_kept(layout.item),
+                .scale = first_kept(layout.scale),
+                .offsets = {layout.offsets.data, layout.offsets.dtype, {kept + 1}}};
+    if (old.length == 0) {
+      for (std::int64_t i = 0; i < kept; ++i) {
+        const std::int64_t* from = old.host_offsets + host_drawn_[static_cast<std::size_t>(1 + i)];
+        const std::int64_t length = from[1] - from[0];
+        layout.host_offsets[static_cast<std::size_t>(i)] = next.rows;
+        next.rows += length;
+        next.squares += length * length;
+      }
+      layout.host_offsets[static_cast<std::size_t>(kept)] = next.rows;
+      next.host_offsets = layout.host_offsets.data();
+    }
+    next.row = {layout.row.data, DType::kI32, {next.rows}};
     exec.ops.run(NarrowRows{.item = next.item,
                             .scale = next.scale,
                             .offsets = next.offsets,
                             .row = layout.row,
                             .source_row = layout.source_row,
-                            .kept = {kept_.data, kept_.dtype, k},
-                            .kept_scale = {keep_scale_.data, keep_scale_.dtype, k},
+                            .kept = kept_items(),
+                            .kept_scale = first_kept(keep_scale_),
                             .old_item = old.item,
                             .old_scale = old.scale,
                             .old_offsets = old.offsets,
                             .old_row = old.row});
-    exec.ops.copy_to_host(&next.rows, static_cast<std::int64_t*>(next.offsets.data) + kept,
-                          sizeof next.rows);
-    next.row = {layout.row.data, DType::kI32, {next.rows}};
     kept_rows_.entries().push_back({layout.rows_per_item, next});
   }
   return kept_rows_;

@@ -1,6 +1,6 @@
 #include "layers/weight_sampler.h"
 
-#include <cmath>
+#include <algorithm>
 
 namespace vcas {
 
@@ -48,17 +48,20 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   const Tensor variance = variance_wanted ? exec.scratch.take(DType::kF64, {1}) : Tensor{};
   exec.ops.run(RowNorm{.norm = score, .x = dy});
   exec.ops.run(RowNorm{.norm = score, .x = x_full, .row = rows.row, .factor = score});
+  const bool systematic = context.selection == Selection::kSystematic;
   double budget = ratio * static_cast<double>(rows.rows);
-  if (context.selection == Selection::kSystematic) budget = whole_budget(budget);
+  if (systematic) budget = whole_budget(budget);
   exec.ops.run(
       KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
   if (variance_wanted)
     exec.ops.copy_to_host(&context.record->weight_variance[site], variance.data, sizeof(double));
   if (!(draw && dweight)) return;
 
-  const Tensor kept = exec.scratch.take(DType::kI32, {rows.rows});
-  const Tensor scale = exec.scratch.take(statistics, {rows.rows});
-  const Tensor count = exec.scratch.take(DType::kI32, {1});
+  const std::int64_t most =
+      systematic ? std::min(rows.rows, static_cast<std::int64_t>(budget)) : rows.rows;
+  Tensor kept = exec.scratch.take(DType::kI32, {most});
+  Tensor scale = exec.scratch.take(statistics, {most});
+  const Tensor count = systematic ? Tensor{} : exec.scratch.take(DType::kI32, {1});
   exec.ops.run(Draw{.kept = kept,
                     .scale = scale,
                     .count = count,
@@ -67,18 +70,19 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
                     .selection = context.selection,
                     .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(io.weight_site),
                                     context.repeat)});
+  if (count) {
+    std::int32_t drawn = 0;
+    exec.ops.copy_to_host(&drawn, count.data, sizeof drawn);
+    kept.shape = scale.shape = {drawn};
+  }
   exec.ops.run(LinearBackwardWeight{.dweight = dweight,
                                     .dy = dy,
                                     .x_full = x_full,
                                     .row = rows.row,
                                     .kept = kept,
-                                    .scale = scale,
-                                    .count = count});
-  if (context.record && !context.record->kept_rows.empty()) {
-    std::int32_t n = 0;
-    exec.ops.copy_to_host(&n, count.data, sizeof n);
-    context.record->kept_rows[site] = n;
-  }
+                                    .scale = scale});
+  if (context.record && !context.record->kept_rows.empty())
+    context.record->kept_rows[site] = kept.elements();
 }
 
 std::size_t weight_sampler_scratch_bytes(std::int64_t max_rows) {

@@ -7,7 +7,8 @@ namespace vcas {
 
 // Adds dW = dy^T x over the rows of `rows` to the gradient of parameter 0 of `io`, as io.context
 // says: all rows, or a sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and weights
-// 1/P(r). Fills entry blocks and the closed-form variance where they are wanted.
+// 1/P(r). Fills entry blocks and the closed-form variance where they are wanted. The host waits for
+// the number of rows of an independent draw; of a systematic one it knows it.
 //   dy: T [rows.rows, D]; x_full: T [full rows, C]
 void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& dy,
                                 const Tensor& x_full, const RowSet& rows);

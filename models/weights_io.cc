@@ -322,7 +322,8 @@ std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) 
   return images;
 }
 
-std::string image_processor_text(const HfImageProcessor& images) {
+std::string image_processor_text(const HfImageProcessor& images,
+                                 const std::vector<std::int64_t>& shape) {
   const auto numbers = [](const std::vector<float>& values) {
     Json list = Json::array();  // a float's own few digits, not those of the double nearest to it
     for (const float value : values) list.push_back(std::stod(fmt::format("{}", value)));
@@ -330,7 +331,7 @@ std::string image_processor_text(const HfImageProcessor& images) {
   };
   const Json config = {{"image_processor_type", "ViTImageProcessor"},
                        {"do_resize", true},
-                       {"size", {{"height", images.height}, {"width", images.width}}},
+                       {"size", {{"height", shape[1]}, {"width", shape[2]}}},
                        {"resample", images.resample},
                        {"do_rescale", true},
                        {"rescale_factor", kRescaleFactor},

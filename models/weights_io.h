@@ -22,9 +22,8 @@ struct HfModel {
 
 // What preprocessor_config.json says of images.
 struct HfImageProcessor {
-  std::int64_t height = 0, width = 0;  // written only
-  std::vector<float> mean, std;        // [channels]; empty: not given
-  int resample = 2;                    // in numbers of Pillow: 2 bilinear, 3 bicubic
+  std::vector<float> mean, std;  // [channels]; empty: not given
+  int resample = 2;              // in numbers of Pillow: 2 bilinear, 3 bicubic
 };
 
 struct HfFiles {
@@ -45,8 +44,9 @@ constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
 // Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for images that are
 // prepared otherwise than ours.
 std::optional<HfImageProcessor> read_hf_image_processor(const std::filesystem::path& folder);
-// The text of such a file.
-std::string image_processor_text(const HfImageProcessor& images);
+// The text of such a file, for images of `shape` [channels, height, width].
+std::string image_processor_text(const HfImageProcessor& images,
+                                 const std::vector<std::int64_t>& shape);
 
 // `asked` with the sizes and dropout of the files that asked.pretrained names. Throws
 // Error(kBadConfig) where the kind of model differs.

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "data/batch.h"
-#include "kernels/decorators/count_ops.h"
-#include "models/model.h"
+#include "optim/loss_queue.h"
 
 namespace vcas {
 
@@ -26,15 +25,11 @@ class Evaluator {
   // Without dropout. `logits` gets the logits appended, row by row. `what` is for messages.
   Evaluation evaluate(const Batch& batch, const std::string& what,
                       std::vector<float>* logits = nullptr);
-  // Adds the losses and hits of the forward that ran last. Throws Error(kDiverged), naming `what`,
-  // when they are not finite.
-  void add_losses(const std::string& what, double& loss, std::int64_t& correct);
 
  private:
   Model& model_;
   CountOps& ops_;
-  std::vector<float> losses_;
-  std::vector<std::int32_t> correct_;
+  LossQueue losses_;
 };
 
 // The loss is a mean over its terms; a batch in which nothing is masked has none.

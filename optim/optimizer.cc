@@ -1,7 +1,5 @@
 #include "optim/optimizer.h"
 
-#include <cmath>
-
 #include "core/arena.h"
 
 namespace vcas {
@@ -23,18 +21,14 @@ Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOpti
   std::vector<std::string> names = {"first_moment", "second_moment"};
   if (options.name == "sgd") names = {"momentum"};
   const std::size_t slab = Arena::round_up(values_.bytes());
-  buffer_ = Buffer(ops, names.size() * slab + sizeof(double));
+  buffer_ = Buffer(ops, names.size() * slab);
   for (std::size_t i = 0; i < names.size(); ++i)
     state_.push_back({names[i], buffer_.at(i * slab, values_.dtype, values_.shape)});
-  sum_squares_ = buffer_.at(names.size() * slab, DType::kF64, {1});
 }
 
-double Optimizer::gradient_norm(Ops& ops) {
-  ops.enter("optimizer/norm");
-  ops.run(SumSquares{sum_squares_, gradients_});
-  double sum = 0;
-  ops.copy_to_host(&sum, sum_squares_.data, sizeof(sum));
-  return std::sqrt(sum);
+void Optimizer::squared_norm(Ops& ops, const Tensor& sum) {
+  ops.enter("optimizer");
+  ops.run(SumSquares{.sum = sum, .x = gradients_});
 }
 
 double Optimizer::clip_scale(double norm) const {
@@ -43,7 +37,6 @@ double Optimizer::clip_scale(double norm) const {
 }
 
 void Optimizer::step(Ops& ops, double learning_rate, double grad_scale) {
-  ops.enter("optimizer/step");
   ++steps_;
   step_range(ops, 0, decayed_, learning_rate, options_.weight_decay, grad_scale);
   step_range(ops, decayed_, values_.elements(), learning_rate, 0, grad_scale);

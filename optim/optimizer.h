@@ -42,9 +42,9 @@ class Optimizer {
  public:
   Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options);
 
-  // Norm of the gradient of all parameters; waits for the device. NaN or infinite where a gradient
-  // is: the caller must look before it steps.
-  double gradient_norm(Ops& ops);
+  // The squared norm of the gradient of all parameters. NaN or infinite where a gradient is: the
+  // caller must look before it steps.
+  void squared_norm(Ops& ops, const Tensor& sum);  // f64 [1]
   // What to multiply a gradient of this norm with, so that it is no longer than allowed.
   double clip_scale(double norm) const;
   void step(Ops& ops, double learning_rate, double grad_scale);
@@ -64,7 +64,6 @@ class Optimizer {
   Tensor values_, gradients_;
   std::int64_t decayed_;
   Buffer buffer_;
-  Tensor sum_squares_;              // f64 [1]
   std::vector<NamedTensor> state_;  // moments, or the momentum
   std::int64_t steps_ = 0;
 };

@@ -35,6 +35,7 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
       options_(options),
       probe_source_(std::move(probe_source)),
       evaluator_(model, ops),
+      losses_(model, ops, options.micro_batches()),
       optimizer_(ops, model.graph.parameters(), options.optimizer),
       schedule_(options.schedule, options.total_steps),
       controller_(options.vcas, model.graph.gates(),
@@ -127,16 +128,14 @@ StepReport Trainer::step(const Batch& batch) {
   report.seconds.optimizer += watch.lap();
   context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items));
   report.exact = measured || context_.mode == SamplingMode::kExact;
-  const auto micro_batches = (options_.batch + options_.micro_batch - 1) / options_.micro_batch;
-  double loss = 0;
-  std::int64_t correct = 0, micro = 0;
+  std::int64_t micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
     model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
-    Exec exec = graph.make_exec(options_.seed,
-                                static_cast<std::uint64_t>(step_ * micro_batches + micro), true);
+    Exec exec = graph.make_exec(
+        options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
     ops_.set_phase(Phase::kForward);
     graph.forward(exec);
-    evaluator_.add_losses("step " + std::to_string(step_ + 1), loss, correct);
+    losses_.add();
     report.seconds.forward += watch.lap();
 
     ops_.set_phase(Phase::kBackward);
@@ -156,9 +155,11 @@ StepReport Trainer::step(const Batch& batch) {
   }
 
   ops_.set_phase(Phase::kOptimizer);
-  report.loss = loss * context_.loss_scale;
-  report.accuracy = static_cast<double>(correct) * context_.loss_scale;
-  report.gradient_norm = optimizer_.gradient_norm(ops_);
+  optimizer_.squared_norm(ops_, losses_.number());
+  const LossQueue::Sums sums = losses_.read("step " + std::to_string(step_ + 1));
+  report.loss = sums.loss * context_.loss_scale;
+  report.accuracy = static_cast<double>(sums.correct) * context_.loss_scale;
+  report.gradient_norm = std::sqrt(sums.number);
   check_gradient(report.gradient_norm);
   report.learning_rate = schedule_.learning_rate(step_);
   optimizer_.step(ops_, report.learning_rate, optimizer_.clip_scale(report.gradient_norm));

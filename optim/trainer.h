@@ -22,8 +22,13 @@ struct TrainerOptions {
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   VcasOptions vcas;
+
+  std::int64_t micro_batches() const {  // of a step
+    return micro_batch == 0 ? 1 : (batch + micro_batch - 1) / micro_batch;
+  }
 };
 
+// As the host sees them: on a device that queues its work the sum is right, its parts are not.
 struct StepSeconds {
   double forward = 0, backward = 0, probe = 0, optimizer = 0;
   double total() const { return forward + backward + probe + optimizer; }
@@ -54,7 +59,7 @@ class Trainer {
   Trainer(Model& model, CountOps& ops, const TrainerOptions& options, ProbeSource probe_source);
 
   // Throws Error(kDiverged), with the weights as they were, when the loss or the gradient is not
-  // finite.
+  // finite. Waits for the device once, before the update (docs/kernels.md).
   StepReport step(const Batch& batch);
   // Without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
@@ -90,6 +95,7 @@ class Trainer {
   TrainerOptions options_;
   ProbeSource probe_source_;
   Evaluator evaluator_;
+  LossQueue losses_;
   Optimizer optimizer_;
   Schedule schedule_;
   VcasController controller_;

@@ -175,7 +175,8 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
     for (const auto& [name, text] : tokenizer_files(*tokenizer, model.model().max_positions))
       atomic_write(target / name, text);
   else if (trained.facts.images)
-    atomic_write(target / kHfImageProcessorFile, image_processor_text(*trained.facts.images));
+    atomic_write(target / kHfImageProcessorFile,
+                 image_processor_text(*trained.facts.images, trained.facts.item_shape));
   std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
              stdout);
 }

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/nearest_name.h"
+#include "kernels/decorators/range_ops.h"
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
@@ -29,7 +31,7 @@ namespace fs = std::filesystem;
 struct Arguments {
   std::string config;
   std::vector<std::string> set, positional;
-  std::string resume, resume_mode = "exact", print_config = "plain", compare;
+  std::string resume, resume_mode = "exact", print_config = "plain", compare, profile_steps;
   bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
   std::string folder, model, name, input, submission, split = "test";
   std::int64_t steps = 20, pad_to = 0;
@@ -75,11 +77,26 @@ LoadedConfig load(const Arguments& arguments) {
   return loaded;
 }
 
+// "FIRST:LAST"
+void parse_profile_steps(const Arguments& arguments, TrainRequest& request) {
+  const char* text = arguments.profile_steps.c_str();
+  int read = 0;
+  if (std::sscanf(text, "%" SCNd64 ":%" SCNd64 "%n", &request.profile_first, &request.profile_last,
+                  &read) != 2 ||
+      text[read] != '\0' || request.profile_first < 1 ||
+      request.profile_last < request.profile_first)
+    fail_usage(
+        fmt::format("--profile-steps takes FIRST:LAST, steps counted from 1; got \"{}\"", text));
+  if (arguments.validate || arguments.dry_run || !arguments.compare.empty())
+    fail_usage("--profile-steps is for a run of its own");
+}
+
 void run_train(const CLI::App& command, const Arguments& arguments) {
   TrainRequest request;
   request.resume = command.count("--resume") > 0;
   request.fork = arguments.resume_mode == "fork";
   request.timing = arguments.timing;
+  if (!arguments.profile_steps.empty()) parse_profile_steps(arguments, request);
   if (request.fork && !request.resume) fail_usage("--resume-mode without --resume");
   if (!arguments.resume.empty() && arguments.config.empty()) {
     request.from = find_resume_point(arguments.resume, true);
@@ -117,6 +134,11 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
     twins.json = arguments.json;
     compare(twins);
   } else {
+    if (request.profile_first > 0 && !make_profiler(make_ops(config.device)->name()))
+      throw Error(ExitCode::kUnavailable,
+                  fmt::format("--profile-steps needs a GPU; device \"{}\" has no profiler here",
+                              config.device),
+                  "--timing prints the seconds of each layer on any device");
     train(request);
   }
 }
@@ -215,6 +237,9 @@ struct Program {
         ->expected(0, 1)
         ->check(CLI::IsMember({"", "plain", "origins", "minimal"}));
     train->add_flag("--timing", arguments.timing, "Print the seconds of each layer at the end");
+    train->add_option(
+        "--profile-steps", arguments.profile_steps,
+        "FIRST:LAST, the steps that a profiler waiting for cudaProfilerStart records");
     train->add_option("--compare", arguments.compare, "Train beside the exact twin and print both")
         ->check(CLI::IsMember({"exact"}));
     train->add_flag("--json", arguments.json, "Print the comparison as JSON");

@@ -51,10 +51,16 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
-std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
+// `ranges` gets the part of it that marks ranges, where the device has a profiler.
+std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, RangeOps*& ranges) {
   use_threads(config);  // the device looks at it when it is made
   std::unique_ptr<Ops> ops = make_ops(config.device);
   if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
+  if (std::unique_ptr<Profiler> profiler = make_profiler(ops->name())) {
+    auto marking = std::make_unique<RangeOps>(std::move(ops), std::move(profiler));
+    ranges = marking.get();
+    ops = std::move(marking);
+  }
   return std::make_unique<CountOps>(std::move(ops));
 }
 
@@ -62,10 +68,10 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config) {
 
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const WordPiece* tokenizer,
                       const BatchLimits& limits, std::int64_t items) {
-  ReadyModel ready{
-      .ops = make_counting_ops(config),
-      .model = build_model(model_options(config, tokenizer), facts.item_shape,
-                           std::ssize(facts.class_names), config.train.label_smoothing)};
+  ReadyModel ready;
+  ready.ops = make_counting_ops(config, ready.ranges);
+  ready.model = build_model(model_options(config, tokenizer), facts.item_shape,
+                            std::ssize(facts.class_names), config.train.label_smoothing);
   const std::int64_t positions = ready.model->max_positions;
   if (limits.tokens > positions)
     throw Error(ExitCode::kBadConfig,
@@ -98,7 +104,8 @@ std::map<std::string, std::string> model_files(const ModelFacts& facts, const Wo
                                                const Model& model) {
   std::map<std::string, std::string> files;
   if (tokenizer) files = tokenizer_files(*tokenizer, model.max_positions);
-  if (facts.images) files[kHfImageProcessorFile] = image_processor_text(*facts.images);
+  if (facts.images)
+    files[kHfImageProcessorFile] = image_processor_text(*facts.images, facts.item_shape);
   const nlohmann::ordered_json json = {{"item_shape", facts.item_shape},
                                        {"class_names", facts.class_names}};
   files["model.json"] = json.dump(2) + "\n";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/decorators/count_ops.h"
+#include "kernels/decorators/range_ops.h"
 #include "models/model.h"
 #include "tools/run_data.h"
 
@@ -16,6 +17,7 @@ namespace vcas {
 
 struct ReadyModel {
   std::unique_ptr<CountOps> ops;
+  RangeOps* ranges = nullptr;    // of ops; null where the device has no profiler
   std::unique_ptr<Model> model;  // without weights
 };
 

@@ -32,7 +32,8 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
   std::optional<HfImageProcessor> before;
   if (trained) {
     before = trained->images;
-    if (before && before->height == before->width) transform.size = before->height;
+    const std::vector<std::int64_t>& shape = trained->item_shape;
+    if (before && shape[1] == shape[2]) transform.size = shape[1];
   } else if (!config.model.pretrained.empty()) {
     const HfFiles files = find_hf_files(config.model.pretrained);
     const std::vector<std::int64_t> shape = read_hf_config(files.config).image_shape;
@@ -266,9 +267,7 @@ ModelFacts RunData::facts() const {
                    .class_names = train->class_names(),
                    .images = {}};
   if (const ImageTransformOptions* transform = train->image_transform())
-    facts.images = {.height = facts.item_shape[1],
-                    .width = facts.item_shape[2],
-                    .mean = transform->mean,
+    facts.images = {.mean = transform->mean,
                     .std = transform->std,
                     .resample = transform->interpolation == Interpolation::kBilinear ? 2 : 3};
   return facts;

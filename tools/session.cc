@@ -41,6 +41,22 @@ double mean_tokens(const Batch& batch) {
              : static_cast<double>(batch.offsets.back()) / static_cast<double>(batch.items);
 }
 
+// A range of the profiler, where there is one.
+class ProfiledRange {
+ public:
+  ProfiledRange(RangeOps* ranges, const char* name) : ranges_(ranges) {
+    if (ranges_) ranges_->begin(name);
+  }
+  ProfiledRange(const ProfiledRange&) = delete;
+  ProfiledRange& operator=(const ProfiledRange&) = delete;
+  ~ProfiledRange() {
+    if (ranges_) ranges_->end();
+  }
+
+ private:
+  RangeOps* ranges_;
+};
+
 }  // namespace
 
 nlohmann::json RunTotals::to_json() const {
@@ -90,6 +106,7 @@ Session::Session(const RunConfig& config, const RunData& data)
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
                                 std::max(config.micro_batch(), config.eval_batch()));
   ops_ = std::move(ready.ops);
+  ranges_ = ready.ranges;
   model_ = std::move(ready.model);
   model_->graph.parameters().initialize(*ops_, config.seed);
   if (!config.model.pretrained.empty())
@@ -150,7 +167,10 @@ StepReport Session::step() {
 
   const std::vector<double> act_ratio = trainer_->controller().act_ratio();
   const std::vector<double> weight_ratio = trainer_->controller().weight_ratio();
-  const StepReport report = trainer_->step(batch);
+  const StepReport report = [&] {
+    const ProfiledRange range(ranges_, "step");
+    return trainer_->step(batch);
+  }();
   if (report.exact)
     formula_.add_exact_step();
   else
@@ -183,6 +203,7 @@ StepReport Session::step() {
 
 std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   const double start = monotonic_seconds();
+  const ProfiledRange range(ranges_, "eval");
   const auto evaluate_batch = [&](const Batch& batch, std::vector<float>* logits) {
     return trainer_->evaluate(batch, logits);
   };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/decorators/range_ops.h"
 #include "models/weights_io.h"
 #include "optim/flops.h"
 #include "optim/trainer.h"
@@ -52,6 +53,8 @@ class Session {
   Model& model() { return *model_; }
   const Model& model() const { return *model_; }
   CountOps& ops() { return *ops_; }
+  // Null where the device has no profiler.
+  Profiler* profiler() { return ranges_ ? &ranges_->profiler() : nullptr; }
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }
   // What the pretrained weights gave; empty where the model starts from random ones.
@@ -81,6 +84,7 @@ class Session {
 
   const RunConfig config_;
   const RunData& data_;
+  RangeOps* ranges_ = nullptr;  // of ops_; null where the device has no profiler
   std::unique_ptr<CountOps> ops_;
   std::unique_ptr<Model> model_;
   std::int64_t steps_per_epoch_, total_steps_;

@@ -70,10 +70,9 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
              "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                  args.x_full.shape.text());
-  VCAS_CHECK(bool{args.kept} == bool{args.count}, "kept and count come together");
   const auto* row = args.row.ptr<std::int32_t>();
   const auto* kept = args.kept.ptr<std::int32_t>();
-  const std::int64_t rows = kept ? *args.count.ptr<std::int32_t>() : args.dy.rows();
+  const std::int64_t rows = kept ? args.kept.elements() : args.dy.rows();
   const T* dy = args.dy.ptr<T>();
   const T* x = args.x_full.ptr<T>();
   T* dw = args.dweight.ptr<T>();

@@ -38,16 +38,20 @@ void keep_probability(CpuContext& cpu, const KeepProbability& args) {
   for (std::int64_t i = 0; i < n; ++i)
     if (std::isfinite(score[i])) largest = std::max(largest, static_cast<double>(score[i]));
   double* value = cpu.scratch<double>(n);
-  std::int64_t nonzero = 0;
+  std::int64_t nonzero = 0, not_finite = 0;
   for (std::int64_t i = 0; i < n; ++i)
-    if (std::isfinite(score[i]) && score[i] > 0) value[nonzero++] = score[i] / largest;
-  const bool all = args.budget >= static_cast<double>(nonzero);
-  const double scale = all ? 0 : capped_scale(value, nonzero, std::max(args.budget, 0.0));
+    if (!std::isfinite(score[i]))
+      ++not_finite;
+    else if (score[i] > 0)
+      value[nonzero++] = score[i] / largest;
+  const double budget = std::max(args.budget - static_cast<double>(not_finite), 0.0);
+  const bool all = budget >= static_cast<double>(nonzero);
+  const double scale = all ? 0 : capped_scale(value, nonzero, budget);
   double variance = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     double p = 0;
     if (!std::isfinite(score[i])) {
-      p = 1;  // kept, so that it reaches the gradient, whose check names the tensor
+      p = 1;
     } else if (score[i] > 0) {
       p = all ? 1 : std::min(1.0, scale * (score[i] / largest));
     }
@@ -76,11 +80,11 @@ void draw_bernoulli(CpuContext& cpu, const Draw& args) {
 }
 
 // The uniform number is the one at index 0. A sum that is an integer up to the rounding of the
-// probabilities is made that integer. A fractional sum keeps its floor or its ceiling of indices;
-// an index of scale 0, the first that is free, then fills the count up.
+// probabilities is made that integer. A fractional sum draws its floor or its ceiling of indices.
 template <class T>
 void draw_systematic(const Draw& args) {
-  const std::int64_t n = args.prob.elements();
+  const std::int64_t n = args.prob.elements(), count = args.kept.elements();
+  VCAS_CHECK(count <= n, std::to_string(count) + " of " + std::to_string(n) + " indices");
   const T* prob = args.prob.ptr<T>();
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
@@ -95,7 +99,6 @@ void draw_systematic(const Draw& args) {
   const double rounding = 1e-6 * sum;
   const double whole = std::ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const std::int64_t count = std::min(n, static_cast<std::int64_t>(whole));
   const double u = static_cast<double>(philox_uniform(philox_address(args.key), 0));
 
   // Calls take(i) for each index drawn, ascending.
@@ -118,7 +121,6 @@ void draw_systematic(const Draw& args) {
     kept[next] = static_cast<std::int32_t>(i);
     scale[next++] = drawn ? T(1) / prob[i] : T(0);
   });
-  *args.count.ptr<std::int32_t>() = static_cast<std::int32_t>(next);
 }
 
 template <class T>

@@ -1,4 +1,5 @@
 #include <climits>
+#include <cstring>
 
 #include "kernels/cuda/context.h"
 
@@ -55,6 +56,7 @@ Context::Context() {
   check(cudaDeviceGetDefaultMemPool(&pool, device), "the memory pool");
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
         "the memory pool");
+  check(cudaMallocHost(&staging_, kStagingBytes), "page-locked memory");
   workspace_ = allocate(kWorkspaceBytes);
   cublas_.check(cublas_.create(&handle_), "starting cuBLAS");
   cublas_.check(cublas_.set_stream(handle_, stream_), "the stream of cuBLAS");
@@ -69,6 +71,12 @@ Context::~Context() {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
   }
+  cudaFreeHost(staging_);
+}
+
+void Context::wait(const std::string& for_what) {
+  check(cudaStreamSynchronize(stream_), for_what);
+  staged_ = 0;
 }
 
 void* Context::allocate(std::size_t bytes) {
@@ -85,15 +93,21 @@ void Context::deallocate(void* data) {
 
 void Context::copy_to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
-        "copy to the device");
-  check(cudaStreamSynchronize(stream_), "copy to the device");
+  const std::string what = "copy to the device";
+  if (bytes > kStagingBytes) {
+    check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), what);
+    return wait(what);
+  }
+  if (staged_ + bytes > kStagingBytes) wait(what);
+  std::memcpy(staging_ + staged_, host, bytes);
+  check(cudaMemcpyAsync(device, staging_ + staged_, bytes, cudaMemcpyHostToDevice, stream_), what);
+  staged_ += bytes;
 }
 
 void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
-  check(cudaStreamSynchronize(stream_), "kernels before a copy to the host");
+  wait("kernels before a copy to the host");
 }
 
 void Context::copy(void* to, const void* from, std::size_t bytes) {

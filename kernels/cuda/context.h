@@ -15,8 +15,9 @@ namespace vcas::cuda {
 // is no device or driver, InternalError for the rest; `what` says what was tried.
 void check(cudaError_t status, const std::string& what);
 
-// One device, the current one, with one stream: operations run in the order of their calls, and the
-// host waits only where it copies.
+// One device, the current one, with one stream: operations run in the order of their calls. The
+// host waits where it copies from the device; and where it has copied more than kStagingBytes to it
+// since it last waited, for the copies to be done.
 class Context {
  public:
   Context();
@@ -42,7 +43,14 @@ class Context {
             T* c, bool accumulate);
 
  private:
+  static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+
+  void wait(const std::string& for_what);
+
   cudaStream_t stream_ = nullptr;
+  char* staging_ =
+      nullptr;  // page-locked: the first `staged_` bytes are on their way to the device
+  std::size_t staged_ = 0;
   Cublas cublas_;
   cublasHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;  // cuBLAS's, so that its results repeat

@@ -298,7 +298,7 @@ std::int64_t elements_set(const Args&, std::string_view, const Tensor& tensor, c
 
 std::int64_t elements_set(const Draw& args, std::string_view output, const Tensor& tensor,
                           const Mirrors& m) {
-  return output == "count" ? tensor.elements() : *m.host<std::int32_t>(args.count);
+  return output == "count" || !args.count ? tensor.elements() : *m.host<std::int32_t>(args.count);
 }
 
 std::int64_t elements_set(const NarrowRows& args, std::string_view output, const Tensor& tensor,

@@ -26,6 +26,11 @@ CountOps::CountOps(std::unique_ptr<Ops> inner) : ForwardingOps(std::move(inner))
   CountOps::enter("");
 }
 
+void CountOps::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  if (bytes > 0) ++waits_;
+  inner_->copy_to_host(host, device, bytes);
+}
+
 void CountOps::enter(const std::string& place) {
   const auto found = index_.find(place);
   if (found != index_.end()) {
@@ -53,10 +58,11 @@ void CountOps::count(const Args& args) {
   constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
   CostTally& sum = tally(Args::kName, kProbeOnly ? Phase::kProbe : phase_);
   if (timing_) sum.seconds += std::chrono::duration<double>(Clock::now() - start).count();
-  const Cost cost = op_cost(args, *inner_, host_);
+  const Cost cost = op_cost(args);
   ++sum.calls;
   sum.flops += cost.flops;
   sum.bytes += cost.bytes;
+  sum.launches += cost.launches;
 }
 
 #define VCAS_OP(Args) \
@@ -81,6 +87,7 @@ std::vector<CostRow> CountOps::rows() const {
 
 void CountOps::reset() {
   for (Place& place : places_) place.tallies.clear();
+  waits_ = 0;
 }
 
 }  // namespace vcas

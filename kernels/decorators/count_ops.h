@@ -21,6 +21,7 @@ struct CostTally {
   std::int64_t calls = 0;
   double flops = 0;
   double bytes = 0;
+  std::int64_t launches = 0;
   double seconds = 0;  // of the calls made while timing was on
 };
 
@@ -33,6 +34,7 @@ class CountOps final : public ForwardingOps {
   explicit CountOps(std::unique_ptr<Ops> inner);
 
   std::string name() const override { return "count(" + inner_->name() + ")"; }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void enter(const std::string& place) override;
 #define VCAS_OP(Args) void run(const Args& args) override;
   VCAS_FOR_EACH_OP(VCAS_OP)
@@ -43,6 +45,8 @@ class CountOps final : public ForwardingOps {
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;
+  // How often the host waited for the device: the copies from it.
+  std::int64_t waits() const { return waits_; }
   // Places in the order they were first entered; within one, operations in the order of first use.
   std::vector<CostRow> rows() const;
   void reset();
@@ -60,7 +64,7 @@ class CountOps final : public ForwardingOps {
   std::deque<Place> places_;  // never moves its elements, which the index points at
   std::unordered_map<std::string_view, Place*> index_;
   Place* current_ = nullptr;
-  std::vector<std::int64_t> host_;  // for op_cost
+  std::int64_t waits_ = 0;
   Phase phase_ = Phase::kForward;
   bool timing_ = false;
 };

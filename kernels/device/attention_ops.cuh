@@ -127,7 +127,7 @@ __device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t y_ro
   T largest = -infinity<T>(), sum = 0;
   load_tile(q, head.in.q, head.in.q_stride, first_query, head.queries, shape);
   for (std::int64_t first_key = 0; first_key < head.tokens; first_key += kTileRows) {
-    __syncthreads();  // the last keys have been used
+    __syncthreads();  // the last keys, and p, have been used
     load_tile(k, head.in.k, head.in.kv_stride, first_key, head.tokens, shape);
     load_tile(v, head.in.v, head.in.kv_stride, first_key, head.tokens, shape);
     __syncthreads();
@@ -160,7 +160,6 @@ __device__ void attend_tile(T* y, T* lse, const Head<T>& head, std::int64_t y_ro
         for (std::int64_t j = 0; j < keys; ++j) total += own_p[j] * v[j * stride + c];
         out[c] = total;
       }
-    __syncwarp();  // p has been used
   }
   __syncthreads();  // q has been used
   if (query >= head.queries) return;

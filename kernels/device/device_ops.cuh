@@ -26,6 +26,8 @@ class DeviceOps final : public Ops {
   VCAS_FOR_EACH_OP(VCAS_RUN)
 #undef VCAS_RUN
 
+  const Context& context() const { return context_; }
+
  private:
   Context context_;
 };

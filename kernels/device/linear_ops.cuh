@@ -48,18 +48,17 @@ __device__ void load_panel(Panel<T>& panel, const Gathered<T>& from, const T* sc
   }
 }
 
-// c[i, j] (+)= sum over k < count of scale[k] a(k, i) b(k, j): weight gradients of kept rows. Rows
+// c[i, j] (+)= sum over k < depth of scale[k] a(k, i) b(k, j): weight gradients of kept rows. Rows
 // are gathered, and scaled, on their way into shared memory. A block owns a tile of 64 x 64 entries
 // and goes over k from 0 on, 16 rows at a time, so every sum has one order; a thread owns 4 x 4.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    gathered_product_kernel(T* c, Gathered<T> a, Gathered<T> b, const T* scale,
-                            const std::int32_t* count, std::int64_t most, bool accumulate) {
+    gathered_product_kernel(T* c, Gathered<T> a, Gathered<T> b, const T* scale, std::int64_t depth,
+                            bool accumulate) {
   struct Shared {
     Panel<T> a, b;
   };
   VCAS_SHARED(Shared, shared);
-  const std::int64_t depth = count ? *count : most;
   const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
   const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
   const int own_i = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
@@ -88,11 +87,10 @@ __global__ void __launch_bounds__(kTileThreads)
 
 template <class T>
 void gathered_product(Context& context, T* c, const Gathered<T>& a, const Gathered<T>& b,
-                      const T* scale, const std::int32_t* count, std::int64_t most,
-                      bool accumulate) {
+                      const T* scale, std::int64_t depth, bool accumulate) {
   launch(context,
          {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(kTileThreads)},
-         gathered_product_kernel<T>, c, a, b, scale, count, most, accumulate);
+         gathered_product_kernel<T>, c, a, b, scale, depth, accumulate);
 }
 
 // ---- host ----
@@ -130,7 +128,6 @@ void compute(Context& context, const LinearBackwardWeight& args) {
   VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
              "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                  args.x_full.shape.text());
-  VCAS_CHECK(bool{args.kept} == bool{args.count}, "kept and count come together");
   with_type(args.dweight.dtype, [&](auto type) {
     using T = decltype(type);
     const auto* row = args.row.ptr<std::int32_t>();
@@ -142,7 +139,7 @@ void compute(Context& context, const LinearBackwardWeight& args) {
                              true);
     gathered_product<T>(context, args.dweight.ptr<T>(), {dy, d, kept, nullptr, nullptr, d},
                         {x, c, kept, row, nullptr, c}, args.scale.ptr<T>(),
-                        args.count.ptr<std::int32_t>(), args.dy.rows(), true);
+                        kept ? args.kept.elements() : args.dy.rows(), true);
   });
 }
 
@@ -155,7 +152,7 @@ void compute(Context& context, const LinearWeightBlock& args) {
          args.out_index.elements()},
         {args.x_full.ptr<T>(), args.x_full.width(), nullptr, args.row.ptr<std::int32_t>(),
          args.in_index.ptr<std::int32_t>(), args.in_index.elements()},
-        nullptr, nullptr, args.dy.rows(), false);
+        nullptr, args.dy.rows(), false);
   });
 }
 

@@ -32,8 +32,12 @@ __global__ void keep_probability_kernel(T* prob, double* variance, const T* scor
   const auto relative = [&](std::int64_t i) {
     return isfinite(score[i]) && score[i] > 0 ? static_cast<double>(score[i]) / largest : 0.0;
   };
-  int own_nonzero = 0;
-  for_each_element(n, [&](std::int64_t i) { own_nonzero += relative(i) > 0; });
+  int own_nonzero = 0, own_not_finite = 0;
+  for_each_element(n, [&](std::int64_t i) {
+    own_nonzero += relative(i) > 0;
+    own_not_finite += !isfinite(score[i]);
+  });
+  budget = max(budget - block_sum(own_not_finite), 0.0);
   const bool all = budget >= static_cast<double>(block_sum(own_nonzero));
 
   double scale = 0;
@@ -59,7 +63,6 @@ __global__ void keep_probability_kernel(T* prob, double* variance, const T* scor
   double own_variance = 0;
   for_each_element(n, [&](std::int64_t i) {
     double p = all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
-    // Kept, so that it reaches the gradient, whose check names the tensor.
     if (!isfinite(score[i])) p = 1;
     prob[i] = static_cast<T>(p);
     const double x = static_cast<double>(score[i]);
@@ -99,10 +102,10 @@ __global__ void draw_bernoulli_kernel(Kept<T> kept, const T* prob, const std::in
 
 // With S the running sum, index i is drawn where floor(S + u) rises; the running sum of the last
 // index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
-// sum draws its floor or its ceiling of indices; the first free ones, with scale 0, fill it up.
+// sum draws its floor or its ceiling of indices. The first free ones fill the count up.
 template <class T>
-__global__ void draw_systematic_kernel(Kept<T> kept, const T* prob, std::int64_t n,
-                                       PhiloxAddress address) {
+__global__ void draw_systematic_kernel(Kept<T> kept, std::int64_t count, const T* prob,
+                                       std::int64_t n, PhiloxAddress address) {
   double own = 0;
   std::int64_t own_last = -1;
   for_each_element(n, [&](std::int64_t i) {
@@ -114,7 +117,6 @@ __global__ void draw_systematic_kernel(Kept<T> kept, const T* prob, std::int64_t
   VCAS_KERNEL_CHECK(sum >= 0 && sum < static_cast<double>(n) + 1, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const std::int64_t count = min(n, static_cast<std::int64_t>(whole));
   const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
 
   // take(i, drawn, drawn before i). The sum over the block adds in another order at each index, so
@@ -148,7 +150,6 @@ __global__ void draw_systematic_kernel(Kept<T> kept, const T* prob, std::int64_t
     kept.index[place] = static_cast<std::int32_t>(i);
     kept.scale[place] = drawn ? T(1) / prob[i] : T(0);
   });
-  if (threadIdx.x == 0) *kept.count = static_cast<std::int32_t>(count);
 }
 
 template <class T>
@@ -231,8 +232,8 @@ void compute(Context& context, const Draw& args) {
       launch(context, one_block(n), draw_bernoulli_kernel<T>, kept, args.prob.ptr<T>(),
              args.id.ptr<std::int32_t>(), n, address);
     else
-      launch(context, one_block(n), draw_systematic_kernel<T>, kept, args.prob.ptr<T>(), n,
-             address);
+      launch(context, one_block(n), draw_systematic_kernel<T>, kept, args.kept.elements(),
+             args.prob.ptr<T>(), n, address);
   });
 }
 

@@ -28,13 +28,15 @@ class Context {
   void* allocate(std::size_t bytes);
   void deallocate(void* data);
   void copy_to_device(void* device, const void* host, std::size_t bytes) {
-    copy(device, host, bytes);
+    if (bytes) std::memcpy(device, host, bytes);
   }
   void copy_to_host(void* host, const void* device, std::size_t bytes) {
-    copy(host, device, bytes);
+    if (bytes) std::memcpy(host, device, bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes) std::memcpy(to, from, bytes);
+    if (bytes == 0) return;
+    ++launches_;
+    std::memcpy(to, from, bytes);
   }
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
@@ -42,11 +44,13 @@ class Context {
   template <class T>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
             T* c, bool accumulate) {
+    if (m > 0 && n > 0) ++launches_;
     vcas::gemm(m, n, k, a, b, c, n, accumulate);
   }
 
   template <class... P, class... A>
   void launch(dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(P...), A&&... a) {
+    ++launches_;
     std::tuple<P...> arguments(std::forward<A>(a)...);
     auto body = [&] { std::apply(kernel, arguments); };
     emulator_.launch(
@@ -54,8 +58,12 @@ class Context {
         &body);
   }
 
+  // What a GPU would have been given so far: kernels, products and copies within its memory.
+  std::int64_t launches() const { return launches_; }
+
  private:
   Emulator emulator_;
+  std::int64_t launches_ = 0;
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
 };

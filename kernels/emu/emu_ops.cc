@@ -8,4 +8,8 @@ std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order) {
   return std::make_unique<emu::DeviceOps>(order);
 }
 
+std::int64_t emu_launches(const Ops& ops) {
+  return dynamic_cast<const emu::DeviceOps&>(ops).context().launches();
+}
+
 }  // namespace vcas

@@ -10,4 +10,7 @@ namespace vcas {
 
 std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kForward);
 
+// Kernels, products and copies that `ops`, made by make_emu_ops, would have given a GPU so far.
+std::int64_t emu_launches(const Ops& ops);
+
 }  // namespace vcas

@@ -16,7 +16,7 @@ TEST_CASE("a linear layer costs 2 R C D in each of its three products", "[op_cos
   CHECK(op_cost(LinearForward{y, x, weight, bias}).bytes == 4 * (7 * 5 + 7 * 3 + 5 * 3 + 5));
   CHECK(op_cost(LinearForward{y, x, weight, {}}).bytes == 4 * (7 * 5 + 7 * 3 + 5 * 3));
   CHECK(op_cost(LinearBackwardInput{x, y, weight}).flops == 2 * 7 * 3 * 5);
-  CHECK(op_cost(LinearBackwardWeight{weight, y, x, {}, {}, {}, {}}).flops == 2 * 7 * 3 * 5);
+  CHECK(op_cost(LinearBackwardWeight{weight, y, x, {}, {}, {}}).flops == 2 * 7 * 3 * 5);
 }
 
 TEST_CASE("an output that is added to is read and written", "[op_cost]") {
@@ -31,11 +31,16 @@ TEST_CASE("an output that is added to is read and written", "[op_cost]") {
 TEST_CASE("a sampled weight gradient costs its drawn rows only", "[op_cost]") {
   FakeOps ops;
   TestMemory memory(ops);
-  const Tensor kept = memory.holding<std::int32_t>({1, 4, 0, 0, 0, 0, 0});
-  const Tensor count = memory.holding<std::int32_t>({2});
-  const LinearBackwardWeight args{
-      memory.f32({5, 3}), memory.f32({7, 5}), memory.f32({9, 3}), {}, kept, memory.f32({7}), count};
+  LinearBackwardWeight args{.dweight = memory.f32({5, 3}),
+                            .dy = memory.f32({7, 5}),
+                            .x_full = memory.f32({9, 3}),
+                            .row = memory.tensor(DType::kI32, {7})};
+  CHECK(op_cost(args).flops == 2 * 7 * 3 * 5);
+  CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 7 * 5 + 7 * 3 + 7));
+  args.kept = memory.holding<std::int32_t>({1, 4});
+  args.scale = memory.f32({2});
   CHECK(op_cost(args).flops == 2 * 2 * 3 * 5);
+  CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 2 * 5 + 2 * 3 + 7 + 2 + 2));
 }
 
 TEST_CASE("a block of a weight gradient costs its entries only", "[op_cost]") {
@@ -50,32 +55,24 @@ TEST_CASE("a block of a weight gradient costs its entries only", "[op_cost]") {
   CHECK(op_cost(args).flops == 2 * 7 * 2 * 4);
 }
 
-TEST_CASE("attention costs two products forward and five backward, per item", "[op_cost]") {
+TEST_CASE("attention costs two products forward and five backward", "[op_cost]") {
   FakeOps ops;
   TestMemory memory(ops);
   const std::int64_t width = 8;
-  const Tensor offsets = memory.holding<std::int64_t>({0, 3, 3, 8});
-  const Tensor compact = memory.holding<std::int64_t>({0, 5});
   AttentionForward forward;
   forward.y = memory.f32({8, width});
   forward.qkv = memory.f32({8, 3 * width});
-  forward.offsets = offsets;
+  forward.pairs = 3 * 3 + 5 * 5;
   CHECK(op_cost(forward).flops == 4 * (3 * 3 + 5 * 5) * 8);
 
   AttentionBackward backward;
   backward.dy = memory.f32({5, width});
   backward.qkv_full = forward.qkv;
-  backward.offsets = compact;
-  backward.offsets_full = offsets;
+  backward.dqkv = memory.f32({5, 3 * width});
+  backward.pairs = 5 * 5;
   CHECK(op_cost(backward).flops == 10 * 5 * 5 * 8);
-
-  // The first row of each item against all its rows.
-  forward.query = memory.f32({3, width});
-  forward.qkv = memory.f32({8, 2 * width});
-  CHECK(op_cost(forward).flops == 4 * 8 * 8);
-  backward.dquery = memory.f32({1, width});
-  backward.dqkv = memory.f32({5, 2 * width});
-  CHECK(op_cost(backward).flops == 10 * 5 * 8);
+  // Of the full batch it reads the rows of the items that are left.
+  CHECK(op_cost(backward).bytes == 4 * (5 * 8 + 2 * 5 * 24));
 }
 
 TEST_CASE("elementwise operations and embeddings count no FLOPs", "[op_cost]") {

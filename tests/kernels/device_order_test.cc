@@ -1,5 +1,6 @@
 // Device kernels give the same bits whatever the order of threads and blocks.
 #include "kernels/emu/emu_ops.h"
+#include "kernels/op_cost.h"
 #include "tests/support/catch.h"
 #include "tools/bench/op_calls.h"
 
@@ -35,6 +36,28 @@ std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t
 }
 
 }  // namespace
+
+TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
+  for (const std::int64_t keep : {1, 3}) {
+    const std::unique_ptr<Ops> ops = make_emu_ops();
+    OpCalls calls(*ops, {.items = 6,
+                         .tokens = 49,
+                         .width = 48,
+                         .hidden = 80,
+                         .heads = 2,
+                         .patch = 4,
+                         .keep = keep});
+    const auto check = [&](const auto& args) {
+      const std::int64_t before = emu_launches(*ops);
+      ops->run(args);
+      INFO(args.kName);
+      CHECK(emu_launches(*ops) - before == op_cost(args).launches);
+    };
+#define VCAS_OP(Args) check(calls.make<Args>());
+    VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+  }
+}
 
 TEST_CASE("the order of threads does not change a bit", "[device]") {
   for (const std::int64_t keep : {1, 3}) {

@@ -51,18 +51,16 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
           INFO(full << " x " << in << " -> " << out << ", narrow " << narrow << ", draw " << draw);
           const auto row = t.some_of(full);
           const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
-          auto kept = t.some_of(rows);
-          const auto count = static_cast<std::int64_t>(kept.size());
-          kept.resize(static_cast<std::size_t>(rows), -1);  // beyond the count: never read
-          check_op(t,
-                   LinearBackwardWeight{.dweight = t.normal({out, in}),
-                                        .dy = t.normal({rows, out}),
-                                        .x_full = t.normal({full, in}),
-                                        .row = narrow ? t.indices(row) : Tensor{},
-                                        .kept = draw ? t.indices(kept) : Tensor{},
-                                        .scale = draw == 2 ? t.normal({rows}) : Tensor{},
-                                        .count = draw ? t.indices({count}) : Tensor{}},
-                   {.length = rows + 1});
+          const auto kept = t.some_of(rows);
+          check_op(
+              t,
+              LinearBackwardWeight{.dweight = t.normal({out, in}),
+                                   .dy = t.normal({rows, out}),
+                                   .x_full = t.normal({full, in}),
+                                   .row = narrow ? t.indices(row) : Tensor{},
+                                   .kept = draw ? t.indices(kept) : Tensor{},
+                                   .scale = draw == 2 ? t.normal({std::ssize(kept)}) : Tensor{}},
+              {.length = rows + 1});
         }
   });
 }
@@ -74,9 +72,8 @@ TEST_CASE("linear_backward_weight of an empty draw changes nothing", "[linear]")
     t.ops().run(LinearBackwardWeight{.dweight = dweight,
                                      .dy = t.normal({9, 40}),
                                      .x_full = t.normal({9, 30}),
-                                     .kept = t.indices(std::vector<std::int64_t>(9, -1)),
-                                     .scale = t.normal({9}),
-                                     .count = t.indices({0})});
+                                     .kept = t.indices({}),
+                                     .scale = t.normal({0})});
     CHECK(t.read(dweight) == before);
   });
 }
@@ -94,16 +91,13 @@ TEST_CASE("products of small integers are exact", "[linear]") {
     check_op(t, LinearBackwardInput{.dx = t.unset({rows, in}), .dy = dy, .weight = weight}, exact);
     check_op(t, LinearBackwardWeight{.dweight = t.integers({out, in}), .dy = dy, .x_full = x},
              exact);
-    auto kept = t.some_of(rows);
-    const auto count = static_cast<std::int64_t>(kept.size());
-    kept.resize(static_cast<std::size_t>(rows), -1);
+    const auto kept = t.some_of(rows);
     check_op(t,
              LinearBackwardWeight{.dweight = t.integers({out, in}),
                                   .dy = dy,
                                   .x_full = x,
                                   .kept = t.indices(kept),
-                                  .scale = t.integers({rows}),
-                                  .count = t.indices({count})},
+                                  .scale = t.integers({std::ssize(kept)})},
              exact);
   });
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "tests/support/check_op.h"
 
@@ -20,11 +21,13 @@ struct Drawn {
 };
 
 struct Drawer {
-  Drawer(TestTensors& tensors, const std::vector<double>& probabilities, Selection selection)
+  // Keeps `count` indices; without one, independent draws.
+  Drawer(TestTensors& tensors, const std::vector<double>& probabilities, std::int64_t count = -1)
       : t(tensors),
-        args{.kept = t.unset(DType::kI32, {static_cast<std::int64_t>(probabilities.size())}),
-             .scale = t.unset({static_cast<std::int64_t>(probabilities.size())}),
-             .count = t.unset(DType::kI32, {1}),
+        selection(count < 0 ? Selection::kBernoulli : Selection::kSystematic),
+        args{.kept = t.unset(DType::kI32, {count < 0 ? std::ssize(probabilities) : count}),
+             .scale = t.unset({count < 0 ? std::ssize(probabilities) : count}),
+             .count = count < 0 ? t.unset(DType::kI32, {1}) : Tensor{},
              .prob = t.of(probabilities),
              .selection = selection,
              .key = {.seed = 4, .stream = Stream::kWeight}} {}
@@ -32,8 +35,8 @@ struct Drawer {
   Drawn draw(std::uint64_t step) {
     args.key.step = step;
     t.ops().run(args);
-    const auto count = static_cast<std::size_t>(t.read(args.count)[0]);
     const auto kept = t.read(args.kept), scale = t.read(args.scale);
+    const auto count = args.count ? static_cast<std::size_t>(t.read(args.count)[0]) : kept.size();
     REQUIRE(count <= kept.size());
     Drawn drawn;
     for (std::size_t i = 0; i < count; ++i) {
@@ -44,6 +47,7 @@ struct Drawer {
   }
 
   TestTensors& t;
+  Selection selection;
   Draw args;
 };
 
@@ -52,15 +56,13 @@ constexpr int kDraws = 4096;
 // kDraws draws keep each index with its probability, within 5 standard errors, ascending, with
 // scale 1 / p or, for the indices that only fill up, 0.
 void check_frequencies(TestTensors& t, const std::vector<double>& probabilities,
-                       Selection selection, std::size_t exact_count) {
-  Drawer drawer(t, probabilities, selection);
+                       std::int64_t count = -1) {
+  Drawer drawer(t, probabilities, count);
   const auto p = t.read(drawer.args.prob);
   std::vector<int> times(p.size(), 0);
-  bool ascending = true, right_scale = true, right_count = true;
+  bool ascending = true, right_scale = true;
   for (int step = 0; step < kDraws; ++step) {
     const Drawn drawn = drawer.draw(static_cast<std::uint64_t>(step));
-    if (selection == Selection::kSystematic)
-      right_count = right_count && drawn.kept.size() == exact_count;
     for (std::size_t j = 0; j < drawn.kept.size(); ++j) {
       const auto i = static_cast<std::size_t>(drawn.kept[j]);
       if (j > 0) ascending = ascending && drawn.kept[j] > drawn.kept[j - 1];
@@ -71,7 +73,6 @@ void check_frequencies(TestTensors& t, const std::vector<double>& probabilities,
   }
   CHECK(ascending);
   CHECK(right_scale);
-  CHECK(right_count);
   for (std::size_t i = 0; i < p.size(); ++i) {
     INFO("index " << i << ", p " << p[i] << ", kept " << times[i] << " times");
     CHECK(std::abs(times[i] - kDraws * p[i]) <= 5 * std::sqrt(kDraws * p[i] * (1 - p[i])) + 1e-3);
@@ -204,13 +205,19 @@ TEST_CASE("keep_probability keeps what is not finite, so that it is noticed", "[
     t.ops().run(KeepProbability{.prob = prob,
                                 .variance = variance,
                                 .score = t.of({1, std::nan(""), 2, INFINITY, 0, 4}),
-                                .budget = 2});
+                                .budget = 4});
     const auto p = t.read(prob);
     CHECK(p[1] == 1);
     CHECK(p[3] == 1);
     CHECK(p[4] == 0);
     CHECK(std::abs(p[0] + p[2] + p[5] - 2) < 1e-6);
     CHECK(std::isnan(t.read(variance)[0]));
+    // A budget for one draws one of them, and nothing else.
+    t.ops().run(KeepProbability{
+        .prob = prob, .score = t.of({1, std::nan(""), 2, INFINITY, 0, 4}), .budget = 1});
+    const Drawn drawn = Drawer(t, t.read(prob), 1).draw(0);
+    CHECK(drawn.kept == std::vector<std::int64_t>{1});
+    CHECK(drawn.scale == std::vector<double>{1});
   });
 }
 
@@ -227,10 +234,15 @@ TEST_CASE("draw as specified", "[sampling]") {
                                         .budget = std::ceil(share * static_cast<double>(n))});
             std::vector<std::int64_t> id;
             for (std::int64_t i = 0; i < n; ++i) id.push_back(3 * i + 1);
+            const bool systematic = selection == Selection::kSystematic;
+            const std::int64_t most =
+                systematic ? std::min<std::int64_t>(
+                                 n, std::llround(std::ceil(share * static_cast<double>(n))))
+                           : n;
             for (std::uint64_t step = 0; step < 4; ++step)
-              check_op(t, Draw{.kept = t.unset(DType::kI32, {n}),
-                               .scale = t.unset({n}),
-                               .count = t.unset(DType::kI32, {1}),
+              check_op(t, Draw{.kept = t.unset(DType::kI32, {most}),
+                               .scale = t.unset({most}),
+                               .count = systematic ? Tensor{} : t.unset(DType::kI32, {1}),
                                .prob = prob,
                                .id = with_id ? t.indices(id) : Tensor{},
                                .selection = selection,
@@ -244,12 +256,13 @@ TEST_CASE("draws keep each row as often as its probability says", "[sampling]") 
     const Tensor prob = t.unset({23});
     t.ops().run(KeepProbability{.prob = prob, .score = t.of(uneven_scores(23)), .budget = 9});
     const auto p = t.read(prob);
-    check_frequencies(t, p, Selection::kBernoulli, 0);
-    check_frequencies(t, p, Selection::kSystematic, 9);
+    check_frequencies(t, p);
+    check_frequencies(t, p, 9);
+    check_frequencies(t, p, 11);
     // A sum that is no integer, zeros at both ends, a row that is always kept.
     const std::vector<double> fractional{0, 0.3, 0.9, 1, 0.05, 0.4, 0};
-    check_frequencies(t, fractional, Selection::kBernoulli, 0);
-    check_frequencies(t, fractional, Selection::kSystematic, 3);
+    check_frequencies(t, fractional);
+    check_frequencies(t, fractional, 3);
   });
 }
 
@@ -262,16 +275,19 @@ TEST_CASE("systematic draws keep the budget exactly, whatever the rounding", "[s
       const Tensor prob = t.unset({3136});
       t.ops().run(KeepProbability{
           .prob = prob, .score = t.of(scores), .budget = static_cast<double>(budget)});
-      Drawer drawer(t, t.read(prob), Selection::kSystematic);
-      for (std::uint64_t step = 0; step < 50; ++step)
-        CHECK(drawer.draw(step).kept.size() == static_cast<std::size_t>(budget));
+      Drawer drawer(t, t.read(prob), budget);
+      for (std::uint64_t step = 0; step < 50; ++step) {
+        const Drawn drawn = drawer.draw(step);
+        CHECK(std::ranges::count(drawn.scale, 0.0) == 0);
+        CHECK(std::set(drawn.kept.begin(), drawn.kept.end()).size() == drawn.kept.size());
+      }
     }
   });
 }
 
 TEST_CASE("a systematic draw fills up with rows of scale 0", "[sampling]") {
   on_every_backend([](TestTensors& t) {
-    Drawer drawer(t, {0, 0.5, 0}, Selection::kSystematic);
+    Drawer drawer(t, {0, 0.5, 0}, 1);
     int filled = 0;
     for (std::uint64_t step = 0; step < 64; ++step) {
       const Drawn drawn = drawer.draw(step);

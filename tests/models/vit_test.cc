@@ -116,7 +116,7 @@ TEST_CASE("the mean notices rows that are kept and not scaled by 1/p", "[model][
   ModelFixture f(tiny_vit(), kImage, 3, 8, DType::kF32,
                  watched_ops([&](const Draw& args, const std::string&) {
                    if (args.key.stream == spoilt)
-                     std::fill_n(args.scale.ptr<float>(), *args.count.ptr<std::int32_t>(), 1.0f);
+                     std::fill_n(args.scale.ptr<float>(), args.scale.elements(), 1.0f);
                  }));
   const bool gate = spoilt == Stream::kGate;
   const auto errors = mean_errors(f, f.context(SamplingMode::kItemsAndRows, gate ? 0.55 : 1,

@@ -21,6 +21,32 @@ TEST_CASE("micro-batches of text are divided by the terms of the whole step", "[
   }
 }
 
+TEST_CASE("items of different lengths cost a wait at each gate", "[trainer][text]") {
+  VcasOptions vcas;
+  vcas.act_ratio = {0.3, 0.6};
+  vcas.weight_ratio = {0.5};
+  for (const std::string head : {"classification", "regression", "mlm"}) {
+    INFO(head);
+    TextTrainer exact(head), sampled(head, 0, vcas);
+    OneBatch source;
+    const auto waits_of_a_step = [&](TextTrainer& text, const Batch& batch) {
+      text.trainer->step(batch);
+      text.ops.reset();
+      text.trainer->step(batch);
+      return text.ops.waits();
+    };
+    CHECK(waits_of_a_step(exact, source.next()) == 1);
+    CHECK(waits_of_a_step(sampled, source.next()) == 1 + 2);
+    if (head == "mlm") continue;
+    Batch even = source.next();  // of as many tokens in each item
+    even.tokens.resize(static_cast<std::size_t>(TextTrainer::kItems), 1);
+    even.token_types.resize(even.tokens.size());
+    for (std::size_t n = 0; n < even.offsets.size(); ++n)
+      even.offsets[n] = static_cast<std::int64_t>(n);
+    CHECK(waits_of_a_step(sampled, even) == 1);
+  }
+}
+
 TEST_CASE("training lowers the loss of every head", "[trainer][text]") {
   for (const std::string head : {"classification", "regression", "mlm"}) {
     OneBatch source;

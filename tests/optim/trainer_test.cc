@@ -135,6 +135,31 @@ TEST_CASE("a gradient that is not finite names its tensor", "[trainer][error]") 
   CHECK(f.weights() == before);
 }
 
+TEST_CASE("the host waits once a step for what training needs to know", "[trainer]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.micro_batch = GENERATE(0, 8);
+  const auto waits_of_a_step = [&](const std::string& device) {
+    TrainerFixture f(options, 0.1, make_ops(device));
+    f.run(1);
+    f.ops->reset();
+    f.run(2);
+    return f.ops->waits();
+  };
+  for (const std::string device : {"cpu", "emu"}) {
+    INFO(device << ", micro-batch " << options.micro_batch);
+    options.vcas.enabled = false;
+    CHECK(waits_of_a_step(device) == 1);
+    options.vcas.enabled = true;
+    options.vcas.act_ratio = {0.3, 0.6};
+    options.vcas.weight_ratio = {0.5};
+    options.vcas.selection = "systematic";
+    CHECK(waits_of_a_step(device) == 1);
+    // Two gates and the four linears of each of two blocks, in each micro-batch.
+    options.vcas.selection = "bernoulli";
+    CHECK(waits_of_a_step(device) == 1 + (2 + 8) * (options.micro_batch ? 2 : 1));
+  }
+}
+
 TEST_CASE("evaluation changes nothing", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
   TrainerFixture plain(options, 0.1), looked(options, 0.1);

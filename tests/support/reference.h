@@ -54,7 +54,7 @@ inline void run(const LinearBackwardInput& a) {
 
 inline void run(const LinearBackwardWeight& a) {
   const std::int64_t d = a.dy.width(), c = a.x_full.width();
-  const std::int64_t count = a.count ? i32(a.count)[0] : a.dy.rows();
+  const std::int64_t count = a.kept ? a.kept.elements() : a.dy.rows();
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t k = index_at(a.kept, i), r = index_at(a.row, k);
     for (std::int64_t o = 0; o < d; ++o)
@@ -143,7 +143,7 @@ inline void run(const Draw& a) {
     double sum = 0;
     for (std::int64_t i = 0; i < n; ++i) sum += f(a.prob)[i];
     if (std::abs(sum - std::round(sum)) <= 1e-6 * sum) sum = std::round(sum);
-    const auto count = static_cast<std::size_t>(std::min(std::ceil(sum), static_cast<double>(n)));
+    const auto count = static_cast<std::size_t>(a.kept.elements());
     const double u = philox_uniform(address, 0);
     std::vector<bool> taken(static_cast<std::size_t>(n), false);
     double before = 0;
@@ -166,7 +166,7 @@ inline void run(const Draw& a) {
     i32(a.kept)[j] = static_cast<std::int32_t>(kept[j]);
     f(a.scale)[j] = scale[static_cast<std::size_t>(kept[j])];
   }
-  i32(a.count)[0] = static_cast<std::int32_t>(kept.size());
+  if (a.count) i32(a.count)[0] = static_cast<std::int32_t>(kept.size());
 }
 
 inline void run(const NarrowRows& a) {

@@ -94,7 +94,8 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   fs::rename(tiny.path() / "moved/vit", tiny.path() / "vit");
   const Outcome other =
       run(tiny.path(), {"eval", "--model", "out/last", "--set", "data.type=synthetic", "--set",
-                        "data.synthetic.shape=[1,8,8]"});
+                        "data.synthetic.shape=[1,8,8]", "--set", "data.image.mean=[0.5]", "--set",
+                        "data.image.std=[0.5]"});
   CHECK(other.code == 65);
   CHECK(contains(other.err,
                  "the test data have items of 1 x 8 x 8, and the model was trained on "

@@ -73,6 +73,12 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "error: runs/tiny: No such file or directory\n  hint: there is nothing to resume; start "
        "without --resume\n"},
       {with({"model.width=200000", "model.depth=50"}), 71, "error: out of memory: the model needs"},
+      {with({"--profile-steps", "5"}), 2,
+       "error: --profile-steps takes FIRST:LAST, steps counted from 1; got \"5\"\n"},
+      {with({"--profile-steps", "5:4"}), 2, "got \"5:4\"\n"},
+      {with({"--profile-steps", "1:2", "--dry-run"}), 2, "--profile-steps is for a run of its own"},
+      {with({"--profile-steps", "1:2", "device=emu"}), 69,
+       "error: --profile-steps needs a GPU; device \"emu\" has no profiler here\n  hint: --timing"},
       {with({"--confg"}), 2,
        "error: unknown argument --confg of vcas train\n"
        "  hint: did you mean --config?\n"},

@@ -76,7 +76,7 @@ class ShuffledDraws final : public ForwardingOps {
     ordered.prob.data = prob.data();
     inner_->run(ordered);
     std::vector<std::pair<std::int32_t, float>> kept;
-    for (std::int32_t i = 0; i < *args.count.ptr<std::int32_t>(); ++i)
+    for (std::int64_t i = 0; i < args.kept.elements(); ++i)
       kept.emplace_back(row[static_cast<std::size_t>(args.kept.ptr<std::int32_t>()[i])],
                         args.scale.ptr<float>()[i]);
     std::sort(kept.begin(), kept.end());

@@ -58,11 +58,10 @@ class OpCalls {
     a.x_full = random({rows(), size_.width});
     a.row = row();
     if (size_.keep == 1) return;
-    std::vector<std::int32_t> kept(rows_.size());
-    for (std::size_t i = 0; i < kept.size() / 2; ++i) kept[i] = static_cast<std::int32_t>(2 * i);
+    std::vector<std::int32_t> kept(rows_.size() / 2);
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = static_cast<std::int32_t>(2 * i);
     a.kept = holding(kept);
-    a.scale = positive(kept_rows());
-    a.count = holding(std::vector{static_cast<std::int32_t>(kept.size() / 2)});
+    a.scale = positive(static_cast<std::int64_t>(kept.size()));
   }
   void fill(LinearWeightBlock& a) {
     std::vector<std::int32_t> index(32);
@@ -171,6 +170,7 @@ class OpCalls {
     a.qkv = random({rows(), 3 * size_.width});
     a.offsets = offsets(size_.items);
     a.heads = size_.heads;
+    a.pairs = rows() * size_.tokens;
   }
   void fill(AttentionBackward& a) {
     const auto forward = make<AttentionForward>();
@@ -184,6 +184,7 @@ class OpCalls {
     a.offsets_full = forward.offsets;
     if (size_.keep > 1) a.item = holding(items_);
     a.heads = size_.heads;
+    a.pairs = kept_rows() * size_.tokens;
   }
   void fill(Add& a) {
     a.y = empty({rows(), size_.width});

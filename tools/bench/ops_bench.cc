@@ -88,13 +88,12 @@ void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine) {
       [&ops, &size, &machine](benchmark::State& state) {
         OpCalls calls(ops, size.size);
         const auto args = calls.make<Args>();
-        std::vector<std::int64_t> host;
         wait(ops, args);
         const Clock::time_point start = Clock::now();
         for (auto _ : state) ops.run(args);
         wait(ops, args);
         const double seconds = seconds_since(start) / static_cast<double>(state.iterations());
-        const Cost cost = op_cost(args, ops, host);
+        const Cost cost = op_cost(args);
         state.counters["GB/s"] = cost.bytes / seconds / 1e9;
         state.counters["of_copy"] = cost.bytes / seconds / machine.bytes_per_second;
         if (cost.flops == 0) return;

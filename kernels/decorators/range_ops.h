@@ -1,0 +1,48 @@
+// Tells a profiler which part of the model runs (docs/profiling.md).
+#pragma once
+
+#include "kernels/decorators/forwarding_ops.h"
+
+namespace vcas {
+
+// What a profiler of a device is told.
+class Profiler {
+ public:
+  virtual ~Profiler() = default;
+  // Ranges of time on the host, one within the other.
+  virtual void push(const std::string& name) = 0;
+  virtual void pop() = 0;
+  // Between the two it records, if it waits for that.
+  virtual void start() = 0;
+  virtual void stop() = 0;
+};
+
+// Of the device that make_ops calls by this name; null: it has none.
+std::unique_ptr<Profiler> make_profiler(const std::string& device);
+
+// A range for each place, "forward/block.7" for the place "block.7/forward", that lasts until the
+// next one.
+class RangeOps final : public ForwardingOps {
+ public:
+  RangeOps(std::unique_ptr<Ops> inner, std::unique_ptr<Profiler> profiler);
+
+  std::string name() const override { return inner_->name(); }
+  void enter(const std::string& place) override;
+#define VCAS_OP(Args) \
+  void run(const Args& args) override { inner_->run(args); }
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+  // A range around those of places: "step", "eval".
+  void begin(const std::string& name);
+  void end();
+  Profiler& profiler() { return *profiler_; }
+
+ private:
+  void leave();
+
+  std::unique_ptr<Profiler> profiler_;
+  bool in_place_ = false;
+};
+
+}  // namespace vcas

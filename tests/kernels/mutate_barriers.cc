@@ -1,0 +1,122 @@
+// Runs every operation on the emulated device without one barrier of kernels/device.
+//   vcas_mutate_barriers                 lists the barriers, "<file>:<line>"
+//   vcas_mutate_barriers PLACE ORDER     exit status 0 where the results are those with the
+//   barrier;
+//                                        else 1, or what a crash gives. ORDER of the threads is
+//                                        forward, reverse or random; of PLACE "none" none is
+//                                        missing
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "kernels/emu/emu_ops.h"
+#include "kernels/emu/leave_out.h"
+#include "tools/bench/op_calls.h"
+
+namespace vcas {
+namespace {
+
+// Several tiles of everything that goes by tiles; then several rounds of what one block does.
+const OpSize kSizes[] = {
+    {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 1},
+    {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 3}};
+const OpSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
+
+using Outputs = std::vector<std::vector<std::byte>>;
+
+Outputs outputs(emu::ThreadOrder order) {
+  Outputs out;
+  struct Read {
+    Ops& ops;
+    Outputs& to;
+    void out(const char*, const Tensor& tensor, bool = false) {
+      if (!tensor) return;
+      to.emplace_back(tensor.bytes());
+      ops.copy_to_host(to.back().data(), tensor.data, tensor.bytes());
+    }
+    void in(const char*, const Tensor&) {}
+  };
+  const auto collect = [&](Ops& ops, const auto& args) {
+    ops.run(args);
+    args.visit(Read{ops, out});
+  };
+  for (const OpSize& size : kSizes) {
+    const std::unique_ptr<Ops> ops = make_emu_ops(order);
+    OpCalls calls(*ops, size);
+#define VCAS_OP(Args) collect(*ops, calls.make<Args>());
+    VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+  }
+  const std::unique_ptr<Ops> ops = make_emu_ops(order);
+  OpCalls calls(*ops, kRounds);
+  const auto probability = calls.make<KeepProbability>();
+  collect(*ops, probability);
+  auto draw = calls.make<Draw>();
+  draw.prob = probability.prob;
+  collect(*ops, draw);
+  draw.selection = Selection::kSystematic;
+  draw.count = {};
+  draw.kept.shape = draw.scale.shape = {static_cast<std::int64_t>(std::ceil(probability.budget))};
+  collect(*ops, draw);
+  collect(*ops, calls.make<NarrowRows>());
+
+  // One item of many tiles: its blocks go round.
+  const std::int64_t uneven[] = {0, 4, 8, 12, 16, 20, kSizes[0].items * kSizes[0].tokens};
+  OpCalls long_item(*ops, kSizes[0]);
+  const auto forward = long_item.make<AttentionForward>();
+  const auto backward = long_item.make<AttentionBackward>();
+  for (const Tensor& offsets : {forward.offsets, backward.offsets, backward.offsets_full})
+    ops->copy_to_device(offsets.data, uneven, sizeof uneven);
+  collect(*ops, forward);
+  collect(*ops, backward);
+  return out;
+}
+
+// "<file>:<line>" of every barrier.
+std::vector<std::string> barriers() {
+  std::vector<std::string> places;
+  for (const auto& file : std::filesystem::directory_iterator(VCAS_SOURCE_DIR "/kernels/device")) {
+    std::ifstream lines(file.path());
+    std::string line;
+    for (int number = 1; std::getline(lines, line); ++number)
+      if (line.find("__syncthreads()") != std::string::npos ||
+          line.find("__syncwarp()") != std::string::npos)
+        places.push_back(fmt::format("{}:{}", file.path().filename().string(), number));
+  }
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+emu::ThreadOrder order_of(const std::string& name) {
+  if (name == "reverse") return emu::ThreadOrder::kReverse;
+  return name == "random" ? emu::ThreadOrder::kRandom : emu::ThreadOrder::kForward;
+}
+
+int run(int argc, char** argv) {
+  if (argc != 3) {
+    for (const std::string& place : barriers()) std::cout << place << "\n";
+    return 0;
+  }
+  const std::string place = argv[1];
+  const Outputs want = outputs(emu::ThreadOrder::kForward);
+  emu::leave_out_barrier(place == "none" ? "" : place);
+  return outputs(order_of(argv[2])) == want ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace vcas
+
+int main(int argc, char** argv) {
+  try {
+    return vcas::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "vcas_mutate_barriers: " << error.what() << "\n";
+    return 1;
+  }
+}
