@@ -11,7 +11,7 @@
 namespace vcas {
 namespace {
 
-std::string plain_name(const std::string& name) {
+std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char letter : name)
     if (letter != '-' && letter != '_')
@@ -98,13 +98,13 @@ const std::vector<GlueTask>& glue_tasks() {
   return tasks;
 }
 
-const GlueTask* find_glue_task(const std::string& name) {
+const GlueTask* find_glue_task(std::string_view name) {
   for (const GlueTask& task : glue_tasks())
     if (plain_name(task.name) == plain_name(name)) return &task;
   return nullptr;
 }
 
-const GlueTask& glue_task(const std::string& name) {
+const GlueTask& glue_task(std::string_view name) {
   if (const GlueTask* task = find_glue_task(name)) return *task;
   std::vector<std::string> names;
   for (const GlueTask& task : glue_tasks()) names.push_back(task.name);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/text_dataset.h"
@@ -33,9 +34,9 @@ struct GlueTask {
 const std::vector<GlueTask>& glue_tasks();
 
 // By name, case and hyphens aside ("sst2" is "SST-2"); null where there is none.
-const GlueTask* find_glue_task(const std::string& name);
+const GlueTask* find_glue_task(std::string_view name);
 // The same; unknown: kBadConfig with the nearest name.
-const GlueTask& glue_task(const std::string& name);
+const GlueTask& glue_task(std::string_view name);
 
 struct GlueOptions {
   std::string task = "MNLI";

@@ -224,21 +224,23 @@ Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
                              : parse_vocab_txt(text, path.string(), lower_case);
 }
 
-std::optional<bool> lower_case_of(const fs::path& folder) {
+std::optional<bool> lower_case_of(const fs::path& path) {
   std::optional<bool> tokenizer, config;
-  if (const fs::path path = folder / "tokenizer.json"; fs::exists(path)) {
-    const JsonFile file(read_file(path), path.string());
+  const bool is_folder = fs::is_directory(path);
+  if (const fs::path json = is_folder ? path / "tokenizer.json" : path;
+      json.extension() == ".json" && fs::exists(json)) {
+    const JsonFile file(read_file(json), json.string());
     if (const JsonNode* normalizer = JsonFile::find(file.root(), "normalizer"))
       tokenizer = file.boolean(*normalizer, "lowercase");
   }
-  if (const fs::path path = folder / kConfig; fs::exists(path)) {
-    const JsonFile file(read_file(path), path.string());
+  if (const fs::path json = path / kConfig; is_folder && fs::exists(json)) {
+    const JsonFile file(read_file(json), json.string());
     config = file.boolean(file.root(), "do_lower_case");
   }
   if (tokenizer && config && *tokenizer != *config)
     fail(fmt::format("{}: do_lower_case of tokenizer_config.json is {}, normalizer.lowercase of "
                      "tokenizer.json is {}",
-                     folder.string(), *config, *tokenizer),
+                     path.string(), *config, *tokenizer),
          "correct the one that does not fit the weights");
   return tokenizer ? tokenizer : config;
 }

@@ -39,8 +39,9 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name);
 Vocabulary read_vocabulary(const std::filesystem::path& path, bool lower_case);
 
 // What a Hugging Face folder says: `normalizer.lowercase` of tokenizer.json, `do_lower_case` of
-// tokenizer_config.json; nothing where neither does. kBadData where they contradict each other.
-std::optional<bool> lower_case_of(const std::filesystem::path& folder);
+// tokenizer_config.json; nothing where neither does. kBadData where they contradict each other. Of
+// a file: what it says itself, if it is a tokenizer.json.
+std::optional<bool> lower_case_of(const std::filesystem::path& path);
 
 // The offset of the first byte that no UTF-8 sequence holds; surrogates and overlong forms are not
 // UTF-8.

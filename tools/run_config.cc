@@ -116,8 +116,7 @@ void use_pretrained_settings(LoadedConfig& loaded) {
     if (tokenizer.empty()) tokenizer = files.folder.string();
     config.model = pretrained_options(config.model);
   }
-  if (config.data.is_text() && std::filesystem::is_directory(tokenizer))
-    text.lower_case = lower_case_of(tokenizer).value_or(text.lower_case);
+  if (config.data.is_text()) text.lower_case = lower_case_of(tokenizer).value_or(text.lower_case);
   std::string contradictions;
   for (const ConfigChange& change : config_changes(asked, config)) {
     const std::string& source = change.key.starts_with("model.") ? model : tokenizer;

@@ -352,6 +352,8 @@ TEST_CASE("a vocabulary is found in a folder, with its case", "[wordpiece]") {
   json document = golden_tokenizer();
   document["normalizer"]["lowercase"] = false;
   folder.write("tokenizer.json", bytes(document.dump()));
+  CHECK(lower_case_of(folder.path() / "tokenizer.json") == false);
+  CHECK_FALSE(lower_case_of(folder.path() / "vocab.txt").has_value());
   CHECK_FALSE(lower_case());
   CHECK(WordPiece(folder.path()).size() > 100);
   document["normalizer"]["lowercase"] = true;

@@ -130,6 +130,11 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(contains(cased.err, "--set model.width: model.width is 8, but hf/config.json says 16\n"));
   CHECK(contains(cased.err,
                  "--set data.text.lower_case: data.text.lower_case is false, but hf says true\n"));
+  const Outcome cased_file =
+      tiny.train({"data.text.vocabulary=hf/tokenizer.json", "data.text.lower_case=false"});
+  CHECK(cased_file.code == 78);
+  CHECK(
+      contains(cased_file.err, "data.text.lower_case is false, but hf/tokenizer.json says true\n"));
   const Outcome twice = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
   CHECK(twice.code == 73);
   CHECK(contains(twice.err, "hf: exists and is not empty"));
