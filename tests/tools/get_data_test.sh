@@ -28,6 +28,10 @@ head=$'\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String'
 printf '%s\r\n1\t2\t3\ta\tb\r\n0\t3\t2\tc\td\r\n' "$head" |
   tee site/senteval/senteval_data/msr_paraphrase_train.txt \
     > site/senteval/senteval_data/msr_paraphrase_test.txt
+mkdir MNLI
+for table in train {dev,test}_{matched,mismatched}; do echo "$table" > MNLI/$table.tsv; done
+python3 -m zipfile -c site/glue/data/MNLI.zip MNLI
+echo diagnostic > site/glue/data/AX.tsv
 (cd site && find . -type f -printf '%P\n' | xargs sha256sum) > sums
 
 : > log
@@ -54,6 +58,8 @@ expect() {
 
 expect 0 "$VCAS_DATA_URL/glue/data/RTE.zip" --sums sums rte
 diff -r --exclude original RTE glue/RTE
+expect 0 "$VCAS_DATA_URL/glue/data/AX.tsv" --sums sums MNLI
+[[ $(cat glue/MNLI/{test_mismatched,diagnostic}.tsv) == $'test_mismatched\ndiagnostic' ]]
 expect 0 "total" --from "$VCAS_DATA_URL" --sums sums MRPC mrpc
 printf '%s\n1\t2\t3\ta\tb\n' "$head" | diff - mrpc/dev.tsv
 printf '%s\n0\t3\t2\tc\td\n' "$head" |
