@@ -219,7 +219,8 @@ Tolerance tolerance(const LayerNormBackward& args, std::string_view output, cons
   const double normal = 1 + m.top(args.x_full) * rstd;
   if (output == "dx")
     return {args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.dx)};
-  return {args.dy.rows(), output == "dgamma" ? dy * normal : dy};
+  if (output == "dgamma") return {args.dy.rows(), dy * normal + m.top(args.dgamma)};
+  return {args.dy.rows(), dy + m.top(args.dbeta)};
 }
 
 // Far below zero x Phi(x) is a small difference.
