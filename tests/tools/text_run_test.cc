@@ -474,6 +474,26 @@ TEST_CASE("tables without a header line, and masked words from columns", "[text]
   CHECK(masked.code == 0);
 }
 
+// The first operation of a step or probe whose results differ ends the run.
+TEST_CASE("device kernels train a BERT as the CPU does", "[text][device]") {
+  const TinyText tiny;
+  for (const std::vector<std::string>& head :
+       {std::vector<std::string>{"data.type=text"},
+        {"data.type=mlm", "model.head=mlm", "data.text.train_file=corpus.txt",
+         "data.text.test_file=corpus.txt", "data.text.labels=[]", "train.batch_size=3"}}) {
+    for (const char* selection : {"systematic", "bernoulli"}) {
+      std::vector<std::string> settings = {
+          "device=check:emu,cpu", "train.steps=12",
+          "run.folder=checked",   "run.overwrite=true",
+          "vcas.update_every=4",  "vcas.selection=" + std::string(selection)};
+      settings.insert(settings.end(), head.begin(), head.end());
+      const Outcome checked = tiny.train(settings);
+      INFO(checked.err);
+      CHECK(checked.code == 0);
+    }
+  }
+}
+
 TEST_CASE("a regression has no accuracy, and a comparison gives each head its data", "[text]") {
   const TinyText tiny;
   for (const char* name : {"train.tsv", "test.tsv"}) {
