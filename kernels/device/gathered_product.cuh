@@ -105,9 +105,9 @@ struct Tf32 {
   };
 };
 
-// The gathered product of f32 with factors rounded to TF32, scale[k] a(k, i) after scaling; sums
-// are f32, and each has one order. Widths are multiples of 4, `data` and c lie on 16 bytes, and
-// columns are not gathered.
+// c[i, j] += the gathered product of f32, with factors rounded to TF32, scale[k] a(k, i) after
+// scaling; sums are f32, and each has one order. Widths are multiples of 4, `data` and c lie on 16
+// bytes, and columns are not gathered.
 //
 // Copies of gathered rows into shared memory run kStages - 1 ahead of the tensor cores. Which rows
 // those are is found one stage earlier still, by the first warp: lane l looks at row l % 16 of
@@ -119,7 +119,7 @@ struct Tf32 {
 template <int kTile>
 __global__ void __launch_bounds__(Tf32<kTile>::kThreads, 2)
     gathered_product_tf32_kernel(float* c, Gathered<float> a, Gathered<float> b, const float* scale,
-                                 std::int64_t depth, bool accumulate) {
+                                 std::int64_t depth) {
   using Tile = Tf32<kTile>;
   using Shared = typename Tile::Shared;
   constexpr int kRows = Tile::kRows, kStages = Tile::kStages, kQuads = Tile::kQuads;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(Tf32<kTile>::kThreads, 2)
       const std::int64_t column = first_j + warp_j * 32 + lane % 4 * 8 + half * 4;
       if (row >= a.width || column >= b.width) continue;
       Quad& out = *reinterpret_cast<Quad*>(c + row * b.width + column);
-      Quad result = accumulate ? out : Quad{};
+      Quad result = out;
       for (int j = 0; j < 4; ++j) result.value[j] += sum[i / 2][j][i % 2 * 2 + half];
       out = result;
     }
@@ -223,12 +223,11 @@ inline bool lies_on_quad(const void* data) {
 
 template <int kTile>
 void gathered_product_tf32(Context& context, float* c, const Gathered<float>& a,
-                           const Gathered<float>& b, const float* scale, std::int64_t depth,
-                           bool accumulate) {
+                           const Gathered<float>& b, const float* scale, std::int64_t depth) {
   launch(context,
          {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(Tf32<kTile>::kThreads),
           sizeof(typename Tf32<kTile>::Shared)},
-         gathered_product_tf32_kernel<kTile>, c, a, b, scale, depth, accumulate);
+         gathered_product_tf32_kernel<kTile>, c, a, b, scale, depth);
 }
 
 inline bool fits_tf32(const Gathered<float>& from) {
@@ -239,13 +238,13 @@ template <class T>
 void gathered_product(Context& context, T* c, const Gathered<T>& a, const Gathered<T>& b,
                       const T* scale, std::int64_t depth, bool accumulate) {
   if constexpr (std::is_same_v<T, float>) {
-    if (context.precision() == Precision::kTf32 && fits_tf32(a) && fits_tf32(b) &&
+    if (context.precision() == Precision::kTf32 && accumulate && fits_tf32(a) && fits_tf32(b) &&
         lies_on_quad(c)) {
       constexpr int kSmall = 64, kLarge = 128;
       const bool enough = ceil_div(a.width, kLarge) * ceil_div(b.width, kLarge) >=
                           static_cast<std::int64_t>(context.multiprocessors());
       return (enough ? gathered_product_tf32<kLarge>
-                     : gathered_product_tf32<kSmall>)(context, c, a, b, scale, depth, accumulate);
+                     : gathered_product_tf32<kSmall>)(context, c, a, b, scale, depth);
     }
   }
   launch(context,
