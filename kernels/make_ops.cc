@@ -11,20 +11,28 @@
 namespace vcas {
 namespace {
 
-std::unique_ptr<Ops> make_cuda() {
+std::unique_ptr<Ops> make_cuda([[maybe_unused]] Precision precision) {
 #if VCAS_CUDA
-  return make_cuda_ops();
+  return make_cuda_ops(precision);
 #else
   throw Error(ExitCode::kUnavailable, "no CUDA device (this build has no CUDA support)",
               "device=\"auto\" uses the CPU here");
 #endif
 }
 
-std::unique_ptr<Ops> make_auto() {
-#if VCAS_CUDA
-  if (cuda_missing().empty()) return make_cuda_ops();
-#endif
+std::unique_ptr<Ops> make_cpu(const std::string& device, Precision precision) {
+  if (precision != Precision::kF32)
+    throw Error(ExitCode::kBadConfig,
+                "precision=\"tf32\" needs a GPU, but device=\"" + device + "\" is the CPU here",
+                "precision=\"f32\" works everywhere");
   return make_cpu_ops();
+}
+
+std::unique_ptr<Ops> make_auto(Precision precision) {
+#if VCAS_CUDA
+  if (cuda_missing().empty()) return make_cuda_ops(precision);
+#endif
+  return make_cpu("auto", precision);
 }
 
 }  // namespace
@@ -36,16 +44,16 @@ std::unique_ptr<Profiler> make_profiler([[maybe_unused]] const std::string& devi
   return nullptr;
 }
 
-std::unique_ptr<Ops> make_ops(const std::string& device) {
+std::unique_ptr<Ops> make_ops(const std::string& device, Precision precision) {
   const std::string check = "check:";
   const std::size_t comma = device.find(',');
   if (device.compare(0, check.size(), check) == 0 && comma != std::string::npos)
-    return make_check_ops(make_ops(device.substr(check.size(), comma - check.size())),
-                          make_ops(device.substr(comma + 1)));
-  if (device == "auto") return make_auto();
-  if (device == "cpu") return make_cpu_ops();
-  if (device == "cuda") return make_cuda();
-  if (device == "emu") return make_emu_ops();
+    return make_check_ops(make_ops(device.substr(check.size(), comma - check.size()), precision),
+                          make_ops(device.substr(comma + 1), precision));
+  if (device == "auto") return make_auto(precision);
+  if (device == "cpu") return make_cpu(device, precision);
+  if (device == "cuda") return make_cuda(precision);
+  if (device == "emu") return make_emu_ops(emu::ThreadOrder::kForward, precision);
   throw Error(ExitCode::kBadConfig,
               "device \"" + device + "\" is not one of: auto, cpu, cuda, emu, check:a,b");
 }

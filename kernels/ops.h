@@ -33,8 +33,13 @@ class Ops {
 #undef VCAS_OP
 };
 
+// What products of f32 may do to their factors: nothing, or round them to TF32 (10 bits of
+// mantissa) for tensor cores. Sums are f32.
+enum class Precision { kF32, kTf32 };
+
 // `device`: cpu, cuda, emu (kernels/emu), check:a,b or auto. Throws Error(kUnavailable) where it is
-// not there, Error(kBadConfig) for an unknown name; never falls back to another device.
-std::unique_ptr<Ops> make_ops(const std::string& device);
+// not there, Error(kBadConfig) for an unknown name or a precision that it lacks; never falls back
+// to another device or precision.
+std::unique_ptr<Ops> make_ops(const std::string& device, Precision precision = Precision::kF32);
 
 }  // namespace vcas

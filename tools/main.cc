@@ -58,7 +58,7 @@ std::vector<std::string> overrides_of(const Arguments& arguments) {
 // An unknown device is best explained where it was set.
 void check_device(const LoadedConfig& loaded) {
   try {
-    make_ops(loaded.config.device);
+    make_ops(loaded.config);
   } catch (const Error& error) {
     const ConfigOrigin& origin = loaded.origins.at("device");
     if (!origin.given()) throw;
@@ -134,7 +134,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
     twins.json = arguments.json;
     compare(twins);
   } else {
-    if (request.profile_first > 0 && !make_profiler(make_ops(config.device)->name()))
+    if (request.profile_first > 0 && !make_profiler(make_ops(config)->name()))
       throw Error(ExitCode::kUnavailable,
                   fmt::format("--profile-steps needs a GPU; device \"{}\" has no profiler here",
                               config.device),

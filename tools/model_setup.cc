@@ -54,7 +54,7 @@ class MemoryLimit final : public ForwardingOps {
 // `ranges` gets the part of it that marks ranges, where the device has a profiler.
 std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, RangeOps*& ranges) {
   use_threads(config);  // the device looks at it when it is made
-  std::unique_ptr<Ops> ops = make_ops(config.device);
+  std::unique_ptr<Ops> ops = make_ops(config);
   if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
   if (std::unique_ptr<Profiler> profiler = make_profiler(ops->name())) {
     auto marking = std::make_unique<RangeOps>(std::move(ops), std::move(profiler));

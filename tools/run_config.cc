@@ -63,6 +63,10 @@ void TrainOptions::validate(ConfigErrors& errors) const {
 }
 
 void RunConfig::validate(ConfigErrors& errors) const {
+  if (precision == "tf32" && device.find("cpu") != std::string::npos)
+    errors.add(
+        {"precision", "device"},
+        fmt::format("must be \"f32\" on device \"{}\": the CPU has no tensor cores", device));
   if (data.is_text() != (model.type == "bert"))
     errors.add(
         {"model.type", "data.type"},
@@ -168,6 +172,10 @@ TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps
           .optimizer = config.optimizer,
           .schedule = config.schedule,
           .vcas = config.vcas};
+}
+
+std::unique_ptr<Ops> make_ops(const RunConfig& config) {
+  return make_ops(config.device, config.precision == "tf32" ? Precision::kTf32 : Precision::kF32);
 }
 
 int use_threads(const RunConfig& config) {

@@ -211,6 +211,7 @@ struct TrainOptions {
 struct RunConfig {
   RunOptions run;
   std::string device = "auto";
+  std::string precision = "f32";
   int threads = 0;
   std::uint64_t seed = 0;
   DataOptions data;
@@ -224,6 +225,10 @@ struct RunConfig {
   void fields(Visitor& v) {
     v.section("run", run, "Where the run is kept.");
     v.field("device", device, "auto, cpu, cuda, emu (its kernels on the CPU), or check:a,b.");
+    v.field("precision", precision,
+            "Of matrix products. tf32: a GPU rounds their factors to 10 bits of mantissa, for its "
+            "tensor cores; numbers in memory and sums stay f32.",
+            one_of({"f32", "tf32"}));
     v.field("threads", threads, "Threads of the CPU; 0: all that this process may use.",
             at_least(0));
     v.field("seed", seed, "Seed of everything random.");
@@ -263,6 +268,9 @@ LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);
 TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps);
+
+// The device of the configuration, in its precision.
+std::unique_ptr<Ops> make_ops(const RunConfig& config);
 
 // Sets the number of threads from the configuration; returns it.
 int use_threads(const RunConfig& config);

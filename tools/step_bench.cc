@@ -147,7 +147,7 @@ RunData padded_data(const RunConfig& config, std::int64_t tokens) {
 // The fastest products that this device makes, through the operation that layers use.
 class GemmRate {
  public:
-  GemmRate(const RunConfig& config, Subject& subject) : ops_(make_ops(config.device)) {
+  GemmRate(const RunConfig& config, Subject& subject) : ops_(make_ops(config)) {
     shapes_.insert({1024, 1024, 1024});
     std::map<std::string, double> rows_of;  // node: rows of a call
     for (const CostRow& row : subject.session.ops().rows())

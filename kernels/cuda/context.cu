@@ -42,7 +42,7 @@ void check(cudaError_t status, const std::string& what) {
   }
 }
 
-Context::Context() {
+Context::Context(Precision precision) : precision_(precision) {
   int devices = 0, device = 0, multiprocessors = 0;
   check(cudaGetDeviceCount(&devices), "looking for devices");
   check(devices > 0 ? cudaSuccess : cudaErrorNoDevice, "looking for devices");
@@ -61,6 +61,8 @@ Context::Context() {
   cublas_.check(cublas_.create(&handle_), "starting cuBLAS");
   cublas_.check(cublas_.set_stream(handle_, stream_), "the stream of cuBLAS");
   cublas_.check(cublas_.set_workspace(handle_, workspace_, kWorkspaceBytes), "its workspace");
+  if (precision == Precision::kTf32)
+    cublas_.check(cublas_.set_math_mode(handle_, CUBLAS_TF32_TENSOR_OP_MATH), "TF32 of cuBLAS");
 }
 
 Context::~Context() {

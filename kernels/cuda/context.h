@@ -20,13 +20,14 @@ void check(cudaError_t status, const std::string& what);
 // since it last waited, for the copies to be done.
 class Context {
  public:
-  Context();
+  explicit Context(Precision precision = Precision::kF32);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context();
 
   std::string name() const { return "cuda"; }
   unsigned multiprocessors() const { return multiprocessors_; }
+  Precision precision() const { return precision_; }
   cudaStream_t stream() const { return stream_; }
 
   void* allocate(std::size_t bytes);
@@ -37,7 +38,7 @@ class Context {
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
 
-  // c[m, n] = a[m, k] b[k, n], or +=, without rounding of f32 to tf32.
+  // c[m, n] = a[m, k] b[k, n], or +=; f32 is rounded to TF32 where the precision says so.
   template <class T>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
             T* c, bool accumulate);
@@ -47,6 +48,7 @@ class Context {
 
   void wait(const std::string& for_what);
 
+  const Precision precision_;
   cudaStream_t stream_ = nullptr;
   char* staging_ =
       nullptr;  // page-locked: the first `staged_` bytes are on their way to the device

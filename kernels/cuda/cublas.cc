@@ -29,6 +29,7 @@ Cublas::Cublas() {
   find(library, "cublasDestroy_v2", destroy);
   find(library, "cublasSetStream_v2", set_stream);
   find(library, "cublasSetWorkspace_v2", set_workspace);
+  find(library, "cublasSetMathMode", set_math_mode);
   find(library, "cublasGetStatusString", status_text);
   find(library, "cublasSgemm_v2", product_f32);
   find(library, "cublasDgemm_v2", product_f64);

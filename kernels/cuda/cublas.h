@@ -29,6 +29,7 @@ class Cublas {
   decltype(&cublasDestroy_v2) destroy;
   decltype(&cublasSetStream_v2) set_stream;
   decltype(&cublasSetWorkspace_v2) set_workspace;
+  decltype(&cublasSetMathMode) set_math_mode;
   decltype(&cublasGetStatusString) status_text;
   decltype(&cublasSgemm_v2) product_f32;
   decltype(&cublasDgemm_v2) product_f64;

@@ -3,7 +3,9 @@
 
 namespace vcas {
 
-std::unique_ptr<Ops> make_cuda_ops() { return std::make_unique<cuda::DeviceOps>(); }
+std::unique_ptr<Ops> make_cuda_ops(Precision precision) {
+  return std::make_unique<cuda::DeviceOps>(precision);
+}
 
 std::string cuda_missing() {
   int devices = 0;

@@ -9,7 +9,7 @@
 namespace vcas {
 
 // Throws Error(kUnavailable) without a driver or a device.
-std::unique_ptr<Ops> make_cuda_ops();
+std::unique_ptr<Ops> make_cuda_ops(Precision precision = Precision::kF32);
 
 // Why make_cuda_ops would throw; empty where there is a device.
 std::string cuda_missing();

@@ -1,8 +1,8 @@
-// Linear layers: dense products by the platform's library, products over gathered rows here.
+// Linear layers: dense products by the platform's library, products over gathered rows by ours.
 #pragma once
 
 #include "kernels/cpu/gemm.h"
-#include "kernels/device/launch.cuh"
+#include "kernels/device/gathered_product.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -10,87 +10,6 @@ namespace vcas::VCAS_DEVICE {
 template <class T>
 __global__ void fill_rows_kernel(T* y, const T* value, std::int64_t n, std::int64_t width) {
   for_each_element(n, [&](std::int64_t i) { y[i] = value[i % width]; });
-}
-
-// One factor of a gathered product: entry (k, c) is data[row(k)][column(c)].
-template <class T>
-struct Gathered {
-  const T* data;
-  std::int64_t stride;
-  const std::int32_t* kept;    // k -> compact row, null: itself
-  const std::int32_t* row;     // compact row -> row of data, null: itself
-  const std::int32_t* column;  // c -> column of data, null: itself
-  std::int64_t width;          // how many c
-
-  __device__ std::int64_t row_of(std::int64_t k) const { return at(row, at(kept, k)) * stride; }
-};
-
-constexpr int kTile = 64, kDepth = 16, kPerThread = 4;
-constexpr int kTileThreads = (kTile / kPerThread) * (kTile / kPerThread);
-
-template <class T>
-struct Panel {
-  T value[kDepth][kTile];
-};
-
-// panel[k][c] = scale[k] * entry (first_k + k, first_c + c), zero outside.
-template <class T>
-__device__ void load_panel(Panel<T>& panel, const Gathered<T>& from, const T* scale,
-                           std::int64_t first_k, std::int64_t count, std::int64_t first_c) {
-  for (int i = static_cast<int>(threadIdx.x); i < kDepth * kTile; i += kTileThreads) {
-    const std::int64_t k = first_k + i / kTile, c = first_c + i % kTile;
-    T value = 0;
-    if (k < count && c < from.width) {
-      value = from.data[from.row_of(k) + at(from.column, c)];
-      if (scale) value *= scale[k];
-    }
-    panel.value[i / kTile][i % kTile] = value;
-  }
-}
-
-// c[i, j] (+)= sum over k < depth of scale[k] a(k, i) b(k, j): weight gradients of kept rows. Rows
-// are gathered, and scaled, on their way into shared memory. A block owns a tile of 64 x 64 entries
-// and goes over k from 0 on, 16 rows at a time, so every sum has one order; a thread owns 4 x 4.
-template <class T>
-__global__ void __launch_bounds__(kTileThreads)
-    gathered_product_kernel(T* c, Gathered<T> a, Gathered<T> b, const T* scale, std::int64_t depth,
-                            bool accumulate) {
-  struct Shared {
-    Panel<T> a, b;
-  };
-  VCAS_SHARED(Shared, shared);
-  const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
-  const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
-  const int own_i = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
-  const int own_j = static_cast<int>(threadIdx.x) % (kTile / kPerThread);
-  T sum[kPerThread][kPerThread] = {};
-  for (std::int64_t k = 0; k < depth; k += kDepth) {
-    load_panel(shared.a, a, scale, k, depth, first_i);
-    load_panel<T>(shared.b, b, nullptr, k, depth, first_j);
-    __syncthreads();
-    for (int d = 0; d < kDepth; ++d)
-      for (int i = 0; i < kPerThread; ++i)
-        for (int j = 0; j < kPerThread; ++j)
-          sum[i][j] += shared.a.value[d][own_i + i * (kTile / kPerThread)] *
-                       shared.b.value[d][own_j + j * (kTile / kPerThread)];
-    __syncthreads();
-  }
-  for (int i = 0; i < kPerThread; ++i)
-    for (int j = 0; j < kPerThread; ++j) {
-      const std::int64_t row = first_i + own_i + i * (kTile / kPerThread);
-      const std::int64_t column = first_j + own_j + j * (kTile / kPerThread);
-      if (row >= a.width || column >= b.width) continue;
-      T& out = c[row * b.width + column];
-      out = accumulate ? out + sum[i][j] : sum[i][j];
-    }
-}
-
-template <class T>
-void gathered_product(Context& context, T* c, const Gathered<T>& a, const Gathered<T>& b,
-                      const T* scale, std::int64_t depth, bool accumulate) {
-  launch(context,
-         {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(kTileThreads)},
-         gathered_product_kernel<T>, c, a, b, scale, depth, accumulate);
 }
 
 // ---- host ----

@@ -4,6 +4,7 @@
 
 #include "core/philox.h"
 #include "core/tensor.h"
+#include "kernels/device/ptx.cuh"
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>

@@ -4,24 +4,42 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/emu/emulator.h"
+#include "kernels/emu/tensor_core.h"
 #include "kernels/ops.h"
 
 namespace vcas::emu {
+
+// op(A), rounded, without gaps between its rows.
+inline std::vector<float> rounded_to_tf32(const Factor<float>& a, std::int64_t rows,
+                                          std::int64_t columns) {
+  std::vector<float> out;
+  out.reserve(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      out.push_back(round_to_tf32(a.data[a.transposed ? c * a.stride + r : r * a.stride + c]));
+  return out;
+}
 
 // Device memory is one block of the heap for each allocation, so that the address sanitizer sees
 // what overruns it.
 class Context {
  public:
-  explicit Context(ThreadOrder order) : emulator_(order) { gemm_use_one_thread(); }
+  explicit Context(ThreadOrder order = ThreadOrder::kForward, Precision precision = Precision::kF32)
+      : emulator_(order), precision_(precision) {
+    gemm_use_one_thread();
+  }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context() { deallocate(scratch_); }
 
   std::string name() const { return "emu"; }
+  Precision precision() const { return precision_; }
   // Few, so that loops over a grid go round more than once.
   unsigned multiprocessors() const { return 2; }
 
@@ -41,10 +59,18 @@ class Context {
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
 
+  // As on a GPU, in the precision of the context.
   template <class T>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
             T* c, bool accumulate) {
     if (m > 0 && n > 0) ++launches_;
+    if constexpr (std::is_same_v<T, float>) {
+      if (precision_ == Precision::kTf32) {
+        const std::vector<float> left = rounded_to_tf32(a, m, k), right = rounded_to_tf32(b, k, n);
+        return vcas::gemm(m, n, k, Factor<float>{left.data(), k}, {right.data(), n}, c, n,
+                          accumulate);
+      }
+    }
     vcas::gemm(m, n, k, a, b, c, n, accumulate);
   }
 
@@ -63,6 +89,7 @@ class Context {
 
  private:
   Emulator emulator_;
+  Precision precision_;
   std::int64_t launches_ = 0;
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;

@@ -4,8 +4,8 @@
 
 namespace vcas {
 
-std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order) {
-  return std::make_unique<emu::DeviceOps>(order);
+std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order, Precision precision) {
+  return std::make_unique<emu::DeviceOps>(order, precision);
 }
 
 std::int64_t emu_launches(const Ops& ops) {

@@ -8,7 +8,8 @@
 
 namespace vcas {
 
-std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kForward);
+std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kForward,
+                                  Precision precision = Precision::kF32);
 
 // Kernels, products and copies that `ops`, made by make_emu_ops, would have given a GPU so far.
 std::int64_t emu_launches(const Ops& ops);

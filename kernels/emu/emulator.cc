@@ -62,6 +62,8 @@ struct Emulator::Thread {
   Place place{};            // of its last barrier or collective
   std::uint64_t value = 0;  // given to a collective, then its result
   unsigned source = 0;      // lane of a shuffle
+  WarpWork work = nullptr;
+  std::vector<std::vector<AsyncCopy>> copies{1};  // by group, the last one open
 };
 
 void Emulator::Free::operator()(void* memory) const {
@@ -150,6 +152,7 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
     fiber_of(i).start(&Emulator::thread_entry);
     thread_[i]->index = position(i, blockDim);
     thread_[i]->place = {};
+    thread_[i]->copies.assign(1, {});
   }
   make_ready(all);
   release(&launch_order_);
@@ -165,6 +168,7 @@ void Emulator::thread_entry() {
   Emulator& emulator = current();
   acquire(&emulator.launch_order_);
   emulator.body_(emulator.argument_);
+  emulator.end_copies();
   emulator.thread_[emulator.running_]->state = State::kDone;
   --emulator.left_;
   emulator.run_next();
@@ -265,17 +269,57 @@ void Emulator::arrive_at_collective(Collective kind, unsigned mask, Place place)
   if (meeting->arrived == mask) meet(running_ / kWarp, *meeting);
 }
 
+void Emulator::warp_work(WarpWork work, const void* own, Place place) {
+  constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+  Thread& self = *thread_[running_];
+  self.value = reinterpret_cast<std::uintptr_t>(own);
+  self.work = work;
+  arrive_at_collective(Collective::kWork, kAllLanes, place);
+  run_next();
+}
+
+void Emulator::copy_async(const AsyncCopy& copy, Place place) {
+  const Unwatched unwatched;
+  thread_[running_]->place = place;
+  thread_[running_]->copies.back().push_back(copy);
+}
+
+void Emulator::copy_async_commit() {
+  const Unwatched unwatched;
+  thread_[running_]->copies.emplace_back();
+}
+
+void Emulator::copy_async_wait(unsigned groups, Place place) {
+  if (is_left_out(place)) return;
+  std::vector<std::vector<AsyncCopy>>& copies = thread_[running_]->copies;
+  const std::size_t landing = copies.size() - std::min<std::size_t>(copies.size(), groups + 1);
+  for (std::size_t group = 0; group < landing; ++group)
+    for (const AsyncCopy& copy : copies[group]) copy.land(copy.to, copy.from);
+  const Unwatched unwatched;
+  copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(landing));
+}
+
+void Emulator::end_copies() {
+  const Unwatched unwatched;
+  for (const std::vector<AsyncCopy>& group : thread_[running_]->copies)
+    if (!group.empty())
+      return fail("ends before its asynchronous copies have landed: " + where(running_));
+}
+
 // The last lane has arrived: works out every lane's result.
 void Emulator::meet(unsigned warp, Meeting& meeting) {
   std::array<std::uint64_t, kWarp> value{};
   std::vector<unsigned> lanes;
   std::uint64_t ballot = 0;
+  const void* given[kWarp] = {};
   for (unsigned lane = 0; lane < kWarp; ++lane) {
     if (!(meeting.mask >> lane & 1)) continue;
     lanes.push_back(warp * kWarp + lane);
     value[lane] = thread_[lanes.back()]->value;
     if (value[lane]) ballot |= std::uint64_t{1} << lane;
+    given[lane] = reinterpret_cast<const void*>(value[lane]);
   }
+  if (meeting.kind == Collective::kWork) thread_[lanes.front()]->work(given);
   for (const unsigned i : lanes) {
     Thread& thread = *thread_[i];
     if (meeting.kind == Collective::kBallot) thread.value = ballot;

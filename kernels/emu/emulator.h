@@ -27,7 +27,16 @@ struct Place {
   int line;
 };
 
-enum class Collective { kShuffle, kBallot, kSync };
+enum class Collective { kShuffle, kBallot, kSync, kWork };
+
+// A copy that a thread started and has not waited for; land(to, from) does it.
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  void (*land)(void* to, const void* from);
+};
+// Computes the results of all lanes, from and into what `lanes` points to.
+using WarpWork = void (*)(const void* const* lanes);
 
 class Emulator {
  public:
@@ -52,6 +61,13 @@ class Emulator {
   // kShuffle: the value of lane `source`; kBallot: the lanes of `mask` whose value is not 0.
   std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned source,
                            Place place);
+  // Calls work once for the whole warp, with what each lane gave.
+  void warp_work(WarpWork work, const void* own, Place place);
+  // Of the running thread: copies join its open group; a wait lets land all but the last `groups`
+  // of its closed ones. A thread that ends before its copies have landed is a fault.
+  void copy_async(const AsyncCopy& copy, Place place);
+  void copy_async_commit();
+  void copy_async_wait(unsigned groups, Place place);
   // The block's memory of one declaration, which the address `site` identifies.
   void* shared(const void* site, std::size_t bytes, Place place);
   void* dynamic_shared() const { return dynamic_shared_.get(); }
@@ -90,6 +106,7 @@ class Emulator {
   void arrive_at_barrier(Place place);
   void arrive_at_collective(Collective kind, unsigned mask, Place place);
   void meet(unsigned warp, Meeting& meeting);
+  void end_copies();
   void* find_shared(const void* site, std::size_t bytes, Place place);
   void fail(const std::string& what);
   void report_deadlock();

@@ -110,6 +110,56 @@ __global__ void dynamic_shared_kernel(double* y) {
   y[threadIdx.x] = shared[(threadIdx.x + 1) % blockDim.x];
 }
 
+struct alignas(16) Chunk {
+  float value[4];
+};
+
+// y[i] = x[reversed i], through asynchronous copies; what is left out is a fault.
+template <bool kWaits, bool kCommits = true>
+__global__ void copies_kernel(const Chunk* x, Chunk* y) {
+  struct Shared {
+    Chunk value[64];
+  };
+  VCAS_SHARED(Shared, shared);
+  const unsigned i = threadIdx.x;
+  copy_async(&shared.value[i], x + i, i != 5);
+  if (kCommits) copy_async_commit();
+  copy_async_commit();
+  if (kWaits) copy_async_wait<1>();
+  __syncthreads();
+  y[i] = shared.value[63 - i];
+}
+
+// The second copy takes the place of the first without a barrier after its use.
+__global__ void early_copy_kernel(const float* x, float* y) {
+  struct Shared {
+    float value[64];
+  };
+  VCAS_SHARED(Shared, shared);
+  const unsigned i = threadIdx.x;
+  for (unsigned round = 0; round < 128; round += 64) {
+    copy_async(&shared.value[i], x + round + i, true);
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+    y[round + i] = shared.value[63 - i];
+  }
+}
+
+__global__ void misaligned_copy_kernel(const float* x) {
+  struct Shared {
+    Chunk value[2];
+  };
+  VCAS_SHARED(Shared, shared);
+  copy_async(&shared.value[0], reinterpret_cast<const Chunk*>(x + 1), true);
+}
+
+__global__ void half_mma_kernel() {
+  float c[4] = {};
+  const std::uint32_t a[4] = {}, b[2] = {};
+  if (threadIdx.x < 16) mma_tf32(c, a, b);
+}
+
 }  // namespace
 
 TEST_CASE("barriers and shared memory of an emulated block", "[emulator]") {
@@ -162,6 +212,18 @@ TEST_CASE("a missing barrier shows in some order", "[emulator]") {
   }
   CHECK(wrong);
 }
+
+TEST_CASE("a copy into what is still read shows in some order", "[emulator]") {
+  std::vector<float> x(64, 1);
+  x.resize(128, 2);
+  bool wrong = false;
+  for (const ThreadOrder order : kOrders) {
+    std::vector<float> y(128);
+    launched(order, {1}, {64}, 0, early_copy_kernel, x.data(), y.data());
+    wrong = wrong || y != x;
+  }
+  CHECK(wrong);
+}
 #endif
 
 TEST_CASE("shared memory that was never written reads as NaN", "[emulator]") {
@@ -190,6 +252,28 @@ TEST_CASE("faults of kernels are reported with their place", "[emulator]") {
                ContainsSubstring("a shuffle reads lane 2"));
     CHECK_THAT(launched(order, {1}, {32}, 0, checked_kernel),
                ContainsSubstring("five is too many: thread (5, 0, 0)"));
+  }
+}
+
+TEST_CASE("asynchronous copies land when they are waited for", "[emulator]") {
+  std::vector<Chunk> x(64), y(64);
+  for (std::size_t i = 0; i < 64; ++i) x[i].value[1] = static_cast<float>(i);
+  for (const ThreadOrder order : kOrders) {
+    CHECK(launched(order, {1}, {64}, 0, copies_kernel<true>, x.data(), y.data()).empty());
+    for (std::size_t i = 0; i < 64; ++i)
+      CHECK(y[i].value[1] == (i == 58 ? 0 : static_cast<float>(63 - i)));
+    // Of the thread that reads, what it reads has not landed.
+    const std::string missing = "ends before its asynchronous copies have landed";
+    CHECK_THAT(launched(order, {1}, {64}, 0, copies_kernel<false>, x.data(), y.data()),
+               ContainsSubstring(missing));
+    CHECK_THAT(launched(order, {1}, {64}, 0, copies_kernel<true, false>, x.data(), y.data()),
+               ContainsSubstring(missing));
+    const unsigned first = order == ThreadOrder::kReverse ? 63 : 0;
+    if (order != ThreadOrder::kRandom) CHECK(std::isnan(y[first].value[1]));
+    CHECK_THAT(launched(order, {1}, {32}, 0, misaligned_copy_kernel, &x[0].value[0]),
+               ContainsSubstring("an asynchronous copy of a misaligned address"));
+    CHECK_THAT(launched(order, {1}, {32}, 0, half_mma_kernel),
+               ContainsSubstring("deadlock, 16 of 32"));
   }
 }
 

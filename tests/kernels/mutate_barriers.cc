@@ -27,6 +27,8 @@ const OpSize kSizes[] = {
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 1},
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 3}};
 const OpSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
+// A sum over more rows than are on their way at once.
+const OpSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
 
 using Outputs = std::vector<std::vector<std::byte>>;
 
@@ -66,6 +68,10 @@ Outputs outputs(emu::ThreadOrder order) {
   collect(*ops, draw);
   collect(*ops, calls.make<NarrowRows>());
 
+  const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, Precision::kTf32);
+  OpCalls long_sum(*tensor_cores, kLongSum);
+  collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
+
   // One item of many tiles: its blocks go round.
   const std::int64_t uneven[] = {0, 4, 8, 12, 16, 20, kSizes[0].items * kSizes[0].tokens};
   OpCalls long_item(*ops, kSizes[0]);
@@ -78,7 +84,7 @@ Outputs outputs(emu::ThreadOrder order) {
   return out;
 }
 
-// "<file>:<line>" of every barrier.
+// "<file>:<line>" of every barrier, and of every wait for asynchronous copies.
 std::vector<std::string> barriers() {
   std::vector<std::string> places;
   for (const auto& file : std::filesystem::directory_iterator(VCAS_SOURCE_DIR "/kernels/device")) {
@@ -86,7 +92,8 @@ std::vector<std::string> barriers() {
     std::string line;
     for (int number = 1; std::getline(lines, line); ++number)
       if (line.find("__syncthreads()") != std::string::npos ||
-          line.find("__syncwarp()") != std::string::npos)
+          line.find("__syncwarp()") != std::string::npos ||
+          line.find("copy_async_wait<") != std::string::npos)
         places.push_back(fmt::format("{}:{}", file.path().filename().string(), number));
   }
   std::sort(places.begin(), places.end());

@@ -67,6 +67,8 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "device=\"cuda\" was set in --set device\n  hint: device=\"auto\""},
       {with({"device=gpu"}), 78,
        "error: device \"gpu\" is not one of: auto, cpu, cuda, emu, check:a,b"},
+      {with({"device=cpu", "precision=tf32"}), 78,
+       "error: precision must be \"f32\" on device \"cpu\": the CPU has no tensor cores\n"},
       {with({"run.folder=/proc/none/x"}), 73, "error: /proc/none/x: cannot create"},
       {with({"run.folder=tiny.json"}), 73, "error: tiny.json: is a file, and a folder is needed"},
       {with({"--resume"}), 66,

@@ -2,6 +2,10 @@
 // FLOP/s of a 1024^3 product, and of the bytes per second of a large copy (kernels/op_cost.h counts
 // both). Tensors that fit a cache can pass the copy.
 //
+// gathered_product is linear_backward_weight over half of the rows; gather_then_product copies
+// those rows first and leaves the product to the platform's library. On a GPU, and on emu, both run
+// in TF32 besides, compared with a 1024^3 product in TF32.
+//
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 
 #include <benchmark/benchmark.h>
@@ -10,7 +14,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +36,13 @@ constexpr NamedSize kSizes[] = {
     {"vit", {.items = 64, .tokens = 49, .width = 384, .hidden = 1536, .heads = 6, .patch = 16}},
     {"vit_quarter",
      {.items = 64, .tokens = 49, .width = 384, .hidden = 1536, .heads = 6, .patch = 16, .keep = 4}},
+};
+
+// Weight gradients over every other row of a gradient that holds every other item.
+constexpr NamedSize kGathered[] = {
+    {"small", {.items = 8, .tokens = 16, .width = 64, .hidden = 256, .keep = 2}},
+    {"768x768", {.items = 128, .tokens = 128, .width = 768, .hidden = 768, .keep = 2}},
+    {"3072x768", {.items = 128, .tokens = 128, .width = 768, .hidden = 3072, .keep = 2}},
 };
 
 struct Machine {
@@ -81,26 +94,99 @@ Machine measure(Ops& ops) {
           op_cost(copy).bytes / best_seconds(ops, copy)};
 }
 
+// Times run(), which ends with `args` or stands for it.
+template <class Args, class Run>
+void time_calls(benchmark::State& state, Ops& ops, const Machine& machine, const Args& args,
+                const Run& run) {
+  wait(ops, args);
+  const Clock::time_point start = Clock::now();
+  for (auto _ : state) run();
+  wait(ops, args);
+  const double seconds = seconds_since(start) / static_cast<double>(state.iterations());
+  const Cost cost = op_cost(args);
+  state.counters["GB/s"] = cost.bytes / seconds / 1e9;
+  state.counters["of_copy"] = cost.bytes / seconds / machine.bytes_per_second;
+  if (cost.flops == 0) return;
+  state.counters["GFLOP/s"] = cost.flops / seconds / 1e9;
+  state.counters["of_gemm_peak"] = cost.flops / seconds / machine.flops_per_second;
+}
+
 template <class Args>
 void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine) {
-  benchmark::RegisterBenchmark(
-      fmt::format("{}/{}", Args::kName, size.name).c_str(),
-      [&ops, &size, &machine](benchmark::State& state) {
-        OpCalls calls(ops, size.size);
-        const auto args = calls.make<Args>();
-        wait(ops, args);
-        const Clock::time_point start = Clock::now();
-        for (auto _ : state) ops.run(args);
-        wait(ops, args);
-        const double seconds = seconds_since(start) / static_cast<double>(state.iterations());
-        const Cost cost = op_cost(args);
-        state.counters["GB/s"] = cost.bytes / seconds / 1e9;
-        state.counters["of_copy"] = cost.bytes / seconds / machine.bytes_per_second;
-        if (cost.flops == 0) return;
-        state.counters["GFLOP/s"] = cost.flops / seconds / 1e9;
-        state.counters["of_gemm_peak"] = cost.flops / seconds / machine.flops_per_second;
-      })
+  benchmark::RegisterBenchmark(fmt::format("{}/{}", Args::kName, size.name).c_str(),
+                               [&ops, &size, &machine](benchmark::State& state) {
+                                 OpCalls calls(ops, size.size);
+                                 const auto args = calls.make<Args>();
+                                 time_calls(state, ops, machine, args, [&] { ops.run(args); });
+                               })
       ->UseRealTime();
+}
+
+// The rows of a weight gradient, copied: what a product without gathering needs.
+class GatheredCopies {
+ public:
+  GatheredCopies(Ops& ops, const LinearBackwardWeight& args) : ops_(ops) {
+    const std::int64_t n = args.kept.elements();
+    const auto read = [&](const Tensor& tensor) {
+      std::vector<std::int32_t> values(static_cast<std::size_t>(tensor.elements()));
+      ops.copy_to_host(values.data(), tensor.data, tensor.bytes());
+      return values;
+    };
+    std::vector<std::int32_t> source = read(args.kept);
+    const std::vector<std::int32_t> row = read(args.row);
+    for (std::int32_t& r : source) r = row[static_cast<std::size_t>(r)];
+    std::vector<std::int64_t> offsets(static_cast<std::size_t>(n) + 1);
+    std::iota(offsets.begin(), offsets.end(), 0);
+    const Tensor each = placed(offsets.data(), DType::kI64, {n + 1});
+    const Tensor ones =
+        placed(std::vector<float>(static_cast<std::size_t>(n), 1).data(), DType::kF32, {n});
+    gradient_ = {.y = placed(nullptr, DType::kF32, {n, args.dy.width()}),
+                 .x = args.dy,
+                 .source_row = args.kept,
+                 .offsets = each,
+                 .scale = args.scale};
+    input_ = {.y = placed(nullptr, DType::kF32, {n, args.x_full.width()}),
+              .x = args.x_full,
+              .source_row = placed(source.data(), DType::kI32, {n}),
+              .offsets = each,
+              .scale = ones};
+    product_ = {.dweight = args.dweight, .dy = gradient_.y, .x_full = input_.y};
+  }
+
+  void run() const {
+    ops_.run(gradient_);
+    ops_.run(input_);
+    ops_.run(product_);
+  }
+
+ private:
+  Tensor placed(const void* values, DType dtype, const Shape& shape) {
+    const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * dtype_bytes(dtype);
+    const Tensor tensor = buffers_.emplace_back(ops_, bytes).at(0, dtype, shape);
+    if (values) ops_.copy_to_device(tensor.data, values, bytes);
+    return tensor;
+  }
+
+  Ops& ops_;
+  std::deque<Buffer> buffers_;
+  GatherScaledRows gradient_, input_;
+  LinearBackwardWeight product_;
+};
+
+void add_gathered(Ops& ops, const NamedSize& size, const Machine& machine, const char* precision) {
+  const auto add = [&](const char* name, bool copies) {
+    benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", name, size.name, precision).c_str(),
+                                 [&ops, &size, &machine, copies](benchmark::State& state) {
+                                   OpCalls calls(ops, size.size);
+                                   const auto args = calls.make<LinearBackwardWeight>();
+                                   const GatheredCopies copied(ops, args);
+                                   time_calls(state, ops, machine, args,
+                                              [&] { copies ? copied.run() : ops.run(args); });
+                                 })
+        ->UseRealTime();
+  };
+  add("gathered_product", false);
+  add("gather_then_product", true);
 }
 
 int run(int argc, char** argv) {
@@ -124,6 +210,16 @@ int run(int argc, char** argv) {
 #define VCAS_OP(Args) add_benchmark<Args>(*ops, size, machine);
     VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
+  }
+  for (const NamedSize& size : kGathered) add_gathered(*ops, size, machine, "f32");
+  std::unique_ptr<Ops> tf32;
+  Machine tf32_machine;
+  if (ops->name() != "cpu") {
+    tf32 = make_ops(ops->name(), Precision::kTf32);
+    tf32_machine = measure(*tf32);
+    benchmark::AddCustomContext("1024^3 product in TF32",
+                                fmt::format("{:.1f} GFLOP/s", tf32_machine.flops_per_second / 1e9));
+    for (const NamedSize& size : kGathered) add_gathered(*tf32, size, tf32_machine, "tf32");
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

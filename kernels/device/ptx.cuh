@@ -1,0 +1,99 @@
+// One function for each PTX instruction in use, with what the emulator does in its place.
+#pragma once
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#else
+#include <bit>
+#include <cstring>
+
+#include "kernels/emu/emulator.h"
+#include "kernels/emu/tensor_core.h"
+#endif
+
+#if defined(__CUDACC__)
+namespace vcas::cuda {
+
+// Starts to copy *from, of 4 or 16 bytes and as aligned, into shared memory; zeros if not `inside`,
+// but `from` is an address of the device even then.
+template <class T>
+__device__ __forceinline__ void copy_async(T* to, const T* from, bool inside) {
+  static_assert(sizeof(T) == 4 || (sizeof(T) == 16 && alignof(T) == 16));
+  const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  const std::uint32_t bytes = inside ? sizeof(T) : 0;
+  if constexpr (sizeof(T) == 16)  // past the L1 cache
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from), "r"(bytes)
+                 : "memory");
+}
+// This thread's copies since the last call become a group, perhaps an empty one.
+__device__ __forceinline__ void copy_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits for this thread's groups, but for its last `kGroups`. Other threads need a barrier besides.
+template <int kGroups>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// x as TF32, the nearest, ties away from zero.
+__device__ __forceinline__ std::uint32_t to_tf32(float x) {
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
+// c[16, 8] += a[16, 8] b[8, 8] by the 32 lanes of a warp. Lane 4g + t holds a(g, t), a(g+8, t),
+// a(g, t+4), a(g+8, t+4); b(t, g), b(t+4, g); c(g, 2t), c(g, 2t+1), c(g+8, 2t), c(g+8, 2t+1).
+__device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4],
+                                         const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace vcas::cuda
+
+#else
+namespace vcas::emu {
+
+// A copy lands as late as it may, and until then nothing is known of its destination: bytes that
+// read as NaN are written there at once.
+template <class T>
+void copy_async(T* to, const T* from, bool inside, const char* file = __builtin_FILE(),
+                int line = __builtin_LINE()) {
+  static_assert(sizeof(T) == 4 || (sizeof(T) == 16 && alignof(T) == 16));
+  const auto land = [](void* destination, const void* source) {
+    *static_cast<T*>(destination) = source ? *static_cast<const T*>(source) : T{};
+  };
+  Emulator::current().check(reinterpret_cast<std::uintptr_t>(to) % sizeof(T) == 0 &&
+                                reinterpret_cast<std::uintptr_t>(from) % sizeof(T) == 0,
+                            "an asynchronous copy of a misaligned address", {file, line});
+  Emulator::current().copy_async({to, inside ? from : nullptr, land}, {file, line});
+  T unknown;
+  std::memset(static_cast<void*>(&unknown), 0xFF, sizeof unknown);
+  *to = unknown;
+}
+inline void copy_async_commit() { Emulator::current().copy_async_commit(); }
+template <int kGroups>
+void copy_async_wait(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Emulator::current().copy_async_wait(kGroups, {file, line});
+}
+
+inline std::uint32_t to_tf32(float x) { return std::bit_cast<std::uint32_t>(round_to_tf32(x)); }
+
+inline void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                     const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  const MmaLane own{a, b, c};
+  Emulator::current().warp_work(mma_m16n8k8_tf32, &own, {file, line});
+}
+
+}  // namespace vcas::emu
+#endif

@@ -1,0 +1,22 @@
+// What a tensor core computes, on the host.
+#pragma once
+
+#include <cstdint>
+
+namespace vcas::emu {
+
+// The nearest number with 10 bits of mantissa, ties away from zero: cvt.rna.tf32.f32.
+float round_to_tf32(float x);
+
+// What one lane gives to mma.m16n8k8: bits of TF32, and sums that become the results.
+struct MmaLane {
+  const std::uint32_t* a;  // 4
+  const std::uint32_t* b;  // 2
+  float* c;                // 4
+};
+
+// c += a b for the 32 lanes of a warp, `lanes` pointing to their MmaLane. Of a and b the bits that
+// TF32 does not have are ignored; sums are f32, in the order of k.
+void mma_m16n8k8_tf32(const void* const* lanes);
+
+}  // namespace vcas::emu

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Writes ptx.txt: what instructions of kernels/device/ptx.cuh do to words of 32 bits, in hexadecimal.
+
+Worked out here from the PTX manual, with numbers for which every order of a sum is exact, so that a
+GPU has no choice. Lines: name, "in" or "out", words.
+"""
+import pathlib
+import random
+import struct
+
+
+def bits(x):
+    return struct.unpack("<I", struct.pack("<f", x))[0]
+
+
+def write(lines, name, inputs, outputs):
+    for side, words in (("in", inputs), ("out", outputs)):
+        lines.append(" ".join([name, side] + [f"{word:08x}" for word in words]))
+
+
+def rounded(word):
+    """cvt.rna.tf32.f32: to 10 bits of mantissa, the nearest, ties away from zero; carries go on."""
+    kept, lost = word >> 13, word & 0x1FFF
+    infinite = word & 0x7F800000 == 0x7F800000
+    return (kept + (not infinite and lost >= 0x1000)) << 13
+
+
+def main():
+    rng = random.Random(1)
+    lines = []
+
+    words = [0x00000000, 0x80000000, 0x3F800000, 0x3F800FFF, 0x3F801000, 0x3F801001, 0x3F802FFF,
+             0x3F803000, 0xBF800FFF, 0xBF801000, 0xBF803000, 0x3FFFFFFF, 0x3FFFEFFF, 0x7F7FFFFF,
+             0xFF7FFFFF, 0x7F7FE000, 0x7F800000, 0xFF800000, 0x00800000, 0x00801000]
+    words += [bits(rng.gauss(0, 1)) for _ in range(32 - len(words))]
+    write(lines, "to_tf32", words, [rounded(word) for word in words])
+
+    # mma.m16n8k8: which entry each lane's words are is in ptx.cuh.
+    a, b, c = ([[rng.randint(-9, 9) for _ in range(columns)] for _ in range(rows)]
+               for rows, columns in ((16, 8), (8, 8), (16, 8)))
+    inputs, outputs = [], []
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        inputs += [a[g][t], a[g + 8][t], a[g][t + 4], a[g + 8][t + 4], b[t][g], b[t + 4][g]]
+        for i, j in ((g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)):
+            inputs.append(c[i][j])
+            outputs.append(c[i][j] + sum(a[i][k] * b[k][j] for k in range(8)))
+    write(lines, "mma_tf32", map(bits, inputs), map(bits, outputs))
+
+    # 16 bytes for each of 32 threads, but for every fifth, then 4 bytes, but for every third; a
+    # thread reads what the thread on the other end copied.
+    words = [bits(rng.gauss(0, 1)) for _ in range(160)]
+    outputs = []
+    for thread in range(31, -1, -1):
+        outputs += words[4 * thread:4 * thread + 4] if thread % 5 != 4 else [0] * 4
+    outputs += [words[128 + thread] if thread % 3 != 2 else 0 for thread in range(31, -1, -1)]
+    write(lines, "copy_async", words, outputs)
+
+    pathlib.Path(__file__).with_name("ptx.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

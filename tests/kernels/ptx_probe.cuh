@@ -1,0 +1,63 @@
+#include "kernels/device/launch.cuh"
+#include "tests/kernels/ptx_probe.h"
+
+namespace vcas::VCAS_DEVICE {
+
+__global__ void to_tf32_kernel(const float* in, float* out) {
+  const std::uint32_t bits = to_tf32(in[threadIdx.x]);
+  memcpy(out + threadIdx.x, &bits, sizeof bits);
+}
+
+__global__ void mma_tf32_kernel(const float* in, float* out) {
+  const float* own = in + threadIdx.x * 10;
+  std::uint32_t a[4], b[2];
+  float c[4];
+  memcpy(a, own, sizeof a);
+  memcpy(b, own + 4, sizeof b);
+  memcpy(c, own + 6, sizeof c);
+  mma_tf32(c, a, b);
+  memcpy(out + threadIdx.x * 4, c, sizeof c);
+}
+
+struct alignas(16) FourWords {
+  float value[4];
+};
+
+__global__ void copy_async_kernel(const float* in, float* out) {
+  struct Shared {
+    FourWords four[kWarp];
+    float one[kWarp];
+  };
+  VCAS_SHARED(Shared, shared);
+  const int thread = static_cast<int>(threadIdx.x);
+  copy_async(&shared.four[thread], reinterpret_cast<const FourWords*>(in) + thread,
+             thread % 5 != 4);
+  copy_async_commit();
+  copy_async(&shared.one[thread], in + 4 * kWarp + thread, thread % 3 != 2);
+  copy_async_commit();
+  copy_async_wait<1>();
+  __syncthreads();
+  for (int i = 0; i < 4; ++i) out[4 * thread + i] = shared.four[kWarp - 1 - thread].value[i];
+  copy_async_wait<0>();
+  __syncthreads();
+  out[4 * kWarp + thread] = shared.one[kWarp - 1 - thread];
+}
+
+std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& in,
+                             std::size_t outputs) {
+  Context context;
+  std::vector<float> out(outputs);
+  auto* from = static_cast<float*>(context.allocate(in.size() * sizeof(float)));
+  auto* to = static_cast<float*>(context.allocate(outputs * sizeof(float)));
+  context.copy_to_device(from, in.data(), in.size() * sizeof(float));
+  const Grid warp{extent(1), extent(kWarp)};
+  if (name == "to_tf32") launch(context, warp, to_tf32_kernel, from, to);
+  if (name == "mma_tf32") launch(context, warp, mma_tf32_kernel, from, to);
+  if (name == "copy_async") launch(context, warp, copy_async_kernel, from, to);
+  context.copy_to_host(out.data(), to, outputs * sizeof(float));
+  context.deallocate(from);
+  context.deallocate(to);
+  return out;
+}
+
+}  // namespace vcas::VCAS_DEVICE
