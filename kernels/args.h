@@ -88,17 +88,16 @@ struct ColumnSum {
   }
 };
 
-// norm[i] = factor[i] * || x[row[i]] ||_2
-struct RowNorm {
-  static constexpr const char* kName = "row_norm";
-  Tensor norm;    // S [K]
-  Tensor x;       // T [R, C]
+// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2
+struct RowScore {
+  static constexpr const char* kName = "row_score";
+  Tensor score;   // S [K]
+  Tensor dy;      // T [K, D]
+  Tensor x_full;  // T [R, C]
   Tensor row;     // i32 [K], optional
-  Tensor factor;  // S [K], optional: all ones; may be the same tensor as norm
   template <class V>
   void visit(V&& v) const {
-    v.out("norm", norm, factor.data == norm.data), v.in("x", x), v.in("row", row);
-    if (factor.data != norm.data) v.in("factor", factor);
+    v.out("score", score), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
   }
 };
 
@@ -131,7 +130,8 @@ struct KeepProbability {
   }
 };
 
-// Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i].
+// Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i]; `prob` as of
+// KeepProbability.
 // kBernoulli: keep i iff u(id[i]) < prob[i], independent; an empty draw is legal.
 // kSystematic: exactly K = kept.elements() <= n indices, so that the host knows how many, for a sum
 // of prob up to K: i is drawn iff an integer lies in (S[i-1] + u, S[i] + u]; where these are fewer,
@@ -142,13 +142,15 @@ struct Draw {
   Tensor scale;  // S, likewise
   Tensor count;  // i32 [1], of kBernoulli only
   Tensor prob;   // S [n]
+  Tensor score;  // S [n], >= 0
   Tensor id;     // i32 [n], optional: row of the full batch, addresses the random numbers
+  double budget = 0;
   Selection selection = Selection::kBernoulli;
   RandomKey key;
   template <class V>
   void visit(V&& v) const {
-    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.in("prob", prob),
-        v.in("id", id);
+    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.out("prob", prob);
+    v.in("score", score), v.in("id", id);
   }
 };
 
@@ -591,7 +593,7 @@ struct SumSquares {
 // clang-format off
 #define VCAS_FOR_EACH_OP(X)                                                                      \
   X(LinearForward) X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock)           \
-  X(ColumnSum) X(RowNorm) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
+  X(ColumnSum) X(RowScore) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
   X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward)    \
   X(TanhForward) X(TanhBackward) X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add)      \
   X(Copy) X(Fill) X(PatchExtract) X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward)    \

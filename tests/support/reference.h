@@ -82,13 +82,15 @@ inline void run(const ColumnSum& a) {
     for (std::int64_t i = 0; i < c; ++i) f(a.sum)[i] += f(a.x)[r * c + i];
 }
 
-inline void run(const RowNorm& a) {
-  const std::int64_t c = a.x.width();
-  for (std::int64_t i = 0; i < a.norm.elements(); ++i) {
+inline void run(const RowScore& a) {
+  const auto norm = [](const double* x, std::int64_t width) {
     double sum = 0;
-    for (std::int64_t j = 0; j < c; ++j) sum += std::pow(f(a.x)[index_at(a.row, i) * c + j], 2);
-    f(a.norm)[i] = factor_at(a.factor, i) * std::sqrt(sum);
-  }
+    for (std::int64_t j = 0; j < width; ++j) sum += std::pow(x[j], 2);
+    return std::sqrt(sum);
+  };
+  const std::int64_t d = a.dy.width(), c = a.x_full.width();
+  for (std::int64_t i = 0; i < a.score.elements(); ++i)
+    f(a.score)[i] = norm(f(a.dy) + i * d, d) * norm(f(a.x_full) + index_at(a.row, i) * c, c);
 }
 
 inline void run(const ItemNorm& a) {
@@ -130,6 +132,7 @@ inline void run(const KeepProbability& a) {
 }
 
 inline void run(const Draw& a) {
+  run(KeepProbability{.prob = a.prob, .score = a.score, .budget = a.budget});
   const std::int64_t n = a.prob.elements();
   const PhiloxAddress address = philox_address(a.key);
   std::vector<std::int64_t> kept;
