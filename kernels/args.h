@@ -147,10 +147,11 @@ struct Draw {
   double budget = 0;
   Selection selection = Selection::kBernoulli;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
     v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.out("prob", prob);
-    v.in("score", score), v.in("id", id);
+    v.in("score", score), v.in("id", id), v.in("step", step);
   }
 };
 
@@ -289,9 +290,10 @@ struct Dropout {
   Tensor row;  // i32 [K], optional
   double p = 0;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y, x.data == y.data), v.in("row", row);
+    v.out("y", y, x.data == y.data), v.in("row", row), v.in("step", step);
     if (x.data != y.data) v.in("x", x);
   }
 };
@@ -311,10 +313,11 @@ struct AttentionForward {
   std::int64_t pairs = 0;  // of a query and a key, where the caller counts them: what it costs
   double dropout = 0;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
     v.out("y", y), v.out("lse", lse), v.in("query", query), v.in("qkv", qkv);
-    v.in("offsets", offsets);
+    v.in("offsets", offsets), v.in("step", step);
   }
 };
 
@@ -335,11 +338,13 @@ struct AttentionBackward {
   std::int64_t pairs = 0;  // as of AttentionForward
   double dropout = 0;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
     v.out("dquery", dquery), v.out("dqkv", dqkv), v.in("dy", dy), v.in("query_full", query_full);
     v.in("qkv_full", qkv_full), v.in("y_full", y_full), v.in("lse_full", lse_full);
     v.in("offsets", offsets), v.in("offsets_full", offsets_full), v.in("item", item);
+    v.in("step", step);
   }
 };
 
@@ -586,6 +591,12 @@ struct SumSquares {
     v.out("sum", sum), v.in("x", x);
   }
 };
+
+// The key of an operation that draws random numbers, for the backend.
+template <class Args>
+StepKey step_key(const Args& args) {
+  return {args.key, args.step.template ptr<std::int64_t>()};
+}
 
 }  // namespace vcas
 

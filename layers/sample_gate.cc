@@ -74,7 +74,8 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
            .id = own.item,
            .budget = budget,
            .selection = context.selection,
-           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(number_), context.repeat)});
+           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(number_), context.repeat),
+           .step = exec.step});
   const bool ragged = std::ranges::any_of(
       rows.entries(), [](const RowSets::Entry& entry) { return entry.rows.length == 0; });
   if (ragged || !systematic)

@@ -62,16 +62,17 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   Tensor kept = exec.scratch.take(DType::kI32, {most});
   Tensor scale = exec.scratch.take(statistics, {most});
   const Tensor count = systematic ? Tensor{} : exec.scratch.take(DType::kI32, {1});
-  exec.ops.run(Draw{.kept = kept,
-                    .scale = scale,
-                    .count = count,
-                    .prob = prob,
-                    .score = score,
-                    .id = rows.row,
-                    .budget = budget,
-                    .selection = context.selection,
-                    .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(io.weight_site),
-                                    context.repeat)});
+  exec.ops.run(Draw{
+      .kept = kept,
+      .scale = scale,
+      .count = count,
+      .prob = prob,
+      .score = score,
+      .id = rows.row,
+      .budget = budget,
+      .selection = context.selection,
+      .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(io.weight_site), context.repeat),
+      .step = exec.step});
   if (count) {
     std::int32_t drawn = 0;
     exec.ops.copy_to_host(&drawn, count.data, sizeof drawn);

@@ -67,7 +67,7 @@ void draw_bernoulli(CpuContext& cpu, const Draw& args) {
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
   float* u = cpu.scratch<float>(n);
-  cpu.loops<T>().uniforms(u, args.id.ptr<std::int32_t>(), 0, n, philox_address(args.key));
+  cpu.loops<T>().uniforms(u, args.id.ptr<std::int32_t>(), 0, n, step_key(args).address());
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     if (!(static_cast<T>(u[i]) < prob[i])) continue;
@@ -97,7 +97,7 @@ void draw_systematic(const Draw& args) {
   const double rounding = 1e-6 * sum;
   const double whole = std::ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(philox_uniform(philox_address(args.key), 0));
+  const double u = static_cast<double>(philox_uniform(step_key(args).address(), 0));
 
   // Calls take(i) for each index drawn, ascending.
   const auto walk = [&](const auto& take) {

@@ -98,9 +98,10 @@ struct Candidates {
 
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    draw_bernoulli_kernel(Kept<T> kept, Candidates<T> of, PhiloxAddress address) {
+    draw_bernoulli_kernel(Kept<T> kept, Candidates<T> of, StepKey key) {
   keep_probability(of.prob, of.score, of.n, of.budget);
   const T* prob = of.prob;
+  const PhiloxAddress address = key.address();
   int count = 0;
   in_rounds(of.n, [&](std::int64_t i, bool inside) {
     bool keep = false;
@@ -123,8 +124,7 @@ __global__ void __launch_bounds__(kMostInBlock)
 // sum draws its floor or its ceiling of indices. The first free ones fill the count up.
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    draw_systematic_kernel(Kept<T> kept, std::int64_t count, Candidates<T> of,
-                           PhiloxAddress address) {
+    draw_systematic_kernel(Kept<T> kept, std::int64_t count, Candidates<T> of, StepKey key) {
   keep_probability(of.prob, of.score, of.n, of.budget);
   const T* prob = of.prob;
   const std::int64_t n = of.n;
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kMostInBlock)
   VCAS_KERNEL_CHECK(sum >= 0 && sum < static_cast<double>(n) + 1, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
+  const double u = static_cast<double>(uniform_from_bits(philox_words(key.address(), 0).word[0]));
 
   // take(i, drawn, drawn before i). The sum over the block adds in another order at each index, so
   // it may fall by a rounding error; its running maximum does not.
@@ -193,8 +193,9 @@ struct ItemRows {
 
 // Offsets by a scan of the lengths; then one warp an item.
 template <class T>
-__global__ void __launch_bounds__(kMostInBlock) narrow_rows_kernel(NarrowedRows<T> out, const std::int32_t* kept,
-                                   const T* kept_scale, ItemRows<T> old, std::int64_t n) {
+__global__ void __launch_bounds__(kMostInBlock)
+    narrow_rows_kernel(NarrowedRows<T> out, const std::int32_t* kept, const T* kept_scale,
+                       ItemRows<T> old, std::int64_t n) {
   std::int64_t rows = 0;
   in_rounds(n, [&](std::int64_t i, bool inside) {
     std::int64_t length = 0;
@@ -250,12 +251,12 @@ void compute(Context& context, const Draw& args) {
                        args.count.ptr<std::int32_t>()};
     const Candidates<T> of{args.prob.ptr<T>(), args.score.ptr<T>(), args.id.ptr<std::int32_t>(),
                            args.score.elements(), args.budget};
-    const PhiloxAddress address = philox_address(args.key);
+    const StepKey key = step_key(args);
     if (args.selection == Selection::kBernoulli)
-      launch(context, one_block(of.n), draw_bernoulli_kernel<T>, kept, of, address);
+      launch(context, one_block(of.n), draw_bernoulli_kernel<T>, kept, of, key);
     else
       launch(context, one_block(of.n), draw_systematic_kernel<T>, kept, args.kept.elements(), of,
-             address);
+             key);
   });
 }
 

@@ -238,15 +238,17 @@ TEST_CASE("draw as specified", "[sampling]") {
                                  n, std::llround(std::ceil(share * static_cast<double>(n))))
                            : n;
             for (std::uint64_t step = 0; step < 4; ++step)
-              check_op(t, Draw{.kept = t.unset(DType::kI32, {most}),
-                               .scale = t.unset({most}),
-                               .count = systematic ? Tensor{} : t.unset(DType::kI32, {1}),
-                               .prob = t.unset({n}),
-                               .score = t.of(uneven_scores(n)),
-                               .id = with_id ? t.indices(id) : Tensor{},
-                               .budget = std::ceil(share * static_cast<double>(n)),
-                               .selection = selection,
-                               .key = {.seed = 8, .stream = Stream::kGate, .step = step}},
+              check_op(t,
+                       Draw{.kept = t.unset(DType::kI32, {most}),
+                            .scale = t.unset({most}),
+                            .count = systematic ? Tensor{} : t.unset(DType::kI32, {1}),
+                            .prob = t.unset({n}),
+                            .score = t.of(uneven_scores(n)),
+                            .id = with_id ? t.indices(id) : Tensor{},
+                            .budget = std::ceil(share * static_cast<double>(n)),
+                            .selection = selection,
+                            .key = {.seed = 8, .stream = Stream::kGate, .step = step},
+                            .step = with_id ? t.offsets({7}) : Tensor{}},
                        {.factor = 16, .length = n});
           }
   });

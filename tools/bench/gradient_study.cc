@@ -58,7 +58,7 @@ class ShuffledDraws final : public ForwardingOps {
   void draw(const Draw& args) {
     const std::int64_t n = args.score.elements();
     if (n == 0) return inner_->run(args);
-    const PhiloxAddress address = philox_address(args.key);
+    const PhiloxAddress address = step_key(args).address();
     const auto below_n = [&](std::uint64_t index) {
       return static_cast<std::int64_t>(philox_uniform(address, index) * static_cast<float>(n));
     };
