@@ -177,3 +177,19 @@ TEST_CASE("an evaluation between repetitions changes nothing", "[trainer][repeat
   looked.f.run(5);
   CHECK(looked.f.weights() == plain.f.weights());
 }
+
+TEST_CASE("batches of two sizes have a pass each", "[trainer][repeat]") {
+  EmuTrainer called(sampled(), false), repeated(sampled(), true);
+  RandomBatches large(16, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches small(10, TrainerFixture::kPixels, TrainerFixture::kClasses, 500);
+  for (int i = 0; i < 8; ++i) {
+    const Batch& batch = i % 2 ? small.next() : large.next();
+    const StepReport want = called.f.trainer->step(batch);
+    INFO("step " << i + 1);
+    CHECK(repeated.f.trainer->step(batch).loss == want.loss);
+    CHECK(repeated.f.trainer->last_record().kept_items ==
+          called.f.trainer->last_record().kept_items);
+    CHECK(repeated.f.trainer->last_record().kept_rows == called.f.trainer->last_record().kept_rows);
+  }
+  CHECK(repeated.device->called == 4);
+}
