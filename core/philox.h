@@ -64,6 +64,19 @@ VCAS_HOST_DEVICE inline PhiloxAddress philox_address(const RandomKey& key) {
               ((key.repeat & 0x1Fu) << 24) | (static_cast<std::uint32_t>(key.stream) << 29)};
 }
 
+// A key whose step is the number that `step` points at, where it points: memory of the device that
+// draws, so that the same call draws other numbers in the next step.
+struct StepKey {
+  RandomKey key;
+  const std::int64_t* step = nullptr;
+
+  VCAS_HOST_DEVICE PhiloxAddress address() const {
+    RandomKey now = key;
+    if (step) now.step = static_cast<std::uint64_t>(*step);
+    return philox_address(now);
+  }
+};
+
 // Four random words at `index`.
 VCAS_HOST_DEVICE inline void philox_draw(const PhiloxAddress& address, std::uint64_t index,
                                          std::uint32_t out[4]) {

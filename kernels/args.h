@@ -88,17 +88,16 @@ struct ColumnSum {
   }
 };
 
-// norm[i] = factor[i] * || x[row[i]] ||_2
-struct RowNorm {
-  static constexpr const char* kName = "row_norm";
-  Tensor norm;    // S [K]
-  Tensor x;       // T [R, C]
+// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2
+struct RowScore {
+  static constexpr const char* kName = "row_score";
+  Tensor score;   // S [K]
+  Tensor dy;      // T [K, D]
+  Tensor x_full;  // T [R, C]
   Tensor row;     // i32 [K], optional
-  Tensor factor;  // S [K], optional: all ones; may be the same tensor as norm
   template <class V>
   void visit(V&& v) const {
-    v.out("norm", norm, factor.data == norm.data), v.in("x", x), v.in("row", row);
-    if (factor.data != norm.data) v.in("factor", factor);
+    v.out("score", score), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
   }
 };
 
@@ -131,7 +130,8 @@ struct KeepProbability {
   }
 };
 
-// Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i].
+// Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i]; `prob` as of
+// KeepProbability.
 // kBernoulli: keep i iff u(id[i]) < prob[i], independent; an empty draw is legal.
 // kSystematic: exactly K = kept.elements() <= n indices, so that the host knows how many, for a sum
 // of prob up to K: i is drawn iff an integer lies in (S[i-1] + u, S[i] + u]; where these are fewer,
@@ -142,13 +142,16 @@ struct Draw {
   Tensor scale;  // S, likewise
   Tensor count;  // i32 [1], of kBernoulli only
   Tensor prob;   // S [n]
+  Tensor score;  // S [n], >= 0
   Tensor id;     // i32 [n], optional: row of the full batch, addresses the random numbers
+  double budget = 0;
   Selection selection = Selection::kBernoulli;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
-    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.in("prob", prob),
-        v.in("id", id);
+    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.out("prob", prob);
+    v.in("score", score), v.in("id", id), v.in("step", step);
   }
 };
 
@@ -287,9 +290,10 @@ struct Dropout {
   Tensor row;  // i32 [K], optional
   double p = 0;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y, x.data == y.data), v.in("row", row);
+    v.out("y", y, x.data == y.data), v.in("row", row), v.in("step", step);
     if (x.data != y.data) v.in("x", x);
   }
 };
@@ -309,10 +313,11 @@ struct AttentionForward {
   std::int64_t pairs = 0;  // of a query and a key, where the caller counts them: what it costs
   double dropout = 0;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
     v.out("y", y), v.out("lse", lse), v.in("query", query), v.in("qkv", qkv);
-    v.in("offsets", offsets);
+    v.in("offsets", offsets), v.in("step", step);
   }
 };
 
@@ -333,11 +338,13 @@ struct AttentionBackward {
   std::int64_t pairs = 0;  // as of AttentionForward
   double dropout = 0;
   RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
     v.out("dquery", dquery), v.out("dqkv", dqkv), v.in("dy", dy), v.in("query_full", query_full);
     v.in("qkv_full", qkv_full), v.in("y_full", y_full), v.in("lse_full", lse_full);
     v.in("offsets", offsets), v.in("offsets_full", offsets_full), v.in("item", item);
+    v.in("step", step);
   }
 };
 
@@ -585,13 +592,19 @@ struct SumSquares {
   }
 };
 
+// The key of an operation that draws random numbers, for the backend.
+template <class Args>
+StepKey step_key(const Args& args) {
+  return {args.key, args.step.template ptr<std::int64_t>()};
+}
+
 }  // namespace vcas
 
 // Every operation, for the interface, its implementations and decorators.
 // clang-format off
 #define VCAS_FOR_EACH_OP(X)                                                                      \
   X(LinearForward) X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock)           \
-  X(ColumnSum) X(RowNorm) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
+  X(ColumnSum) X(RowScore) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
   X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward)    \
   X(TanhForward) X(TanhBackward) X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add)      \
   X(Copy) X(Fill) X(PatchExtract) X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward)    \

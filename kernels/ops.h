@@ -2,12 +2,19 @@
 // arguments.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "kernels/args.h"
 
 namespace vcas {
+
+// What the operations of a call of Ops::repeat did. Ends before its Ops.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
 
 class Ops {
  public:
@@ -27,6 +34,16 @@ class Ops {
   // Names the place in the model that the following calls belong to ("block.7/ffn_in/backward");
   // decorators use it, backends ignore it.
   virtual void enter(const std::string& /*place*/) {}
+
+  // Calls `body`, or does again what its operations did when it was last called with this
+  // `recording`, as one piece of work for the device. For a body that calls the same operations
+  // with the same arguments each time: what changes is in the memory that they name. It copies
+  // nothing from or to the host. `recording` is null at first; a backend without such pieces of
+  // work leaves it so.
+  virtual void repeat(std::unique_ptr<Recording>& /*recording*/,
+                      const std::function<void()>& body) {
+    body();
+  }
 
 #define VCAS_OP(Args) virtual void run(const Args& args) = 0;
   VCAS_FOR_EACH_OP(VCAS_OP)

@@ -58,7 +58,8 @@ class Attention final : public Layer {
                                   .heads = heads_,
                                   .pairs = pairs(rows, io.inputs.size()),
                                   .dropout = exec.training ? dropout_ : 0,
-                                  .key = exec.key(Stream::kDropout, exec.site)});
+                                  .key = exec.key(Stream::kDropout, exec.site),
+                                  .step = exec.step});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
@@ -85,7 +86,8 @@ class Attention final : public Layer {
                                    .heads = heads_,
                                    .pairs = pairs(rows, io.dx.size()),
                                    .dropout = exec.training ? dropout_ : 0,
-                                   .key = exec.key(Stream::kDropout, exec.site)});
+                                   .key = exec.key(Stream::kDropout, exec.site),
+                                   .step = exec.step});
   }
 
  private:

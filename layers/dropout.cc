@@ -29,8 +29,12 @@ class DropoutLayer final : public Layer {
  private:
   void apply(Exec& exec, const Tensor& y, const Tensor& x, const Tensor& row) const {
     if (exec.training && p_ > 0)
-      exec.ops.run(Dropout{
-          .y = y, .x = x, .row = row, .p = p_, .key = exec.key(Stream::kDropout, exec.site)});
+      exec.ops.run(Dropout{.y = y,
+                           .x = x,
+                           .row = row,
+                           .p = p_,
+                           .key = exec.key(Stream::kDropout, exec.site),
+                           .step = exec.step});
     else if (y.data != x.data)
       exec.ops.run(Copy{.y = y, .x = x});
   }

@@ -14,12 +14,13 @@ struct Exec {
   Arena& scratch;
   DType dtype = DType::kF32;  // compute dtype
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;  // number of the batch, counting accumulated ones
+  Tensor step;             // i64 [1]: number of the batch, counting accumulated ones
   bool training = true;    // dropout acts
   std::uint32_t site = 0;  // node that runs now: addresses its dropout
 
+  // For an operation that is given `step` too.
   RandomKey key(Stream stream, std::uint32_t at_site, std::uint32_t repeat = 0) const {
-    return {seed, stream, step, at_site, repeat};
+    return {.seed = seed, .stream = stream, .site = at_site, .repeat = repeat};
   }
 };
 

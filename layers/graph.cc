@@ -287,8 +287,9 @@ void Graph::allocate(Ops& ops) {
 
   const std::size_t offsets_bytes =
       Arena::round_up(static_cast<std::size_t>(limits_.max_items + 1) * sizeof(std::int64_t));
-  row_buffer_ = Buffer(ops, offsets_bytes * layouts.size());
+  row_buffer_ = Buffer(ops, offsets_bytes * layouts.size() + Arena::kAlignment);
   memory_.rows = row_buffer_.bytes();
+  step_ = row_buffer_.at(offsets_bytes * layouts.size(), DType::kI64, {1});
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     RowSet rows;
     rows.offsets = row_buffer_.at(i * offsets_bytes, DType::kI64, {limits_.max_items + 1});
@@ -349,6 +350,12 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
   }
 }
 
+BatchShape Graph::batch() const {
+  const bool uniform = std::ranges::all_of(
+      full_rows_.entries(), [](const RowSets::Entry& entry) { return entry.rows.length > 0; });
+  return {.items = items_, .tokens = tokens_, .masked = masked_, .uniform = uniform};
+}
+
 Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype,
                          std::int64_t rows, std::int64_t width) const {
   return buffer.at(block.offset, dtype, {rows, width});
@@ -370,11 +377,12 @@ Tensor Graph::saved(Value value, int i) const {
 }
 
 Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
+  ops_->copy_to_device(step_.data, &step, sizeof step);
   return {.ops = *ops_,
           .scratch = scratch_arena_,
           .dtype = dtype_,
           .seed = seed,
-          .step = step,
+          .step = step_,
           .training = training,
           .site = 0};
 }

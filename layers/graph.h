@@ -33,6 +33,13 @@ struct MemoryPlan {
   std::size_t total() const { return parameters + activations + gradients + scratch + rows; }
 };
 
+// The sizes of a batch. Two uniform batches of one shape take the same calls.
+struct BatchShape {
+  std::int64_t items = 0, tokens = 0, masked = 0;
+  bool uniform = false;  // of each layout all items have as many rows
+  bool operator==(const BatchShape&) const = default;
+};
+
 class Graph {
  public:
   explicit Graph(DType dtype) : dtype_(dtype) {}
@@ -65,8 +72,10 @@ class Graph {
   // and kMasked; without masked offsets no position is masked.
   void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                  const std::vector<std::int64_t>& masked_offsets = {});
+  BatchShape batch() const;
   Tensor tensor(Value value) const;        // rows of the present batch
   Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
+  // Of one at a time: they share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
   void forward(Exec& exec);
   // Exact or sampled, as the context says; adds parameter gradients to context.sink.
@@ -141,6 +150,7 @@ class Graph {
   Arena scratch_arena_;
   std::vector<SampleGate> gates_;
   RowSets full_rows_;
+  Tensor step_;  // i64 [1]
   NodeTensors node_tensors_;
   std::vector<Tensor> gradient_views_;                   // of this backward, by node
   std::vector<std::vector<std::int64_t>> host_offsets_;  // of each layout

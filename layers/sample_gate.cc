@@ -65,15 +65,17 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
   const auto kept_items = [&] { return Tensor{drawn + 1, DType::kI32, {kept}}; };
   exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = own.offsets});
-  exec.ops.run(KeepProbability{.prob = prob, .score = norm, .budget = budget});
   exec.ops.run(
       Draw{.kept = kept_items(),
            .scale = first_kept(keep_scale_),
            .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
            .prob = prob,
+           .score = norm,
            .id = own.item,
+           .budget = budget,
            .selection = context.selection,
-           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(number_), context.repeat)});
+           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(number_), context.repeat),
+           .step = exec.step});
   const bool ragged = std::ranges::any_of(
       rows.entries(), [](const RowSets::Entry& entry) { return entry.rows.length == 0; });
   if (ragged || !systematic)

@@ -45,16 +45,16 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   const DType statistics = statistics_dtype(exec.dtype);
   const Tensor score = exec.scratch.take(statistics, {rows.rows});
   const Tensor prob = exec.scratch.take(statistics, {rows.rows});
-  const Tensor variance = variance_wanted ? exec.scratch.take(DType::kF64, {1}) : Tensor{};
-  exec.ops.run(RowNorm{.norm = score, .x = dy});
-  exec.ops.run(RowNorm{.norm = score, .x = x_full, .row = rows.row, .factor = score});
+  exec.ops.run(RowScore{.score = score, .dy = dy, .x_full = x_full, .row = rows.row});
   const bool systematic = context.selection == Selection::kSystematic;
   double budget = ratio * static_cast<double>(rows.rows);
   if (systematic) budget = whole_budget(budget);
-  exec.ops.run(
-      KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
-  if (variance_wanted)
+  if (variance_wanted) {
+    const Tensor variance = exec.scratch.take(DType::kF64, {1});
+    exec.ops.run(
+        KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
     exec.ops.copy_to_host(&context.record->weight_variance[site], variance.data, sizeof(double));
+  }
   if (!(draw && dweight)) return;
 
   const std::int64_t most =
@@ -62,14 +62,17 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   Tensor kept = exec.scratch.take(DType::kI32, {most});
   Tensor scale = exec.scratch.take(statistics, {most});
   const Tensor count = systematic ? Tensor{} : exec.scratch.take(DType::kI32, {1});
-  exec.ops.run(Draw{.kept = kept,
-                    .scale = scale,
-                    .count = count,
-                    .prob = prob,
-                    .id = rows.row,
-                    .selection = context.selection,
-                    .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(io.weight_site),
-                                    context.repeat)});
+  exec.ops.run(Draw{
+      .kept = kept,
+      .scale = scale,
+      .count = count,
+      .prob = prob,
+      .score = score,
+      .id = rows.row,
+      .budget = budget,
+      .selection = context.selection,
+      .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(io.weight_site), context.repeat),
+      .step = exec.step});
   if (count) {
     std::int32_t drawn = 0;
     exec.ops.copy_to_host(&drawn, count.data, sizeof drawn);

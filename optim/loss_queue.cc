@@ -17,6 +17,7 @@ LossQueue::LossQueue(Model& model, CountOps& ops, std::int64_t forwards)
 }
 
 void LossQueue::add() {
+  ops_.enter("losses");
   const auto queue = [&](const Tensor& x) {
     if (x.elements() > 0) ops_.run(Copy{.y = buffer_.at(queued_bytes_, x.dtype, x.shape), .x = x});
     queued_bytes_ += x.bytes();

@@ -63,6 +63,38 @@ void Trainer::set_ratios() {
       options_.vcas.enabled && (std::ranges::any_of(context_.act_ratio, below_one) ||
                                 std::ranges::any_of(context_.weight_ratio, below_one));
   context_.mode = samples ? SamplingMode::kItemsAndRows : SamplingMode::kExact;
+  passes_.clear();
+}
+
+Trainer::Pass& Trainer::pass_of(const BatchShape& batch) {
+  constexpr std::size_t kMost = 4;  // of batches that come again, the last one of an epoch included
+  const auto found = std::ranges::find_if(passes_, [&](const Pass& pass) {
+    return pass.batch == batch && pass.loss_scale == context_.loss_scale;
+  });
+  if (found != passes_.end()) return *found;
+  if (passes_.size() == kMost) passes_.erase(passes_.begin());
+  return passes_.emplace_back(Pass{.batch = batch, .loss_scale = context_.loss_scale});
+}
+
+// Runs `body`, a forward and a backward at the present ratios. Where the host knows all sizes
+// beforehand the device is given what it was given the last time, as one piece of work.
+template <class Body>
+void Trainer::repeat_pass(const Body& body) {
+  const BatchShape batch = model_.graph.batch();
+  const bool known =
+      context_.mode == SamplingMode::kExact || context_.selection == Selection::kSystematic;
+  if (!known || !batch.uniform) return body();
+  Pass& pass = pass_of(batch);
+  bool called = false;
+  const auto noted = [&] {
+    body();
+    called = true;
+  };
+  ops_.repeat(pass.recording, std::ref(noted));
+  if (called)
+    pass.record = record_;
+  else
+    record_ = pass.record;
 }
 
 void Trainer::run_separate_probe() {
@@ -133,25 +165,34 @@ StepReport Trainer::step(const Batch& batch) {
     model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
     Exec exec = graph.make_exec(
         options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
-    ops_.set_phase(Phase::kForward);
-    graph.forward(exec);
-    losses_.add();
-    report.seconds.forward += watch.lap();
-
-    ops_.set_phase(Phase::kBackward);
+    const auto forward = [&] {
+      ops_.set_phase(Phase::kForward);
+      graph.forward(exec);
+      report.seconds.forward += watch.lap();
+      ops_.set_phase(Phase::kBackward);
+    };
     if (measured && micro == 0) {
+      forward();
       probe_->exact_backward(exec, context_);
       report.seconds.backward += watch.lap();
       ops_.set_phase(Phase::kProbe);
       probe_->sampled_backwards(exec, context_);
       report.seconds.probe += watch.lap();
-    } else {
+    } else if (measured) {
+      forward();
       const SamplingMode mode = context_.mode;
-      if (measured) context_.mode = SamplingMode::kExact;
+      context_.mode = SamplingMode::kExact;
       graph.backward(exec, context_);
       context_.mode = mode;
-      report.seconds.backward += watch.lap();
+    } else {
+      repeat_pass([&] {
+        forward();
+        graph.backward(exec, context_);
+      });
     }
+    ops_.set_phase(Phase::kForward);
+    losses_.add();
+    report.seconds.backward += watch.lap();
   }
 
   ops_.set_phase(Phase::kOptimizer);

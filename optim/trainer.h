@@ -86,7 +86,18 @@ class Trainer {
   void restore(const nlohmann::json& state);
 
  private:
+  // One forward and backward of training, and what they leave on the host.
+  struct Pass {
+    BatchShape batch;
+    double loss_scale = 0;
+    std::unique_ptr<Recording> recording;
+    BackwardRecord record;
+  };
+
   void set_ratios();
+  Pass& pass_of(const BatchShape& batch);
+  template <class Body>
+  void repeat_pass(const Body& body);
   void run_separate_probe();
   void check_gradient(double norm) const;
 
@@ -102,7 +113,8 @@ class Trainer {
   std::unique_ptr<VarianceProbe> probe_;  // null when ratios never change
   GradSink sink_;
   BackwardRecord record_;
-  BackwardContext context_;  // of training passes; kept, so that a step allocates nothing
+  BackwardContext context_;   // of training passes; kept, so that a step allocates nothing
+  std::vector<Pass> passes_;  // of the present ratios
   ProbeResult last_probe_;
   std::string probe_note_;
   std::int64_t step_ = 0;

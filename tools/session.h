@@ -54,7 +54,7 @@ class Session {
   const Model& model() const { return *model_; }
   CountOps& ops() { return *ops_; }
   // Null where the device has no profiler.
-  Profiler* profiler() { return ranges_ ? &ranges_->profiler() : nullptr; }
+  RangeOps* ranges() { return ranges_; }
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }
   // What the pretrained weights gave; empty where the model starts from random ones.

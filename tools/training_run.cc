@@ -425,14 +425,14 @@ void TrainingRun::run() {
       }
       if (t.done()) break;
     }
-    if (t.steps() + 1 == request_.profile_first) session_.profiler()->start();
+    if (t.steps() + 1 == request_.profile_first) session_.ranges()->start();
     try {
       report = session_.step();
     } catch (const Error& error) {
       if (error.code() != ExitCode::kDiverged) throw;
       note_crash(error);
     }
-    if (report.step == request_.profile_last) session_.profiler()->stop();
+    if (report.step == request_.profile_last) session_.ranges()->stop();
     shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
     if (report.step % config().train.log_every == 0) log_step(report);
     if (report.probed) log_probe();

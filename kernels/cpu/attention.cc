@@ -90,7 +90,7 @@ void compute(CpuContext& cpu, const AttentionForward& args) {
     using T = decltype(type);
     const std::int64_t width = args.y.width(), heads = args.heads, head_width = width / heads;
     const auto* offsets = args.offsets.ptr<std::int64_t>();
-    const PhiloxAddress address = philox_address(args.key);
+    const PhiloxAddress address = step_key(args).address();
     for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, head_width,
                  [&](std::int64_t n, std::int64_t h, T* scratch) {
                    const std::int64_t first = offsets[n], tokens = offsets[n + 1] - first;
@@ -115,7 +115,7 @@ void compute(CpuContext& cpu, const AttentionBackward& args) {
     const auto* offsets = args.offsets.ptr<std::int64_t>();
     const auto* offsets_full = args.offsets_full.ptr<std::int64_t>();
     const auto* item = args.item.ptr<std::int32_t>();
-    const PhiloxAddress address = philox_address(args.key);
+    const PhiloxAddress address = step_key(args).address();
     for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, head_width,
                  [&](std::int64_t n, std::int64_t h, T* scratch) {
                    const std::int64_t n_full = item ? item[n] : n, full = offsets_full[n_full];

@@ -77,7 +77,7 @@ void compute(CpuContext& cpu, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.y.width();
-    const PhiloxAddress address = philox_address(args.key);
+    const PhiloxAddress address = step_key(args).address();
     constexpr std::int64_t kPhiloxCost = 4;  // of one word, in elements copied
     cpu.rows(args.y.rows(), kPhiloxCost * width, [&](std::int64_t begin, std::int64_t end) {
       cpu.loops<T>().dropout(args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(), begin,

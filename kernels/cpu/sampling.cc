@@ -29,11 +29,9 @@ double capped_scale(double* value, std::int64_t n, double budget) {
   return (budget - static_cast<double>(begin)) / tail;
 }
 
+// Returns the variance.
 template <class T>
-void keep_probability(CpuContext& cpu, const KeepProbability& args) {
-  const std::int64_t n = args.score.elements();
-  const T* score = args.score.ptr<T>();
-  T* prob = args.prob.ptr<T>();
+double keep_probability(CpuContext& cpu, T* prob, const T* score, std::int64_t n, double budget) {
   double largest = 0;
   for (std::int64_t i = 0; i < n; ++i)
     if (std::isfinite(score[i])) largest = std::max(largest, static_cast<double>(score[i]));
@@ -44,7 +42,7 @@ void keep_probability(CpuContext& cpu, const KeepProbability& args) {
       ++not_finite;
     else if (score[i] > 0)
       value[nonzero++] = score[i] / largest;
-  const double budget = std::max(args.budget - static_cast<double>(not_finite), 0.0);
+  budget = std::max(budget - static_cast<double>(not_finite), 0.0);
   const bool all = budget >= static_cast<double>(nonzero);
   const double scale = all ? 0 : capped_scale(value, nonzero, budget);
   double variance = 0;
@@ -59,7 +57,7 @@ void keep_probability(CpuContext& cpu, const KeepProbability& args) {
     const double x = static_cast<double>(score[i]);
     if (p > 0) variance += (1 - p) / p * x * x;
   }
-  if (args.variance) *args.variance.ptr<double>() = variance;
+  return variance;
 }
 
 template <class T>
@@ -69,7 +67,7 @@ void draw_bernoulli(CpuContext& cpu, const Draw& args) {
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
   float* u = cpu.scratch<float>(n);
-  cpu.loops<T>().uniforms(u, args.id.ptr<std::int32_t>(), 0, n, philox_address(args.key));
+  cpu.loops<T>().uniforms(u, args.id.ptr<std::int32_t>(), 0, n, step_key(args).address());
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     if (!(static_cast<T>(u[i]) < prob[i])) continue;
@@ -99,7 +97,7 @@ void draw_systematic(const Draw& args) {
   const double rounding = 1e-6 * sum;
   const double whole = std::ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(philox_uniform(philox_address(args.key), 0));
+  const double u = static_cast<double>(philox_uniform(step_key(args).address(), 0));
 
   // Calls take(i) for each index drawn, ascending.
   const auto walk = [&](const auto& take) {
@@ -155,19 +153,22 @@ void narrow_rows(const NarrowRows& args) {
 
 }  // namespace
 
-void compute(CpuContext& cpu, const RowNorm& args) {
-  with_type(args.x.dtype, [&](auto type) {
+void compute(CpuContext& cpu, const RowScore& args) {
+  with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t width = args.x.width();
+    const std::int64_t c = args.x_full.width(), d = args.dy.width();
     const auto* row = args.row.ptr<std::int32_t>();
-    const T* factor = args.factor.ptr<T>();
-    const T* x = args.x.ptr<T>();
-    T* norm = args.norm.ptr<T>();
-    cpu.rows(args.norm.elements(), width, [&](std::int64_t begin, std::int64_t end) {
+    const T* dy = args.dy.ptr<T>();
+    const T* x = args.x_full.ptr<T>();
+    T* score = args.score.ptr<T>();
+    const auto norm = [&](const T* of, std::int64_t width) {
+      return std::sqrt(cpu.loops<T>().sum_squares(of, width));
+    };
+    cpu.rows(args.score.elements(), c + d, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const T* from = x + (row ? row[i] : i) * width;
-        const double length = std::sqrt(cpu.loops<T>().sum_squares(from, width));
-        norm[i] = static_cast<T>(factor ? static_cast<double>(factor[i]) * length : length);
+        const T dy_norm = static_cast<T>(norm(dy + i * d, d));
+        const double x_norm = norm(x + (row ? row[i] : i) * c, c);
+        score[i] = static_cast<T>(static_cast<double>(dy_norm) * x_norm);
       }
     });
   });
@@ -190,12 +191,19 @@ void compute(CpuContext& cpu, const ItemNorm& args) {
 }
 
 void compute(CpuContext& cpu, const KeepProbability& args) {
-  with_type(args.score.dtype, [&](auto type) { keep_probability<decltype(type)>(cpu, args); });
+  with_type(args.score.dtype, [&](auto type) {
+    using T = decltype(type);
+    const double variance = keep_probability<T>(cpu, args.prob.ptr<T>(), args.score.ptr<T>(),
+                                                args.score.elements(), args.budget);
+    if (args.variance) *args.variance.ptr<double>() = variance;
+  });
 }
 
 void compute(CpuContext& cpu, const Draw& args) {
   with_type(args.prob.dtype, [&](auto type) {
     using T = decltype(type);
+    keep_probability<T>(cpu, args.prob.ptr<T>(), args.score.ptr<T>(), args.score.elements(),
+                        args.budget);
     if (args.selection == Selection::kBernoulli)
       draw_bernoulli<T>(cpu, args);
     else

@@ -42,6 +42,16 @@ void check(cudaError_t status, const std::string& what) {
   }
 }
 
+Graph::Graph(cudaGraph_t captured) {
+  const cudaError_t status = cudaGraphInstantiate(&exec_, captured, 0);
+  cudaGraphDestroy(captured);
+  check(status, "making a graph");
+}
+
+Graph::~Graph() {
+  if (exec_) cudaGraphExecDestroy(exec_);
+}
+
 Context::Context(Precision precision) : precision_(precision) {
   int devices = 0, device = 0, multiprocessors = 0;
   check(cudaGetDeviceCount(&devices), "looking for devices");
@@ -81,7 +91,12 @@ void Context::wait(const std::string& for_what) {
   staged_ = 0;
 }
 
+void Context::check_not_capturing(const char* what) const {
+  VCAS_CHECK(!capturing_, std::string(what) + " while a graph is captured");
+}
+
 void* Context::allocate(std::size_t bytes) {
+  check_not_capturing("memory asked for");
   void* data = nullptr;
   const std::size_t at_least_one = bytes ? bytes : 1;
   check(cudaMallocAsync(&data, at_least_one, stream_), std::to_string(bytes) + " bytes");
@@ -94,6 +109,7 @@ void Context::deallocate(void* data) {
 }
 
 void Context::copy_to_device(void* device, const void* host, std::size_t bytes) {
+  check_not_capturing("a copy from the host");
   if (bytes == 0) return;
   const std::string what = "copy to the device";
   if (bytes > kStagingBytes) {
@@ -107,6 +123,7 @@ void Context::copy_to_device(void* device, const void* host, std::size_t bytes) 
 }
 
 void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  check_not_capturing("a copy to the host");
   if (bytes == 0) return;
   check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
   wait("kernels before a copy to the host");
@@ -126,6 +143,29 @@ void* Context::scratch(std::size_t bytes) {
     scratch_bytes_ = bytes;
   }
   return scratch_;
+}
+
+Graph Context::capture(const std::function<void()>& body) {
+  check_not_capturing("a capture");
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "starting a capture");
+  cudaGraph_t captured = nullptr;
+  capturing_ = true;
+  try {
+    body();
+  } catch (...) {
+    capturing_ = false;
+    cudaStreamEndCapture(stream_, &captured);
+    if (captured) cudaGraphDestroy(captured);
+    cudaGetLastError();  // that it was broken off
+    throw;
+  }
+  capturing_ = false;
+  check(cudaStreamEndCapture(stream_, &captured), "capturing a graph");
+  return Graph(captured);
+}
+
+void Context::replay(const Graph& graph) {
+  check(cudaGraphLaunch(graph.exec(), stream_), "launching a graph");
 }
 
 // cuBLAS stores matrices by columns: there c^T = b^T a^T.

@@ -3,7 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cuda/cublas.h"
@@ -14,6 +16,23 @@ namespace vcas::cuda {
 // Throws Error(kOutOfMemory) where the device has no memory left, Error(kUnavailable) where there
 // is no device or driver, InternalError for the rest; `what` says what was tried.
 void check(cudaError_t status, const std::string& what);
+
+// Launches with their arguments, which the device is given at once.
+class Graph {
+ public:
+  explicit Graph(cudaGraph_t captured);
+  Graph(Graph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(exec_, other.exec_);
+    return *this;
+  }
+  ~Graph();
+
+  cudaGraphExec_t exec() const { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
+};
 
 // One device, the current one, with one stream: operations run in the order of their calls. The
 // host waits where it copies from the device; and where it has copied more than kStagingBytes to it
@@ -38,6 +57,11 @@ class Context {
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
 
+  using Graph = cuda::Graph;
+  // What `body` launches, without running it.
+  Graph capture(const std::function<void()>& body);
+  void replay(const Graph& graph);
+
   // c[m, n] = a[m, k] b[k, n], or +=; f32 is rounded to TF32 where the precision says so.
   template <class T>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
@@ -46,6 +70,7 @@ class Context {
  private:
   static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
+  void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
 
   const Precision precision_;
@@ -59,6 +84,7 @@ class Context {
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   unsigned multiprocessors_ = 0;
+  bool capturing_ = false;
 };
 
 }  // namespace vcas::cuda

@@ -192,8 +192,8 @@ Tolerance tolerance(const ColumnSum& args, std::string_view, const Mirrors& m) {
   return {args.x.rows(), m.top(args.x) + m.top(args.sum)};
 }
 
-Tolerance tolerance(const RowNorm& args, std::string_view, const Mirrors&) {
-  return {args.x.width()};
+Tolerance tolerance(const RowScore& args, std::string_view, const Mirrors&) {
+  return {args.dy.width() + args.x_full.width()};
 }
 
 Tolerance tolerance(const ItemNorm& args, std::string_view, const Mirrors& m) {
@@ -204,6 +204,10 @@ Tolerance tolerance(const ItemNorm& args, std::string_view, const Mirrors& m) {
 Tolerance tolerance(const KeepProbability& args, std::string_view output, const Mirrors& m) {
   const double score = output == "variance" ? m.top(args.score) : 0;
   return {args.score.elements(), score * score};
+}
+
+Tolerance tolerance(const Draw& args, std::string_view, const Mirrors&) {
+  return {args.score.elements()};
 }
 
 // The deviation of x from its mean, relative to the standard deviation, is only as good as x is.
@@ -299,7 +303,8 @@ std::int64_t elements_set(const Args&, std::string_view, const Tensor& tensor, c
 
 std::int64_t elements_set(const Draw& args, std::string_view output, const Tensor& tensor,
                           const Mirrors& m) {
-  return output == "count" || !args.count ? tensor.elements() : *m.host<std::int32_t>(args.count);
+  const bool whole = !args.count || output == "count" || output == "prob";
+  return whole ? tensor.elements() : *m.host<std::int32_t>(args.count);
 }
 
 std::int64_t elements_set(const NarrowRows& args, std::string_view output, const Tensor& tensor,

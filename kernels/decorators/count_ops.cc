@@ -1,8 +1,7 @@
 #include "kernels/decorators/count_ops.h"
 
+#include <algorithm>
 #include <chrono>
-
-#include "kernels/op_cost.h"
 
 namespace vcas {
 
@@ -42,12 +41,43 @@ void CountOps::enter(const std::string& place) {
   inner_->enter(place);
 }
 
+void CountOps::repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) {
+  if (!recording) recording = std::make_unique<CountedRecording>();
+  auto& counted = static_cast<CountedRecording&>(*recording);
+  bool called = false;
+  const auto logged = [&] {
+    called = true;
+    counted.calls.clear();
+    log_ = &counted.calls;
+    try {
+      body();
+    } catch (...) {
+      log_ = nullptr;
+      throw;
+    }
+    log_ = nullptr;
+    counted.last_place = current_;
+  };
+  inner_->repeat(counted.inner, std::ref(logged));
+  if (called) return;
+  for (const Call& call : counted.calls) add(call);
+  current_ = counted.last_place;
+}
+
 // A place runs a handful of operations, so a linear search is the fastest. Each kName is one
 // pointer.
-CostTally& CountOps::tally(const char* op, Phase phase) {
-  for (CostTally& tally : current_->tallies)
-    if (tally.op == op && tally.phase == phase) return tally;
-  return current_->tallies.emplace_back(CostTally{phase, op});
+CostTally& CountOps::add(const Call& call) {
+  std::vector<CostTally>& tallies = call.place->tallies;
+  auto found = std::ranges::find_if(tallies, [&](const CostTally& tally) {
+    return tally.op == call.op && tally.phase == call.phase;
+  });
+  if (found == tallies.end())
+    found = tallies.insert(found, CostTally{.phase = call.phase, .op = call.op});
+  ++found->calls;
+  found->flops += call.cost.flops;
+  found->bytes += call.cost.bytes;
+  found->launches += call.cost.launches;
+  return *found;
 }
 
 template <class Args>
@@ -56,13 +86,10 @@ void CountOps::count(const Args& args) {
   const Clock::time_point start = timing_ ? Clock::now() : Clock::time_point{};
   inner_->run(args);
   constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
-  CostTally& sum = tally(Args::kName, kProbeOnly ? Phase::kProbe : phase_);
-  if (timing_) sum.seconds += std::chrono::duration<double>(Clock::now() - start).count();
-  const Cost cost = op_cost(args);
-  ++sum.calls;
-  sum.flops += cost.flops;
-  sum.bytes += cost.bytes;
-  sum.launches += cost.launches;
+  const double seconds = timing_ ? std::chrono::duration<double>(Clock::now() - start).count() : 0;
+  const Call call{current_, Args::kName, kProbeOnly ? Phase::kProbe : phase_, op_cost(args)};
+  add(call).seconds += seconds;
+  if (log_) log_->push_back(call);
 }
 
 #define VCAS_OP(Args) \

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/decorators/forwarding_ops.h"
+#include "kernels/op_cost.h"
 
 namespace vcas {
 
@@ -36,12 +37,15 @@ class CountOps final : public ForwardingOps {
   std::string name() const override { return "count(" + inner_->name() + ")"; }
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void enter(const std::string& place) override;
+  // Counts a repetition as the calls that it repeats, with the phases that were set then.
+  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
 #define VCAS_OP(Args) void run(const Args& args) override;
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
   void set_phase(Phase phase) { phase_ = phase; }
-  // Off at first. Times the call on the host, so a backend that queues its work shows too little.
+  // Off at first. Times the call on the host, so a backend that queues its work shows too little,
+  // and of a repetition nothing.
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;
@@ -57,13 +61,26 @@ class CountOps final : public ForwardingOps {
     std::vector<CostTally> tallies;
   };
 
+  struct Call {
+    Place* place;
+    const char* op;
+    Phase phase;
+    Cost cost;
+  };
+  struct CountedRecording final : Recording {
+    std::unique_ptr<Recording> inner;
+    std::vector<Call> calls;
+    Place* last_place = nullptr;
+  };
+
   template <class Args>
   void count(const Args& args);
-  CostTally& tally(const char* op, Phase phase);
+  static CostTally& add(const Call& call);
 
   std::deque<Place> places_;  // never moves its elements, which the index points at
   std::unordered_map<std::string_view, Place*> index_;
   Place* current_ = nullptr;
+  std::vector<Call>* log_ = nullptr;  // of the body of `repeat` that runs
   std::int64_t waits_ = 0;
   Phase phase_ = Phase::kForward;
   bool timing_ = false;

@@ -20,6 +20,9 @@ class ForwardingOps : public Ops {
     inner_->copy_to_host(host, device, bytes);
   }
   void enter(const std::string& place) override { inner_->enter(place); }
+  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
+    inner_->repeat(recording, body);
+  }
 
  protected:
   std::unique_ptr<Ops> inner_;

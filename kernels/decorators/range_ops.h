@@ -28,6 +28,8 @@ class RangeOps final : public ForwardingOps {
 
   std::string name() const override { return inner_->name(); }
   void enter(const std::string& place) override;
+  // Calls `body` while the profiler records: a piece of work that is done again enters no place.
+  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
 #define VCAS_OP(Args) \
   void run(const Args& args) override { inner_->run(args); }
   VCAS_FOR_EACH_OP(VCAS_OP)
@@ -36,13 +38,15 @@ class RangeOps final : public ForwardingOps {
   // A range around those of places: "step", "eval".
   void begin(const std::string& name);
   void end();
-  Profiler& profiler() { return *profiler_; }
+  // What the profiler records is between the two.
+  void start();
+  void stop();
 
  private:
   void leave();
 
   std::unique_ptr<Profiler> profiler_;
-  bool in_place_ = false;
+  bool in_place_ = false, recording_ = false;
 };
 
 }  // namespace vcas

@@ -25,6 +25,11 @@ void TraceOps::enter(const std::string& place) {
   inner_->enter(place);
 }
 
+void TraceOps::repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) {
+  if (recording_) return body();
+  inner_->repeat(recording, body);
+}
+
 template <class Args>
 void TraceOps::trace(const Args& args) {
   if (!recording_) return inner_->run(args);

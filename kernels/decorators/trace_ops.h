@@ -20,6 +20,8 @@ class TraceOps final : public ForwardingOps {
 
   std::string name() const override { return "trace(" + inner_->name() + ")"; }
   void enter(const std::string& place) override;
+  // Calls `body` while it records, so that each operation is seen.
+  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
 #define VCAS_OP(Args) void run(const Args& args) override;
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP

@@ -22,7 +22,7 @@ struct HeadShape {
   T scale;                  // of scores
   std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
   T keep_scale;             // 1 / (1 - p)
-  PhiloxAddress address;
+  StepKey key;
 
   __host__ __device__ std::int64_t tile_stride() const { return head_width + 1; }  // by columns too
 };
@@ -93,7 +93,7 @@ struct Mask {
     const std::uint64_t draw = head.first_draw +
                                static_cast<std::uint64_t>(query * shape.heads) * kDrawsPerQuery +
                                static_cast<std::uint64_t>(first_key / kKeysPerThread);
-    const Words words = philox_words(shape.address, draw);
+    const Words words = philox_words(shape.key.address(), draw);
     for (int j = 0; j < kKeysPerThread; ++j)
       factor[j] = (words.word[j] >> 9) >= shape.threshold ? shape.keep_scale : T(0);
   }
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 template <class T>
 HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads,
-                        double dropout, const RandomKey& key) {
+                        double dropout, const StepKey& key) {
   const std::int64_t width = y.width(), head_width = width / heads;
   VCAS_CHECK(qkv.width() == (query ? 2 : 3) * width && width % heads == 0,
              "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
@@ -309,7 +309,7 @@ HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv,
           .scale = static_cast<T>(1 / std::sqrt(static_cast<double>(head_width))),
           .threshold = dropout_threshold(dropout),
           .keep_scale = static_cast<T>(1 / (1 - dropout)),
-          .address = philox_address(key)};
+          .key = key};
 }
 
 // One tile each of items of mean length; `tiles` and `scores` say what shared memory holds.
@@ -326,7 +326,7 @@ void compute(Context& context, const AttentionForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const HeadShape<T> shape =
-        head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout, args.key);
+        head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout, step_key(args));
     launch(context, attention_grid(args.y.rows(), args.offsets.elements() - 1, shape, 3, 1),
            attention_forward_kernel<T>, args.y.ptr<T>(), args.lse.ptr<T>(), args.query.ptr<T>(),
            args.qkv.ptr<T>(), args.offsets.ptr<std::int64_t>(), shape);
@@ -336,8 +336,8 @@ void compute(Context& context, const AttentionForward& args) {
 void compute(Context& context, const AttentionBackward& args) {
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
-    const HeadShape<T> shape =
-        head_shape<T>(args.dy, args.query_full, args.qkv_full, args.heads, args.dropout, args.key);
+    const HeadShape<T> shape = head_shape<T>(args.dy, args.query_full, args.qkv_full, args.heads,
+                                             args.dropout, step_key(args));
     const BackwardTensors<T> tensors{args.dquery.ptr<T>(),
                                      args.dqkv.ptr<T>(),
                                      args.dy.ptr<T>(),

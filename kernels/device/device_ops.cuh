@@ -1,6 +1,8 @@
 // Ops on a device: written once, for a GPU and for the emulator.
 #pragma once
 
+#include <optional>
+
 #include "kernels/device/launch.cuh"
 
 namespace vcas::VCAS_DEVICE {
@@ -20,6 +22,20 @@ class DeviceOps final : public Ops {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     context_.copy_to_host(host, device, bytes);
   }
+  // Not captured the first time: a graph can hold neither new memory nor what a kernel needs once.
+  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
+    if (!recording) {
+      body();
+      recording = std::make_unique<Captured>();
+      return;
+    }
+    auto& captured = static_cast<Captured&>(*recording);
+    if (!captured.graph || captured.scratch != context_.scratch(0)) {
+      captured.graph = context_.capture(body);
+      captured.scratch = context_.scratch(0);
+    }
+    context_.replay(*captured.graph);
+  }
 
 #define VCAS_RUN(Args) \
   void run(const Args& args) override { compute(context_, args); }
@@ -29,6 +45,11 @@ class DeviceOps final : public Ops {
   const Context& context() const { return context_; }
 
  private:
+  struct Captured final : Recording {
+    std::optional<Context::Graph> graph;
+    const void* scratch = nullptr;  // the workspace that the graph uses
+  };
+
   Context context_;
 };
 

@@ -65,11 +65,12 @@ inline Grid grid_of_rows(std::int64_t rows) {
   return {extent(ceil_div(rows, kThreads / kWarp)), extent(kThreads)};
 }
 
-// A block as small as the problem, for kernels of one block.
+// A block as small as the problem, for kernels of one block, which name kMostInBlock as their
+// launch bounds: a block of so many threads has 64 registers for each.
+constexpr int kMostInBlock = 1024;
 inline Grid one_block(std::int64_t elements) {
-  constexpr std::int64_t kMost = 1024;
   return {extent(1),
-          extent(std::clamp<std::int64_t>(ceil_div(elements, kWarp) * kWarp, kWarp, kMost))};
+          extent(std::clamp<std::int64_t>(ceil_div(elements, kWarp) * kWarp, kWarp, kMostInBlock))};
 }
 
 template <class T>

@@ -49,7 +49,8 @@ __global__ void tanh_backward_kernel(T* dx, const T* dy, const T* y_full, const 
 template <class T>
 __global__ void dropout_kernel(T* y, const T* x, const std::int32_t* row, std::int64_t rows,
                                std::int64_t width, std::uint32_t threshold, T keep_scale,
-                               PhiloxAddress address) {
+                               StepKey key) {
+  const PhiloxAddress address = key.address();
   const std::int64_t draws = (width + 3) / 4;
   for_each_element(rows * draws, [&](std::int64_t i) {
     const std::int64_t r = i / draws, first = i % draws * 4;
@@ -169,7 +170,7 @@ void compute(Context& context, const Dropout& args) {
     const std::int64_t rows = args.y.rows(), width = args.y.width();
     launch(context, grid_over(context, rows * ceil_div(width, 4)), dropout_kernel<T>,
            args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(), rows, width,
-           dropout_threshold(args.p), static_cast<T>(1 / (1 - args.p)), philox_address(args.key));
+           dropout_threshold(args.p), static_cast<T>(1 / (1 - args.p)), step_key(args));
   });
 }
 

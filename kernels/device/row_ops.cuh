@@ -8,19 +8,24 @@ namespace vcas::VCAS_DEVICE {
 
 // ---- norms ----
 
-// norm[i] = factor[i] * || x[row[i]] ||; one warp a row, which is read once.
+// By one warp.
 template <class T>
-__global__ void row_norm_kernel(T* norm, const T* x, const std::int32_t* row, const T* factor,
-                                std::int64_t rows, std::int64_t width) {
-  const std::int64_t i = row_of_warp();
-  if (i >= rows) return;
-  const T* from = x + at(row, i) * width;
+__device__ double norm_of_row(const T* x, std::int64_t width) {
   double sum = 0;
   for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
-    sum += static_cast<double>(from[c]) * static_cast<double>(from[c]);
-  const double length = square_root(warp_sum(sum));
-  if (lane_of_thread() == 0)
-    norm[i] = static_cast<T>(factor ? static_cast<double>(factor[i]) * length : length);
+    sum += static_cast<double>(x[c]) * static_cast<double>(x[c]);
+  return square_root(warp_sum(sum));
+}
+
+// score[i] = || dy[i] || || x_full[row[i]] ||; one warp a row of each, which are read once.
+template <class T>
+__global__ void row_score_kernel(T* score, const T* dy, const T* x_full, const std::int32_t* row,
+                                 std::int64_t rows, std::int64_t dy_width, std::int64_t x_width) {
+  const std::int64_t i = row_of_warp();
+  if (i >= rows) return;
+  const T dy_norm = static_cast<T>(norm_of_row(dy + i * dy_width, dy_width));
+  const double x_norm = norm_of_row(x_full + at(row, i) * x_width, x_width);
+  if (lane_of_thread() == 0) score[i] = static_cast<T>(static_cast<double>(dy_norm) * x_norm);
 }
 
 // One block an item.
@@ -158,12 +163,13 @@ __global__ void layer_norm_backward_kernel(T* dx, const T* dy, const T* x_full, 
 
 // ---- host ----
 
-void compute(Context& context, const RowNorm& args) {
-  with_type(args.x.dtype, [&](auto type) {
+void compute(Context& context, const RowScore& args) {
+  with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.norm.elements();
-    launch(context, grid_of_rows(rows), row_norm_kernel<T>, args.norm.ptr<T>(), args.x.ptr<T>(),
-           args.row.ptr<std::int32_t>(), args.factor.ptr<T>(), rows, args.x.width());
+    const std::int64_t rows = args.score.elements();
+    launch(context, grid_of_rows(rows), row_score_kernel<T>, args.score.ptr<T>(), args.dy.ptr<T>(),
+           args.x_full.ptr<T>(), args.row.ptr<std::int32_t>(), rows, args.dy.width(),
+           args.x_full.width());
   });
 }
 

@@ -20,10 +20,10 @@ __device__ inline void in_rounds(std::int64_t n, const Body& body) {
 // p = min(1, c score) with the sum `budget`: starting from c = budget / (sum of all), scores with
 // c score >= 1 are capped and c is found again for the others, until none is new. Each round caps
 // more, and typically there are three to six. Sums are in double, of scores relative to the
-// largest.
+// largest. Returns the thread's share of the variance. A thread sets prob[i] for the i that
+// `in_rounds` gives it.
 template <class T>
-__global__ void keep_probability_kernel(T* prob, double* variance, const T* score, std::int64_t n,
-                                        double budget) {
+__device__ double keep_probability(T* prob, const T* score, std::int64_t n, double budget) {
   double own = 0;
   for_each_element(n, [&](std::int64_t i) {
     if (isfinite(score[i])) own = max(own, static_cast<double>(score[i]));
@@ -68,9 +68,17 @@ __global__ void keep_probability_kernel(T* prob, double* variance, const T* scor
     const double x = static_cast<double>(score[i]);
     if (p > 0) own_variance += (1 - p) / p * x * x;
   });
+  return own_variance;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostInBlock)
+    keep_probability_kernel(T* prob, double* variance, const T* score, std::int64_t n,
+                            double budget) {
+  const double own_variance = keep_probability(prob, score, n, budget);
   if (!variance) return;
-  own_variance = block_sum(own_variance);
-  if (threadIdx.x == 0) *variance = own_variance;
+  const double sum = block_sum(own_variance);
+  if (threadIdx.x == 0) *variance = sum;
 }
 
 template <class T>
@@ -79,15 +87,26 @@ struct Kept {
   T* scale;
   std::int32_t* count;
 };
+template <class T>
+struct Candidates {
+  T* prob;
+  const T* score;
+  const std::int32_t* id;
+  std::int64_t n;
+  double budget;
+};
 
 template <class T>
-__global__ void draw_bernoulli_kernel(Kept<T> kept, const T* prob, const std::int32_t* id,
-                                      std::int64_t n, PhiloxAddress address) {
+__global__ void __launch_bounds__(kMostInBlock)
+    draw_bernoulli_kernel(Kept<T> kept, Candidates<T> of, StepKey key) {
+  keep_probability(of.prob, of.score, of.n, of.budget);
+  const T* prob = of.prob;
+  const PhiloxAddress address = key.address();
   int count = 0;
-  in_rounds(n, [&](std::int64_t i, bool inside) {
+  in_rounds(of.n, [&](std::int64_t i, bool inside) {
     bool keep = false;
     if (inside) {
-      const Words words = philox_words(address, static_cast<std::uint64_t>(at(id, i)));
+      const Words words = philox_words(address, static_cast<std::uint64_t>(at(of.id, i)));
       keep = static_cast<T>(uniform_from_bits(words.word[0])) < prob[i];
     }
     const Scan<int> place = block_scan<int>(keep, 0, Plus{});
@@ -104,8 +123,11 @@ __global__ void draw_bernoulli_kernel(Kept<T> kept, const T* prob, const std::in
 // index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
 // sum draws its floor or its ceiling of indices. The first free ones fill the count up.
 template <class T>
-__global__ void draw_systematic_kernel(Kept<T> kept, std::int64_t count, const T* prob,
-                                       std::int64_t n, PhiloxAddress address) {
+__global__ void __launch_bounds__(kMostInBlock)
+    draw_systematic_kernel(Kept<T> kept, std::int64_t count, Candidates<T> of, StepKey key) {
+  keep_probability(of.prob, of.score, of.n, of.budget);
+  const T* prob = of.prob;
+  const std::int64_t n = of.n;
   double own = 0;
   std::int64_t own_last = -1;
   for_each_element(n, [&](std::int64_t i) {
@@ -117,7 +139,7 @@ __global__ void draw_systematic_kernel(Kept<T> kept, std::int64_t count, const T
   VCAS_KERNEL_CHECK(sum >= 0 && sum < static_cast<double>(n) + 1, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
+  const double u = static_cast<double>(uniform_from_bits(philox_words(key.address(), 0).word[0]));
 
   // take(i, drawn, drawn before i). The sum over the block adds in another order at each index, so
   // it may fall by a rounding error; its running maximum does not.
@@ -171,8 +193,9 @@ struct ItemRows {
 
 // Offsets by a scan of the lengths; then one warp an item.
 template <class T>
-__global__ void narrow_rows_kernel(NarrowedRows<T> out, const std::int32_t* kept,
-                                   const T* kept_scale, ItemRows<T> old, std::int64_t n) {
+__global__ void __launch_bounds__(kMostInBlock)
+    narrow_rows_kernel(NarrowedRows<T> out, const std::int32_t* kept, const T* kept_scale,
+                       ItemRows<T> old, std::int64_t n) {
   std::int64_t rows = 0;
   in_rounds(n, [&](std::int64_t i, bool inside) {
     std::int64_t length = 0;
@@ -224,16 +247,16 @@ void compute(Context& context, const KeepProbability& args) {
 void compute(Context& context, const Draw& args) {
   with_type(args.prob.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t n = args.prob.elements();
     const Kept<T> kept{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(),
                        args.count.ptr<std::int32_t>()};
-    const PhiloxAddress address = philox_address(args.key);
+    const Candidates<T> of{args.prob.ptr<T>(), args.score.ptr<T>(), args.id.ptr<std::int32_t>(),
+                           args.score.elements(), args.budget};
+    const StepKey key = step_key(args);
     if (args.selection == Selection::kBernoulli)
-      launch(context, one_block(n), draw_bernoulli_kernel<T>, kept, args.prob.ptr<T>(),
-             args.id.ptr<std::int32_t>(), n, address);
+      launch(context, one_block(of.n), draw_bernoulli_kernel<T>, kept, of, key);
     else
-      launch(context, one_block(n), draw_systematic_kernel<T>, kept, args.kept.elements(),
-             args.prob.ptr<T>(), n, address);
+      launch(context, one_block(of.n), draw_systematic_kernel<T>, kept, args.kept.elements(), of,
+             key);
   });
 }
 

@@ -5,6 +5,7 @@
 namespace vcas::emu {
 
 void* Context::allocate(std::size_t bytes) {
+  check_not_capturing("memory asked for");
   constexpr std::size_t kAlignment = 256;  // cudaMalloc's
   void* data = nullptr;
   if (posix_memalign(&data, kAlignment, bytes ? bytes : 1) != 0 || !data)
@@ -26,6 +27,19 @@ void* Context::scratch(std::size_t bytes) {
     scratch_bytes_ = bytes;
   }
   return scratch_;
+}
+
+Context::Graph Context::capture(const std::function<void()>& body) {
+  check_not_capturing("a capture");
+  struct Capturing {
+    Graph*& captured;
+    ~Capturing() { captured = nullptr; }
+  };
+  Graph graph;
+  captured_ = &graph;
+  const Capturing until_the_end{captured_};
+  body();
+  return graph;
 }
 
 }  // namespace vcas::emu

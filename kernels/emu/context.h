@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -46,15 +47,16 @@ class Context {
   void* allocate(std::size_t bytes);
   void deallocate(void* data);
   void copy_to_device(void* device, const void* host, std::size_t bytes) {
+    check_not_capturing("a copy from the host");
     if (bytes) std::memcpy(device, host, bytes);
   }
   void copy_to_host(void* host, const void* device, std::size_t bytes) {
+    check_not_capturing("a copy to the host");
     if (bytes) std::memcpy(host, device, bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes == 0) return;
-    ++launches_;
-    std::memcpy(to, from, bytes);
+    queue([=] { std::memcpy(to, from, bytes); });
   }
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
@@ -63,34 +65,59 @@ class Context {
   template <class T>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
             T* c, bool accumulate) {
-    if (m > 0 && n > 0) ++launches_;
-    if constexpr (std::is_same_v<T, float>) {
-      if (precision_ == Precision::kTf32) {
-        const std::vector<float> left = rounded_to_tf32(a, m, k), right = rounded_to_tf32(b, k, n);
-        return vcas::gemm(m, n, k, Factor<float>{left.data(), k}, {right.data(), n}, c, n,
-                          accumulate);
+    if (m == 0 || n == 0) return;
+    queue([=, precision = precision_] {
+      if constexpr (std::is_same_v<T, float>) {
+        if (precision == Precision::kTf32) {
+          const std::vector<float> left = rounded_to_tf32(a, m, k),
+                                   right = rounded_to_tf32(b, k, n);
+          return vcas::gemm(m, n, k, Factor<float>{left.data(), k}, {right.data(), n}, c, n,
+                            accumulate);
+        }
       }
-    }
-    vcas::gemm(m, n, k, a, b, c, n, accumulate);
+      vcas::gemm(m, n, k, a, b, c, n, accumulate);
+    });
   }
 
   template <class... P, class... A>
   void launch(dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(P...), A&&... a) {
-    ++launches_;
-    std::tuple<P...> arguments(std::forward<A>(a)...);
-    auto body = [&] { std::apply(kernel, arguments); };
-    emulator_.launch(
-        grid, block, shared_bytes, [](void* call) { (*static_cast<decltype(body)*>(call))(); },
-        &body);
+    const std::tuple<P...> arguments(std::forward<A>(a)...);
+    queue([=, this] {
+      auto body = [&] { std::apply(kernel, arguments); };
+      emulator_.launch(
+          grid, block, shared_bytes, [](void* call) { (*static_cast<decltype(body)*>(call))(); },
+          &body);
+    });
   }
 
-  // What a GPU would have been given so far: kernels, products and copies within its memory.
+  // Launches with the arguments that they were given, as a graph of the GPU holds them.
+  using Graph = std::vector<std::function<void()>>;
+  // What `body` launches, without running it.
+  Graph capture(const std::function<void()>& body);
+  void replay(const Graph& graph) {
+    ++launches_;
+    for (const auto& launch : graph) launch();
+  }
+
+  // What a GPU would have been given so far: kernels, products, copies within its memory, graphs.
   std::int64_t launches() const { return launches_; }
 
  private:
+  void check_not_capturing(const char* what) const {
+    VCAS_CHECK(!captured_, std::string(what) + " while a graph is captured");
+  }
+
+  template <class Work>
+  void queue(const Work& work) {
+    if (captured_) return captured_->push_back(work);
+    ++launches_;
+    work();
+  }
+
   Emulator emulator_;
   Precision precision_;
   std::int64_t launches_ = 0;
+  Graph* captured_ = nullptr;  // the graph that is being captured
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
 };

@@ -69,12 +69,11 @@ TEST_CASE("b starts from the old content of outputs that are added to", "[check]
 TEST_CASE("an operation in place is in place on both backends", "[check]") {
   const auto ops = checked();
   TestMemory memory(*ops);
-  const Tensor x = memory.f32({4, 5}), full = memory.f32({4, 5}), norm = memory.f32({4});
+  const Tensor x = memory.f32({4, 5}), full = memory.f32({4, 5});
   for (int i = 0; i < 2; ++i) {
     CHECK_NOTHROW(ops->run(GeluBackward{x, x, full, {}}));
     CHECK_NOTHROW(ops->run(Add{x, x, full}));
     CHECK_NOTHROW(ops->run(Dropout{x, x, {}, 0, {}}));
-    CHECK_NOTHROW(ops->run(RowNorm{norm, x, {}, norm}));
   }
   CHECK(x.ptr<float>()[0] == 6);
 }
@@ -97,9 +96,9 @@ TEST_CASE("a wrong value is reported with operation, place, output and index", "
 TEST_CASE("rounding passes, more does not, and the scale widens it", "[check]") {
   const float eps = std::numeric_limits<float>::epsilon();
   const auto run = [](float value, double scale) {
-    const auto ops = checked(plant("norm", 1, value), scale);
+    const auto ops = checked(plant("score", 1, value), scale);
     TestMemory memory(*ops);
-    ops->run(RowNorm{memory.f32({2}), memory.f32({2, 16}), {}, {}});
+    ops->run(RowScore{memory.f32({2}), memory.f32({2, 9}), memory.f32({2, 7}), {}});
   };
   CHECK_NOTHROW(run(2 * (1 + 16 * eps), 1));
   CHECK_THROWS_AS(run(2 * (1 + 64 * eps), 1), InternalError);
@@ -149,13 +148,11 @@ TEST_CASE("a draw is compared as far as it is set", "[check]") {
   const auto run = [](std::int64_t index) {  // the fake draws one index
     const auto ops = checked(plant<std::int32_t>("kept", index, 77));
     TestMemory memory(*ops);
-    ops->run(Draw{memory.tensor(DType::kI32, {4}),
-                  memory.f32({4}),
-                  memory.tensor(DType::kI32, {1}),
-                  memory.f32({4}),
-                  {},
-                  Selection::kBernoulli,
-                  {}});
+    ops->run(Draw{.kept = memory.tensor(DType::kI32, {4}),
+                  .scale = memory.f32({4}),
+                  .count = memory.tensor(DType::kI32, {1}),
+                  .prob = memory.f32({4}),
+                  .score = memory.f32({4})});
   };
   CHECK_THROWS_WITH(run(0), ContainsSubstring("kept[0]"));
   CHECK_NOTHROW(run(1));

@@ -15,6 +15,23 @@ struct Counted {
   GeluForward gelu{memory.f32({7, 5}), memory.f32({7, 5})};
 };
 
+// Repeats without calling, but for the first time.
+class RepeatingOps final : public ForwardingOps {
+ public:
+  RepeatingOps() : ForwardingOps(std::make_unique<FakeOps>()) {}
+
+  std::string name() const override { return "repeating"; }
+  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
+    if (recording) return;
+    body();
+    recording = std::make_unique<Recording>();
+  }
+#define VCAS_OP(Args) \
+  void run(const Args& args) override { inner_->run(args); }
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+};
+
 }  // namespace
 
 TEST_CASE("calls are forwarded and counted by phase, place and operation", "[count]") {
@@ -72,4 +89,57 @@ TEST_CASE("time is measured while it is asked for", "[count]") {
   c.ops.set_timing(false);
   c.ops.run(c.linear);
   CHECK(c.ops.rows()[0].seconds == seconds);
+}
+
+TEST_CASE("a repetition counts as its calls, with their phases and places", "[count]") {
+  CountOps ops(std::make_unique<RepeatingOps>());
+  TestMemory memory(ops);
+  const LinearForward linear{memory.f32({7, 5}), memory.f32({7, 3}), memory.f32({5, 3}), {}};
+  const GeluForward gelu{memory.f32({7, 5}), memory.f32({7, 5})};
+  std::unique_ptr<Recording> recording;
+  int called = 0;
+  const auto body = [&] {
+    ++called;
+    ops.set_phase(Phase::kForward);
+    ops.enter("first");
+    ops.run(linear);
+    ops.run(linear);
+    ops.set_phase(Phase::kBackward);
+    ops.run(linear);
+    ops.enter("last");
+  };
+  const double once = 2 * 7 * 3 * 5;
+  for (int i = 0; i < 3; ++i) {
+    ops.enter("outside");
+    ops.repeat(recording, body);
+    ops.run(gelu);  // at the place that the body entered last
+  }
+  CHECK(called == 1);
+  CHECK(ops.flops(Phase::kForward) == 3 * 2 * once);
+  CHECK(ops.flops(Phase::kBackward) == 3 * once);
+  const std::vector<CostRow> rows = ops.rows();
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0].place == "first");
+  CHECK(rows[0].calls == 6);
+  CHECK(rows[0].launches == 6);
+  CHECK(rows[2].place == "last");
+  CHECK(rows[2].calls == 3);
+
+  ops.reset();
+  ops.repeat(recording, body);
+  CHECK(called == 1);
+  CHECK(ops.flops(Phase::kForward) == 2 * once);
+}
+
+TEST_CASE("a body that throws is counted no further", "[count]") {
+  CountOps ops(std::make_unique<RepeatingOps>());
+  TestMemory memory(ops);
+  const GeluForward gelu{memory.f32({7, 5}), memory.f32({7, 5})};
+  std::unique_ptr<Recording> recording;
+  CHECK_THROWS_AS(ops.repeat(recording, [] { throw InternalError("no"); }), InternalError);
+  ops.run(gelu);
+  ops.repeat(recording, [&] { ops.run(gelu); });
+  ops.repeat(recording, [] {});
+  REQUIRE(ops.rows().size() == 1);
+  CHECK(ops.rows()[0].calls == 3);
 }

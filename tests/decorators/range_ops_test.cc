@@ -27,7 +27,7 @@ TEST_CASE("a place is a range until the next one, within the step", "[range]") {
   auto* fake = new FakeOps;
   RangeOps ops(std::unique_ptr<Ops>(fake), std::make_unique<Notes>(told));
   CHECK(ops.name() == "fake");
-  ops.profiler().start();
+  ops.start();
   ops.begin("step");
   ops.enter("block.0/ffn_in/forward");
   CHECK(fake->place() == "block.0/ffn_in/forward");
@@ -36,7 +36,7 @@ TEST_CASE("a place is a range until the next one, within the step", "[range]") {
   ops.end();
   ops.begin("eval");
   ops.end();
-  ops.profiler().stop();
+  ops.stop();
   CHECK(told == "<(step(forward/block.0/ffn_in)(backward/block.0/ffn_in)(optimizer))(eval)>");
 }
 
@@ -48,6 +48,21 @@ TEST_CASE("operations are passed on", "[range]") {
   ops.run(GeluForward{memory.f32({7, 5}), memory.f32({7, 5})});
   CHECK(fake->calls() == 1);
   CHECK(told.empty());
+}
+
+TEST_CASE("while the profiler records, each place is entered each time", "[range]") {
+  std::string told;
+  RangeOps ops(make_ops("emu"), std::make_unique<Notes>(told));
+  std::unique_ptr<Recording> recording;
+  const auto repeat = [&] { ops.repeat(recording, [&] { ops.enter("a/forward"); }); };
+  for (int i = 0; i < 4; ++i) repeat();  // called, captured, and twice repeated
+  CHECK(told == "(forward/a)(forward/a");
+  ops.start();
+  repeat();
+  repeat();
+  ops.stop();
+  repeat();
+  CHECK(told == "(forward/a)(forward/a<)(forward/a)(forward/a>");
 }
 
 TEST_CASE("only a GPU has a profiler", "[range]") {

@@ -45,6 +45,28 @@ TEST_CASE("the trace holds the calls between begin and end", "[trace]") {
   CHECK(events[1]["ts"] >= events[0]["ts"].get<double>() + events[0]["dur"].get<double>() - 0.002);
 }
 
+TEST_CASE("a repetition is traced call by call", "[trace]") {
+  const TraceFile file;
+  TraceOps ops(make_ops("emu"), file.path);
+  {
+    TestMemory memory(ops);
+    const Fill fill{memory.f32({2, 2}), 1};
+    std::unique_ptr<Recording> recording;
+    int called = 0;
+    for (int i = 0; i < 5; ++i) {
+      if (i == 3) ops.begin();
+      ops.repeat(recording, [&] {
+        ++called;
+        ops.run(fill);
+      });
+    }
+    CHECK(called == 4);
+  }
+  ops.close();
+  std::ifstream written(file.path);
+  CHECK(nlohmann::json::parse(written).size() == 2);
+}
+
 TEST_CASE("an empty trace is a list too", "[trace]") {
   const TraceFile file;
   { const TraceOps ops(std::make_unique<FakeOps>(), file.path); }

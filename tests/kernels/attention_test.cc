@@ -40,7 +40,8 @@ TEST_CASE("attention_forward", "[attention]") {
                                   .offsets = t.offsets(offsets),
                                   .heads = heads,
                                   .dropout = dropout,
-                                  .key = kKey},
+                                  .key = kKey,
+                                  .step = heads > 1 ? t.offsets({4}) : Tensor{}},
                  {.factor = 8, .length = width});
       }
   });
@@ -128,7 +129,8 @@ TEST_CASE("attention_backward", "[attention]") {
                                      .offsets = t.offsets(offsets_full),
                                      .heads = heads,
                                      .dropout = dropout,
-                                     .key = kKey};
+                                     .key = kKey,
+                                     .step = narrow ? t.offsets({4}) : Tensor{}};
             t.ops().run(forward);
             check_op(
                 t,
@@ -144,7 +146,8 @@ TEST_CASE("attention_backward", "[attention]") {
                                   .item = narrow ? t.indices(item) : Tensor{},
                                   .heads = heads,
                                   .dropout = dropout,
-                                  .key = kKey},
+                                  .key = kKey,
+                                  .step = forward.step},
                 {.factor = 8, .length = width + *std::max_element(tokens.begin(), tokens.end())});
           }
   });

@@ -57,14 +57,12 @@ Outputs outputs(emu::ThreadOrder order) {
   }
   const std::unique_ptr<Ops> ops = make_emu_ops(order);
   OpCalls calls(*ops, kRounds);
-  const auto probability = calls.make<KeepProbability>();
-  collect(*ops, probability);
+  collect(*ops, calls.make<KeepProbability>());
   auto draw = calls.make<Draw>();
-  draw.prob = probability.prob;
   collect(*ops, draw);
   draw.selection = Selection::kSystematic;
   draw.count = {};
-  draw.kept.shape = draw.scale.shape = {static_cast<std::int64_t>(std::ceil(probability.budget))};
+  draw.kept.shape = draw.scale.shape = {static_cast<std::int64_t>(std::ceil(draw.budget))};
   collect(*ops, draw);
   collect(*ops, calls.make<NarrowRows>());
 

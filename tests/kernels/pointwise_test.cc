@@ -92,7 +92,8 @@ TEST_CASE("dropout draws the mask of its address", "[pointwise]") {
                               .x = t.normal({rows, width}),
                               .row = t.indices(row),
                               .p = p,
-                              .key = key});
+                              .key = key,
+                              .step = t.offsets({4})});
         }
   });
 }

@@ -22,13 +22,16 @@ struct Drawn {
 
 struct Drawer {
   // Keeps `count` indices; without one, independent draws.
-  Drawer(TestTensors& tensors, const std::vector<double>& probabilities, std::int64_t count = -1)
+  Drawer(TestTensors& tensors, const std::vector<double>& scores, double budget,
+         std::int64_t count = -1)
       : t(tensors),
         selection(count < 0 ? Selection::kBernoulli : Selection::kSystematic),
-        args{.kept = t.unset(DType::kI32, {count < 0 ? std::ssize(probabilities) : count}),
-             .scale = t.unset({count < 0 ? std::ssize(probabilities) : count}),
+        args{.kept = t.unset(DType::kI32, {count < 0 ? std::ssize(scores) : count}),
+             .scale = t.unset({count < 0 ? std::ssize(scores) : count}),
              .count = count < 0 ? t.unset(DType::kI32, {1}) : Tensor{},
-             .prob = t.of(probabilities),
+             .prob = t.unset({std::ssize(scores)}),
+             .score = t.of(scores),
+             .budget = budget,
              .selection = selection,
              .key = {.seed = 4, .stream = Stream::kWeight}} {}
 
@@ -55,9 +58,10 @@ constexpr int kDraws = 4096;
 
 // kDraws draws keep each index with its probability, within 5 standard errors, ascending, with
 // scale 1 / p or, for the indices that only fill up, 0.
-void check_frequencies(TestTensors& t, const std::vector<double>& probabilities,
+void check_frequencies(TestTensors& t, const std::vector<double>& scores, double budget,
                        std::int64_t count = -1) {
-  Drawer drawer(t, probabilities, count);
+  Drawer drawer(t, scores, budget, count);
+  drawer.draw(0);
   const auto p = t.read(drawer.args.prob);
   std::vector<int> times(p.size(), 0);
   bool ascending = true, right_scale = true;
@@ -81,41 +85,41 @@ void check_frequencies(TestTensors& t, const std::vector<double>& probabilities,
 
 }  // namespace
 
-TEST_CASE("row_norm and item_norm", "[sampling]") {
+TEST_CASE("row_score and item_norm", "[sampling]") {
   on_every_backend([](TestTensors& t) {
     for (const std::int64_t full : {1, 9, 600})
       for (const std::int64_t width : {1, 7, 33, 384}) {
         const auto row = t.some_of(full);
         const auto rows = static_cast<std::int64_t>(row.size());
         const Tensor x = t.normal({full, width});
-        check_op(t, RowNorm{.norm = t.unset({full}), .x = x}, {.length = width});
-        check_op(
-            t,
-            RowNorm{
-                .norm = t.unset({rows}), .x = x, .row = t.indices(row), .factor = t.normal({rows})},
-            {.length = width});
-        const Tensor factor = t.normal({rows});
-        check_op(t, RowNorm{.norm = factor, .x = x, .row = t.indices(row), .factor = factor},
+        check_op(t, RowScore{.score = t.unset({full}), .dy = t.normal({full, 5}), .x_full = x},
                  {.length = width});
+        check_op(t,
+                 RowScore{.score = t.unset({rows}),
+                          .dy = t.normal({rows, 40}),
+                          .x_full = x,
+                          .row = t.indices(row)},
+                 {.length = width + 40});
         check_op(t,
                  ItemNorm{.norm = t.unset({4}),
                           .x = x,
                           .offsets = t.offsets({0, full / 3, full / 3, full / 2, full})},
                  {.length = full * width});
       }
-    check_op(t, RowNorm{.norm = t.unset({2}), .x = t.filled({2, 2}, [](std::int64_t i) {
-                          return i == 1 ? std::nan("") : 1;
-                        })});
+    const Tensor one_nan =
+        t.filled({2, 2}, [](std::int64_t i) { return i == 1 ? std::nan("") : 1; });
+    check_op(t, RowScore{.score = t.unset({2}), .dy = one_nan, .x_full = t.normal({2, 3})});
   });
 }
 
 TEST_CASE("norms of very small gradients do not underflow", "[sampling]") {
   on_every_backend([](TestTensors& t) {
     const Tensor x = t.filled({3, 16}, [](std::int64_t) { return 1e-25; });
-    const Tensor norm = t.unset({3}), item = t.unset({1});
-    t.ops().run(RowNorm{.norm = norm, .x = x});
+    const Tensor score = t.unset({3}), item = t.unset({1});
+    const Tensor ones = t.filled({3, 1}, [](std::int64_t) { return 1; });
+    t.ops().run(RowScore{.score = score, .dy = x, .x_full = ones});
     t.ops().run(ItemNorm{.norm = item, .x = x, .offsets = t.offsets({0, 3})});
-    CHECK(std::abs(t.read(norm)[2] / 4e-25 - 1) < 1e-5);
+    CHECK(std::abs(t.read(score)[2] / 4e-25 - 1) < 1e-5);
     CHECK(std::abs(t.read(item)[0] / (std::sqrt(48) * 1e-25) - 1) < 1e-5);
   });
 }
@@ -213,9 +217,7 @@ TEST_CASE("keep_probability keeps what is not finite, so that it is noticed", "[
     CHECK(std::abs(p[0] + p[2] + p[5] - 2) < 1e-6);
     CHECK(std::isnan(t.read(variance)[0]));
     // A budget for one draws one of them, and nothing else.
-    t.ops().run(KeepProbability{
-        .prob = prob, .score = t.of({1, std::nan(""), 2, INFINITY, 0, 4}), .budget = 1});
-    const Drawn drawn = Drawer(t, t.read(prob), 1).draw(0);
+    const Drawn drawn = Drawer(t, {1, std::nan(""), 2, INFINITY, 0, 4}, 1, 1).draw(0);
     CHECK(drawn.kept == std::vector<std::int64_t>{1});
     CHECK(drawn.scale == std::vector<double>{1});
   });
@@ -228,10 +230,6 @@ TEST_CASE("draw as specified", "[sampling]") {
         for (const Selection selection : {Selection::kBernoulli, Selection::kSystematic})
           for (const bool with_id : {false, true}) {
             INFO(n << " rows, share " << share << ", id " << with_id);
-            const Tensor prob = t.unset({n});
-            t.ops().run(KeepProbability{.prob = prob,
-                                        .score = t.of(uneven_scores(n)),
-                                        .budget = std::ceil(share * static_cast<double>(n))});
             std::vector<std::int64_t> id;
             for (std::int64_t i = 0; i < n; ++i) id.push_back(3 * i + 1);
             const bool systematic = selection == Selection::kSystematic;
@@ -240,29 +238,32 @@ TEST_CASE("draw as specified", "[sampling]") {
                                  n, std::llround(std::ceil(share * static_cast<double>(n))))
                            : n;
             for (std::uint64_t step = 0; step < 4; ++step)
-              check_op(t, Draw{.kept = t.unset(DType::kI32, {most}),
-                               .scale = t.unset({most}),
-                               .count = systematic ? Tensor{} : t.unset(DType::kI32, {1}),
-                               .prob = prob,
-                               .id = with_id ? t.indices(id) : Tensor{},
-                               .selection = selection,
-                               .key = {.seed = 8, .stream = Stream::kGate, .step = step}});
+              check_op(t,
+                       Draw{.kept = t.unset(DType::kI32, {most}),
+                            .scale = t.unset({most}),
+                            .count = systematic ? Tensor{} : t.unset(DType::kI32, {1}),
+                            .prob = t.unset({n}),
+                            .score = t.of(uneven_scores(n)),
+                            .id = with_id ? t.indices(id) : Tensor{},
+                            .budget = std::ceil(share * static_cast<double>(n)),
+                            .selection = selection,
+                            .key = {.seed = 8, .stream = Stream::kGate, .step = step},
+                            .step = with_id ? t.offsets({7}) : Tensor{}},
+                       {.factor = 16, .length = n});
           }
   });
 }
 
 TEST_CASE("draws keep each row as often as its probability says", "[sampling]") {
   on_every_backend([](TestTensors& t) {
-    const Tensor prob = t.unset({23});
-    t.ops().run(KeepProbability{.prob = prob, .score = t.of(uneven_scores(23)), .budget = 9});
-    const auto p = t.read(prob);
-    check_frequencies(t, p);
-    check_frequencies(t, p, 9);
-    check_frequencies(t, p, 11);
+    const std::vector<double> scores = uneven_scores(23);
+    check_frequencies(t, scores, 9);
+    check_frequencies(t, scores, 9, 9);
+    check_frequencies(t, scores, 9, 11);
     // A sum that is no integer, zeros at both ends, a row that is always kept.
     const std::vector<double> fractional{0, 0.3, 0.9, 1, 0.05, 0.4, 0};
-    check_frequencies(t, fractional);
-    check_frequencies(t, fractional, 3);
+    check_frequencies(t, fractional, 2.65);
+    check_frequencies(t, fractional, 2.65, 3);
   });
 }
 
@@ -272,10 +273,7 @@ TEST_CASE("systematic draws keep the budget exactly, whatever the rounding", "[s
       std::vector<double> scores;
       for (std::int64_t i = 0; i < 3136; ++i)
         scores.push_back(1 + std::sin(static_cast<double>(i * i)) * 0.999);
-      const Tensor prob = t.unset({3136});
-      t.ops().run(KeepProbability{
-          .prob = prob, .score = t.of(scores), .budget = static_cast<double>(budget)});
-      Drawer drawer(t, t.read(prob), budget);
+      Drawer drawer(t, scores, static_cast<double>(budget), budget);
       for (std::uint64_t step = 0; step < 50; ++step) {
         const Drawn drawn = drawer.draw(step);
         CHECK(std::ranges::count(drawn.scale, 0.0) == 0);
@@ -287,7 +285,7 @@ TEST_CASE("systematic draws keep the budget exactly, whatever the rounding", "[s
 
 TEST_CASE("a systematic draw fills up with rows of scale 0", "[sampling]") {
   on_every_backend([](TestTensors& t) {
-    Drawer drawer(t, {0, 0.5, 0}, 1);
+    Drawer drawer(t, {0, 0.5, 0}, 0.5, 1);
     int filled = 0;
     for (std::uint64_t step = 0; step < 64; ++step) {
       const Drawn drawn = drawer.draw(step);

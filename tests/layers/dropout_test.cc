@@ -4,7 +4,7 @@ using namespace vcas;
 
 namespace {
 
-std::vector<double> dropout_of_ones(double p, bool training, std::uint64_t step) {
+std::vector<double> dropout_of_ones(double p, bool training, std::int64_t step) {
   const auto ops = make_ops("cpu");
   const auto layer = make_layer("dropout", {{"p", p}});
   std::vector<double> x(4096 * 4, 1), y(x.size());
@@ -15,7 +15,7 @@ std::vector<double> dropout_of_ones(double p, bool training, std::uint64_t step)
             .scratch = scratch,
             .dtype = DType::kF64,
             .seed = 1,
-            .step = step,
+            .step = {&step, DType::kI64, {1}},
             .training = training,
             .site = 3};
   layer->forward(exec, {.inputs = inputs,

@@ -69,7 +69,12 @@ class Rows {
     const std::vector<ValueSpec> specs{{kIn, 1, DType::kF64}};
     scratch_.resize(weight_sampler_scratch_bytes(kRows));
     Arena arena(scratch_.data(), scratch_.size());
-    Exec exec{.ops = *ops_, .scratch = arena, .dtype = DType::kF64, .seed = 5, .step = step};
+    auto number = static_cast<std::int64_t>(step);
+    Exec exec{.ops = *ops_,
+              .scratch = arena,
+              .dtype = DType::kF64,
+              .seed = 5,
+              .step = {&number, DType::kI64, {1}}};
     const RowSet& used = rows ? *rows : rows_.of(1);
     accumulate_weight_gradient(exec,
                                {.inputs_full = {},

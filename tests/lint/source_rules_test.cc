@@ -84,9 +84,9 @@ TEST_CASE("the source rules themselves") {
   CHECK_FALSE(is_long(cpp, std::string(kMaxColumns - 1, 'x') + "\u00e9"));
   CHECK_FALSE(is_long({"docs/testing.md", {}}, std::string(kMaxColumns + 1, 'x')));
   const SourceFile args{"kernels/args.h",
-                        {"struct Helper {", "};", "struct RowNorm {",
-                         "  static constexpr const char* kName = \"row_norm\";"}};
-  CHECK(operations(args) == std::vector<std::string>{"RowNorm"});
+                        {"struct Helper {", "};", "struct RowScore {",
+                         "  static constexpr const char* kName = \"row_score\";"}};
+  CHECK(operations(args) == std::vector<std::string>{"RowScore"});
 }
 
 TEST_CASE("nothing is left unfinished") {

@@ -9,12 +9,14 @@ namespace vcas {
 struct TextTrainer {
   static constexpr std::int64_t kItems = 8, kVocabulary = 11, kClasses = 3;
 
-  CountOps ops{make_ops("cpu")};
+  CountOps ops;
   std::unique_ptr<Model> model;
   std::unique_ptr<Trainer> trainer;
 
   explicit TextTrainer(const std::string& head, std::int64_t micro_batch = 0,
-                       const VcasOptions& vcas = {.enabled = false}) {
+                       const VcasOptions& vcas = {.enabled = false},
+                       std::unique_ptr<Ops> device = make_ops("cpu"))
+      : ops(std::move(device)) {
     ModelOptions sizes;
     sizes.type = "bert";
     sizes.width = 8;

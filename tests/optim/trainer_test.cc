@@ -314,7 +314,9 @@ TEST_CASE("no random number is drawn twice in a run", "[trainer][law]") {
   options.vcas.probe = GENERATE("in_place", "separate");
   options.vcas.selection = GENERATE("systematic", "bernoulli");
   using Address = std::array<std::uint32_t, 4>;
-  const auto address_of = [](const RandomKey& key) {
+  const auto address_of = [](const auto& args) {
+    RandomKey key = args.key;
+    key.step = static_cast<std::uint64_t>(*args.step.template ptr<std::int64_t>());
     // philox_address is one-to-one within these bounds only.
     REQUIRE(key.step < std::uint64_t{1} << 40);
     REQUIRE(key.site < 1u << 16);
@@ -328,12 +330,12 @@ TEST_CASE("no random number is drawn twice in a run", "[trainer][law]") {
   TrainerFixture f(options, 0.1,
                    watched_ops(
                        [&](const Draw& args, const std::string&) {
-                         repeated |= !draws.insert(address_of(args.key)).second;
+                         repeated |= !draws.insert(address_of(args)).second;
                          ++count[{args.key.stream, args.key.repeat > 0}];
                        },
                        // Forward draws; backward draws the same again.
                        [&](const Dropout& args, const std::string& place) {
-                         const bool is_new = dropout.insert(address_of(args.key)).second;
+                         const bool is_new = dropout.insert(address_of(args)).second;
                          repeated |= place.ends_with("/forward") && !is_new;
                          foreign |= place.ends_with("/backward") && is_new;
                        }));

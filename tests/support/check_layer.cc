@@ -184,6 +184,7 @@ class Bench {
         memory_.make(plan_.output.dtype, {rows_of(plan_.output.rows_per_item), plan_.output.width});
     for (const SavedSpec& spec : plan_.saved)
       saved_.push_back(memory_.make(spec.dtype, {rows_of(spec.rows_per_item), spec.width}));
+    step_ = memory_.make(DType::kI64, {1}, {3});
     scratch_ = memory_.make(DType::kU8, {static_cast<std::int64_t>(plan_.scratch_bytes)});
     full_rows_ = row_sets(nullptr);
   }
@@ -341,7 +342,7 @@ class Bench {
             .scratch = arena,
             .dtype = dtype_,
             .seed = 7,
-            .step = 3,
+            .step = step_,
             .training = true,
             .site = 5};
   }
@@ -398,7 +399,7 @@ class Bench {
   NodePlan plan_;
   std::vector<int> parameter_numbers_;
   std::vector<Tensor> inputs_, parameters_, saved_;
-  Tensor output_, scratch_;
+  Tensor output_, scratch_, step_;
   RowSets full_rows_;
 };
 

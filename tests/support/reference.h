@@ -26,9 +26,9 @@ inline double factor_at(const Tensor& factor, std::int64_t i) {
 inline void put(double& out, double value, bool accumulate) {
   out = accumulate ? out + value : value;
 }
-inline bool kept_by_dropout(const RandomKey& key, std::int64_t draw, std::int64_t word, double p) {
+inline bool kept_by_dropout(const StepKey& key, std::int64_t draw, std::int64_t word, double p) {
   std::uint32_t words[4];
-  philox_draw(philox_address(key), static_cast<std::uint64_t>(draw), words);
+  philox_draw(key.address(), static_cast<std::uint64_t>(draw), words);
   return static_cast<double>(uniform_from_bits(words[word])) >= p;
 }
 
@@ -82,13 +82,15 @@ inline void run(const ColumnSum& a) {
     for (std::int64_t i = 0; i < c; ++i) f(a.sum)[i] += f(a.x)[r * c + i];
 }
 
-inline void run(const RowNorm& a) {
-  const std::int64_t c = a.x.width();
-  for (std::int64_t i = 0; i < a.norm.elements(); ++i) {
+inline void run(const RowScore& a) {
+  const auto norm = [](const double* x, std::int64_t width) {
     double sum = 0;
-    for (std::int64_t j = 0; j < c; ++j) sum += std::pow(f(a.x)[index_at(a.row, i) * c + j], 2);
-    f(a.norm)[i] = factor_at(a.factor, i) * std::sqrt(sum);
-  }
+    for (std::int64_t j = 0; j < width; ++j) sum += std::pow(x[j], 2);
+    return std::sqrt(sum);
+  };
+  const std::int64_t d = a.dy.width(), c = a.x_full.width();
+  for (std::int64_t i = 0; i < a.score.elements(); ++i)
+    f(a.score)[i] = norm(f(a.dy) + i * d, d) * norm(f(a.x_full) + index_at(a.row, i) * c, c);
 }
 
 inline void run(const ItemNorm& a) {
@@ -130,8 +132,9 @@ inline void run(const KeepProbability& a) {
 }
 
 inline void run(const Draw& a) {
+  run(KeepProbability{.prob = a.prob, .score = a.score, .budget = a.budget});
   const std::int64_t n = a.prob.elements();
-  const PhiloxAddress address = philox_address(a.key);
+  const PhiloxAddress address = step_key(a).address();
   std::vector<std::int64_t> kept;
   const auto scale_of = [&](std::int64_t i) { return 1 / f(a.prob)[i]; };
   std::vector<double> scale(static_cast<std::size_t>(n), 0);
@@ -266,7 +269,7 @@ inline void run(const Dropout& a) {
   for (std::int64_t r = 0; r < a.y.rows(); ++r)
     for (std::int64_t i = 0; i < c; ++i) {
       const std::int64_t draw = index_at(a.row, r) * ((c + 3) / 4) + i / 4;
-      const double mask = kept_by_dropout(a.key, draw, i % 4, a.p) ? 1 / (1 - a.p) : 0;
+      const double mask = kept_by_dropout(step_key(a), draw, i % 4, a.p) ? 1 / (1 - a.p) : 0;
       f(a.y)[r * c + i] = f(a.x)[r * c + i] * mask;
     }
 }
@@ -298,7 +301,7 @@ inline std::vector<double> attention_scores(const AttentionRows& rows, std::int6
   return scores;
 }
 
-inline double attention_mask(const RandomKey& key, double p, std::int64_t heads, std::int64_t row,
+inline double attention_mask(const StepKey& key, double p, std::int64_t heads, std::int64_t row,
                              std::int64_t head, std::int64_t j) {
   const std::int64_t draw = (row * heads + head) * (1 << 20) + j / 4;
   return kept_by_dropout(key, draw, j % 4, p) ? 1 / (1 - p) : 0;
@@ -322,7 +325,7 @@ inline void run(const AttentionForward& a) {
           double y = 0;
           for (std::int64_t j = 0; j < tokens; ++j)
             y += std::exp(scores[static_cast<std::size_t>(j)] - lse) *
-                 attention_mask(a.key, a.dropout, a.heads, first + i, head, j) * rows.v(j)[e];
+                 attention_mask(step_key(a), a.dropout, a.heads, first + i, head, j) * rows.v(j)[e];
           f(a.y)[out * c + e] = y;
         }
       }
@@ -351,7 +354,7 @@ inline void run(const AttentionBackward& a) {
         std::vector<double> p, dp;
         double weighted = 0;
         for (std::int64_t j = 0; j < tokens; ++j) {
-          const double mask = attention_mask(a.key, a.dropout, a.heads, full + i, head, j);
+          const double mask = attention_mask(step_key(a), a.dropout, a.heads, full + i, head, j);
           p.push_back(
               std::exp(scores[static_cast<std::size_t>(j)] - f(a.lse_full)[row * a.heads + head]));
           double sum = 0;

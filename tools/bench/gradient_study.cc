@@ -56,9 +56,9 @@ class ShuffledDraws final : public ForwardingOps {
   }
 
   void draw(const Draw& args) {
-    const std::int64_t n = args.prob.elements();
+    const std::int64_t n = args.score.elements();
     if (n == 0) return inner_->run(args);
-    const PhiloxAddress address = philox_address(args.key);
+    const PhiloxAddress address = step_key(args).address();
     const auto below_n = [&](std::uint64_t index) {
       return static_cast<std::int64_t>(philox_uniform(address, index) * static_cast<float>(n));
     };
@@ -66,14 +66,14 @@ class ShuffledDraws final : public ForwardingOps {
     std::int64_t a = 0;
     for (std::uint64_t index = 2; std::gcd(a, n) != 1; ++index) a = below_n(index);
     std::vector<std::int32_t> row(static_cast<std::size_t>(n));  // of each place in the order
-    std::vector<float> prob(row.size());
+    std::vector<float> score(row.size());
     for (std::int64_t r = 0; r < n; ++r) {
       const auto place = static_cast<std::size_t>((a * r + b) % n);
       row[place] = static_cast<std::int32_t>(r);
-      prob[place] = args.prob.ptr<float>()[r];
+      score[place] = args.score.ptr<float>()[r];
     }
     Draw ordered = args;
-    ordered.prob.data = prob.data();
+    ordered.score.data = score.data();
     inner_->run(ordered);
     std::vector<std::pair<std::int32_t, float>> kept;
     for (std::int64_t i = 0; i < args.kept.elements(); ++i)

@@ -77,11 +77,11 @@ class OpCalls {
     a.sum = empty({size_.hidden});
     a.x = random({kept_rows(), size_.hidden});
   }
-  void fill(RowNorm& a) {
-    a.norm = empty({kept_rows()});
-    a.x = random({rows(), size_.width});
+  void fill(RowScore& a) {
+    a.score = empty({kept_rows()});
+    a.dy = random({kept_rows(), size_.hidden});
+    a.x_full = random({rows(), size_.width});
     a.row = row();
-    a.factor = positive(kept_rows());
   }
   void fill(ItemNorm& a) {
     a.norm = empty({kept_items()});
@@ -98,7 +98,9 @@ class OpCalls {
     a.kept = empty({rows()}, DType::kI32);
     a.scale = empty({rows()});
     a.count = empty({1}, DType::kI32);
-    a.prob = positive(rows());
+    a.prob = empty({rows()});
+    a.score = positive(rows());
+    a.budget = static_cast<double>(rows()) / 3;
   }
   void fill(NarrowRows& a) {
     a.item = empty({kept_items()}, DType::kI32);

@@ -1,0 +1,195 @@
+// Training passes that a device repeats as one piece of work.
+#include "kernels/emu/emu_ops.h"
+#include "tests/optim/text_fixture.h"
+#include "tests/optim/trainer_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+// The emulated device; `repeats` = false: without graphs. Counts bodies that were called.
+class EmuOps final : public ForwardingOps {
+ public:
+  explicit EmuOps(bool repeats) : ForwardingOps(make_emu_ops()), repeats_(repeats) {}
+
+  std::string name() const override { return inner_->name(); }
+  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
+    ++repeated;
+    const auto counted = [&] {
+      ++called;
+      body();
+    };
+    repeats_ ? inner_->repeat(recording, std::ref(counted)) : counted();
+  }
+#define VCAS_OP(Args) \
+  void run(const Args& args) override { inner_->run(args); }
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+  std::int64_t launches() const { return emu_launches(*inner_); }
+  int repeated = 0, called = 0;
+
+ private:
+  bool repeats_;
+};
+
+struct EmuTrainer {
+  EmuTrainer(const TrainerOptions& options, bool repeats)
+      : device(new EmuOps(repeats)), f(options, 0.1, std::unique_ptr<Ops>(device)) {}
+
+  EmuOps* device;
+  TrainerFixture f;
+};
+
+TrainerOptions sampled() {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.vcas.act_ratio = {0.3, 0.6};
+  options.vcas.weight_ratio = {0.5};
+  options.optimizer.max_gradient_norm = 0.5;
+  return options;
+}
+
+// Batches of other data, masks and draws, rates and clipping: nothing of them is an argument.
+void check_same(EmuTrainer& a, EmuTrainer& b, std::int64_t steps) {
+  const auto want = a.f.run(steps), got = b.f.run(steps);
+  REQUIRE(got.size() == want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    INFO("step " << i + 1);
+    CHECK(got[i].loss == want[i].loss);
+    CHECK(got[i].gradient_norm == want[i].gradient_norm);
+    CHECK(got[i].probed == want[i].probed);
+  }
+  CHECK(b.f.weights() == a.f.weights());
+  CHECK(b.f.trainer->last_record().kept_items == a.f.trainer->last_record().kept_items);
+  CHECK(b.f.trainer->last_record().kept_rows == a.f.trainer->last_record().kept_rows);
+  CHECK(b.f.ops->waits() == a.f.ops->waits());
+  const auto counted = b.f.ops->rows(), meant = a.f.ops->rows();
+  REQUIRE(counted.size() == meant.size());
+  for (std::size_t i = 0; i < meant.size(); ++i) {
+    INFO(meant[i].place << "/" << meant[i].op);
+    CHECK(counted[i].place == meant[i].place);
+    CHECK(counted[i].op == meant[i].op);
+    CHECK(counted[i].phase == meant[i].phase);
+    CHECK(counted[i].calls == meant[i].calls);
+    CHECK(counted[i].flops == meant[i].flops);
+    CHECK(counted[i].launches == meant[i].launches);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("repeated passes train with the same bits, and are counted", "[trainer][repeat]") {
+  TrainerOptions options = sampled();
+  options.batch = 12;
+  options.micro_batch = GENERATE(0, 8);  // 8: micro-batches of 8 and of 4
+  options.vcas.enabled = GENERATE(true, false);
+  EmuTrainer called(options, false), repeated(options, true);
+  check_same(called, repeated, 6);
+  const int micro = options.micro_batch ? 2 : 1;
+  CHECK(repeated.device->repeated == 6 * micro);
+  CHECK(repeated.device->called == 2 * micro);
+}
+
+TEST_CASE("a repeated pass is one launch of a step's few", "[trainer][repeat]") {
+  TrainerOptions options = sampled();
+  options.micro_batch = GENERATE(0, 8);
+  EmuTrainer t(options, true);
+  t.f.run(2);
+  t.f.ops->reset();
+  const std::int64_t before = t.device->launches();
+  t.f.run(3);
+  // Gradients to zero; the pass, losses and hits; the norm in two parts; Adam with and without
+  // decay.
+  const int micro = options.micro_batch ? 2 : 1;
+  CHECK(t.device->launches() - before == 1 + 3 * micro + 2 + 2);
+  CHECK(t.f.ops->waits() == 1);
+}
+
+TEST_CASE("passes are captured anew when the ratios change", "[trainer][repeat]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.vcas.probe = GENERATE("in_place", "separate");
+  options.vcas.update_every = 5;
+  options.vcas.tau_act = options.vcas.tau_w = 1;
+  options.vcas.s_step = 0.3;
+  options.vcas.weight_multiplier = 0.7;
+  EmuTrainer called(options, false), repeated(options, true);
+  check_same(called, repeated, 14);
+  CHECK(repeated.f.trainer->controller().probes() == 3);
+  CHECK(repeated.f.trainer->controller().act_ratio()[0] < 1);
+
+  // Of the steps after a probe two call, the others repeat; a step that is measured does neither.
+  const int measured = options.vcas.probe == "in_place" ? 3 * options.vcas.repeats : 0;
+  CHECK(repeated.device->repeated == 14 - measured);
+  CHECK(repeated.device->called < repeated.device->repeated);
+  EmuTrainer stepwise(options, true);
+  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  int since_probe = 0;
+  for (int i = 0; i < 14; ++i) {
+    const int before = stepwise.device->called;
+    const StepReport report = stepwise.f.trainer->step(source.next());
+    const int now = stepwise.device->called - before;
+    INFO("step " << i + 1);
+    if (report.measured)
+      CHECK(now == 0);
+    else
+      // A separate probe ends with the step before which it ran.
+      CHECK(now == (since_probe++ < 2 ? 1 : 0));
+    if (report.probed) since_probe = 0;
+  }
+}
+
+TEST_CASE("nothing is repeated where the host does not know the sizes", "[trainer][repeat]") {
+  TrainerOptions options = sampled();
+  options.vcas.selection = "bernoulli";
+  EmuTrainer t(options, true);
+  t.f.run(3);
+  CHECK(t.device->repeated == 0);
+
+  const bool even = GENERATE(false, true);
+  VcasOptions vcas;
+  vcas.act_ratio = {0.3, 0.6};
+  vcas.weight_ratio = {0.5};
+  OneBatch source;
+  Batch batch = source.next();
+  if (even) {
+    batch.tokens.resize(2 * static_cast<std::size_t>(TextTrainer::kItems), 1);
+    batch.token_types.resize(batch.tokens.size());
+    for (std::size_t n = 0; n < batch.offsets.size(); ++n)
+      batch.offsets[n] = 2 * static_cast<std::int64_t>(n);
+  }
+  auto* device = new EmuOps(true);
+  TextTrainer repeated("classification", 0, vcas, std::unique_ptr<Ops>(device));
+  TextTrainer called("classification", 0, vcas, std::make_unique<EmuOps>(false));
+  for (int i = 0; i < 5; ++i)
+    CHECK(repeated.trainer->step(batch).loss == called.trainer->step(batch).loss);
+  CHECK(device->repeated == (even ? 5 : 0));
+  CHECK(device->called == (even ? 2 : 0));
+}
+
+TEST_CASE("an evaluation between repetitions changes nothing", "[trainer][repeat]") {
+  EmuTrainer plain(sampled(), true), looked(sampled(), true);
+  RandomBatches other(16, TrainerFixture::kPixels, TrainerFixture::kClasses, 500);
+  plain.f.run(3);
+  looked.f.run(3);
+  looked.f.trainer->evaluate(other.next());
+  plain.f.run(5);
+  looked.f.run(5);
+  CHECK(looked.f.weights() == plain.f.weights());
+}
+
+TEST_CASE("batches of two sizes have a pass each", "[trainer][repeat]") {
+  EmuTrainer called(sampled(), false), repeated(sampled(), true);
+  RandomBatches large(16, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches small(10, TrainerFixture::kPixels, TrainerFixture::kClasses, 500);
+  for (int i = 0; i < 8; ++i) {
+    const Batch& batch = i % 2 ? small.next() : large.next();
+    const StepReport want = called.f.trainer->step(batch);
+    INFO("step " << i + 1);
+    CHECK(repeated.f.trainer->step(batch).loss == want.loss);
+    CHECK(repeated.f.trainer->last_record().kept_items ==
+          called.f.trainer->last_record().kept_items);
+    CHECK(repeated.f.trainer->last_record().kept_rows == called.f.trainer->last_record().kept_rows);
+  }
+  CHECK(repeated.device->called == 4);
+}
