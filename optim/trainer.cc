@@ -6,9 +6,7 @@
 
 namespace vcas {
 
-namespace {
-
-class Stopwatch {
+class Trainer::Stopwatch {
  public:
   // Seconds since the last lap.
   double lap() {
@@ -21,6 +19,8 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
+
+namespace {
 
 // Batches of separate probes have step numbers that training never reaches, so they share no
 // dropout and no draw with it.
@@ -77,24 +77,37 @@ Trainer::Pass& Trainer::pass_of(const BatchShape& batch) {
 }
 
 // Runs `body`, a forward and a backward at the present ratios. Where the host knows all sizes
-// beforehand the device is given what it was given the last time, as one piece of work.
+// beforehand the device is given what it was given the last time, as one piece of work. `body` adds
+// what its forward takes to `seconds`; of a pass without it that is a share of the whole.
 template <class Body>
-void Trainer::repeat_pass(const Body& body) {
+void Trainer::repeat_pass(const Body& body, StepSeconds& seconds, Stopwatch& watch) {
   const BatchShape batch = model_.graph.batch();
   const bool known =
       context_.mode == SamplingMode::kExact || context_.selection == Selection::kSystematic;
-  if (!known || !batch.uniform) return body();
+  if (!known || !batch.uniform) {
+    body();
+    seconds.backward += watch.lap();
+    return;
+  }
   Pass& pass = pass_of(batch);
   bool called = false;
   const auto noted = [&] {
     body();
     called = true;
   };
+  const double forward_before = seconds.forward;
   ops_.repeat(pass.recording, std::ref(noted));
-  if (called)
-    pass.record = record_;
-  else
+  const double rest = watch.lap();
+  if (!called) {
     record_ = pass.record;
+    seconds.forward += pass.forward_share * rest;
+    seconds.backward += (1 - pass.forward_share) * rest;
+    return;
+  }
+  pass.record = record_;
+  seconds.backward += rest;
+  const double forward = seconds.forward - forward_before;
+  if (pass.forward_share == 0) pass.forward_share = forward / (forward + rest);
 }
 
 void Trainer::run_separate_probe() {
@@ -184,15 +197,17 @@ StepReport Trainer::step(const Batch& batch) {
       context_.mode = SamplingMode::kExact;
       graph.backward(exec, context_);
       context_.mode = mode;
+      report.seconds.backward += watch.lap();
     } else {
-      repeat_pass([&] {
+      const auto pass = [&] {
         forward();
         graph.backward(exec, context_);
-      });
+      };
+      repeat_pass(pass, report.seconds, watch);
     }
     ops_.set_phase(Phase::kForward);
     losses_.add();
-    report.seconds.backward += watch.lap();
+    report.seconds.forward += watch.lap();
   }
 
   ops_.set_phase(Phase::kOptimizer);

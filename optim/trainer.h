@@ -92,12 +92,14 @@ class Trainer {
     double loss_scale = 0;
     std::unique_ptr<Recording> recording;
     BackwardRecord record;
+    double forward_share = 0;  // of the seconds, the first time
   };
+  class Stopwatch;
 
   void set_ratios();
   Pass& pass_of(const BatchShape& batch);
   template <class Body>
-  void repeat_pass(const Body& body);
+  void repeat_pass(const Body& body, StepSeconds& seconds, Stopwatch& watch);
   void run_separate_probe();
   void check_gradient(double norm) const;
 

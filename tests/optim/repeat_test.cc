@@ -106,6 +106,17 @@ TEST_CASE("a repeated pass is one launch of a step's few", "[trainer][repeat]") 
   CHECK(t.f.ops->waits() == 1);
 }
 
+TEST_CASE("a repeated pass has its forward's share of the seconds", "[trainer][repeat]") {
+  EmuTrainer t(sampled(), true);
+  const auto reports = t.f.run(5);
+  const auto share = [&](std::size_t step) {
+    const StepSeconds& seconds = reports[step].seconds;
+    return seconds.forward / (seconds.forward + seconds.backward);
+  };
+  CHECK(share(0) > 0);
+  for (const std::size_t step : {2, 3, 4}) CHECK(share(step) > 0.5 * share(0));
+}
+
 TEST_CASE("passes are captured anew when the ratios change", "[trainer][repeat]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.vcas.probe = GENERATE("in_place", "separate");
