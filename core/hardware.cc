@@ -96,6 +96,16 @@ std::int64_t total_memory_bytes() {
   return std::min(physical, cgroup_limits().memory_bytes.value_or(physical));
 }
 
+std::int64_t available_memory_bytes() {
+  const std::int64_t allowed = total_memory_bytes() - resident_bytes();
+  std::ifstream info("/proc/meminfo");
+  for (std::string name; info >> name; info.ignore(1 << 10, '\n')) {
+    std::int64_t kib = 0;
+    if (name == "MemAvailable:" && info >> kib) return std::min(allowed, kib * 1024);
+  }
+  return allowed;
+}
+
 std::int64_t free_disk_bytes(const fs::path& folder) {
   std::error_code error;
   fs::path existing = fs::absolute(folder);

@@ -20,6 +20,8 @@ CgroupLimits cgroup_limits(const std::filesystem::path& root = "/sys/fs/cgroup",
 int usable_threads();
 
 std::int64_t total_memory_bytes();  // of the machine or the control group, the smaller one
+// What this process may still take of it without anybody's pages going to disk.
+std::int64_t available_memory_bytes();
 std::int64_t free_disk_bytes(const std::filesystem::path& folder);  // may not exist yet
 std::string cpu_name();
 std::int64_t resident_bytes();  // now

@@ -23,7 +23,7 @@ constexpr std::int64_t kVocabularyPadding = 128;
 class MemoryLimit final : public ForwardingOps {
  public:
   explicit MemoryLimit(std::unique_ptr<Ops> inner)
-      : ForwardingOps(std::move(inner)), free_(total_memory_bytes() - resident_bytes()) {}
+      : ForwardingOps(std::move(inner)), free_(available_memory_bytes()) {}
 
   std::string name() const override { return inner_->name(); }
   void* allocate(std::size_t bytes) override {

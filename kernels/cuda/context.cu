@@ -23,7 +23,8 @@ void check(cudaError_t status, const std::string& what) {
   switch (status) {
     case cudaErrorMemoryAllocation:
       throw Error(ExitCode::kOutOfMemory, "GPU out of memory: " + why,
-                  "a smaller batch or micro-batch needs less");
+                  "a smaller train.micro_batch needs less memory and keeps the result; "
+                  "train.eval_batch too must be small");
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorInitializationError:
@@ -37,6 +38,16 @@ void check(cudaError_t status, const std::string& what) {
     case cudaErrorUnsupportedPtxVersion:
       throw Error(ExitCode::kUnavailable, "this build has no code for this GPU (" + why + ")",
                   "build with CMAKE_CUDA_ARCHITECTURES=native");
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown:
+      throw Error(ExitCode::kUnavailable, "the GPU was lost (" + why + ")",
+                  "look at dmesg for Xid messages; the last checkpoint is whole, and --resume goes "
+                  "on from it once the GPU works again");
     default:
       throw InternalError("CUDA: " + why);
   }
@@ -99,7 +110,15 @@ void* Context::allocate(std::size_t bytes) {
   check_not_capturing("memory asked for");
   void* data = nullptr;
   const std::size_t at_least_one = bytes ? bytes : 1;
-  check(cudaMallocAsync(&data, at_least_one, stream_), std::to_string(bytes) + " bytes");
+  const cudaError_t status = cudaMallocAsync(&data, at_least_one, stream_);
+  if (status == cudaErrorMemoryAllocation) {
+    std::size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    const auto mib = [](std::size_t n) { return std::to_string(n >> 20); };
+    check(status, mib(bytes) + " MiB more are needed, and " + mib(free) + " of " + mib(total) +
+                      " MiB are free");
+  }
+  check(status, std::to_string(bytes) + " bytes");
   check(cudaMemsetAsync(data, 0, at_least_one, stream_), "clearing memory");
   return data;
 }

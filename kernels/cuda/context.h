@@ -14,7 +14,8 @@
 namespace vcas::cuda {
 
 // Throws Error(kOutOfMemory) where the device has no memory left, Error(kUnavailable) where there
-// is no device or driver, InternalError for the rest; `what` says what was tried.
+// is no device or driver or the device failed in mid-run, InternalError for the rest, which are
+// mistakes of kernels and of calls; `what` says what was tried.
 void check(cudaError_t status, const std::string& what);
 
 // Launches with their arguments, which the device is given at once.

@@ -91,6 +91,8 @@ TEST_CASE("hardware: memory, disk and processor are known", "[hardware]") {
   const std::int64_t before = resident_bytes();
   std::vector<char> block(64 << 20, 1);
   CHECK(resident_bytes() - before > 48 << 20);
+  CHECK(available_memory_bytes() > 1 << 20);
+  CHECK(available_memory_bytes() <= total_memory_bytes() - resident_bytes());
   CHECK(peak_resident_bytes() > 64 << 20);
   CHECK(peak_resident_bytes() < total_memory_bytes());
   CHECK(block.back() == 1);

@@ -1,0 +1,46 @@
+// What the statuses of the CUDA runtime become; no device is needed.
+#include "kernels/cuda/context.h"
+#include "tests/support/catch.h"
+
+namespace vcas {
+namespace {
+
+Error refused(cudaError_t status) {
+  try {
+    cuda::check(status, "copy to the host");
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::logic_error("no error");
+}
+
+TEST_CASE("cuda: a status of the runtime becomes an error of its kind", "[cuda]") {
+  CHECK_NOTHROW(cuda::check(cudaSuccess, "copy to the host"));
+
+  const Error full = refused(cudaErrorMemoryAllocation);
+  CHECK(full.code() == ExitCode::kOutOfMemory);
+  CHECK(full.what() == std::string("GPU out of memory: copy to the host: out of memory"));
+  CHECK(full.hint().find("train.micro_batch") != std::string::npos);
+
+  const Error none = refused(cudaErrorNoDevice);
+  CHECK(none.code() == ExitCode::kUnavailable);
+  CHECK(none.what() == std::string("no CUDA device (copy to the host: no CUDA-capable device is "
+                                   "detected)"));
+
+  const Error other = refused(cudaErrorNoKernelImageForDevice);
+  CHECK(other.code() == ExitCode::kUnavailable);
+  CHECK(other.hint() == "build with CMAKE_CUDA_ARCHITECTURES=native");
+
+  for (const cudaError_t status : {cudaErrorECCUncorrectable, cudaErrorLaunchTimeout}) {
+    const Error lost = refused(status);
+    CHECK(lost.code() == ExitCode::kUnavailable);
+    CHECK(lost.what() ==
+          std::string("the GPU was lost (copy to the host: ") + cudaGetErrorString(status) + ")");
+    CHECK(lost.hint().find("--resume") != std::string::npos);
+  }
+
+  CHECK_THROWS_AS(cuda::check(cudaErrorIllegalAddress, "copy to the host"), InternalError);
+}
+
+}  // namespace
+}  // namespace vcas
