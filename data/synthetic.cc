@@ -19,7 +19,8 @@ struct ItemClass {
   std::int32_t label;  // what the dataset says: another one under label noise
 };
 
-ItemClass item_class(const SyntheticOptions& options, std::int64_t item) {
+template <class Options>
+ItemClass item_class(const Options& options, std::int64_t item) {
   std::uint32_t words[4];
   philox_draw(data_address(options.seed, DataSite::kSyntheticLabel),
               static_cast<std::uint64_t>(item), words);
@@ -108,18 +109,12 @@ std::unique_ptr<Dataset> make_images(const SyntheticOptions& options) {
   return std::make_unique<ImageDataset>(std::move(content));
 }
 
-}  // namespace
+void require(bool holds, const std::string& message) {
+  if (!holds) throw Error(ExitCode::kBadConfig, "synthetic data: " + message);
+}
 
-std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
-  const auto require = [](bool holds, const std::string& message) {
-    if (!holds) throw Error(ExitCode::kBadConfig, "synthetic data: " + message);
-  };
-  const auto& shape = options.shape;
-  require(shape.size() == 1 || shape.size() == 3,
-          fmt::format("shape [{}] must be [width] or [channels, height, width]",
-                      fmt::join(shape, ", ")));
-  require(std::all_of(shape.begin(), shape.end(), [](std::int64_t n) { return n > 0; }),
-          fmt::format("shape [{}] must be above 0", fmt::join(shape, ", ")));
+template <class Options>
+void check_items(const Options& options) {
   require(options.items > 0, fmt::format("items must be above 0, got {}", options.items));
   require(options.first_item >= 0,
           fmt::format("first_item must not be negative, got {}", options.first_item));
@@ -129,7 +124,65 @@ std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
           fmt::format("noise must be finite and not negative, got {}", options.noise));
   require(options.label_noise >= 0 && options.label_noise <= 1,
           fmt::format("label_noise must be from 0 to 1, got {}", options.label_noise));
+}
+
+constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
+  const auto& shape = options.shape;
+  require(shape.size() == 1 || shape.size() == 3,
+          fmt::format("shape [{}] must be [width] or [channels, height, width]",
+                      fmt::join(shape, ", ")));
+  require(std::all_of(shape.begin(), shape.end(), [](std::int64_t n) { return n > 0; }),
+          fmt::format("shape [{}] must be above 0", fmt::join(shape, ", ")));
+  check_items(options);
   return shape.size() == 1 ? make_vectors(options) : make_images(options);
+}
+
+Vocabulary synthetic_vocabulary(std::int64_t tokens) {
+  Vocabulary vocabulary{.name = "synthetic", .tokens = {}, .whole = {}, .unknown = 1};
+  for (const char* token : kSpecialTokens) {
+    vocabulary.whole.push_back(static_cast<std::int32_t>(std::ssize(vocabulary.tokens)));
+    vocabulary.tokens.emplace_back(token);
+  }
+  const std::int64_t words = tokens - std::ssize(kSpecialTokens);
+  for (std::int64_t w = 0; w < words; ++w) vocabulary.tokens.push_back(fmt::format("w{}", w));
+  return vocabulary;
+}
+
+std::unique_ptr<TextDataset> make_synthetic_text(const SyntheticTextOptions& options) {
+  constexpr std::int32_t kCls = 2, kSep = 3;
+  check_items(options);
+  const std::int64_t words = options.vocabulary - std::ssize(kSpecialTokens);
+  require(options.tokens >= 3, fmt::format("tokens must be from 3, got {}", options.tokens));
+  require(words >= options.classes && options.vocabulary <= std::numeric_limits<int>::max(),
+          fmt::format("vocabulary must have {} special tokens and a word of each class, got {}",
+                      std::size(kSpecialTokens), options.vocabulary));
+  TokenContent content;
+  content.class_names = numbered_classes(options.classes);
+  content.offsets = {0};
+  const PhiloxAddress noise = data_address(options.seed, DataSite::kSyntheticNoise);
+  for (std::int64_t item = options.first_item; item < options.first_item + options.items; ++item) {
+    const ItemClass kind = item_class(options, item);
+    content.labels.push_back(kind.label);
+    content.tokens.push_back(kCls);
+    for (std::int64_t i = 1; i + 1 < options.tokens; ++i) {
+      std::uint32_t random[4];
+      philox_draw(noise, static_cast<std::uint64_t>(item * options.tokens + i), random);
+      std::int64_t word = uniform_below(random[0], static_cast<std::uint32_t>(words));
+      if (uniform_from_bits(random[1]) * (1 + options.noise) < 1) {
+        const std::int64_t of_class = (words - kind.drawn - 1) / options.classes + 1;
+        word = kind.drawn +
+               options.classes * uniform_below(random[2], static_cast<std::uint32_t>(of_class));
+      }
+      content.tokens.push_back(static_cast<std::int32_t>(std::ssize(kSpecialTokens) + word));
+    }
+    content.tokens.push_back(kSep);
+    content.offsets.push_back(std::ssize(content.tokens));
+  }
+  return std::make_unique<TextDataset>(std::move(content));
 }
 
 }  // namespace vcas

@@ -8,6 +8,8 @@
 
 #include "data/dataset.h"
 #include "data/image_transform.h"
+#include "data/text_dataset.h"
+#include "data/vocabulary.h"
 
 namespace vcas {
 
@@ -25,5 +27,20 @@ struct SyntheticOptions {
 };
 
 std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options);
+
+struct SyntheticTextOptions {
+  std::int64_t items = 4096;
+  std::int64_t first_item = 0;
+  std::int64_t classes = 2;
+  std::int64_t tokens = 128;        // of every item, [CLS] and [SEP] included
+  std::int64_t vocabulary = 30522;  // tokens of `synthetic_vocabulary`
+  double noise = 1.0;  // a word is one of its class's with probability 1 / (1 + noise), else any
+  double label_noise = 0.0;
+  std::uint64_t seed = 0;
+};
+
+// [PAD], [UNK], [CLS], [SEP], [MASK], then made-up words: word w is one of class w mod `classes`.
+Vocabulary synthetic_vocabulary(std::int64_t tokens);
+std::unique_ptr<TextDataset> make_synthetic_text(const SyntheticTextOptions& options);
 
 }  // namespace vcas

@@ -88,7 +88,8 @@ void RunConfig::validate(ConfigErrors& errors) const {
         {"model.head", "data.text.task", "data.type"},
         fmt::format("must {}be \"regression\": {} has {}", task && task->regression() ? "" : "not ",
                     data.text.task, task && task->regression() ? "numbers to predict" : "classes"));
-  if (data.is_text() && data.text.vocabulary.empty() && model.pretrained.empty())
+  if (data.is_text() && data.type != "synthetic_text" && data.text.vocabulary.empty() &&
+      model.pretrained.empty())
     errors.add({"data.text.vocabulary", "model.pretrained"},
                "is missing: a vocab.txt, unless model.pretrained has one");
 }

@@ -31,6 +31,8 @@ struct SyntheticData {
   std::int64_t eval_items = 1024;
   std::int64_t classes = 10;
   std::vector<int> shape = {64};
+  std::int64_t tokens = 128;
+  std::int64_t vocabulary = 30522;
   double noise = 1.0;
   double label_noise = 0.0;
 
@@ -41,6 +43,9 @@ struct SyntheticData {
     v.field("classes", classes, "Number of classes.", at_least(2));
     v.field("shape", shape, "[width] of vectors, or [channels, height, width] of images.",
             at_least(1));
+    v.field("tokens", tokens, "Tokens of an item of synthetic_text.", at_least(3));
+    v.field("vocabulary", vocabulary, "Tokens of the vocabulary of synthetic_text.",
+            between(16, 1 << 30));
     v.field("noise", noise, "Noise in units of the signal.", at_least(0.0));
     v.field("label_noise", label_noise, "Share of items whose label is drawn anew.",
             between(0.0, 1.0));
@@ -141,7 +146,8 @@ struct DataOptions {
   TextData text;
 
   bool is_text() const {
-    return type == "glue" || type == "wordnet" || type == "text" || type == "mlm";
+    return type == "glue" || type == "wordnet" || type == "text" || type == "mlm" ||
+           type == "synthetic_text";
   }
   std::string text_column() const {
     if (!text.first.empty()) return text.first;
@@ -153,10 +159,10 @@ struct DataOptions {
     v.field("type", type,
             "fashion_mnist and idx: IDX files; cifar10 and cifar100: their binary files; "
             "image_folder: JPEG and PNG files, train/CLASS/FILE and val/CLASS/FILE; synthetic: "
-            "random numbers; glue and wordnet: their tasks; text: labelled tables; mlm: "
-            "plain text to learn masked words from.",
+            "random numbers; synthetic_text: random words; glue and wordnet: their tasks; text: "
+            "labelled tables; mlm: plain text to learn masked words from.",
             one_of({"fashion_mnist", "idx", "cifar10", "cifar100", "image_folder", "synthetic",
-                    "glue", "wordnet", "text", "mlm"}));
+                    "synthetic_text", "glue", "wordnet", "text", "mlm"}));
     v.field("folder", folder,
             "Where the data files are; empty: where Debian installs them (fashion_mnist, wordnet), "
             "glue/TASK (glue).");

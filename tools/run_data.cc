@@ -130,6 +130,17 @@ std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
   const DataOptions& data = config.data;
   const TextData& text = data.text;
   const bool train = split == Split::kTrain;
+  if (data.type == "synthetic_text") {
+    const SyntheticData& sizes = data.synthetic;
+    return make_synthetic_text({.items = train ? sizes.items : sizes.eval_items,
+                                .first_item = train ? 0 : sizes.items,
+                                .classes = sizes.classes,
+                                .tokens = sizes.tokens,
+                                .vocabulary = sizes.vocabulary,
+                                .noise = sizes.noise,
+                                .label_noise = sizes.label_noise,
+                                .seed = config.seed});
+  }
   if (data.type == "glue")
     return load_glue_split(config, train ? GlueSplit::kTrain : glue_split(text.eval_split),
                            tokenizer);
@@ -190,13 +201,15 @@ std::unique_ptr<Dataset> relabelled(std::unique_ptr<Dataset>&& data,
 // The order of classes that the user gives.
 std::unique_ptr<Dataset> in_given_order(const RunConfig& config, std::unique_ptr<Dataset> data) {
   const std::vector<std::string>& given = config.data.text.labels;
+  const std::string& task = config.data.text.task;
   if (data->classes() == 0 || given.empty() || given == data->class_names()) return data;
   const std::vector<std::string>& names = data->class_names();
   if (!std::is_permutation(given.begin(), given.end(), names.begin(), names.end()))
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("data.text.labels has {}, but the classes of {} are {}",
-                            fmt::join(given, ", "), config.data.text.task, fmt::join(names, ", ")),
-                "give the same names, in the order in which the model numbers them");
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("data.text.labels has {}, but the classes of {} are {}", fmt::join(given, ", "),
+                    task.empty() ? config.data.type : task, fmt::join(names, ", ")),
+        "give the same names, in the order in which the model numbers them");
   return relabelled(std::move(data), given, true);
 }
 
@@ -205,6 +218,8 @@ std::unique_ptr<Dataset> in_given_order(const RunConfig& config, std::unique_ptr
 std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config) {
   const TextData& text = config.data.text;
   if (!config.data.is_text()) return nullptr;
+  if (config.data.type == "synthetic_text")
+    return std::make_unique<WordPiece>(synthetic_vocabulary(config.data.synthetic.vocabulary));
   auto tokenizer = std::make_unique<WordPiece>(text.vocabulary.empty()
                                                    ? find_hf_files(config.model.pretrained).folder
                                                    : fs::path(text.vocabulary),

@@ -130,3 +130,54 @@ TEST_CASE("impossible synthetic data is a configuration error", "[synthetic]") {
   check({.noise = -1}, "noise must be finite and not negative, got -1");
   check({.label_noise = std::nan("")}, "label_noise must be from 0 to 1, got nan");
 }
+
+TEST_CASE("synthetic text: words of a vocabulary that tell the class, noise aside", "[synthetic]") {
+  const WordPiece tokenizer(synthetic_vocabulary(55));
+  CHECK(tokenizer.size() == 55);
+  CHECK(tokenizer.token(tokenizer.cls()) == "[CLS]");
+  std::vector<std::int32_t> ids;
+  tokenizer.encode("w0 w49 [MASK]", ids);
+  CHECK(ids == std::vector<std::int32_t>{5, 54, tokenizer.mask()});
+
+  SyntheticTextOptions options{
+      .items = 400, .classes = 3, .tokens = 12, .vocabulary = 55, .noise = 0, .seed = 3};
+  const auto pure = make_synthetic_text(options);
+  CHECK(pure->item_shape() == std::vector<std::int64_t>{12});
+  options.noise = 3;
+  const auto noisy = make_synthetic_text(options);
+  std::int64_t own = 0;
+  std::vector<std::int64_t> times(55);
+  for (std::int64_t i = 0; i < options.items; ++i) {
+    Batch batch;
+    pure->append(i, {}, batch);
+    REQUIRE(batch.tokens.size() == 12);
+    CHECK(batch.tokens.front() == tokenizer.cls());
+    CHECK(batch.tokens.back() == tokenizer.sep());
+    for (std::size_t t = 1; t < 11; ++t) {
+      CHECK((batch.tokens[t] - 5) % 3 == pure->label(i));
+      ++times[batch.tokens[t]];
+    }
+    noisy->append(i, {}, batch);
+    for (std::size_t t = 13; t < 23; ++t) own += (batch.tokens[t] - 5) % 3 == noisy->label(i);
+  }
+  CHECK(std::all_of(times.begin() + 5, times.end(), [](std::int64_t n) { return n > 0; }));
+  // A quarter is of the class, and a third of the others by chance: a half of 4,000; 5 standard
+  // errors.
+  CHECK(std::abs(static_cast<double>(own) - 2000) < 5 * std::sqrt(4000 * 0.25));
+
+  options.first_item = 30;
+  const auto tail = make_synthetic_text(options);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    Batch a, b;
+    noisy->append(30 + i, {}, a);
+    tail->append(i, {}, b);
+    CHECK(a.tokens == b.tokens);
+    CHECK(noisy->label(30 + i) == tail->label(i));
+  }
+
+  check_error([&] { make_synthetic_text({.tokens = 2}); }, ExitCode::kBadConfig,
+              "synthetic data: tokens must be from 3, got 2");
+  check_error([&] { make_synthetic_text({.vocabulary = 6}); }, ExitCode::kBadConfig,
+              "synthetic data: vocabulary must have 5 special tokens and a word of each class, got "
+              "6");
+}

@@ -669,3 +669,25 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
     CHECK_FALSE(fs::exists(tiny.path() / "bad"));
   }
 }
+
+TEST_CASE("random words need no files: a run, its evaluation, a bench", "[text]") {
+  const TinyText tiny;
+  const auto on_words = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(),
+                     {"--config", "tiny.json", "data.type=synthetic_text", "data.text.labels=[]",
+                      "data.synthetic.tokens=12", "data.synthetic.vocabulary=50",
+                      "data.synthetic.items=64", "data.synthetic.eval_items=16"});
+    return tiny.vcas(arguments);
+  };
+  const Outcome trained = on_words({"vcas-train", "run.folder=out", "train.steps=5"});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  CHECK(contains(content(tiny.path() / "out/last/vocab.txt"), "[MASK]\nw0\nw1\n"));
+  const Outcome evaluated = tiny.vcas({"eval", "--model", "out/last", "--json"});
+  REQUIRE(evaluated.code == 0);
+  CHECK(nlohmann::json::parse(evaluated.out)["eval_items"] == 16);
+  const Outcome timed = on_words({"bench", "--steps", "1", "--json"});
+  INFO(timed.err);
+  REQUIRE(timed.code == 0);
+  CHECK(nlohmann::json::parse(timed.out)["time_ratio"] > 0);
+}
