@@ -7,6 +7,7 @@
 #include "tests/support/catch.h"
 
 TEST_CASE("the table reader survives mutated files", "[table][fuzz]") {
+  using namespace std::string_literals;
   // Formats go by the first byte modulo 3 (TSV, CSV, JSON lines), headers by modulo 2, skipping by
   // modulo 5.
   std::vector<std::string> corpus;
@@ -20,7 +21,7 @@ TEST_CASE("the table reader survives mutated files", "[table][fuzz]") {
   corpus.push_back(
       "\x06\xEF\xBB\xBF"
       "b\ta\n1\t2\n");
-  corpus.push_back(std::string("\x06\x1F\x8B\x08\0\0\0\0\0\0\3KJ\x02\0", 15));
-  fuzz(fuzz_text_table, corpus, std::string("\t\n\r\",{}[]:\\u00ab\xC3\xFF\0", 21), 4000);
+  corpus.push_back("\x06\x1F\x8B\x08\0\0\0\0\0\0\3KJ\x02\0"s);
+  fuzz(fuzz_text_table, corpus, "\t\n\r\",{}[]:\\u00ab\xC3\xFF\0"s, 4000);
   SUCCEED();
 }
