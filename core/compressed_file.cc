@@ -204,6 +204,9 @@ std::optional<std::filesystem::path> plain_or_compressed(const std::filesystem::
 std::filesystem::path find_plain_or_compressed(const std::filesystem::path& path,
                                                const std::string& missing_hint) {
   if (const auto found = plain_or_compressed(path)) return *found;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && error)
+    throw Error(ExitCode::kNoInput, fmt::format("{}: {}", path.string(), error.message()));
   throw Error(ExitCode::kNoInput, path.string() + ": no such file, nor with .gz, .xz or .zst",
               missing_hint);
 }

@@ -27,8 +27,8 @@ fs::path temporary_name(fs::path path) {
   return path += ".tmp";
 }
 
-FileDescriptor open_to_read(const fs::path& path) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+FileDescriptor open_to_read(const fs::path& path, int more_flags = 0) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | more_flags));
   if (file.get() < 0) fail_errno(ExitCode::kNoInput, path, "cannot open");
   return file;
 }
@@ -104,7 +104,7 @@ std::string read_file(const fs::path& path) {
 }
 
 MappedFile::MappedFile(const fs::path& path) {
-  const FileDescriptor file = open_to_read(path);
+  const FileDescriptor file = open_to_read(path, O_NONBLOCK);  // a pipe would let us wait
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail_errno(ExitCode::kIoError, path, "cannot read");
   if (!S_ISREG(status.st_mode)) {

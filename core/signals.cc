@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
+#include <string>
 
 #include "core/error.h"
 
@@ -45,6 +47,15 @@ SignalHandlers::~SignalHandlers() {
 }
 
 int stop_signal() { return stop_request; }
+
+void stop_if_asked() {
+  if (const int signal = stop_signal())
+    throw Error(
+        ExitCode::kStopped,
+        std::string("stopped by ") + ::strsignal(signal) + " before there was anything to save",
+        "the same command starts again");
+}
+
 bool take_save_request() { return save_request.exchange(false); }
 
 }  // namespace vcas

@@ -21,7 +21,9 @@ class SignalHandlers {
   std::array<struct sigaction, 4> before_;
 };
 
-int stop_signal();         // the signal that asked to stop, 0 if none did
+int stop_signal();  // the signal that asked to stop, 0 if none did
+// For work before there is anything to save: throws Error(kStopped) once a signal asked to stop.
+void stop_if_asked();
 bool take_save_request();  // true once after each SIGUSR1
 
 }  // namespace vcas

@@ -135,9 +135,11 @@ std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPie
        .table = {.format = TableFormat::kTsv,
                  .header = !headless,
                  // A submission has a line for each row.
-                 .skip_bad_rows = !test && (options.skip_bad_rows || task.name == "QQP")},
+                 .skip_bad_rows = !test && (options.skip_bad_rows || task.name == "QQP"),
+                 .blank_rows = test},
        .items = {.regression = task.regression(),
                  .labels = task.labels,
+                 .skip_bad_labels = options.skip_bad_rows,
                  .max_length = options.max_length},
        .cache = options.cache,
        .missing_hint = fmt::format("tools/get_data {} {}", task.name, folder.string())},
@@ -156,9 +158,9 @@ void write_glue_submission(const std::filesystem::path& folder, const GlueTask& 
   }
   std::string name = task.name;
   if (name == "MNLI")
-    name = split == GlueSplit::kDiagnostic       ? "AX"
-           : split == GlueSplit::kTestMismatched ? "MNLI-mm"
-                                                 : "MNLI-m";
+    name = split == GlueSplit::kDiagnostic                                             ? "AX"
+           : split == GlueSplit::kTestMismatched || split == GlueSplit::kDevMismatched ? "MNLI-mm"
+                                                                                       : "MNLI-m";
   write_submission(folder, name, words);
 }
 

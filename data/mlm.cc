@@ -11,6 +11,7 @@
 
 #include "core/content_hash.h"
 #include "core/error.h"
+#include "core/signals.h"
 #include "data/text_table.h"
 
 namespace vcas {
@@ -33,7 +34,9 @@ void for_each_document(const std::filesystem::path& file, const MlmOptions& opti
                        const std::function<void(const std::string&)>& use) {
   const TableFormat format = format_of(file);
   if (format != TableFormat::kAuto) {
-    TextTable table(file, {options.text_field}, {.format = format, .header = options.header});
+    TextTable table(
+        file, {options.text_field},
+        {.format = format, .header = options.header, .skip_bad_rows = options.skip_bad_rows});
     std::vector<std::string> fields;
     while (table.next(fields)) use(fields[0]);
     return;
@@ -62,6 +65,7 @@ void tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
   std::vector<std::int32_t> waiting;
   for (const std::filesystem::path& file : options.files) {
     for_each_document(file, options, [&](const std::string& text) {
+      stop_if_asked();
       const std::size_t before = waiting.size();
       if (before > 0) waiting.push_back(tokenizer.sep());
       tokenizer.encode(text, waiting);
@@ -213,7 +217,7 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
     key.add_number(static_cast<std::uint64_t>(format_of(file)));
   }
   key.add(options.text_field);
-  key.add_number(options.header);
+  for (const bool flag : {options.header, options.skip_bad_rows}) key.add_number(flag);
   key.add_number(static_cast<std::uint64_t>(options.max_length));
   key.add("mlm");
   key.add_number(kFormatVersion);

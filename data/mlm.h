@@ -24,7 +24,8 @@ struct MlmOptions {
   bool header = true;             // of tables; false: columns are numbers, from 0
   std::int64_t max_length = 128;  // tokens of an item
   double mask_probability = 0.15;
-  bool whole_words = false;  // a word's pieces are masked together
+  bool whole_words = false;    // a word's pieces are masked together
+  bool skip_bad_rows = false;  // of tables: leave them out instead of an error
   bool cache = true;
 };
 

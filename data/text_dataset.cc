@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/nearest_name.h"
+#include "core/signals.h"
 
 namespace vcas {
 namespace {
@@ -42,6 +43,9 @@ bool is_bare(const std::string& name) {
 }
 
 // Labels of a file as class ids.
+constexpr const char* kBadLabelHint =
+    "is this the right file and label column? data.text.skip_bad_rows=true leaves such rows out";
+
 class LabelReader {
  public:
   LabelReader(const std::vector<std::string>& names, bool numbers)
@@ -56,6 +60,11 @@ class LabelReader {
 
   std::int32_t read(const std::string& label, const TextRows& rows) {
     if (found_) {
+      if (label.empty() || label.front() == ' ' || label.back() == ' ')
+        throw Error(ExitCode::kBadData,
+                    fmt::format("{}: label \"{}\" {}", rows.place(), label,
+                                label.empty() ? "is empty" : "has white space around it"),
+                    kBadLabelHint);
       const auto [place, is_new] = ids_.emplace(lower_case(label), std::ssize(ids_));
       if (is_new) names_.push_back(label);
       return static_cast<std::int32_t>(place->second);
@@ -69,7 +78,7 @@ class LabelReader {
                 fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(), label,
                             fmt::join(names_, ", "),
                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)),
-                "is this the right file and label column? data.text.labels names the classes");
+                std::string(kBadLabelHint) + "; data.text.labels names the classes");
   }
 
   // Found labels were numbered as they came; now they get their order.
@@ -95,6 +104,15 @@ class LabelReader {
   bool found_, numbers_;
   std::map<std::string, std::int64_t> ids_;
 };
+
+float read_target(const std::string& label, const TextRows& rows) {
+  const auto target = parse_number<float>(label);
+  if (!target || !std::isfinite(*target))
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: the target \"{}\" is not a finite number", rows.place(), label),
+                kBadLabelHint);
+  return *target;
+}
 
 // Tokens of each text that fit into `room` together, longest first, as the `tokenizers` library
 // counts: texts that are both too long get half each, the longer one (or else the second) the odd
@@ -169,9 +187,10 @@ std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_name
                             fmt::join(model_names, ", "), fmt::join(data_names, ", "), why),
                 hint);
   };
+  const std::string other_task =
+      "take a model of this task, or start a new classifier by model.new_classifier=true";
   if (data_names.size() != model_names.size())
-    fail(fmt::format("{} and {} classes", model_names.size(), data_names.size()),
-         "take a model of this task, or start a new classifier");
+    fail(fmt::format("{} and {} classes", model_names.size(), data_names.size()), other_task);
   std::map<std::string, std::int32_t> ids;
   for (const std::string& name : model_names)
     ids.emplace(lower_case(name), static_cast<std::int32_t>(ids.size()));
@@ -183,7 +202,7 @@ std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_name
   if (match.size() == data_names.size()) return match;
   const bool bare_model = std::all_of(model_names.begin(), model_names.end(), is_bare);
   if (!bare_model && !std::all_of(data_names.begin(), data_names.end(), is_bare))
-    fail("the names differ", "take a model of this task, or start a new classifier");
+    fail("the names differ", other_task);
   if (!bare_model || !names_are_given)
     fail("they cannot be matched by name, and numbers may stand for another order",
          "set data.text.labels to the names of the classes, in the order of the numbers");
@@ -193,7 +212,8 @@ std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_name
 }
 
 void ItemOptions::add_to(ContentHash& hash) const {
-  for (const bool flag : {pairs, labelled, regression, label_numbers}) hash.add_number(flag);
+  for (const bool flag : {pairs, labelled, regression, skip_bad_labels, label_numbers})
+    hash.add_number(flag);
   hash.add_number(labels.size());
   for (const std::string& name : labels) hash.add(name);
   hash.add_number(static_cast<std::uint64_t>(max_length));
@@ -214,7 +234,19 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
   content.offsets.push_back(0);
   std::vector<std::int32_t> first, second;
   TextRow row;
+  std::int64_t bad_labels = 0;
   while (rows.next(row)) {
+    stop_if_asked();
+    if (options.labelled) try {
+        if (options.regression)
+          content.targets.push_back(read_target(row.label, rows));
+        else
+          content.labels.push_back(labels.read(row.label, rows));
+      } catch (const Error&) {
+        if (!options.skip_bad_labels) throw;
+        ++bad_labels;
+        continue;
+      }
     first.clear();
     second.clear();
     tokenizer.encode(row.first, first);
@@ -233,17 +265,6 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
       tokens.push_back(tokenizer.sep());
     }
     content.offsets.push_back(std::ssize(tokens));
-
-    if (!options.labelled) continue;
-    if (!options.regression) {
-      content.labels.push_back(labels.read(row.label, rows));
-      continue;
-    }
-    const auto target = parse_number<float>(row.label);
-    if (!target || !std::isfinite(*target))
-      throw Error(ExitCode::kBadData, fmt::format("{}: the target \"{}\" is not a finite number",
-                                                  rows.place(), row.label));
-    content.targets.push_back(*target);
   }
   if (content.offsets.size() == 1)
     throw Error(ExitCode::kBadData, fmt::format("{}: there are no rows", rows.place()));
@@ -253,7 +274,7 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
                 fmt::format("{}: \"{}\" is the only class, and a classifier needs two",
                             rows.place(), content.class_names.front()),
                 "is this the right label column?");
-  content.skipped_rows = rows.skipped();
+  content.skipped_rows = rows.skipped() + bad_labels;
   return content;
 }
 

@@ -50,6 +50,7 @@ struct ItemOptions {
   bool regression = false;          // labels are numbers
   std::vector<std::string> labels;  // class names in the order of their ids; empty: those found, in
                                     // numeric or text order, case aside
+  bool skip_bad_labels = false;     // leave rows out whose label is none, and count them
   bool label_numbers = true;  // a file may use ids in place of `labels`, unless a name is a number
   std::int64_t max_length = 128;  // tokens of an item; the longer text of a pair is cut first
 

@@ -87,7 +87,7 @@ std::string TextTable::place() const { return fmt::format("{}:{}", name_, begin_
 bool TextTable::read_record(std::string& fault) {
   do {
     if (!lines_.next(line_)) return false;
-  } while (line_.empty());
+  } while (line_.empty() && !(options_.blank_rows && width_ > 0));
   begin_ = lines_.line();
   fault = text_fault(line_);
   record_.clear();

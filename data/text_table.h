@@ -21,6 +21,7 @@ struct TableOptions {
   TableFormat format = TableFormat::kAuto;
   bool header = true;          // false: columns are numbers, from 0; not for JSON lines
   bool skip_bad_rows = false;  // leave them out and count them, instead of an error
+  bool blank_rows = false;     // a blank line is a row of one empty field (not of JSON lines)
 };
 
 // kBadConfig: a name that says no format.
@@ -29,7 +30,7 @@ TableFormat table_format(const std::filesystem::path& path, TableFormat wanted);
 // Reads the wanted columns of one row after another. A row with too few or too many fields, invalid
 // UTF-8, a NUL byte, bad quotes or bad JSON is bad: kBadData with file:line, or skipped. Missing
 // columns are kBadData with the nearest name; files as of DecompressedFile. Blank lines are no
-// rows.
+// rows, unless asked for.
 class TextTable {
  public:
   TextTable(const std::filesystem::path& path, std::vector<std::string> columns,

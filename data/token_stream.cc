@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 
@@ -72,6 +73,14 @@ std::uint64_t hash_of_tokens(const fs::path& path, std::uint64_t tokens) {
   return hash.value();
 }
 
+// What runs that were killed left behind: a run that lives writes to its file all the time.
+void remove_abandoned(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".tmp" &&
+        entry.last_write_time() < fs::file_time_type::clock::now() - std::chrono::hours(1))
+      fs::remove(entry.path());
+}
+
 }  // namespace
 
 TokenStream::TokenStream(std::vector<std::int32_t> tokens)
@@ -115,6 +124,7 @@ TokenStream cached_token_stream(std::uint64_t key, const MakeTokens& make) {
   }
   try {
     fs::create_directories(*folder);
+    remove_abandoned(*folder);
     // Runs that start together each write a file of their own.
     fs::path own = path;
     own += fmt::format(".{}", ::getpid());

@@ -31,7 +31,7 @@ struct ModelOptions {
   std::optional<double> classifier_dropout;
   std::int64_t vocabulary = 0;
   std::string pretrained;
-  bool ignore_mismatched_sizes = false;
+  bool new_classifier = false;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -65,8 +65,8 @@ struct ModelOptions {
     v.field("pretrained", pretrained,
             "Weights to start from: a Hugging Face folder or its model.safetensors. Its "
             "config.json then sets the sizes and dropout (vit, bert).");
-    v.field("ignore_mismatched_sizes", ignore_mismatched_sizes,
-            "Start a head anew that has another shape in the pretrained weights.");
+    v.field("new_classifier", new_classifier,
+            "Start the classifier anew, whatever the pretrained weights have: for another task.");
   }
   void validate(ConfigErrors& errors) const {
     if (type != "mlp" && width % heads != 0)

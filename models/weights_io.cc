@@ -229,6 +229,11 @@ Json config_json(const HfModel& description, std::int64_t classes) {
 
 HfFiles find_hf_files(const fs::path& path) {
   const fs::path folder = fs::is_directory(path) ? path : path.parent_path();
+  if (fs::exists(folder / "trainer_state.json"))
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: a checkpoint of vcas, and a Hugging Face folder is needed",
+                            folder.string()),
+                fmt::format("vcas export --model {} --to FOLDER makes one", folder.string()));
   const HfFiles files{folder.empty() ? "." : folder, folder / "config.json",
                       fs::is_directory(path) ? path / "model.safetensors" : path};
   const auto other_format = [](const fs::path& file, const char* what) {
@@ -352,14 +357,13 @@ ModelOptions pretrained_options(const ModelOptions& asked) {
   options.head = asked.head;
   options.pooling = asked.pooling;
   options.pretrained = asked.pretrained;
-  options.ignore_mismatched_sizes = asked.ignore_mismatched_sizes;
+  options.new_classifier = asked.new_classifier;
   return options;
 }
 
 std::string LoadReport::text() const {
   std::string text = fmt::format("loaded {} tensors", loaded);
   if (!missing.empty()) text += "; new: " + some_of(missing);
-  if (!mismatched.empty()) text += "; of another shape, so new: " + some_of(mismatched);
   if (!unexpected.empty()) text += "; unused: " + some_of(unexpected);
   return text;
 }
@@ -370,12 +374,15 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
   std::map<std::string, const StoredTensor*> stored;
   for (const StoredTensor& tensor : file.tensors())
     if (const std::string name = current_name(options.type, tensor.name); !holds_nothing(name))
-      stored.emplace(name, &tensor);
+      if (const auto [other, is_new] = stored.emplace(name, &tensor); !is_new)
+        throw Error(ExitCode::kBadData,
+                    fmt::format("{}: {} and {} are both {}", path.string(), other->second->name,
+                                tensor.name, name),
+                    "remove the one that was not trained");
 
   LoadReport report;
-  std::vector<std::string> lacking, wrong;  // below the head
+  std::vector<std::string> lacking;  // below the head
   std::set<std::string> used;
-  std::string first_mismatch;
   std::size_t parts_in_model = 0;
   std::vector<std::pair<const Parameter*, std::vector<const StoredTensor*>>> wanted;
   for (const Parameter& parameter : model.graph.parameters().list()) {
@@ -390,15 +397,21 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
         continue;
       }
       used.insert(part.name);
+      if (options.new_classifier && part.name.starts_with("classifier.")) {
+        report.missing.push_back(part.name);
+        continue;
+      }
       if (found->second->shape == part.shape) {
         tensors.push_back(found->second);
         continue;
       }
-      (head ? report.mismatched : wrong).push_back(part.name);
-      if (first_mismatch.empty() || (!head && wrong.size() == 1))
-        first_mismatch =
-            fmt::format("{} has shape {} in {} but the model has {}", part.name,
-                        shape_text(found->second->shape), path.string(), shape_text(part.shape));
+      throw Error(
+          ExitCode::kBadConfig,
+          fmt::format("{} has shape {} in {} but the model has {}", part.name,
+                      shape_text(found->second->shape), path.string(), shape_text(part.shape)),
+          head ? "the weights were trained for another task; model.new_classifier=true starts a "
+                 "new classifier"
+               : "the file belongs to another model than its config.json or model.* say");
     }
     if (tensors.size() == parts.size()) wanted.emplace_back(&parameter, std::move(tensors));
   }
@@ -409,13 +422,6 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
                 fmt::format("{} lacks {} of the model's {} tensors: {}", path.string(),
                             lacking.size(), parts_in_model, some_of(lacking)),
                 "the file belongs to another model");
-  if (!wrong.empty())
-    throw Error(ExitCode::kBadConfig, first_mismatch,
-                "the file belongs to another model than its config.json or model.* say");
-  if (!report.mismatched.empty() && !options.ignore_mismatched_sizes)
-    throw Error(ExitCode::kBadConfig, first_mismatch,
-                "the weights were trained for another task; model.ignore_mismatched_sizes=true "
-                "starts a new head");
 
   for (const auto& [parameter, tensors] : wanted) {
     std::vector<float> values;

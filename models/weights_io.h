@@ -57,15 +57,14 @@ struct LoadReport {
   std::size_t loaded = 0;               // tensors of the file that are in the model now
   std::vector<std::string> missing;     // of the head: they keep their initial values
   std::vector<std::string> unexpected;  // in the file, and the model has no use for them
-  std::vector<std::string> mismatched;  // of another shape: they keep their initial values
 
   // "loaded 103 tensors; new: classifier.weight, classifier.bias; unused: cls.predictions.bias"
   std::string text() const;
 };
 
 // Sets the weights of a finished model. Throws Error(kBadConfig) where a tensor below the head is
-// missing or of another shape, and where one of the head is of another shape unless
-// options.ignore_mismatched_sizes.
+// missing or of another shape, and where one of the head is of another shape; with
+// options.new_classifier the classifier keeps its initial values, whatever the file has.
 LoadReport load_hf_weights(const std::filesystem::path& file, const ModelOptions& options,
                            Model& model, Ops& ops);
 

@@ -91,6 +91,9 @@ void write_submission(const PredictRequest& request, const Trained& trained,
   if (splits[0] == GlueSplit::kTest)
     for (const GlueSplit more : {GlueSplit::kTestMismatched, GlueSplit::kDiagnostic})
       if (has_glue_split(task, config.data.folder, more)) splits.push_back(more);
+  if (task.name == "MNLI" && splits[0] == GlueSplit::kTest &&
+      std::ranges::count(splits, GlueSplit::kTestMismatched) == 0)
+    fmt::print(stderr, "warning: there is no test_mismatched.tsv for MNLI-mm.tsv\n");
   make_folder(request.submission, "choose another folder for the submission");
   for (const GlueSplit split : splits) {
     const auto items = load_glue_split(config, split, tokenizer);
@@ -110,7 +113,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   const Trained trained(request);
   const RunData data(trained.config(), trained.tokenizer(), trained.facts);
   TrainedModel model(trained, data.tokenizer.get(), data.limits);
-  if (!data.warning.empty()) fmt::print(stderr, "warning: {}\n", data.warning);
+  for (const std::string& warning : data.warnings) fmt::print(stderr, "warning: {}\n", warning);
   const double start = monotonic_seconds();
   const TestResult result =
       *evaluate_tests(trained.config(), data, model.evaluate(), [] { return false; });
@@ -159,10 +162,13 @@ void predict(const PredictRequest& request) {
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
   const Trained trained(request);
-  if (fs::exists(target) && !fs::is_empty(target))
+  std::error_code ignored;
+  if (fs::exists(target, ignored) &&
+      !(fs::is_directory(target, ignored) && fs::is_empty(target, ignored)))
     throw Error(ExitCode::kCannotCreate,
-                fmt::format("{}: exists and is not empty", target.string()),
+                fmt::format("{}: exists and is not an empty folder", target.string()),
                 "give a new folder by --to");
+  AtomicFolder folder(target);
   const auto tokenizer = trained.tokenizer();
   TrainedModel model(trained, tokenizer.get(),
                      tokenizer ? BatchLimits{.tokens = 1, .masked = 1} : BatchLimits{});
@@ -170,13 +176,14 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
                       .image_shape = trained.facts.item_shape,
                       .labels = trained.facts.class_names};
   if (tokenizer) description.pad_token = tokenizer->pad();
-  save_hf_model(target, description, model.model(), model.ops());
+  save_hf_model(folder.path(), description, model.model(), model.ops());
   if (tokenizer)
     for (const auto& [name, text] : tokenizer_files(*tokenizer, model.model().max_positions))
-      atomic_write(target / name, text);
+      atomic_write(folder.path() / name, text);
   else if (trained.facts.images)
-    atomic_write(target / kHfImageProcessorFile,
+    atomic_write(folder.path() / kHfImageProcessorFile,
                  image_processor_text(*trained.facts.images, trained.facts.item_shape));
+  folder.commit();
   std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
              stdout);
 }

@@ -109,14 +109,17 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   const bool own_config = request.from.checkpoint.empty();  // else that of the checkpoint
   RunConfig& config = request.loaded.config;
   config.run.overwrite |= arguments.overwrite;
-  if (command.count("--print-config")) {
+  const bool printed = command.count("--print-config") > 0;
+  // What is not there yet says nothing about the settings.
+  if (own_config && !(printed && !fs::exists(config.model.pretrained)))
+    use_pretrained_settings(request.loaded);
+  if (printed) {
     const PrintMode mode = arguments.print_config == "origins"   ? PrintMode::kOrigins
                            : arguments.print_config == "minimal" ? PrintMode::kMinimal
                                                                  : PrintMode::kPlain;
     std::fputs(print_config(config, request.loaded.origins, mode).c_str(), stdout);
     return;
   }
-  if (own_config) use_pretrained_settings(request.loaded);
   if (request.resume && own_config)
     request.from =
         find_resume_point(arguments.resume.empty() ? config.run.folder : arguments.resume, true);
@@ -426,6 +429,9 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return vcas::report(Error(ExitCode::kOutOfMemory, "out of memory",
                               "a smaller train.micro_batch needs less and keeps the result"));
+  } catch (const std::filesystem::filesystem_error& error) {
+    return vcas::report(Error(
+        ExitCode::kNoInput, fmt::format("{}: {}", error.path1().string(), error.code().message())));
   } catch (const std::exception& error) {
     return vcas::report(
         Error(ExitCode::kInternal, error.what(), "this is a bug in vcas; please report it"));

@@ -51,6 +51,15 @@ void DataOptions::validate(ConfigErrors& errors) const {
   if (type == "wordnet" && text.task != "is_a" && text.task != "lexicographer_file")
     errors.add({"text.task", "type"},
                fmt::format("must be \"is_a\" or \"lexicographer_file\", got \"{}\"", text.task));
+  const auto only_for = [&](const char* setting, bool set, bool read, const char* types) {
+    if (set && !read)
+      errors.add({setting, "type"},
+                 fmt::format("is for data.type {}, not for \"{}\"", types, type));
+  };
+  only_for("text.task", !text.task.empty(), type == "glue" || type == "wordnet",
+           "glue and wordnet");
+  only_for("text.eval_split", text.eval_split != "dev", type == "glue", "glue");
+  only_for("text.whole_words", text.whole_words, type == "mlm", "mlm");
   if (type == "glue" && text.task.empty())
     errors.add({"text.task", "type"}, "is missing: which of the nine tasks?");
 }

@@ -75,7 +75,7 @@ struct TextData {
     v.field("task", task, "glue: MNLI, SST-2, ...; wordnet: is_a or lexicographer_file.");
     v.field("eval_split", eval_split,
             "What glue evaluates on; dev of MNLI: both, matched and mismatched.",
-            one_of({"dev", "dev_mismatched", "train"}));
+            one_of({"dev", "dev_matched", "dev_mismatched", "train"}));
     v.field("train_file", train_file,
             "Table to train on: .tsv, .csv or .jsonl, maybe .gz, .xz or .zst; of mlm also text, a "
             "document a line, a folder of such files or a pattern such as c4/*.json.gz.");

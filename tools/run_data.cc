@@ -100,6 +100,7 @@ std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
                    .max_length = text.max_length,
                    .mask_probability = text.mask_probability,
                    .whole_words = text.whole_words,
+                   .skip_bad_rows = text.skip_bad_rows,
                    .cache = text.cache},
                   tokenizer);
 }
@@ -108,19 +109,21 @@ std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path&
                                         bool labelled, const WordPiece& tokenizer,
                                         const std::vector<std::string>& known_classes = {}) {
   const TextData& text = config.data.text;
-  return load_text(
-      {.file = file,
-       .first = config.data.text_column(),
-       .second = text.second,
-       .label = labelled ? text.label : "",
-       // Predictions have a line for each row.
-       .table = {.header = text.header, .skip_bad_rows = labelled && text.skip_bad_rows},
-       .items = {.regression = config.model.head == "regression",
-                 .labels = text.labels.empty() ? known_classes : text.labels,
-                 .label_numbers = !text.labels.empty(),
-                 .max_length = text.max_length},
-       .cache = text.cache},
-      tokenizer);
+  return load_text({.file = file,
+                    .first = config.data.text_column(),
+                    .second = text.second,
+                    .label = labelled ? text.label : "",
+                    // Predictions have a line for each row.
+                    .table = {.header = text.header,
+                              .skip_bad_rows = labelled && text.skip_bad_rows,
+                              .blank_rows = !labelled},
+                    .items = {.regression = config.model.head == "regression",
+                              .labels = text.labels.empty() ? known_classes : text.labels,
+                              .skip_bad_labels = text.skip_bad_rows,
+                              .label_numbers = !text.labels.empty(),
+                              .max_length = text.max_length},
+                    .cache = text.cache},
+                   tokenizer);
 }
 
 // `known_classes`: those of the training data, where they have been read.
@@ -159,7 +162,7 @@ std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
 
 // The classes of pretrained weights; none where there is no classifier.
 std::vector<std::string> pretrained_classes(const RunConfig& config) {
-  if (config.model.pretrained.empty()) return {};
+  if (config.model.pretrained.empty() || config.model.new_classifier) return {};
   const HfFiles files = find_hf_files(config.model.pretrained);
   const SafetensorsFile weights(files.weights);
   const StoredTensor* classifier = weights.find("classifier.weight");
@@ -188,7 +191,7 @@ void check_case(const WordPiece& tokenizer) {
                           "lower-cased",
                           capitals, tokenizer.size()),
               "data.text.lower_case=false, or \"do_lower_case\": false in the "
-              "tokenizer_config.json beside the vocabulary");
+              "tokenizer_config.json of the folder that data.text.vocabulary names");
 }
 
 // `data` with the classes in the order of `names`. Leaves it alone where that throws.
@@ -300,10 +303,31 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
   } else {
     auto texts = load_texts(config, split, *tokenizer, known_classes);
     skipped_rows += texts->content().skipped_rows;
+    if (split == Split::kTrain) look_at_tokens(config, texts->content());
     items = in_given_order(config, std::move(texts));
   }
   limits.tokens = std::max(limits.tokens, items->item_shape()[0]);
   return items;
+}
+
+// Whether the vocabulary is that of the weights, and of these texts.
+void RunData::look_at_tokens(const RunConfig& config, const TokenContent& content) {
+  const ModelOptions& model = config.model;
+  if (!content.first_lengths.empty() && model.type_vocabulary < 2)
+    throw Error(ExitCode::kBadConfig,
+                "the data are pairs of texts, and the model knows single ones",
+                "model.type_vocabulary (type_vocab_size of a Hugging Face model) must be 2");
+  if (!model.pretrained.empty() && tokenizer->size() < model.vocabulary)
+    warnings.push_back(fmt::format("{} has {} tokens, and the weights are for {}",
+                                   tokenizer->name(), tokenizer->size(), model.vocabulary));
+  constexpr double kMany = 0.1;
+  const double unknown = static_cast<double>(std::ranges::count(content.tokens, tokenizer->unk())) /
+                         static_cast<double>(content.tokens.size());
+  if (unknown > kMany)
+    warnings.push_back(
+        fmt::format("{:.0f} % of the tokens of the training texts are {}; are {} and "
+                    "data.text.lower_case right?",
+                    100 * unknown, tokenizer->token(tokenizer->unk()), tokenizer->name()));
 }
 
 // `names`: those of the model's classes.
@@ -327,7 +351,8 @@ std::unique_ptr<Dataset> RunData::in_order_of(const RunConfig& config,
   try {
     return relabelled(std::move(items), names, false);
   } catch (const Error& error) {  // the usual case: few models of images name their classes
-    warning = std::string(error.what()) + "; they are taken in the same order";
+    const std::string text = std::string(error.what()) + "; they are taken in the same order";
+    if (std::ranges::count(warnings, text) == 0) warnings.push_back(text);
     return items;
   }
 }
@@ -349,6 +374,7 @@ GlueSplit glue_split(const std::string& name) {
   static const std::map<std::string, GlueSplit> kSplits = {
       {"train", GlueSplit::kTrain},
       {"dev", GlueSplit::kDev},
+      {"dev_matched", GlueSplit::kDev},
       {"dev_mismatched", GlueSplit::kDevMismatched},
       {"test", GlueSplit::kTest},
       {"diagnostic", GlueSplit::kDiagnostic},
@@ -356,7 +382,8 @@ GlueSplit glue_split(const std::string& name) {
   const auto found = kSplits.find(name);
   if (found != kSplits.end()) return found->second;
   throw Error(ExitCode::kUsage, fmt::format("there is no split \"{}\"", name),
-              "the splits are train, dev, dev_mismatched, test, test_mismatched and diagnostic");
+              "the splits are train, dev, dev_matched, dev_mismatched, test, test_mismatched and "
+              "diagnostic");
 }
 
 std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,

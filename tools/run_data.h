@@ -37,10 +37,10 @@ struct RunData {
   // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
   // "f1", "matthews", "pearson", "spearman".
   std::vector<std::string> metrics = {"accuracy"};
-  std::int32_t positive = 1;      // the class that "f1" is about
-  BatchLimits limits;             // of both splits
-  std::int64_t skipped_rows = 0;  // bad rows left out of both splits
-  std::string warning;            // of classes whose order is not known; empty: there are none
+  std::int32_t positive = 1;          // the class that "f1" is about
+  BatchLimits limits;                 // of both splits
+  std::int64_t skipped_rows = 0;      // bad rows left out of both splits
+  std::vector<std::string> warnings;  // of what may be a mistake
 
   explicit RunData(const RunConfig& config);
   // Test data alone, for a model that was trained.
@@ -56,13 +56,14 @@ struct RunData {
   void load_mismatched(const RunConfig& config, const std::vector<std::string>& names);
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);
+  void look_at_tokens(const RunConfig& config, const TokenContent& content);
   void choose_metrics(const RunConfig& config);
 
   ImageTransformOptions transform_;  // of images
 };
 
-// "train", "dev", "dev_mismatched", "test", "test_mismatched" or "diagnostic"; kUsage for another
-// name.
+// "train", "dev", "dev_matched" (the same, of MNLI), "dev_mismatched", "test", "test_mismatched" or
+// "diagnostic"; kUsage for another name.
 GlueSplit glue_split(const std::string& name);
 std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,
                                              const WordPiece& tokenizer);

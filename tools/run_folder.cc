@@ -34,11 +34,19 @@ fs::path prepared(const fs::path& folder, FolderUse use) {
   return folder;
 }
 
+// What runs write besides the lock. Other files that users keep there are not ours to remove.
+bool is_of_a_run(const std::string& name) {
+  static const std::vector<std::string> kNames = {"best",          "last",    "config.json",
+                                                  "metrics.jsonl", "log.txt", "class_to_idx.json"};
+  return name.starts_with("checkpoint-") || name.starts_with("crash-") ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 // The lock is held, so nobody else writes here.
 fs::path cleared(const fs::path& folder, FolderUse use) {
   if (use == FolderUse::kOverwrite)
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-      if (entry.path().filename() != "lock") fs::remove_all(entry.path());
+      if (is_of_a_run(entry.path().filename().string())) fs::remove_all(entry.path());
   return folder / "metrics.jsonl";
 }
 
@@ -62,6 +70,8 @@ void check_run_folder(const fs::path& folder, FolderUse use) {
   fs::path existing = fs::absolute(folder);
   while (!fs::exists(existing, error) && existing.has_relative_path())
     existing = existing.parent_path();
+  if (is_checkpoint(folder))
+    refuse("is a checkpoint, not the folder of a run", "choose another run.folder");
   if (::access(existing.c_str(), W_OK | X_OK) != 0)
     refuse("cannot create: " + std::error_code(errno, std::generic_category()).message(),
            "choose another run.folder");
@@ -83,7 +93,8 @@ RunFolder::RunFolder(const fs::path& folder, FolderUse use)
 
 void RunFolder::log(std::string_view line) { log_ << line << std::endl; }
 
-ResumePoint find_resume_point(const fs::path& folder, bool to_resume) {
+ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
+  const fs::path folder = given.has_filename() ? given : given.parent_path();  // "run/best/"
   const std::string model_hint =
       "--model takes a run that has saved, or one of its checkpoints, such as runs/x/best";
   std::error_code error;
@@ -98,6 +109,9 @@ ResumePoint find_resume_point(const fs::path& folder, bool to_resume) {
   if (!newest.step) {
     std::string ignored;
     for (const std::string& line : newest.ignored) ignored += "\n  " + line;
+    if (fs::exists(path / "model.safetensors", error))
+      throw Error(ExitCode::kNoInput, folder.string() + ": a Hugging Face folder, no checkpoint",
+                  "model.pretrained names it for a run; vcas export makes such folders");
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
                 to_resume ? "start again with --overwrite" : model_hint);
   }

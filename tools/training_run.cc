@@ -176,15 +176,20 @@ void TrainingRun::greet() {
                   graph.parameters().size()));
   if (session_.pretrained())
     say(fmt::format("  weights  {}   {}", c.model.pretrained, session_.pretrained()->text()));
+  constexpr std::size_t kMostNamed = 10;
+  const std::vector<std::string>& classes = data_.train->class_names();
   say(fmt::format(
-      "  data     {}   train {} · test {}{} · {} classes", c.data.type,
+      "  data     {}   train {} · test {}{} · {} classes{}", c.data.type,
       format_count(session_.train_items()), format_count(session_.test_items(*data_.test)),
       data_.mismatched ? " · mismatched " + format_count(session_.test_items(*data_.mismatched))
                        : "",
-      data_.train->classes()));
+      classes.size(),
+      classes.empty() || classes.size() > kMostNamed
+          ? ""
+          : fmt::format(": {}", fmt::join(classes, ", "))));
   if (data_.skipped_rows > 0)
     say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
-  if (!data_.warning.empty()) say("warning: " + data_.warning);
+  for (const std::string& warning : data_.warnings) say("warning: " + warning);
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
                   c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),

@@ -233,6 +233,9 @@ TEST_CASE("corpora that cannot be used", "[mlm]") {
         "bad.txt:2: byte 2 is not valid UTF-8");
   check({.files = {folder.write_text("x.jsonl", "{\"txt\": \"a\"}\n")}}, ExitCode::kBadData,
         "x.jsonl:1: no column \"text\" among txt");
+  CHECK(load({.files = {folder.write_text("y.jsonl", "{\"text\": null}\n{\"text\": \"a\"}\n")},
+              .skip_bad_rows = true})
+            ->size() == 1);
   const auto good = folder.write_text("x.txt", "a\n");
   check({.files = {good}, .max_length = 2}, ExitCode::kBadConfig,
         "data.text.max_length must be above 2");

@@ -168,6 +168,11 @@ TEST_CASE("bad tables of texts", "[text]") {
       f.load("sentence\tlabel\na\nb\t1\nc\t0\n", {.table = {.skip_bad_rows = true}});
   CHECK(skipped->size() == 2);
   CHECK(skipped->content().skipped_rows == 1);
+  const auto labelled = f.load("sentence\tlabel\na\tyes\nb\t-\nc\tno\nd\t\n",
+                               {.items = {.labels = {"no", "yes"}, .skip_bad_labels = true}});
+  CHECK(labelled->size() == 2);
+  CHECK(labelled->content().labels == std::vector<std::int32_t>{1, 0});
+  CHECK(labelled->content().skipped_rows == 2);
   const Error error = error_of([&] {
     load_text({.file = f.folder.path() / "none.tsv", .missing_hint = "get it"}, f.tokenizer);
   });

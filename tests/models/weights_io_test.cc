@@ -89,6 +89,16 @@ TEST_CASE("old names of norms and names without a prefix are read", "[weights_io
     CHECK(other.report.text() == now.report.text());
     CHECK(other.values() == now.values());
   }
+  const fs::path both = folder.path() / "both.safetensors";
+  rewrite(kBert / "model.safetensors", both, [&](StoredTensor& tensor) {
+    if (tensor.name.ends_with("pooler.dense.weight"))
+      tensor.name = "bert.encoder.layer.0.output.LayerNorm.gamma";
+    return true;
+  });
+  check_error([&] { Loaded(options, both); }, ExitCode::kBadData,
+              "bert.encoder.layer.0.output.LayerNorm.weight are both "
+              "bert.encoder.layer.0.output.LayerNorm.weight",
+              "remove the one");
 }
 
 TEST_CASE("a missing head starts anew, and what is left over is named", "[weights_io]") {
@@ -102,14 +112,15 @@ TEST_CASE("a missing head starts anew, and what is left over is named", "[weight
         "cls.predictions.transform.dense.bias, ... (5)");
 }
 
-TEST_CASE("a head of another shape is refused, or starts anew", "[weights_io]") {
+TEST_CASE("a head of another shape is refused, a new classifier asked for", "[weights_io]") {
   ModelOptions options = bert_options();
   check_error([&] { Loaded(options, kBert / "model.safetensors", 2); }, ExitCode::kBadConfig,
-              "classifier.weight has shape [3, 24] in ", "model.ignore_mismatched_sizes=true");
-  options.ignore_mismatched_sizes = true;
+              "classifier.weight has shape [3, 24] in ", "model.new_classifier=true");
+  options.new_classifier = true;
   const Loaded loaded(options, kBert / "model.safetensors", 2);
-  CHECK(loaded.report.text() ==
-        "loaded 55 tensors; of another shape, so new: classifier.weight, classifier.bias");
+  CHECK(loaded.report.text() == "loaded 55 tensors; new: classifier.weight, classifier.bias");
+  const Loaded same(options, kBert / "model.safetensors", 3);
+  CHECK(same.report.text() == loaded.report.text());
 }
 
 TEST_CASE("weights of another model are refused", "[weights_io]") {
@@ -123,7 +134,7 @@ TEST_CASE("weights of another model are refused", "[weights_io]") {
               "lacks 2 of the model's 57 tensors: bert.encoder.layer.1.intermediate.dense.weight",
               "belongs to another model");
   options.max_positions = 12;
-  options.ignore_mismatched_sizes = true;  // is for heads alone
+  options.new_classifier = true;  // is for heads alone
   check_error([&] { Loaded(options, kBert / "model.safetensors"); }, ExitCode::kBadConfig,
               "bert.embeddings.position_embeddings.weight has shape [16, 24] in ",
               "belongs to another model");

@@ -25,7 +25,7 @@ class TinyImages : public TemporaryFolder {
     write_text(path() / "tiny.json", R"({
   "threads": 1,
   "data": {"type": "cifar10", "folder": "cifar", "flip": true, "image": {"crop_scale": [0.5, 1]}},
-  "model": {"type": "vit", "pretrained": "vit", "ignore_mismatched_sizes": true},
+  "model": {"type": "vit", "pretrained": "vit", "new_classifier": true},
   "train": {"steps": 60, "batch_size": 16, "eval_every": 60},
   "optimizer": {"name": "adam"},
   "schedule": {"learning_rate": 0.01},
@@ -125,8 +125,9 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
                        {"do_normalize", true},
                        {"image_mean", {0.5, 0.4, 0.3}},
                        {"image_std", {0.5, 0.25, 0.2}}});
-  const Outcome again = tiny.train(
-      {"run.folder=again", "model.pretrained=hf", "train.steps=1", "schedule.learning_rate=1e-30"});
+  const Outcome again =
+      tiny.train({"run.folder=again", "model.pretrained=hf", "model.new_classifier=false",
+                  "train.steps=1", "schedule.learning_rate=1e-30"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(tiny.end_of("again")["eval_loss"] == end["eval_loss"]);
@@ -187,7 +188,7 @@ TEST_CASE("recipes with pretrained weights say what is missing", "[image]") {
       contains(folder.err, "hint: data.folder holds train/CLASS/FILE.jpg and val/CLASS/FILE.jpg"));
 
   const Outcome ready = validate("vit_base_cifar10", {"model.pretrained=vit", "data.folder=cifar",
-                                                      "model.ignore_mismatched_sizes=true"});
+                                                      "model.new_classifier=true"});
   INFO(ready.err);
   CHECK(ready.code == 0);
   CHECK(contains(ready.out, "data 64 train, 16 test, 10 classes"));

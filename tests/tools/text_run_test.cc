@@ -133,11 +133,14 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   const Outcome cased_file =
       tiny.train({"data.text.vocabulary=hf/tokenizer.json", "data.text.lower_case=false"});
   CHECK(cased_file.code == 78);
+  const Outcome file = tiny.vcas({"export", "--model", "out/last", "--to", "/dev/null"});
+  CHECK(file.code == 73);
+  CHECK(contains(file.err, "/dev/null: exists and is not an empty folder"));
   CHECK(
       contains(cased_file.err, "data.text.lower_case is false, but hf/tokenizer.json says true\n"));
   const Outcome twice = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
   CHECK(twice.code == 73);
-  CHECK(contains(twice.err, "hf: exists and is not empty"));
+  CHECK(contains(twice.err, "hf: exists and is not an empty folder"));
 
   // A classifier whose classes have no names is matched with names in a given order alone.
   config.erase("id2label");
@@ -344,6 +347,10 @@ TEST_CASE("a prediction for each row, however many and long, and none where one 
   CHECK(predicted.code == 0);
   CHECK(std::count(predicted.out.begin(), predicted.out.end(), '\n') == 10);
 
+  write_text(tiny.path() / "new.tsv", "sentence\na\n\nb\n\n");
+  const Outcome blank = tiny.vcas({"predict", "--model", "out", "--input", "new.tsv"});
+  CHECK(std::count(blank.out.begin(), blank.out.end(), '\n') == 5);
+
   write_text(tiny.path() / "new.tsv", "sentence\na\nb\tc\na\n");
   const Outcome bad = tiny.vcas({"predict", "--model", "out", "--input", "new.tsv"});
   CHECK(bad.code == 65);
@@ -446,6 +453,7 @@ TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
   write_text(glue / "test_matched.tsv", table(5, false, 0));
   CHECK(submit("one", "test") == Lines{{"MNLI-m.tsv", 6}});
   write_text(glue / "test_mismatched.tsv", table(4, false, 0));
+  CHECK(submit("other", "dev_mismatched").begin()->first == "MNLI-mm.tsv");
   CHECK(submit("two", "test") == Lines{{"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
   write_text(glue / "diagnostic.tsv", table(3, false, 0));
   CHECK(submit("three", "test") == Lines{{"AX.tsv", 4}, {"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
@@ -520,30 +528,41 @@ TEST_CASE("a regression has no accuracy, and a comparison gives each head its da
     CHECK_FALSE(line.contains("accuracy"));
 }
 
-TEST_CASE("a run stopped before its first step has no best checkpoint", "[text]") {
+TEST_CASE("a signal ends tokenising; a run stopped before its first step is saved", "[text]") {
   const TinyText tiny;
-  // The run waits for its vocabulary while the signal comes.
   const fs::path vocabulary = tiny.path() / "vocab.txt";
   const std::string tokens = content(vocabulary);
-  fs::remove(vocabulary);
-  REQUIRE(::mkfifo(vocabulary.c_str(), 0600) == 0);
-  const Process process(tiny.path(), {"vcas-train", "--config", "tiny.json", "run.folder=out",
-                                      "data.text.cache=false"});
-  {
-    std::ofstream pipe(vocabulary);  // opens once the run does
-    process.signal(SIGTERM);
-    pipe << tokens;
-  }
-  const Outcome outcome = process.wait();
-  INFO(outcome.err);
-  CHECK(outcome.code == 75);
+  // The run waits for its vocabulary while the signal comes.
+  const auto stopped = [&] {
+    fs::remove(vocabulary);
+    REQUIRE(::mkfifo(vocabulary.c_str(), 0600) == 0);
+    const Process process(tiny.path(), {"vcas-train", "--config", "tiny.json", "run.folder=out"},
+                          kCache);
+    {
+      std::ofstream pipe(vocabulary);  // opens once the run does
+      process.signal(SIGTERM);
+      pipe << tokens;
+    }
+    Outcome outcome = process.wait();
+    fs::remove(vocabulary);
+    write_text(vocabulary, tokens);
+    return outcome;
+  };
+  const Outcome tokenising = stopped();
+  INFO(tokenising.err);
+  CHECK(tokenising.code == 75);
+  CHECK(contains(tokenising.err, "stopped by Terminated before there was anything to save\n"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out"));
+
+  REQUIRE(tiny.train({"run.folder=other", "train.steps=1"}).code == 0);  // keeps the tokens
+  const Outcome ready = stopped();
+  INFO(ready.err);
+  CHECK(ready.code == 75);
   CHECK(fs::exists(tiny.path() / "out/checkpoint-0"));
   CHECK(fs::exists(tiny.path() / "out/last"));
   CHECK_FALSE(fs::exists(fs::symlink_status(tiny.path() / "out/best")));
-  fs::remove(vocabulary);
-  write_text(vocabulary, tokens);
   // Whether tokens are kept is no part of what is trained.
-  CHECK(tiny.train({"run.folder=out", "--resume", "data.text.cache=true"}).code == 0);
+  CHECK(tiny.train({"run.folder=out", "--resume", "data.text.cache=false"}).code == 0);
 }
 
 TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") {
@@ -611,8 +630,30 @@ TEST_CASE("a run does not go on with other data or another vocabulary", "[text]"
   CHECK(resumed.code == 0);
 }
 
+TEST_CASE("texts that the vocabulary does not know are worth a warning", "[text]") {
+  const TinyText tiny;
+  std::string capitals = content(tiny.path() / "train.tsv");
+  std::ranges::replace(capitals, 'a', 'A');
+  capitals[capitals.find('A')] = 'a';  // "label"
+  write_text(tiny.path() / "capitals.tsv", capitals);
+  const auto warned = [&](const std::string& setting) {
+    const Outcome outcome = tiny.train({"run.folder=out", "--overwrite", "train.steps=1",
+                                        "data.text.train_file=capitals.tsv",
+                                        "data.text.test_file=capitals.tsv", setting});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    return contains(outcome.err, "% of the tokens of the training texts are [UNK]; are vocab.txt");
+  };
+  CHECK_FALSE(warned("data.text.lower_case=true"));
+  CHECK(warned("data.text.lower_case=false"));
+}
+
 TEST_CASE("bad text runs are refused before training", "[text]") {
   const TinyText tiny;
+  REQUIRE(::mkfifo((tiny.path() / "pipe.tsv").c_str(), 0600) == 0);
+  fs::create_symlink("loop.tsv", tiny.path() / "loop.tsv");
+  write_text(tiny.path() / "spaces.tsv", "sentence\tlabel\na\tgood\nb\tbad \n");
+  write_text(tiny.path() / "gaps.tsv", "sentence\tlabel\na\tgood\nb\tbad\nc\t\n");
   struct Case {
     std::vector<std::string> arguments;
     int code;
@@ -627,7 +668,7 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
                           {"bert-base-uncased: no such file", "config.json, model.safetensors"}},
                          {{"model.max_positions=8"},
                           78,
-                          {"items have up to 12 tokens, and the model has 8 positions"}},
+                          {"data.text.max_length is 12, and the model has 8 positions"}},
                          {{"data.text.header=false"},
                           78,
                           {"without a header line columns are numbers from 0, got \"sentence\""}},
@@ -656,6 +697,20 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
                            "lower-cased",
                            "data.text.lower_case=false"}},
                          {{"data.flip=true"}, 78, {"data.flip", "needs images"}},
+                         {{"data.text.eval_split=train"},
+                          78,
+                          {"data.text.eval_split is for data.type glue, not for \"text\""}},
+                         {{"data.text.task=RTE"}, 78, {"is for data.type glue and wordnet"}},
+                         {{"data.text.whole_words=true"}, 78, {"is for data.type mlm"}},
+                         {{"data.text.train_file=pipe.tsv"}, 66, {"pipe.tsv: not a regular file"}},
+                         {{"data.text.train_file=loop.tsv"}, 66, {"loop.tsv: Too many levels"}},
+                         {{"data.text.vocabulary=loop.tsv"}, 66, {"loop.tsv: Too many levels"}},
+                         {{"data.text.train_file=spaces.tsv", "data.text.labels=[]"},
+                          65,
+                          {"spaces.tsv:3: label \"bad \" has white space around it"}},
+                         {{"data.text.train_file=gaps.tsv", "data.text.labels=[]"},
+                          65,
+                          {"gaps.tsv:4: label \"\" is empty", "data.text.skip_bad_rows=true"}},
                          {{"data.type=glue"}, 78, {"data.text.task", "is missing"}},
                          {{"data.type=glue", "data.text.task=MLNI"}, 78, {"MLNI", "MNLI"}},
                          {{"data.type=glue", "data.text.task=MNLI"}, 66, {"tools/get_data MNLI"}},

@@ -290,8 +290,17 @@ TEST_CASE("a folder holds one run, and another one only when told to") {
   CHECK(taken.code == 73);
   CHECK(contains(taken.err, "error: out: the folder of another run"));
   CHECK(contains(taken.err, "--overwrite"));
+  write_text(tiny.path() / "out/notes.txt", "of the user");
   CHECK(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}).code == 0);
   CHECK(saved_steps(tiny.path() / "out") == std::vector<std::int64_t>{10});
+  CHECK(content(tiny.path() / "out/notes.txt") == "of the user");
+
+  // "out/last/" is a checkpoint of "out", and no folder for another run.
+  CHECK(run(tiny.path(), {"vcas-train", "--resume", "out/last/"}).code == 0);
+  CHECK(run(tiny.path(), {"eval", "--model", "out/last/"}).code == 0);
+  const Outcome inside = tiny.train({"run.folder=out/last", "--overwrite"});
+  CHECK(inside.code == 73);
+  CHECK(contains(inside.err, "out/last: is a checkpoint, not the folder of a run"));
 
   fs::create_directory(tiny.path() / "mine");
   write_text(tiny.path() / "mine/thesis.tex", "years of work");
@@ -369,10 +378,21 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   const Outcome other = train("4", "other", "seed=1");
   CHECK(other.code == 78);
   CHECK(contains(other.err, "classifier.weight has shape [3, 16]"));
-  CHECK(contains(other.err, "model.ignore_mismatched_sizes=true"));
-  const Outcome anew = train("4", "anew", "model.ignore_mismatched_sizes=true");
+  CHECK(contains(other.err, "model.new_classifier=true"));
+  const Outcome printed = tiny.train(
+      {pretrained, "data.synthetic.shape=[3,8,8]", "data.synthetic.classes=3", "--print-config"});
+  write_text(tiny.path() / "printed.json", printed.out);
+  const Outcome fed_back = run(tiny.path(), {"vcas-train", "-c", "printed.json", "--validate"});
+  INFO(fed_back.err);
+  CHECK(fed_back.code == 0);
+  const Outcome own = tiny.train({"model.pretrained=same/last"});
+  CHECK(own.code == 78);
+  CHECK(contains(own.err,
+                 "same/last: a checkpoint of vcas, and a Hugging Face folder is needed\n"
+                 "  hint: vcas export --model same/last --to FOLDER makes one"));
+  const Outcome anew = train("4", "anew", "model.new_classifier=true");
   CHECK(anew.code == 0);
-  CHECK(contains(anew.err, "of another shape, so new: classifier.weight, classifier.bias"));
+  CHECK(contains(anew.err, "; new: classifier.weight, classifier.bias"));
 
   // Names that match decide which number a class has.
   fs::copy(pretrained.substr(pretrained.find('=') + 1), tiny.path() / "named");
@@ -390,6 +410,9 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
     CHECK_FALSE(contains(run.err, "the model's classes are"));
     return eval_loss(folder);
   };
+  const Outcome no_checkpoint = run(tiny.path(), {"eval", "--model", "named"});
+  CHECK(no_checkpoint.code == 66);
+  CHECK(contains(no_checkpoint.err, "named: a Hugging Face folder, no checkpoint"));
   CHECK(named(R"({"0": "0", "1": "1", "2": "2"})", "in_order") == eval_loss("same"));
   CHECK(named(R"({"0": "1", "1": "2", "2": "0"})", "turned") != eval_loss("same"));
 }
