@@ -6,10 +6,6 @@
 
 #include "core/host_device.h"
 
-#if defined(__CUDACC__)
-#include <cuda_bf16.h>
-#endif
-
 namespace vcas {
 
 // For storage alone: arithmetic converts it to float.
@@ -29,16 +25,12 @@ class bfloat16 {
 
  private:
   VCAS_HOST_DEVICE static std::uint16_t rounded(float x) {
-#if defined(__CUDA_ARCH__)
-    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
-#else
     std::uint32_t word;
-    std::memcpy(&word, &x, sizeof word);
+    memcpy(&word, &x, sizeof word);
     constexpr std::uint32_t kQuiet = 0x00400000u;  // else a NaN could lose all it differs in
     if (x != x) return static_cast<std::uint16_t>((word | kQuiet) >> 16);
     const std::uint32_t odd = word >> 16 & 1;
     return static_cast<std::uint16_t>((word + 0x7FFFu + odd) >> 16);
-#endif
   }
 
   std::uint16_t bits_;
