@@ -91,22 +91,29 @@ struct alignas(16) Chunk {
 // A block owns a tile of kTile x kTile entries, a warp of it kTile / 2 x 32. Rows come kRows at a
 // time, kStages of them on their way.
 template <class T, int kTile>
-struct TensorTile {
+struct MmaTile {
   static constexpr int kRows = 64 / sizeof(T), kStages = 4, kColumns = 32;
   static constexpr int kChunks = kTile / Chunk<T>::kSize;
   static constexpr int kWarpsJ = kTile / kColumns;
   static constexpr int kThreads = 2 * kWarpsJ * kWarp;
   // Rows are longer than the tile: then no two lanes of a load meet in a bank.
   static constexpr int kPadding = sizeof(T) / 2;
-  using Rows = Chunk<T>[kRows][kChunks + kPadding];
 };
 
 template <class T, int kTile>
 struct Stage {
+  using Tile = MmaTile<T, kTile>;
   struct {
-    typename TensorTile<T, kTile>::Rows value;
+    Chunk<T> value[Tile::kRows][Tile::kChunks + Tile::kPadding];
   } panel[2];  // of a and b
-  float scale[TensorTile<T, kTile>::kRows];
+  float scale[Tile::kRows];
+};
+
+template <class T, int kTile>
+struct Stages {
+  using Tile = MmaTile<T, kTile>;
+  Stage<T, kTile> stage[Tile::kStages];
+  std::int32_t row[Tile::kStages][2][Tile::kRows];  // of data, -1: none; in turn, as the stages
 };
 
 // Of one thread: fragments of 16 x 8 entries, four side by side.
@@ -122,7 +129,7 @@ __device__ void multiply(Sums<kTile>& sum, const Stage<float, kTile>& stage, int
                          int warp_j) {
   constexpr int kRowQuads = kTile / 64;
   const int lane = lane_of_thread();
-  for (int step = 0; step < TensorTile<float, kTile>::kRows; step += 8) {
+  for (int step = 0; step < MmaTile<float, kTile>::kRows; step += 8) {
     std::uint32_t a_part[2 * kRowQuads][4], b_part[4][2];
     for (int half = 0; half < 2; ++half) {
       const int k = step + 4 * half + lane % 4;
@@ -171,7 +178,7 @@ __device__ void multiply(Sums<kTile>& sum, const Stage<bfloat16, kTile>& stage, 
                          int warp_j) {
   constexpr int kFragments = kTile / 32;
   const int lane = lane_of_thread(), upper = lane / 16, odd = lane / 8 % 2;
-  for (int step = 0; step < TensorTile<bfloat16, kTile>::kRows; step += 16) {
+  for (int step = 0; step < MmaTile<bfloat16, kTile>::kRows; step += 16) {
     std::uint32_t a_part[kFragments][4], b_part[2][2][2];
     for (int i = 0; i < kFragments; ++i)
       load_blocks_transposed(
@@ -218,16 +225,13 @@ __device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<bfloat
 // those are is found one stage earlier still, by the first 2 kRows threads, one for each row of
 // each factor, whose two reads, of which the second needs the first, are a stage apart.
 template <class T, int kTile>
-__global__ void __launch_bounds__(TensorTile<T, kTile>::kThreads, 2)
-    gathered_product_tensor_kernel(float* c, Gathered<T> a, Gathered<T> b, const float* scale,
-                                   std::int64_t depth) {
-  using Tile = TensorTile<T, kTile>;
+__global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
+    gathered_product_mma_kernel(float* c, Gathered<T> a, Gathered<T> b, const float* scale,
+                                std::int64_t depth) {
+  using Tile = MmaTile<T, kTile>;
   constexpr int kRows = Tile::kRows, kStages = Tile::kStages, kChunks = Tile::kChunks;
   constexpr int kLooking = 2 * kRows, kSize = Chunk<T>::kSize;
-  struct Shared {
-    Stage<T, kTile> stage[kStages];
-    std::int32_t row[kStages][2][kRows];  // of data, -1: none; in turn, as the stages
-  };
+  using Shared = Stages<T, kTile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
   const int thread = static_cast<int>(threadIdx.x);
   const int warp_i = warp_of_thread() / Tile::kWarpsJ, warp_j = warp_of_thread() % Tile::kWarpsJ;
@@ -302,14 +306,12 @@ inline bool lies_on_chunk(const void* data) {
 }
 
 template <class T, int kTile>
-void gathered_product_tensor(Context& context, float* c, const Gathered<T>& a, const Gathered<T>& b,
-                             const float* scale, std::int64_t depth) {
-  using Tile = TensorTile<T, kTile>;
-  constexpr std::size_t kRowBytes = 2 * Tile::kRows * sizeof(std::int32_t);
+void gathered_product_mma(Context& context, float* c, const Gathered<T>& a, const Gathered<T>& b,
+                          const float* scale, std::int64_t depth) {
   launch(context,
-         {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(Tile::kThreads),
-          Tile::kStages * (sizeof(Stage<T, kTile>) + kRowBytes)},
-         gathered_product_tensor_kernel<T, kTile>, c, a, b, scale, depth);
+         {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)),
+          extent(MmaTile<T, kTile>::kThreads), sizeof(Stages<T, kTile>)},
+         gathered_product_mma_kernel<T, kTile>, c, a, b, scale, depth);
 }
 
 template <class T>
@@ -327,8 +329,8 @@ void gathered_product(Context& context, Compute<T>* c, const Gathered<T>& a, con
       constexpr int kSmall = 64, kLarge = 128;
       const bool enough = ceil_div(a.width, kLarge) * ceil_div(b.width, kLarge) >=
                           static_cast<std::int64_t>(context.multiprocessors());
-      return (enough ? gathered_product_tensor<T, kLarge>
-                     : gathered_product_tensor<T, kSmall>)(context, c, a, b, scale, depth);
+      return (enough ? gathered_product_mma<T, kLarge>
+                     : gathered_product_mma<T, kSmall>)(context, c, a, b, scale, depth);
     }
   }
   launch(context,
