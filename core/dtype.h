@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
+#include "core/bfloat16.h"
 #include "core/error.h"
 
 namespace vcas {
 
-enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8 };
+enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16 };
 
 constexpr std::size_t dtype_bytes(DType dtype) {
   switch (dtype) {
@@ -19,6 +21,8 @@ constexpr std::size_t dtype_bytes(DType dtype) {
     case DType::kF32:
     case DType::kI32:
       return 4;
+    case DType::kBF16:
+      return 2;
     case DType::kU8:
       return 1;
   }
@@ -37,6 +41,8 @@ constexpr std::string_view dtype_name(DType dtype) {
       return "i64";
     case DType::kU8:
       return "u8";
+    case DType::kBF16:
+      return "bf16";
   }
   return "?";
 }
@@ -53,5 +59,11 @@ template <>
 struct DTypeOf<std::int64_t> : std::integral_constant<DType, DType::kI64> {};
 template <>
 struct DTypeOf<std::uint8_t> : std::integral_constant<DType, DType::kU8> {};
+template <>
+struct DTypeOf<bfloat16> : std::integral_constant<DType, DType::kBF16> {};
+
+// What numbers of T are computed with, and what their statistics are kept as (statistics_dtype).
+template <class T>
+using Compute = std::conditional_t<std::is_same_v<T, bfloat16>, float, T>;
 
 }  // namespace vcas

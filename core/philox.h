@@ -6,11 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define VCAS_HOST_DEVICE __host__ __device__
-#else
-#define VCAS_HOST_DEVICE
-#endif
+#include "core/host_device.h"
 
 namespace vcas {
 

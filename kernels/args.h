@@ -1,7 +1,12 @@
 // One struct of arguments per operation: outputs first, then inputs, then numbers.
 //
-// T is the compute dtype (f32 or f64); S the statistics dtype (core/tensor.h). Index tensors are
-// i32, offsets i64. "optional" tensors may be empty. R, K count rows, C and D widths, N items.
+// T is the compute dtype, f32, f64 or bf16: of activations, of their gradients, and of weights as
+// operations read them. S is the statistics dtype (core/tensor.h), T itself but for bf16, where it
+// is f32: of norms, scores, probabilities, scales, losses, and of all that an optimizer reads and
+// writes: gradients of parameters, the parameters themselves, its moments. Operations compute in S,
+// sum in S or wider, and round what they store as T. The CPU has no operations on bf16.
+// Index tensors are i32, offsets i64. "optional" tensors may be empty. R, K count rows, C and D
+// widths, N items.
 // `row` always maps a compact row to a row of the full batch, empty = identity. "+=" means the
 // operation adds to what the output holds. Each struct lists its tensors in `visit`, which
 // decorators use to count bytes, compare backends and name outputs.
@@ -47,7 +52,7 @@ struct LinearBackwardInput {
 // dW += sum over i of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]]
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
-  Tensor dweight;  // T [D, C], +=
+  Tensor dweight;  // S [D, C], +=
   Tensor dy;       // T [K, D]
   Tensor x_full;   // T [R, C]
   Tensor row;      // i32 [K], optional
@@ -64,7 +69,7 @@ struct LinearBackwardWeight {
 // dW.
 struct LinearWeightBlock {
   static constexpr const char* kName = "linear_weight_block";
-  Tensor block;      // T [A, B]
+  Tensor block;      // S [A, B]
   Tensor dy;         // T [K, D]
   Tensor x_full;     // T [R, C]
   Tensor row;        // i32 [K], optional
@@ -80,7 +85,7 @@ struct LinearWeightBlock {
 // sum[c] += sum over r of x[r, c]: bias gradients.
 struct ColumnSum {
   static constexpr const char* kName = "column_sum";
-  Tensor sum;  // T [C], +=
+  Tensor sum;  // S [C], +=
   Tensor x;    // T [R, C]
   template <class V>
   void visit(V&& v) const {
@@ -214,8 +219,8 @@ struct LayerNormForward {
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
   Tensor dx;                // T [K, C], optional
-  Tensor dgamma;            // T [C], +=, optional; given exactly when dbeta is
-  Tensor dbeta;             // T [C], +=, optional
+  Tensor dgamma;            // S [C], +=, optional; given exactly when dbeta is
+  Tensor dbeta;             // S [C], +=, optional
   Tensor dy;                // T [K, C]
   Tensor x_full;            // T [R, C]
   Tensor mean_full;         // S [R]
@@ -373,7 +378,7 @@ struct Copy {
 
 struct Fill {
   static constexpr const char* kName = "fill";
-  Tensor y;  // T
+  Tensor y;  // T or S
   double value = 0;
   template <class V>
   void visit(V&& v) const {
@@ -411,8 +416,8 @@ struct PatchTokensForward {
 struct PatchTokensBackward {
   static constexpr const char* kName = "patch_tokens_backward";
   Tensor dpatches;   // T [K, P, C]
-  Tensor dcls;       // T [C], +=, optional
-  Tensor dposition;  // T [T, C], +=, optional: no parameter gradient is wanted
+  Tensor dcls;       // S [C], +=, optional
+  Tensor dposition;  // S [T, C], +=, optional: no parameter gradient is wanted
   Tensor dy;         // T [K, T, C]
   template <class V>
   void visit(V&& v) const {
@@ -491,7 +496,7 @@ struct EmbeddingForward {
 // dtable[tokens_full[row[r]]] += dy[r], rows in ascending order for each entry.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
-  Tensor dtable;       // T [V, C], +=
+  Tensor dtable;       // S [V, C], +=
   Tensor dy;           // T [K, C]
   Tensor tokens_full;  // i32 [R]
   Tensor row;          // i32 [K], optional
@@ -529,7 +534,7 @@ struct SquaredErrorBackward {
 
 // The gradient of y[p] = x[index[p]], which is EmbeddingForward with x as its table: dx = 0, then
 // for the rows p of item n, in ascending order, with r = index_full[row[p]] a row of that item in
-// the full batch: dx[offsets[n] + r - offsets_full[item[n]]] += dy[p].
+// the full batch: dx[offsets[n] + r - offsets_full[item[n]]] += dy[p], rounded to T each time.
 struct ScatterRows {
   static constexpr const char* kName = "scatter_rows";
   Tensor dx;            // T [R', C]
@@ -549,35 +554,40 @@ struct ScatterRows {
 };
 
 // Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019)
-// or, with decoupled = false, decay added to the gradient.
+// or, with decoupled = false, decay added to the gradient. `rounded` gets the new parameters too.
 struct AdamStep {
   static constexpr const char* kName = "adam_step";
-  Tensor param;          // T [n]
-  Tensor first_moment;   // T [n]
-  Tensor second_moment;  // T [n]
-  Tensor grad;           // T [n]
+  Tensor param;          // S [n]
+  Tensor rounded;        // bf16 [n], optional
+  Tensor first_moment;   // S [n]
+  Tensor second_moment;  // S [n]
+  Tensor grad;           // S [n]
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   double grad_scale = 1;  // multiplies the gradient: clipping
   std::int64_t step = 1;  // from 1
   bool decoupled = true;
   template <class V>
   void visit(V&& v) const {
-    v.out("param", param, true), v.out("first_moment", first_moment, true);
-    v.out("second_moment", second_moment, true), v.in("grad", grad);
+    v.out("param", param, true), v.out("rounded", rounded);
+    v.out("first_moment", first_moment, true), v.out("second_moment", second_moment, true);
+    v.in("grad", grad);
   }
 };
 
-// momentum = mu * momentum + (grad_scale * grad + weight_decay * param); param -= lr * momentum
+// momentum = mu * momentum + (grad_scale * grad + weight_decay * param); param -= lr * momentum.
+// `rounded` gets the new parameters too.
 struct SgdStep {
   static constexpr const char* kName = "sgd_step";
-  Tensor param;     // T [n]
-  Tensor momentum;  // T [n]
-  Tensor grad;      // T [n]
+  Tensor param;     // S [n]
+  Tensor rounded;   // bf16 [n], optional
+  Tensor momentum;  // S [n]
+  Tensor grad;      // S [n]
   double learning_rate = 0, mu = 0.9, weight_decay = 0;
   double grad_scale = 1;
   template <class V>
   void visit(V&& v) const {
-    v.out("param", param, true), v.out("momentum", momentum, true), v.in("grad", grad);
+    v.out("param", param, true), v.out("rounded", rounded), v.out("momentum", momentum, true);
+    v.in("grad", grad);
   }
 };
 
@@ -585,7 +595,7 @@ struct SgdStep {
 struct SumSquares {
   static constexpr const char* kName = "sum_squares";
   Tensor sum;  // f64 [1]
-  Tensor x;    // T
+  Tensor x;    // S
   template <class V>
   void visit(V&& v) const {
     v.out("sum", sum), v.in("x", x);

@@ -23,7 +23,8 @@ std::unique_ptr<Ops> make_cuda([[maybe_unused]] Precision precision) {
 std::unique_ptr<Ops> make_cpu(const std::string& device, Precision precision) {
   if (precision != Precision::kF32)
     throw Error(ExitCode::kBadConfig,
-                "precision=\"tf32\" needs a GPU, but device=\"" + device + "\" is the CPU here",
+                std::string("precision=\"") + (precision == Precision::kTf32 ? "tf32" : "bf16") +
+                    "\" needs a GPU, but device=\"" + device + "\" is the CPU here",
                 "precision=\"f32\" works everywhere");
   return make_cpu_ops();
 }
@@ -47,7 +48,12 @@ std::unique_ptr<Profiler> make_profiler([[maybe_unused]] const std::string& devi
 std::unique_ptr<Ops> make_ops(const std::string& device, Precision precision) {
   const std::string check = "check:";
   const std::size_t comma = device.find(',');
-  if (device.compare(0, check.size(), check) == 0 && comma != std::string::npos)
+  const bool checks = device.compare(0, check.size(), check) == 0 && comma != std::string::npos;
+  if (checks && precision == Precision::kBf16)
+    throw Error(ExitCode::kBadConfig,
+                "precision=\"bf16\" is not compared, but device is \"" + device + "\"",
+                "check:a,b compares f32, and tf32 on devices that have it");
+  if (checks)
     return make_check_ops(make_ops(device.substr(check.size(), comma - check.size()), precision),
                           make_ops(device.substr(comma + 1), precision));
   if (device == "auto") return make_auto(precision);

@@ -50,9 +50,13 @@ class Ops {
 #undef VCAS_OP
 };
 
-// What products of f32 may do to their factors: nothing, or round them to TF32 (10 bits of
-// mantissa) for tensor cores. Sums are f32.
-enum class Precision { kF32, kTf32 };
+// f32; f32 whose products round their factors to TF32 (10 bits of mantissa) for tensor cores; or
+// tensors of bf16 (kernels/args.h). Sums are f32.
+enum class Precision { kF32, kTf32, kBf16 };
+
+constexpr DType compute_dtype(Precision precision) {
+  return precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
+}
 
 // `device`: cpu, cuda, emu (kernels/emu), check:a,b or auto. Throws Error(kUnavailable) where it is
 // not there, Error(kBadConfig) for an unknown name or a precision that it lacks; never falls back

@@ -45,8 +45,8 @@ enum class SamplingMode {
 // Some entries of one weight gradient: the block of rows `out_index` and columns `in_index`. The
 // part of it that is from the first half of the items (RowSet::half) is there in exact passes only.
 struct EntryBlock {
-  Tensor block;      // compute dtype [A, B]; empty = not wanted
-  Tensor half;       // compute dtype [A, B]; empty = not wanted
+  Tensor block;      // statistics dtype [A, B]; empty = not wanted
+  Tensor half;       // statistics dtype [A, B]; empty = not wanted
   Tensor out_index;  // i32 [A]
   Tensor in_index;   // i32 [B]
 };

@@ -77,8 +77,10 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
         continue;
       }
       node.parameters.push_back(static_cast<int>(parameters.size()));
-      parameters.push_back(
-          {node.name + "." + spec.name, spec.shape, spec.init, spec.decay, {}, {}});
+      parameters.push_back({.name = node.name + "." + spec.name,
+                            .shape = spec.shape,
+                            .init = spec.init,
+                            .decay = spec.decay});
     }
     if (node.plan.samples_weight) {
       node.weight_site = static_cast<int>(sampled_weights_.size());
@@ -93,10 +95,8 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
   check_gates();
   plan_activations();
   plan_gradients();
-  for (const Parameter& parameter : parameters)
-    memory_.parameters += 2 * Arena::round_up(static_cast<std::size_t>(parameter.shape.elements()) *
-                                              dtype_bytes(dtype_));
   parameters_ = Parameters(ops, dtype_, std::move(parameters));
+  memory_.parameters = parameters_.bytes();
   allocate(ops);
 }
 

@@ -101,7 +101,8 @@ struct BackwardIo {
   std::span<const int> parameter_numbers;     // of the layer's parameters in the graph
   int weight_site;                            // number of this sampled linear, -1: not sampled
 
-  // Where the gradient of the layer's parameter i is added; empty = not wanted.
+  // Where the gradient of the layer's parameter i is added, in the statistics dtype; empty = not
+  // wanted.
   Tensor gradient(int i) const {
     const int number = parameter_numbers[static_cast<std::size_t>(i)];
     return context.sink->full[static_cast<std::size_t>(number)];

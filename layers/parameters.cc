@@ -6,26 +6,45 @@ namespace vcas {
 
 Parameters::Parameters(Ops& ops, DType dtype, std::vector<Parameter> list)
     : list_(std::move(list)) {
-  const std::size_t element = dtype_bytes(dtype);
-  std::vector<std::size_t> offsets(list_.size());
+  const DType wide = statistics_dtype(dtype);
+  const std::size_t narrowest = dtype_bytes(dtype);
+  std::vector<std::size_t> first(list_.size());  // element
   std::size_t total = 0;
   for (const bool decay : {true, false}) {
     for (std::size_t i = 0; i < list_.size(); ++i) {
       if (list_[i].decay != decay) continue;
-      offsets[i] = total;
-      total += Arena::round_up(static_cast<std::size_t>(list_[i].shape.elements()) * element);
+      first[i] = total;
+      total += Arena::round_up(static_cast<std::size_t>(list_[i].shape.elements()) * narrowest) /
+               narrowest;
     }
-    if (decay) decayed_ = static_cast<std::int64_t>(total / element);
+    if (decay) decayed_ = static_cast<std::int64_t>(total);
   }
-  value_buffer_ = Buffer(ops, total);
-  gradient_buffer_ = Buffer(ops, total);
-  const Shape slab{static_cast<std::int64_t>(total / element)};
+  value_buffer_ = Buffer(ops, total * dtype_bytes(dtype));
+  gradient_buffer_ = Buffer(ops, total * dtype_bytes(wide));
+  if (wide != dtype) master_buffer_ = Buffer(ops, total * dtype_bytes(wide));
+  const Buffer& masters = wide == dtype ? value_buffer_ : master_buffer_;
+  const Shape slab{static_cast<std::int64_t>(total)};
   values_ = value_buffer_.at(0, dtype, slab);
-  gradients_ = gradient_buffer_.at(0, dtype, slab);
+  masters_ = masters.at(0, wide, slab);
+  gradients_ = gradient_buffer_.at(0, wide, slab);
   for (std::size_t i = 0; i < list_.size(); ++i) {
-    list_[i].value = value_buffer_.at(offsets[i], dtype, list_[i].shape);
-    list_[i].gradient = gradient_buffer_.at(offsets[i], dtype, list_[i].shape);
+    const std::size_t offset = first[i] * dtype_bytes(wide);
+    list_[i].value = value_buffer_.at(first[i] * dtype_bytes(dtype), dtype, list_[i].shape);
+    list_[i].master = masters.at(offset, wide, list_[i].shape);
+    list_[i].gradient = gradient_buffer_.at(offset, wide, list_[i].shape);
   }
+}
+
+std::size_t Parameters::bytes() const {
+  return value_buffer_.bytes() + master_buffer_.bytes() + gradient_buffer_.bytes();
+}
+
+void Parameters::round_values(Ops& ops) {
+  if (values_.dtype != DType::kBF16) return;
+  std::vector<float> host(static_cast<std::size_t>(masters_.elements()));
+  ops.copy_to_host(host.data(), masters_.data, masters_.bytes());
+  const std::vector<bfloat16> rounded(host.begin(), host.end());
+  ops.copy_to_device(values_.data, rounded.data(), values_.bytes());
 }
 
 std::int64_t Parameters::count() const {
@@ -44,7 +63,7 @@ void fill_initial(Ops& ops, const Parameter& parameter, const RandomKey& key) {
   if (parameter.init.kind == Initializer::Kind::kNormal)
     for (std::size_t i = 0; i < host.size(); ++i)
       host[i] = static_cast<T>(parameter.init.value * philox_normal(address, i));
-  ops.copy_to_device(parameter.value.data, host.data(), host.size() * sizeof(T));
+  ops.copy_to_device(parameter.master.data, host.data(), host.size() * sizeof(T));
 }
 
 }  // namespace
@@ -52,11 +71,12 @@ void fill_initial(Ops& ops, const Parameter& parameter, const RandomKey& key) {
 void Parameters::initialize(Ops& ops, std::uint64_t seed) {
   for (std::size_t i = 0; i < list_.size(); ++i) {
     const RandomKey key{seed, Stream::kInit, 0, static_cast<std::uint32_t>(i), 0};
-    if (list_[i].value.dtype == DType::kF64)
+    if (list_[i].master.dtype == DType::kF64)
       fill_initial<double>(ops, list_[i], key);
     else
       fill_initial<float>(ops, list_[i], key);
   }
+  round_values(ops);
 }
 
 }  // namespace vcas

@@ -1,4 +1,5 @@
-// All parameters of a model and their gradients, each in one slab.
+// All parameters of a model and their gradients, each in one slab. In bf16 layers read a rounded
+// copy of the parameters, whose slab has the same places.
 #pragma once
 
 #include <string>
@@ -14,8 +15,9 @@ struct Parameter {
   Shape shape;
   Initializer init;
   bool decay = true;
-  Tensor value;     // compute dtype
-  Tensor gradient;  // compute dtype
+  Tensor value;     // compute dtype: what layers read
+  Tensor master;    // statistics dtype: what is updated and saved; `value` itself but in bf16
+  Tensor gradient;  // statistics dtype
 };
 
 class Parameters {
@@ -30,19 +32,26 @@ class Parameters {
 
   // Whole slabs, [elements]; the padding between parameters is zero and stays zero.
   const Tensor& values() const { return values_; }
+  const Tensor& masters() const { return masters_; }
   const Tensor& gradients() const { return gradients_; }
   // Elements at the front of the slab that weight decay applies to.
   std::int64_t decayed_elements() const { return decayed_; }
   // Number of parameters without padding.
   std::int64_t count() const;
 
+  // Of all slabs.
+  std::size_t bytes() const;
+
   // Draws the initial values, addressed by (seed, parameter number, element).
   void initialize(Ops& ops, std::uint64_t seed);
+  // The values become what the masters are, rounded: for those who write masters, which an
+  // optimizer's step does with both at once.
+  void round_values(Ops& ops);
 
  private:
   std::vector<Parameter> list_;
-  Buffer value_buffer_, gradient_buffer_;
-  Tensor values_, gradients_;
+  Buffer value_buffer_, master_buffer_, gradient_buffer_;  // master_buffer_ in bf16 only
+  Tensor values_, masters_, gradients_;
   std::int64_t decayed_ = 0;
 };
 

@@ -81,7 +81,14 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
   graph.set_batch(items, offsets_, masked_offsets_);
   if (values.index >= 0) {
     const Tensor to = graph.tensor(values);
-    copy_to(ops, to, part_of(batch.values, first * to.width(), to.elements(), "values"));
+    const auto given = part_of(batch.values, first * to.width(), to.elements(), "values");
+    values_.clear();
+    if (to.dtype == DType::kBF16) {
+      for (const float value : given) values_.emplace_back(value);
+      copy_to(ops, to, std::span<const bfloat16>(values_));
+    } else {
+      copy_to(ops, to, given);
+    }
   }
   if (tokens.index >= 0) {
     copy_to(ops, graph.tensor(tokens), token_ids);
@@ -153,7 +160,9 @@ std::unique_ptr<Model> build_model(const ModelOptions& options,
   }
   std::int64_t values = 1;
   for (const std::int64_t extent : item_shape) values *= extent;
-  model->values = model->graph.input("values", {values, 1, DType::kF32});
+  // Patches are cut from f32 and rounded then; an mlp has no layer before its first product.
+  const bool rounded = options.type == "mlp" && dtype == DType::kBF16;
+  model->values = model->graph.input("values", {values, 1, rounded ? dtype : DType::kF32});
   if (options.type == "vit")
     build_vit(*model, options, item_shape, classes, label_smoothing);
   else

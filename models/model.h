@@ -88,7 +88,7 @@ class Model {
 
   Graph graph;
   // Inputs. A model leaves those that it has no use for out: their index is -1.
-  Value values;       // f32 [N, values of an item]
+  Value values;       // f32 [N, values of an item]; of an mlp in bf16, bf16
   Value tokens;       // i32 [R, 1]
   Value token_types;  // i32 [R, 1]
   Value positions;    // i32 [R, 1]: number of the row in its item
@@ -115,6 +115,7 @@ class Model {
   std::vector<std::int64_t> offsets_, masked_offsets_;  // of the items loaded
   std::vector<std::int32_t> rows_;
   std::vector<float> targets_;
+  std::vector<bfloat16> values_;
 };
 
 // item_shape: {channels, height, width} of images or {width} of vectors; not looked at for text.

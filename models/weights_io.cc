@@ -430,13 +430,14 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
       values.insert(values.end(), part.begin(), part.end());
     }
     report.loaded += tensors.size();
-    if (parameter->value.dtype == DType::kF64) {
+    if (parameter->master.dtype == DType::kF64) {
       const std::vector<double> wide(values.begin(), values.end());
-      ops.copy_to_device(parameter->value.data, wide.data(), parameter->value.bytes());
+      ops.copy_to_device(parameter->master.data, wide.data(), parameter->master.bytes());
     } else {
-      ops.copy_to_device(parameter->value.data, values.data(), parameter->value.bytes());
+      ops.copy_to_device(parameter->master.data, values.data(), parameter->master.bytes());
     }
   }
+  model.graph.parameters().round_values(ops);
   return report;
 }
 
@@ -452,9 +453,9 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
   std::vector<std::vector<std::byte>> host;
   std::vector<StoredTensor> tensors;
   for (const Parameter& parameter : model.graph.parameters().list()) {
-    VCAS_CHECK(parameter.value.dtype == DType::kF32, "an export holds f32");
-    std::vector<std::byte>& bytes = host.emplace_back(parameter.value.bytes());
-    ops.copy_to_host(bytes.data(), parameter.value.data, bytes.size());
+    VCAS_CHECK(parameter.master.dtype == DType::kF32, "an export holds f32");
+    std::vector<std::byte>& bytes = host.emplace_back(parameter.master.bytes());
+    ops.copy_to_host(bytes.data(), parameter.master.data, bytes.size());
     const std::vector<FilePart> parts = file_parts(options, parameter);
     const std::size_t size = bytes.size() / parts.size();
     for (std::size_t i = 0; i < parts.size(); ++i)

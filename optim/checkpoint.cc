@@ -73,7 +73,7 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
 std::vector<NamedTensor> weights(const Model& model) {
   std::vector<NamedTensor> tensors;
   for (const Parameter& parameter : model.graph.parameters().list())
-    tensors.push_back({parameter.name, parameter.value});
+    tensors.push_back({parameter.name, parameter.master});
   return tensors;
 }
 
@@ -116,6 +116,7 @@ nlohmann::json load_checkpoint(const fs::path& folder, Trainer& trainer) {
 
 void load_weights(const fs::path& file, Model& model, Ops& ops) {
   read_tensors(file, ops, weights(model));
+  model.graph.parameters().round_values(ops);
 }
 
 fs::path checkpoint_folder(const fs::path& run, std::int64_t step) {

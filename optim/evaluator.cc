@@ -27,8 +27,16 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
     correct += sums.correct;
     if (!logits) continue;
     const Tensor rows = model_.graph.tensor(model_.logits);
-    logits->resize(logits->size() + static_cast<std::size_t>(rows.elements()));
-    ops_.copy_to_host(logits->data() + logits->size() - rows.elements(), rows.data, rows.bytes());
+    const std::size_t before = logits->size(), count = static_cast<std::size_t>(rows.elements());
+    logits->resize(before + count);
+    if (rows.dtype != DType::kBF16) {
+      ops_.copy_to_host(logits->data() + before, rows.data, rows.bytes());
+      continue;
+    }
+    std::vector<bfloat16> rounded(count);
+    ops_.copy_to_host(rounded.data(), rows.data, rows.bytes());
+    std::copy(rounded.begin(), rounded.end(),
+              logits->begin() + static_cast<std::ptrdiff_t>(before));
   }
   out.loss *= per_term(out.terms);
   out.accuracy = static_cast<double>(correct) * per_term(out.terms);

@@ -6,6 +6,7 @@ namespace vcas {
 namespace {
 
 Tensor range(const Tensor& slab, std::int64_t begin, std::int64_t end) {
+  if (!slab) return {};
   char* data =
       static_cast<char*>(slab.data) + static_cast<std::size_t>(begin) * dtype_bytes(slab.dtype);
   return {data, slab.dtype, {end - begin}};
@@ -15,9 +16,10 @@ Tensor range(const Tensor& slab, std::int64_t begin, std::int64_t end) {
 
 Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options)
     : options_(options),
-      values_(parameters.values()),
+      values_(parameters.masters()),
       gradients_(parameters.gradients()),
       decayed_(parameters.decayed_elements()) {
+  if (parameters.values().dtype == DType::kBF16) rounded_ = parameters.values();
   std::vector<std::string> names = {"first_moment", "second_moment"};
   if (options.name == "sgd") names = {"momentum"};
   const std::size_t slab = Arena::round_up(values_.bytes());
@@ -46,9 +48,11 @@ void Optimizer::step_range(Ops& ops, std::int64_t begin, std::int64_t end, doubl
                            double weight_decay, double grad_scale) {
   if (begin == end) return;
   const Tensor param = range(values_, begin, end), grad = range(gradients_, begin, end);
+  const Tensor rounded = range(rounded_, begin, end);
   const Tensor first = range(state_[0].tensor, begin, end);
   if (options_.name == "sgd") {
     ops.run(SgdStep{.param = param,
+                    .rounded = rounded,
                     .momentum = first,
                     .grad = grad,
                     .learning_rate = learning_rate,
@@ -58,6 +62,7 @@ void Optimizer::step_range(Ops& ops, std::int64_t begin, std::int64_t end, doubl
     return;
   }
   ops.run(AdamStep{.param = param,
+                   .rounded = rounded,
                    .first_moment = first,
                    .second_moment = range(state_[1].tensor, begin, end),
                    .grad = grad,

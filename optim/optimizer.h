@@ -61,7 +61,7 @@ class Optimizer {
                   double weight_decay, double grad_scale);
 
   OptimizerOptions options_;
-  Tensor values_, gradients_;
+  Tensor values_, rounded_, gradients_;  // rounded_: of bf16 only
   std::int64_t decayed_;
   Buffer buffer_;
   std::vector<NamedTensor> state_;  // moments, or the momentum

@@ -53,6 +53,7 @@ double squared_distance(const std::vector<double>& a, const std::vector<double>&
 VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeats)
     : graph_(graph), ops_(ops), repeats_(repeats) {
   const Parameters& parameters = graph.parameters();
+  const DType wide = statistics_dtype(graph.dtype());
   blocks_.resize(parameters.size());
   sampled_sink_.full.resize(parameters.size());
   for (const int weight : graph.sampled_weights()) {
@@ -64,8 +65,8 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
         share_of(shape[1], share * static_cast<double>(shape[0]) / static_cast<double>(out)),
         std::min(shape[1],
                  static_cast<std::int64_t>(std::ceil(kMinEntries / static_cast<double>(out)))));
-    blocks_[static_cast<std::size_t>(weight)] = {.block = {nullptr, graph.dtype(), {out, in}},
-                                                 .half = {nullptr, graph.dtype(), {out, in}},
+    blocks_[static_cast<std::size_t>(weight)] = {.block = {nullptr, wide, {out, in}},
+                                                 .half = {nullptr, wide, {out, in}},
                                                  .out_index = {nullptr, DType::kI32, {out}},
                                                  .in_index = {nullptr, DType::kI32, {in}}};
   }

@@ -70,8 +70,9 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Wo
                       const BatchLimits& limits, std::int64_t items) {
   ReadyModel ready;
   ready.ops = make_counting_ops(config, ready.ranges);
-  ready.model = build_model(model_options(config, tokenizer), facts.item_shape,
-                            std::ssize(facts.class_names), config.train.label_smoothing);
+  ready.model =
+      build_model(model_options(config, tokenizer), facts.item_shape, std::ssize(facts.class_names),
+                  config.train.label_smoothing, compute_dtype(precision_of(config)));
   const std::int64_t positions = ready.model->max_positions;
   const DataOptions& data = config.data;
   if (tokenizer && data.type != "synthetic_text" && data.text.max_length > positions)

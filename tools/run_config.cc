@@ -72,10 +72,14 @@ void TrainOptions::validate(ConfigErrors& errors) const {
 }
 
 void RunConfig::validate(ConfigErrors& errors) const {
-  if (precision == "tf32" && device.find("cpu") != std::string::npos)
+  if (precision != "f32" && device.find("cpu") != std::string::npos)
+    errors.add({"precision", "device"},
+               fmt::format("must be \"f32\" on device \"{}\": the CPU has no {}", device,
+                           precision == "tf32" ? "tensor cores" : "operations on bf16"));
+  else if (precision == "bf16" && device.starts_with("check:"))
     errors.add(
         {"precision", "device"},
-        fmt::format("must be \"f32\" on device \"{}\": the CPU has no tensor cores", device));
+        fmt::format("must not be \"bf16\" on device \"{}\": its results are not compared", device));
   if (data.is_text() != (model.type == "bert"))
     errors.add(
         {"model.type", "data.type"},
@@ -184,8 +188,13 @@ TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps
           .vcas = config.vcas};
 }
 
+Precision precision_of(const RunConfig& config) {
+  if (config.precision == "bf16") return Precision::kBf16;
+  return config.precision == "tf32" ? Precision::kTf32 : Precision::kF32;
+}
+
 std::unique_ptr<Ops> make_ops(const RunConfig& config) {
-  return make_ops(config.device, config.precision == "tf32" ? Precision::kTf32 : Precision::kF32);
+  return make_ops(config.device, precision_of(config));
 }
 
 int use_threads(const RunConfig& config) {

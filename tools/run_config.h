@@ -232,9 +232,11 @@ struct RunConfig {
     v.section("run", run, "Where the run is kept.");
     v.field("device", device, "auto, cpu, cuda, emu (its kernels on the CPU), or check:a,b.");
     v.field("precision", precision,
-            "Of matrix products. tf32: a GPU rounds their factors to 10 bits of mantissa, for its "
-            "tensor cores; numbers in memory and sums stay f32.",
-            one_of({"f32", "tf32"}));
+            "What a GPU's tensor cores are given. tf32: factors of matrix products are rounded to "
+            "10 bits of mantissa; numbers in memory and sums stay f32. bf16: activations, their "
+            "gradients and the weights that layers read have 16 bits; sums, statistics, gradients "
+            "of weights and the weights that are updated and saved stay f32.",
+            one_of({"f32", "tf32", "bf16"}));
     v.field("threads", threads, "Threads of the CPU; 0: all that this process may use.",
             at_least(0));
     v.field("seed", seed, "Seed of everything random.");
@@ -274,6 +276,8 @@ LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);
 TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps);
+
+Precision precision_of(const RunConfig& config);
 
 // The device of the configuration, in its precision.
 std::unique_ptr<Ops> make_ops(const RunConfig& config);

@@ -147,7 +147,8 @@ RunData padded_data(const RunConfig& config, std::int64_t tokens) {
 // The fastest products that this device makes, through the operation that layers use.
 class GemmRate {
  public:
-  GemmRate(const RunConfig& config, Subject& subject) : ops_(make_ops(config)) {
+  GemmRate(const RunConfig& config, Subject& subject)
+      : ops_(make_ops(config)), dtype_(compute_dtype(precision_of(config))) {
     shapes_.insert({1024, 1024, 1024});
     std::map<std::string, double> rows_of;  // node: rows of a call
     for (const CostRow& row : subject.session.ops().rows())
@@ -166,8 +167,8 @@ class GemmRate {
     for (const auto& [rows, in, out] : shapes_)
       most = std::max({most, rows * in, in * out, rows * out});
     for (Buffer& buffer : buffers_) {
-      buffer = Buffer(*ops_, static_cast<std::size_t>(most) * sizeof(float));
-      ops_->run(Fill{.y = buffer.at(0, DType::kF32, {most}), .value = 0.5});
+      buffer = Buffer(*ops_, static_cast<std::size_t>(most) * dtype_bytes(dtype_));
+      ops_->run(Fill{.y = buffer.at(0, dtype_, {most}), .value = 0.5});
     }
   }
 
@@ -175,9 +176,9 @@ class GemmRate {
     for (const auto& shape : shapes_) {
       const auto& [rows, in, out] = shape;
       const double start = monotonic_seconds();
-      ops_->run(LinearForward{.y = buffers_[0].at(0, DType::kF32, {rows, out}),
-                              .x = buffers_[1].at(0, DType::kF32, {rows, in}),
-                              .weight = buffers_[2].at(0, DType::kF32, {out, in}),
+      ops_->run(LinearForward{.y = buffers_[0].at(0, dtype_, {rows, out}),
+                              .x = buffers_[1].at(0, dtype_, {rows, in}),
+                              .weight = buffers_[2].at(0, dtype_, {out, in}),
                               .bias = {}});
       const double seconds = monotonic_seconds() - start;
       double& rate = rates_[shape];
@@ -204,6 +205,7 @@ class GemmRate {
  private:
   using Product = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // rows, in, out
   std::unique_ptr<Ops> ops_;
+  DType dtype_;
   std::set<Product> shapes_;
   std::map<Product, double> rates_;
   Buffer buffers_[3];

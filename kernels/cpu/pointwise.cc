@@ -121,6 +121,7 @@ void compute(CpuContext& cpu, const Fill& args) {
 }
 
 void compute(CpuContext& cpu, const AdamStep& args) {
+  VCAS_CHECK(!args.rounded, "no bf16 on the CPU");
   with_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
     const double steps = static_cast<double>(args.step);
@@ -147,6 +148,7 @@ void compute(CpuContext& cpu, const AdamStep& args) {
 }
 
 void compute(CpuContext& cpu, const SgdStep& args) {
+  VCAS_CHECK(!args.rounded, "no bf16 on the CPU");
   with_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
     T* param = args.param.ptr<T>();

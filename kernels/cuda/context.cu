@@ -84,6 +84,9 @@ Context::Context(Precision precision) : precision_(precision) {
   cublas_.check(cublas_.set_workspace(handle_, workspace_, kWorkspaceBytes), "its workspace");
   if (precision == Precision::kTf32)
     cublas_.check(cublas_.set_math_mode(handle_, CUBLAS_TF32_TENSOR_OP_MATH), "TF32 of cuBLAS");
+  if (precision == Precision::kBf16)  // parts of a sum stay f32 too
+    cublas_.check(cublas_.set_math_mode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+                  "sums of cuBLAS");
 }
 
 Context::~Context() {
@@ -188,21 +191,33 @@ void Context::replay(const Graph& graph) {
 }
 
 // cuBLAS stores matrices by columns: there c^T = b^T a^T.
-template <class T>
+template <class T, class Out>
 void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
-                   const Factor<T>& b, T* c, bool accumulate) {
+                   const Factor<T>& b, Out* c, bool accumulate) {
   if (m == 0 || n == 0) return;
-  const T one = 1, beta = accumulate ? T(1) : T(0);
+  const Compute<T> one = 1, beta = accumulate ? 1 : 0;
   const auto op = [](const Factor<T>& f) { return f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  cublas_.check(
-      cublas_.product<T>()(handle_, op(b), op(a), narrow(n), narrow(m), narrow(k), &one, b.data,
-                           narrow(b.stride), a.data, narrow(a.stride), &beta, c, narrow(n)),
-      "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+  cublasStatus_t status;
+  if constexpr (std::is_same_v<T, bfloat16>)
+    status = cublas_.product_of_types(handle_, op(b), op(a), n, m, k, &one, b.data, CUDA_R_16BF,
+                                      b.stride, a.data, CUDA_R_16BF, a.stride, &beta, c,
+                                      std::is_same_v<Out, float> ? CUDA_R_32F : CUDA_R_16BF, n,
+                                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  else
+    status =
+        cublas_.product<T>()(handle_, op(b), op(a), narrow(n), narrow(m), narrow(k), &one, b.data,
+                             narrow(b.stride), a.data, narrow(a.stride), &beta, c, narrow(n));
+  cublas_.check(status, "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " +
+                            std::to_string(k));
 }
 
 template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<float>&,
                             const Factor<float>&, float*, bool);
 template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<double>&,
                             const Factor<double>&, double*, bool);
+template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
+                            const Factor<bfloat16>&, bfloat16*, bool);
+template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
+                            const Factor<bfloat16>&, float*, bool);
 
 }  // namespace vcas::cuda

@@ -63,10 +63,11 @@ class Context {
   Graph capture(const std::function<void()>& body);
   void replay(const Graph& graph);
 
-  // c[m, n] = a[m, k] b[k, n], or +=; f32 is rounded to TF32 where the precision says so.
-  template <class T>
+  // c[m, n] = a[m, k] b[k, n], or +=; f32 is rounded to TF32 where the precision says so. Sums of
+  // bf16 are f32, rounded once where c is bf16.
+  template <class T, class Out>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
-            T* c, bool accumulate);
+            Out* c, bool accumulate);
 
  private:
   static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;

@@ -33,6 +33,7 @@ Cublas::Cublas() {
   find(library, "cublasGetStatusString", status_text);
   find(library, "cublasSgemm_v2", product_f32);
   find(library, "cublasDgemm_v2", product_f64);
+  find(library, "cublasGemmEx_64", product_of_types);
 }
 
 void Cublas::check(cublasStatus_t status, const std::string& what) const {

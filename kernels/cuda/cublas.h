@@ -33,6 +33,7 @@ class Cublas {
   decltype(&cublasGetStatusString) status_text;
   decltype(&cublasSgemm_v2) product_f32;
   decltype(&cublasDgemm_v2) product_f64;
+  decltype(&cublasGemmEx_64) product_of_types;
 };
 
 }  // namespace vcas::cuda

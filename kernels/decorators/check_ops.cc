@@ -39,6 +39,8 @@ void with_element_type(DType dtype, F&& body) {
       return body(std::int64_t{});
     case DType::kU8:
       return body(std::uint8_t{});
+    case DType::kBF16:
+      VCAS_CHECK(false, "bf16 is not compared");
   }
 }
 

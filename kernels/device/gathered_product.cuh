@@ -28,11 +28,12 @@ struct Panel {
 
 // panel[k][c] = scale[k] * entry (first_k + k, first_c + c), zero outside.
 template <class T>
-__device__ void load_panel(Panel<T>& panel, const Gathered<T>& from, const T* scale,
-                           std::int64_t first_k, std::int64_t count, std::int64_t first_c) {
+__device__ void load_panel(Panel<Compute<T>>& panel, const Gathered<T>& from,
+                           const Compute<T>* scale, std::int64_t first_k, std::int64_t count,
+                           std::int64_t first_c) {
   for (int i = static_cast<int>(threadIdx.x); i < kDepth * kTile; i += kTileThreads) {
     const std::int64_t k = first_k + i / kTile, c = first_c + i % kTile;
-    T value = 0;
+    Compute<T> value = 0;
     if (k < count && c < from.width) {
       value = from.data[from.row_of(k) + at(from.column, c)];
       if (scale) value *= scale[k];
@@ -46,17 +47,17 @@ __device__ void load_panel(Panel<T>& panel, const Gathered<T>& from, const T* sc
 // and goes over k from 0 on, 16 rows at a time, so every sum has one order; a thread owns 4 x 4.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    gathered_product_kernel(T* c, Gathered<T> a, Gathered<T> b, const T* scale, std::int64_t depth,
-                            bool accumulate) {
+    gathered_product_kernel(Compute<T>* c, Gathered<T> a, Gathered<T> b, const Compute<T>* scale,
+                            std::int64_t depth, bool accumulate) {
   struct Shared {
-    Panel<T> a, b;
+    Panel<Compute<T>> a, b;
   };
   VCAS_SHARED(Shared, shared);
   const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
   const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
   const int own_i = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
   const int own_j = static_cast<int>(threadIdx.x) % (kTile / kPerThread);
-  T sum[kPerThread][kPerThread] = {};
+  Compute<T> sum[kPerThread][kPerThread] = {};
   for (std::int64_t k = 0; k < depth; k += kDepth) {
     load_panel(shared.a, a, scale, k, depth, first_i);
     load_panel<T>(shared.b, b, nullptr, k, depth, first_j);
@@ -73,85 +74,194 @@ __global__ void __launch_bounds__(kTileThreads)
       const std::int64_t row = first_i + own_i + i * (kTile / kPerThread);
       const std::int64_t column = first_j + own_j + j * (kTile / kPerThread);
       if (row >= a.width || column >= b.width) continue;
-      T& out = c[row * b.width + column];
+      Compute<T>& out = c[row * b.width + column];
       out = accumulate ? out + sum[i][j] : sum[i][j];
     }
 }
 
 // ---- on tensor cores ----
 
-struct alignas(16) Quad {
-  float value[4];
+// What is copied at once.
+template <class T>
+struct alignas(16) Chunk {
+  static constexpr int kSize = 16 / sizeof(T);
+  T value[kSize];
 };
 
-// A block owns a tile of kTile x kTile entries, a warp of it kTile / 2 x 32, and rows come 16 at a
+// A block owns a tile of kTile x kTile entries, a warp of it kTile / 2 x 32. Rows come kRows at a
 // time, kStages of them on their way.
-template <int kTile>
-struct Tf32 {
-  static constexpr int kRows = kWarp / 2, kStages = 4, kColumns = 32;
-  static constexpr int kQuads = kTile / 4;
+template <class T, int kTile>
+struct MmaTile {
+  static constexpr int kRows = 64 / sizeof(T), kStages = 4, kColumns = 32;
+  static constexpr int kChunks = kTile / Chunk<T>::kSize;
   static constexpr int kWarpsJ = kTile / kColumns;
   static constexpr int kThreads = 2 * kWarpsJ * kWarp;
-  // Rows are two quads longer than the tile: then no two lanes of a load meet in a bank.
-  struct Panel {
-    Quad value[kRows][kQuads + 2];
-  };
-  struct Shared {
-    struct Stage {
-      Panel panel[2];  // of a and b
-      float scale[kRows];
-    } stage[kStages];
-    std::int32_t row[kStages][2][kRows];  // of data, -1: none; in turn, as the stages
-  };
+  // Rows are longer than the tile: then no two lanes of a load meet in a bank.
+  static constexpr int kPadding = sizeof(T) / 2;
 };
 
-// c[i, j] += the gathered product of f32, with factors rounded to TF32, scale[k] a(k, i) after
-// scaling; sums are f32, and each has one order. Widths are multiples of 4, `data` and c lie on 16
-// bytes, and columns are not gathered.
+template <class T, int kTile>
+struct Stage {
+  using Tile = MmaTile<T, kTile>;
+  struct {
+    Chunk<T> value[Tile::kRows][Tile::kChunks + Tile::kPadding];
+  } panel[2];  // of a and b
+  float scale[Tile::kRows];
+};
+
+template <class T, int kTile>
+struct Stages {
+  using Tile = MmaTile<T, kTile>;
+  Stage<T, kTile> stage[Tile::kStages];
+  std::int32_t row[Tile::kStages][2][Tile::kRows];  // of data, -1: none; in turn, as the stages
+};
+
+// Of one thread: fragments of 16 x 8 entries, four side by side.
+template <int kTile>
+using Sums = float[kTile / 32][4][4];
+
+// sum += the product of the panels of a stage, in f32 with factors rounded to TF32, those of a
+// after scaling. Lane 4g + t of a warp reads entries 4g .. 4g+3 of 32 columns of a panel at once:
+// as rows g and g+8 of two fragments of a, as column g of four fragments of b. So fragments take
+// every fourth column, and a lane's sums lie together: 8 columns of rows 4g .. 4g+3.
+template <int kTile>
+__device__ void multiply(Sums<kTile>& sum, const Stage<float, kTile>& stage, int warp_i,
+                         int warp_j) {
+  constexpr int kRowQuads = kTile / 64;
+  const int lane = lane_of_thread();
+  for (int step = 0; step < MmaTile<float, kTile>::kRows; step += 8) {
+    std::uint32_t a_part[2 * kRowQuads][4], b_part[4][2];
+    for (int half = 0; half < 2; ++half) {
+      const int k = step + 4 * half + lane % 4;
+      const float factor = stage.scale[k];
+      for (int q = 0; q < kRowQuads; ++q) {
+        const Chunk<float> quad = stage.panel[0].value[k][(warp_i * kRowQuads + q) * 8 + lane / 4];
+        for (int i = 0; i < 4; ++i)
+          a_part[2 * q + i / 2][2 * half + i % 2] = to_tf32(factor * quad.value[i]);
+      }
+      const Chunk<float> quad = stage.panel[1].value[k][warp_j * 8 + lane / 4];
+      for (int j = 0; j < 4; ++j) b_part[j][half] = to_tf32(quad.value[j]);
+    }
+    for (int i = 0; i < 2 * kRowQuads; ++i)
+      for (int j = 0; j < 4; ++j) mma_tf32(sum[i][j], a_part[i], b_part[j]);
+  }
+}
+
+// c[i, j] += the sums of a thread, whose warp's entries begin at (row, column).
+template <int kTile>
+__device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<float>& a,
+                         const Gathered<float>& b, std::int64_t row, std::int64_t column) {
+  const int lane = lane_of_thread();
+  for (int i = 0; i < kTile / 16; ++i)
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t own_row = row + (i / 4 * 8 + lane / 4) * 4 + i % 4;
+      const std::int64_t own_column = column + lane % 4 * 8 + half * 4;
+      if (own_row >= a.width || own_column >= b.width) continue;
+      auto& out = *reinterpret_cast<Chunk<float>*>(c + own_row * b.width + own_column);
+      Chunk<float> result = out;
+      for (int j = 0; j < 4; ++j) result.value[j] += sum[i / 2][j][i % 2 * 2 + half];
+      out = result;
+    }
+}
+
+__device__ inline float float_of(std::uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// Likewise in bf16. Rows of a panel are along k, as its fragments' columns of a and b are not, so
+// both are transposed as they are loaded. Scaled, and rounded again, is b: a warp has half as much
+// of it as of a.
+template <int kTile>
+__device__ void multiply(Sums<kTile>& sum, const Stage<bfloat16, kTile>& stage, int warp_i,
+                         int warp_j) {
+  constexpr int kFragments = kTile / 32;
+  const int lane = lane_of_thread(), upper = lane / 16, odd = lane / 8 % 2;
+  for (int step = 0; step < MmaTile<bfloat16, kTile>::kRows; step += 16) {
+    std::uint32_t a_part[kFragments][4], b_part[2][2][2];
+    for (int i = 0; i < kFragments; ++i)
+      load_blocks_transposed(
+          a_part[i],
+          &stage.panel[0].value[step + upper * 8 + lane % 8][(warp_i * kFragments + i) * 2 + odd]);
+    for (int j = 0; j < 2; ++j) {
+      std::uint32_t pair[4];
+      load_blocks_transposed(
+          pair, &stage.panel[1].value[step + odd * 8 + lane % 8][(warp_j * 2 + j) * 2 + upper]);
+      for (int i = 0; i < 4; ++i) {
+        const float* factor = stage.scale + step + i % 2 * 8 + lane % 4 * 2;
+        b_part[j][i / 2][i % 2] = to_bf16_pair(factor[0] * float_of(pair[i] << 16),
+                                               factor[1] * float_of(pair[i] & 0xFFFF0000u));
+      }
+    }
+    for (int i = 0; i < kFragments; ++i)
+      for (int j = 0; j < 4; ++j) mma_bf16(sum[i][j], a_part[i], b_part[j / 2][j % 2]);
+  }
+}
+
+template <int kTile>
+__device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<bfloat16>& a,
+                         const Gathered<bfloat16>& b, std::int64_t row, std::int64_t column) {
+  struct alignas(8) Pair {
+    float value[2];
+  };
+  const int lane = lane_of_thread();
+  for (int i = 0; i < kTile / 16; ++i)
+    for (int j = 0; j < 4; ++j) {
+      const std::int64_t own_row = row + i * 8 + lane / 4;
+      const std::int64_t own_column = column + j * 8 + lane % 4 * 2;
+      if (own_row >= a.width || own_column >= b.width) continue;
+      auto& out = *reinterpret_cast<Pair*>(c + own_row * b.width + own_column);
+      const Pair before = out;
+      const float* own = &sum[i / 2][j][i % 2 * 2];
+      out = {{before.value[0] + own[0], before.value[1] + own[1]}};
+    }
+}
+
+// c[i, j] += the gathered product, by `multiply`; sums are f32, and each has one order. Widths are
+// multiples of a chunk, `data` and c lie on 16 bytes, and columns are not gathered.
 //
 // Copies of gathered rows into shared memory run kStages - 1 ahead of the tensor cores. Which rows
-// those are is found one stage earlier still, by the first warp: lane l looks at row l % 16 of
-// factor l / 16, and its two reads, of which the second needs the first, are a stage apart.
-//
-// Lane 4g + t of a warp reads entries 4g .. 4g+3 of 32 columns of a panel at once: as rows g and
-// g+8 of two fragments of a, as column g of four fragments of b. So fragments take every fourth
-// column, and a lane's sums lie together: 8 columns of rows 4g .. 4g+3.
-template <int kTile>
-__global__ void __launch_bounds__(Tf32<kTile>::kThreads, 2)
-    gathered_product_tf32_kernel(float* c, Gathered<float> a, Gathered<float> b, const float* scale,
-                                 std::int64_t depth) {
-  using Tile = Tf32<kTile>;
-  using Shared = typename Tile::Shared;
-  constexpr int kRows = Tile::kRows, kStages = Tile::kStages, kQuads = Tile::kQuads;
-  constexpr int kRowQuads = kTile / 64;
+// those are is found one stage earlier still, by the first 2 kRows threads, one for each row of
+// each factor, whose two reads, of which the second needs the first, are a stage apart.
+template <class T, int kTile>
+__global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
+    gathered_product_mma_kernel(float* c, Gathered<T> a, Gathered<T> b, const float* scale,
+                                std::int64_t depth) {
+  using Tile = MmaTile<T, kTile>;
+  constexpr int kRows = Tile::kRows, kStages = Tile::kStages, kChunks = Tile::kChunks;
+  constexpr int kLooking = 2 * kRows, kSize = Chunk<T>::kSize;
+  using Shared = Stages<T, kTile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
-  const int thread = static_cast<int>(threadIdx.x), lane = lane_of_thread();
+  const int thread = static_cast<int>(threadIdx.x);
   const int warp_i = warp_of_thread() / Tile::kWarpsJ, warp_j = warp_of_thread() % Tile::kWarpsJ;
   const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
   const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
   const std::int64_t stages = (depth + kRows - 1) / kRows;
 
-  // What thread `own` of the first warp, or one like it, looks at.
+  // What thread `own` of the first ones, or one like it, looks at.
   const auto index_of = [&](std::int64_t stage, int own) {
     const std::int64_t k = stage * kRows + own % kRows;
-    return k < depth ? static_cast<std::int32_t>(at(own % kWarp < kRows ? a.kept : b.kept, k)) : -1;
+    return k < depth ? static_cast<std::int32_t>(at(own % kLooking < kRows ? a.kept : b.kept, k))
+                     : -1;
   };
   const auto row_of = [&](std::int32_t index, int own) {
     return index < 0 ? -1
-                     : static_cast<std::int32_t>(at(own % kWarp < kRows ? a.row : b.row, index));
+                     : static_cast<std::int32_t>(at(own % kLooking < kRows ? a.row : b.row, index));
   };
   const auto start_copies = [&](std::int64_t stage) {
     auto& to = shared->stage[stage % kStages];
     const auto& rows = shared->row[stage % kStages];
     for (int factor = 0; factor < 2; ++factor) {
-      const Gathered<float>& from = factor == 0 ? a : b;
-      const int quad = thread % kQuads;
-      const std::int64_t column = (factor == 0 ? first_i : first_j) + quad * 4;
-      for (int k = thread / kQuads; k < kRows; k += Tile::kThreads / kQuads) {
+      const Gathered<T>& from = factor == 0 ? a : b;
+      const int chunk = thread % kChunks;
+      const std::int64_t column = (factor == 0 ? first_i : first_j) + chunk * kSize;
+      for (int k = thread / kChunks; k < kRows; k += Tile::kThreads / kChunks) {
         const std::int32_t row = rows[factor][k];
         const bool inside = row >= 0 && column < from.width;
-        const float* data = from.data + (inside ? row * from.stride + column : 0);
-        copy_async(&to.panel[factor].value[k][quad], reinterpret_cast<const Quad*>(data), inside);
+        const T* data = from.data + (inside ? row * from.stride + column : 0);
+        copy_async(&to.panel[factor].value[k][chunk], reinterpret_cast<const Chunk<T>*>(data),
+                   inside);
       }
     }
     const std::int64_t k = stage * kRows + thread;
@@ -162,89 +272,65 @@ __global__ void __launch_bounds__(Tf32<kTile>::kThreads, 2)
   if (!scale)
     for (int k = thread; k < kStages * kRows; k += Tile::kThreads)
       shared->stage[k / kRows].scale[k % kRows] = 1;
-  for (int own = thread; own < kStages * kWarp; own += Tile::kThreads)
-    shared->row[own / kWarp][own / kRows % 2][own % kRows] =
-        row_of(index_of(own / kWarp, own), own);
-  std::int32_t index = index_of(kStages, lane);
+  for (int own = thread; own < kStages * kLooking; own += Tile::kThreads)
+    shared->row[own / kLooking][own / kRows % 2][own % kRows] =
+        row_of(index_of(own / kLooking, own), own);
+  std::int32_t index = index_of(kStages, thread);
   __syncthreads();
   for (int stage = 0; stage < kStages - 1; ++stage) {
     if (stage < stages) start_copies(stage);
     copy_async_commit();
   }
 
-  float sum[2 * kRowQuads][4][4] = {};
+  Sums<kTile> sum = {};
   for (std::int64_t stage = 0; stage < stages; ++stage) {
     copy_async_wait<kStages - 2>();
     __syncthreads();
     if (stage + kStages - 1 < stages) start_copies(stage + kStages - 1);
     copy_async_commit();
     std::int32_t row = -1;
-    if (thread < kWarp) {
-      row = row_of(index, lane);
-      index = index_of(stage + kStages + 1, lane);
+    if (thread < kLooking) {
+      row = row_of(index, thread);
+      index = index_of(stage + kStages + 1, thread);
     }
-    const auto& own = shared->stage[stage % kStages];
-    for (int step = 0; step < kRows; step += 8) {
-      std::uint32_t a_part[2 * kRowQuads][4], b_part[4][2];
-      for (int half = 0; half < 2; ++half) {
-        const int k = step + 4 * half + lane % 4;
-        const float factor = own.scale[k];
-        for (int q = 0; q < kRowQuads; ++q) {
-          const Quad quad = own.panel[0].value[k][(warp_i * kRowQuads + q) * 8 + lane / 4];
-          for (int i = 0; i < 4; ++i)
-            a_part[2 * q + i / 2][2 * half + i % 2] = to_tf32(factor * quad.value[i]);
-        }
-        const Quad quad = own.panel[1].value[k][warp_j * 8 + lane / 4];
-        for (int j = 0; j < 4; ++j) b_part[j][half] = to_tf32(quad.value[j]);
-      }
-      for (int i = 0; i < 2 * kRowQuads; ++i)
-        for (int j = 0; j < 4; ++j) mma_tf32(sum[i][j], a_part[i], b_part[j]);
-    }
-    if (thread < kWarp) shared->row[stage % kStages][lane / kRows][lane % kRows] = row;
+    multiply<kTile>(sum, shared->stage[stage % kStages], warp_i, warp_j);
+    if (thread < kLooking) shared->row[stage % kStages][thread / kRows][thread % kRows] = row;
   }
-
-  for (int i = 0; i < 4 * kRowQuads; ++i)
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t row = first_i + ((warp_i * kRowQuads + i / 4) * 8 + lane / 4) * 4 + i % 4;
-      const std::int64_t column = first_j + warp_j * 32 + lane % 4 * 8 + half * 4;
-      if (row >= a.width || column >= b.width) continue;
-      Quad& out = *reinterpret_cast<Quad*>(c + row * b.width + column);
-      Quad result = out;
-      for (int j = 0; j < 4; ++j) result.value[j] += sum[i / 2][j][i % 2 * 2 + half];
-      out = result;
-    }
+  add_sums<kTile>(c, sum, a, b, first_i + warp_i * (kTile / 2), first_j + warp_j * Tile::kColumns);
 }
 
 // ---- host ----
 
-inline bool lies_on_quad(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Quad) == 0;
+inline bool lies_on_chunk(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Chunk<float>) == 0;
 }
 
-template <int kTile>
-void gathered_product_tf32(Context& context, float* c, const Gathered<float>& a,
-                           const Gathered<float>& b, const float* scale, std::int64_t depth) {
+template <class T, int kTile>
+void gathered_product_mma(Context& context, float* c, const Gathered<T>& a, const Gathered<T>& b,
+                          const float* scale, std::int64_t depth) {
   launch(context,
-         {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(Tf32<kTile>::kThreads),
-          sizeof(typename Tf32<kTile>::Shared)},
-         gathered_product_tf32_kernel<kTile>, c, a, b, scale, depth);
-}
-
-inline bool fits_tf32(const Gathered<float>& from) {
-  return from.width % 4 == 0 && from.stride % 4 == 0 && !from.column && lies_on_quad(from.data);
+         {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)),
+          extent(MmaTile<T, kTile>::kThreads), sizeof(Stages<T, kTile>)},
+         gathered_product_mma_kernel<T, kTile>, c, a, b, scale, depth);
 }
 
 template <class T>
-void gathered_product(Context& context, T* c, const Gathered<T>& a, const Gathered<T>& b,
-                      const T* scale, std::int64_t depth, bool accumulate) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (context.precision() == Precision::kTf32 && accumulate && fits_tf32(a) && fits_tf32(b) &&
-        lies_on_quad(c)) {
+bool fits_chunks(const Gathered<T>& from) {
+  return from.width % Chunk<T>::kSize == 0 && from.stride % Chunk<T>::kSize == 0 && !from.column &&
+         lies_on_chunk(from.data);
+}
+
+template <class T>
+void gathered_product(Context& context, Compute<T>* c, const Gathered<T>& a, const Gathered<T>& b,
+                      const Compute<T>* scale, std::int64_t depth, bool accumulate) {
+  if constexpr (!std::is_same_v<T, double>) {
+    const bool tensor_cores = !std::is_same_v<T, float> || context.precision() == Precision::kTf32;
+    if (tensor_cores && accumulate && fits_chunks(a) && fits_chunks(b) && lies_on_chunk(c)) {
       constexpr int kSmall = 64, kLarge = 128;
       const bool enough = ceil_div(a.width, kLarge) * ceil_div(b.width, kLarge) >=
                           static_cast<std::int64_t>(context.multiprocessors());
-      return (enough ? gathered_product_tf32<kLarge>
-                     : gathered_product_tf32<kSmall>)(context, c, a, b, scale, depth);
+      return (enough ? gathered_product_mma<T, kLarge>
+                     : gathered_product_mma<T, kSmall>)(context, c, a, b, scale, depth);
     }
   }
   launch(context,

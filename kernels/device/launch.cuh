@@ -14,12 +14,19 @@ constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 // Threads of a block where nothing else decides; eight rows where a warp takes a row.
 constexpr int kThreads = 256;
 
-// Calls f(T{}) with the C++ type of a compute dtype.
+// Calls f(T{}) with the C++ type of a statistics dtype.
 template <class F>
-void with_type(DType dtype, const F& f) {
+void with_statistics_type(DType dtype, const F& f) {
   if (dtype == DType::kF32) return f(float{});
   VCAS_CHECK(dtype == DType::kF64, "no device kernels for " + std::string(dtype_name(dtype)));
   f(double{});
+}
+
+// Likewise of a compute dtype.
+template <class F>
+void with_type(DType dtype, const F& f) {
+  if (dtype == DType::kBF16) return f(bfloat16{});
+  with_statistics_type(dtype, f);
 }
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

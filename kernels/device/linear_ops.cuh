@@ -27,8 +27,8 @@ void compute(Context& context, const LinearForward& args) {
     T* y = args.y.ptr<T>();
     if (args.bias)
       launch(context, grid_over(context, n), fill_rows_kernel<T>, y, args.bias.ptr<T>(), n, d);
-    context.gemm<T>(args.y.rows(), d, c, {args.x.ptr<T>(), c}, {args.weight.ptr<T>(), c, true}, y,
-                    bool{args.bias});
+    context.gemm<T, T>(args.y.rows(), d, c, {args.x.ptr<T>(), c}, {args.weight.ptr<T>(), c, true},
+                       y, bool{args.bias});
   });
 }
 
@@ -37,8 +37,8 @@ void compute(Context& context, const LinearBackwardInput& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t c = args.dx.width(), d = args.dy.width();
-    context.gemm<T>(args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
-                    args.dx.ptr<T>(), args.accumulate);
+    context.gemm<T, T>(args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
+                       args.dx.ptr<T>(), args.accumulate);
   });
 }
 
@@ -47,26 +47,27 @@ void compute(Context& context, const LinearBackwardWeight& args) {
   VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
              "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                  args.x_full.shape.text());
-  with_type(args.dweight.dtype, [&](auto type) {
+  with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
+    auto* dweight = args.dweight.ptr<Compute<T>>();
     const auto* row = args.row.ptr<std::int32_t>();
     const auto* kept = args.kept.ptr<std::int32_t>();
     const T* dy = args.dy.ptr<T>();
     const T* x = args.x_full.ptr<T>();
     if (!row && !kept)
-      return context.gemm<T>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, args.dweight.ptr<T>(),
-                             true);
-    gathered_product<T>(context, args.dweight.ptr<T>(), {dy, d, kept, nullptr, nullptr, d},
-                        {x, c, kept, row, nullptr, c}, args.scale.ptr<T>(),
+      return context.gemm<T, Compute<T>>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight,
+                                         true);
+    gathered_product<T>(context, dweight, {dy, d, kept, nullptr, nullptr, d},
+                        {x, c, kept, row, nullptr, c}, args.scale.ptr<Compute<T>>(),
                         kept ? args.kept.elements() : args.dy.rows(), true);
   });
 }
 
 void compute(Context& context, const LinearWeightBlock& args) {
-  with_type(args.block.dtype, [&](auto type) {
+  with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     gathered_product<T>(
-        context, args.block.ptr<T>(),
+        context, args.block.ptr<Compute<T>>(),
         {args.dy.ptr<T>(), args.dy.width(), nullptr, nullptr, args.out_index.ptr<std::int32_t>(),
          args.out_index.elements()},
         {args.x_full.ptr<T>(), args.x_full.width(), nullptr, args.row.ptr<std::int32_t>(),

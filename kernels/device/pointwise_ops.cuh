@@ -17,7 +17,10 @@ __device__ T normal_cdf(T x) {
 
 template <class T>
 __global__ void gelu_forward_kernel(T* y, const T* x, std::int64_t n) {
-  for_each_element(n, [&](std::int64_t i) { y[i] = x[i] * normal_cdf(x[i]); });
+  for_each_element(n, [&](std::int64_t i) {
+    const Compute<T> value = x[i];
+    y[i] = static_cast<T>(value * normal_cdf(value));
+  });
 }
 
 // dx = dy (Phi(x) + x phi(x)), phi the normal density
@@ -25,30 +28,32 @@ template <class T>
 __global__ void gelu_backward_kernel(T* dx, const T* dy, const T* x_full, const std::int32_t* row,
                                      std::int64_t n, std::int64_t width) {
   for_each_element(n, [&](std::int64_t i) {
-    const T x = x_full[row ? row[i / width] * width + i % width : i];
-    const T density = T(0.39894228040143267794) * exponential(T(-0.5) * x * x);
-    dx[i] = dy[i] * (normal_cdf(x) + x * density);
+    using C = Compute<T>;
+    const C x = x_full[row ? row[i / width] * width + i % width : i];
+    const C density = C(0.39894228040143267794) * exponential(C(-0.5) * x * x);
+    dx[i] = static_cast<T>(dy[i] * (normal_cdf(x) + x * density));
   });
 }
 
 template <class T>
 __global__ void tanh_forward_kernel(T* y, const T* x, std::int64_t n) {
-  for_each_element(n, [&](std::int64_t i) { y[i] = hyperbolic_tangent(x[i]); });
+  for_each_element(
+      n, [&](std::int64_t i) { y[i] = static_cast<T>(hyperbolic_tangent(Compute<T>(x[i]))); });
 }
 
 template <class T>
 __global__ void tanh_backward_kernel(T* dx, const T* dy, const T* y_full, const std::int32_t* row,
                                      std::int64_t n, std::int64_t width) {
   for_each_element(n, [&](std::int64_t i) {
-    const T y = y_full[row ? row[i / width] * width + i % width : i];
-    dx[i] = dy[i] * (T(1) - y * y);
+    const Compute<T> y = y_full[row ? row[i / width] * width + i % width : i];
+    dx[i] = static_cast<T>(dy[i] * (Compute<T>(1) - y * y));
   });
 }
 
 // One thread draws for four neighbours of a row.
 template <class T>
 __global__ void dropout_kernel(T* y, const T* x, const std::int32_t* row, std::int64_t rows,
-                               std::int64_t width, std::uint32_t threshold, T keep_scale,
+                               std::int64_t width, std::uint32_t threshold, Compute<T> keep_scale,
                                StepKey key) {
   const PhiloxAddress address = key.address();
   const std::int64_t draws = (width + 3) / 4;
@@ -57,14 +62,14 @@ __global__ void dropout_kernel(T* y, const T* x, const std::int32_t* row, std::i
     const Words words =
         philox_words(address, static_cast<std::uint64_t>(at(row, r) * draws + first / 4));
     for (std::int64_t c = first; c < first + 4 && c < width; ++c)
-      y[r * width + c] =
-          x[r * width + c] * ((words.word[c % 4] >> 9) >= threshold ? keep_scale : T(0));
+      y[r * width + c] = static_cast<T>(
+          x[r * width + c] * ((words.word[c % 4] >> 9) >= threshold ? keep_scale : Compute<T>(0)));
   });
 }
 
 template <class T>
 __global__ void add_kernel(T* y, const T* a, const T* b, std::int64_t n) {
-  for_each_element(n, [&](std::int64_t i) { y[i] = a[i] + b[i]; });
+  for_each_element(n, [&](std::int64_t i) { y[i] = static_cast<T>(a[i] + b[i]); });
 }
 
 template <class T>
@@ -81,10 +86,10 @@ struct AdamFactors {
   T second_correction;  // 1 / (1 - beta2^step)
 };
 
-// 28 bytes a parameter in f32.
+// 28 bytes a parameter in f32, and 2 where it has a rounded copy.
 template <class T>
-__global__ void adam_step_kernel(T* param, T* first_moment, T* second_moment, const T* grad,
-                                 std::int64_t n, AdamFactors<T> f) {
+__global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T* second_moment,
+                                 const T* grad, std::int64_t n, AdamFactors<T> f) {
   for_each_element(n, [&](std::int64_t i) {
     const T g = f.grad_scale * grad[i] + f.decay * param[i];
     const T m = f.beta1 * first_moment[i] + (T(1) - f.beta1) * g;
@@ -93,16 +98,19 @@ __global__ void adam_step_kernel(T* param, T* first_moment, T* second_moment, co
     second_moment[i] = v;
     const T step = m * f.first_correction / (square_root(v * f.second_correction) + f.eps);
     param[i] = f.shrink * param[i] - f.learning_rate * step;
+    if (rounded) rounded[i] = bfloat16(static_cast<float>(param[i]));
   });
 }
 
 template <class T>
-__global__ void sgd_step_kernel(T* param, T* momentum, const T* grad, std::int64_t n,
-                                T learning_rate, T mu, T weight_decay, T grad_scale) {
+__global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const T* grad,
+                                std::int64_t n, T learning_rate, T mu, T weight_decay,
+                                T grad_scale) {
   for_each_element(n, [&](std::int64_t i) {
     const T m = mu * momentum[i] + (grad_scale * grad[i] + weight_decay * param[i]);
     momentum[i] = m;
     param[i] -= learning_rate * m;
+    if (rounded) rounded[i] = bfloat16(static_cast<float>(param[i]));
   });
 }
 
@@ -170,7 +178,7 @@ void compute(Context& context, const Dropout& args) {
     const std::int64_t rows = args.y.rows(), width = args.y.width();
     launch(context, grid_over(context, rows * ceil_div(width, 4)), dropout_kernel<T>,
            args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(), rows, width,
-           dropout_threshold(args.p), static_cast<T>(1 / (1 - args.p)), step_key(args));
+           dropout_threshold(args.p), static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
   });
 }
 
@@ -194,12 +202,12 @@ void compute(Context& context, const Fill& args) {
     using T = decltype(type);
     const std::int64_t n = args.y.elements();
     launch(context, grid_over(context, n), fill_kernel<T>, args.y.ptr<T>(),
-           static_cast<T>(args.value), n);
+           static_cast<T>(static_cast<Compute<T>>(args.value)), n);
   });
 }
 
 void compute(Context& context, const AdamStep& args) {
-  with_type(args.param.dtype, [&](auto type) {
+  with_statistics_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
     const double steps = static_cast<double>(args.step);
     const double shrink = args.decoupled ? 1 - args.learning_rate * args.weight_decay : 1;
@@ -215,23 +223,24 @@ void compute(Context& context, const AdamStep& args) {
         .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
     const std::int64_t n = args.param.elements();
     launch(context, grid_over(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
-           args.first_moment.ptr<T>(), args.second_moment.ptr<T>(), args.grad.ptr<T>(), n, factors);
+           args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(), args.second_moment.ptr<T>(),
+           args.grad.ptr<T>(), n, factors);
   });
 }
 
 void compute(Context& context, const SgdStep& args) {
-  with_type(args.param.dtype, [&](auto type) {
+  with_statistics_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.param.elements();
     launch(context, grid_over(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
-           args.momentum.ptr<T>(), args.grad.ptr<T>(), n, static_cast<T>(args.learning_rate),
-           static_cast<T>(args.mu), static_cast<T>(args.weight_decay),
-           static_cast<T>(args.grad_scale));
+           args.rounded.ptr<bfloat16>(), args.momentum.ptr<T>(), args.grad.ptr<T>(), n,
+           static_cast<T>(args.learning_rate), static_cast<T>(args.mu),
+           static_cast<T>(args.weight_decay), static_cast<T>(args.grad_scale));
   });
 }
 
 void compute(Context& context, const SumSquares& args) {
-  with_type(args.x.dtype, [&](auto type) {
+  with_statistics_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.x.elements();
     const Grid grid = grid_over(context, n);

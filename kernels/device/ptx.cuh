@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/bfloat16.h"
 #include "kernels/emu/emulator.h"
 #include "kernels/emu/tensor_core.h"
 #endif
@@ -59,6 +60,34 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Four blocks of 8 x 8 numbers of 16 bits from shared memory, transposed: lane 8m + r gives the
+// address of row r of block m, 16 bytes as aligned, and lane 4g + t gets entries (2t, g) and
+// (2t+1, g) of block m as the low and the high half of out[m].
+__device__ __forceinline__ void load_blocks_transposed(std::uint32_t (&out)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
+// Two numbers as bf16, the nearest, ties to even: the low and the high half.
+__device__ __forceinline__ std::uint32_t to_bf16_pair(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// c[16, 8] += a[16, 16] b[16, 8] by the 32 lanes of a warp, of pairs of bf16. Lane 4g + t holds
+// a(g, 2t..), a(g+8, 2t..), a(g, 2t+8..), a(g+8, 2t+8..); b(2t.., g), b(2t+8.., g); c as mma_tf32.
+__device__ __forceinline__ void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4],
+                                         const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 }  // namespace vcas::cuda
 
 #else
@@ -93,6 +122,25 @@ inline void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
                      const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const MmaLane own{a, b, c};
   Emulator::current().warp_work(mma_m16n8k8_tf32, &own, {file, line});
+}
+
+inline void load_blocks_transposed(std::uint32_t (&out)[4], const void* row,
+                                   const char* file = __builtin_FILE(),
+                                   int line = __builtin_LINE()) {
+  Emulator::current().check(reinterpret_cast<std::uintptr_t>(row) % 16 == 0,
+                            "a block's row at a misaligned address", {file, line});
+  const LdmatrixLane own{row, out};
+  Emulator::current().warp_work(ldmatrix_x4_trans, &own, {file, line});
+}
+
+inline std::uint32_t to_bf16_pair(float low, float high) {
+  return bfloat16(low).bits() | static_cast<std::uint32_t>(bfloat16(high).bits()) << 16;
+}
+
+inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                     const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  const MmaLane own{a, b, c};
+  Emulator::current().warp_work(mma_m16n8k16_bf16, &own, {file, line});
 }
 
 }  // namespace vcas::emu

@@ -19,18 +19,20 @@ __device__ double norm_of_row(const T* x, std::int64_t width) {
 
 // score[i] = || dy[i] || || x_full[row[i]] ||; one warp a row of each, which are read once.
 template <class T>
-__global__ void row_score_kernel(T* score, const T* dy, const T* x_full, const std::int32_t* row,
-                                 std::int64_t rows, std::int64_t dy_width, std::int64_t x_width) {
+__global__ void row_score_kernel(Compute<T>* score, const T* dy, const T* x_full,
+                                 const std::int32_t* row, std::int64_t rows, std::int64_t dy_width,
+                                 std::int64_t x_width) {
   const std::int64_t i = row_of_warp();
   if (i >= rows) return;
-  const T dy_norm = static_cast<T>(norm_of_row(dy + i * dy_width, dy_width));
+  const auto dy_norm = static_cast<Compute<T>>(norm_of_row(dy + i * dy_width, dy_width));
   const double x_norm = norm_of_row(x_full + at(row, i) * x_width, x_width);
-  if (lane_of_thread() == 0) score[i] = static_cast<T>(static_cast<double>(dy_norm) * x_norm);
+  if (lane_of_thread() == 0)
+    score[i] = static_cast<Compute<T>>(static_cast<double>(dy_norm) * x_norm);
 }
 
 // One block an item.
 template <class T>
-__global__ void item_norm_kernel(T* norm, const T* x, const std::int64_t* offsets,
+__global__ void item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_t* offsets,
                                  std::int64_t width) {
   const std::int64_t n = blockIdx.x;
   double sum = 0;
@@ -38,7 +40,7 @@ __global__ void item_norm_kernel(T* norm, const T* x, const std::int64_t* offset
        i += blockDim.x)
     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   sum = block_sum(sum);
-  if (threadIdx.x == 0) norm[n] = static_cast<T>(square_root(sum));
+  if (threadIdx.x == 0) norm[n] = static_cast<Compute<T>>(square_root(sum));
 }
 
 // ---- column sums ----
@@ -50,18 +52,20 @@ template <class T>
 struct Entry {
   const T* x;
   std::int64_t width;
-  __device__ T operator()(std::int64_t r, std::int64_t c) const { return x[r * width + c]; }
+  __device__ Compute<T> operator()(std::int64_t r, std::int64_t c) const {
+    return x[r * width + c];
+  }
 };
 // dy times the normalised x: the gradient of gamma.
 template <class T>
 struct NormalisedProduct {
   const T* dy;
   const T* x_full;
-  const T* mean_full;
-  const T* rstd_full;
+  const Compute<T>* mean_full;
+  const Compute<T>* rstd_full;
   const std::int32_t* row;
   std::int64_t width;
-  __device__ T operator()(std::int64_t r, std::int64_t c) const {
+  __device__ Compute<T> operator()(std::int64_t r, std::int64_t c) const {
     const std::int64_t full = at(row, r);
     return dy[r * width + c] * ((x_full[full * width + c] - mean_full[full]) * rstd_full[full]);
   }
@@ -114,22 +118,23 @@ void add_column_sums(Context& context, T* sum, const Term& term, std::int64_t ro
 
 // One warp a row, which stays in L1 between its three passes: read once, written once.
 template <class T>
-__global__ void layer_norm_forward_kernel(T* y, T* mean, T* rstd, const T* x, const T* gamma,
-                                          const T* beta, T eps, std::int64_t rows,
-                                          std::int64_t width) {
+__global__ void layer_norm_forward_kernel(T* y, Compute<T>* mean, Compute<T>* rstd, const T* x,
+                                          const T* gamma, const T* beta, Compute<T> eps,
+                                          std::int64_t rows, std::int64_t width) {
+  using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const T* in = x + r * width;
-  T sum = 0;
+  C sum = 0;
   for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) sum += in[c];
-  const T m = warp_sum(sum) / static_cast<T>(width);
-  T squares = 0;
+  const C m = warp_sum(sum) / static_cast<C>(width);
+  C squares = 0;
   for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
     squares += (in[c] - m) * (in[c] - m);
-  const T variance = warp_sum(squares) / static_cast<T>(width);
-  const T s = T(1) / square_root(variance + eps);
+  const C variance = warp_sum(squares) / static_cast<C>(width);
+  const C s = C(1) / square_root(variance + eps);
   for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
-    y[r * width + c] = (in[c] - m) * s * gamma[c] + beta[c];
+    y[r * width + c] = static_cast<T>((in[c] - m) * s * gamma[c] + beta[c]);
   if (lane_of_thread() > 0) return;
   mean[r] = m;
   rstd[r] = s;
@@ -137,27 +142,28 @@ __global__ void layer_norm_forward_kernel(T* y, T* mean, T* rstd, const T* x, co
 
 // With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). One warp a row.
 template <class T>
-__global__ void layer_norm_backward_kernel(T* dx, const T* dy, const T* x_full, const T* mean_full,
-                                           const T* rstd_full, const T* gamma,
-                                           const std::int32_t* row, std::int64_t rows,
-                                           std::int64_t width, bool accumulate) {
+__global__ void layer_norm_backward_kernel(T* dx, const T* dy, const T* x_full,
+                                           const Compute<T>* mean_full, const Compute<T>* rstd_full,
+                                           const T* gamma, const std::int32_t* row,
+                                           std::int64_t rows, std::int64_t width, bool accumulate) {
+  using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const std::int64_t full = at(row, r);
   const T* x = x_full + full * width;
   const T* in = dy + r * width;
-  const T m = mean_full[full], s = rstd_full[full];
-  T sum = 0, product = 0;
+  const C m = mean_full[full], s = rstd_full[full];
+  C sum = 0, product = 0;
   for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) {
-    const T g = in[c] * gamma[c];
+    const C g = in[c] * gamma[c];
     sum += g;
     product += g * ((x[c] - m) * s);
   }
-  const T shift = warp_sum(sum) / static_cast<T>(width);
-  const T slope = warp_sum(product) / static_cast<T>(width);
+  const C shift = warp_sum(sum) / static_cast<C>(width);
+  const C slope = warp_sum(product) / static_cast<C>(width);
   for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) {
-    const T d = s * (in[c] * gamma[c] - shift - (x[c] - m) * s * slope);
-    dx[r * width + c] = accumulate ? dx[r * width + c] + d : d;
+    const C d = s * (in[c] * gamma[c] - shift - (x[c] - m) * s * slope);
+    dx[r * width + c] = static_cast<T>(accumulate ? dx[r * width + c] + d : d);
   }
 }
 
@@ -167,9 +173,9 @@ void compute(Context& context, const RowScore& args) {
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t rows = args.score.elements();
-    launch(context, grid_of_rows(rows), row_score_kernel<T>, args.score.ptr<T>(), args.dy.ptr<T>(),
-           args.x_full.ptr<T>(), args.row.ptr<std::int32_t>(), rows, args.dy.width(),
-           args.x_full.width());
+    launch(context, grid_of_rows(rows), row_score_kernel<T>, args.score.ptr<Compute<T>>(),
+           args.dy.ptr<T>(), args.x_full.ptr<T>(), args.row.ptr<std::int32_t>(), rows,
+           args.dy.width(), args.x_full.width());
   });
 }
 
@@ -177,7 +183,8 @@ void compute(Context& context, const ItemNorm& args) {
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     launch(context, {extent(args.norm.elements()), extent(kThreads)}, item_norm_kernel<T>,
-           args.norm.ptr<T>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(), args.x.width());
+           args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(),
+           args.x.width());
   });
 }
 
@@ -185,8 +192,8 @@ void compute(Context& context, const ColumnSum& args) {
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.x.width();
-    add_column_sums(context, args.sum.ptr<T>(), Entry<T>{args.x.ptr<T>(), width}, args.x.rows(),
-                    width);
+    add_column_sums(context, args.sum.ptr<Compute<T>>(), Entry<T>{args.x.ptr<T>(), width},
+                    args.x.rows(), width);
   });
 }
 
@@ -195,8 +202,9 @@ void compute(Context& context, const LayerNormForward& args) {
     using T = decltype(type);
     const std::int64_t rows = args.y.rows();
     launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T>, args.y.ptr<T>(),
-           args.mean.ptr<T>(), args.rstd.ptr<T>(), args.x.ptr<T>(), args.gamma.ptr<T>(),
-           args.beta.ptr<T>(), static_cast<T>(args.eps), rows, args.y.width());
+           args.mean.ptr<Compute<T>>(), args.rstd.ptr<Compute<T>>(), args.x.ptr<T>(),
+           args.gamma.ptr<T>(), args.beta.ptr<T>(), static_cast<Compute<T>>(args.eps), rows,
+           args.y.width());
   });
 }
 
@@ -207,13 +215,13 @@ void compute(Context& context, const LayerNormBackward& args) {
     const std::int64_t rows = args.dy.rows(), width = args.dy.width();
     const T* dy = args.dy.ptr<T>();
     const T* x = args.x_full.ptr<T>();
-    const T* mean = args.mean_full.ptr<T>();
-    const T* rstd = args.rstd_full.ptr<T>();
+    const auto* mean = args.mean_full.ptr<Compute<T>>();
+    const auto* rstd = args.rstd_full.ptr<Compute<T>>();
     const auto* row = args.row.ptr<std::int32_t>();
     if (args.dgamma) {
-      add_column_sums(context, args.dgamma.ptr<T>(),
+      add_column_sums(context, args.dgamma.ptr<Compute<T>>(),
                       NormalisedProduct<T>{dy, x, mean, rstd, row, width}, rows, width);
-      add_column_sums(context, args.dbeta.ptr<T>(), Entry<T>{dy, width}, rows, width);
+      add_column_sums(context, args.dbeta.ptr<Compute<T>>(), Entry<T>{dy, width}, rows, width);
     }
     if (!args.dx) return;
     launch(context, grid_of_rows(rows), layer_norm_backward_kernel<T>, args.dx.ptr<T>(), dy, x,

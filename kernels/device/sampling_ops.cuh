@@ -224,19 +224,19 @@ __global__ void __launch_bounds__(kMostInBlock)
 // Blocks (item, slice of its rows), threads along the row.
 template <class T>
 __global__ void gather_scaled_rows_kernel(T* y, const T* x, const std::int32_t* source_row,
-                                          const std::int64_t* offsets, const T* scale,
+                                          const std::int64_t* offsets, const Compute<T>* scale,
                                           std::int64_t width) {
   const std::int64_t n = blockIdx.x;
-  const T factor = scale[n];
+  const Compute<T> factor = scale[n];
   for (std::int64_t r = offsets[n] + blockIdx.y; r < offsets[n + 1]; r += gridDim.y)
     for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x)
-      y[r * width + c] = factor * x[source_row[r] * width + c];
+      y[r * width + c] = static_cast<T>(factor * x[source_row[r] * width + c]);
 }
 
 // ---- host ----
 
 void compute(Context& context, const KeepProbability& args) {
-  with_type(args.score.dtype, [&](auto type) {
+  with_statistics_type(args.score.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.score.elements();
     launch(context, one_block(n), keep_probability_kernel<T>, args.prob.ptr<T>(),
@@ -245,7 +245,7 @@ void compute(Context& context, const KeepProbability& args) {
 }
 
 void compute(Context& context, const Draw& args) {
-  with_type(args.prob.dtype, [&](auto type) {
+  with_statistics_type(args.prob.dtype, [&](auto type) {
     using T = decltype(type);
     const Kept<T> kept{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(),
                        args.count.ptr<std::int32_t>()};
@@ -261,7 +261,7 @@ void compute(Context& context, const Draw& args) {
 }
 
 void compute(Context& context, const NarrowRows& args) {
-  with_type(args.kept_scale.dtype, [&](auto type) {
+  with_statistics_type(args.kept_scale.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.kept.elements();
     launch(context, one_block(n * kWarp), narrow_rows_kernel<T>,
@@ -282,7 +282,7 @@ void compute(Context& context, const GatherScaledRows& args) {
     launch(context, {extent(args.scale.elements(), kSlices), extent(kThreads)},
            gather_scaled_rows_kernel<T>, args.y.ptr<T>(), args.x.ptr<T>(),
            args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
-           args.scale.ptr<T>(), args.y.width());
+           args.scale.ptr<Compute<T>>(), args.y.width());
   });
 }
 

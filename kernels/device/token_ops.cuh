@@ -38,20 +38,21 @@ __global__ void patch_tokens_forward_kernel(T* y, const T* patches, const T* cls
   for_each_element(shape.items * per_item, [&](std::int64_t i) {
     const std::int64_t n = i / per_item, place = i % per_item;
     const std::int64_t of_patches = place - shape.skipped * shape.width;
-    y[i] = position[place] +
-           (of_patches < 0 ? cls[place]
-                           : patches[n * (per_item - shape.skipped * shape.width) + of_patches]);
+    y[i] = static_cast<T>(
+        position[place] +
+        (of_patches < 0 ? cls[place]
+                        : patches[n * (per_item - shape.skipped * shape.width) + of_patches]));
   });
 }
 
 // One thread an entry of dposition, which adds up the items in order.
 template <class T>
-__global__ void patch_tokens_backward_kernel(T* dpatches, T* dcls, T* dposition, const T* dy,
-                                             TokenShape shape) {
+__global__ void patch_tokens_backward_kernel(T* dpatches, Compute<T>* dcls, Compute<T>* dposition,
+                                             const T* dy, TokenShape shape) {
   const std::int64_t per_item = shape.tokens * shape.width;
   for_each_element(per_item, [&](std::int64_t place) {
     const std::int64_t of_patches = place - shape.skipped * shape.width;
-    T sum = 0;
+    Compute<T> sum = 0;
     for (std::int64_t n = 0; n < shape.items; ++n) {
       const T d = dy[n * per_item + place];
       sum += d;
@@ -68,9 +69,9 @@ __global__ void pool_forward_kernel(T* y, const T* x, const std::int64_t* offset
                                     std::int64_t width, bool mean) {
   const std::int64_t n = blockIdx.x, first = offsets[n], rows = mean ? offsets[n + 1] - first : 1;
   for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) {
-    T sum = 0;
+    Compute<T> sum = 0;
     for (std::int64_t r = 0; r < rows; ++r) sum += x[(first + r) * width + c];
-    y[n * width + c] = sum / static_cast<T>(rows);
+    y[n * width + c] = static_cast<T>(sum / static_cast<Compute<T>>(rows));
   }
 }
 
@@ -79,8 +80,9 @@ __global__ void pool_backward_kernel(T* dx, const T* dy, const std::int64_t* off
                                      std::int64_t width, bool mean) {
   const std::int64_t n = blockIdx.x, first = offsets[n], rows = offsets[n + 1] - first;
   for (std::int64_t i = threadIdx.x; i < rows * width; i += blockDim.x) {
-    const T d = dy[n * width + i % width];
-    dx[first * width + i] = mean ? d / static_cast<T>(rows) : i < width ? d : T(0);
+    using C = Compute<T>;
+    const C d = dy[n * width + i % width];
+    dx[first * width + i] = static_cast<T>(mean ? d / static_cast<C>(rows) : i < width ? d : C(0));
   }
 }
 
@@ -100,9 +102,9 @@ constexpr int kEmbeddingThreads = 128;
 // order, to the entry; every other block ends as soon as it finds an earlier row. Reads rows^2
 // tokens at most, in all: small beside the gradients up to ten thousand rows.
 template <class T>
-__global__ void embedding_backward_kernel(T* dtable, const T* dy, const std::int32_t* tokens_full,
-                                          const std::int32_t* row, std::int64_t rows,
-                                          std::int64_t width) {
+__global__ void embedding_backward_kernel(Compute<T>* dtable, const T* dy,
+                                          const std::int32_t* tokens_full, const std::int32_t* row,
+                                          std::int64_t rows, std::int64_t width) {
   struct Shared {
     unsigned same[kEmbeddingThreads / kWarp];  // one bit a row of the round
   };
@@ -110,7 +112,7 @@ __global__ void embedding_backward_kernel(T* dtable, const T* dy, const std::int
   const std::int64_t own = blockIdx.x;
   const std::int32_t token = tokens_full[at(row, own)];
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.y) * kEmbeddingThreads + threadIdx.x;
-  T sum = 0;
+  Compute<T> sum = 0;
   for (std::int64_t first = 0; first < rows; first += kEmbeddingThreads) {
     const std::int64_t r = first + threadIdx.x;
     const unsigned same = __ballot_sync(kAllLanes, r < rows && tokens_full[at(row, r)] == token);
@@ -146,26 +148,29 @@ __global__ void scatter_rows_kernel(ScatteredRows<T> t, std::int64_t width) {
   const std::int64_t n = blockIdx.x;
   const std::int64_t shift = t.offsets[n] - t.offsets_full[at(t.item, n)];
   for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) {
-    for (std::int64_t r = t.offsets[n]; r < t.offsets[n + 1]; ++r) t.dx[r * width + c] = 0;
-    for (std::int64_t p = t.dy_offsets[n]; p < t.dy_offsets[n + 1]; ++p)
-      t.dx[(shift + t.index_full[at(t.row, p)]) * width + c] += t.dy[p * width + c];
+    for (std::int64_t r = t.offsets[n]; r < t.offsets[n + 1]; ++r) t.dx[r * width + c] = T(0);
+    for (std::int64_t p = t.dy_offsets[n]; p < t.dy_offsets[n + 1]; ++p) {
+      T& out = t.dx[(shift + t.index_full[at(t.row, p)]) * width + c];
+      out = static_cast<T>(out + t.dy[p * width + c]);
+    }
   }
 }
 
 template <class T>
-__global__ void squared_error_forward_kernel(T* loss, const T* prediction, const float* target,
-                                             std::int64_t n) {
+__global__ void squared_error_forward_kernel(Compute<T>* loss, const T* prediction,
+                                             const float* target, std::int64_t n) {
   for_each_element(n, [&](std::int64_t i) {
-    const T error = prediction[i] - static_cast<T>(target[i]);
+    const Compute<T> error = prediction[i] - static_cast<Compute<T>>(target[i]);
     loss[i] = error * error;
   });
 }
 
 template <class T>
 __global__ void squared_error_backward_kernel(T* dprediction, const T* prediction,
-                                              const float* target, T slope, std::int64_t n) {
+                                              const float* target, Compute<T> slope,
+                                              std::int64_t n) {
   for_each_element(n, [&](std::int64_t i) {
-    dprediction[i] = slope * (prediction[i] - static_cast<T>(target[i]));
+    dprediction[i] = static_cast<T>(slope * (prediction[i] - static_cast<Compute<T>>(target[i])));
   });
 }
 
@@ -175,26 +180,29 @@ struct SoftmaxRow {
 };
 
 template <class T>
-__device__ SoftmaxRow<T> softmax_row(const T* x, std::int64_t n) {
-  T largest = x[0];
-  for (std::int64_t i = lane_of_thread(); i < n; i += kWarp) largest = max(largest, x[i]);
+__device__ SoftmaxRow<Compute<T>> softmax_row(const T* x, std::int64_t n) {
+  using C = Compute<T>;
+  C largest = x[0];
+  for (std::int64_t i = lane_of_thread(); i < n; i += kWarp) largest = max(largest, C(x[i]));
   largest = warp_reduce(largest, Maximum{});
-  T sum = 0;
+  C sum = 0;
   for (std::int64_t i = lane_of_thread(); i < n; i += kWarp) sum += exponential(x[i] - largest);
   return {largest, warp_sum(sum)};
 }
 
 // One warp a row of logits.
 template <class T>
-__global__ void cross_entropy_forward_kernel(T* loss, std::int32_t* correct, const T* logits,
-                                             const std::int32_t* labels, T smoothing,
-                                             std::int64_t rows, std::int64_t classes) {
+__global__ void cross_entropy_forward_kernel(Compute<T>* loss, std::int32_t* correct,
+                                             const T* logits, const std::int32_t* labels,
+                                             Compute<T> smoothing, std::int64_t rows,
+                                             std::int64_t classes) {
+  using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const T* x = logits + r * classes;
-  const SoftmaxRow<T> softmax = softmax_row(x, classes);
+  const SoftmaxRow<C> softmax = softmax_row(x, classes);
   // -sum q log softmax, with the logits taken relative to the largest: sum q = 1.
-  T total = 0;
+  C total = 0;
   std::int64_t best = classes;  // the first of the largest logits
   for (std::int64_t i = lane_of_thread(); i < classes; i += kWarp) {
     total += x[i] - softmax.largest;
@@ -203,24 +211,27 @@ __global__ void cross_entropy_forward_kernel(T* loss, std::int32_t* correct, con
   total = warp_sum(total);
   best = -warp_reduce(-best, Maximum{});
   if (lane_of_thread() > 0) return;
-  const T chosen = x[labels[r]] - softmax.largest;
-  loss[r] = natural_log(softmax.sum) - (T(1) - smoothing) * chosen -
-            smoothing * (total / static_cast<T>(classes));
+  const C chosen = x[labels[r]] - softmax.largest;
+  loss[r] = natural_log(softmax.sum) - (C(1) - smoothing) * chosen -
+            smoothing * (total / static_cast<C>(classes));
   correct[r] = best == labels[r];
 }
 
 template <class T>
 __global__ void cross_entropy_backward_kernel(T* dlogits, const T* logits,
-                                              const std::int32_t* labels, T smoothing, T scale,
-                                              std::int64_t rows, std::int64_t classes) {
+                                              const std::int32_t* labels, Compute<T> smoothing,
+                                              Compute<T> scale, std::int64_t rows,
+                                              std::int64_t classes) {
+  using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const T* x = logits + r * classes;
-  const SoftmaxRow<T> softmax = softmax_row(x, classes);
-  const T spread = smoothing / static_cast<T>(classes);
+  const SoftmaxRow<C> softmax = softmax_row(x, classes);
+  const C spread = smoothing / static_cast<C>(classes);
   for (std::int64_t i = lane_of_thread(); i < classes; i += kWarp) {
-    const T target = (i == labels[r] ? T(1) - smoothing : T(0)) + spread;
-    dlogits[r * classes + i] = scale * (exponential(x[i] - softmax.largest) / softmax.sum - target);
+    const C target = (i == labels[r] ? C(1) - smoothing : C(0)) + spread;
+    dlogits[r * classes + i] =
+        static_cast<T>(scale * (exponential(x[i] - softmax.largest) / softmax.sum - target));
   }
 }
 
@@ -260,8 +271,8 @@ void compute(Context& context, const PatchTokensBackward& args) {
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     launch(context, grid_over(context, shape.tokens * shape.width), patch_tokens_backward_kernel<T>,
-           args.dpatches.ptr<T>(), args.dcls.ptr<T>(), args.dposition.ptr<T>(), args.dy.ptr<T>(),
-           shape);
+           args.dpatches.ptr<T>(), args.dcls.ptr<Compute<T>>(), args.dposition.ptr<Compute<T>>(),
+           args.dy.ptr<T>(), shape);
   });
 }
 
@@ -297,7 +308,7 @@ void compute(Context& context, const EmbeddingBackward& args) {
     using T = decltype(type);
     const std::int64_t rows = args.dy.rows(), width = args.dy.width();
     launch(context, {extent(rows, ceil_div(width, kEmbeddingThreads)), extent(kEmbeddingThreads)},
-           embedding_backward_kernel<T>, args.dtable.ptr<T>(), args.dy.ptr<T>(),
+           embedding_backward_kernel<T>, args.dtable.ptr<Compute<T>>(), args.dy.ptr<T>(),
            args.tokens_full.ptr<std::int32_t>(), args.row.ptr<std::int32_t>(), rows, width);
   });
 }
@@ -318,8 +329,8 @@ void compute(Context& context, const SquaredErrorForward& args) {
   with_type(args.prediction.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.loss.elements();
-    launch(context, grid_over(context, n), squared_error_forward_kernel<T>, args.loss.ptr<T>(),
-           args.prediction.ptr<T>(), args.target.ptr<float>(), n);
+    launch(context, grid_over(context, n), squared_error_forward_kernel<T>,
+           args.loss.ptr<Compute<T>>(), args.prediction.ptr<T>(), args.target.ptr<float>(), n);
   });
 }
 
@@ -329,7 +340,7 @@ void compute(Context& context, const SquaredErrorBackward& args) {
     const std::int64_t n = args.dprediction.elements();
     launch(context, grid_over(context, n), squared_error_backward_kernel<T>,
            args.dprediction.ptr<T>(), args.prediction.ptr<T>(), args.target.ptr<float>(),
-           static_cast<T>(2 * args.scale), n);
+           static_cast<Compute<T>>(2 * args.scale), n);
   });
 }
 
@@ -337,9 +348,10 @@ void compute(Context& context, const CrossEntropyForward& args) {
   with_type(args.logits.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t rows = args.logits.rows();
-    launch(context, grid_of_rows(rows), cross_entropy_forward_kernel<T>, args.loss.ptr<T>(),
-           args.correct.ptr<std::int32_t>(), args.logits.ptr<T>(), args.labels.ptr<std::int32_t>(),
-           static_cast<T>(args.smoothing), rows, args.logits.width());
+    launch(context, grid_of_rows(rows), cross_entropy_forward_kernel<T>,
+           args.loss.ptr<Compute<T>>(), args.correct.ptr<std::int32_t>(), args.logits.ptr<T>(),
+           args.labels.ptr<std::int32_t>(), static_cast<Compute<T>>(args.smoothing), rows,
+           args.logits.width());
   });
 }
 
@@ -348,8 +360,9 @@ void compute(Context& context, const CrossEntropyBackward& args) {
     using T = decltype(type);
     const std::int64_t rows = args.logits.rows();
     launch(context, grid_of_rows(rows), cross_entropy_backward_kernel<T>, args.dlogits.ptr<T>(),
-           args.logits.ptr<T>(), args.labels.ptr<std::int32_t>(), static_cast<T>(args.smoothing),
-           static_cast<T>(args.scale), rows, args.logits.width());
+           args.logits.ptr<T>(), args.labels.ptr<std::int32_t>(),
+           static_cast<Compute<T>>(args.smoothing), static_cast<Compute<T>>(args.scale), rows,
+           args.logits.width());
   });
 }
 

@@ -1,6 +1,7 @@
 // The emulator's side of kernels/device: memory, products, launches.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -16,15 +17,27 @@
 
 namespace vcas::emu {
 
-// op(A), rounded, without gaps between its rows.
-inline std::vector<float> rounded_to_tf32(const Factor<float>& a, std::int64_t rows,
-                                          std::int64_t columns) {
+// op(A), each number converted, without gaps between its rows.
+template <class T, class F>
+std::vector<float> converted(const Factor<T>& a, std::int64_t rows, std::int64_t columns,
+                             const F& convert) {
   std::vector<float> out;
   out.reserve(static_cast<std::size_t>(rows * columns));
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c)
-      out.push_back(round_to_tf32(a.data[a.transposed ? c * a.stride + r : r * a.stride + c]));
+      out.push_back(convert(a.data[a.transposed ? c * a.stride + r : r * a.stride + c]));
   return out;
+}
+
+// The product of converted factors, with sums of f32.
+template <class T, class Out, class F>
+void gemm_in_f32(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
+                 const Factor<T>& b, Out* c, bool accumulate, const F& convert) {
+  const std::vector<float> left = converted(a, m, k, convert), right = converted(b, k, n, convert);
+  std::vector<float> sums(static_cast<std::size_t>(m * n));
+  if (accumulate) std::copy_n(c, sums.size(), sums.begin());
+  gemm(m, n, k, Factor<float>{left.data(), k}, {right.data(), n}, sums.data(), n, accumulate);
+  for (std::size_t i = 0; i < sums.size(); ++i) c[i] = static_cast<Out>(sums[i]);
 }
 
 // Device memory is one block of the heap for each allocation, so that the address sanitizer sees
@@ -61,21 +74,19 @@ class Context {
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
 
-  // As on a GPU, in the precision of the context.
-  template <class T>
+  // As on a GPU: factors in the precision of the context or in bf16, sums in f32.
+  template <class T, class Out>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
-            T* c, bool accumulate) {
+            Out* c, bool accumulate) {
     if (m == 0 || n == 0) return;
     queue([=, precision = precision_] {
-      if constexpr (std::is_same_v<T, float>) {
-        if (precision == Precision::kTf32) {
-          const std::vector<float> left = rounded_to_tf32(a, m, k),
-                                   right = rounded_to_tf32(b, k, n);
-          return vcas::gemm(m, n, k, Factor<float>{left.data(), k}, {right.data(), n}, c, n,
-                            accumulate);
-        }
-      }
-      vcas::gemm(m, n, k, a, b, c, n, accumulate);
+      if constexpr (std::is_same_v<T, bfloat16>)
+        return gemm_in_f32(m, n, k, a, b, c, accumulate, [](bfloat16 x) -> float { return x; });
+      else if (std::is_same_v<T, float> && precision == Precision::kTf32)
+        return gemm_in_f32(m, n, k, a, b, c, accumulate,
+                           [](T x) { return round_to_tf32(static_cast<float>(x)); });
+      else
+        vcas::gemm(m, n, k, a, b, c, n, accumulate);
     });
   }
 

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 namespace vcas::emu {
 namespace {
@@ -9,6 +10,11 @@ namespace {
 constexpr std::uint32_t kTf32Bits = 0xFFFFE000u;  // sign, exponent, 10 bits of mantissa
 
 float tf32(std::uint32_t bits) { return std::bit_cast<float>(bits & kTf32Bits); }
+
+// The low and the high half.
+float bf16(std::uint32_t pair, int half) {
+  return std::bit_cast<float>(half == 0 ? pair << 16 : pair & 0xFFFF0000u);
+}
 
 }  // namespace
 
@@ -34,6 +40,41 @@ void mma_m16n8k8_tf32(const void* const* lanes) {
       const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
       for (int k = 0; k < 8; ++k) own.c[i] += a[row][k] * b[k][column];
     }
+  }
+}
+
+// Lane 4g + t holds the pairs a(g, 2t..), a(g+8, 2t..), a(g, 2t+8..), a(g+8, 2t+8..); b(2t.., g),
+// b(2t+8.., g); c as above.
+void mma_m16n8k16_bf16(const void* const* lanes) {
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = *static_cast<const MmaLane*>(lanes[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 4; ++i) a[g + i % 2 * 8][2 * t + i / 2 * 8 + half] = bf16(own.a[i], half);
+      for (int i = 0; i < 2; ++i) b[2 * t + i * 8 + half][g] = bf16(own.b[i], half);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = *static_cast<const MmaLane*>(lanes[lane]);
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      for (int k = 0; k < 16; ++k) own.c[i] += a[row][k] * b[k][column];
+    }
+  }
+}
+
+// Lane 8m + r names row r of block m; lane 4g + t gets entries (2t, g) and (2t+1, g) of each block.
+void ldmatrix_x4_trans(const void* const* lanes) {
+  std::uint16_t block[4][8][8];
+  for (int lane = 0; lane < 32; ++lane)
+    std::memcpy(block[lane / 8][lane % 8], static_cast<const LdmatrixLane*>(lanes[lane])->row,
+                sizeof block[0][0]);
+  for (int lane = 0; lane < 32; ++lane) {
+    std::uint32_t* out = static_cast<const LdmatrixLane*>(lanes[lane])->out;
+    const int g = lane / 4, t = lane % 4;
+    for (int m = 0; m < 4; ++m)
+      out[m] = block[m][2 * t][g] | static_cast<std::uint32_t>(block[m][2 * t + 1][g]) << 16;
   }
 }
 

@@ -8,7 +8,7 @@ namespace vcas::emu {
 // The nearest number with 10 bits of mantissa, ties away from zero: cvt.rna.tf32.f32.
 float round_to_tf32(float x);
 
-// What one lane gives to mma.m16n8k8: bits of TF32, and sums that become the results.
+// What one lane gives to an mma: bits of TF32 or pairs of bf16, and sums that become the results.
 struct MmaLane {
   const std::uint32_t* a;  // 4
   const std::uint32_t* b;  // 2
@@ -18,5 +18,14 @@ struct MmaLane {
 // c += a b for the 32 lanes of a warp, `lanes` pointing to their MmaLane. Of a and b the bits that
 // TF32 does not have are ignored; sums are f32, in the order of k.
 void mma_m16n8k8_tf32(const void* const* lanes);
+void mma_m16n8k16_bf16(const void* const* lanes);
+
+// What one lane gives to ldmatrix.x4: the row that it names, and where its words go.
+struct LdmatrixLane {
+  const void* row;
+  std::uint32_t* out;  // 4
+};
+
+void ldmatrix_x4_trans(const void* const* lanes);
 
 }  // namespace vcas::emu

@@ -25,6 +25,17 @@ def rounded(word):
     return (kept + (not infinite and lost >= 0x1000)) << 13
 
 
+def rounded_to_bf16(word):
+    """cvt.rn.bf16: the nearest, ties to even; carries go on. Not for a NaN."""
+    kept, lost = word >> 16, word & 0xFFFF
+    return kept + (lost > 0x8000 or (lost == 0x8000 and kept % 2 == 1))
+
+
+def pair(low, high):
+    """Two numbers that bf16 has, as one word."""
+    return bits(low) >> 16 | bits(high) & 0xFFFF0000
+
+
 def main():
     rng = random.Random(1)
     lines = []
@@ -55,6 +66,39 @@ def main():
         outputs += words[4 * thread:4 * thread + 4] if thread % 5 != 4 else [0] * 4
     outputs += [words[128 + thread] if thread % 3 != 2 else 0 for thread in range(31, -1, -1)]
     write(lines, "copy_async", words, outputs)
+
+    words = [0x00000000, 0x80000000, 0x3F800000, 0x3F807FFF, 0x3F808000, 0x3F808001, 0x3F818000,
+             0x3F817FFF, 0xBF808000, 0xBF818000, 0x3FFF8000, 0x3FFF7FFF, 0x7F7FFFFF, 0xFF7FFFFF,
+             0x7F7F7FFF, 0x7F800000, 0xFF800000, 0x00800000, 0x00808000, 0x00018000]
+    words += [bits(rng.gauss(0, 1)) for _ in range(64 - len(words))]
+    write(lines, "to_bf16_pair", words, [rounded_to_bf16(low) | rounded_to_bf16(high) << 16
+                                         for low, high in zip(words[::2], words[1::2])])
+
+    # mma.m16n8k16: which entries each lane's pairs are is in ptx.cuh.
+    a, b, c = ([[rng.randint(-9, 9) for _ in range(columns)] for _ in range(rows)]
+               for rows, columns in ((16, 16), (16, 8), (16, 8)))
+    inputs, outputs = [], []
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        for i, k in ((g, 2 * t), (g + 8, 2 * t), (g, 2 * t + 8), (g + 8, 2 * t + 8)):
+            inputs.append(pair(a[i][k], a[i][k + 1]))
+        for k in (2 * t, 2 * t + 8):
+            inputs.append(pair(b[k][g], b[k + 1][g]))
+        for i, j in ((g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)):
+            inputs.append(bits(c[i][j]))
+            outputs.append(bits(c[i][j] + sum(a[i][k] * b[k][j] for k in range(16))))
+    write(lines, "mma_bf16", inputs, outputs)
+
+    # ldmatrix.x4.trans of four 8 x 8 blocks, one row from each lane.
+    blocks = [[[rng.randrange(1 << 16) & 0xBFFF for _ in range(8)] for _ in range(8)]
+              for _ in range(4)]
+    inputs, outputs = [], []
+    for lane in range(32):
+        row = blocks[lane // 8][lane % 8]
+        inputs += [row[i] | row[i + 1] << 16 for i in range(0, 8, 2)]
+        g, t = divmod(lane, 4)
+        outputs += [block[2 * t][g] | block[2 * t + 1][g] << 16 for block in blocks]
+    write(lines, "load_blocks_transposed", inputs, outputs)
 
     pathlib.Path(__file__).with_name("ptx.txt").write_text("\n".join(lines) + "\n")
 

@@ -35,7 +35,7 @@ TEST_CASE("attention_forward", "[attention]") {
         const std::int64_t rows = offsets.back();
         check_op(t,
                  AttentionForward{.y = t.unset({rows, width}),
-                                  .lse = t.unset({rows, heads}),
+                                  .lse = t.wide_unset({rows, heads}),
                                   .qkv = t.normal({rows, 3 * width}),
                                   .offsets = t.offsets(offsets),
                                   .heads = heads,
@@ -57,7 +57,7 @@ TEST_CASE("attention_forward of the first rows alone", "[attention]") {
         const auto items = static_cast<std::int64_t>(tokens.size());
         check_op(t,
                  AttentionForward{.y = t.unset({items, width}),
-                                  .lse = t.unset({items, heads}),
+                                  .lse = t.wide_unset({items, heads}),
                                   .query = t.normal({items, width}),
                                   .qkv = t.normal({offsets.back(), 2 * width}),
                                   .offsets = t.offsets(offsets),
@@ -75,7 +75,7 @@ TEST_CASE("attention_forward holds for large scores", "[attention]") {
     // The error of a score is relative to it.
     check_op(t,
              AttentionForward{.y = t.unset({40, 32}),
-                              .lse = t.unset({40, 2}),
+                              .lse = t.wide_unset({40, 2}),
                               .qkv = t.normal({40, 96}, 10),
                               .offsets = t.offsets({0, 40}),
                               .heads = 2},
@@ -89,7 +89,7 @@ TEST_CASE("attention_forward spreads a NaN over its item only", "[attention]") {
     const Tensor y = t.unset({9, width});
     t.ops().run(AttentionForward{
         .y = y,
-        .lse = t.unset({9, 1}),
+        .lse = t.wide_unset({9, 1}),
         .qkv =
             t.filled({9, 3 * width},
                      [&](std::int64_t i) { return i == bad ? std::nan("") : 0.1 * double(i % 7); }),
@@ -123,7 +123,7 @@ TEST_CASE("attention_backward", "[attention]") {
             const auto kept = static_cast<std::int64_t>(item.size());
             const std::int64_t queries = first_rows ? items : full;
             AttentionForward forward{.y = t.unset({queries, width}),
-                                     .lse = t.unset({queries, heads}),
+                                     .lse = t.wide_unset({queries, heads}),
                                      .query = first_rows ? t.normal({items, width}) : Tensor{},
                                      .qkv = t.normal({full, parts * width}),
                                      .offsets = t.offsets(offsets_full),

@@ -13,9 +13,9 @@ extern "C" const char* __tsan_default_options() { return "allocator_may_return_n
 
 namespace {
 
-Error refused(const std::string& device) {
+Error refused(const std::string& device, Precision precision = Precision::kF32) {
   try {
-    make_ops(device);
+    make_ops(device, precision);
   } catch (const Error& error) {
     return error;
   }
@@ -61,6 +61,26 @@ TEST_CASE("devices by name", "[cpu_ops]") {
     CHECK(refused(name).code() == ExitCode::kBadConfig);
   }
   CHECK_THAT(refused("gpu").what(), ContainsSubstring("\"gpu\""));
+}
+
+TEST_CASE("precisions that a device lacks are refused", "[cpu_ops]") {
+  for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
+    const Error error = refused("cpu", precision);
+    CHECK(error.code() == ExitCode::kBadConfig);
+    CHECK_THAT(error.what(),
+               ContainsSubstring(precision == Precision::kTf32 ? "precision=\"tf32\" needs a GPU"
+                                                               : "precision=\"bf16\" needs a GPU"));
+  }
+  CHECK(make_ops("emu", Precision::kBf16)->name() == "emu");
+  CHECK(make_ops("check:emu,emu", Precision::kTf32)->name() == "check:emu,emu");
+  const Error compared = refused("check:emu,emu", Precision::kBf16);
+  CHECK(compared.code() == ExitCode::kBadConfig);
+  CHECK_THAT(compared.what(), ContainsSubstring("precision=\"bf16\" is not compared"));
+
+  const std::unique_ptr<Ops> cpu = make_ops("cpu");
+  TestTensors t(*cpu, DType::kBF16);
+  CHECK_THROWS_WITH(cpu->run(TanhForward{.y = t.unset({4}), .x = t.normal({4})}),
+                    ContainsSubstring("no CPU kernels for bf16"));
 }
 
 TEST_CASE("a level that the processor lacks is refused", "[cpu_ops]") {

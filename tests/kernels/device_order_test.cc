@@ -9,11 +9,13 @@ using namespace vcas;
 namespace {
 
 // Every output of every operation, in the order of the list.
-std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep) {
+std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep,
+                                            DType dtype) {
   const std::unique_ptr<Ops> ops = make_emu_ops(order);
   OpCalls calls(
       *ops,
-      {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = keep});
+      {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = keep},
+      dtype);
   std::vector<std::vector<std::byte>> out;
   struct Read {
     Ops& ops;
@@ -60,9 +62,11 @@ TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
 }
 
 TEST_CASE("the order of threads does not change a bit", "[device]") {
-  for (const std::int64_t keep : {1, 3}) {
-    const auto want = outputs(emu::ThreadOrder::kForward, keep);
-    CHECK(outputs(emu::ThreadOrder::kReverse, keep) == want);
-    CHECK(outputs(emu::ThreadOrder::kRandom, keep) == want);
-  }
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const std::int64_t keep : {1, 3}) {
+      INFO(std::string(dtype_name(dtype)));
+      const auto want = outputs(emu::ThreadOrder::kForward, keep, dtype);
+      CHECK(outputs(emu::ThreadOrder::kReverse, keep, dtype) == want);
+      CHECK(outputs(emu::ThreadOrder::kRandom, keep, dtype) == want);
+    }
 }

@@ -9,8 +9,8 @@ TEST_CASE("layer_norm_forward", "[layer_norm]") {
         INFO(rows << " x " << width);
         check_op(t,
                  LayerNormForward{.y = t.unset({rows, width}),
-                                  .mean = t.unset({rows}),
-                                  .rstd = t.unset({rows}),
+                                  .mean = t.wide_unset({rows}),
+                                  .rstd = t.wide_unset({rows}),
                                   .x = t.normal({rows, width}, 2),
                                   .gamma = t.normal({width}),
                                   .beta = t.normal({width}),
@@ -22,12 +22,14 @@ TEST_CASE("layer_norm_forward", "[layer_norm]") {
 
 TEST_CASE("layer_norm_forward of rows far from zero", "[layer_norm]") {
   on_every_backend([](TestTensors& t) {
-    // The variance of x - 1000: computed as E[x^2] - E[x]^2 it would be lost in f32.
+    // The variance of x - 1000: computed as E[x^2] - E[x]^2 it would be lost in f32. bf16 has no
+    // 1001.
     const std::int64_t width = 256;
-    const Tensor x = t.filled({4, width}, [](std::int64_t i) { return 1000 + double(i % 2); });
-    const Tensor rstd = t.unset({4});
+    const double far = t.dtype() == DType::kBF16 ? 100 : 1000;
+    const Tensor x = t.filled({4, width}, [&](std::int64_t i) { return far + double(i % 2); });
+    const Tensor rstd = t.wide_unset({4});
     t.ops().run(LayerNormForward{.y = t.unset({4, width}),
-                                 .mean = t.unset({4}),
+                                 .mean = t.wide_unset({4}),
                                  .rstd = rstd,
                                  .x = x,
                                  .gamma = t.normal({width}),
@@ -41,8 +43,8 @@ TEST_CASE("layer_norm_forward spreads a NaN over its row only", "[layer_norm]") 
     check_op(t,
              LayerNormForward{
                  .y = t.unset({3, 5}),
-                 .mean = t.unset({3}),
-                 .rstd = t.unset({3}),
+                 .mean = t.wide_unset({3}),
+                 .rstd = t.wide_unset({3}),
                  .x = t.filled(
                      {3, 5}, [](std::int64_t i) { return i == 6 ? std::nan("") : double(i * i); }),
                  .gamma = t.normal({5}),
@@ -65,12 +67,12 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
               const Shape shape{rows, width};
               check_op(t,
                        LayerNormBackward{.dx = accumulate ? t.normal(shape) : t.unset(shape),
-                                         .dgamma = parameters ? t.normal({width}) : Tensor{},
-                                         .dbeta = parameters ? t.normal({width}) : Tensor{},
+                                         .dgamma = parameters ? t.wide_normal({width}) : Tensor{},
+                                         .dbeta = parameters ? t.wide_normal({width}) : Tensor{},
                                          .dy = t.normal(shape),
                                          .x_full = t.normal({full, width}),
-                                         .mean_full = t.normal({full}),
-                                         .rstd_full = t.normal({full}),
+                                         .mean_full = t.wide_normal({full}),
+                                         .rstd_full = t.wide_normal({full}),
                                          .gamma = t.normal({width}),
                                          .row = narrow ? t.indices(row) : Tensor{},
                                          .accumulate = accumulate},
@@ -78,12 +80,12 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
             }
     check_op(t,
              LayerNormBackward{.dx = {},
-                               .dgamma = t.normal({33}),
-                               .dbeta = t.normal({33}),
+                               .dgamma = t.wide_normal({33}),
+                               .dbeta = t.wide_normal({33}),
                                .dy = t.normal({5, 33}),
                                .x_full = t.normal({5, 33}),
-                               .mean_full = t.normal({5}),
-                               .rstd_full = t.normal({5}),
+                               .mean_full = t.wide_normal({5}),
+                               .rstd_full = t.wide_normal({5}),
                                .gamma = t.normal({33})},
              {.factor = 8, .length = 33});
   });

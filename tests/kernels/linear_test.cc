@@ -52,28 +52,28 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
           const auto row = t.some_of(full);
           const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
           const auto kept = t.some_of(rows);
-          check_op(
-              t,
-              LinearBackwardWeight{.dweight = t.normal({out, in}),
-                                   .dy = t.normal({rows, out}),
-                                   .x_full = t.normal({full, in}),
-                                   .row = narrow ? t.indices(row) : Tensor{},
-                                   .kept = draw ? t.indices(kept) : Tensor{},
-                                   .scale = draw == 2 ? t.normal({std::ssize(kept)}) : Tensor{}},
-              {.length = rows + 1});
+          check_op(t,
+                   LinearBackwardWeight{
+                       .dweight = t.wide_normal({out, in}),
+                       .dy = t.normal({rows, out}),
+                       .x_full = t.normal({full, in}),
+                       .row = narrow ? t.indices(row) : Tensor{},
+                       .kept = draw ? t.indices(kept) : Tensor{},
+                       .scale = draw == 2 ? t.wide_normal({std::ssize(kept)}) : Tensor{}},
+                   {.length = rows + 1});
         }
   });
 }
 
 TEST_CASE("linear_backward_weight of an empty draw changes nothing", "[linear]") {
   on_every_backend([](TestTensors& t) {
-    const Tensor dweight = t.normal({40, 30});
+    const Tensor dweight = t.wide_normal({40, 30});
     const auto before = t.read(dweight);
     t.ops().run(LinearBackwardWeight{.dweight = dweight,
                                      .dy = t.normal({9, 40}),
                                      .x_full = t.normal({9, 30}),
                                      .kept = t.indices({}),
-                                     .scale = t.normal({0})});
+                                     .scale = t.wide_normal({0})});
     CHECK(t.read(dweight) == before);
   });
 }
@@ -89,15 +89,15 @@ TEST_CASE("products of small integers are exact", "[linear]") {
                  .y = t.unset({rows, out}), .x = x, .weight = weight, .bias = t.integers({out})},
              exact);
     check_op(t, LinearBackwardInput{.dx = t.unset({rows, in}), .dy = dy, .weight = weight}, exact);
-    check_op(t, LinearBackwardWeight{.dweight = t.integers({out, in}), .dy = dy, .x_full = x},
+    check_op(t, LinearBackwardWeight{.dweight = t.wide_integers({out, in}), .dy = dy, .x_full = x},
              exact);
     const auto kept = t.some_of(rows);
     check_op(t,
-             LinearBackwardWeight{.dweight = t.integers({out, in}),
+             LinearBackwardWeight{.dweight = t.wide_integers({out, in}),
                                   .dy = dy,
                                   .x_full = x,
                                   .kept = t.indices(kept),
-                                  .scale = t.integers({std::ssize(kept)})},
+                                  .scale = t.wide_integers({std::ssize(kept)})},
              exact);
   });
 }
@@ -110,8 +110,8 @@ TEST_CASE("linear_weight_block", "[linear]") {
         const auto row = t.some_of(full), outs = t.some_of(out), ins = t.some_of(in);
         const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
         check_op(t,
-                 LinearWeightBlock{.block = t.unset({static_cast<std::int64_t>(outs.size()),
-                                                     static_cast<std::int64_t>(ins.size())}),
+                 LinearWeightBlock{.block = t.wide_unset({static_cast<std::int64_t>(outs.size()),
+                                                          static_cast<std::int64_t>(ins.size())}),
                                    .dy = t.normal({rows, out}),
                                    .x_full = t.normal({full, in}),
                                    .row = narrow ? t.indices(row) : Tensor{},
@@ -125,7 +125,7 @@ TEST_CASE("linear_weight_block", "[linear]") {
 TEST_CASE("column_sum", "[linear]") {
   on_every_backend([](TestTensors& t) {
     for (const auto& [rows, in, out] : kSizes)
-      check_op(t, ColumnSum{.sum = t.normal({out}), .x = t.normal({rows, out})},
+      check_op(t, ColumnSum{.sum = t.wide_normal({out}), .x = t.normal({rows, out})},
                {.length = rows + 1});
   });
 }
@@ -143,9 +143,9 @@ TEST_CASE("a NaN in a linear layer reaches the results that it belongs to", "[li
     check_op(t, LinearForward{.y = t.unset({rows, out}), .x = x, .weight = weight}, {.length = in});
     check_op(t, LinearBackwardInput{.dx = t.unset({rows, in}), .dy = dy, .weight = weight},
              {.length = out});
-    check_op(t, LinearBackwardWeight{.dweight = t.normal({out, in}), .dy = dy, .x_full = x},
+    check_op(t, LinearBackwardWeight{.dweight = t.wide_normal({out, in}), .dy = dy, .x_full = x},
              {.length = rows});
-    check_op(t, ColumnSum{.sum = t.normal({out}), .x = dy}, {.length = rows});
+    check_op(t, ColumnSum{.sum = t.wide_normal({out}), .x = dy}, {.length = rows});
   });
 }
 

@@ -66,9 +66,11 @@ Outputs outputs(emu::ThreadOrder order) {
   collect(*ops, draw);
   collect(*ops, calls.make<NarrowRows>());
 
-  const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, Precision::kTf32);
-  OpCalls long_sum(*tensor_cores, kLongSum);
-  collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
+  for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
+    const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, precision);
+    OpCalls long_sum(*tensor_cores, kLongSum, compute_dtype(precision));
+    collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
+  }
 
   // One item of many tiles: its blocks go round.
   const std::int64_t uneven[] = {0, 4, 8, 12, 16, 20, kSizes[0].items * kSizes[0].tokens};

@@ -7,6 +7,11 @@ namespace {
 // Empty, single, below, at and above every vector width, and enough for two threads.
 const std::int64_t kLengths[] = {0, 1, 7, 16, 33, 1000, 70001};
 
+// Of parameters, where there is one.
+Tensor rounded_copy(TestTensors& t, std::int64_t n) {
+  return t.dtype() == DType::kBF16 ? t.unset({n}) : Tensor{};
+}
+
 }  // namespace
 
 TEST_CASE("gelu_forward meets erf over the whole range", "[pointwise]") {
@@ -22,7 +27,8 @@ TEST_CASE("gelu_forward meets erf over the whole range", "[pointwise]") {
     for (std::size_t i = 0; i < at.size(); ++i)
       worst = std::max(worst, std::abs(got[i] - at[i] * reference::normal_cdf(at[i])) /
                                   std::max(1.0, std::abs(at[i])));
-    CHECK(worst < (t.dtype() == DType::kF32 ? 5e-7 : 1e-15));
+    const double rounding = t.dtype() == DType::kBF16 ? kBf16Rounding : 0;
+    CHECK(worst < rounding + (t.dtype() == DType::kF64 ? 1e-15 : 5e-7));
     check_op(t, GeluForward{.y = t.unset({5}), .x = t.of({-100, -1e30, 1e30, 0, std::nan("")})});
   });
 }
@@ -121,11 +127,12 @@ TEST_CASE("add, copy, fill, sum_squares", "[pointwise]") {
       check_op(t, Add{.y = a, .a = a, .b = b});
       check_op(t, Copy{.y = t.unset({n}), .x = b}, {.factor = 0});
       check_op(t, Fill{.y = t.unset({n}), .value = 0.25}, {.factor = 0});
-      check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = b}, {.length = n});
+      check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = t.wide_normal({n})},
+               {.length = n});
     }
     const Tensor index = t.indices({3, 1, 2});
     check_op(t, Copy{.y = t.unset(DType::kI32, {3}), .x = index});
-    check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = t.of({1, std::nan(""), 2})});
+    check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = t.wide_of({1, std::nan(""), 2})});
     check_op(t,
              Add{.y = t.unset({3}), .a = t.of({1, std::nan(""), 2}), .b = t.of({1, 2, INFINITY})});
     CHECK_THROWS_AS(t.ops().run(Copy{.y = t.unset({3}), .x = t.normal({4})}), InternalError);
@@ -133,7 +140,7 @@ TEST_CASE("add, copy, fill, sum_squares", "[pointwise]") {
 }
 
 TEST_CASE("sum_squares accumulates wider than f32", "[pointwise]") {
-  on_every_backend([](TestTensors& t) {
+  on_every_backend_but_bf16([](TestTensors& t) {
     const std::int64_t n = 1 << 21;
     const Tensor sum = t.unset(DType::kF64, {1});
     t.ops().run(SumSquares{.sum = sum, .x = t.filled({n}, [](std::int64_t) { return 0.1; })});
@@ -152,10 +159,11 @@ TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
           INFO(n << " parameters, decoupled " << decoupled << ", step " << step);
           const auto positive = [&](std::int64_t i) { return 1e-3 * (1 + double(i % 7)); };
           check_op(t,
-                   AdamStep{.param = t.normal({n}),
-                            .first_moment = t.normal({n}),
-                            .second_moment = t.filled({n}, positive),
-                            .grad = t.normal({n}),
+                   AdamStep{.param = t.wide_normal({n}),
+                            .rounded = rounded_copy(t, n),
+                            .first_moment = t.wide_normal({n}),
+                            .second_moment = t.wide_filled({n}, positive),
+                            .grad = t.wide_normal({n}),
                             .learning_rate = 1e-2,
                             .beta1 = 0.9,
                             .beta2 = 0.99,
@@ -171,12 +179,48 @@ TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
 TEST_CASE("sgd_step", "[pointwise]") {
   on_every_backend([](TestTensors& t) {
     for (const std::int64_t n : kLengths)
-      check_op(t, SgdStep{.param = t.normal({n}),
-                          .momentum = t.normal({n}),
-                          .grad = t.normal({n}),
+      check_op(t, SgdStep{.param = t.wide_normal({n}),
+                          .rounded = rounded_copy(t, n),
+                          .momentum = t.wide_normal({n}),
+                          .grad = t.wide_normal({n}),
                           .learning_rate = 0.1,
                           .mu = 0.9,
                           .weight_decay = 0.01,
                           .grad_scale = 0.5});
   });
+}
+
+TEST_CASE("optimizers write the parameters, and the same rounded once", "[pointwise]") {
+  for (const std::string& device : test_devices()) {
+    if (device == "cpu") continue;
+    const std::unique_ptr<Ops> ops = make_ops(device, Precision::kBf16);
+    on_backend(device, *ops, DType::kBF16, [](TestTensors& t) {
+      const std::int64_t n = 1000;
+      const Tensor param = t.wide_normal({n});
+      const Tensor rounded = t.unset({n}), grad = t.wide_normal({n});
+      const auto check = [&](const auto& step) {
+        const auto before = t.read(param);
+        for (int i = 0; i < 3; ++i) t.ops().run(step);
+        const auto after = t.read(param), copy = t.read(rounded);
+        std::size_t moved = 0, wrong = 0;
+        for (std::size_t i = 0; i < after.size(); ++i) {
+          moved += after[i] != before[i];
+          wrong += copy[i] != static_cast<float>(bfloat16(static_cast<float>(after[i])));
+        }
+        CHECK(moved > after.size() / 2);
+        CHECK(wrong == 0);
+      };
+      check(AdamStep{.param = param,
+                     .rounded = rounded,
+                     .first_moment = t.wide_normal({n}),
+                     .second_moment = t.wide_filled({n}, [](std::int64_t) { return 1; }),
+                     .grad = grad,
+                     .learning_rate = 1e-3});
+      check(SgdStep{.param = param,
+                    .rounded = rounded,
+                    .momentum = t.wide_normal({n}),
+                    .grad = grad,
+                    .learning_rate = 1e-3});
+    });
+  }
 }

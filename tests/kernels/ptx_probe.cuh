@@ -19,9 +19,38 @@ __global__ void mma_tf32_kernel(const float* in, float* out) {
   memcpy(out + threadIdx.x * 4, c, sizeof c);
 }
 
+__global__ void to_bf16_pair_kernel(const float* in, float* out) {
+  const std::uint32_t pair = to_bf16_pair(in[2 * threadIdx.x], in[2 * threadIdx.x + 1]);
+  memcpy(out + threadIdx.x, &pair, sizeof pair);
+}
+
+__global__ void mma_bf16_kernel(const float* in, float* out) {
+  const float* own = in + threadIdx.x * 10;
+  std::uint32_t a[4], b[2];
+  float c[4];
+  memcpy(a, own, sizeof a);
+  memcpy(b, own + 4, sizeof b);
+  memcpy(c, own + 6, sizeof c);
+  mma_bf16(c, a, b);
+  memcpy(out + threadIdx.x * 4, c, sizeof c);
+}
+
 struct alignas(16) FourWords {
   float value[4];
 };
+
+// Lane l names the row that lane l gave.
+__global__ void load_blocks_transposed_kernel(const float* in, float* out) {
+  struct Shared {
+    FourWords row[kWarp];
+  };
+  VCAS_SHARED(Shared, shared);
+  for (int i = 0; i < 4; ++i) shared.row[threadIdx.x].value[i] = in[4 * threadIdx.x + i];
+  __syncthreads();
+  std::uint32_t words[4];
+  load_blocks_transposed(words, &shared.row[threadIdx.x]);
+  memcpy(out + 4 * threadIdx.x, words, sizeof words);
+}
 
 __global__ void copy_async_kernel(const float* in, float* out) {
   struct Shared {
@@ -53,6 +82,10 @@ std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& 
   const Grid warp{extent(1), extent(kWarp)};
   if (name == "to_tf32") launch(context, warp, to_tf32_kernel, from, to);
   if (name == "mma_tf32") launch(context, warp, mma_tf32_kernel, from, to);
+  if (name == "to_bf16_pair") launch(context, warp, to_bf16_pair_kernel, from, to);
+  if (name == "mma_bf16") launch(context, warp, mma_bf16_kernel, from, to);
+  if (name == "load_blocks_transposed")
+    launch(context, warp, load_blocks_transposed_kernel, from, to);
   if (name == "copy_async") launch(context, warp, copy_async_kernel, from, to);
   context.copy_to_host(out.data(), to, outputs * sizeof(float));
   context.deallocate(from);

@@ -16,7 +16,7 @@ struct Work {
         dropped(t.unset({40, 8})),
         y(t.unset({40, 6})),
         copy(t.unset({40, 6})),
-        sum(t.filled({6}, [](std::int64_t) { return 0; })) {}
+        sum(t.wide_filled({6}, [](std::int64_t) { return 0; })) {}
 
   void operator()() const {
     ++calls;
@@ -91,7 +91,7 @@ TEST_CASE("a workspace that has moved is captured anew", "[repeat]") {
     for (int i = 0; i < 3; ++i) t.ops().repeat(recording, std::ref(work));
     const int before = work.calls;
     const Tensor wide = t.filled({4000, 300}, [](std::int64_t) { return 1; });
-    const Tensor sum = t.filled({300}, [](std::int64_t) { return 0; });
+    const Tensor sum = t.wide_filled({300}, [](std::int64_t) { return 0; });
     t.ops().run(ColumnSum{.sum = sum, .x = wide});
     t.ops().repeat(recording, std::ref(work));
     CHECK(work.calls == before + 1);

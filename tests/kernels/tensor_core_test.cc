@@ -1,4 +1,4 @@
-// Products with factors rounded to TF32, on devices that have them.
+// Products on tensor cores, in TF32 and bf16, on devices that have them.
 #include "kernels/emu/tensor_core.h"
 
 #include "kernels/emu/emu_ops.h"
@@ -8,20 +8,17 @@ using namespace vcas;
 
 namespace {
 
-// body(tensors) on every device with TF32 that is here.
-void on_every_tf32_device(const std::function<void(TestTensors&)>& body) {
-  for (const std::string& device : test_devices()) {
-    if (device == "cpu") continue;
-    INFO(device);
-    const std::unique_ptr<Ops> ops = make_ops(device, Precision::kTf32);
-    TestTensors tensors(*ops, DType::kF32);
-    body(tensors);
-  }
+// body(tensors) on every device with tensor cores that is here.
+void on_tensor_cores(Precision precision, const std::function<void(TestTensors&)>& body) {
+  for (const std::string& device : test_devices())
+    if (device != "cpu")
+      on_backend(device, *make_ops(device, precision), compute_dtype(precision), body);
 }
 
 float tf32(double x) { return emu::round_to_tf32(static_cast<float>(x)); }
 
-Tensor normal_tf32(TestTensors& t, const Shape& shape) {
+// Of numbers that the precision has.
+Tensor normal(TestTensors& t, const Shape& shape) {
   std::mt19937 random(5);
   std::normal_distribution<double> distribution;
   return t.filled(shape, [&](std::int64_t) { return tf32(distribution(random)); });
@@ -29,8 +26,8 @@ Tensor normal_tf32(TestTensors& t, const Shape& shape) {
 
 // 1, 2, 4, 1/2, 1/4 in turn: they keep a factor's mantissa.
 Tensor powers_of_two(TestTensors& t, std::int64_t count) {
-  return t.filled({count},
-                  [](std::int64_t i) { return std::ldexp(1, static_cast<int>(i % 5) - 2); });
+  return t.wide_filled({count},
+                       [](std::int64_t i) { return std::ldexp(1, static_cast<int>(i % 5) - 2); });
 }
 
 struct Size {
@@ -41,6 +38,15 @@ struct Size {
 const Size kSizes[] = {{0, 64, 68},     {1, 4, 4},     {7, 128, 64},   {31, 132, 12},
                        {257, 64, 36},   {64, 64, 128}, {31, 260, 132}, {7, 4, 1028},
                        {257, 256, 128}, {97, 128, 512}};
+const Size kSizesBf16[] = {{0, 64, 72},     {1, 8, 8},     {7, 128, 64},   {31, 136, 16},
+                           {257, 64, 40},   {64, 64, 128}, {31, 264, 136}, {7, 8, 1032},
+                           {257, 256, 128}, {97, 128, 512}};
+
+std::vector<Size> sizes(Precision precision) {
+  return precision == Precision::kTf32
+             ? std::vector<Size>(std::begin(kSizes), std::end(kSizes))
+             : std::vector<Size>(std::begin(kSizesBf16), std::end(kSizesBf16));
+}
 
 // Which rows of dy and x_full a sum goes over.
 enum class Rows { kNarrow, kKept, kScaled, kNarrowKept, kNarrowScaled };
@@ -61,7 +67,7 @@ LinearBackwardWeight product(TestTensors& t, const Size& size, Rows rows, const 
     for (std::int64_t i = 0; i < count; ++i) index.push_back((i + 1) * step - 1);
     return t.indices(index);
   };
-  LinearBackwardWeight args{.dweight = t.normal({size.out, size.in}),
+  LinearBackwardWeight args{.dweight = t.wide_normal({size.out, size.in}),
                             .dy = make(Shape{compact, size.out}),
                             .x_full = make(Shape{full, size.in})};
   if (narrow) args.row = every(compact, 3);
@@ -73,10 +79,11 @@ LinearBackwardWeight product(TestTensors& t, const Size& size, Rows rows, const 
 LinearBackwardWeight general_product(TestTensors& t, const Size& size, Rows rows) {
   return product(
       t, size, rows, [&](const Shape& shape) { return t.normal(shape); },
-      [&](std::int64_t count) { return t.normal({count}); });
+      [&](std::int64_t count) { return t.wide_normal({count}); });
 }
 
-// The specification with factors rounded to TF32, or not.
+// The specification with factors rounded as the precision does: to TF32 both of them, the scaled
+// one after scaling; to bf16 x after scaling, as all else is bf16 before. Or not rounded.
 std::vector<double> expected(const TestTensors& t, const LinearBackwardWeight& args, bool rounded) {
   std::vector<double> dw = t.read(args.dweight);
   const auto dy = t.read(args.dy), x = t.read(args.x_full), row = t.read(args.row);
@@ -91,10 +98,13 @@ std::vector<double> expected(const TestTensors& t, const LinearBackwardWeight& a
     const double factor = scale.empty() ? 1 : scale[static_cast<std::size_t>(i)];
     for (std::int64_t o = 0; o < d; ++o)
       for (std::int64_t j = 0; j < c; ++j) {
-        double a = factor * dy[static_cast<std::size_t>(k * d + o)];
-        double b = x[static_cast<std::size_t>(r * c + j)];
-        if (rounded) a = tf32(a), b = tf32(b);
-        dw[static_cast<std::size_t>(o * c + j)] += a * b;
+        const double a = dy[static_cast<std::size_t>(k * d + o)];
+        const double b = x[static_cast<std::size_t>(r * c + j)];
+        double term = factor * a * b;
+        if (rounded && t.dtype() == DType::kF32) term = double{tf32(factor * a)} * tf32(b);
+        if (rounded && t.dtype() == DType::kBF16)
+          term = a * bfloat16(static_cast<float>(factor * b));
+        dw[static_cast<std::size_t>(o * c + j)] += term;
       }
   }
   return dw;
@@ -121,24 +131,26 @@ TEST_CASE("rounding to TF32", "[tensor_core]") {
   CHECK(std::isnan(tf32(NAN)));
 }
 
-TEST_CASE("a gathered product of numbers that TF32 has", "[tensor_core]") {
-  on_every_tf32_device([](TestTensors& t) {
-    for (const Size& size : kSizes)
+TEST_CASE("a gathered product of numbers that the precision has", "[tensor_core]") {
+  const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
+  on_tensor_cores(precision, [&](TestTensors& t) {
+    for (const Size& size : sizes(precision))
       for (const Rows rows : kRows) {
         INFO(size.depth << ": " << size.out << " x " << size.in << ", rows "
                         << static_cast<int>(rows));
         check_op(t,
                  product(
-                     t, size, rows, [&](const Shape& shape) { return normal_tf32(t, shape); },
+                     t, size, rows, [&](const Shape& shape) { return normal(t, shape); },
                      [&](std::int64_t count) { return powers_of_two(t, count); }),
                  {.length = size.depth + 1});
       }
   });
 }
 
-TEST_CASE("a gathered product rounds its factors to TF32", "[tensor_core]") {
-  on_every_tf32_device([](TestTensors& t) {
-    for (const Size& size : kSizes)
+TEST_CASE("a gathered product rounds its factors", "[tensor_core]") {
+  const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
+  on_tensor_cores(precision, [&](TestTensors& t) {
+    for (const Size& size : sizes(precision))
       for (const Rows rows : {Rows::kNarrow, Rows::kNarrowScaled}) {
         INFO(size.depth << ": " << size.out << " x " << size.in << ", rows "
                         << static_cast<int>(rows));
@@ -151,13 +163,14 @@ TEST_CASE("a gathered product rounds its factors to TF32", "[tensor_core]") {
         const double allowed =
             4 * epsilon(DType::kF32) * std::sqrt(static_cast<double>(size.depth + 1)) * largest;
         CHECK(largest_error(got, want) <= allowed);
-        if (size.depth > 0) CHECK(largest_error(got, exact) > allowed);
+        const bool rounds = precision == Precision::kTf32 || rows == Rows::kNarrowScaled;
+        if (size.depth > 0 && rounds) CHECK(largest_error(got, exact) > allowed);
       }
   });
 }
 
 TEST_CASE("dense products round their factors to TF32", "[tensor_core]") {
-  on_every_tf32_device([](TestTensors& t) {
+  on_tensor_cores(Precision::kTf32, [](TestTensors& t) {
     const std::int64_t rows = 50, in = 70, out = 90;
     const auto check = [&](const auto& make, Tolerance tolerance) {
       check_op(t,
@@ -177,7 +190,7 @@ TEST_CASE("dense products round their factors to TF32", "[tensor_core]") {
                                     .x_full = make(Shape{rows, in}, 1)},
                tolerance);
     };
-    check([&](const Shape& shape, int) { return normal_tf32(t, shape); }, {.length = out + 1});
+    check([&](const Shape& shape, int) { return normal(t, shape); }, {.length = out + 1});
 
     // What TF32 lacks is lost, on both sides.
     for (const int side : {0, 1}) {
@@ -197,12 +210,15 @@ TEST_CASE("dense products round their factors to TF32", "[tensor_core]") {
   });
 }
 
-TEST_CASE("products that 16-byte copies cannot gather stay f32", "[tensor_core]") {
-  on_every_tf32_device([](TestTensors& t) {
-    for (const Size& size : {Size{31, 66, 64}, Size{31, 64, 3}, Size{9, 1, 1}})
+// f32, or bf16 with scaling in f32: nothing is rounded.
+TEST_CASE("products that 16-byte copies cannot gather round nothing", "[tensor_core]") {
+  const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
+  on_tensor_cores(precision, [&](TestTensors& t) {
+    const std::int64_t uneven = precision == Precision::kTf32 ? 66 : 68;
+    for (const Size& size : {Size{31, uneven, 64}, Size{31, 64, 3}, Size{9, 1, 1}})
       for (const Rows rows : kRows) check_op(t, general_product(t, size, rows), {.length = 32});
     auto args = general_product(t, {31, 64, 64}, Rows::kNarrowScaled);
-    args.x_full.data = static_cast<char*>(args.x_full.data) + sizeof(float);
+    args.x_full.data = static_cast<char*>(args.x_full.data) + dtype_bytes(t.dtype());
     args.x_full.shape = {args.x_full.rows() - 1, 64};
     args.row = t.indices(std::vector<std::int64_t>(63, 5));
     check_op(t, args, {.length = 32});
@@ -210,12 +226,13 @@ TEST_CASE("products that 16-byte copies cannot gather stay f32", "[tensor_core]"
 }
 
 TEST_CASE("a gathered product has the same bits in any order of threads", "[tensor_core]") {
-  for (const Size& size : {Size{257, 68, 64}, Size{150, 132, 260}}) {
+  const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
+  for (const Size& size : {Size{257, 72, 64}, Size{150, 136, 264}}) {
     std::vector<std::vector<std::byte>> results;
     for (const auto order :
          {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom}) {
-      const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kTf32);
-      TestTensors t(*ops, DType::kF32);
+      const std::unique_ptr<Ops> ops = make_emu_ops(order, precision);
+      TestTensors t(*ops, compute_dtype(precision));
       const auto args = general_product(t, size, Rows::kNarrowScaled);
       ops->run(args);
       results.push_back(t.read_bytes(args.dweight));

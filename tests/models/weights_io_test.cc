@@ -27,12 +27,14 @@ void rewrite(const fs::path& from, const fs::path& to,
 }
 
 struct Loaded {
-  std::unique_ptr<Ops> ops = make_ops("cpu");
+  std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
   LoadReport report;
 
-  Loaded(const ModelOptions& options, const fs::path& file, std::int64_t classes = 3) {
-    model = build_model(options, {}, classes, 0.0);
+  Loaded(const ModelOptions& options, const fs::path& file, std::int64_t classes = 3,
+         std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
+      : ops(std::move(device)) {
+    model = build_model(options, {}, classes, 0.0, dtype);
     model->graph.finish(*ops, {.max_items = 1, .max_tokens = 4, .max_masked = 4});
     model->graph.parameters().initialize(*ops, 1);
     report = load_hf_weights(file, options, *model, *ops);
@@ -110,6 +112,23 @@ TEST_CASE("a missing head starts anew, and what is left over is named", "[weight
         "classifier.weight, classifier.bias; unused: cls.predictions.bias, "
         "cls.predictions.transform.LayerNorm.bias, cls.predictions.transform.LayerNorm.weight, "
         "cls.predictions.transform.dense.bias, ... (5)");
+}
+
+TEST_CASE("a model in bf16 reads weights, rounded, and is exported as it was", "[weights_io]") {
+  const ModelOptions options = bert_options();
+  const fs::path file = kBert / "model.safetensors";
+  const Loaded wide(options, file), narrow(options, file, 3, make_ops("emu"), DType::kBF16);
+  std::int64_t wrong = 0;
+  for (const Parameter& parameter : narrow.model->graph.parameters().list())
+    for (std::int64_t i = 0; i < parameter.shape.elements(); ++i)
+      wrong += parameter.value.ptr<bfloat16>()[i] != bfloat16(parameter.master.ptr<float>()[i]);
+  CHECK(wrong == 0);
+  TemporaryFolder folder;
+  const HfModel description{.options = options};
+  save_hf_model(folder.path() / "wide", description, *wide.model, *wide.ops);
+  save_hf_model(folder.path() / "narrow", description, *narrow.model, *narrow.ops);
+  CHECK(read_file(folder.path() / "narrow" / "model.safetensors") ==
+        read_file(folder.path() / "wide" / "model.safetensors"));
 }
 
 TEST_CASE("a head of another shape is refused, a new classifier asked for", "[weights_io]") {

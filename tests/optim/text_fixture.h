@@ -15,7 +15,7 @@ struct TextTrainer {
 
   explicit TextTrainer(const std::string& head, std::int64_t micro_batch = 0,
                        const VcasOptions& vcas = {.enabled = false},
-                       std::unique_ptr<Ops> device = make_ops("cpu"))
+                       std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
       : ops(std::move(device)) {
     ModelOptions sizes;
     sizes.type = "bert";
@@ -25,7 +25,7 @@ struct TextTrainer {
     sizes.max_positions = 8;
     sizes.vocabulary = kVocabulary;
     sizes.head = head;
-    model = build_model(sizes, {}, kClasses, 0.0);
+    model = build_model(sizes, {}, kClasses, 0.0, dtype);
     const std::int64_t items = micro_batch ? micro_batch : kItems;
     model->graph.finish(ops,
                         {.max_items = items, .max_tokens = 8 * items, .max_masked = 8 * items});

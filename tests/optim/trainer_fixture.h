@@ -51,7 +51,7 @@ struct TrainerFixture {
   TrainerOptions options;
 
   explicit TrainerFixture(TrainerOptions wanted, double dropout = 0,
-                          std::unique_ptr<Ops> device = make_ops("cpu"))
+                          std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
       : ops(std::make_unique<CountOps>(std::move(device))), options(wanted) {
     ModelOptions sizes;
     sizes.width = 16;
@@ -60,7 +60,7 @@ struct TrainerFixture {
     sizes.patch = 4;
     sizes.ffn_ratio = 2;
     sizes.dropout = dropout;
-    model = build_model(sizes, {1, 8, 8}, kClasses, 0.0);
+    model = build_model(sizes, {1, 8, 8}, kClasses, 0.0, dtype);
     model->graph.finish(*ops,
                         {.max_items = options.micro_batch ? options.micro_batch : options.batch});
     model->graph.parameters().initialize(*ops, options.seed);
@@ -88,7 +88,7 @@ struct TrainerFixture {
   }
 
   std::vector<float> weights() const {
-    const Tensor& values = model->graph.parameters().values();
+    const Tensor& values = model->graph.parameters().masters();
     return {values.ptr<float>(), values.ptr<float>() + values.elements()};
   }
 };

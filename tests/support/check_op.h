@@ -19,10 +19,14 @@
 
 namespace vcas {
 
+// Of what operations on `dtype` compute in.
 inline double epsilon(DType dtype) {
   return dtype == DType::kF64 ? std::numeric_limits<double>::epsilon()
                               : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
+
+// The relative error of rounding to bf16, which has 8 bits of precision.
+constexpr double kBf16Rounding = 0x1p-8;
 
 // Tensors of one backend, with a band of known bytes on both sides of each.
 class TestTensors {
@@ -37,23 +41,21 @@ class TestTensors {
   Ops& ops() const { return ops_; }
   DType dtype() const { return dtype_; }
 
+  // Tensors of the compute dtype; `wide_` ones are of its statistics dtype (kernels/args.h).
   // Standard normal numbers times `spread`.
-  Tensor normal(const Shape& shape, double spread = 1) {
-    std::normal_distribution<double> distribution(0, spread);
-    return filled(shape, [&](std::int64_t) { return distribution(random_); });
-  }
+  Tensor normal(const Shape& shape, double spread = 1) { return normal(dtype_, shape, spread); }
+  Tensor wide_normal(const Shape& shape) { return normal(statistics_dtype(dtype_), shape, 1); }
   // Integers from -5 to 5: their products and sums are exact in f32.
-  Tensor integers(const Shape& shape) {
-    std::uniform_int_distribution<int> distribution(-5, 5);
-    return filled(shape, [&](std::int64_t) { return static_cast<double>(distribution(random_)); });
-  }
+  Tensor integers(const Shape& shape) { return integers(dtype_, shape); }
+  Tensor wide_integers(const Shape& shape) { return integers(statistics_dtype(dtype_), shape); }
   Tensor filled(const Shape& shape, const std::function<double(std::int64_t)>& value) {
-    return dtype_ == DType::kF64 ? made<double>(shape, value) : made<float>(shape, value);
+    return filled(dtype_, shape, value);
   }
-  Tensor of(const std::vector<double>& values) {
-    return filled({static_cast<std::int64_t>(values.size())},
-                  [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+  Tensor wide_filled(const Shape& shape, const std::function<double(std::int64_t)>& value) {
+    return filled(statistics_dtype(dtype_), shape, value);
   }
+  Tensor of(const std::vector<double>& values) { return of(dtype_, values); }
+  Tensor wide_of(const std::vector<double>& values) { return of(statistics_dtype(dtype_), values); }
   Tensor indices(const std::vector<std::int64_t>& values) {
     return made<std::int32_t>({static_cast<std::int64_t>(values.size())}, from(values));
   }
@@ -62,6 +64,7 @@ class TestTensors {
   }
   // Outputs: bytes that read as NaN or -1 until they are written.
   Tensor unset(const Shape& shape) { return unset(dtype_, shape); }
+  Tensor wide_unset(const Shape& shape) { return unset(statistics_dtype(dtype_), shape); }
   Tensor unset(DType dtype, const Shape& shape) {
     Tensor tensor{nullptr, dtype, shape};
     const std::vector<std::byte> bytes(tensor.bytes(), std::byte{0xFF});
@@ -77,7 +80,8 @@ class TestTensors {
   template <class T>
   Tensor made(const Shape& shape, const std::function<double(std::int64_t)>& value) {
     std::vector<T> values;
-    for (std::int64_t i = 0; i < shape.elements(); ++i) values.push_back(static_cast<T>(value(i)));
+    for (std::int64_t i = 0; i < shape.elements(); ++i)
+      values.push_back(static_cast<T>(static_cast<Compute<T>>(value(i))));
     return placed(DTypeOf<T>::value, shape, values.data());
   }
 
@@ -92,6 +96,7 @@ class TestTensors {
     if (tensor.dtype == DType::kF32) copy(float{});
     if (tensor.dtype == DType::kI32) copy(std::int32_t{});
     if (tensor.dtype == DType::kI64) copy(std::int64_t{});
+    if (tensor.dtype == DType::kBF16) copy(bfloat16{});
     return out;
   }
   std::vector<std::byte> read_bytes(const Tensor& tensor) const {
@@ -123,6 +128,23 @@ class TestTensors {
     std::size_t bytes;
   };
 
+  Tensor filled(DType dtype, const Shape& shape, const std::function<double(std::int64_t)>& value) {
+    if (dtype == DType::kBF16) return made<bfloat16>(shape, value);
+    return dtype == DType::kF64 ? made<double>(shape, value) : made<float>(shape, value);
+  }
+  Tensor normal(DType dtype, const Shape& shape, double spread) {
+    std::normal_distribution<double> distribution(0, spread);
+    return filled(dtype, shape, [&](std::int64_t) { return distribution(random_); });
+  }
+  Tensor integers(DType dtype, const Shape& shape) {
+    std::uniform_int_distribution<int> distribution(-5, 5);
+    return filled(dtype, shape,
+                  [&](std::int64_t) { return static_cast<double>(distribution(random_)); });
+  }
+  Tensor of(DType dtype, const std::vector<double>& values) {
+    return filled(dtype, {static_cast<std::int64_t>(values.size())},
+                  [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+  }
   static std::function<double(std::int64_t)> from(const std::vector<std::int64_t>& values) {
     return [&values](std::int64_t i) {
       return static_cast<double>(values[static_cast<std::size_t>(i)]);
@@ -147,10 +169,17 @@ class TestTensors {
   std::vector<Block> blocks_;
 };
 
-// body(tensors) for f32 and f64 on every backend that is here: the CPU's instruction sets, the
-// emulated device, and a GPU.
 template <class Body>
-void on_every_backend(const Body& body) {
+void on_backend(const std::string& name, Ops& ops, DType dtype, const Body& body) {
+  INFO(name << ", " << std::string(dtype_name(dtype)));
+  TestTensors tensors(ops, dtype);
+  body(tensors);
+}
+
+// body(tensors) for f32 and f64 on every backend that is here: the CPU's instruction sets, the
+// emulated device, and a GPU. Of operations on statistics alone: in bf16 they are those of f32.
+template <class Body>
+void on_every_backend_but_bf16(const Body& body) {
   std::vector<std::pair<std::string, std::unique_ptr<Ops>>> backends;
   for (const auto& [name, level] :
        {std::pair{"cpu, base", CpuLevel::kBase}, std::pair{"cpu, v3", CpuLevel::kV3},
@@ -159,19 +188,29 @@ void on_every_backend(const Body& body) {
   for (const std::string& device : test_devices())
     if (device != "cpu") backends.emplace_back(device, make_ops(device));
   for (const auto& [name, ops] : backends)
-    for (const DType dtype : {DType::kF32, DType::kF64}) {
-      INFO(name << ", " << std::string(dtype_name(dtype)));
-      TestTensors tensors(*ops, dtype);
-      body(tensors);
-    }
+    for (const DType dtype : {DType::kF32, DType::kF64}) on_backend(name, *ops, dtype, body);
+}
+
+// Likewise, and for bf16 on the emulated device and a GPU.
+template <class Body>
+void on_every_backend(const Body& body) {
+  on_every_backend_but_bf16(body);
+  for (const std::string& device : test_devices())
+    if (device != "cpu")
+      on_backend(device, *make_ops(device, Precision::kBf16), DType::kBF16, body);
 }
 
 // Numbers agree within `factor` * epsilon * sqrt(`length`) * the largest number of the output (at
 // least 1), where `length` is how many numbers one result sums. Integers and NaN agree exactly. 0
 // asks for equality.
+// bf16 is computed in f32 from the numbers that the specification reads, so this holds for its sums
+// too, and an output of bf16 may besides be off by one rounding of itself, kBf16Rounding * |result|
+// (after equality: is the result of the specification, rounded); where the operation stores its
+// partial sums, by one rounding of each.
 struct Tolerance {
   double factor = 4;
   std::int64_t length = 1;
+  int roundings = 1;  // of an output of bf16
 };
 
 namespace check_op_detail {
@@ -219,7 +258,8 @@ void check_op(TestTensors& tensors, const Args& args, Tolerance tolerance = {}) 
     Tensor& copy = *host.seen[i].tensor;
     copies.push_back(before.back());
     const std::string& name = device.seen[i].name;
-    if (tensor.dtype == DType::kF32 && name != "image" && name != "target") {
+    if ((tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16) && name != "image" &&
+        name != "target") {
       const std::vector<double> wide = tensors.read(tensor);
       copies.back().resize(wide.size() * sizeof(double));
       if (!wide.empty()) std::memcpy(copies.back().data(), wide.data(), copies.back().size());
@@ -271,14 +311,21 @@ void check_op(TestTensors& tensors, const Args& args, Tolerance tolerance = {}) 
       if (std::abs(want[e]) > largest && std::isfinite(want[e])) largest = std::abs(want[e]);
     }
     const bool real = copy.dtype == DType::kF64;
-    const double allowed = real ? tolerance.factor * epsilon(tensors.dtype()) *
-                                      std::sqrt(static_cast<double>(tolerance.length)) * largest
-                                : 0;
+    const bool rounded = seen.tensor->dtype == DType::kBF16;
+    const double sum = real ? tolerance.factor * epsilon(tensors.dtype()) *
+                                  std::sqrt(static_cast<double>(tolerance.length)) * largest
+                            : 0;
+    const auto allowed = [&](double result) {
+      if (!rounded || tolerance.factor == 0) return sum;
+      return sum + kBf16Rounding * (sum + std::abs(result) + (tolerance.roundings - 1) * largest);
+    };
     std::size_t bad = 0;
-    while (bad < got.size() && agree(got[bad], want[bad], allowed)) ++bad;
+    for (double& result : want)
+      if (rounded && tolerance.factor == 0) result = bfloat16(static_cast<float>(result));
+    while (bad < got.size() && agree(got[bad], want[bad], allowed(want[bad]))) ++bad;
     if (bad < got.size())
       FAIL_CHECK("element " << bad << ": got " << got[bad] << ", want " << want[bad] << " within "
-                            << allowed);
+                            << allowed(want[bad]));
   }
   for (std::size_t i = 0; i < device.seen.size(); ++i)
     tensors.write_bytes(*device.seen[i].tensor, before[i]);

@@ -332,7 +332,8 @@ inline void run(const AttentionForward& a) {
     }
 }
 
-// By the chain rule, from the probabilities alone: y_full is not used.
+// By the chain rule. The sum over keys of P dP is dy y, of the y that forward stored: in bf16 its
+// rounding matters.
 inline void run(const AttentionBackward& a) {
   const std::int64_t c = a.dy.width(), width = c / a.heads;
   const double scale = 1 / std::sqrt(static_cast<double>(width));
@@ -363,8 +364,9 @@ inline void run(const AttentionBackward& a) {
             sum += dy[e] * rows.v(j)[e];
           }
           dp.push_back(sum * mask);
-          weighted += p.back() * dp.back();
         }
+        for (std::int64_t e = head * width; e < (head + 1) * width; ++e)
+          weighted += dy[e] * f(a.y_full)[row * c + e];
         for (std::int64_t j = 0; j < tokens; ++j) {
           const double ds =
               p[static_cast<std::size_t>(j)] * (dp[static_cast<std::size_t>(j)] - weighted) * scale;
@@ -544,6 +546,7 @@ inline void run(const AdamStep& a) {
     const double v_hat = v / (1 - std::pow(a.beta2, steps));
     if (a.decoupled) param -= a.learning_rate * a.weight_decay * param;
     param -= a.learning_rate * m_hat / (std::sqrt(v_hat) + a.eps);
+    if (a.rounded) f(a.rounded)[i] = param;
   }
 }
 
@@ -552,6 +555,7 @@ inline void run(const SgdStep& a) {
     double& m = f(a.momentum)[i];
     m = a.mu * m + (a.grad_scale * f(a.grad)[i] + a.weight_decay * f(a.param)[i]);
     f(a.param)[i] -= a.learning_rate * m;
+    if (a.rounded) f(a.rounded)[i] = f(a.param)[i];
   }
 }
 

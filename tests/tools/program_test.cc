@@ -69,6 +69,17 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "error: device \"gpu\" is not one of: auto, cpu, cuda, emu, check:a,b"},
       {with({"device=cpu", "precision=tf32"}), 78,
        "error: precision must be \"f32\" on device \"cpu\": the CPU has no tensor cores\n"},
+      {with({"device=cpu", "precision=bf16"}), 78,
+       "error: precision must be \"f32\" on device \"cpu\": the CPU has no operations on bf16\n"},
+      {with({"device=check:emu,cpu", "precision=bf16"}), 78,
+       "error: precision must be \"f32\" on device \"check:emu,cpu\": the CPU has no operations on "
+       "bf16\n"},
+      {with({"device=check:emu,emu", "precision=bf16"}), 78,
+       "error: precision must not be \"bf16\" on device \"check:emu,emu\": its results are not "
+       "compared\n"},
+      {with({"device=auto", "precision=bf16"}), 78,
+       "error: precision=\"bf16\" needs a GPU, but device=\"auto\" is the CPU here; "
+       "device=\"auto\" was set in --set device\n  hint: precision=\"f32\" works everywhere\n"},
       {with({"run.folder=/proc/none/x"}), 73, "error: /proc/none/x: cannot create"},
       {with({"run.folder=tiny.json"}), 73, "error: tiny.json: is a file, and a folder is needed"},
       {with({"--resume"}), 66,

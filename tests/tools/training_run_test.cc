@@ -145,6 +145,34 @@ TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
   CHECK(steps == 40);
 }
 
+TEST_CASE("a run in bf16 saves weights of f32 and is resumed bit for bit", "[device]") {
+  const TinyRun tiny;
+  std::vector<std::string> arguments = {"device=emu",
+                                        "precision=bf16",
+                                        "run.folder=out",
+                                        "train.steps=16",
+                                        "train.batch_size=4",
+                                        "train.eval_every=8",
+                                        "data.synthetic.eval_items=8"};
+  REQUIRE(tiny.train(arguments).code == 0);
+  const std::string weights = tiny.weights("out");
+  CHECK(vcas::SafetensorsFile(tiny.path() / "out/last/model.safetensors").tensors()[0].dtype ==
+        vcas::StoredType::kF32);
+  forget_after(tiny.path() / "out", saved_steps(tiny.path() / "out").front());
+  arguments.push_back("--resume");
+  const Outcome resumed = tiny.train(arguments);
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(tiny.weights("out") == weights);
+
+  // Weights are f32, so another precision reads them; that is another run.
+  arguments = {"device=cpu", "precision=f32", "run.folder=out", "--resume"};
+  const Outcome other = tiny.train(arguments);
+  CHECK(other.code == 78);
+  CHECK(contains(other.err, "precision"));
+  CHECK(run(tiny.path(), {"eval", "--model", "out/last", "device=cpu", "precision=f32"}).code == 0);
+}
+
 TEST_CASE("probes and ratios of one leave the weights as exact training does") {
   const std::string probe = GENERATE("in_place", "separate");
   const TinyRun tiny;

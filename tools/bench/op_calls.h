@@ -21,11 +21,12 @@ struct OpSize {
   std::int64_t keep = 1;  // gradients hold one of `keep` items; weight gradients half of their rows
 };
 
-// Owns the tensors of the calls it makes. There is one `fill` for each operation: a new operation
-// without one does not compile.
+// Owns the tensors of the calls it makes, in f32 or bf16. There is one `fill` for each operation: a
+// new operation without one does not compile.
 class OpCalls {
  public:
-  OpCalls(Ops& ops, const OpSize& size) : ops_(ops), size_(size) {
+  OpCalls(Ops& ops, const OpSize& size, DType dtype = DType::kF32)
+      : ops_(ops), size_(size), dtype_(dtype) {
     for (std::int64_t item = 0; item < size.items; item += size.keep) {
       items_.push_back(static_cast<std::int32_t>(item));
       for (std::int64_t t = 0; t < size.tokens; ++t)
@@ -53,7 +54,7 @@ class OpCalls {
     a.weight = random({size_.hidden, size_.width});
   }
   void fill(LinearBackwardWeight& a) {
-    a.dweight = empty({size_.hidden, size_.width});
+    a.dweight = wide({size_.hidden, size_.width});
     a.dy = random({kept_rows(), size_.hidden});
     a.x_full = random({rows(), size_.width});
     a.row = row();
@@ -66,7 +67,7 @@ class OpCalls {
   void fill(LinearWeightBlock& a) {
     std::vector<std::int32_t> index(32);
     for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(i);
-    a.block = empty({32, 32});
+    a.block = wide({32, 32});
     a.dy = random({kept_rows(), size_.hidden});
     a.x_full = random({rows(), size_.width});
     a.row = row();
@@ -74,37 +75,37 @@ class OpCalls {
     a.in_index = holding(index);
   }
   void fill(ColumnSum& a) {
-    a.sum = empty({size_.hidden});
+    a.sum = wide({size_.hidden});
     a.x = random({kept_rows(), size_.hidden});
   }
   void fill(RowScore& a) {
-    a.score = empty({kept_rows()});
+    a.score = wide({kept_rows()});
     a.dy = random({kept_rows(), size_.hidden});
     a.x_full = random({rows(), size_.width});
     a.row = row();
   }
   void fill(ItemNorm& a) {
-    a.norm = empty({kept_items()});
+    a.norm = wide({kept_items()});
     a.x = random({kept_rows(), size_.width});
     a.offsets = offsets(kept_items());
   }
   void fill(KeepProbability& a) {
-    a.prob = empty({rows()});
+    a.prob = wide({rows()});
     a.variance = empty({1}, DType::kF64);
     a.score = positive(rows());
     a.budget = static_cast<double>(rows()) / 3;
   }
   void fill(Draw& a) {
     a.kept = empty({rows()}, DType::kI32);
-    a.scale = empty({rows()});
+    a.scale = wide({rows()});
     a.count = empty({1}, DType::kI32);
-    a.prob = empty({rows()});
+    a.prob = wide({rows()});
     a.score = positive(rows());
     a.budget = static_cast<double>(rows()) / 3;
   }
   void fill(NarrowRows& a) {
     a.item = empty({kept_items()}, DType::kI32);
-    a.scale = empty({kept_items()});
+    a.scale = wide({kept_items()});
     a.offsets = empty({kept_items() + 1}, DType::kI64);
     a.row = empty({rows()}, DType::kI32);
     a.source_row = empty({rows()}, DType::kI32);
@@ -121,8 +122,8 @@ class OpCalls {
   }
   void fill(LayerNormForward& a) {
     a.y = empty({rows(), size_.width});
-    a.mean = empty({rows()});
-    a.rstd = empty({rows()});
+    a.mean = wide({rows()});
+    a.rstd = wide({rows()});
     a.x = random({rows(), size_.width});
     a.gamma = random({size_.width});
     a.beta = random({size_.width});
@@ -131,8 +132,8 @@ class OpCalls {
     const auto forward = make<LayerNormForward>();
     ops_.run(forward);
     a.dx = empty({kept_rows(), size_.width});
-    a.dgamma = empty({size_.width});
-    a.dbeta = empty({size_.width});
+    a.dgamma = wide({size_.width});
+    a.dbeta = wide({size_.width});
     a.dy = random({kept_rows(), size_.width});
     a.x_full = forward.x;
     a.mean_full = forward.mean;
@@ -168,7 +169,7 @@ class OpCalls {
   }
   void fill(AttentionForward& a) {
     a.y = empty({rows(), size_.width});
-    a.lse = empty({rows(), size_.heads});
+    a.lse = wide({rows(), size_.heads});
     a.qkv = random({rows(), 3 * size_.width});
     a.offsets = offsets(size_.items);
     a.heads = size_.heads;
@@ -204,7 +205,7 @@ class OpCalls {
   void fill(PatchExtract& a) {
     const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(size_.tokens)));
     a.y = empty({kept_rows(), 3 * size_.patch * size_.patch});
-    a.image = random({size_.items, 3, side * size_.patch, side * size_.patch});
+    a.image = wide_random({size_.items, 3, side * size_.patch, side * size_.patch});
     if (size_.keep > 1) a.item = holding(items_);
     a.patch = size_.patch;
   }
@@ -216,8 +217,8 @@ class OpCalls {
   }
   void fill(PatchTokensBackward& a) {
     a.dpatches = empty({kept_items(), size_.tokens - 1, size_.width});
-    a.dcls = empty({size_.width});
-    a.dposition = empty({size_.tokens, size_.width});
+    a.dcls = wide({size_.width});
+    a.dposition = wide({size_.tokens, size_.width});
     a.dy = random({kept_items(), size_.tokens, size_.width});
   }
   void fill(PoolForward& a) {
@@ -233,7 +234,7 @@ class OpCalls {
     a.pooling = Pooling::kMean;
   }
   void fill(CrossEntropyForward& a) {
-    a.loss = empty({size_.items});
+    a.loss = wide({size_.items});
     a.correct = empty({size_.items}, DType::kI32);
     a.logits = random({size_.items, size_.classes});
     a.labels = below(size_.items, size_.classes);
@@ -252,20 +253,20 @@ class OpCalls {
     a.tokens = below(rows(), size_.vocabulary);
   }
   void fill(EmbeddingBackward& a) {
-    a.dtable = empty({size_.vocabulary, size_.width});
+    a.dtable = wide({size_.vocabulary, size_.width});
     a.dy = random({kept_rows(), size_.width});
     a.tokens_full = below(rows(), size_.vocabulary);
     a.row = row();
   }
   void fill(SquaredErrorForward& a) {
-    a.loss = empty({size_.items});
+    a.loss = wide({size_.items});
     a.prediction = random({size_.items});
-    a.target = random({size_.items});
+    a.target = wide_random({size_.items});
   }
   void fill(SquaredErrorBackward& a) {
     a.dprediction = empty({size_.items});
     a.prediction = random({size_.items});
-    a.target = random({size_.items});
+    a.target = wide_random({size_.items});
     a.scale = 1 / static_cast<double>(size_.items);
   }
   // The first row of each item.
@@ -285,32 +286,36 @@ class OpCalls {
   }
   void fill(AdamStep& a) {
     const std::int64_t parameters = size_.hidden * size_.width;
-    a.param = random({parameters});
-    a.first_moment = random({parameters});
+    a.param = wide_random({parameters});
+    if (dtype_ == DType::kBF16) a.rounded = empty({parameters});
+    a.first_moment = wide_random({parameters});
     a.second_moment = positive(parameters);
-    a.grad = random({parameters});
+    a.grad = wide_random({parameters});
     a.learning_rate = 1e-3;
     a.weight_decay = 0.01;
     a.step = 10;
   }
   void fill(SgdStep& a) {
     const std::int64_t parameters = size_.hidden * size_.width;
-    a.param = random({parameters});
-    a.momentum = random({parameters});
-    a.grad = random({parameters});
+    a.param = wide_random({parameters});
+    if (dtype_ == DType::kBF16) a.rounded = empty({parameters});
+    a.momentum = wide_random({parameters});
+    a.grad = wide_random({parameters});
     a.learning_rate = 1e-3;
     a.weight_decay = 0.01;
   }
   void fill(SumSquares& a) {
     a.sum = empty({1}, DType::kF64);
-    a.x = random({rows(), size_.hidden});
+    a.x = wide_random({rows(), size_.hidden});
   }
 
   std::int64_t rows() const { return size_.items * size_.tokens; }
   std::int64_t kept_items() const { return static_cast<std::int64_t>(items_.size()); }
   std::int64_t kept_rows() const { return static_cast<std::int64_t>(rows_.size()); }
 
-  Tensor empty(const Shape& shape, DType dtype = DType::kF32) {
+  Tensor empty(const Shape& shape) { return empty(shape, dtype_); }
+  Tensor wide(const Shape& shape) { return empty(shape, statistics_dtype(dtype_)); }
+  Tensor empty(const Shape& shape, DType dtype) {
     const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * dtype_bytes(dtype);
     return buffers_.emplace_back(ops_, bytes).at(0, dtype, shape);
   }
@@ -334,10 +339,16 @@ class OpCalls {
   }
   Tensor positive(std::int64_t count) { return holding(uniforms(count)); }
   // Mean 0, variance 1.
-  Tensor random(const Shape& shape) {
-    std::vector<float> values = uniforms(shape.elements());
+  std::vector<float> centred(std::int64_t count) {
+    std::vector<float> values = uniforms(count);
     for (float& value : values) value = std::sqrt(12.0f) * (value - 0.5f);
-    return holding(values, shape);
+    return values;
+  }
+  Tensor wide_random(const Shape& shape) { return holding(centred(shape.elements()), shape); }
+  Tensor random(const Shape& shape) {
+    if (dtype_ == DType::kF32) return wide_random(shape);
+    const std::vector<float> values = centred(shape.elements());
+    return holding(std::vector<bfloat16>(values.begin(), values.end()), shape);
   }
   Tensor below(std::int64_t count, std::int64_t limit) {
     std::vector<std::int32_t> values;
@@ -354,6 +365,7 @@ class OpCalls {
 
   Ops& ops_;
   OpSize size_;
+  DType dtype_;
   std::vector<std::int32_t> items_, rows_;  // that a compact gradient holds
   std::deque<Buffer> buffers_;
   std::uint32_t site_ = 0;

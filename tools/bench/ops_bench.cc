@@ -4,7 +4,8 @@
 //
 // gathered_product is linear_backward_weight over half of the rows; gather_then_product copies
 // those rows first and leaves the product to the platform's library. On a GPU, and on emu, both run
-// in TF32 besides, compared with a 1024^3 product in TF32.
+// in TF32 and bf16 besides, compared with a 1024^3 product in that precision; so does every
+// operation at the smallest size in bf16.
 //
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 
@@ -85,8 +86,8 @@ double best_seconds(Ops& ops, const Args& args) {
   return best;
 }
 
-Machine measure(Ops& ops) {
-  OpCalls product_calls(ops, {.items = 1024, .width = 1024, .hidden = 1024});
+Machine measure(Ops& ops, DType dtype = DType::kF32) {
+  OpCalls product_calls(ops, {.items = 1024, .width = 1024, .hidden = 1024}, dtype);
   const auto product = product_calls.make<LinearForward>();
   OpCalls copy_calls(ops, {.items = 32768, .width = 1024});  // 128 MiB
   const auto copy = copy_calls.make<Copy>();
@@ -112,10 +113,11 @@ void time_calls(benchmark::State& state, Ops& ops, const Machine& machine, const
 }
 
 template <class Args>
-void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine) {
-  benchmark::RegisterBenchmark(fmt::format("{}/{}", Args::kName, size.name).c_str(),
-                               [&ops, &size, &machine](benchmark::State& state) {
-                                 OpCalls calls(ops, size.size);
+void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine,
+                   const std::string& suffix = "", DType dtype = DType::kF32) {
+  benchmark::RegisterBenchmark(fmt::format("{}/{}{}", Args::kName, size.name, suffix).c_str(),
+                               [&ops, &size, &machine, dtype](benchmark::State& state) {
+                                 OpCalls calls(ops, size.size, dtype);
                                  const auto args = calls.make<Args>();
                                  time_calls(state, ops, machine, args, [&] { ops.run(args); });
                                })
@@ -140,12 +142,12 @@ class GatheredCopies {
     const Tensor each = placed(offsets.data(), DType::kI64, {n + 1});
     const Tensor ones =
         placed(std::vector<float>(static_cast<std::size_t>(n), 1).data(), DType::kF32, {n});
-    gradient_ = {.y = placed(nullptr, DType::kF32, {n, args.dy.width()}),
+    gradient_ = {.y = placed(nullptr, args.dy.dtype, {n, args.dy.width()}),
                  .x = args.dy,
                  .source_row = args.kept,
                  .offsets = each,
                  .scale = args.scale};
-    input_ = {.y = placed(nullptr, DType::kF32, {n, args.x_full.width()}),
+    input_ = {.y = placed(nullptr, args.dy.dtype, {n, args.x_full.width()}),
               .x = args.x_full,
               .source_row = placed(source.data(), DType::kI32, {n}),
               .offsets = each,
@@ -173,11 +175,12 @@ class GatheredCopies {
   LinearBackwardWeight product_;
 };
 
-void add_gathered(Ops& ops, const NamedSize& size, const Machine& machine, const char* precision) {
+void add_gathered(Ops& ops, const NamedSize& size, const Machine& machine, const char* precision,
+                  DType dtype = DType::kF32) {
   const auto add = [&](const char* name, bool copies) {
     benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", name, size.name, precision).c_str(),
-                                 [&ops, &size, &machine, copies](benchmark::State& state) {
-                                   OpCalls calls(ops, size.size);
+                                 [&ops, &size, &machine, dtype, copies](benchmark::State& state) {
+                                   OpCalls calls(ops, size.size, dtype);
                                    const auto args = calls.make<LinearBackwardWeight>();
                                    const GatheredCopies copied(ops, args);
                                    time_calls(state, ops, machine, args,
@@ -212,14 +215,24 @@ int run(int argc, char** argv) {
 #undef VCAS_OP
   }
   for (const NamedSize& size : kGathered) add_gathered(*ops, size, machine, "f32");
-  std::unique_ptr<Ops> tf32;
-  Machine tf32_machine;
-  if (ops->name() != "cpu") {
-    tf32 = make_ops(ops->name(), Precision::kTf32);
-    tf32_machine = measure(*tf32);
-    benchmark::AddCustomContext("1024^3 product in TF32",
-                                fmt::format("{:.1f} GFLOP/s", tf32_machine.flops_per_second / 1e9));
-    for (const NamedSize& size : kGathered) add_gathered(*tf32, size, tf32_machine, "tf32");
+  struct {
+    Precision precision;
+    const char* name;
+    std::unique_ptr<Ops> ops = {};
+    Machine machine = {};
+  } tensor_cores[] = {{Precision::kTf32, "tf32"}, {Precision::kBf16, "bf16"}};
+  for (auto& [precision, name, in_precision, peak] : tensor_cores) {
+    if (ops->name() == "cpu") break;
+    const DType dtype = compute_dtype(precision);
+    in_precision = make_ops(ops->name(), precision);
+    peak = measure(*in_precision, dtype);
+    benchmark::AddCustomContext(fmt::format("1024^3 product in {}", name),
+                                fmt::format("{:.1f} GFLOP/s", peak.flops_per_second / 1e9));
+    for (const NamedSize& size : kGathered) add_gathered(*in_precision, size, peak, name, dtype);
+    if (precision != Precision::kBf16) continue;
+#define VCAS_OP(Args) add_benchmark<Args>(*in_precision, kSizes[0], peak, "/bf16", dtype);
+    VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -14,7 +14,8 @@ namespace {
 // Readings and data sheet of an H200 SXM; the cost of a launch on a stream, and of a kernel within
 // a graph.
 constexpr double kBytesPerSecond = 4.3e12, kLaunchSeconds = 4e-6, kGraphKernelSeconds = 1.3e-6;
-constexpr double kF32FlopsPerSecond = 67e12, kTf32FlopsPerSecond = 415e12;
+constexpr double kF32FlopsPerSecond = 67e12, kTf32FlopsPerSecond = 415e12,
+                 kBf16FlopsPerSecond = 790e12;
 
 // Has no memory and computes nothing: what it is asked for is counted above it. What it gives back
 // is zero.
@@ -61,9 +62,44 @@ Batch batch_of(const Case& c) {
   return batch;
 }
 
-void print_step(const Case& c, bool exact) {
+struct Counted {
+  std::vector<CostRow> rows;
+  std::int64_t waits;
+
+  Cost total() const {
+    Cost sum;
+    for (const CostRow& row : rows) {
+      sum.flops += row.flops;
+      sum.bytes += row.bytes;
+      sum.launches += row.launches;
+    }
+    return sum;
+  }
+  // Launches that a graph holds.
+  std::int64_t in_graph() const {
+    std::int64_t sum = 0;
+    for (const CostRow& row : rows)
+      if (row.place.ends_with("/forward") || row.place.ends_with("/backward") ||
+          row.place.ends_with("/sample"))
+        sum += row.launches;
+    return sum;
+  }
+  // "ms | ms with a graph"
+  std::string times(double flops_per_second) const {
+    double seconds = 0;
+    for (const CostRow& row : rows)
+      seconds += std::max(row.flops / flops_per_second, row.bytes / kBytesPerSecond);
+    const auto launches = static_cast<double>(total().launches);
+    const auto graph = static_cast<double>(in_graph());
+    return fmt::format(
+        "{:.1f} | {:.1f}", 1e3 * (seconds + kLaunchSeconds * launches),
+        1e3 * (seconds + kLaunchSeconds * (launches - graph + 1) + kGraphKernelSeconds * graph));
+  }
+};
+
+Counted count_step(const Case& c, bool exact, DType dtype) {
   CountOps ops(std::make_unique<DryOps>());
-  const std::unique_ptr<Model> model = build_model(c.model, c.item_shape, 3, 0);
+  const std::unique_ptr<Model> model = build_model(c.model, c.item_shape, 3, 0, dtype);
   model->graph.finish(ops, {.max_items = c.items, .max_tokens = c.items * c.tokens});
   TrainerOptions options{.total_steps = 2, .batch = c.items};
   options.vcas.enabled = !exact;
@@ -76,31 +112,18 @@ void print_step(const Case& c, bool exact) {
   trainer.step(batch);
   ops.reset();
   trainer.step(batch);
+  return {ops.rows(), ops.waits()};
+}
 
-  Cost step;
-  std::int64_t in_graph = 0;
-  double f32 = 0, tf32 = 0;
-  for (const CostRow& row : ops.rows()) {
-    step.flops += row.flops;
-    step.bytes += row.bytes;
-    step.launches += row.launches;
-    if (row.place.ends_with("/forward") || row.place.ends_with("/backward") ||
-        row.place.ends_with("/sample"))
-      in_graph += row.launches;
-    const double moving = row.bytes / kBytesPerSecond;
-    f32 += std::max(row.flops / kF32FlopsPerSecond, moving);
-    tf32 += std::max(row.flops / kTf32FlopsPerSecond, moving);
-  }
-  const std::int64_t queued = step.launches - in_graph + 1;
-  const double launching = kLaunchSeconds * static_cast<double>(step.launches);
-  const double with_graph = kLaunchSeconds * static_cast<double>(queued) +
-                            kGraphKernelSeconds * static_cast<double>(in_graph);
+void print_step(const Case& c, bool exact) {
+  const Counted f32 = count_step(c, exact, DType::kF32), bf16 = count_step(c, exact, DType::kBF16);
+  const Cost step = f32.total();
   std::cout << fmt::format(
-      "| {} | {} x {} | {} | {:.2f} | {:.1f} | {} | {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} "
-      "|\n",
-      c.name, c.items, c.tokens, exact ? "exact" : "VCAS", step.flops / 1e12, step.bytes / 1e9,
-      step.launches, queued, ops.waits(), 1e3 * (f32 + launching), 1e3 * (f32 + with_graph),
-      1e3 * (tf32 + launching), 1e3 * (tf32 + with_graph));
+      "| {} | {} x {} | {} | {:.2f} | {:.1f} | {:.1f} | {} | {} | {} | {} | {} | {} |\n", c.name,
+      c.items, c.tokens, exact ? "exact" : "VCAS", step.flops / 1e12, step.bytes / 1e9,
+      bf16.total().bytes / 1e9, step.launches, step.launches - f32.in_graph() + 1, f32.waits,
+      f32.times(kF32FlopsPerSecond), f32.times(kTf32FlopsPerSecond),
+      bf16.times(kBf16FlopsPerSecond));
 }
 
 ModelOptions transformer(const char* type, std::int64_t width, std::int64_t depth) {
@@ -120,9 +143,11 @@ ModelOptions transformer(const char* type, std::int64_t width, std::int64_t dept
 
 int main() {
   using namespace vcas;
-  std::cout << "| model | items x tokens | step | TFLOP | GB | launches | with a graph | waits | "
-               "ms, f32 | with a graph | ms, tf32 | with a graph |\n"
-               "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  std::cout
+      << "| model | items x tokens | step | TFLOP | GB | GB, bf16 | launches | with a graph | "
+         "waits | ms, f32 | with a graph | ms, tf32 | with a graph | ms, bf16 | with a graph "
+         "|\n"
+         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   const std::vector<std::int64_t> image = {3, 224, 224};
   for (const Case& c : {Case{"BERT-base", transformer("bert", 768, 12), {}, 32, 128},
                         Case{"BERT-base", transformer("bert", 768, 12), {}, 256, 128},
