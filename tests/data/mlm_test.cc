@@ -122,6 +122,9 @@ TEST_CASE("tokens from the cache are those in memory, and sources are named", "[
   }
   REQUIRE(cached->sources().size() == 2);
   CHECK(cached->sources()[1].path.filename() == "y.txt");
+  const WordPiece turned(
+      parse_vocab_txt("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ne\nd\nc\nb\na\n", "turned.txt", true));
+  CHECK(unmasked(item(*load_mlm(options, turned), 0)) != unmasked(item(*memory, 0)));
   folder.write_text("y.txt", "b d\n");
   const auto other = load_mlm(options, tiny_tokenizer());
   CHECK(unmasked(item(*other, 3)) != unmasked(item(*memory, 3)));

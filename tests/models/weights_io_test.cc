@@ -232,7 +232,7 @@ TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {
               "model.type is \"vit\", but ", "set model.type to \"bert\"");
 }
 
-TEST_CASE("dropout that config.json leaves out is that of transformers", "[weights_io]") {
+TEST_CASE("dropout is as config.json says, or that of transformers", "[weights_io]") {
   TemporaryFolder folder;
   const fs::path file = folder.path() / "config.json";
   const auto options_of = [&](const std::string& model, const std::string& more) {
@@ -247,6 +247,10 @@ TEST_CASE("dropout that config.json leaves out is that of transformers", "[weigh
   const ModelOptions vit = options_of("vit", "{}");
   CHECK(vit.dropout == 0);
   CHECK(vit.attention_dropout == 0);
+  const ModelOptions given =
+      options_of("vit", R"({"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2})");
+  CHECK(given.dropout == 0.3);
+  CHECK(given.attention_dropout == 0.2);
   ModelOptions bert = options_of("bert_classification", "{}");
   CHECK(bert.dropout == 0.1);
   CHECK(bert.attention_dropout == 0.1);

@@ -424,6 +424,10 @@ TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
   CHECK(both["eval_loss"] == alone["eval_loss"]);
   CHECK(both["eval_loss_mm"] > 1.0);
   CHECK(both["best_accuracy"] == 1.0);
+  const nlohmann::json turned =
+      train("turned", R"(data.text.labels=["neutral","contradiction","entailment"])");
+  CHECK(turned["eval_accuracy"] == 1.0);
+  CHECK(turned["eval_accuracy_mm"] == both["eval_accuracy_mm"]);
   CHECK(contains(content(tiny.path() / "both/log.txt"), "test 9 · mismatched 18 · 3 classes"));
   CHECK(contains(content(tiny.path() / "both/log.txt"), "accuracy 1.0000  loss_mm "));
   const Outcome evaluated = tiny.vcas({"eval", "--model", "both/last", "--json"});
