@@ -49,7 +49,7 @@ int values_apart(const Model& model) {
 TEST_CASE("a ViT trains with VCAS in bf16 as it does in f32", "[trainer][bf16]") {
   TrainerOptions options = sampling(30);
   options.schedule.learning_rate = 1e-2;
-  TrainerFixture narrow = fixture(options), wide = fixture(options, DType::kF32);
+  TrainerFixture narrow = fixture(options), wide(options, 0.1, make_ops("cpu"));
   const auto a = narrow.run(30), b = wide.run(30);
   CHECK(narrow.trainer->controller().probes() == 10);
   CHECK(narrow.trainer->controller().act_ratio().front() < 1);
