@@ -8,15 +8,21 @@ __global__ void to_tf32_kernel(const float* in, float* out) {
   memcpy(out + threadIdx.x, &bits, sizeof bits);
 }
 
-__global__ void mma_tf32_kernel(const float* in, float* out) {
+// mma(c, a, b) of each lane's numbers: four words of a, two of b, four of c.
+template <class Mma>
+__device__ void run_mma(const float* in, float* out, const Mma& mma) {
   const float* own = in + threadIdx.x * 10;
   std::uint32_t a[4], b[2];
   float c[4];
   memcpy(a, own, sizeof a);
   memcpy(b, own + 4, sizeof b);
   memcpy(c, own + 6, sizeof c);
-  mma_tf32(c, a, b);
+  mma(c, a, b);
   memcpy(out + threadIdx.x * 4, c, sizeof c);
+}
+
+__global__ void mma_tf32_kernel(const float* in, float* out) {
+  run_mma(in, out, [](auto& c, const auto& a, const auto& b) { mma_tf32(c, a, b); });
 }
 
 __global__ void to_bf16_pair_kernel(const float* in, float* out) {
@@ -25,14 +31,7 @@ __global__ void to_bf16_pair_kernel(const float* in, float* out) {
 }
 
 __global__ void mma_bf16_kernel(const float* in, float* out) {
-  const float* own = in + threadIdx.x * 10;
-  std::uint32_t a[4], b[2];
-  float c[4];
-  memcpy(a, own, sizeof a);
-  memcpy(b, own + 4, sizeof b);
-  memcpy(c, own + 6, sizeof c);
-  mma_bf16(c, a, b);
-  memcpy(out + threadIdx.x * 4, c, sizeof c);
+  run_mma(in, out, [](auto& c, const auto& a, const auto& b) { mma_bf16(c, a, b); });
 }
 
 struct alignas(16) FourWords {

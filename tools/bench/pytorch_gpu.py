@@ -94,9 +94,8 @@ if sys.argv[2] == "rates":
     rates()
 else:
     for items in (32, 256) if on_gpu else (2,):
-        for precision, compiled in [
-            ("bf16", on_gpu), ("tf32", on_gpu), ("bf16", False), ("tf32", False), ("f32", False)
-        ]:
+        modes = [("bf16", False), ("tf32", False), ("f32", False)]
+        for precision, compiled in [("bf16", True), ("tf32", True), *modes] if on_gpu else modes:
             try:
                 steps(sys.argv[2], items, precision, compiled)
             except RuntimeError as error:  # out of memory, or no compiler
