@@ -126,8 +126,6 @@ void check_items(const Options& options) {
           fmt::format("label_noise must be from 0 to 1, got {}", options.label_noise));
 }
 
-constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-
 }  // namespace
 
 std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
@@ -142,14 +140,11 @@ std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
 }
 
 Vocabulary synthetic_vocabulary(std::int64_t tokens) {
-  Vocabulary vocabulary{.name = "synthetic", .tokens = {}, .whole = {}, .unknown = 1};
-  for (const char* token : kSpecialTokens) {
-    vocabulary.whole.push_back(static_cast<std::int32_t>(std::ssize(vocabulary.tokens)));
-    vocabulary.tokens.emplace_back(token);
-  }
-  const std::int64_t words = tokens - std::ssize(kSpecialTokens);
-  for (std::int64_t w = 0; w < words; ++w) vocabulary.tokens.push_back(fmt::format("w{}", w));
-  return vocabulary;
+  std::string text;
+  for (const char* token : kSpecialTokens) text += fmt::format("{}\n", token);
+  for (std::int64_t w = 0; w < tokens - std::ssize(kSpecialTokens); ++w)
+    text += fmt::format("w{}\n", w);
+  return parse_vocab_txt(text, "synthetic", true);
 }
 
 std::unique_ptr<TextDataset> make_synthetic_text(const SyntheticTextOptions& options) {

@@ -237,7 +237,8 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
   std::int64_t bad_labels = 0;
   while (rows.next(row)) {
     stop_if_asked();
-    if (options.labelled) try {
+    if (options.labelled) {
+      try {
         if (options.regression)
           content.targets.push_back(read_target(row.label, rows));
         else
@@ -247,6 +248,7 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
         ++bad_labels;
         continue;
       }
+    }
     first.clear();
     second.clear();
     tokenizer.encode(row.first, first);

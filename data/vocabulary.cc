@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "tokenizer_config.json";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
   throw Error(ExitCode::kBadData, message, hint);

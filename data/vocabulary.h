@@ -10,6 +10,9 @@
 
 namespace vcas {
 
+// BERT's, in the order in which vocabularies made here have them.
+inline constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+
 struct Vocabulary {
   std::string name;                    // the file, for errors
   std::vector<std::string> tokens;     // by id; those that continue a word begin with "##"

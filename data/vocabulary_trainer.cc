@@ -155,7 +155,7 @@ std::vector<std::string> train_vocabulary(const std::function<bool(std::string&)
   if (counts.empty())
     throw Error(ExitCode::kBadData, "there is no text to learn a vocabulary from");
 
-  std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  std::vector<std::string> tokens(std::begin(kSpecialTokens), std::end(kSpecialTokens));
   std::set<std::int32_t> characters;
   for (const auto& [ids_of_word, count] : counts)
     characters.insert(ids_of_word.begin(), ids_of_word.end());
