@@ -85,6 +85,8 @@ std::int64_t launches(const LayerNormBackward& args) {
   return (args.dgamma ? 4 : 0) + (args.dx ? 1 : 0);
 }
 std::int64_t launches(const AttentionBackward&) { return 2; }
+// Keys, a sort, sums of segments, the segments of several sums. A sort is counted as one.
+std::int64_t launches(const EmbeddingBackward& args) { return args.dy.rows() > 0 ? 4 : 0; }
 
 }  // namespace
 

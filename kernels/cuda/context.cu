@@ -1,5 +1,7 @@
+#include <bit>
 #include <climits>
 #include <cstring>
+#include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/context.h"
 
@@ -10,7 +12,7 @@ namespace {
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 int narrow(std::int64_t extent) {
-  VCAS_CHECK(extent <= INT_MAX, "a product of " + std::to_string(extent) + " rows or columns");
+  VCAS_CHECK(extent <= INT_MAX, std::to_string(extent) + " rows or columns at once");
   return static_cast<int>(extent);
 }
 
@@ -165,6 +167,24 @@ void* Context::scratch(std::size_t bytes) {
     scratch_bytes_ = bytes;
   }
   return scratch_;
+}
+
+void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t keys_below,
+                   void* workspace) {
+  std::size_t bytes = sort_bytes(count);
+  const int bits = std::bit_width(static_cast<std::uint32_t>(keys_below));
+  check(cub::DeviceRadixSort::SortPairs(workspace, bytes, from.key, to.key, from.value, to.value,
+                                        narrow(count), 0, bits, stream_),
+        "sorting pairs");
+}
+
+std::size_t Context::sort_bytes(std::int64_t count) const {
+  const std::int32_t* const from = nullptr;
+  std::int32_t* const to = nullptr;
+  std::size_t bytes = 0;
+  check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, from, to, from, to, narrow(count)),
+        "the workspace of a sort");
+  return bytes;
 }
 
 Graph Context::capture(const std::function<void()>& body) {

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cuda/cublas.h"
+#include "kernels/device/pairs.h"
 #include "kernels/ops.h"
 
 namespace vcas::cuda {
@@ -57,6 +58,12 @@ class Context {
   void copy(void* to, const void* from, std::size_t bytes);
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
+
+  // `to` = `from` by ascending key, pairs of a key in their order, by CUB. `workspace` has
+  // sort_bytes(count).
+  void sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t keys_below,
+            void* workspace);
+  std::size_t sort_bytes(std::int64_t count) const;
 
   using Graph = cuda::Graph;
   // What `body` launches, without running it.

@@ -96,37 +96,74 @@ __global__ void embedding_forward_kernel(T* y, const T* table, const std::int32_
   for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) y[r * width + c] = from[c];
 }
 
-constexpr int kEmbeddingThreads = 128;
+// Rows in order of their tokens, those of a token in ascending order: its segment. Blocks (chunk of
+// rows, tile of columns) add up segments, one thread a column. What a chunk has of a segment that
+// goes beyond it is a part: part[chunk][0] of one that has begun before, part[chunk][1] of one that
+// begins in it.
+constexpr int kSegmentThreads = 128, kRowsAtOnce = 8;
 
-// Blocks (row, tile of columns). The block of a token's first row adds all its rows, in ascending
-// order, to the entry; every other block ends as soon as it finds an earlier row. Reads rows^2
-// tokens at most, in all: small beside the gradients up to ten thousand rows.
-template <class T>
-__global__ void embedding_backward_kernel(Compute<T>* dtable, const T* dy,
-                                          const std::int32_t* tokens_full, const std::int32_t* row,
-                                          std::int64_t rows, std::int64_t width) {
-  struct Shared {
-    unsigned same[kEmbeddingThreads / kWarp];  // one bit a row of the round
-  };
-  VCAS_SHARED(Shared, shared);
-  const std::int64_t own = blockIdx.x;
-  const std::int32_t token = tokens_full[at(row, own)];
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.y) * kEmbeddingThreads + threadIdx.x;
-  Compute<T> sum = 0;
-  for (std::int64_t first = 0; first < rows; first += kEmbeddingThreads) {
-    const std::int64_t r = first + threadIdx.x;
-    const unsigned same = __ballot_sync(kAllLanes, r < rows && tokens_full[at(row, r)] == token);
-    __syncthreads();  // the last round's bits have been read
-    if (lane_of_thread() == 0) shared.same[warp_of_thread()] = same;
-    __syncthreads();
-    for (int warp = 0; warp < kEmbeddingThreads / kWarp; ++warp)
-      for (unsigned bits = shared.same[warp]; bits != 0; bits &= bits - 1) {
-        const std::int64_t match = first + warp * kWarp + __ffs(static_cast<int>(bits)) - 1;
-        if (match < own) return;  // all threads see the same bits
-        if (c < width) sum += dy[match * width + c];
-      }
+struct Segments {
+  const std::int32_t* token;  // of each row, ascending
+  const std::int32_t* row;    // of dy
+  std::int64_t rows, chunk;   // chunk: a multiple of kRowsAtOnce
+
+  __device__ bool begins(std::int64_t i) const { return i == 0 || token[i - 1] != token[i]; }
+  __device__ bool ends(std::int64_t i) const { return i + 1 == rows || token[i + 1] != token[i]; }
+  __device__ std::int64_t chunk_end(std::int64_t index) const {
+    return min(rows, (index + 1) * chunk);
   }
-  if (c < width) dtable[token * width + c] += sum;
+};
+
+__global__ void token_keys_kernel(std::int32_t* key, std::int32_t* index,
+                                  const std::int32_t* tokens_full, const std::int32_t* row,
+                                  std::int64_t rows) {
+  for_each_element(rows, [&](std::int64_t r) {
+    key[r] = tokens_full[at(row, r)];
+    index[r] = static_cast<std::int32_t>(r);
+  });
+}
+
+template <class T>
+__global__ void segment_sum_kernel(Compute<T>* dtable, Compute<T>* part, const T* dy, Segments of,
+                                   std::int64_t width) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.y) * kSegmentThreads + threadIdx.x;
+  if (c >= width) return;
+  const std::int64_t chunk = blockIdx.x, end = of.chunk_end(chunk);
+  std::int64_t begin = chunk * of.chunk;  // of the segment, as far as it lies here
+  Compute<T> sum = 0;
+  for (std::int64_t first = begin; first < end; first += kRowsAtOnce) {
+    Compute<T> value[kRowsAtOnce];  // all on their way before the first is added
+    for (int j = 0; j < kRowsAtOnce; ++j)
+      value[j] = first + j < end ? Compute<T>(dy[of.row[first + j] * width + c]) : 0;
+    for (int j = 0; j < kRowsAtOnce && first + j < end; ++j) {
+      const std::int64_t i = first + j;
+      sum += value[j];
+      if (i + 1 < end && !of.ends(i)) continue;
+      const bool begins = of.begins(begin);
+      if (begins && of.ends(i))
+        dtable[of.token[i] * width + c] += sum;
+      else
+        part[(chunk * 2 + begins) * width + c] = sum;
+      begin = i + 1;
+      sum = 0;
+    }
+  }
+}
+
+// The block of the chunk where a segment of several chunks begins adds its parts.
+template <class T>
+__global__ void segment_join_kernel(Compute<T>* dtable, const Compute<T>* part, Segments of,
+                                    std::int64_t width) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.y) * kSegmentThreads + threadIdx.x;
+  const std::int64_t chunk = blockIdx.x, last = of.chunk_end(chunk) - 1;
+  const std::int32_t token = of.token[last];
+  const std::int64_t first = chunk * of.chunk;
+  if (c >= width || of.ends(last) || (of.token[first] == token && !of.begins(first))) return;
+  Compute<T> sum = part[(chunk * 2 + 1) * width + c];
+  for (std::int64_t next = chunk + 1;
+       next * of.chunk < of.rows && of.token[next * of.chunk] == token; ++next)
+    sum += part[next * 2 * width + c];
+  dtable[token * width + c] += sum;
 }
 
 template <class T>
@@ -304,12 +341,33 @@ void compute(Context& context, const EmbeddingForward& args) {
 }
 
 void compute(Context& context, const EmbeddingBackward& args) {
+  const std::int64_t rows = args.dy.rows(), width = args.dy.width();
+  if (rows == 0) return;
+  // As many chunks as rows in one, so that no thread adds up many more than it must.
+  const std::int64_t chunk =
+      ceil_div(static_cast<std::int64_t>(std::sqrt(static_cast<double>(rows))), kRowsAtOnce) *
+      kRowsAtOnce;
+  const std::int64_t chunks = ceil_div(rows, chunk);
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.dy.rows(), width = args.dy.width();
-    launch(context, {extent(rows, ceil_div(width, kEmbeddingThreads)), extent(kEmbeddingThreads)},
-           embedding_backward_kernel<T>, args.dtable.ptr<Compute<T>>(), args.dy.ptr<T>(),
-           args.tokens_full.ptr<std::int32_t>(), args.row.ptr<std::int32_t>(), rows, width);
+    const std::size_t row_bytes = static_cast<std::size_t>(rows) * sizeof(std::int32_t);
+    const std::size_t part_bytes =
+        static_cast<std::size_t>(2 * chunks * width) * sizeof(Compute<T>);
+    char* const space = scratch<char>(
+        context, static_cast<std::int64_t>(part_bytes + 4 * row_bytes + context.sort_bytes(rows)));
+    auto* const part = reinterpret_cast<Compute<T>*>(space);
+    auto* const key = reinterpret_cast<std::int32_t*>(space + part_bytes);
+    std::int32_t *const index = key + rows, *const token = index + rows, *const row = token + rows;
+    launch(context, grid_over(context, rows), token_keys_kernel, key, index,
+           args.tokens_full.ptr<std::int32_t>(), args.row.ptr<std::int32_t>(), rows);
+    context.sort({token, row}, {key, index}, rows, static_cast<std::int32_t>(args.dtable.rows()),
+                 row + rows);
+    const Segments segments{token, row, rows, chunk};
+    const Grid grid{extent(chunks, ceil_div(width, kSegmentThreads)), extent(kSegmentThreads)};
+    launch(context, grid, segment_sum_kernel<T>, args.dtable.ptr<Compute<T>>(), part,
+           args.dy.ptr<T>(), segments, width);
+    launch(context, grid, segment_join_kernel<T>, args.dtable.ptr<Compute<T>>(), part, segments,
+           width);
   });
 }
 

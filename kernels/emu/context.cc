@@ -1,6 +1,7 @@
 #include "kernels/emu/context.h"
 
 #include <cstdlib>
+#include <numeric>
 
 namespace vcas::emu {
 
@@ -27,6 +28,18 @@ void* Context::scratch(std::size_t bytes) {
     scratch_bytes_ = bytes;
   }
   return scratch_;
+}
+
+void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t, void*) {
+  queue([=] {
+    std::vector<std::int32_t> order(static_cast<std::size_t>(count));
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](std::int32_t i) { return from.key[i]; });
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      to.key[i] = from.key[order[i]];
+      to.value[i] = from.value[order[i]];
+    }
+  });
 }
 
 Context::Graph Context::capture(const std::function<void()>& body) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/device/pairs.h"
 #include "kernels/emu/emulator.h"
 #include "kernels/emu/tensor_core.h"
 #include "kernels/ops.h"
@@ -89,6 +90,12 @@ class Context {
         vcas::gemm(m, n, k, a, b, c, n, accumulate);
     });
   }
+
+  // `to` = `from` by ascending key, pairs of a key in their order. `workspace` has
+  // sort_bytes(count).
+  void sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t keys_below,
+            void* workspace);
+  std::size_t sort_bytes(std::int64_t) const { return 0; }
 
   template <class... P, class... A>
   void launch(dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(P...), A&&... a) {

@@ -87,6 +87,17 @@ TEST_CASE("embedding, forward and backward", "[tokens]") {
                                      .row = narrow ? t.indices(row) : Tensor{}},
                    {.length = rows + 1});
         }
+    // No row; one token in all rows, or another one in each.
+    for (const std::int64_t rows : {0, 1, 300})
+      for (const std::int64_t step : {0, 1}) {
+        std::vector<std::int64_t> tokens;
+        for (std::int64_t r = 0; r < rows; ++r) tokens.push_back(299 - r * step);
+        check_op(t,
+                 EmbeddingBackward{.dtable = t.wide_normal({300, 5}),
+                                   .dy = t.normal({rows, 5}),
+                                   .tokens_full = t.indices(tokens)},
+                 {.length = rows + 1});
+      }
   });
 }
 
