@@ -82,7 +82,7 @@ std::int64_t launches(const LinearForward& args) { return args.bias ? 2 : 1; }
 std::int64_t launches(const ColumnSum&) { return 2; }
 std::int64_t launches(const SumSquares&) { return 2; }
 std::int64_t launches(const LayerNormBackward& args) {
-  return (args.dgamma ? 4 : 0) + (args.dx ? 1 : 0);
+  return args.dgamma ? 3 : 1;
 }
 std::int64_t launches(const AttentionBackward&) { return 2; }
 // Keys, a sort, sums of segments, the segments of several sums. A sort is counted as one.

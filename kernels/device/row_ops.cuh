@@ -47,71 +47,36 @@ __global__ void item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_
 
 constexpr int kColumnTile = 32, kRowLanes = 8;
 
-// Terms of column sums: the value that row r adds to column c.
+// sum[y, c] = (or, with `accumulate`, +=) the sum of column c of x over the rows of slice y. A
+// block has 32 columns and 8 lanes of rows, so reads are whole lines.
 template <class T>
-struct Entry {
-  const T* x;
-  std::int64_t width;
-  __device__ Compute<T> operator()(std::int64_t r, std::int64_t c) const {
-    return x[r * width + c];
-  }
-};
-// dy times the normalised x: the gradient of gamma.
-template <class T>
-struct NormalisedProduct {
-  const T* dy;
-  const T* x_full;
-  const Compute<T>* mean_full;
-  const Compute<T>* rstd_full;
-  const std::int32_t* row;
-  std::int64_t width;
-  __device__ Compute<T> operator()(std::int64_t r, std::int64_t c) const {
-    const std::int64_t full = at(row, r);
-    return dy[r * width + c] * ((x_full[full * width + c] - mean_full[full]) * rstd_full[full]);
-  }
-};
-
-// part[y, c] = the sum of the terms of column c over the rows of slice y; with one slice, += into
-// `sum` at once. A block has 32 columns and 8 lanes of rows, so reads are whole lines.
-template <class T, class Term>
-__global__ void column_sum_kernel(T* part, Term term, std::int64_t rows, std::int64_t width) {
+__global__ void column_sum_kernel(Compute<T>* sum, const T* x, std::int64_t rows,
+                                  std::int64_t width, std::int64_t stride, bool accumulate) {
+  using C = Compute<T>;
   struct Shared {
-    T sum[kRowLanes][kColumnTile];
+    C sum[kRowLanes][kColumnTile];
   };
   VCAS_SHARED(Shared, shared);
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * kColumnTile + threadIdx.x;
-  T sum = 0;
+  C own = 0;
   if (c < width)
     for (std::int64_t r = static_cast<std::int64_t>(blockIdx.y) * kRowLanes + threadIdx.y; r < rows;
          r += static_cast<std::int64_t>(gridDim.y) * kRowLanes)
-      sum += term(r, c);
-  shared.sum[threadIdx.y][threadIdx.x] = sum;
+      own += x[r * stride + c];
+  shared.sum[threadIdx.y][threadIdx.x] = own;
   __syncthreads();
   if (threadIdx.y > 0 || c >= width) return;
-  for (int lane = 1; lane < kRowLanes; ++lane) sum += shared.sum[lane][threadIdx.x];
-  part[static_cast<std::int64_t>(blockIdx.y) * width + c] = sum;
+  for (int lane = 1; lane < kRowLanes; ++lane) own += shared.sum[lane][threadIdx.x];
+  C& out = sum[static_cast<std::int64_t>(blockIdx.y) * width + c];
+  out = accumulate ? out + own : own;
 }
 
-// sum[c] += the parts of column c, in order.
+// Rows are `stride` apart; `sum` has as many rows as there are slices.
 template <class T>
-__global__ void add_parts_kernel(T* sum, const T* part, std::int64_t parts, std::int64_t width) {
-  for_each_element(width, [&](std::int64_t c) {
-    T own = part[c];
-    for (std::int64_t p = 1; p < parts; ++p) own += part[p * width + c];
-    sum[c] += own;
-  });
-}
-
-template <class T, class Term>
-void add_column_sums(Context& context, T* sum, const Term& term, std::int64_t rows,
-                     std::int64_t width) {
-  if (rows == 0) return;
-  constexpr std::int64_t kRowsPerSlice = 8 * kRowLanes, kMostSlices = 64;
-  const std::int64_t slices = std::min(ceil_div(rows, kRowsPerSlice), kMostSlices);
-  T* part = scratch<T>(context, slices * width);
+void column_sums(Context& context, Compute<T>* sum, const T* x, std::int64_t rows,
+                 std::int64_t width, std::int64_t stride, std::int64_t slices, bool accumulate) {
   launch(context, {extent(ceil_div(width, kColumnTile), slices), extent(kColumnTile, kRowLanes)},
-         column_sum_kernel<T, Term>, part, term, rows, width);
-  launch(context, grid_over(context, width), add_parts_kernel<T>, sum, part, slices, width);
+         column_sum_kernel<T>, sum, x, rows, width, stride, accumulate);
 }
 
 // ---- layer norm ----
@@ -140,30 +105,69 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* mean, Compute<T>* rs
   rstd[r] = s;
 }
 
-// With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). One warp a row.
 template <class T>
-__global__ void layer_norm_backward_kernel(T* dx, const T* dy, const T* x_full,
-                                           const Compute<T>* mean_full, const Compute<T>* rstd_full,
-                                           const T* gamma, const std::int32_t* row,
-                                           std::int64_t rows, std::int64_t width, bool accumulate) {
+struct LayerNormGradients {
+  T* dx;             // optional
+  Compute<T>* part;  // [block, 2, width], of dgamma and dbeta; optional
+  const T* dy;
+  const T* x_full;
+  const Compute<T>* mean_full;
+  const Compute<T>* rstd_full;
+  const T* gamma;
+  const std::int32_t* row;
+  std::int64_t rows, width;
+  bool accumulate;
+};
+
+// With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma = the
+// sum of dy h over the rows, dbeta = that of dy. A block takes eight rows at a time: first a warp a
+// row for dx; then, the rows being in L1, a thread a column for the sums.
+template <class T>
+__global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNormGradients<T> t) {
   using C = Compute<T>;
-  const std::int64_t r = row_of_warp();
-  if (r >= rows) return;
-  const std::int64_t full = at(row, r);
-  const T* x = x_full + full * width;
-  const T* in = dy + r * width;
-  const C m = mean_full[full], s = rstd_full[full];
-  C sum = 0, product = 0;
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) {
-    const C g = in[c] * gamma[c];
-    sum += g;
-    product += g * ((x[c] - m) * s);
+  constexpr int kRows = kThreads / kWarp;
+  VCAS_DYNAMIC_SHARED(C, sum);  // [2, width], each entry of one thread
+  if (t.part)
+    for (std::int64_t c = threadIdx.x; c < t.width; c += kThreads) sum[c] = sum[t.width + c] = 0;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kRows; first < t.rows;
+       first += static_cast<std::int64_t>(gridDim.x) * kRows) {
+    if (const std::int64_t r = first + warp_of_thread(); t.dx && r < t.rows) {
+      const std::int64_t full = at(t.row, r);
+      const T* x = t.x_full + full * t.width;
+      const T* in = t.dy + r * t.width;
+      const C m = t.mean_full[full], s = t.rstd_full[full];
+      C g_sum = 0, product = 0;
+      for (std::int64_t c = lane_of_thread(); c < t.width; c += kWarp) {
+        const C g = in[c] * t.gamma[c];
+        g_sum += g;
+        product += g * ((x[c] - m) * s);
+      }
+      const C shift = warp_sum(g_sum) / static_cast<C>(t.width);
+      const C slope = warp_sum(product) / static_cast<C>(t.width);
+      for (std::int64_t c = lane_of_thread(); c < t.width; c += kWarp) {
+        T& out = t.dx[r * t.width + c];
+        const C d = s * (in[c] * t.gamma[c] - shift - (x[c] - m) * s * slope);
+        out = static_cast<T>(t.accumulate ? out + d : d);
+      }
+    }
+    if (!t.part) continue;
+    for (std::int64_t c = threadIdx.x; c < t.width; c += kThreads) {
+      C dgamma = sum[c], dbeta = sum[t.width + c];
+      for (std::int64_t r = first; r < min(first + kRows, t.rows); ++r) {
+        const std::int64_t full = at(t.row, r);
+        const C d = t.dy[r * t.width + c];
+        dgamma += d * ((t.x_full[full * t.width + c] - t.mean_full[full]) * t.rstd_full[full]);
+        dbeta += d;
+      }
+      sum[c] = dgamma;
+      sum[t.width + c] = dbeta;
+    }
   }
-  const C shift = warp_sum(sum) / static_cast<C>(width);
-  const C slope = warp_sum(product) / static_cast<C>(width);
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) {
-    const C d = s * (in[c] * gamma[c] - shift - (x[c] - m) * s * slope);
-    dx[r * width + c] = static_cast<T>(accumulate ? dx[r * width + c] + d : d);
+  if (!t.part) return;
+  C* const part = t.part + static_cast<std::int64_t>(blockIdx.x) * 2 * t.width;
+  for (std::int64_t c = threadIdx.x; c < t.width; c += kThreads) {
+    part[c] = sum[c];
+    part[t.width + c] = sum[t.width + c];
   }
 }
 
@@ -189,11 +193,15 @@ void compute(Context& context, const ItemNorm& args) {
 }
 
 void compute(Context& context, const ColumnSum& args) {
+  const std::int64_t rows = args.x.rows(), width = args.x.width();
+  if (rows == 0) return;
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t width = args.x.width();
-    add_column_sums(context, args.sum.ptr<Compute<T>>(), Entry<T>{args.x.ptr<T>(), width},
-                    args.x.rows(), width);
+    constexpr std::int64_t kRowsPerSlice = 8 * kRowLanes, kMostSlices = 64;
+    const std::int64_t slices = std::min(ceil_div(rows, kRowsPerSlice), kMostSlices);
+    auto* const part = scratch<Compute<T>>(context, slices * width);
+    column_sums(context, part, args.x.ptr<T>(), rows, width, width, slices, false);
+    column_sums(context, args.sum.ptr<Compute<T>>(), part, slices, width, width, 1, true);
   });
 }
 
@@ -210,22 +218,28 @@ void compute(Context& context, const LayerNormForward& args) {
 
 void compute(Context& context, const LayerNormBackward& args) {
   VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
+  const std::int64_t rows = args.dy.rows(), width = args.dy.width();
+  if (rows == 0) return;
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.dy.rows(), width = args.dy.width();
-    const T* dy = args.dy.ptr<T>();
-    const T* x = args.x_full.ptr<T>();
-    const auto* mean = args.mean_full.ptr<Compute<T>>();
-    const auto* rstd = args.rstd_full.ptr<Compute<T>>();
-    const auto* row = args.row.ptr<std::int32_t>();
+    using C = Compute<T>;
+    Grid grid = grid_of_rows(rows);
+    C* part = nullptr;
     if (args.dgamma) {
-      add_column_sums(context, args.dgamma.ptr<Compute<T>>(),
-                      NormalisedProduct<T>{dy, x, mean, rstd, row, width}, rows, width);
-      add_column_sums(context, args.dbeta.ptr<Compute<T>>(), Entry<T>{dy, width}, rows, width);
+      // Few enough that to add up the parts is little, enough for every multiprocessor.
+      grid.blocks.x = std::min(grid.blocks.x, 2 * context.multiprocessors());
+      grid.shared_bytes = static_cast<std::size_t>(2 * width) * sizeof(C);
+      part = scratch<C>(context, static_cast<std::int64_t>(grid.blocks.x) * 2 * width);
     }
-    if (!args.dx) return;
-    launch(context, grid_of_rows(rows), layer_norm_backward_kernel<T>, args.dx.ptr<T>(), dy, x,
-           mean, rstd, args.gamma.ptr<T>(), row, rows, width, args.accumulate);
+    launch(
+        context, grid, layer_norm_backward_kernel<T>,
+        LayerNormGradients<T>{args.dx.ptr<T>(), part, args.dy.ptr<T>(), args.x_full.ptr<T>(),
+                              args.mean_full.ptr<C>(), args.rstd_full.ptr<C>(), args.gamma.ptr<T>(),
+                              args.row.ptr<std::int32_t>(), rows, width, args.accumulate});
+    if (!part) return;
+    const std::int64_t parts = grid.blocks.x;
+    column_sums(context, args.dgamma.ptr<C>(), part, parts, width, 2 * width, 1, true);
+    column_sums(context, args.dbeta.ptr<C>(), part + width, parts, width, 2 * width, 1, true);
   });
 }
 
