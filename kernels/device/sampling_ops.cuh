@@ -2,17 +2,26 @@
 // few thousand numbers, and a second launch would cost more than a second multiprocessor saves.
 #pragma once
 
+#include <climits>
+
 #include "kernels/device/math.cuh"
 #include "kernels/device/reduce.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
+// body(i) for this thread's share of [0, n), in one block.
+template <class Body>
+__device__ inline void for_each_candidate(int n, const Body& body) {
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) body(i);
+}
+
 // body(i, inside) for every i of [0, n) rounded up to whole rounds of the block, so that all
 // threads meet in each round.
 template <class Body>
-__device__ inline void in_rounds(std::int64_t n, const Body& body) {
-  for (std::int64_t first = 0; first < n; first += blockDim.x) {
-    const std::int64_t i = first + threadIdx.x;
+__device__ inline void in_rounds(int n, const Body& body) {
+  const int step = static_cast<int>(blockDim.x);
+  for (int first = 0; first < n; first += step) {
+    const int i = first + static_cast<int>(threadIdx.x);
     body(i, i < n);
   }
 }
@@ -23,17 +32,17 @@ __device__ inline void in_rounds(std::int64_t n, const Body& body) {
 // largest. Returns the thread's share of the variance. A thread sets prob[i] for the i that
 // `in_rounds` gives it.
 template <class T>
-__device__ double keep_probability(T* prob, const T* score, std::int64_t n, double budget) {
+__device__ double keep_probability(T* prob, const T* score, int n, double budget) {
   double own = 0;
-  for_each_element(n, [&](std::int64_t i) {
+  for_each_candidate(n, [&](int i) {
     if (isfinite(score[i])) own = max(own, static_cast<double>(score[i]));
   });
   const double largest = block_reduce(own, 0.0, Maximum{});
-  const auto relative = [&](std::int64_t i) {
+  const auto relative = [&](int i) {
     return isfinite(score[i]) && score[i] > 0 ? static_cast<double>(score[i]) / largest : 0.0;
   };
   int own_nonzero = 0, own_not_finite = 0;
-  for_each_element(n, [&](std::int64_t i) {
+  for_each_candidate(n, [&](int i) {
     own_nonzero += relative(i) > 0;
     own_not_finite += !isfinite(score[i]);
   });
@@ -45,7 +54,7 @@ __device__ double keep_probability(T* prob, const T* score, std::int64_t n, doub
   for (bool changed = !all; changed;) {
     double own_sum = 0;
     int own_capped = 0;
-    for_each_element(n, [&](std::int64_t i) {
+    for_each_candidate(n, [&](int i) {
       const double x = relative(i);
       if (capped >= 0 && scale * x >= 1)
         ++own_capped;
@@ -61,7 +70,7 @@ __device__ double keep_probability(T* prob, const T* score, std::int64_t n, doub
   }
 
   double own_variance = 0;
-  for_each_element(n, [&](std::int64_t i) {
+  for_each_candidate(n, [&](int i) {
     double p = all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
     if (!isfinite(score[i])) p = 1;
     prob[i] = static_cast<T>(p);
@@ -73,8 +82,7 @@ __device__ double keep_probability(T* prob, const T* score, std::int64_t n, doub
 
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    keep_probability_kernel(T* prob, double* variance, const T* score, std::int64_t n,
-                            double budget) {
+    keep_probability_kernel(T* prob, double* variance, const T* score, int n, double budget) {
   const double own_variance = keep_probability(prob, score, n, budget);
   if (!variance) return;
   const double sum = block_sum(own_variance);
@@ -92,7 +100,7 @@ struct Candidates {
   T* prob;
   const T* score;
   const std::int32_t* id;
-  std::int64_t n;
+  int n;
   double budget;
 };
 
@@ -103,7 +111,7 @@ __global__ void __launch_bounds__(kMostInBlock)
   const T* prob = of.prob;
   const PhiloxAddress address = key.address();
   int count = 0;
-  in_rounds(of.n, [&](std::int64_t i, bool inside) {
+  in_rounds(of.n, [&](int i, bool inside) {
     bool keep = false;
     if (inside) {
       const Words words = philox_words(address, static_cast<std::uint64_t>(at(of.id, i)));
@@ -111,7 +119,7 @@ __global__ void __launch_bounds__(kMostInBlock)
     }
     const Scan<int> place = block_scan<int>(keep, 0, Plus{});
     if (keep) {
-      kept.index[count + place.exclusive] = static_cast<std::int32_t>(i);
+      kept.index[count + place.exclusive] = i;
       kept.scale[count + place.exclusive] = T(1) / prob[i];
     }
     count += place.total;
@@ -124,19 +132,19 @@ __global__ void __launch_bounds__(kMostInBlock)
 // sum draws its floor or its ceiling of indices. The first free ones fill the count up.
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    draw_systematic_kernel(Kept<T> kept, std::int64_t count, Candidates<T> of, StepKey key) {
+    draw_systematic_kernel(Kept<T> kept, int count, Candidates<T> of, StepKey key) {
   keep_probability(of.prob, of.score, of.n, of.budget);
   const T* prob = of.prob;
-  const std::int64_t n = of.n;
+  const int n = of.n;
   double own = 0;
-  std::int64_t own_last = -1;
-  for_each_element(n, [&](std::int64_t i) {
+  int own_last = -1;
+  for_each_candidate(n, [&](int i) {
     own += static_cast<double>(prob[i]);
     if (prob[i] > 0) own_last = i;
   });
   const double sum = block_sum(own);
-  const std::int64_t last = block_reduce(own_last, std::int64_t{-1}, Maximum{});
-  VCAS_KERNEL_CHECK(sum >= 0 && sum < static_cast<double>(n) + 1, "probabilities out of range");
+  const int last = block_reduce(own_last, -1, Maximum{});
+  VCAS_KERNEL_CHECK(sum >= 0 && sum < n + 1.0, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
   const double u = static_cast<double>(uniform_from_bits(philox_words(key.address(), 0).word[0]));
@@ -145,8 +153,8 @@ __global__ void __launch_bounds__(kMostInBlock)
   // it may fall by a rounding error; its running maximum does not.
   const auto walk = [&](const auto& take) {
     double running = 0, highest = 0;
-    std::int64_t drawn_before = 0;
-    in_rounds(n, [&](std::int64_t i, bool inside) {
+    int drawn_before = 0;
+    in_rounds(n, [&](int i, bool inside) {
       const Scan<double> added =
           block_scan(inside ? static_cast<double>(prob[i]) : 0.0, 0.0, Plus{});
       double reached = running + added.inclusive;
@@ -163,13 +171,12 @@ __global__ void __launch_bounds__(kMostInBlock)
     });
     return drawn_before;
   };
-  const std::int64_t drawn_count = walk([](std::int64_t, bool, std::int64_t) {});
-  const std::int64_t free = max(count - drawn_count, std::int64_t{0});
-  walk([&](std::int64_t i, bool drawn, std::int64_t before) {
-    const std::int64_t others = i - before;  // not drawn before i: the first `free` of them fill up
-    const std::int64_t place = before + min(others, free);
+  const int free = max(count - walk([](int, bool, int) {}), 0);
+  walk([&](int i, bool drawn, int before) {
+    const int others = i - before;  // not drawn before i: the first `free` of them fill up
+    const int place = before + min(others, free);
     if ((!drawn && others >= free) || place >= count) return;
-    kept.index[place] = static_cast<std::int32_t>(i);
+    kept.index[place] = i;
     kept.scale[place] = drawn ? T(1) / prob[i] : T(0);
   });
 }
@@ -195,9 +202,9 @@ struct ItemRows {
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     narrow_rows_kernel(NarrowedRows<T> out, const std::int32_t* kept, const T* kept_scale,
-                       ItemRows<T> old, std::int64_t n) {
+                       ItemRows<T> old, int n) {
   std::int64_t rows = 0;
-  in_rounds(n, [&](std::int64_t i, bool inside) {
+  in_rounds(n, [&](int i, bool inside) {
     std::int64_t length = 0;
     if (inside) {
       const std::int32_t from = kept[i];
@@ -235,10 +242,17 @@ __global__ void gather_scaled_rows_kernel(T* y, const T* x, const std::int32_t* 
 
 // ---- host ----
 
+// Of candidates; their indices are i32.
+inline int count_of(const Tensor& tensor) {
+  VCAS_CHECK(tensor.elements() <= INT_MAX - kMostInBlock,
+             "a draw from " + std::to_string(tensor.elements()) + " candidates");
+  return static_cast<int>(tensor.elements());
+}
+
 void compute(Context& context, const KeepProbability& args) {
   with_statistics_type(args.score.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t n = args.score.elements();
+    const int n = count_of(args.score);
     launch(context, one_block(n), keep_probability_kernel<T>, args.prob.ptr<T>(),
            args.variance.ptr<double>(), args.score.ptr<T>(), n, args.budget);
   });
@@ -250,12 +264,12 @@ void compute(Context& context, const Draw& args) {
     const Kept<T> kept{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(),
                        args.count.ptr<std::int32_t>()};
     const Candidates<T> of{args.prob.ptr<T>(), args.score.ptr<T>(), args.id.ptr<std::int32_t>(),
-                           args.score.elements(), args.budget};
+                           count_of(args.score), args.budget};
     const StepKey key = step_key(args);
     if (args.selection == Selection::kBernoulli)
       launch(context, one_block(of.n), draw_bernoulli_kernel<T>, kept, of, key);
     else
-      launch(context, one_block(of.n), draw_systematic_kernel<T>, kept, args.kept.elements(), of,
+      launch(context, one_block(of.n), draw_systematic_kernel<T>, kept, count_of(args.kept), of,
              key);
   });
 }
@@ -263,8 +277,8 @@ void compute(Context& context, const Draw& args) {
 void compute(Context& context, const NarrowRows& args) {
   with_statistics_type(args.kept_scale.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t n = args.kept.elements();
-    launch(context, one_block(n * kWarp), narrow_rows_kernel<T>,
+    const int n = count_of(args.kept);
+    launch(context, one_block(std::int64_t{kWarp} * n), narrow_rows_kernel<T>,
            NarrowedRows<T>{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(),
                            args.offsets.ptr<std::int64_t>(), args.row.ptr<std::int32_t>(),
                            args.source_row.ptr<std::int32_t>(), args.row.elements()},
