@@ -78,7 +78,6 @@ template <class Args>
 std::int64_t launches(const Args&) {
   return 1;
 }
-std::int64_t launches(const LinearForward& args) { return args.bias ? 2 : 1; }
 std::int64_t launches(const ColumnSum&) { return 2; }
 std::int64_t launches(const SumSquares&) { return 2; }
 std::int64_t launches(const LayerNormBackward& args) {

@@ -1,5 +1,4 @@
 #include <bit>
-#include <climits>
 #include <cstring>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -10,11 +9,6 @@ namespace {
 
 // Of cuBLAS on Hopper; others need less.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-
-int narrow(std::int64_t extent) {
-  VCAS_CHECK(extent <= INT_MAX, std::to_string(extent) + " rows or columns at once");
-  return static_cast<int>(extent);
-}
 
 }  // namespace
 
@@ -81,17 +75,22 @@ Context::Context(Precision precision) : precision_(precision) {
         "the memory pool");
   check(cudaMallocHost(&staging_, kStagingBytes), "page-locked memory");
   workspace_ = allocate(kWorkspaceBytes);
-  cublas_.check(cublas_.create(&handle_), "starting cuBLAS");
-  cublas_.check(cublas_.set_stream(handle_, stream_), "the stream of cuBLAS");
-  cublas_.check(cublas_.set_workspace(handle_, workspace_, kWorkspaceBytes), "its workspace");
-  if (precision == Precision::kTf32)
-    cublas_.check(cublas_.set_math_mode(handle_, CUBLAS_TF32_TENSOR_OP_MATH), "TF32 of cuBLAS");
-  if (precision == Precision::kBf16)  // parts of a sum stay f32 too
-    cublas_.check(cublas_.set_math_mode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
-                  "sums of cuBLAS");
+  cublas_.check(cublas_.create(&handle_), "starting cuBLASLt");
+  cublas_.check(cublas_.create_preference(&preference_), "a preference");
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
+  // Parts of a sum are never rounded to bf16.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+}
+
+template <class Value>
+void Context::prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
+  cublas_.check(cublas_.set_preference(preference_, attribute, &value, sizeof value),
+                "what products prefer");
 }
 
 Context::~Context() {
+  if (preference_) cublas_.destroy_preference(preference_);
   if (handle_) cublas_.destroy(handle_);
   for (void* data : {workspace_, scratch_})
     if (data) cudaFreeAsync(data, stream_);
@@ -174,7 +173,7 @@ void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::
   std::size_t bytes = sort_bytes(count);
   const int bits = std::bit_width(static_cast<std::uint32_t>(keys_below));
   check(cub::DeviceRadixSort::SortPairs(workspace, bytes, from.key, to.key, from.value, to.value,
-                                        narrow(count), 0, bits, stream_),
+                                        count, 0, bits, stream_),
         "sorting pairs");
 }
 
@@ -182,7 +181,7 @@ std::size_t Context::sort_bytes(std::int64_t count) const {
   const std::int32_t* const from = nullptr;
   std::int32_t* const to = nullptr;
   std::size_t bytes = 0;
-  check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, from, to, from, to, narrow(count)),
+  check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, from, to, from, to, count),
         "the workspace of a sort");
   return bytes;
 }
@@ -210,34 +209,115 @@ void Context::replay(const Graph& graph) {
   check(cudaGraphLaunch(graph.exec(), stream_), "launching a graph");
 }
 
-// cuBLAS stores matrices by columns: there c^T = b^T a^T.
+namespace {
+
+// What cuBLASLt calls the types.
+template <class T>
+constexpr cudaDataType_t kDataType = std::is_same_v<T, double>     ? CUDA_R_64F
+                                     : std::is_same_v<T, bfloat16> ? CUDA_R_16BF
+                                                                   : CUDA_R_32F;
+
+// A matrix as cuBLASLt sees it, which stores by columns.
+class Layout {
+ public:
+  Layout(const Cublas& cublas, cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+         std::int64_t stride)
+      : cublas_(cublas) {
+    cublas_.check(cublas_.create_layout(&layout_, type, static_cast<std::uint64_t>(rows),
+                                        static_cast<std::uint64_t>(columns), stride),
+                  "the layout of a matrix");
+  }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  ~Layout() { cublas_.destroy_layout(layout_); }
+
+  cublasLtMatrixLayout_t get() const { return layout_; }
+
+ private:
+  const Cublas& cublas_;
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+class Product {
+ public:
+  Product(const Cublas& cublas, cublasComputeType_t type, cudaDataType_t scale) : cublas_(cublas) {
+    cublas_.check(cublas_.create_product(&product_, type, scale), "the description of a product");
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() { cublas_.destroy_product(product_); }
+
+  cublasLtMatmulDesc_t get() const { return product_; }
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
+    cublas_.check(cublas_.set_product(product_, attribute, &value, sizeof value),
+                  "an attribute of a product");
+  }
+
+ private:
+  const Cublas& cublas_;
+  cublasLtMatmulDesc_t product_ = nullptr;
+};
+
+// In bytes; cuBLASLt assumes 256 unless it is told.
+std::uint32_t alignment(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | 256;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+}  // namespace
+
+// By columns c^T = b^T a^T, so the factors change places, and `bias` is a column.
 template <class T, class Out>
 void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
-                   const Factor<T>& b, Out* c, bool accumulate) {
+                   const Factor<T>& b, Out* c, bool accumulate, const Out* bias) {
   if (m == 0 || n == 0) return;
-  const Compute<T> one = 1, beta = accumulate ? 1 : 0;
+  if (k == 0 && accumulate && !bias) return;
+  const std::string what =
+      "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
+  const bool tf32 = std::is_same_v<T, float> && precision_ == Precision::kTf32;
+  Product product(cublas_,
+                  std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F
+                  : tf32                    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F,
+                  kDataType<Compute<T>>);
   const auto op = [](const Factor<T>& f) { return f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  cublasStatus_t status;
-  if constexpr (std::is_same_v<T, bfloat16>)
-    status = cublas_.product_of_types(handle_, op(b), op(a), n, m, k, &one, b.data, CUDA_R_16BF,
-                                      b.stride, a.data, CUDA_R_16BF, a.stride, &beta, c,
-                                      std::is_same_v<Out, float> ? CUDA_R_32F : CUDA_R_16BF, n,
-                                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-  else
-    status =
-        cublas_.product<T>()(handle_, op(b), op(a), narrow(n), narrow(m), narrow(k), &one, b.data,
-                             narrow(b.stride), a.data, narrow(a.stride), &beta, c, narrow(n));
-  cublas_.check(status, "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " +
-                            std::to_string(k));
+  product.set(CUBLASLT_MATMUL_DESC_TRANSA, op(b));
+  product.set(CUBLASLT_MATMUL_DESC_TRANSB, op(a));
+  if (bias) {
+    product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    product.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  const auto layout = [&](const Factor<T>& f, std::int64_t rows, std::int64_t columns) {
+    return Layout(cublas_, kDataType<T>, f.transposed ? columns : rows,
+                  f.transposed ? rows : columns, f.stride);
+  };
+  const Layout left = layout(b, n, k), right = layout(a, k, m),
+               out(cublas_, kDataType<Out>, n, m, n);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(b.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(c));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(c));
+  cublasLtMatmulHeuristicResult_t best;
+  int found = 0;
+  cublas_.check(cublas_.choose_algorithm(handle_, product.get(), left.get(), right.get(), out.get(),
+                                         out.get(), preference_, 1, &best, &found),
+                "an algorithm for " + what);
+  VCAS_CHECK(found > 0, "cuBLASLt has no algorithm for " + what);
+  const Compute<T> one = 1, beta = accumulate ? 1 : 0;
+  cublas_.check(cublas_.multiply(handle_, product.get(), &one, b.data, left.get(), a.data,
+                                 right.get(), &beta, c, out.get(), c, out.get(), &best.algo,
+                                 workspace_, kWorkspaceBytes, stream_),
+                what);
 }
 
 template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<float>&,
-                            const Factor<float>&, float*, bool);
+                            const Factor<float>&, float*, bool, const float*);
 template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<double>&,
-                            const Factor<double>&, double*, bool);
+                            const Factor<double>&, double*, bool, const double*);
 template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
-                            const Factor<bfloat16>&, bfloat16*, bool);
+                            const Factor<bfloat16>&, bfloat16*, bool, const bfloat16*);
 template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
-                            const Factor<bfloat16>&, float*, bool);
+                            const Factor<bfloat16>&, float*, bool, const float*);
 
 }  // namespace vcas::cuda

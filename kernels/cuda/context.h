@@ -70,15 +70,17 @@ class Context {
   Graph capture(const std::function<void()>& body);
   void replay(const Graph& graph);
 
-  // c[m, n] = a[m, k] b[k, n], or +=; f32 is rounded to TF32 where the precision says so. Sums of
-  // bf16 are f32, rounded once where c is bf16.
+  // c[m, n] = a[m, k] b[k, n] + bias[n] where there is one, or +=, by cuBLASLt; f32 is rounded to
+  // TF32 where the precision says so. Sums of bf16 are f32, rounded once where c is bf16.
   template <class T, class Out>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
-            Out* c, bool accumulate);
+            Out* c, bool accumulate, const Out* bias = nullptr);
 
  private:
   static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
+  template <class Value>
+  void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
   void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
 
@@ -88,8 +90,9 @@ class Context {
       nullptr;  // page-locked: the first `staged_` bytes are on their way to the device
   std::size_t staged_ = 0;
   Cublas cublas_;
-  cublasHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;  // cuBLAS's, so that its results repeat
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulPreference_t preference_ = nullptr;
+  void* workspace_ = nullptr;  // of products
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   unsigned multiprocessors_ = 0;

@@ -6,14 +6,6 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// y[r] = value, one bias in every row.
-template <class T>
-__global__ void fill_rows_kernel(T* y, const T* value, std::int64_t n, std::int64_t width) {
-  for_each_element(n, [&](std::int64_t i) { y[i] = value[i % width]; });
-}
-
-// ---- host ----
-
 inline void check_shapes(const Tensor& y, const Tensor& x, const Tensor& weight) {
   VCAS_CHECK(y.rows() == x.rows() && weight.shape == (Shape{y.width(), x.width()}),
              "shapes " + y.shape.text() + ", " + x.shape.text() + ", " + weight.shape.text());
@@ -23,12 +15,9 @@ void compute(Context& context, const LinearForward& args) {
   check_shapes(args.y, args.x, args.weight);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t c = args.x.width(), d = args.y.width(), n = args.y.elements();
-    T* y = args.y.ptr<T>();
-    if (args.bias)
-      launch(context, grid_over(context, n), fill_rows_kernel<T>, y, args.bias.ptr<T>(), n, d);
+    const std::int64_t c = args.x.width(), d = args.y.width();
     context.gemm<T, T>(args.y.rows(), d, c, {args.x.ptr<T>(), c}, {args.weight.ptr<T>(), c, true},
-                       y, bool{args.bias});
+                       args.y.ptr<T>(), false, args.bias.ptr<T>());
   });
 }
 

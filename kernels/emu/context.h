@@ -75,12 +75,15 @@ class Context {
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
 
-  // As on a GPU: factors in the precision of the context or in bf16, sums in f32.
+  // As on a GPU, with `bias` or += but not both: factors in the precision of the context or in
+  // bf16, sums in f32.
   template <class T, class Out>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
-            Out* c, bool accumulate) {
+            Out* c, bool accumulate_, const Out* bias = nullptr) {
     if (m == 0 || n == 0) return;
     queue([=, precision = precision_] {
+      for (std::int64_t r = 0; bias && r < m; ++r) std::copy_n(bias, n, c + r * n);
+      const bool accumulate = accumulate_ || bias;
       if constexpr (std::is_same_v<T, bfloat16>)
         return gemm_in_f32(m, n, k, a, b, c, accumulate, [](bfloat16 x) -> float { return x; });
       else if (std::is_same_v<T, float> && precision == Precision::kTf32)

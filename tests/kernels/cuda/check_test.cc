@@ -1,4 +1,6 @@
 // What the statuses of the CUDA runtime become; no device is needed.
+#include <memory>
+
 #include "kernels/cuda/context.h"
 #include "tests/support/catch.h"
 
@@ -40,6 +42,27 @@ TEST_CASE("cuda: a status of the runtime becomes an error of its kind", "[cuda]"
   }
 
   CHECK_THROWS_AS(cuda::check(cudaErrorIllegalAddress, "copy to the host"), InternalError);
+}
+
+TEST_CASE("cuda: a status of cuBLASLt becomes an error of its kind", "[cuda]") {
+  std::unique_ptr<cuda::Cublas> cublas;
+  try {
+    cublas = std::make_unique<cuda::Cublas>();  // finds all functions in use
+  } catch (const Error& error) {
+    REQUIRE(error.code() == ExitCode::kUnavailable);
+    REQUIRE(std::string(error.what()).starts_with("cannot load libcublasLt.so."));
+    WARN("skipped: " << error.what());
+    return;
+  }
+  CHECK_NOTHROW(cublas->check(CUBLAS_STATUS_SUCCESS, "a product of 2 x 3 x 4"));
+  CHECK_THROWS_AS(cublas->check(CUBLAS_STATUS_NOT_SUPPORTED, "a product"), InternalError);
+  try {
+    cublas->check(CUBLAS_STATUS_ALLOC_FAILED, "a product of 2 x 3 x 4");
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kOutOfMemory);
+    CHECK(std::string(error.what()).starts_with("GPU out of memory: a product of 2 x 3 x 4: "));
+  }
 }
 
 }  // namespace
