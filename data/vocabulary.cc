@@ -103,6 +103,12 @@ bool is_json(const fs::path& path, std::string_view text) {
   return first != std::string_view::npos && text[first] == '{';
 }
 
+// The tokenizer_config.json that speaks for a folder, or for the vocab.txt beside it.
+fs::path config_of(const fs::path& path) {
+  if (fs::is_directory(path)) return path / kConfig;
+  return path.filename() == "vocab.txt" ? path.parent_path() / kConfig : fs::path();
+}
+
 }  // namespace
 
 Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool lower_case) {
@@ -203,36 +209,36 @@ Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
     if (!has_json && !fs::exists(path / "vocab.txt"))
       throw Error(ExitCode::kNoInput,
                   fmt::format("{}: neither tokenizer.json nor vocab.txt is there", path.string()));
-    Vocabulary vocabulary = read_vocabulary(path / (has_json ? "tokenizer.json" : "vocab.txt"),
-                                            lower_case_of(path).value_or(lower_case));
-    if (const fs::path config = path / kConfig; !has_json && fs::exists(config)) {
-      const JsonFile file(read_file(config), config.string());
-      for (const auto& [name, value] :
-           {std::pair("strip_accents", &vocabulary.strip_accents),
-            std::pair("tokenize_chinese_chars", &vocabulary.separate_cjk)})
-        *value = file.boolean(file.root(), name).value_or(*value);
-    }
-    return vocabulary;
+    if (has_json) lower_case_of(path);  // the files must agree
+    return read_vocabulary(path / (has_json ? "tokenizer.json" : "vocab.txt"), lower_case);
   }
   if (!fs::exists(path))
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", path.string()),
                 "vcas vocab learns a vocabulary from text; the folder of a Hugging Face model has "
                 "its own");
   const std::string text = read_file(path);
-  return is_json(path, text) ? parse_tokenizer_json(text, path.string())
-                             : parse_vocab_txt(text, path.string(), lower_case);
+  if (is_json(path, text)) return parse_tokenizer_json(text, path.string());
+  Vocabulary vocabulary =
+      parse_vocab_txt(text, path.string(), lower_case_of(path).value_or(lower_case));
+  if (const fs::path config = config_of(path); fs::exists(config)) {
+    const JsonFile file(read_file(config), config.string());
+    for (const auto& [name, value] :
+         {std::pair("strip_accents", &vocabulary.strip_accents),
+          std::pair("tokenize_chinese_chars", &vocabulary.separate_cjk)})
+      *value = file.boolean(file.root(), name).value_or(*value);
+  }
+  return vocabulary;
 }
 
 std::optional<bool> lower_case_of(const fs::path& path) {
   std::optional<bool> tokenizer, config;
-  const bool is_folder = fs::is_directory(path);
-  if (const fs::path json = is_folder ? path / "tokenizer.json" : path;
+  if (const fs::path json = fs::is_directory(path) ? path / "tokenizer.json" : path;
       json.extension() == ".json" && fs::exists(json)) {
     const JsonFile file(read_file(json), json.string());
     if (const JsonNode* normalizer = JsonFile::find(file.root(), "normalizer"))
       tokenizer = file.boolean(*normalizer, "lowercase");
   }
-  if (const fs::path json = path / kConfig; is_folder && fs::exists(json)) {
+  if (const fs::path json = config_of(path); fs::exists(json)) {
     const JsonFile file(read_file(json), json.string());
     config = file.boolean(file.root(), "do_lower_case");
   }

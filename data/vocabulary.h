@@ -35,15 +35,15 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
 // ids that are not 0 to n-1, no unknown token.
 Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name);
 
-// A tokenizer.json (which has its own say on case), a vocab.txt, or a folder with one of them:
-// there tokenizer.json goes first, `lower_case_of` goes before `lower_case`, and
-// tokenizer_config.json may set strip_accents and tokenize_chinese_chars for a vocab.txt. Missing:
-// kNoInput.
+// A tokenizer.json (which has its own say on case), a vocab.txt, or a folder with one of them, the
+// first before the second. For a vocab.txt, what the tokenizer_config.json beside it says of
+// do_lower_case goes before `lower_case`, and it may set strip_accents and tokenize_chinese_chars.
+// Missing: kNoInput.
 Vocabulary read_vocabulary(const std::filesystem::path& path, bool lower_case);
 
 // What a Hugging Face folder says: `normalizer.lowercase` of tokenizer.json, `do_lower_case` of
 // tokenizer_config.json; nothing where neither does. kBadData where they contradict each other. Of
-// a file: what it says itself, if it is a tokenizer.json.
+// a tokenizer.json: what it says itself; of a vocab.txt: what tokenizer_config.json beside it says.
 std::optional<bool> lower_case_of(const std::filesystem::path& path);
 
 // The offset of the first byte that no UTF-8 sequence holds; surrogates and overlong forms are not

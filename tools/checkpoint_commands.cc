@@ -113,7 +113,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   const Trained trained(request);
   const RunData data(trained.config(), trained.tokenizer(), trained.facts);
   TrainedModel model(trained, data.tokenizer.get(), data.limits);
-  for (const std::string& warning : data.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  data.print_warnings();
   const double start = monotonic_seconds();
   const TestResult result =
       *evaluate_tests(trained.config(), data, model.evaluate(), [] { return false; });

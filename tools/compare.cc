@@ -248,6 +248,8 @@ void compare(const CompareRequest& request) {
   const RunData data(request.first.config);
   std::optional<RunData> other;
   if (!same_data(request.first.config, request.second.config)) other.emplace(request.second.config);
+  data.print_warnings();
+  if (other) other->print_warnings();
   RunFolder folder(request.folder, use);
   Contender first(request.first_name, request.first, data, request.folder);
   Contender second(request.second_name, request.second, other ? *other : data, request.folder);

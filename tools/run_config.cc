@@ -56,6 +56,13 @@ void DataOptions::validate(ConfigErrors& errors) const {
       errors.add({setting, "type"},
                  fmt::format("is for data.type {}, not for \"{}\"", types, type));
   };
+  if (!folder.empty() && (type == "text" || type == "mlm"))
+    errors.add({"folder", "type"},
+               fmt::format("is not read by data.type \"{}\": data.text.train_file and "
+                           "data.text.test_file name its files",
+                           type));
+  only_for("text.mask_probability", text.mask_probability != TextData{}.mask_probability,
+           type == "mlm", "mlm");
   only_for("text.task", !text.task.empty(), type == "glue" || type == "wordnet",
            "glue and wordnet");
   only_for("text.eval_split", text.eval_split != "dev", type == "glue", "glue");

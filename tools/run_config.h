@@ -90,7 +90,8 @@ struct TextData {
     v.field("vocabulary", vocabulary,
             "vocab.txt, tokenizer.json or a folder with one of them; empty: model.pretrained.");
     v.field("lower_case", lower_case,
-            "Lower case and no accents; a Hugging Face folder says it itself.");
+            "Lower case and no accents; a Hugging Face folder, or tokenizer_config.json beside "
+            "vocab.txt, says it itself.");
     v.field("max_length", max_length, "Most tokens of an item; longer ones are cut.", at_least(8));
     v.field("mask_probability", mask_probability, "Share of tokens to predict (mlm).", above(0.0),
             below(1.0));

@@ -310,6 +310,10 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
   return items;
 }
 
+void RunData::print_warnings() const {
+  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+}
+
 // Whether the vocabulary is that of the weights, and of these texts.
 void RunData::look_at_tokens(const RunConfig& config, const TokenContent& content) {
   const ModelOptions& model = config.model;

@@ -46,7 +46,8 @@ struct RunData {
   // Test data alone, for a model that was trained.
   RunData(const RunConfig& config, std::unique_ptr<WordPiece> tokenizer, const ModelFacts& trained);
 
-  ModelFacts facts() const;  // of the training data
+  ModelFacts facts() const;     // of the training data
+  void print_warnings() const;  // to stderr
   // File -> hash of all that was read: a run that goes on must find the same.
   std::map<std::string, std::string> fingerprints() const;
 

@@ -340,20 +340,24 @@ TEST_CASE("a vocabulary is found in a folder, with its case", "[wordpiece]") {
   CHECK(lower_case());
   CHECK_FALSE(WordPiece(folder.path(), {.lower_case = false}).lower_case());
   folder.write("tokenizer_config.json", bytes(R"({"do_lower_case": false})"));
-  CHECK(lower_case_of(folder.path()) == false);
-  CHECK_FALSE(lower_case());
+  for (const std::filesystem::path& path : {folder.path(), folder.path() / "vocab.txt"}) {
+    CHECK(lower_case_of(path) == false);
+    CHECK_FALSE(WordPiece(path).lower_case());
+  }
+  CHECK_FALSE(lower_case_of(folder.write("words.txt", bytes("[UNK]\na\n"))).has_value());
   folder.write("tokenizer_config.json",
                bytes(R"({"strip_accents": false, "tokenize_chinese_chars": false})"));
-  const Vocabulary vocabulary = read_vocabulary(folder.path(), true);
-  CHECK(vocabulary.lower_case);
-  CHECK_FALSE(vocabulary.strip_accents);
-  CHECK_FALSE(vocabulary.separate_cjk);
+  for (const std::filesystem::path& path : {folder.path(), folder.path() / "vocab.txt"}) {
+    const Vocabulary vocabulary = read_vocabulary(path, true);
+    CHECK(vocabulary.lower_case);
+    CHECK_FALSE(vocabulary.strip_accents);
+    CHECK_FALSE(vocabulary.separate_cjk);
+  }
   folder.write("tokenizer_config.json", bytes(R"({"do_lower_case": false})"));
   json document = golden_tokenizer();
   document["normalizer"]["lowercase"] = false;
   folder.write("tokenizer.json", bytes(document.dump()));
   CHECK(lower_case_of(folder.path() / "tokenizer.json") == false);
-  CHECK_FALSE(lower_case_of(folder.path() / "vocab.txt").has_value());
   CHECK_FALSE(lower_case());
   CHECK(WordPiece(folder.path()).size() > 100);
   document["normalizer"]["lowercase"] = true;

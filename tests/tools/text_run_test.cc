@@ -706,6 +706,8 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
                           {"data.text.eval_split is for data.type glue, not for \"text\""}},
                          {{"data.text.task=RTE"}, 78, {"is for data.type glue and wordnet"}},
                          {{"data.text.whole_words=true"}, 78, {"is for data.type mlm"}},
+                         {{"data.text.mask_probability=0.2"}, 78, {"is for data.type mlm"}},
+                         {{"data.folder=x"}, 78, {"data.folder is not read by data.type \"text\""}},
                          {{"data.text.train_file=pipe.tsv"}, 66, {"pipe.tsv: not a regular file"}},
                          {{"data.text.train_file=loop.tsv"}, 66, {"loop.tsv: Too many levels"}},
                          {{"data.text.vocabulary=loop.tsv"}, 66, {"loop.tsv: Too many levels"}},
