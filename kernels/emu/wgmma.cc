@@ -77,8 +77,9 @@ void AsyncProducts::start(const void* const* lanes, const SharedWindow& shared) 
   }
   if (!Descriptor(lane[0].b).understood())
     fault_ = "a matrix descriptor without the 128-byte swizzle, or not at a multiple of 1024 bytes";
+  if (fault_) return;
   Product product{lane, factors(lane, shared), group_};
-  if (std::count(product.factors.begin(), product.factors.end(), 0xFFFF))
+  if (!fault_ && std::count(product.factors.begin(), product.factors.end(), 0xFFFF))
     fault_ = "wgmma reads what was never written, or has not landed";
   if (fault_) return;
   if (!in_flight()) {
