@@ -60,13 +60,18 @@ Graph::~Graph() {
 }
 
 Context::Context(Precision precision) : precision_(precision) {
-  int devices = 0, device = 0, multiprocessors = 0;
+  int devices = 0, device = 0, multiprocessors = 0, major = 0, minor = 0;
   check(cudaGetDeviceCount(&devices), "looking for devices");
   check(devices > 0 ? cudaSuccess : cudaErrorNoDevice, "looking for devices");
   check(cudaGetDevice(&device), "the current device");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "number of multiprocessors");
   multiprocessors_ = static_cast<unsigned>(multiprocessors);
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "compute capability");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "compute capability");
+  warpgroup_products_ = VCAS_SM90A && major == 9 && minor == 0;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   cudaMemPool_t pool = nullptr;
   std::uint64_t keep_all = UINT64_MAX;  // freed memory stays with the process

@@ -49,6 +49,8 @@ class Context {
   std::string name() const { return "cuda"; }
   unsigned multiprocessors() const { return multiprocessors_; }
   Precision precision() const { return precision_; }
+  // Whether the device is one of compute capability 9.0 and this build has the code for it, sm_90a.
+  bool warpgroup_products() const { return warpgroup_products_; }
   cudaStream_t stream() const { return stream_; }
 
   void* allocate(std::size_t bytes);
@@ -96,6 +98,7 @@ class Context {
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   unsigned multiprocessors_ = 0;
+  bool warpgroup_products_ = false;
   bool capturing_ = false;
 };
 

@@ -92,28 +92,122 @@ struct alignas(16) Chunk {
 // time, kStages of them on their way.
 template <class T, int kTile>
 struct MmaTile {
+  using Number = T;
   static constexpr int kRows = 64 / sizeof(T), kStages = 4, kColumns = 32;
   static constexpr int kChunks = kTile / Chunk<T>::kSize;
   static constexpr int kWarpsJ = kTile / kColumns;
   static constexpr int kThreads = 2 * kWarpsJ * kWarp;
   // Rows are longer than the tile: then no two lanes of a load meet in a bank.
   static constexpr int kPadding = sizeof(T) / 2;
+
+  struct Stage {
+    struct {
+      Chunk<T> value[kRows][kChunks + kPadding];
+    } panel[2];  // of a and b
+    __device__ Chunk<T>& chunk(int factor, int k, int c) { return panel[factor].value[k][c]; }
+  };
 };
 
-template <class T, int kTile>
-struct Stage {
-  using Tile = MmaTile<T, kTile>;
-  struct {
-    Chunk<T> value[Tile::kRows][Tile::kChunks + Tile::kPadding];
-  } panel[2];  // of a and b
-  float scale[Tile::kRows];
-};
-
-template <class T, int kTile>
+template <class Tile>
 struct Stages {
-  using Tile = MmaTile<T, kTile>;
-  Stage<T, kTile> stage[Tile::kStages];
+  typename Tile::Stage stage[Tile::kStages];
+  float scale[Tile::kStages][Tile::kRows];
   std::int32_t row[Tile::kStages][2][Tile::kRows];  // of data, -1: none; in turn, as the stages
+};
+
+// A block's rows of both factors, as one of its threads brings them into shared memory.
+//
+// Copies of gathered rows run kStages - 1 stages ahead. Which rows those are is found one stage
+// earlier still, by the first 2 kRows threads, one for each row of each factor, whose two reads, of
+// which the second needs the first, are a stage apart.
+template <class Tile>
+class RowCopies {
+  using T = typename Tile::Number;
+  static constexpr int kRows = Tile::kRows, kStages = Tile::kStages, kChunks = Tile::kChunks;
+  static constexpr int kLooking = 2 * kRows;
+
+ public:
+  __device__ RowCopies(Stages<Tile>& shared, const Gathered<T>& a, const Gathered<T>& b,
+                       const float* scale, std::int64_t depth, std::int64_t first_i,
+                       std::int64_t first_j)
+      : shared_(shared),
+        a_(a),
+        b_(b),
+        scale_(scale),
+        depth_(depth),
+        first_i_(first_i),
+        first_j_(first_j) {
+    if (!scale)
+      for (int k = thread_; k < kStages * kRows; k += Tile::kThreads)
+        shared.scale[k / kRows][k % kRows] = 1;
+    for (int own = thread_; own < kStages * kLooking; own += Tile::kThreads)
+      shared.row[own / kLooking][own / kRows % 2][own % kRows] =
+          row_of(index_of(own / kLooking, own), own);
+    index_ = index_of(kStages, thread_);
+    __syncthreads();
+    for (int stage = 0; stage < kStages - 1; ++stage) start(stage);
+  }
+
+  __device__ int stages() const { return static_cast<int>((depth_ + kRows - 1) / kRows); }
+
+  // Starts the copies of a stage.
+  __device__ void start(int stage) {
+    if (stage < stages()) {
+      auto& to = shared_.stage[stage % kStages];
+      const auto& rows = shared_.row[stage % kStages];
+      for (int factor = 0; factor < 2; ++factor) {
+        const Gathered<T>& from = factor == 0 ? a_ : b_;
+        const int chunk = thread_ % kChunks;
+        const std::int64_t column = (factor == 0 ? first_i_ : first_j_) + chunk * Chunk<T>::kSize;
+        for (int k = thread_ / kChunks; k < kRows; k += Tile::kThreads / kChunks) {
+          const std::int32_t row = rows[factor][k];
+          const bool inside = row >= 0 && column < from.width;
+          const T* data = from.data + (inside ? row * from.stride + column : 0);
+          copy_async(&to.chunk(factor, k, chunk), reinterpret_cast<const Chunk<T>*>(data), inside);
+        }
+      }
+      const std::int64_t k = first_k(stage) + thread_;
+      if (scale_ && thread_ < kRows)
+        copy_async(&shared_.scale[stage % kStages][thread_], scale_ + min(k, depth_ - 1),
+                   k < depth_);
+    }
+    copy_async_commit();
+  }
+
+  // The row that this thread looks up for stage + kStages, to be kept when no thread copies `stage`
+  // any more.
+  __device__ std::int32_t look_up(int stage) {
+    if (thread_ >= kLooking) return -1;
+    const std::int32_t row = row_of(index_, thread_);
+    index_ = index_of(stage + kStages + 1, thread_);
+    return row;
+  }
+  __device__ void keep(int stage, std::int32_t row) {
+    if (thread_ < kLooking) shared_.row[stage % kStages][thread_ / kRows][thread_ % kRows] = row;
+  }
+
+ private:
+  __device__ static std::int64_t first_k(int stage) {
+    return static_cast<std::int64_t>(stage) * kRows;
+  }
+  // What thread `own` of the first ones, or one like it, looks at.
+  __device__ std::int32_t index_of(int stage, int own) const {
+    const std::int64_t k = first_k(stage) + own % kRows;
+    return k < depth_ ? static_cast<std::int32_t>(at(own % kLooking < kRows ? a_.kept : b_.kept, k))
+                      : -1;
+  }
+  __device__ std::int32_t row_of(std::int32_t index, int own) const {
+    return index < 0
+               ? -1
+               : static_cast<std::int32_t>(at(own % kLooking < kRows ? a_.row : b_.row, index));
+  }
+
+  Stages<Tile>& shared_;
+  const Gathered<T>&a_, &b_;
+  const float* scale_;
+  const std::int64_t depth_, first_i_, first_j_;
+  const int thread_ = static_cast<int>(threadIdx.x);
+  std::int32_t index_ = -1;
 };
 
 // Of one thread: fragments of 16 x 8 entries, four side by side.
@@ -125,15 +219,15 @@ using Sums = float[kTile / 32][4][4];
 // as rows g and g+8 of two fragments of a, as column g of four fragments of b. So fragments take
 // every fourth column, and a lane's sums lie together: 8 columns of rows 4g .. 4g+3.
 template <int kTile>
-__device__ void multiply(Sums<kTile>& sum, const Stage<float, kTile>& stage, int warp_i,
-                         int warp_j) {
+__device__ void multiply(Sums<kTile>& sum, const typename MmaTile<float, kTile>::Stage& stage,
+                         const float* scale, int warp_i, int warp_j) {
   constexpr int kRowQuads = kTile / 64;
   const int lane = lane_of_thread();
   for (int step = 0; step < MmaTile<float, kTile>::kRows; step += 8) {
     std::uint32_t a_part[2 * kRowQuads][4], b_part[4][2];
     for (int half = 0; half < 2; ++half) {
       const int k = step + 4 * half + lane % 4;
-      const float factor = stage.scale[k];
+      const float factor = scale[k];
       for (int q = 0; q < kRowQuads; ++q) {
         const Chunk<float> quad = stage.panel[0].value[k][(warp_i * kRowQuads + q) * 8 + lane / 4];
         for (int i = 0; i < 4; ++i)
@@ -174,8 +268,8 @@ __device__ inline float float_of(std::uint32_t bits) {
 // both are transposed as they are loaded. Scaled, and rounded again, is b: a warp has half as much
 // of it as of a.
 template <int kTile>
-__device__ void multiply(Sums<kTile>& sum, const Stage<bfloat16, kTile>& stage, int warp_i,
-                         int warp_j) {
+__device__ void multiply(Sums<kTile>& sum, const typename MmaTile<bfloat16, kTile>::Stage& stage,
+                         const float* scale, int warp_i, int warp_j) {
   constexpr int kFragments = kTile / 32;
   const int lane = lane_of_thread(), upper = lane / 16, odd = lane / 8 % 2;
   for (int step = 0; step < MmaTile<bfloat16, kTile>::kRows; step += 16) {
@@ -189,7 +283,7 @@ __device__ void multiply(Sums<kTile>& sum, const Stage<bfloat16, kTile>& stage, 
       load_blocks_transposed(
           pair, &stage.panel[1].value[step + odd * 8 + lane % 8][(warp_j * 2 + j) * 2 + upper]);
       for (int i = 0; i < 4; ++i) {
-        const float* factor = stage.scale + step + i % 2 * 8 + lane % 4 * 2;
+        const float* factor = scale + step + i % 2 * 8 + lane % 4 * 2;
         b_part[j][i / 2][i % 2] = to_bf16_pair(factor[0] * float_of(pair[i] << 16),
                                                factor[1] * float_of(pair[i] & 0xFFFF0000u));
       }
@@ -220,83 +314,142 @@ __device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<bfloat
 
 // c[i, j] += the gathered product, by `multiply`; sums are f32, and each has one order. Widths are
 // multiples of a chunk, `data` and c lie on 16 bytes, and columns are not gathered.
-//
-// Copies of gathered rows into shared memory run kStages - 1 ahead of the tensor cores. Which rows
-// those are is found one stage earlier still, by the first 2 kRows threads, one for each row of
-// each factor, whose two reads, of which the second needs the first, are a stage apart.
 template <class T, int kTile>
 __global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
     gathered_product_mma_kernel(float* c, Gathered<T> a, Gathered<T> b, const float* scale,
                                 std::int64_t depth) {
   using Tile = MmaTile<T, kTile>;
-  constexpr int kRows = Tile::kRows, kStages = Tile::kStages, kChunks = Tile::kChunks;
-  constexpr int kLooking = 2 * kRows, kSize = Chunk<T>::kSize;
-  using Shared = Stages<T, kTile>;
+  using Shared = Stages<Tile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
-  const int thread = static_cast<int>(threadIdx.x);
   const int warp_i = warp_of_thread() / Tile::kWarpsJ, warp_j = warp_of_thread() % Tile::kWarpsJ;
   const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
   const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
-  const std::int64_t stages = (depth + kRows - 1) / kRows;
-
-  // What thread `own` of the first ones, or one like it, looks at.
-  const auto index_of = [&](std::int64_t stage, int own) {
-    const std::int64_t k = stage * kRows + own % kRows;
-    return k < depth ? static_cast<std::int32_t>(at(own % kLooking < kRows ? a.kept : b.kept, k))
-                     : -1;
-  };
-  const auto row_of = [&](std::int32_t index, int own) {
-    return index < 0 ? -1
-                     : static_cast<std::int32_t>(at(own % kLooking < kRows ? a.row : b.row, index));
-  };
-  const auto start_copies = [&](std::int64_t stage) {
-    auto& to = shared->stage[stage % kStages];
-    const auto& rows = shared->row[stage % kStages];
-    for (int factor = 0; factor < 2; ++factor) {
-      const Gathered<T>& from = factor == 0 ? a : b;
-      const int chunk = thread % kChunks;
-      const std::int64_t column = (factor == 0 ? first_i : first_j) + chunk * kSize;
-      for (int k = thread / kChunks; k < kRows; k += Tile::kThreads / kChunks) {
-        const std::int32_t row = rows[factor][k];
-        const bool inside = row >= 0 && column < from.width;
-        const T* data = from.data + (inside ? row * from.stride + column : 0);
-        copy_async(&to.panel[factor].value[k][chunk], reinterpret_cast<const Chunk<T>*>(data),
-                   inside);
-      }
-    }
-    const std::int64_t k = stage * kRows + thread;
-    if (scale && thread < kRows)
-      copy_async(&to.scale[thread], scale + min(k, depth - 1), k < depth);
-  };
-
-  if (!scale)
-    for (int k = thread; k < kStages * kRows; k += Tile::kThreads)
-      shared->stage[k / kRows].scale[k % kRows] = 1;
-  for (int own = thread; own < kStages * kLooking; own += Tile::kThreads)
-    shared->row[own / kLooking][own / kRows % 2][own % kRows] =
-        row_of(index_of(own / kLooking, own), own);
-  std::int32_t index = index_of(kStages, thread);
-  __syncthreads();
-  for (int stage = 0; stage < kStages - 1; ++stage) {
-    if (stage < stages) start_copies(stage);
-    copy_async_commit();
-  }
-
+  RowCopies<Tile> rows(*shared, a, b, scale, depth, first_i, first_j);
   Sums<kTile> sum = {};
-  for (std::int64_t stage = 0; stage < stages; ++stage) {
-    copy_async_wait<kStages - 2>();
+  for (int stage = 0; stage < rows.stages(); ++stage) {
+    copy_async_wait<Tile::kStages - 2>();
     __syncthreads();
-    if (stage + kStages - 1 < stages) start_copies(stage + kStages - 1);
-    copy_async_commit();
-    std::int32_t row = -1;
-    if (thread < kLooking) {
-      row = row_of(index, thread);
-      index = index_of(stage + kStages + 1, thread);
-    }
-    multiply<kTile>(sum, shared->stage[stage % kStages], warp_i, warp_j);
-    if (thread < kLooking) shared->row[stage % kStages][thread / kRows][thread % kRows] = row;
+    rows.start(stage + Tile::kStages - 1);
+    const std::int32_t row = rows.look_up(stage);
+    multiply<kTile>(sum, shared->stage[stage % Tile::kStages], shared->scale[stage % Tile::kStages],
+                    warp_i, warp_j);
+    rows.keep(stage, row);
   }
   add_sums<kTile>(c, sum, a, b, first_i + warp_i * (kTile / 2), first_j + warp_j * Tile::kColumns);
+}
+
+// ---- by warpgroups, on sm_90a ----
+
+// 64 columns of a factor in bf16 as wgmma reads them: 128 bytes for each k, whose chunks trade
+// places by k (the 128-byte swizzle), so that neither do lanes that read 8 rows of one chunk meet
+// in a bank.
+template <int kRows>
+struct alignas(1024) SwizzledPanel {
+  static constexpr int kChunks = 8;
+  Chunk<bfloat16> value[kRows][kChunks];
+  __device__ Chunk<bfloat16>& chunk(int k, int c) { return value[k][c ^ k % kChunks]; }
+};
+
+// The matrix descriptor of panels side by side, from row k on, a multiple of 8: 8 rows make a
+// pattern of 1024 bytes (stride), the next panel is the next 64 columns (leading dimension).
+template <int kRows>
+__device__ std::uint64_t matrix_descriptor(const SwizzledPanel<kRows>* panels, int k) {
+  constexpr std::uint64_t kLeading = sizeof *panels / 16, kStride = 1024 / 16, kSwizzle128 = 1;
+  return shared_address(panels->value[k]) / 16 | kLeading << 16 | kStride << 32 | kSwizzle128 << 62;
+}
+
+// As MmaTile; 64 columns of b, so many rows of wgmma, are a warpgroup's.
+template <int kTile>
+struct WgmmaTile {
+  using Number = bfloat16;
+  static constexpr int kRows = 64, kStages = 3, kSteps = kRows / 16;
+  static constexpr int kPanels = kTile / 64;
+  static constexpr int kChunks = kTile / Chunk<bfloat16>::kSize;
+  static constexpr int kThreads = kPanels * 4 * kWarp;
+
+  struct Stage {
+    SwizzledPanel<kRows> panel[2][kPanels];  // of a and b
+    __device__ Chunk<bfloat16>& chunk(int factor, int k, int c) {
+      return panel[factor][c / 8].chunk(k, c % 8);
+    }
+  };
+};
+
+template <int kTile>
+using WgmmaSums = float[kTile / 8][4];  // of one thread
+
+// Starts sum += the product of the panels of a stage, as `multiply` has it: transposed, so that the
+// scaled factor is the one that comes from registers, `part`.
+template <int kTile>
+__device__ void start_products(WgmmaSums<kTile>& sum,
+                               std::uint32_t (&part)[WgmmaTile<kTile>::kSteps][4],
+                               typename WgmmaTile<kTile>::Stage& stage, const float* scale) {
+  const int lane = lane_of_thread(), upper = lane / 16, odd = lane / 8 % 2;
+  for (int step = 0; step < WgmmaTile<kTile>::kSteps; ++step) {
+    const int k = step * 16;
+    load_blocks_transposed(part[step],
+                           &stage.chunk(1, k + upper * 8 + lane % 8, warp_of_thread() * 2 + odd));
+    for (int i = 0; i < 4; ++i) {
+      const float* factor = scale + k + i / 2 * 8 + lane % 4 * 2;
+      part[step][i] = to_bf16_pair(factor[0] * float_of(part[step][i] << 16),
+                                   factor[1] * float_of(part[step][i] & 0xFFFF0000u));
+    }
+    wgmma_fence(sum, part[step]);
+    wgmma_bf16(sum, part[step], matrix_descriptor(stage.panel[0], k));
+  }
+  wgmma_commit();
+}
+
+// c[i, j] += the sums of a thread, whose block's entries begin at (first_i, first_j). Entries of 16
+// rows are read before one is written, since a read behind a write waits for it.
+template <int kTile>
+__device__ void add_sums(float* c, const WgmmaSums<kTile>& sum, const Gathered<bfloat16>& a,
+                         const Gathered<bfloat16>& b, std::int64_t first_i, std::int64_t first_j) {
+  constexpr int kAtOnce = 16;
+  const int lane = lane_of_thread();
+  const std::int64_t own_i = first_i + lane % 4 * 2;
+  const int rows = static_cast<int>(min(a.width - own_i, std::int64_t{kTile}));
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t own_j = first_j + warp_of_thread() * 16 + half * 8 + lane / 4;
+    if (own_j >= b.width) return;
+    float* own = c + own_i * b.width + own_j;
+    for (int first = 0; first < kTile / 4; first += kAtOnce, own += kAtOnce * 4 * b.width) {
+      const auto row = [](int n) { return n / 2 * 8 + n % 2; };
+      float before[kAtOnce] = {};
+      for (int n = 0; n < kAtOnce; ++n)
+        if (row(first + n) < rows) before[n] = own[row(n) * b.width];
+      for (int n = 0; n < kAtOnce; ++n)
+        if (row(first + n) < rows)
+          own[row(n) * b.width] = before[n] + sum[(first + n) / 2][2 * half + n % 2];
+    }
+  }
+}
+
+// As gathered_product_mma_kernel, in bf16, by wgmma, which runs while the next copies are started.
+template <int kTile>
+__global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2)
+    gathered_product_wgmma_kernel(float* c, Gathered<bfloat16> a, Gathered<bfloat16> b,
+                                  const float* scale, std::int64_t depth) {
+  using Tile = WgmmaTile<kTile>;
+  using Shared = Stages<Tile>;
+  VCAS_DYNAMIC_SHARED(Shared, shared);
+  const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
+  const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  RowCopies<Tile> rows(*shared, a, b, scale, depth, first_i, first_j);
+  WgmmaSums<kTile> sum = {};
+  for (int stage = 0; stage < rows.stages(); ++stage) {
+    copy_async_wait<Tile::kStages - 2>();
+    fence_async_proxy();
+    __syncthreads();
+    std::uint32_t part[Tile::kSteps][4];
+    start_products<kTile>(sum, part, shared->stage[stage % Tile::kStages],
+                          shared->scale[stage % Tile::kStages]);
+    rows.start(stage + Tile::kStages - 1);
+    const std::int32_t row = rows.look_up(stage);
+    wgmma_wait<0>(sum);
+    rows.keep(stage, row);
+  }
+  add_sums<kTile>(c, sum, a, b, first_i, first_j);
 }
 
 // ---- host ----
@@ -306,12 +459,19 @@ inline bool lies_on_chunk(const void* data) {
 }
 
 template <class T, int kTile>
-void gathered_product_mma(Context& context, float* c, const Gathered<T>& a, const Gathered<T>& b,
-                          const float* scale, std::int64_t depth) {
-  launch(context,
-         {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)),
-          extent(MmaTile<T, kTile>::kThreads), sizeof(Stages<T, kTile>)},
-         gathered_product_mma_kernel<T, kTile>, c, a, b, scale, depth);
+void gathered_product_on_tensor_cores(Context& context, float* c, const Gathered<T>& a,
+                                      const Gathered<T>& b, const float* scale,
+                                      std::int64_t depth) {
+  const auto launch_tiles = [&]<class Tile>(Tile, auto kernel) {
+    launch(context,
+           {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(Tile::kThreads),
+            sizeof(Stages<Tile>)},
+           kernel, c, a, b, scale, depth);
+  };
+  if constexpr (std::is_same_v<T, bfloat16>)
+    if (context.warpgroup_products())
+      return launch_tiles(WgmmaTile<kTile>{}, gathered_product_wgmma_kernel<kTile>);
+  launch_tiles(MmaTile<T, kTile>{}, gathered_product_mma_kernel<T, kTile>);
 }
 
 template <class T>
@@ -329,8 +489,8 @@ void gathered_product(Context& context, Compute<T>* c, const Gathered<T>& a, con
       constexpr int kSmall = 64, kLarge = 128;
       const bool enough = ceil_div(a.width, kLarge) * ceil_div(b.width, kLarge) >=
                           static_cast<std::int64_t>(context.multiprocessors());
-      return (enough ? gathered_product_mma<T, kLarge>
-                     : gathered_product_mma<T, kSmall>)(context, c, a, b, scale, depth);
+      return (enough ? gathered_product_on_tensor_cores<T, kLarge>
+                     : gathered_product_on_tensor_cores<T, kSmall>)(context, c, a, b, scale, depth);
     }
   }
   launch(context,

@@ -16,9 +16,9 @@
 
 // `name` is memory that the threads of a block share.
 #define VCAS_SHARED(Type, name) __shared__ Type name
-// A pointer to the shared memory whose size the launch gives.
-#define VCAS_DYNAMIC_SHARED(Type, name)                                \
-  extern __shared__ __align__(16) unsigned char vcas_dynamic_shared[]; \
+// A pointer to the shared memory whose size the launch gives, aligned as wgmma wants its matrices.
+#define VCAS_DYNAMIC_SHARED(Type, name)                                  \
+  extern __shared__ __align__(1024) unsigned char vcas_dynamic_shared[]; \
   Type* const name = reinterpret_cast<Type*>(vcas_dynamic_shared)
 // Stops the kernel; the emulator also says where and why.
 #define VCAS_KERNEL_CHECK(condition, text) \

@@ -88,6 +88,84 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The rest is of sm_90a only: elsewhere a kernel that comes to it stops.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define VCAS_SM90A(...) asm volatile(__VA_ARGS__)
+#else
+#define VCAS_SM90A(...) (__trap(), __builtin_unreachable())
+#endif
+
+#define VCAS_BLOCK(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define VCAS_EIGHT_BLOCKS(c, i)                                                       \
+  VCAS_BLOCK(c, i), VCAS_BLOCK(c, i + 1), VCAS_BLOCK(c, i + 2), VCAS_BLOCK(c, i + 3), \
+      VCAS_BLOCK(c, i + 4), VCAS_BLOCK(c, i + 5), VCAS_BLOCK(c, i + 6), VCAS_BLOCK(c, i + 7)
+
+// Where in shared memory, as a matrix descriptor says it.
+__device__ __forceinline__ std::uint32_t shared_address(const void* data) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(data));
+}
+
+// What this thread has written to shared memory, or its copies that have landed, is seen by wgmma
+// behind the next barrier.
+__device__ __forceinline__ void fence_async_proxy() {
+  VCAS_SM90A("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// c and a are now as a wgmma that follows needs them: before every one, since a was written.
+template <int kBlocks>
+__device__ __forceinline__ void wgmma_fence(float (&c)[kBlocks][4], std::uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4 * kBlocks; ++i) asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
+  asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory");
+  VCAS_SM90A("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// Starts c[64, 8 kBlocks] += a[64, 16] b[16, 8 kBlocks] by the 128 lanes of a warpgroup, of pairs
+// of bf16. Warp w has rows 16w .. 16w+15: of a as mma_bf16, of c for each eight columns as there.
+// b lies in shared memory, its rows along k (MN-major), as its matrix descriptor says. Neither a
+// nor b may change, nor c be read, until it is waited for.
+__device__ __forceinline__ void wgmma_bf16(float (&c)[8][4], const std::uint32_t (&a)[4],
+                                           std::uint64_t b) {
+  VCAS_SM90A(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+      : VCAS_EIGHT_BLOCKS(c, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+      : "memory");
+}
+__device__ __forceinline__ void wgmma_bf16(float (&c)[16][4], const std::uint32_t (&a)[4],
+                                           std::uint64_t b) {
+  VCAS_SM90A(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+      : VCAS_EIGHT_BLOCKS(c, 0), VCAS_EIGHT_BLOCKS(c, 8)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+      : "memory");
+}
+
+// The warpgroup's products since the last call become a group.
+__device__ __forceinline__ void wgmma_commit() {
+  VCAS_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits for the warpgroup's groups, but for its last `kGroups`; then their sums c may be read.
+template <int kGroups, int kBlocks>
+__device__ __forceinline__ void wgmma_wait(float (&c)[kBlocks][4]) {
+  VCAS_SM90A("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+#pragma unroll
+  for (int i = 0; i < 4 * kBlocks; ++i) asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
+}
+
+#undef VCAS_EIGHT_BLOCKS
+#undef VCAS_BLOCK
+#undef VCAS_SM90A
+
 }  // namespace vcas::cuda
 
 #else
@@ -141,6 +219,37 @@ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
                      const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const MmaLane own{a, b, c};
   Emulator::current().warp_work(mma_m16n8k16_bf16, &own, {file, line});
+}
+
+inline std::uint32_t shared_address(const void* data, const char* file = __builtin_FILE(),
+                                    int line = __builtin_LINE()) {
+  return Emulator::current().shared_address(data, {file, line});
+}
+
+inline void fence_async_proxy(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Emulator::current().fence_async_proxy({file, line});
+}
+
+template <int kBlocks>
+void wgmma_fence(float (&)[kBlocks][4], std::uint32_t (&a)[4], const char* file = __builtin_FILE(),
+                 int line = __builtin_LINE()) {
+  Emulator::current().wgmma_fence(a, {file, line});
+}
+
+template <int kBlocks>
+void wgmma_bf16(float (&c)[kBlocks][4], const std::uint32_t (&a)[4], std::uint64_t b,
+                const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Emulator::current().wgmma({a, b, c[0], kBlocks}, {file, line});
+}
+
+inline void wgmma_commit(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Emulator::current().wgmma_commit({file, line});
+}
+
+template <int kGroups, int kBlocks>
+void wgmma_wait(float (&)[kBlocks][4], const char* file = __builtin_FILE(),
+                int line = __builtin_LINE()) {
+  Emulator::current().wgmma_wait(kGroups, {file, line});
 }
 
 }  // namespace vcas::emu

@@ -45,8 +45,9 @@ void gemm_in_f32(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>
 // what overruns it.
 class Context {
  public:
-  explicit Context(ThreadOrder order = ThreadOrder::kForward, Precision precision = Precision::kF32)
-      : emulator_(order), precision_(precision) {
+  explicit Context(ThreadOrder order = ThreadOrder::kForward, Precision precision = Precision::kF32,
+                   bool warpgroup_products = false)
+      : emulator_(order), precision_(precision), warpgroup_products_(warpgroup_products) {
     gemm_use_one_thread();
   }
   Context(const Context&) = delete;
@@ -55,6 +56,8 @@ class Context {
 
   std::string name() const { return "emu"; }
   Precision precision() const { return precision_; }
+  // Whether products in bf16 are those of sm_90a (wgmma).
+  bool warpgroup_products() const { return warpgroup_products_; }
   // Few, so that loops over a grid go round more than once.
   unsigned multiprocessors() const { return 2; }
 
@@ -137,6 +140,7 @@ class Context {
 
   Emulator emulator_;
   Precision precision_;
+  bool warpgroup_products_;
   std::int64_t launches_ = 0;
   Graph* captured_ = nullptr;  // the graph that is being captured
   void* scratch_ = nullptr;

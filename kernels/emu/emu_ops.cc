@@ -4,8 +4,9 @@
 
 namespace vcas {
 
-std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order, Precision precision) {
-  return std::make_unique<emu::DeviceOps>(order, precision);
+std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order, Precision precision,
+                                  bool warpgroup_products) {
+  return std::make_unique<emu::DeviceOps>(order, precision, warpgroup_products);
 }
 
 std::int64_t emu_launches(const Ops& ops) {

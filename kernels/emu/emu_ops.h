@@ -8,8 +8,10 @@
 
 namespace vcas {
 
+// With `warpgroup_products`, products on tensor cores in bf16 are those of sm_90a.
 std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kForward,
-                                  Precision precision = Precision::kF32);
+                                  Precision precision = Precision::kF32,
+                                  bool warpgroup_products = false);
 
 // Kernels, products and copies that `ops`, made by make_emu_ops, would have given a GPU so far.
 std::int64_t emu_launches(const Ops& ops);

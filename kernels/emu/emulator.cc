@@ -64,6 +64,8 @@ struct Emulator::Thread {
   unsigned source = 0;      // lane of a shuffle
   WarpWork work = nullptr;
   std::vector<std::vector<AsyncCopy>> copies{1};  // by group, the last one open
+  bool copies_landed = false;                     // since its last fence_async_proxy
+  const std::uint32_t* fenced = nullptr;          // fragments of its next wgmma
 };
 
 void Emulator::Free::operator()(void* memory) const {
@@ -87,7 +89,7 @@ std::uint64_t Emulator::random() {  // xorshift64 (Marsaglia 2003)
 
 Emulator::Memory Emulator::poisoned(std::size_t bytes) {
   const Unwatched unwatched;
-  constexpr std::size_t kAlignment = 16;
+  constexpr std::size_t kAlignment = 1024;  // of what wgmma reads
   void* memory = nullptr;
   if (posix_memalign(&memory, kAlignment, bytes) != 0)
     throw Error(ExitCode::kOutOfMemory,
@@ -138,7 +140,10 @@ Fiber& Emulator::fiber_of(unsigned thread) { return *thread_[thread]->fiber[bloc
 void Emulator::run_block(std::size_t dynamic_shared_bytes) {
   ++blocks_;
   warp_.resize((threads_ + kWarp - 1) / kWarp);
-  for (Warp& warp : warp_) warp.meetings.clear();
+  for (Warp& warp : warp_) {
+    warp.meetings.clear();
+    warp.products = {};
+  }
   ready_.clear();
   next_ready_ = 0;
   waiting_.clear();
@@ -153,6 +158,8 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
     thread_[i]->index = position(i, blockDim);
     thread_[i]->place = {};
     thread_[i]->copies.assign(1, {});
+    thread_[i]->copies_landed = false;
+    thread_[i]->fenced = nullptr;
   }
   make_ready(all);
   release(&launch_order_);
@@ -168,7 +175,7 @@ void Emulator::thread_entry() {
   Emulator& emulator = current();
   acquire(&emulator.launch_order_);
   emulator.body_(emulator.argument_);
-  emulator.end_copies();
+  emulator.end_asynchronous();
   emulator.thread_[emulator.running_]->state = State::kDone;
   --emulator.left_;
   emulator.run_next();
@@ -296,11 +303,62 @@ void Emulator::copy_async_wait(unsigned groups, Place place) {
   for (std::size_t group = 0; group < landing; ++group)
     for (const AsyncCopy& copy : copies[group]) copy.land(copy.to, copy.from);
   const Unwatched unwatched;
+  if (landing > 0) thread_[running_]->copies_landed = true;
   copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(landing));
 }
 
-void Emulator::end_copies() {
+SharedWindow Emulator::window() const {
+  return {static_cast<const std::byte*>(dynamic_shared()), dynamic_shared_bytes_};
+}
+
+std::uint32_t Emulator::shared_address(const void* data, Place place) {
+  const SharedWindow shared = window();
+  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(data) - shared.data);
+  check(offset < shared.bytes, "no address of dynamic shared memory", place);
+  return SharedWindow::kFirst + static_cast<std::uint32_t>(offset);
+}
+
+void Emulator::fence_async_proxy(Place place) {
+  if (!is_left_out(place)) thread_[running_]->copies_landed = false;
+}
+
+void Emulator::wgmma_fence(const std::uint32_t* a, Place place) {
+  if (!is_left_out(place)) thread_[running_]->fenced = a;
+}
+
+void Emulator::wgmma(const WgmmaLane& own, Place place) {
+  check(thread_[running_]->fenced == own.a, "wgmma without wgmma_fence", place);
+  thread_[running_]->fenced = nullptr;
+  for (unsigned i = 0; i < threads_; ++i)
+    check(!thread_[i]->copies_landed, "wgmma behind copies without fence_async_proxy", place);
+  const auto start = [](const void* const* lanes) {
+    current().products().start(lanes, current().window());
+  };
+  warp_work(start, &own, place);
+  check_products(place);
+}
+
+void Emulator::wgmma_commit(Place place) {
+  warp_work([](const void* const*) { current().products().commit(); }, nullptr, place);
+}
+
+void Emulator::wgmma_wait(unsigned groups, Place place) {
+  if (is_left_out(place)) return;
+  const auto wait = [](const void* const* lanes) {
+    current().products().wait(*static_cast<const unsigned*>(lanes[0]), current().window());
+  };
+  warp_work(wait, &groups, place);
+  check_products(place);
+}
+
+void Emulator::check_products(Place place) {
+  const char* fault = products().fault();
+  check(!fault, fault, place);
+}
+
+void Emulator::end_asynchronous() {
   const Unwatched unwatched;
+  if (products().in_flight()) return fail("ends before its products: " + where(running_));
   for (const std::vector<AsyncCopy>& group : thread_[running_]->copies)
     if (!group.empty())
       return fail("ends before its asynchronous copies have landed: " + where(running_));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/emu/fiber.h"
+#include "kernels/emu/wgmma.h"
 
 namespace vcas::emu {
 
@@ -68,6 +69,17 @@ class Emulator {
   void copy_async(const AsyncCopy& copy, Place place);
   void copy_async_commit();
   void copy_async_wait(unsigned groups, Place place);
+  // Of the running thread's warp, all its lanes together: a product starts, those started become a
+  // group, a wait ends all but the last `groups` of these. Faults are: no wgmma_fence of a, the
+  // lane's fragments, just before; copies of any thread of the block that have landed without its
+  // fence_async_proxy; what AsyncProducts finds; a thread that ends before its products.
+  void wgmma(const WgmmaLane& own, Place place);
+  void wgmma_commit(Place place);
+  void wgmma_wait(unsigned groups, Place place);
+  void wgmma_fence(const std::uint32_t* a, Place place);
+  void fence_async_proxy(Place place);
+  // In the dynamic shared memory.
+  std::uint32_t shared_address(const void* data, Place place);
   // The block's memory of one declaration, which the address `site` identifies.
   void* shared(const void* site, std::size_t bytes, Place place);
   void* dynamic_shared() const { return dynamic_shared_.get(); }
@@ -87,6 +99,7 @@ class Emulator {
     std::vector<Meeting> meetings;
     char order[2] = {};  // addresses for release and acquire, in turn
     unsigned round = 0;
+    AsyncProducts products;
   };
   struct Free {
     void operator()(void* memory) const;
@@ -106,7 +119,10 @@ class Emulator {
   void arrive_at_barrier(Place place);
   void arrive_at_collective(Collective kind, unsigned mask, Place place);
   void meet(unsigned warp, Meeting& meeting);
-  void end_copies();
+  void end_asynchronous();
+  AsyncProducts& products() { return warp_[running_ / kWarp].products; }
+  SharedWindow window() const;
+  void check_products(Place place);
   void* find_shared(const void* site, std::size_t bytes, Place place);
   void fail(const std::string& what);
   void report_deadlock();

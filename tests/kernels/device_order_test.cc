@@ -9,9 +9,9 @@ using namespace vcas;
 namespace {
 
 // Every output of every operation, in the order of the list.
-std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep,
-                                            DType dtype) {
-  const std::unique_ptr<Ops> ops = make_emu_ops(order);
+std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep, DType dtype,
+                                            bool warpgroup_products) {
+  const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kF32, warpgroup_products);
   OpCalls calls(
       *ops,
       {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = keep},
@@ -62,11 +62,12 @@ TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
 }
 
 TEST_CASE("the order of threads does not change a bit", "[device]") {
-  for (const DType dtype : {DType::kF32, DType::kBF16})
+  for (const auto& [dtype, warpgroup_products] :
+       {std::pair{DType::kF32, false}, {DType::kBF16, false}, {DType::kBF16, true}})
     for (const std::int64_t keep : {1, 3}) {
       INFO(std::string(dtype_name(dtype)));
-      const auto want = outputs(emu::ThreadOrder::kForward, keep, dtype);
-      CHECK(outputs(emu::ThreadOrder::kReverse, keep, dtype) == want);
-      CHECK(outputs(emu::ThreadOrder::kRandom, keep, dtype) == want);
+      const auto want = outputs(emu::ThreadOrder::kForward, keep, dtype, warpgroup_products);
+      for (const auto order : {emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom})
+        CHECK(outputs(order, keep, dtype, warpgroup_products) == want);
     }
 }

@@ -1,6 +1,8 @@
 // The emulator itself: that right kernels pass in every order, and that each fault is reported.
 #include "kernels/emu/emulator.h"
 
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "kernels/device/reduce.cuh"
@@ -160,6 +162,46 @@ __global__ void half_mma_kernel() {
   if (threadIdx.x < 16) mma_tf32(c, a, b);
 }
 
+enum class WgmmaFault {
+  kNone,
+  kNoFence,
+  kNoProxyFence,
+  kNotLanded,
+  kFactorChanges,
+  kFragmentChanges,
+  kSumChanges,
+  kNoWait,
+  kOtherSwizzle,
+  kMisaligned,
+  kLargeStride,
+};
+
+// y[i]: of thread i one sum, in row i / 32 * 16 + i % 32 / 4 + 8 and column 24 + i % 4 * 2, of the
+// product of ones and b[16, 64], whose chunks x holds as they lie in shared memory.
+template <WgmmaFault kFault>
+__global__ void wgmma_kernel(const Chunk* x, float* y) {
+  VCAS_DYNAMIC_SHARED(Chunk, shared);
+  const unsigned i = threadIdx.x;
+  copy_async(&shared[i], x + i, true);
+  copy_async_commit();
+  if (kFault != WgmmaFault::kNotLanded) copy_async_wait<0>();
+  if (kFault != WgmmaFault::kNoProxyFence) fence_async_proxy();
+  __syncthreads();
+  constexpr std::uint64_t kSwizzle = kFault == WgmmaFault::kOtherSwizzle ? 2 : 1;
+  constexpr std::uint64_t kStride = kFault == WgmmaFault::kLargeStride ? 2048 : 1024;
+  const Chunk* start = shared + (kFault == WgmmaFault::kMisaligned ? 8 : 0);
+  float sum[8][4] = {};
+  std::uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
+  if (kFault != WgmmaFault::kNoFence) wgmma_fence(sum, ones);
+  wgmma_bf16(sum, ones, shared_address(start) / 16 | kStride / 16 << 32 | kSwizzle << 62);
+  wgmma_commit();
+  if (kFault == WgmmaFault::kFactorChanges && i == 5) shared[77].value[1] = 0;
+  if (kFault == WgmmaFault::kFragmentChanges && i == 5) ones[2] = 0;
+  if (kFault == WgmmaFault::kSumChanges && i == 5) sum[7][1] = 0;
+  if (kFault != WgmmaFault::kNoWait) wgmma_wait<0>(sum);
+  y[i] = sum[3][2];
+}
+
 }  // namespace
 
 TEST_CASE("barriers and shared memory of an emulated block", "[emulator]") {
@@ -274,6 +316,47 @@ TEST_CASE("asynchronous copies land when they are waited for", "[emulator]") {
                ContainsSubstring("an asynchronous copy of a misaligned address"));
     CHECK_THAT(launched(order, {1}, {32}, 0, half_mma_kernel),
                ContainsSubstring("deadlock, 16 of 32"));
+  }
+}
+
+TEST_CASE("products of a warpgroup run until they are waited for", "[emulator]") {
+  constexpr std::size_t kSharedBytes = 16 * 64 * sizeof(bfloat16);
+  // The numbers of chunk c of row k are k + 16 c.
+  std::vector<Chunk> x(128);
+  for (std::size_t i = 0; i < 128; ++i) {
+    std::vector<bfloat16> numbers(8, bfloat16(static_cast<float>(i / 8 + i % 8 * 16)));
+    std::memcpy(&x[i], numbers.data(), sizeof x[i]);
+  }
+  float want = 0;  // chunk 3 of each row, in its place
+  for (int k = 0; k < 16; ++k) want += static_cast<float>(k + (3 ^ k % 8) * 16);
+  std::vector<float> y(128);
+  for (const ThreadOrder order : kOrders) {
+    const auto run = [&](auto* kernel) {
+      y.assign(128, 0);
+      return launched(order, {1}, {128}, kSharedBytes, kernel, x.data(), y.data());
+    };
+    CHECK(run(wgmma_kernel<WgmmaFault::kNone>).empty());
+    CHECK(y == std::vector<float>(128, want));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kNoFence>), ContainsSubstring("without wgmma_fence"));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kNoProxyFence>),
+               ContainsSubstring("without fence_async_proxy"));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kNotLanded>),
+               ContainsSubstring("never written, or has not landed") &&
+                   ContainsSubstring("emulator_test.cc:"));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kFactorChanges>),
+               ContainsSubstring("a factor of a wgmma changed"));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kFragmentChanges>),
+               ContainsSubstring("a factor of a wgmma changed"));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kSumChanges>),
+               ContainsSubstring("the sums of a wgmma changed"));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kNoWait>),
+               ContainsSubstring("ends before its products"));
+    CHECK(std::count_if(y.begin(), y.end(), [](float sum) { return std::isnan(sum); }) > 0);
+    for (const auto kernel :
+         {wgmma_kernel<WgmmaFault::kOtherSwizzle>, wgmma_kernel<WgmmaFault::kMisaligned>})
+      CHECK_THAT(run(kernel), ContainsSubstring("a matrix descriptor without"));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kLargeStride>),
+               ContainsSubstring("beside the dynamic shared memory"));
   }
 }
 

@@ -66,8 +66,9 @@ Outputs outputs(emu::ThreadOrder order) {
   collect(*ops, draw);
   collect(*ops, calls.make<NarrowRows>());
 
-  for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
-    const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, precision);
+  for (const auto& [precision, warpgroup_products] :
+       {std::pair{Precision::kTf32, false}, {Precision::kBf16, false}, {Precision::kBf16, true}}) {
+    const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, precision, warpgroup_products);
     OpCalls long_sum(*tensor_cores, kLongSum, compute_dtype(precision));
     collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
   }
@@ -84,16 +85,20 @@ Outputs outputs(emu::ThreadOrder order) {
   return out;
 }
 
-// "<file>:<line>" of every barrier, and of every wait for asynchronous copies.
+// "<file>:<line>" of every barrier, and of every wait and fence of asynchronous work.
 std::vector<std::string> barriers() {
   std::vector<std::string> places;
   for (const auto& file : std::filesystem::directory_iterator(VCAS_SOURCE_DIR "/kernels/device")) {
+    if (file.path().filename() == "ptx.cuh") continue;  // which defines them
     std::ifstream lines(file.path());
     std::string line;
     for (int number = 1; std::getline(lines, line); ++number)
       if (line.find("__syncthreads()") != std::string::npos ||
           line.find("__syncwarp()") != std::string::npos ||
-          line.find("copy_async_wait<") != std::string::npos)
+          line.find("copy_async_wait<") != std::string::npos ||
+          line.find("fence_async_proxy()") != std::string::npos ||
+          line.find("wgmma_fence(") != std::string::npos ||
+          line.find("wgmma_wait<") != std::string::npos)
         places.push_back(fmt::format("{}:{}", file.path().filename().string(), number));
   }
   std::sort(places.begin(), places.end());

@@ -1,4 +1,4 @@
-#include "kernels/device/launch.cuh"
+#include "kernels/device/gathered_product.cuh"
 #include "tests/kernels/ptx_probe.h"
 
 namespace vcas::VCAS_DEVICE {
@@ -71,6 +71,35 @@ __global__ void copy_async_kernel(const float* in, float* out) {
   out[4 * kWarp + thread] = shared.one[kWarp - 1 - thread];
 }
 
+// a[64, 32] b[32, 128] by a warpgroup: of a its fragments for each half of k, then b by rows. Of
+// each four sums a thread has one number.
+constexpr int kWarpgroup = 4 * kWarp, kProbeDepth = 32, kProbePanels = 2;
+using ProbePanel = SwizzledPanel<kProbeDepth>;
+__global__ void wgmma_bf16_kernel(const float* in, float* out) {
+  constexpr int kSteps = kProbeDepth / 16, kChunks = kProbePanels * ProbePanel::kChunks;
+  VCAS_DYNAMIC_SHARED(ProbePanel, panel);
+  const int thread = static_cast<int>(threadIdx.x);
+  const float* b = in + kSteps * kWarpgroup * 4;
+  for (int i = thread; i < kProbeDepth * kChunks; i += kWarpgroup) {
+    const int k = i / kChunks, c = i % kChunks;
+    memcpy(&panel[c / ProbePanel::kChunks].chunk(k, c % ProbePanel::kChunks), b + 4 * i, 16);
+  }
+  fence_async_proxy();
+  __syncthreads();
+  float sum[kProbePanels * 8][4] = {};
+  std::uint32_t a[kSteps][4];
+  for (int step = 0; step < kSteps; ++step) {
+    memcpy(a[step], in + (step * kWarpgroup + thread) * 4, sizeof a[step]);
+    wgmma_fence(sum, a[step]);
+    wgmma_bf16(sum, a[step], matrix_descriptor(panel, step * 16));
+  }
+  wgmma_commit();
+  wgmma_wait<0>(sum);
+  for (int i = 0; i < kProbePanels * 8; ++i)
+    out[thread * kProbePanels * 8 + i] =
+        sum[i][0] + 64 * (sum[i][1] + 64 * (sum[i][2] + 64 * sum[i][3]));
+}
+
 std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& in,
                              std::size_t outputs) {
   Context context;
@@ -86,6 +115,8 @@ std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& 
   if (name == "load_blocks_transposed")
     launch(context, warp, load_blocks_transposed_kernel, from, to);
   if (name == "copy_async") launch(context, warp, copy_async_kernel, from, to);
+  const Grid warpgroup{extent(1), extent(kWarpgroup), kProbePanels * sizeof(ProbePanel)};
+  if (name == "wgmma_bf16") launch(context, warpgroup, wgmma_bf16_kernel, from, to);
   context.copy_to_host(out.data(), to, outputs * sizeof(float));
   context.deallocate(from);
   context.deallocate(to);

@@ -1,4 +1,5 @@
-// One warp that runs one function of kernels/device/ptx.cuh, on the emulator and on a GPU.
+// One warp, or warpgroup, that runs functions of kernels/device/ptx.cuh, on the emulator and on a
+// GPU.
 #pragma once
 
 #include <string>

@@ -8,11 +8,14 @@ using namespace vcas;
 
 namespace {
 
-// body(tensors) on every device with tensor cores that is here.
+// body(tensors) on every device with tensor cores that is here, and on an emulated one of sm_90a.
 void on_tensor_cores(Precision precision, const std::function<void(TestTensors&)>& body) {
   for (const std::string& device : test_devices())
     if (device != "cpu")
       on_backend(device, *make_ops(device, precision), compute_dtype(precision), body);
+  if (precision == Precision::kBf16)
+    on_backend("emu, sm_90a", *make_emu_ops(emu::ThreadOrder::kForward, precision, true),
+               DType::kBF16, body);
 }
 
 float tf32(double x) { return emu::round_to_tf32(static_cast<float>(x)); }
@@ -229,15 +232,16 @@ TEST_CASE("a gathered product has the same bits in any order of threads", "[tens
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
   for (const Size& size : {Size{257, 72, 64}, Size{150, 136, 264}}) {
     std::vector<std::vector<std::byte>> results;
-    for (const auto order :
-         {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom}) {
-      const std::unique_ptr<Ops> ops = make_emu_ops(order, precision);
-      TestTensors t(*ops, compute_dtype(precision));
-      const auto args = general_product(t, size, Rows::kNarrowScaled);
-      ops->run(args);
-      results.push_back(t.read_bytes(args.dweight));
-    }
-    CHECK(results[1] == results[0]);
-    CHECK(results[2] == results[0]);
+    // Both kernels of bf16 sum in the order of k here.
+    for (const bool warpgroup_products : {false, true})
+      for (const auto order :
+           {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom}) {
+        const std::unique_ptr<Ops> ops = make_emu_ops(order, precision, warpgroup_products);
+        TestTensors t(*ops, compute_dtype(precision));
+        const auto args = general_product(t, size, Rows::kNarrowScaled);
+        ops->run(args);
+        results.push_back(t.read_bytes(args.dweight));
+        CHECK(results.back() == results.front());
+      }
   }
 }
