@@ -53,17 +53,17 @@ struct HeadTile {
     }
   }
 
-  // Of the square at rows `row`.. and columns 16 column..: factor a; b transposed, two factors of
-  // the columns row.. and row+8..; b, two factors of the columns 16 column.. and 16 column + 8...
+  // Loads of the 16 x 16 numbers from (row, 16 column) on: as factor a; as two factors b, of eight
+  // of their columns each; as the like of them transposed, of eight of their rows each.
   __device__ void load_a(std::uint32_t (&a)[4], int row, int column) const {
     load_blocks(a, downwards(row, column));
+  }
+  __device__ void load_b(std::uint32_t (&b)[4], int row, int column) const {
+    load_blocks_transposed(b, downwards(row, column));
   }
   __device__ void load_b_transposed(std::uint32_t (&b)[4], int row, int column) const {
     const int block = lane_of_thread() / 8;
     load_blocks(b, &value[row + block / 2 * 8 + lane_of_thread() % 8][2 * column + block % 2]);
-  }
-  __device__ void load_b(std::uint32_t (&b)[4], int row, int column) const {
-    load_blocks_transposed(b, downwards(row, column));
   }
 
  private:
@@ -312,22 +312,22 @@ __device__ void backward_tile_mma(const HeadGradients<bfloat16>& t, float* delta
     if (first + kRows < rows) start_stage(first + kRows);
     if (own_first + own_row >= own_rows) continue;
     const auto& stage = tiles->stage[first / kRows % 2];
-    if (!kOfKeys && first == 0) {
-      for (int c = 0; c < kColumns; ++c) {
-        std::uint32_t a[4], b[4];
-        tiles->own[1].load_a(a, own_row, c);
-        tiles->own[2].load_a(b, own_row, c);
-        for (int i = 0; i < 4; ++i)
-          own_delta[i % 2] += low_bf16(a[i]) * low_bf16(b[i]) + high_bf16(a[i]) * high_bf16(b[i]);
+    if constexpr (!kOfKeys)
+      if (first == 0) {
+        for (int c = 0; c < kColumns; ++c) {
+          std::uint32_t a[4], b[4];
+          tiles->own[1].load_a(a, own_row, c);
+          tiles->own[2].load_a(b, own_row, c);
+          for (int i = 0; i < 4; ++i)
+            own_delta[i % 2] += low_bf16(a[i]) * low_bf16(b[i]) + high_bf16(a[i]) * high_bf16(b[i]);
+        }
+        for (int h = 0; h < 2; ++h) {
+          own_delta[h] = row_reduce(own_delta[h], Plus{});
+          const std::int64_t query = own_first + own_row + source_row(8 * h + g);
+          if (query < head.queries) own_lse[h] = t.lse[query * shape.heads];
+          if (query < head.queries && lane_t == 0) delta[query * shape.heads] = own_delta[h];
+        }
       }
-      for (int h = 0; h < 2; ++h) {
-        own_delta[h] = row_reduce(own_delta[h], Plus{});
-        const std::int64_t query = own_first + own_row + source_row(8 * h + g);
-        if (query >= head.queries) continue;
-        own_lse[h] = t.lse[query * shape.heads];
-        if (lane_t == 0) delta[query * shape.heads] = own_delta[h];
-      }
-    }
 
     for (int row = 0; row < kRows; row += kSquare) {
       Square p = {}, ds = {};
@@ -347,8 +347,8 @@ __device__ void backward_tile_mma(const HeadGradients<bfloat16>& t, float* delta
           const int column = row + 8 * f + 2 * lane_t + i % 2;
           const float log_sum = kOfKeys ? stage.lse[column] : own_lse[i / 2];
           const float own_sum = kOfKeys ? stage.delta[column] : own_delta[i / 2];
-          // Zeros in place of queries add nothing, and the sums of keys beyond the last are lost;
-          // but as columns such keys would have any probability.
+          // Queries beyond the last are zeros and add nothing, and sums of keys beyond it are not
+          // stored; but as columns such keys would have probabilities.
           const bool inside = kOfKeys || first + source_row(column) < head.tokens;
           const float probability = inside ? exponential(p[f][i] * shape.scale - log_sum) : 0.0f;
           p[f][i] = probability * factor[f][i];

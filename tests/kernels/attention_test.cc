@@ -171,6 +171,34 @@ TEST_CASE("attention_backward", "[attention]") {
   });
 }
 
+TEST_CASE("attention_backward holds for scores far below zero", "[attention]") {
+  on_every_backend([](TestTensors& t) {
+    // Scores of about -250: the exponential of minus lse, which a key of zeros would have, is
+    // infinite. The error of a score is relative to it.
+    const std::int64_t width = 16, tokens = 17;
+    const AttentionForward forward{.y = t.unset({tokens, width}),
+                                   .lse = t.wide_unset({tokens, 1}),
+                                   .qkv = t.filled({tokens, 3 * width},
+                                                   [&](std::int64_t i) {
+                                                     const std::int64_t part = i / width % 3;
+                                                     if (part == 0) return 8.0;
+                                                     if (part == 2) return 0.25 * double(i % 7);
+                                                     return i % 5 == 0 ? -7.875 : -8.0;
+                                                   }),
+                                   .offsets = t.offsets({0, tokens})};
+    t.ops().run(forward);
+    check_op(t,
+             AttentionBackward{.dqkv = t.unset({tokens, 3 * width}),
+                               .dy = t.normal({tokens, width}),
+                               .qkv_full = forward.qkv,
+                               .y_full = forward.y,
+                               .lse_full = forward.lse,
+                               .offsets = forward.offsets,
+                               .offsets_full = forward.offsets},
+             {.factor = 1000, .roundings = 2});
+  });
+}
+
 TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
   on_tensor_cores([](TestTensors& t) {
     for (const Problem& problem : kOnTensorCores) {
@@ -190,25 +218,27 @@ TEST_CASE("attention_forward rounds probabilities for tensor cores", "[attention
   on_tensor_cores([](TestTensors& t) {
     // Two keys, of scores -1 / sqrt(width) and 0. The value of the one is 1, that of the other
     // minus the rounded exponential of its score.
-    for (const std::int64_t width : {8, 16, 80, 128, 144}) {
-      INFO("width " << width);
-      const double e = std::exp(-1 / std::sqrt(static_cast<double>(width)));
-      const double rounded = bfloat16(static_cast<float>(e));
-      const AttentionForward args{.y = t.unset({2, width}),
-                                  .lse = t.wide_unset({2, 1}),
-                                  .qkv = t.filled({2, 3 * width},
-                                                  [&](std::int64_t i) {
-                                                    const std::int64_t token = i / (3 * width),
-                                                                       part = i / width % 3;
-                                                    if (part == 0) return 1.0;
-                                                    if (part == 1) return i == width ? -1.0 : 0.0;
-                                                    return token == 0 ? 1 : -rounded;
-                                                  }),
-                                  .offsets = t.offsets({0, 2})};
-      t.ops().run(args);
-      const bool tensor_cores = width % 16 == 0 && width <= 128;
-      for (const double y : t.read(args.y)) CHECK((y == 0) == tensor_cores);
-    }
+    for (const std::int64_t width : {8, 16, 80, 128, 144})
+      for (const std::int64_t shift : {0, 1}) {  // of qkv, from where 16-byte copies can take it
+        INFO("width " << width << ", shift " << shift);
+        const double e = std::exp(-1 / std::sqrt(static_cast<double>(width)));
+        const double rounded = bfloat16(static_cast<float>(e));
+        Tensor qkv = t.filled({6 * width + shift}, [&](std::int64_t i) {
+          const std::int64_t column = i - shift, part = column / width % 3;
+          if (part == 0) return 1.0;
+          if (part == 1) return column == width ? -1.0 : 0.0;
+          return column < 3 * width ? 1 : -rounded;
+        });
+        qkv.data = static_cast<char*>(qkv.data) + shift * dtype_bytes(t.dtype());
+        qkv.shape = {2, 3 * width};
+        const AttentionForward args{.y = t.unset({2, width}),
+                                    .lse = t.wide_unset({2, 1}),
+                                    .qkv = qkv,
+                                    .offsets = t.offsets({0, 2})};
+        t.ops().run(args);
+        const bool tensor_cores = width % 16 == 0 && width <= 128 && shift == 0;
+        for (const double y : t.read(args.y)) CHECK((y == 0) == tensor_cores);
+      }
   });
 }
 
