@@ -1,6 +1,8 @@
 // What the kernels of attention share: heads and items, dropout masks, arguments.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/device/launch.cuh"
 #include "kernels/dropout.h"
 
