@@ -134,7 +134,9 @@ inline void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
 inline void load_blocks(WarpWork load, std::uint32_t (&out)[4], const void* row, Place place) {
   Emulator::current().check(reinterpret_cast<std::uintptr_t>(row) % 16 == 0,
                             "a block's row at a misaligned address", place);
-  const LdmatrixLane own{row, out};
+  std::uint32_t words[4];
+  std::memcpy(words, row, sizeof words);  // here, where the thread sanitizer looks
+  const LdmatrixLane own{words, out};
   Emulator::current().warp_work(load, &own, place);
 }
 inline void load_blocks(std::uint32_t (&out)[4], const void* row,
