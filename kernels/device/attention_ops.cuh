@@ -1,16 +1,15 @@
-// Attention, by tiles of 32 queries and 32 keys of one head of one item. Nothing of size tokens^2
-// is stored; nothing is added by two blocks.
+// Attention, by tiles of 32 queries and 32 keys of one head of one item, where it is not left to
+// tensor cores (attention_mma.cuh). Nothing of size tokens^2 is stored; nothing is added by two
+// blocks.
 #pragma once
 
-#include "kernels/device/math.cuh"
-#include "kernels/device/reduce.cuh"
-#include "kernels/dropout.h"
+#include "kernels/device/attention_mma.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
 // A thread has one query and four neighbouring keys of a tile, which share a Philox draw; the eight
 // threads of a query lie in one warp.
-constexpr int kTileRows = 32, kKeysPerThread = 4;
+constexpr int kTileRows = 32, kKeysPerThread = kKeysPerDraw;
 constexpr int kThreadsPerQuery = kTileRows / kKeysPerThread;
 constexpr int kAttentionThreads = kTileRows * kThreadsPerQuery;
 constexpr int kScoreStride = kTileRows + 1;
@@ -19,55 +18,6 @@ constexpr int kScoreStride = kTileRows + 1;
 // would be rounded there.
 template <class T>
 constexpr bool kSumsApart = !std::is_same_v<T, Compute<T>>;
-
-template <class T>
-struct HeadShape {
-  std::int64_t width;  // of y
-  std::int64_t heads, head_width;
-  Compute<T> scale;         // of scores
-  std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
-  Compute<T> keep_scale;    // 1 / (1 - p)
-  StepKey key;
-
-  __host__ __device__ std::int64_t tile_stride() const { return head_width + 1; }  // by columns too
-};
-
-// The columns of the running block's head (blockIdx.y), from the first row of an item on. `query`
-// is null where qkv [R, 3C] has the queries of all rows; else it is [N, C], and qkv is [R, 2C].
-template <class T>
-struct HeadColumns {
-  T* q;
-  T* k;
-  T* v;
-  std::int64_t q_stride, kv_stride;
-};
-
-template <class T>
-__device__ HeadColumns<T> columns_of(T* query, T* qkv, std::int64_t item, std::int64_t first_row,
-                                     std::int64_t width, std::int64_t head_width) {
-  const std::int64_t stride = (query ? 2 : 3) * width, column = blockIdx.y * head_width;
-  T* const row = qkv + first_row * stride + column;
-  T* const k = query ? row : row + width;
-  return {query ? query + item * width + column : row, k, k + width, query ? width : stride,
-          stride};
-}
-
-// What the blocks of grid (tile, head, item) work on.
-template <class T>
-struct Head {
-  HeadColumns<const T> in;
-  std::int64_t queries, tokens;  // the queries are all tokens of the item, or its first
-  std::uint64_t first_draw;      // of query 0, key 0
-
-  // `item` and `first_row` of the full batch
-  __device__ Head(const T* query, const T* qkv, std::int64_t item, std::int64_t first_row,
-                  std::int64_t tokens_, const HeadShape<T>& shape)
-      : in(columns_of(query, qkv, item, first_row, shape.width, shape.head_width)),
-        queries(query && tokens_ > 0 ? 1 : tokens_),
-        tokens(tokens_),
-        first_draw(static_cast<std::uint64_t>(first_row * shape.heads + blockIdx.y) *
-                   kDrawsPerQuery) {}
-};
 
 // tile[r] = x[first + r], zeros beyond `rows`.
 template <class T>
@@ -86,23 +36,6 @@ __device__ Compute<T> row_product(const T* a, const T* b, std::int64_t width) {
   for (std::int64_t c = 0; c < width; ++c) sum += a[c] * b[c];
   return sum;
 }
-
-// The dropout factors of a query for keys first_key .. first_key + 3.
-template <class T>
-struct Mask {
-  Compute<T> factor[kKeysPerThread] = {1, 1, 1, 1};
-
-  __device__ Mask(const HeadShape<T>& shape, const Head<T>& head, std::int64_t query,
-                  std::int64_t first_key) {
-    if (!shape.threshold) return;
-    const std::uint64_t draw = head.first_draw +
-                               static_cast<std::uint64_t>(query * shape.heads) * kDrawsPerQuery +
-                               static_cast<std::uint64_t>(first_key / kKeysPerThread);
-    const Words words = philox_words(shape.key.address(), draw);
-    for (int j = 0; j < kKeysPerThread; ++j)
-      factor[j] = (words.word[j] >> 9) >= shape.threshold ? shape.keep_scale : Compute<T>(0);
-  }
-};
 
 // Reduces over the eight threads of a query.
 template <class T, class Op>
@@ -187,32 +120,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
     attend_tile(y, lse, head, query ? n : first_row, tile * kTileRows, shape);
 }
 
-template <class T>
-struct BackwardTensors {
-  T* dquery;
-  T* dqkv;
-  const T* dy;
-  const T* query_full;
-  const T* qkv_full;
-  const T* y_full;
-  const Compute<T>* lse_full;
-  const std::int64_t* offsets;
-  const std::int64_t* offsets_full;
-  const std::int32_t* item;
-};
-
-// With P the probabilities, M the dropout mask / (1 - p) and delta = rowsum(dy y):
-// dV = (P M)^T dy, dP = M (dy V^T), dS = P (dP - delta) * scale, dQ = dS K, dK = dS^T Q.
 // With kOfKeys, a tile of keys goes over the queries and its dK and dV are written; else a tile of
 // queries goes over the keys and its dQ is. Both work P out again. `sums` holds the sums so far.
-template <class T>
-struct HeadGradients {
-  HeadColumns<T> out;
-  const T* dy;            // from the item's first query on, the columns of the head
-  const T* y;             // likewise
-  const Compute<T>* lse;  // of the item's first query
-};
-
 template <class T, bool kOfKeys>
 __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
                               std::int64_t own_first, const HeadShape<T>& shape) {
@@ -310,16 +219,7 @@ __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
 template <class T, bool kOfKeys>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_backward_kernel(BackwardTensors<T> t, HeadShape<T> shape) {
-  const std::int64_t n = blockIdx.z, first_row = t.offsets[n];
-  const std::int64_t n_full = at(t.item, n), first_full = t.offsets_full[n_full];
-  const Head<T> head(t.query_full, t.qkv_full, n_full, first_full, t.offsets[n + 1] - first_row,
-                     shape);
-  const std::int64_t column = blockIdx.y * shape.head_width;
-  const std::int64_t y_row = t.query_full ? n_full : first_full;
-  const HeadGradients<T> gradients{
-      columns_of(t.dquery, t.dqkv, n, first_row, shape.width, shape.head_width),
-      t.dy + (t.query_full ? n : first_row) * shape.width + column,
-      t.y_full + y_row * shape.width + column, t.lse_full + y_row * shape.heads + blockIdx.y};
+  const auto [head, gradients] = backward_work(t, shape);
   const std::int64_t rows = kOfKeys ? head.tokens : head.queries;
   for (std::int64_t tile = blockIdx.x; tile * kTileRows < rows; tile += gridDim.x)
     backward_tile<T, kOfKeys>(gradients, head, tile * kTileRows, shape);
@@ -327,33 +227,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 // ---- host ----
 
-template <class T>
-HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads,
-                        double dropout, const StepKey& key) {
-  const std::int64_t width = y.width(), head_width = width / heads;
-  VCAS_CHECK(qkv.width() == (query ? 2 : 3) * width && width % heads == 0,
-             "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
-                 ", qkv " + qkv.shape.text());
-  return {.width = width,
-          .heads = heads,
-          .head_width = head_width,
-          .scale = static_cast<Compute<T>>(1 / std::sqrt(static_cast<double>(head_width))),
-          .threshold = dropout_threshold(dropout),
-          .keep_scale = static_cast<Compute<T>>(1 / (1 - dropout)),
-          .key = key};
-}
-
-// One tile each of items of mean length; `tiles`, `scores` and `sums` say what shared memory holds.
+// `tiles`, `scores` and `sums` say what shared memory holds.
 template <class T>
 Grid attention_grid(std::int64_t rows, std::int64_t items, const HeadShape<T>& shape,
                     std::int64_t tiles, std::int64_t scores, std::int64_t sums) {
-  if (items == 0 || rows == 0) return {extent(0), extent(kAttentionThreads)};
   const std::int64_t wide =
       scores * kScoreStride + (kSumsApart<T> ? sums * shape.tile_stride() : 0);
   const std::size_t bytes = static_cast<std::size_t>(wide) * sizeof(Compute<T>) +
                             static_cast<std::size_t>(tiles * shape.tile_stride()) * sizeof(T);
-  return {extent(ceil_div(ceil_div(rows, items), kTileRows), shape.heads, items),
-          extent(kAttentionThreads), kTileRows * bytes};
+  return grid_of_heads(rows, items, shape.heads, kTileRows, kAttentionThreads, kTileRows * bytes);
 }
 
 void compute(Context& context, const AttentionForward& args) {
@@ -361,6 +243,8 @@ void compute(Context& context, const AttentionForward& args) {
     using T = decltype(type);
     const HeadShape<T> shape =
         head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout, step_key(args));
+    if constexpr (std::is_same_v<T, bfloat16>)
+      if (attention_forward_mma(context, args, shape)) return;
     launch(context, attention_grid(args.y.rows(), args.offsets.elements() - 1, shape, 3, 1, 1),
            attention_forward_kernel<T>, args.y.ptr<T>(), args.lse.ptr<Compute<T>>(),
            args.query.ptr<T>(), args.qkv.ptr<T>(), args.offsets.ptr<std::int64_t>(), shape);
@@ -383,6 +267,8 @@ void compute(Context& context, const AttentionBackward& args) {
                                      args.offsets_full.ptr<std::int64_t>(),
                                      args.item.ptr<std::int32_t>()};
     const std::int64_t items = args.offsets.elements() - 1;
+    if constexpr (std::is_same_v<T, bfloat16>)
+      if (attention_backward_mma(context, args, tensors, shape)) return;
     launch(context, attention_grid(args.dqkv.rows(), items, shape, 4, 2, 2),
            attention_backward_kernel<T, true>, tensors, shape);
     launch(context, attention_grid(args.dy.rows(), items, shape, 4, 2, 1),

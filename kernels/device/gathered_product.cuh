@@ -1,7 +1,7 @@
 // Products over gathered rows: c[i, j] (+)= sum over k of scale[k] a(k, i) b(k, j).
 #pragma once
 
-#include "kernels/device/launch.cuh"
+#include "kernels/device/mma.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -80,13 +80,6 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 // ---- on tensor cores ----
-
-// What is copied at once.
-template <class T>
-struct alignas(16) Chunk {
-  static constexpr int kSize = 16 / sizeof(T);
-  T value[kSize];
-};
 
 // A block owns a tile of kTile x kTile entries, a warp of it kTile / 2 x 32. Rows come kRows at a
 // time, kStages of them on their way.
@@ -258,12 +251,6 @@ __device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<float>
     }
 }
 
-__device__ inline float float_of(std::uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 // Likewise in bf16. Rows of a panel are along k, as its fragments' columns of a and b are not, so
 // both are transposed as they are loaded. Scaled, and rounded again, is b: a warp has half as much
 // of it as of a.
@@ -284,8 +271,8 @@ __device__ void multiply(Sums<kTile>& sum, const typename MmaTile<bfloat16, kTil
           pair, &stage.panel[1].value[step + odd * 8 + lane % 8][(warp_j * 2 + j) * 2 + upper]);
       for (int i = 0; i < 4; ++i) {
         const float* factor = scale + step + i % 2 * 8 + lane % 4 * 2;
-        b_part[j][i / 2][i % 2] = to_bf16_pair(factor[0] * float_of(pair[i] << 16),
-                                               factor[1] * float_of(pair[i] & 0xFFFF0000u));
+        b_part[j][i / 2][i % 2] =
+            to_bf16_pair(factor[0] * low_bf16(pair[i]), factor[1] * high_bf16(pair[i]));
       }
     }
     for (int i = 0; i < kFragments; ++i)
@@ -391,8 +378,8 @@ __device__ void start_products(WgmmaSums<kTile>& sum,
                            &stage.chunk(1, k + upper * 8 + lane % 8, warp_of_thread() * 2 + odd));
     for (int i = 0; i < 4; ++i) {
       const float* factor = scale + k + i / 2 * 8 + lane % 4 * 2;
-      part[step][i] = to_bf16_pair(factor[0] * float_of(part[step][i] << 16),
-                                   factor[1] * float_of(part[step][i] & 0xFFFF0000u));
+      part[step][i] =
+          to_bf16_pair(factor[0] * low_bf16(part[step][i]), factor[1] * high_bf16(part[step][i]));
     }
     wgmma_fence(sum, part[step]);
     wgmma_bf16(sum, part[step], matrix_descriptor(stage.panel[0], k));
@@ -453,10 +440,6 @@ __global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2)
 }
 
 // ---- host ----
-
-inline bool lies_on_chunk(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Chunk<float>) == 0;
-}
 
 template <class T, int kTile>
 void gathered_product_on_tensor_cores(Context& context, float* c, const Gathered<T>& a,

@@ -20,6 +20,8 @@
 #define VCAS_DYNAMIC_SHARED(Type, name)                                  \
   extern __shared__ __align__(1024) unsigned char vcas_dynamic_shared[]; \
   Type* const name = reinterpret_cast<Type*>(vcas_dynamic_shared)
+// Before a loop over arrays that are to lie in registers, where its body is long.
+#define VCAS_UNROLL _Pragma("unroll")
 // Stops the kernel; the emulator also says where and why.
 #define VCAS_KERNEL_CHECK(condition, text) \
   do {                                     \
@@ -53,6 +55,7 @@ __device__ inline Words philox_words(const PhiloxAddress& address, std::uint64_t
       Emulator::current().shared(&name##_site, sizeof(Type), {__FILE__, __LINE__}))
 #define VCAS_DYNAMIC_SHARED(Type, name) \
   Type* const name = static_cast<Type*>(Emulator::current().dynamic_shared())
+#define VCAS_UNROLL
 #define VCAS_KERNEL_CHECK(condition, text) \
   Emulator::current().check((condition), text, {__FILE__, __LINE__})
 

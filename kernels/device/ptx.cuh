@@ -60,9 +60,16 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Four blocks of 8 x 8 numbers of 16 bits from shared memory, transposed: lane 8m + r gives the
-// address of row r of block m, 16 bytes as aligned, and lane 4g + t gets entries (2t, g) and
-// (2t+1, g) of block m as the low and the high half of out[m].
+// Four blocks of 8 x 8 numbers of 16 bits from shared memory: lane 8m + r gives the address of row
+// r of block m, 16 bytes as aligned, and lane 4g + t gets entries (g, 2t) and (g, 2t+1) of block m
+// as the low and the high half of out[m].
+__device__ __forceinline__ void load_blocks(std::uint32_t (&out)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+// Likewise, transposed: entries (2t, g) and (2t+1, g).
 __device__ __forceinline__ void load_blocks_transposed(std::uint32_t (&out)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -202,13 +209,22 @@ inline void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
   Emulator::current().warp_work(mma_m16n8k8_tf32, &own, {file, line});
 }
 
+inline void load_blocks(WarpWork load, std::uint32_t (&out)[4], const void* row, Place place) {
+  Emulator::current().check(reinterpret_cast<std::uintptr_t>(row) % 16 == 0,
+                            "a block's row at a misaligned address", place);
+  std::uint32_t words[4];
+  std::memcpy(words, row, sizeof words);  // here, where the thread sanitizer looks
+  const LdmatrixLane own{words, out};
+  Emulator::current().warp_work(load, &own, place);
+}
+inline void load_blocks(std::uint32_t (&out)[4], const void* row,
+                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  load_blocks(ldmatrix_x4, out, row, {file, line});
+}
 inline void load_blocks_transposed(std::uint32_t (&out)[4], const void* row,
                                    const char* file = __builtin_FILE(),
                                    int line = __builtin_LINE()) {
-  Emulator::current().check(reinterpret_cast<std::uintptr_t>(row) % 16 == 0,
-                            "a block's row at a misaligned address", {file, line});
-  const LdmatrixLane own{row, out};
-  Emulator::current().warp_work(ldmatrix_x4_trans, &own, {file, line});
+  load_blocks(ldmatrix_x4_trans, out, row, {file, line});
 }
 
 inline std::uint32_t to_bf16_pair(float low, float high) {

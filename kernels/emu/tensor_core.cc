@@ -64,7 +64,17 @@ void mma_m16n8k16_bf16(const void* const* lanes) {
   }
 }
 
-// Lane 8m + r names row r of block m; lane 4g + t gets entries (2t, g) and (2t+1, g) of each block.
+// Lane 8m + r names row r of block m; lane 4g + t gets entries (g, 2t) and (g, 2t+1) of each block.
+void ldmatrix_x4(const void* const* lanes) {
+  std::uint32_t row[32][4];  // of a block each, in pairs
+  for (int lane = 0; lane < 32; ++lane)
+    std::memcpy(row[lane], static_cast<const LdmatrixLane*>(lanes[lane])->row, sizeof row[0]);
+  for (int lane = 0; lane < 32; ++lane)
+    for (int m = 0; m < 4; ++m)
+      static_cast<const LdmatrixLane*>(lanes[lane])->out[m] = row[8 * m + lane / 4][lane % 4];
+}
+
+// Likewise, entries (2t, g) and (2t+1, g).
 void ldmatrix_x4_trans(const void* const* lanes) {
   std::uint16_t block[4][8][8];
   for (int lane = 0; lane < 32; ++lane)

@@ -26,6 +26,7 @@ struct LdmatrixLane {
   std::uint32_t* out;  // 4
 };
 
+void ldmatrix_x4(const void* const* lanes);
 void ldmatrix_x4_trans(const void* const* lanes);
 
 }  // namespace vcas::emu

@@ -89,16 +89,18 @@ def main():
             outputs.append(bits(c[i][j] + sum(a[i][k] * b[k][j] for k in range(16))))
     write(lines, "mma_bf16", inputs, outputs)
 
-    # ldmatrix.x4.trans of four 8 x 8 blocks, one row from each lane.
+    # ldmatrix.x4 and ldmatrix.x4.trans of four 8 x 8 blocks, one row from each lane.
     blocks = [[[rng.randrange(1 << 16) & 0xBFFF for _ in range(8)] for _ in range(8)]
               for _ in range(4)]
-    inputs, outputs = [], []
+    inputs, straight, transposed = [], [], []
     for lane in range(32):
         row = blocks[lane // 8][lane % 8]
         inputs += [row[i] | row[i + 1] << 16 for i in range(0, 8, 2)]
         g, t = divmod(lane, 4)
-        outputs += [block[2 * t][g] | block[2 * t + 1][g] << 16 for block in blocks]
-    write(lines, "load_blocks_transposed", inputs, outputs)
+        straight += [block[g][2 * t] | block[g][2 * t + 1] << 16 for block in blocks]
+        transposed += [block[2 * t][g] | block[2 * t + 1][g] << 16 for block in blocks]
+    write(lines, "load_blocks", inputs, straight)
+    write(lines, "load_blocks_transposed", inputs, transposed)
 
     # wgmma.m64n128k16 twice, of 32 rows k: which entries each lane's pairs are is in ptx.cuh. Sums
     # are small, so that the four that a lane has of each eight columns are digits of one number.

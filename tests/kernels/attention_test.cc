@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include "kernels/emu/emu_ops.h"
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -9,6 +10,14 @@ namespace {
 struct Problem {
   std::vector<std::int64_t> tokens;  // of each item
   std::int64_t heads, width;
+
+  // Of an output of bf16. Tensor cores multiply P M and dS rounded to bf16, so each number of a sum
+  // is off by up to 2^-9 of itself. Such errors of either sign add up as the numbers do, which have
+  // either sign too: to about 2^-9 of the outputs' size, where 2^-8 of the largest is allowed.
+  int roundings() const {
+    const std::int64_t head_width = width / heads;
+    return head_width % 16 == 0 && head_width <= 128 ? 2 : 1;
+  }
 };
 
 // One token; widths below, at and above every vector; more queries than one block; unequal items.
@@ -21,51 +30,103 @@ std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& tokens) {
   return offsets;
 }
 
+// Of bf16, for tensor cores: parts of a tile, whole ones and several, of queries and of keys; heads
+// that fill their tiles and others.
+const std::vector<std::int64_t> kLengths = {1, 15, 16, 17, 63, 64, 65, 130};
+const Problem kOnTensorCores[] = {{kLengths, 1, 64}, {kLengths, 1, 128}, {{17, 65}, 2, 32},
+                                  {{65, 17}, 2, 64}, {{17, 65}, 2, 160}, {{65}, 1, 96}};
+
 const RandomKey kKey{.seed = 9, .stream = Stream::kDropout, .step = 2, .site = 3};
+
+// body(tensors) for bf16 on every device with tensor cores that is here.
+void on_tensor_cores(const std::function<void(TestTensors&)>& body) {
+  for (const std::string& device : test_devices())
+    if (device != "cpu")
+      on_backend(device, *make_ops(device, Precision::kBf16), DType::kBF16, body);
+}
+
+// Which rows are queries, and which items have gradients.
+struct Rows {
+  bool first, narrow;
+};
+
+AttentionForward forward_of(TestTensors& t, const Problem& problem, double dropout, Rows rows) {
+  const auto& [tokens, heads, width] = problem;
+  const auto offsets = offsets_of(tokens);
+  const auto items = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t queries = rows.first ? items : offsets.back();
+  return {.y = t.unset({queries, width}),
+          .lse = t.wide_unset({queries, heads}),
+          .query = rows.first ? t.normal({items, width}) : Tensor{},
+          .qkv = t.normal({offsets.back(), (rows.first ? 2 : 3) * width}),
+          .offsets = t.offsets(offsets),
+          .heads = heads,
+          .dropout = dropout,
+          .key = kKey,
+          .step = heads > 1 ? t.offsets({4}) : Tensor{}};
+}
+
+// Of a forward pass that has run.
+AttentionBackward backward_of(TestTensors& t, const Problem& problem,
+                              const AttentionForward& forward, Rows rows) {
+  const auto& [tokens, heads, width] = problem;
+  std::vector<std::int64_t> item(tokens.size());
+  std::iota(item.begin(), item.end(), 0);
+  if (rows.narrow) item.erase(item.begin() + static_cast<std::ptrdiff_t>(item.size() / 3));
+  std::vector<std::int64_t> kept_tokens;
+  for (const std::int64_t n : item) kept_tokens.push_back(tokens[static_cast<std::size_t>(n)]);
+  const auto offsets = offsets_of(kept_tokens);
+  const auto kept = static_cast<std::int64_t>(item.size());
+  return {.dquery = rows.first ? t.unset({kept, width}) : Tensor{},
+          .dqkv = t.unset({offsets.back(), forward.qkv.width()}),
+          .dy = t.normal({rows.first ? kept : offsets.back(), width}),
+          .query_full = forward.query,
+          .qkv_full = forward.qkv,
+          .y_full = forward.y,
+          .lse_full = forward.lse,
+          .offsets = t.offsets(offsets),
+          .offsets_full = forward.offsets,
+          .item = rows.narrow ? t.indices(item) : Tensor{},
+          .heads = heads,
+          .dropout = forward.dropout,
+          .key = kKey,
+          .step = forward.step};
+}
+
+std::string text_of(const Problem& problem, double dropout, Rows rows) {
+  return std::to_string(problem.tokens.size()) + " items, " + std::to_string(problem.heads) +
+         " heads, width " + std::to_string(problem.width) + ", dropout " + std::to_string(dropout) +
+         (rows.first ? ", first rows" : "") + (rows.narrow ? ", narrow" : "");
+}
+
+void check_forward(TestTensors& t, const Problem& problem, double dropout, Rows rows) {
+  INFO(text_of(problem, dropout, rows));
+  check_op(t, forward_of(t, problem, dropout, rows),
+           {.factor = 8, .length = problem.width, .roundings = problem.roundings()});
+}
+
+void check_backward(TestTensors& t, const Problem& problem, double dropout, Rows rows) {
+  INFO(text_of(problem, dropout, rows));
+  const AttentionForward forward = forward_of(t, problem, dropout, rows);
+  t.ops().run(forward);
+  const std::int64_t longest = *std::max_element(problem.tokens.begin(), problem.tokens.end());
+  check_op(t, backward_of(t, problem, forward, rows),
+           {.factor = 8, .length = problem.width + longest, .roundings = problem.roundings()});
+}
 
 }  // namespace
 
 TEST_CASE("attention_forward", "[attention]") {
   on_every_backend([](TestTensors& t) {
-    for (const auto& [tokens, heads, width] : kProblems)
-      for (const double dropout : {0.0, 0.2}) {
-        INFO(tokens.size() << " items, " << heads << " heads, width " << width << ", dropout "
-                           << dropout);
-        const auto offsets = offsets_of(tokens);
-        const std::int64_t rows = offsets.back();
-        check_op(t,
-                 AttentionForward{.y = t.unset({rows, width}),
-                                  .lse = t.wide_unset({rows, heads}),
-                                  .qkv = t.normal({rows, 3 * width}),
-                                  .offsets = t.offsets(offsets),
-                                  .heads = heads,
-                                  .dropout = dropout,
-                                  .key = kKey,
-                                  .step = heads > 1 ? t.offsets({4}) : Tensor{}},
-                 {.factor = 8, .length = width});
-      }
+    for (const Problem& problem : kProblems)
+      for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {});
   });
 }
 
 TEST_CASE("attention_forward of the first rows alone", "[attention]") {
   on_every_backend([](TestTensors& t) {
-    for (const auto& [tokens, heads, width] : kProblems)
-      for (const double dropout : {0.0, 0.2}) {
-        INFO(tokens.size() << " items, " << heads << " heads, width " << width << ", dropout "
-                           << dropout);
-        const auto offsets = offsets_of(tokens);
-        const auto items = static_cast<std::int64_t>(tokens.size());
-        check_op(t,
-                 AttentionForward{.y = t.unset({items, width}),
-                                  .lse = t.wide_unset({items, heads}),
-                                  .query = t.normal({items, width}),
-                                  .qkv = t.normal({offsets.back(), 2 * width}),
-                                  .offsets = t.offsets(offsets),
-                                  .heads = heads,
-                                  .dropout = dropout,
-                                  .key = kKey},
-                 {.factor = 8, .length = width});
-      }
+    for (const Problem& problem : kProblems)
+      for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {.first = true});
   });
 }
 
@@ -102,53 +163,101 @@ TEST_CASE("attention_forward spreads a NaN over its item only", "[attention]") {
 
 TEST_CASE("attention_backward", "[attention]") {
   on_every_backend([](TestTensors& t) {
-    for (const auto& [tokens, heads, width] : kProblems)
+    for (const Problem& problem : kProblems)
       for (const double dropout : {0.0, 0.2})
         for (const bool narrow : {false, true})
-          for (const bool first_rows : {false, true}) {
-            INFO(tokens.size() << " items, " << heads << " heads, width " << width << ", dropout "
-                               << dropout << ", narrow " << narrow << ", first rows "
-                               << first_rows);
-            const auto offsets_full = offsets_of(tokens);
-            const std::int64_t full = offsets_full.back();
-            std::vector<std::int64_t> item(tokens.size());
-            std::iota(item.begin(), item.end(), 0);
-            if (narrow) item.erase(item.begin() + static_cast<std::ptrdiff_t>(item.size() / 3));
-            std::vector<std::int64_t> kept_tokens;
-            for (const std::int64_t n : item)
-              kept_tokens.push_back(tokens[static_cast<std::size_t>(n)]);
-            const auto offsets = offsets_of(kept_tokens);
-            const std::int64_t rows = offsets.back(), parts = first_rows ? 2 : 3;
-            const auto items = static_cast<std::int64_t>(tokens.size());
-            const auto kept = static_cast<std::int64_t>(item.size());
-            const std::int64_t queries = first_rows ? items : full;
-            AttentionForward forward{.y = t.unset({queries, width}),
-                                     .lse = t.wide_unset({queries, heads}),
-                                     .query = first_rows ? t.normal({items, width}) : Tensor{},
-                                     .qkv = t.normal({full, parts * width}),
-                                     .offsets = t.offsets(offsets_full),
-                                     .heads = heads,
-                                     .dropout = dropout,
-                                     .key = kKey,
-                                     .step = narrow ? t.offsets({4}) : Tensor{}};
-            t.ops().run(forward);
-            check_op(
-                t,
-                AttentionBackward{.dquery = first_rows ? t.unset({kept, width}) : Tensor{},
-                                  .dqkv = t.unset({rows, parts * width}),
-                                  .dy = t.normal({first_rows ? kept : rows, width}),
-                                  .query_full = forward.query,
-                                  .qkv_full = forward.qkv,
-                                  .y_full = forward.y,
-                                  .lse_full = forward.lse,
-                                  .offsets = t.offsets(offsets),
-                                  .offsets_full = forward.offsets,
-                                  .item = narrow ? t.indices(item) : Tensor{},
-                                  .heads = heads,
-                                  .dropout = dropout,
-                                  .key = kKey,
-                                  .step = forward.step},
-                {.factor = 8, .length = width + *std::max_element(tokens.begin(), tokens.end())});
-          }
+          for (const bool first : {false, true})
+            check_backward(t, problem, dropout, {.first = first, .narrow = narrow});
   });
+}
+
+TEST_CASE("attention_backward holds for scores far below zero", "[attention]") {
+  on_every_backend([](TestTensors& t) {
+    // Scores of about -250: the exponential of minus lse, which a key of zeros would have, is
+    // infinite. The error of a score is relative to it.
+    const std::int64_t width = 16, tokens = 17;
+    const AttentionForward forward{.y = t.unset({tokens, width}),
+                                   .lse = t.wide_unset({tokens, 1}),
+                                   .qkv = t.filled({tokens, 3 * width},
+                                                   [&](std::int64_t i) {
+                                                     const std::int64_t part = i / width % 3;
+                                                     if (part == 0) return 8.0;
+                                                     if (part == 2) return 0.25 * double(i % 7);
+                                                     return i % 5 == 0 ? -7.875 : -8.0;
+                                                   }),
+                                   .offsets = t.offsets({0, tokens})};
+    t.ops().run(forward);
+    check_op(t,
+             AttentionBackward{.dqkv = t.unset({tokens, 3 * width}),
+                               .dy = t.normal({tokens, width}),
+                               .qkv_full = forward.qkv,
+                               .y_full = forward.y,
+                               .lse_full = forward.lse,
+                               .offsets = forward.offsets,
+                               .offsets_full = forward.offsets},
+             {.factor = 1000, .roundings = 2});
+  });
+}
+
+TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
+  on_tensor_cores([](TestTensors& t) {
+    for (const Problem& problem : kOnTensorCores) {
+      for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {});
+      check_forward(t, problem, 0.2, {.first = true});
+      check_backward(t, problem, 0, {});
+      check_backward(t, problem, 0.2, {.narrow = true});
+      check_backward(t, problem, 0.2, {.first = true, .narrow = true});
+    }
+    const Problem with_empty_item{{17, 0, 65}, 2, 32};
+    check_forward(t, with_empty_item, 0.2, {});
+    check_backward(t, with_empty_item, 0.2, {});
+  });
+}
+
+TEST_CASE("attention_forward rounds probabilities for tensor cores", "[attention][tensor_core]") {
+  on_tensor_cores([](TestTensors& t) {
+    // Two keys, of scores -1 / sqrt(width) and 0. The value of the one is 1, that of the other
+    // minus the rounded exponential of its score.
+    for (const std::int64_t width : {8, 16, 80, 128, 144})
+      for (const std::int64_t shift : {0, 1}) {  // of qkv, from where 16-byte copies can take it
+        INFO("width " << width << ", shift " << shift);
+        const double e = std::exp(-1 / std::sqrt(static_cast<double>(width)));
+        const double rounded = bfloat16(static_cast<float>(e));
+        Tensor qkv = t.filled({6 * width + shift}, [&](std::int64_t i) {
+          const std::int64_t column = i - shift, part = column / width % 3;
+          if (part == 0) return 1.0;
+          if (part == 1) return column == width ? -1.0 : 0.0;
+          return column < 3 * width ? 1 : -rounded;
+        });
+        qkv.data = static_cast<char*>(qkv.data) + shift * dtype_bytes(t.dtype());
+        qkv.shape = {2, 3 * width};
+        const AttentionForward args{.y = t.unset({2, width}),
+                                    .lse = t.wide_unset({2, 1}),
+                                    .qkv = qkv,
+                                    .offsets = t.offsets({0, 2})};
+        t.ops().run(args);
+        const bool tensor_cores = width % 16 == 0 && width <= 128 && shift == 0;
+        for (const double y : t.read(args.y)) CHECK((y == 0) == tensor_cores);
+      }
+  });
+}
+
+TEST_CASE("attention on tensor cores has the same bits in any order of threads",
+          "[attention][tensor_core]") {
+  const Problem problem{{130, 1, 65}, 2, 64};
+  std::vector<std::vector<std::byte>> want;
+  for (const auto order :
+       {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom}) {
+    const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kBf16);
+    TestTensors t(*ops, DType::kBF16);
+    const AttentionForward forward = forward_of(t, problem, 0.2, {});
+    ops->run(forward);
+    const AttentionBackward backward = backward_of(t, problem, forward, {.narrow = true});
+    ops->run(backward);
+    std::vector<std::vector<std::byte>> got;
+    for (const Tensor& tensor : {forward.y, forward.lse, backward.dqkv})
+      got.push_back(t.read_bytes(tensor));
+    if (want.empty()) want = got;
+    CHECK(got == want);
+  }
 }

@@ -30,6 +30,9 @@ const OpSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
 // A sum over more rows than are on their way at once.
 const OpSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
 
+// Attention on tensor cores, by more tiles than the grid has.
+const OpSize kLongItem = {.items = 2, .tokens = 81, .width = 32, .heads = 2};
+
 using Outputs = std::vector<std::vector<std::byte>>;
 
 Outputs outputs(emu::ThreadOrder order) {
@@ -73,15 +76,21 @@ Outputs outputs(emu::ThreadOrder order) {
     collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
   }
 
-  // One item of many tiles: its blocks go round.
-  const std::int64_t uneven[] = {0, 4, 8, 12, 16, 20, kSizes[0].items * kSizes[0].tokens};
-  OpCalls long_item(*ops, kSizes[0]);
-  const auto forward = long_item.make<AttentionForward>();
-  const auto backward = long_item.make<AttentionBackward>();
-  for (const Tensor& offsets : {forward.offsets, backward.offsets, backward.offsets_full})
-    ops->copy_to_device(offsets.data, uneven, sizeof uneven);
-  collect(*ops, forward);
-  collect(*ops, backward);
+  // One item of many tiles: its blocks go round. Without tensor cores, and with them.
+  const auto collect_attention = [&](Ops& some_ops, const OpSize& size, DType dtype,
+                                     const std::vector<std::int64_t>& uneven) {
+    OpCalls long_item(some_ops, size, dtype);
+    const auto forward = long_item.make<AttentionForward>();
+    const auto backward = long_item.make<AttentionBackward>();
+    for (const Tensor& offsets : {forward.offsets, backward.offsets, backward.offsets_full})
+      some_ops.copy_to_device(offsets.data, uneven.data(), uneven.size() * sizeof uneven[0]);
+    collect(some_ops, forward);
+    collect(some_ops, backward);
+  };
+  collect_attention(*ops, kSizes[0], DType::kF32,
+                    {0, 4, 8, 12, 16, 20, kSizes[0].items * kSizes[0].tokens});
+  collect_attention(*make_emu_ops(order, Precision::kBf16), kLongItem, DType::kBF16,
+                    {0, 4, kLongItem.items * kLongItem.tokens});
   return out;
 }
 

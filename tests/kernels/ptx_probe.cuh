@@ -38,8 +38,9 @@ struct alignas(16) FourWords {
   float value[4];
 };
 
-// Lane l names the row that lane l gave.
-__global__ void load_blocks_transposed_kernel(const float* in, float* out) {
+// load(words, row) with the row that the lane gave.
+template <class Load>
+__device__ void run_load(const float* in, float* out, const Load& load) {
   struct Shared {
     FourWords row[kWarp];
   };
@@ -47,8 +48,16 @@ __global__ void load_blocks_transposed_kernel(const float* in, float* out) {
   for (int i = 0; i < 4; ++i) shared.row[threadIdx.x].value[i] = in[4 * threadIdx.x + i];
   __syncthreads();
   std::uint32_t words[4];
-  load_blocks_transposed(words, &shared.row[threadIdx.x]);
+  load(words, &shared.row[threadIdx.x]);
   memcpy(out + 4 * threadIdx.x, words, sizeof words);
+}
+
+__global__ void load_blocks_kernel(const float* in, float* out) {
+  run_load(in, out, [](auto& words, const void* row) { load_blocks(words, row); });
+}
+
+__global__ void load_blocks_transposed_kernel(const float* in, float* out) {
+  run_load(in, out, [](auto& words, const void* row) { load_blocks_transposed(words, row); });
 }
 
 __global__ void copy_async_kernel(const float* in, float* out) {
@@ -112,6 +121,7 @@ std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& 
   if (name == "mma_tf32") launch(context, warp, mma_tf32_kernel, from, to);
   if (name == "to_bf16_pair") launch(context, warp, to_bf16_pair_kernel, from, to);
   if (name == "mma_bf16") launch(context, warp, mma_bf16_kernel, from, to);
+  if (name == "load_blocks") launch(context, warp, load_blocks_kernel, from, to);
   if (name == "load_blocks_transposed")
     launch(context, warp, load_blocks_transposed_kernel, from, to);
   if (name == "copy_async") launch(context, warp, copy_async_kernel, from, to);

@@ -1,0 +1,152 @@
+// What the kernels of attention share: heads and items, dropout masks, arguments.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/device/launch.cuh"
+#include "kernels/dropout.h"
+
+namespace vcas::VCAS_DEVICE {
+
+template <class T>
+struct HeadShape {
+  std::int64_t width;  // of y
+  std::int64_t heads, head_width;
+  Compute<T> scale;         // of scores
+  std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
+  Compute<T> keep_scale;    // 1 / (1 - p)
+  StepKey key;
+
+  __host__ __device__ std::int64_t tile_stride() const { return head_width + 1; }  // by columns too
+};
+
+// The columns of the running block's head (blockIdx.y), from the first row of an item on. `query`
+// is null where qkv [R, 3C] has the queries of all rows; else it is [N, C], and qkv is [R, 2C].
+template <class T>
+struct HeadColumns {
+  T* q;
+  T* k;
+  T* v;
+  std::int64_t q_stride, kv_stride;
+};
+
+template <class T>
+__device__ HeadColumns<T> columns_of(T* query, T* qkv, std::int64_t item, std::int64_t first_row,
+                                     std::int64_t width, std::int64_t head_width) {
+  const std::int64_t stride = (query ? 2 : 3) * width, column = blockIdx.y * head_width;
+  T* const row = qkv + first_row * stride + column;
+  T* const k = query ? row : row + width;
+  return {query ? query + item * width + column : row, k, k + width, query ? width : stride,
+          stride};
+}
+
+// What the blocks of grid (tile, head, item) work on.
+template <class T>
+struct Head {
+  HeadColumns<const T> in;
+  std::int64_t queries, tokens;  // the queries are all tokens of the item, or its first
+  std::uint64_t first_draw;      // of query 0, key 0
+
+  // `item` and `first_row` of the full batch
+  __device__ Head(const T* query, const T* qkv, std::int64_t item, std::int64_t first_row,
+                  std::int64_t tokens_, const HeadShape<T>& shape)
+      : in(columns_of(query, qkv, item, first_row, shape.width, shape.head_width)),
+        queries(query && tokens_ > 0 ? 1 : tokens_),
+        tokens(tokens_),
+        first_draw(static_cast<std::uint64_t>(first_row * shape.heads + blockIdx.y) *
+                   kDrawsPerQuery) {}
+};
+
+// Neighbouring keys that share a Philox draw.
+constexpr int kKeysPerDraw = 4;
+
+// The dropout factors of a query for keys first_key .. first_key + 3.
+template <class T>
+struct Mask {
+  Compute<T> factor[kKeysPerDraw] = {1, 1, 1, 1};
+
+  __device__ Mask(const HeadShape<T>& shape, const Head<T>& head, std::int64_t query,
+                  std::int64_t first_key) {
+    if (!shape.threshold) return;
+    const std::uint64_t draw = head.first_draw +
+                               static_cast<std::uint64_t>(query * shape.heads) * kDrawsPerQuery +
+                               static_cast<std::uint64_t>(first_key / kKeysPerDraw);
+    const Words words = philox_words(shape.key.address(), draw);
+    for (int j = 0; j < kKeysPerDraw; ++j)
+      factor[j] = (words.word[j] >> 9) >= shape.threshold ? shape.keep_scale : Compute<T>(0);
+  }
+};
+
+template <class T>
+struct BackwardTensors {
+  T* dquery;
+  T* dqkv;
+  const T* dy;
+  const T* query_full;
+  const T* qkv_full;
+  const T* y_full;
+  const Compute<T>* lse_full;
+  const std::int64_t* offsets;
+  const std::int64_t* offsets_full;
+  const std::int32_t* item;
+};
+
+// With P the probabilities, M the dropout mask / (1 - p) and delta = rowsum(dy y):
+// dV = (P M)^T dy, dP = M (dy V^T), dS = P (dP - delta) * scale, dQ = dS K, dK = dS^T Q.
+template <class T>
+struct HeadGradients {
+  HeadColumns<T> out;
+  std::int64_t dy_row;    // of the item's first query
+  const T* dy;            // from there on, the columns of the head
+  const T* y;             // likewise
+  const Compute<T>* lse;  // of the item's first query
+};
+
+// What the running block of a backward kernel works on.
+template <class T>
+struct BackwardWork {
+  Head<T> head;
+  HeadGradients<T> gradients;
+};
+
+template <class T>
+__device__ BackwardWork<T> backward_work(const BackwardTensors<T>& t, const HeadShape<T>& shape) {
+  const std::int64_t n = blockIdx.z, first_row = t.offsets[n];
+  const std::int64_t n_full = at(t.item, n), first_full = t.offsets_full[n_full];
+  const std::int64_t column = blockIdx.y * shape.head_width;
+  const std::int64_t dy_row = t.query_full ? n : first_row;
+  const std::int64_t y_row = t.query_full ? n_full : first_full;
+  return {
+      Head<T>(t.query_full, t.qkv_full, n_full, first_full, t.offsets[n + 1] - first_row, shape),
+      {columns_of(t.dquery, t.dqkv, n, first_row, shape.width, shape.head_width), dy_row,
+       t.dy + dy_row * shape.width + column, t.y_full + y_row * shape.width + column,
+       t.lse_full + y_row * shape.heads + blockIdx.y}};
+}
+
+// ---- host ----
+
+template <class T>
+HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads,
+                        double dropout, const StepKey& key) {
+  const std::int64_t width = y.width(), head_width = width / heads;
+  VCAS_CHECK(qkv.width() == (query ? 2 : 3) * width && width % heads == 0,
+             "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
+                 ", qkv " + qkv.shape.text());
+  return {.width = width,
+          .heads = heads,
+          .head_width = head_width,
+          .scale = static_cast<Compute<T>>(1 / std::sqrt(static_cast<double>(head_width))),
+          .threshold = dropout_threshold(dropout),
+          .keep_scale = static_cast<Compute<T>>(1 / (1 - dropout)),
+          .key = key};
+}
+
+// Blocks (tile, head, item): as many tiles as items of mean length have; kernels go round for more.
+inline Grid grid_of_heads(std::int64_t rows, std::int64_t items, std::int64_t heads, int tile_rows,
+                          int threads, std::size_t shared_bytes) {
+  if (items == 0 || rows == 0) return {extent(0), extent(threads)};
+  return {extent(ceil_div(ceil_div(rows, items), tile_rows), heads, items), extent(threads),
+          shared_bytes};
+}
+
+}  // namespace vcas::VCAS_DEVICE
