@@ -80,9 +80,7 @@ std::int64_t launches(const Args&) {
 }
 std::int64_t launches(const ColumnSum&) { return 2; }
 std::int64_t launches(const SumSquares&) { return 2; }
-std::int64_t launches(const LayerNormBackward& args) {
-  return args.dgamma ? 3 : 1;
-}
+std::int64_t launches(const LayerNormBackward& args) { return args.dgamma ? 3 : 1; }
 std::int64_t launches(const AttentionBackward&) { return 2; }
 // Keys, a sort, sums of segments, the segments of several sums. A sort is counted as one.
 std::int64_t launches(const EmbeddingBackward& args) { return args.dy.rows() > 0 ? 4 : 0; }
