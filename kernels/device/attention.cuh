@@ -11,13 +11,14 @@ namespace vcas::VCAS_DEVICE {
 template <class T>
 struct HeadShape {
   std::int64_t width;  // of y
-  std::int64_t heads, head_width;
+  std::int64_t heads;
+  int head_width;
   Compute<T> scale;         // of scores
   std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
   Compute<T> keep_scale;    // 1 / (1 - p)
   StepKey key;
 
-  __host__ __device__ std::int64_t tile_stride() const { return head_width + 1; }  // by columns too
+  __host__ __device__ int tile_stride() const { return head_width + 1; }  // by columns too
 };
 
 // The columns of the running block's head (blockIdx.y), from the first row of an item on. `query`
@@ -134,7 +135,7 @@ HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv,
                  ", qkv " + qkv.shape.text());
   return {.width = width,
           .heads = heads,
-          .head_width = head_width,
+          .head_width = static_cast<int>(head_width),
           .scale = static_cast<Compute<T>>(1 / std::sqrt(static_cast<double>(head_width))),
           .threshold = dropout_threshold(dropout),
           .keep_scale = static_cast<Compute<T>>(1 / (1 - dropout)),

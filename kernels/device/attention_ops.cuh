@@ -23,17 +23,18 @@ constexpr bool kSumsApart = !std::is_same_v<T, Compute<T>>;
 template <class T>
 __device__ void load_tile(T* tile, const T* x, std::int64_t stride, std::int64_t first,
                           std::int64_t rows, const HeadShape<T>& shape) {
-  for (std::int64_t i = threadIdx.x; i < kTileRows * shape.head_width; i += kAttentionThreads) {
-    const std::int64_t r = i / shape.head_width, c = i % shape.head_width;
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * shape.head_width;
+       i += kAttentionThreads) {
+    const int r = i / shape.head_width, c = i % shape.head_width;
     tile[r * shape.tile_stride() + c] = first + r < rows ? x[(first + r) * stride + c] : T(0);
   }
 }
 
 // The product of two rows of tiles.
 template <class T>
-__device__ Compute<T> row_product(const T* a, const T* b, std::int64_t width) {
+__device__ Compute<T> row_product(const T* a, const T* b, int width) {
   Compute<T> sum = 0;
-  for (std::int64_t c = 0; c < width; ++c) sum += a[c] * b[c];
+  for (int c = 0; c < width; ++c) sum += a[c] * b[c];
   return sum;
 }
 
@@ -51,7 +52,7 @@ template <class T>
 __device__ void attend_tile(T* y, Compute<T>* lse, const Head<T>& head, std::int64_t y_row,
                             std::int64_t first_query, const HeadShape<T>& shape) {
   using C = Compute<T>;
-  const std::int64_t stride = shape.tile_stride(), w = shape.head_width;
+  const int stride = shape.tile_stride(), w = shape.head_width;
   VCAS_DYNAMIC_SHARED(C, shared);
   C* const p = shared;
   C* const apart = p + kTileRows * kScoreStride;
@@ -95,17 +96,17 @@ __device__ void attend_tile(T* y, Compute<T>* lse, const Head<T>& head, std::int
     sum = sum * shrink + query_reduce(added, Plus{});
     largest = new_largest;
     __syncwarp();  // p is complete for the queries of this warp
-    const std::int64_t keys = min(static_cast<std::int64_t>(kTileRows), head.tokens - first_key);
+    const int keys = static_cast<int>(min(std::int64_t{kTileRows}, head.tokens - first_key));
     if (query < head.queries)
-      for (std::int64_t c = part; c < w; c += kThreadsPerQuery) {
+      for (int c = part; c < w; c += kThreadsPerQuery) {
         C total = first_key == 0 ? C(0) : sums[c] * shrink;
-        for (std::int64_t j = 0; j < keys; ++j) total += own_p[j] * v[j * stride + c];
+        for (int j = 0; j < keys; ++j) total += own_p[j] * v[j * stride + c];
         sums[c] = total;
       }
   }
   __syncthreads();  // q has been used
   if (query >= head.queries) return;
-  for (std::int64_t c = part; c < w; c += kThreadsPerQuery) out[c] = static_cast<T>(sums[c] / sum);
+  for (int c = part; c < w; c += kThreadsPerQuery) out[c] = static_cast<T>(sums[c] / sum);
   if (part == 0) lse[(y_row + query) * shape.heads + blockIdx.y] = largest + natural_log(sum);
 }
 
@@ -126,7 +127,7 @@ template <class T, bool kOfKeys>
 __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
                               std::int64_t own_first, const HeadShape<T>& shape) {
   using C = Compute<T>;
-  const std::int64_t stride = shape.tile_stride(), w = shape.head_width;
+  const int stride = shape.tile_stride(), w = shape.head_width;
   VCAS_DYNAMIC_SHARED(C, shared);
   constexpr int kSumTiles = kOfKeys ? 2 : 1;
   C* const p = shared;  // P M, [query, key]
@@ -167,8 +168,7 @@ __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
     C delta = 0, log_sum = 0;
     if (query < head.queries) {
       const T* y_row = t.y + query * shape.width;
-      for (std::int64_t c = part; c < w; c += kThreadsPerQuery)
-        delta += dy[i * stride + c] * y_row[c];
+      for (int c = part; c < w; c += kThreadsPerQuery) delta += dy[i * stride + c] * y_row[c];
       log_sum = t.lse[query * shape.heads];
     }
     delta = query_reduce(delta, Plus{});
@@ -188,7 +188,7 @@ __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
     __syncthreads();
 
     if (row >= (kOfKeys ? head.tokens : head.queries)) continue;
-    for (std::int64_t c = part; c < w; c += kThreadsPerQuery) {
+    for (int c = part; c < w; c += kThreadsPerQuery) {
       if (kOfKeys) {
         C* const dk = sums(0) + c;
         C* const dv = sums(1) + c;
@@ -210,8 +210,7 @@ __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
   if constexpr (kSumsApart<T>) {
     if (row >= (kOfKeys ? head.tokens : head.queries)) return;
     for (int s = 0; s < kSumTiles; ++s)
-      for (std::int64_t c = part; c < w; c += kThreadsPerQuery)
-        out(s)[c] = static_cast<T>(sums(s)[c]);
+      for (int c = part; c < w; c += kThreadsPerQuery) out(s)[c] = static_cast<T>(sums(s)[c]);
   }
 }
 
