@@ -1,8 +1,9 @@
-// Sampled gradients against the exact one on a real batch of Fashion-MNIST: is their mean right,
-// how far do they scatter, what do they cost, for both selections at the same budgets, and for
-// systematic selection in an order drawn anew each time. Prints a table.
+// Sampled gradients against the exact one on a real batch of Fashion-MNIST or, where a vocabulary
+// is given, of WordNet's pairs of glosses: is their mean right, how far do they scatter, what do
+// they cost, for both selections at the same budgets, and for systematic selection in an order
+// drawn anew each time. Prints a table.
 //
-//   vcas_gradient_study [draws] [training steps before] [seed]
+//   vcas_gradient_study [draws] [training steps before] [seed] [vocab.txt]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,13 +15,15 @@
 
 #include "data/idx.h"
 #include "data/loader.h"
+#include "data/wordnet.h"
+#include "data/wordpiece.h"
 #include "kernels/decorators/forwarding_ops.h"
 #include "optim/trainer.h"
 
 namespace vcas {
 namespace {
 
-constexpr std::int64_t kItems = 64;
+constexpr std::int64_t kItems = 64, kMostTokens = 64;
 
 struct Budget {
   const char* name;
@@ -96,12 +99,12 @@ struct Scatter {
 
 class Study {
  public:
-  Study(const ModelOptions& model, TrainerOptions training)
+  Study(const ModelOptions& model, std::unique_ptr<Dataset> data, TrainerOptions training)
       : seed_(training.seed),
-        data_(load_idx({})),
+        data_(std::move(data)),
         model_(build_model(model, data_->item_shape(), data_->classes(), 0.0)),
         loader_(*data_, {.batch = kItems, .seed = training.seed}) {
-    model_->graph.finish(ops_, {.max_items = kItems});
+    model_->graph.finish(ops_, {.max_items = kItems, .max_tokens = kItems * kMostTokens});
     model_->graph.parameters().initialize(ops_, training.seed);
     training.batch = kItems;
     training.vcas.enabled = false;
@@ -199,21 +202,44 @@ class Study {
   std::unique_ptr<Trainer> trainer_;
 };
 
-void run_scatter(int draws, int training_steps, std::uint64_t seed) {
-  TrainerOptions training;
-  training.total_steps = training_steps + 1;
-  training.seed = seed;
-  training.schedule.kind = "constant";
+Study study_of_images(const TrainerOptions& training) {
   ModelOptions model;
   model.width = 64;
   model.depth = 4;
   model.heads = 2;
   model.patch = 7;
   model.pooling = "mean";
-  Study study(model, training);
+  return {model, load_idx({}), training};
+}
+
+// The model of configs/bert_wordnet.json.
+Study study_of_texts(const char* vocabulary, TrainerOptions training) {
+  const WordPiece tokenizer(vocabulary);
+  ModelOptions model;
+  model.type = "bert";
+  model.width = 128;
+  model.depth = 4;
+  model.heads = 4;
+  model.max_positions = kMostTokens;
+  model.vocabulary = tokenizer.size();
+  training.schedule.learning_rate = 5e-4;
+  training.optimizer.max_gradient_norm = 1;
+  return {
+      model,
+      load_wordnet({.task = WordNetTask::kIsA, .split = Split::kTrain, .max_length = kMostTokens},
+                   tokenizer),
+      training};
+}
+
+void run_scatter(int draws, int training_steps, std::uint64_t seed, const char* vocabulary) {
+  TrainerOptions training;
+  training.total_steps = training_steps + 1;
+  training.seed = seed;
+  training.schedule.kind = "constant";
+  Study study = vocabulary ? study_of_texts(vocabulary, training) : study_of_images(training);
   study.train(training.total_steps);
-  fmt::print("{} draws after {} exact steps, seed {}, batch of {} images\n", draws, training_steps,
-             seed, kItems);
+  fmt::print("{} draws after {} exact steps, seed {}, batch of {}\n", draws, training_steps, seed,
+             kItems);
   fmt::print("{:<22} {:<11} {:>14} {:>10} {:>12} {:>8}\n", "budget", "selection", "variance/||G||2",
              "worst |z|", "mean error", "ms");
   for (const Budget& budget : {Budget{"SampleA rho .3", SamplingMode::kItems, 0.3, 1},
@@ -239,7 +265,8 @@ int main(int argc, char** argv) {
     return argc > i ? std::atoi(argv[i]) : otherwise;
   };
   try {
-    vcas::run_scatter(number(1, 4096), number(2, 300), static_cast<std::uint64_t>(number(3, 1)));
+    vcas::run_scatter(number(1, 4096), number(2, 300), static_cast<std::uint64_t>(number(3, 1)),
+                      argc > 4 ? argv[4] : nullptr);
     return 0;
   } catch (const vcas::Error& error) {
     fmt::print(stderr, "error: {}\n  hint: {}\n", error.what(), error.hint());
