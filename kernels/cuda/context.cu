@@ -1,6 +1,7 @@
 #include <bit>
 #include <cstring>
 #include <cub/device/device_radix_sort.cuh>
+#include <memory>
 
 #include "kernels/cuda/context.h"
 
@@ -222,47 +223,9 @@ constexpr cudaDataType_t kDataType = std::is_same_v<T, double>     ? CUDA_R_64F
                                      : std::is_same_v<T, bfloat16> ? CUDA_R_16BF
                                                                    : CUDA_R_32F;
 
-// A matrix as cuBLASLt sees it, which stores by columns.
-class Layout {
- public:
-  Layout(const Cublas& cublas, cudaDataType_t type, std::int64_t rows, std::int64_t columns,
-         std::int64_t stride)
-      : cublas_(cublas) {
-    cublas_.check(cublas_.create_layout(&layout_, type, static_cast<std::uint64_t>(rows),
-                                        static_cast<std::uint64_t>(columns), stride),
-                  "the layout of a matrix");
-  }
-  Layout(const Layout&) = delete;
-  Layout& operator=(const Layout&) = delete;
-  ~Layout() { cublas_.destroy_layout(layout_); }
-
-  cublasLtMatrixLayout_t get() const { return layout_; }
-
- private:
-  const Cublas& cublas_;
-  cublasLtMatrixLayout_t layout_ = nullptr;
-};
-
-class Product {
- public:
-  Product(const Cublas& cublas, cublasComputeType_t type, cudaDataType_t scale) : cublas_(cublas) {
-    cublas_.check(cublas_.create_product(&product_, type, scale), "the description of a product");
-  }
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-  ~Product() { cublas_.destroy_product(product_); }
-
-  cublasLtMatmulDesc_t get() const { return product_; }
-  template <class Value>
-  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
-    cublas_.check(cublas_.set_product(product_, attribute, &value, sizeof value),
-                  "an attribute of a product");
-  }
-
- private:
-  const Cublas& cublas_;
-  cublasLtMatmulDesc_t product_ = nullptr;
-};
+// An object of cuBLASLt, with what destroys it.
+template <class T>
+using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
 
 // In bytes; cuBLASLt assumes 256 unless it is told.
 std::uint32_t alignment(const void* data) {
@@ -277,28 +240,39 @@ template <class T, class Out>
 void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
                    const Factor<T>& b, Out* c, bool accumulate, const Out* bias) {
   if (m == 0 || n == 0) return;
-  if (k == 0 && accumulate && !bias) return;
+  if (k == 0 && accumulate) return;
   const std::string what =
       "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
   const bool tf32 = std::is_same_v<T, float> && precision_ == Precision::kTf32;
-  Product product(cublas_,
-                  std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F
-                  : tf32                    ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                            : CUBLAS_COMPUTE_32F,
-                  kDataType<Compute<T>>);
-  const auto op = [](const Factor<T>& f) { return f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  product.set(CUBLASLT_MATMUL_DESC_TRANSA, op(b));
-  product.set(CUBLASLT_MATMUL_DESC_TRANSB, op(a));
-  if (bias) {
-    product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    product.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  }
-  const auto layout = [&](const Factor<T>& f, std::int64_t rows, std::int64_t columns) {
-    return Layout(cublas_, kDataType<T>, f.transposed ? columns : rows,
-                  f.transposed ? rows : columns, f.stride);
+  cublasLtMatmulDesc_t made = nullptr;
+  cublas_.check(cublas_.create_product(&made,
+                                       std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F
+                                       : tf32                    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                 : CUBLAS_COMPUTE_32F,
+                                       kDataType<Compute<T>>),
+                what);
+  const Owned<cublasLtMatmulDesc_t> product(made, cublas_.destroy_product);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
+    cublas_.check(cublas_.set_product(product.get(), attribute, &value, sizeof value), what);
   };
-  const Layout left = layout(b, n, k), right = layout(a, k, m),
-               out(cublas_, kDataType<Out>, n, m, n);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (bias) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  const auto layout = [&](cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+                          std::int64_t stride, bool transposed) {
+    if (transposed) std::swap(rows, columns);
+    cublasLtMatrixLayout_t matrix = nullptr;
+    cublas_.check(cublas_.create_layout(&matrix, type, static_cast<std::uint64_t>(rows),
+                                        static_cast<std::uint64_t>(columns), stride),
+                  what);
+    return Owned<cublasLtMatrixLayout_t>(matrix, cublas_.destroy_layout);
+  };
+  const auto left = layout(kDataType<T>, n, k, b.stride, b.transposed);
+  const auto right = layout(kDataType<T>, k, m, a.stride, a.transposed);
+  const auto out = layout(kDataType<Out>, n, m, n, false);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(b.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(a.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(c));
@@ -307,7 +281,7 @@ void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
   int found = 0;
   cublas_.check(cublas_.choose_algorithm(handle_, product.get(), left.get(), right.get(), out.get(),
                                          out.get(), preference_, 1, &best, &found),
-                "an algorithm for " + what);
+                what);
   VCAS_CHECK(found > 0, "cuBLASLt has no algorithm for " + what);
   const Compute<T> one = 1, beta = accumulate ? 1 : 0;
   cublas_.check(cublas_.multiply(handle_, product.get(), &one, b.data, left.get(), a.data,

@@ -82,18 +82,18 @@ class Context {
   // bf16, sums in f32.
   template <class T, class Out>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
-            Out* c, bool accumulate_, const Out* bias = nullptr) {
+            Out* c, bool accumulate, const Out* bias = nullptr) {
     if (m == 0 || n == 0) return;
     queue([=, precision = precision_] {
       for (std::int64_t r = 0; bias && r < m; ++r) std::copy_n(bias, n, c + r * n);
-      const bool accumulate = accumulate_ || bias;
+      const bool add = accumulate || bias;
       if constexpr (std::is_same_v<T, bfloat16>)
-        return gemm_in_f32(m, n, k, a, b, c, accumulate, [](bfloat16 x) -> float { return x; });
+        return gemm_in_f32(m, n, k, a, b, c, add, [](bfloat16 x) -> float { return x; });
       else if (std::is_same_v<T, float> && precision == Precision::kTf32)
-        return gemm_in_f32(m, n, k, a, b, c, accumulate,
+        return gemm_in_f32(m, n, k, a, b, c, add,
                            [](T x) { return round_to_tf32(static_cast<float>(x)); });
       else
-        vcas::gemm(m, n, k, a, b, c, n, accumulate);
+        vcas::gemm(m, n, k, a, b, c, n, add);
     });
   }
 
