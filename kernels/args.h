@@ -12,10 +12,53 @@
 // decorators use to count bytes, compare backends and name outputs.
 #pragma once
 
+#include <array>
+#include <cstddef>
+
+#include "core/error.h"
 #include "core/philox.h"
 #include "core/tensor.h"
 
 namespace vcas {
+
+// Operations of one kind and dtype that do not wait for each other: none reads or writes what
+// another writes. A device runs them as one.
+constexpr std::size_t kMostInGroup = 8;
+template <class Args>
+class Group {
+ public:
+  static constexpr const char* kName = Args::kName;
+
+  Group() = default;
+  Group(const Args& one) { add(one); }  // NOLINT: every operation is a group of one
+  void add(const Args& one) {
+    VCAS_CHECK(size_ < kMostInGroup, std::string("a group of too many: ") + kName);
+    each_[size_++] = one;
+  }
+  std::size_t size() const { return size_; }
+  const Args* begin() const { return each_.data(); }
+  const Args* end() const { return begin() + size_; }
+  const Args& operator[](std::size_t i) const { return each_[i]; }
+
+  template <class V>
+  void visit(V&& v) const {
+    for (const Args& one : *this) one.visit(v);
+  }
+
+ private:
+  std::array<Args, kMostInGroup> each_;
+  std::size_t size_ = 0;
+};
+
+// f(operation) of an operation, or of each one of a group.
+template <class Args, class F>
+void for_each_of(const Args& args, const F& f) {
+  f(args);
+}
+template <class Args, class F>
+void for_each_of(const Group<Args>& group, const F& f) {
+  for (const Args& one : group) f(one);
+}
 
 enum class Pooling { kFirst, kMean };
 
@@ -141,6 +184,7 @@ struct KeepProbability {
 // kSystematic: exactly K = kept.elements() <= n indices, so that the host knows how many, for a sum
 // of prob up to K: i is drawn iff an integer lies in (S[i-1] + u, S[i] + u]; where these are fewer,
 // the first others fill up, with scale 0. Of a larger sum the first K that are drawn.
+// The draws of a group are by one selection.
 struct Draw {
   static constexpr const char* kName = "draw";
   Tensor kept;   // i32 [n], the first count[0] are set; or [K]
@@ -613,8 +657,8 @@ StepKey step_key(const Args& args) {
 // Every operation, for the interface, its implementations and decorators.
 // clang-format off
 #define VCAS_FOR_EACH_OP(X)                                                                      \
-  X(LinearForward) X(LinearBackwardInput) X(LinearBackwardWeight) X(LinearWeightBlock)           \
-  X(ColumnSum) X(RowScore) X(ItemNorm) X(KeepProbability) X(Draw) X(NarrowRows)                   \
+  X(LinearForward) X(LinearBackwardInput) X(Group<LinearBackwardWeight>) X(LinearWeightBlock)    \
+  X(ColumnSum) X(Group<RowScore>) X(ItemNorm) X(KeepProbability) X(Group<Draw>) X(NarrowRows)    \
   X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward)    \
   X(TanhForward) X(TanhBackward) X(Dropout) X(AttentionForward) X(AttentionBackward) X(Add)      \
   X(Copy) X(Fill) X(PatchExtract) X(PatchTokensForward) X(PatchTokensBackward) X(PoolForward)    \

@@ -1,5 +1,6 @@
 #include "kernels/op_cost.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
@@ -85,14 +86,39 @@ std::int64_t launches(const AttentionBackward&) { return 2; }
 // Keys, a sort, sums of segments, the segments of several sums. A sort is counted as one.
 std::int64_t launches(const EmbeddingBackward& args) { return args.dy.rows() > 0 ? 4 : 0; }
 
+template <class Args>
+Cost cost(const Args& args) {
+  ByteCounter counter{rows_read(args)};
+  args.visit(counter);
+  return {flops(args), counter.bytes, launches(args)};
+}
+
+template <class Args>
+std::int64_t launches(const Group<Args>&) {
+  return 1;
+}
+// Those over all rows, in order, are dense products, one each. The others are one.
+std::int64_t launches(const Group<LinearBackwardWeight>& group) {
+  const auto dense = std::ranges::count_if(
+      group, [](const LinearBackwardWeight& args) { return !args.row && !args.kept; });
+  return dense + (dense < static_cast<std::ptrdiff_t>(group.size()));
+}
+
+template <class Args>
+Cost cost(const Group<Args>& group) {
+  Cost sum{.launches = launches(group)};
+  for (const Args& one : group) {
+    const Cost added = cost(one);
+    sum.flops += added.flops;
+    sum.bytes += added.bytes;
+  }
+  return sum;
+}
+
 }  // namespace
 
-#define VCAS_OP(Args)                                    \
-  Cost op_cost(const Args& args) {                       \
-    ByteCounter counter{rows_read(args)};                \
-    args.visit(counter);                                 \
-    return {flops(args), counter.bytes, launches(args)}; \
-  }
+#define VCAS_OP(Args) \
+  Cost op_cost(const Args& args) { return cost(args); }
 VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 

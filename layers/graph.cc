@@ -19,6 +19,7 @@ Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vec
   node.forward_place = name + "/forward";
   node.backward_place = name + "/backward";
   node.sample_place = name + "/sample";
+  node.weights_place = name + "/weights";
   node.layer = std::move(layer);
   for (const Value value : inputs) {
     VCAS_CHECK(value.index >= 0 && value.index < static_cast<int>(nodes_.size()),
@@ -64,6 +65,8 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
     } catch (const Error& error) {
       throw Error(error.code(), node.name + ": " + error.what(), error.hint());
     }
+    VCAS_CHECK(!node.plan.samples_weight || !(node.plan.in_place || node.plan.passes_gradient),
+               node.name + " samples its weight gradient from a dy that does not stay");
     for (const ParameterSpec& spec : node.plan.parameters) {
       if (node.tied_to >= 0 && node.parameters.empty()) {
         const int number = nodes_[static_cast<std::size_t>(node.tied_to)].parameters.at(0);
@@ -213,10 +216,25 @@ void Graph::plan_gradients() {
     PlannedBlock& planned = gradient_blocks_[static_cast<std::size_t>(block)];
     planned.end = std::max(planned.end, time);
   };
+  // Sampled weight gradients wait for each other, at most to the next gate, while no backward
+  // changes what one of them reads.
+  struct {
+    std::vector<int> nodes, blocks;  // of their dy
+    std::size_t scratch_bytes = 0;
+  } waiting;
+  const auto flush = [&] {
+    if (waiting.nodes.empty()) return;
+    const int after = waiting.nodes.back();
+    nodes_[static_cast<std::size_t>(after)].flushes_weights = true;
+    for (const int block : waiting.blocks) use(block, gate_time(after) + 1);
+    weight_scratch_ = std::max(weight_scratch_, waiting.scratch_bytes);
+    waiting = {};
+  };
   for (int i = last; i >= 0; --i) {
     Node& node = nodes_[static_cast<std::size_t>(i)];
     if (!node.layer || !node.needs_gradient) continue;
     if (node.gradient_block < 0 && i != last) continue;  // nothing that reaches the loss reads it
+    if (node.gate >= 0) flush();
     const int time = gate_time(i) + 1;
     int dy_block = node.gradient_block;
     if (dy_block >= 0) use(dy_block, time);
@@ -224,6 +242,9 @@ void Graph::plan_gradients() {
     if (node.kept_block >= 0) use(node.kept_block, time);
     node.writes.assign(node.inputs.size(), 0);
     node.accumulates.assign(node.inputs.size(), 0);
+    const auto changes = [&](int block) {
+      if (std::ranges::find(waiting.blocks, block) != waiting.blocks.end()) flush();
+    };
     for (std::size_t j = 0; j < node.inputs.size(); ++j) {
       const int input = node.inputs[j];
       Node& producer = nodes_[static_cast<std::size_t>(input)];
@@ -231,6 +252,7 @@ void Graph::plan_gradients() {
       if (producer.gradient_block >= 0) {
         node.writes[j] = node.accumulates[j] = 1;
         use(producer.gradient_block, time);
+        changes(producer.gradient_block);
         continue;
       }
       const bool same_shape = producer.plan.output.width == node.plan.output.width &&
@@ -247,12 +269,21 @@ void Graph::plan_gradients() {
         holders_[static_cast<std::size_t>(dy_block)].push_back(input);
         node.writes[j] = !pass;
         use(dy_block, gate_time(input) + 1);
+        if (!pass) changes(dy_block);
       } else {
         producer.gradient_block = new_block(input, time);
         node.writes[j] = 1;
       }
     }
+    if (node.plan.samples_weight) {
+      if (waiting.nodes.size() == kMostInGroup) flush();
+      waiting.nodes.push_back(i);
+      waiting.blocks.push_back(dy_block);
+      waiting.scratch_bytes +=
+          WeightSampler::scratch_bytes(max_rows(node.plan.output.rows_per_item));
+    }
   }
+  flush();
   // A gate that passes everything on leaves the gradient in the block before it.
   for (const Node& node : nodes_)
     if (node.kept_block >= 0)
@@ -279,6 +310,7 @@ void Graph::allocate(Ops& ops) {
     }
     scratch = std::max(scratch, node.plan.scratch_bytes + added);
   }
+  scratch = std::max(scratch, weight_scratch_);
   memory_.scratch = scratch;
   activations_ = Buffer(ops, memory_.activations);
   gradients_ = Buffer(ops, memory_.gradients);
@@ -446,79 +478,91 @@ const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, cons
   return kept;
 }
 
-void Graph::backward(Exec& exec, const BackwardContext& context) {
+// The backward of node i, whose output has the gradient dy of `rows`.
+void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t i,
+                         const RowSets& rows, const Tensor& dy) {
+  const Node& node = nodes_[i];
   NodeTensors& tensors = node_tensors_;
+  exec.ops.enter(node.backward_place);
+  collect_tensors(node, i);
+
+  ArenaFrame frame(exec.scratch);
+  for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+    const auto input = static_cast<std::size_t>(node.inputs[j]);
+    const Node& producer = nodes_[input];
+    Tensor dx;
+    if (producer.layer && producer.needs_gradient) {
+      const ValueSpec& spec = producer.plan.output;
+      const std::int64_t kept_rows = rows.of(spec.rows_per_item).rows;
+      if (!node.writes[j]) {
+        gradient_views_[input] = dy;
+      } else {
+        // A gate above that passed everything on left dy in its own block; dx follows in place.
+        const bool in_place =
+            node.plan.in_place && j == 0 && !node.accumulates[j] &&
+            producer.gradient_block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
+        dx = in_place
+                 ? dy
+                 : block_view(gradients_,
+                              gradient_blocks_[static_cast<std::size_t>(producer.gradient_block)],
+                              dtype_, kept_rows, spec.width);
+        if (node.accumulates[j]) dx = gradient_views_[input];
+        gradient_views_[input] = dx;
+        if (node.accumulates[j] && !node.plan.accumulates)
+          dx = exec.scratch.take(dtype_, {kept_rows, spec.width});
+      }
+    }
+    tensors.dx.push_back(dx);
+  }
+  if (node.plan.passes_gradient) {
+    for (std::size_t j = 0; j < node.inputs.size(); ++j)
+      if (tensors.dx[j]) exec.ops.run(Copy{.y = tensors.dx[j], .x = dy});
+  } else {
+    node.layer->backward(exec, {.inputs_full = tensors.inputs,
+                                .output_full = tensor({static_cast<int>(i)}),
+                                .saved_full = tensors.saved,
+                                .parameters = tensors.parameters,
+                                .input_specs = node.input_specs,
+                                .dy = dy,
+                                .dx = tensors.dx,
+                                .accumulate = node.accumulates,
+                                .rows = rows,
+                                .rows_full = full_rows_,
+                                .context = context,
+                                .parameter_numbers = node.parameters,
+                                .weight_sampler = weight_sampler_,
+                                .weight_site = node.weight_site});
+  }
+  for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+    if (!tensors.dx[j] || !node.accumulates[j] || node.plan.accumulates) continue;
+    const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])];
+    exec.ops.run(Add{.y = sum, .a = sum, .b = tensors.dx[j]});
+  }
+}
+
+void Graph::backward(Exec& exec, const BackwardContext& context) {
+  weight_sampler_.clear();
   const RowSets* rows = &full_rows_;
   double ratio_above = 1.0;
   // Where a gate passes everything on, its block is not used and dy stays where it is.
-  std::vector<Tensor>& gradients = gradient_views_;
-  gradients.assign(nodes_.size(), {});
+  gradient_views_.assign(nodes_.size(), {});
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     const Node& node = nodes_[i];
     if (!node.layer || !node.needs_gradient) continue;
     const bool loss = i + 1 == nodes_.size();
     if (!loss && node.gradient_block < 0) continue;
     exec.site = static_cast<std::uint32_t>(i);
-    Tensor dy = gradients[i];
+    Tensor dy = gradient_views_[i];
     if (node.gate >= 0) {
       exec.ops.enter(node.sample_place);
       rows = &pass_gate(exec, context, node, *rows, ratio_above, dy);
     }
     if (rows->items() == 0) return;  // nothing was kept: everything below gets exactly zero
 
-    exec.ops.enter(node.backward_place);
-    collect_tensors(node, i);
-
-    ArenaFrame frame(exec.scratch);
-    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
-      const auto input = static_cast<std::size_t>(node.inputs[j]);
-      const Node& producer = nodes_[input];
-      Tensor dx;
-      if (producer.layer && producer.needs_gradient) {
-        const ValueSpec& spec = producer.plan.output;
-        const std::int64_t kept_rows = rows->of(spec.rows_per_item).rows;
-        if (!node.writes[j]) {
-          gradients[input] = dy;
-        } else {
-          // A gate above that passed everything on left dy in its own block; dx follows in place.
-          const bool in_place =
-              node.plan.in_place && j == 0 && !node.accumulates[j] &&
-              producer.gradient_block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
-          dx = in_place
-                   ? dy
-                   : block_view(gradients_,
-                                gradient_blocks_[static_cast<std::size_t>(producer.gradient_block)],
-                                dtype_, kept_rows, spec.width);
-          if (node.accumulates[j]) dx = gradients[input];
-          gradients[input] = dx;
-          if (node.accumulates[j] && !node.plan.accumulates)
-            dx = exec.scratch.take(dtype_, {kept_rows, spec.width});
-        }
-      }
-      tensors.dx.push_back(dx);
-    }
-    if (node.plan.passes_gradient) {
-      for (std::size_t j = 0; j < node.inputs.size(); ++j)
-        if (tensors.dx[j]) exec.ops.run(Copy{.y = tensors.dx[j], .x = dy});
-    } else {
-      node.layer->backward(exec, {.inputs_full = tensors.inputs,
-                                  .output_full = tensor({static_cast<int>(i)}),
-                                  .saved_full = tensors.saved,
-                                  .parameters = tensors.parameters,
-                                  .input_specs = node.input_specs,
-                                  .dy = dy,
-                                  .dx = tensors.dx,
-                                  .accumulate = node.accumulates,
-                                  .rows = *rows,
-                                  .rows_full = full_rows_,
-                                  .context = context,
-                                  .parameter_numbers = node.parameters,
-                                  .weight_site = node.weight_site});
-    }
-    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
-      if (!tensors.dx[j] || !node.accumulates[j] || node.plan.accumulates) continue;
-      const Tensor& sum = gradients[static_cast<std::size_t>(node.inputs[j])];
-      exec.ops.run(Add{.y = sum, .a = sum, .b = tensors.dx[j]});
+    run_backward(exec, context, i, *rows, dy);
+    if (node.flushes_weights && !weight_sampler_.empty()) {
+      exec.ops.enter(node.weights_place);
+      weight_sampler_.flush(exec, context);
     }
   }
 }

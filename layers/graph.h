@@ -9,6 +9,7 @@
 #include "layers/memory_plan.h"
 #include "layers/parameters.h"
 #include "layers/sample_gate.h"
+#include "layers/weight_sampler.h"
 
 namespace vcas {
 
@@ -113,7 +114,8 @@ class Graph {
     int gradient_block = -1;                        // of its output, -1 = none
     int kept_block = -1;                            // of its output behind the gate
     std::vector<std::uint8_t> writes, accumulates;  // per input: backward computes it; adds to it
-    std::string forward_place, backward_place, sample_place;
+    bool flushes_weights = false;  // the sampled weight gradients that wait follow its backward
+    std::string forward_place, backward_place, sample_place, weights_place;
   };
 
   // The tensors of one node while it runs.
@@ -135,6 +137,8 @@ class Graph {
                     std::int64_t width) const;
   const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
                            const RowSets& rows, double& ratio_above, Tensor& dy);
+  void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
+                    const Tensor& dy);
 
   DType dtype_;
   GraphLimits limits_;
@@ -149,6 +153,8 @@ class Graph {
   Buffer activations_, gradients_, scratch_, row_buffer_;
   Arena scratch_arena_;
   std::vector<SampleGate> gates_;
+  WeightSampler weight_sampler_;
+  std::size_t weight_scratch_ = 0;  // of the sampler's largest flush
   RowSets full_rows_;
   Tensor step_;  // i64 [1]
   NodeTensors node_tensors_;

@@ -16,6 +16,8 @@
 
 namespace vcas {
 
+class WeightSampler;
+
 // One value of the graph: [rows, width], where an item has `rows_per_item` rows (kTokens: as many
 // as the batch's item has tokens; kMasked: as many as it has masked positions; 1: one row an item).
 struct ValueSpec {
@@ -70,7 +72,9 @@ struct NodePlan {
   bool accumulates = false;      // backward can add to dx; otherwise the graph adds for it
   bool in_place = false;         // dx[0] may be the memory of dy
   bool passes_gradient = false;  // dx = dy for every input: done by the graph, not by backward
-  bool samples_weight = false;  // parameter 0 is the weight of a linear map that SampleW may sample
+  // Parameter 0 is the weight of a linear map that SampleW may sample: backward gives io.dy and a
+  // saved input to io.weight_sampler, which may read them later. Not in place.
+  bool samples_weight = false;
   std::size_t scratch_bytes = 0;  // most that forward or backward take from Exec::scratch at a time
 };
 
@@ -99,6 +103,7 @@ struct BackwardIo {
   const RowSets& rows_full;                   // the full batch
   const BackwardContext& context;             // what to sample and where parameter gradients go
   std::span<const int> parameter_numbers;     // of the layer's parameters in the graph
+  WeightSampler& weight_sampler;              // of the graph
   int weight_site;                            // number of this sampled linear, -1: not sampled
 
   // Where the gradient of the layer's parameter i is added, in the statistics dtype; empty = not

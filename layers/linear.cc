@@ -27,7 +27,6 @@ class Linear final : public Layer {
     plan.saved_inputs = {0};
     plan.accumulates = true;
     plan.samples_weight = sampled_;
-    if (sampled_) plan.scratch_bytes = weight_sampler_scratch_bytes(in.max_rows(x.rows_per_item));
     return plan;
   }
 
@@ -40,7 +39,7 @@ class Linear final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
-    accumulate_weight_gradient(exec, io, io.dy, io.inputs_full[0], rows);
+    io.weight_sampler.add(exec, io, io.dy, io.inputs_full[0], rows);
     if (bias_ && io.gradient(1)) exec.ops.run(ColumnSum{.sum = io.gradient(1), .x = io.dy});
     if (io.dx[0])
       exec.ops.run(LinearBackwardInput{.dx = io.dx[0],

@@ -3,7 +3,7 @@
 // only, instead of being kept. There is no gradient to images.
 #include <cmath>
 
-#include "layers/weight_sampler.h"
+#include "layers/layer.h"
 
 namespace vcas {
 

@@ -1,11 +1,12 @@
 #include "layers/weight_sampler.h"
 
 #include <algorithm>
+#include <array>
 
 namespace vcas {
 
-void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& dy,
-                                const Tensor& x_full, const RowSet& rows) {
+void WeightSampler::add(Exec& exec, const BackwardIo& io, const Tensor& dy, const Tensor& x_full,
+                        const RowSet& rows) {
   const BackwardContext& context = io.context;
   const Tensor dweight = io.gradient(0);
   const auto parameter = static_cast<std::size_t>(io.parameter_numbers[0]);
@@ -29,8 +30,8 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
 
   const bool sampled_site = io.weight_site >= 0 && context.mode != SamplingMode::kExact;
   const auto site = static_cast<std::size_t>(io.weight_site);
-  const double ratio = sampled_site ? context.weight_ratio[site] : 1.0;
-  const bool draw = context.mode == SamplingMode::kItemsAndRows && ratio < 1.0;
+  const bool draw = sampled_site && context.mode == SamplingMode::kItemsAndRows &&
+                    context.weight_ratio[site] < 1.0 && dweight;
   const bool variance_wanted =
       sampled_site && context.record && !context.record->weight_variance.empty();
   if (sampled_site && context.record && !context.record->kept_rows.empty())
@@ -39,56 +40,82 @@ void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& 
   if (!draw && dweight)
     exec.ops.run(
         LinearBackwardWeight{.dweight = dweight, .dy = dy, .x_full = x_full, .row = rows.row});
-  if (!(draw && dweight) && !variance_wanted) return;
-
-  ArenaFrame frame(exec.scratch);
-  const DType statistics = statistics_dtype(exec.dtype);
-  const Tensor score = exec.scratch.take(statistics, {rows.rows});
-  const Tensor prob = exec.scratch.take(statistics, {rows.rows});
-  exec.ops.run(RowScore{.score = score, .dy = dy, .x_full = x_full, .row = rows.row});
-  const bool systematic = context.selection == Selection::kSystematic;
-  double budget = ratio * static_cast<double>(rows.rows);
-  if (systematic) budget = whole_budget(budget);
-  if (variance_wanted) {
-    const Tensor variance = exec.scratch.take(DType::kF64, {1});
-    exec.ops.run(
-        KeepProbability{.prob = prob, .variance = variance, .score = score, .budget = budget});
-    exec.ops.copy_to_host(&context.record->weight_variance[site], variance.data, sizeof(double));
-  }
-  if (!(draw && dweight)) return;
-
-  const std::int64_t most =
-      systematic ? std::min(rows.rows, static_cast<std::int64_t>(budget)) : rows.rows;
-  Tensor kept = exec.scratch.take(DType::kI32, {most});
-  Tensor scale = exec.scratch.take(statistics, {most});
-  const Tensor count = systematic ? Tensor{} : exec.scratch.take(DType::kI32, {1});
-  exec.ops.run(Draw{
-      .kept = kept,
-      .scale = scale,
-      .count = count,
-      .prob = prob,
-      .score = score,
-      .id = rows.row,
-      .budget = budget,
-      .selection = context.selection,
-      .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(io.weight_site), context.repeat),
-      .step = exec.step});
-  if (count) {
-    std::int32_t drawn = 0;
-    exec.ops.copy_to_host(&drawn, count.data, sizeof drawn);
-    kept.shape = scale.shape = {drawn};
-  }
-  exec.ops.run(LinearBackwardWeight{.dweight = dweight,
-                                    .dy = dy,
-                                    .x_full = x_full,
-                                    .row = rows.row,
-                                    .kept = kept,
-                                    .scale = scale});
-  if (context.record && !context.record->kept_rows.empty())
-    context.record->kept_rows[site] = kept.elements();
+  if (draw || variance_wanted)
+    waiting_.push_back({draw ? dweight : Tensor{}, dy, x_full, rows.row, site});
 }
 
-std::size_t weight_sampler_scratch_bytes(std::int64_t max_rows) {
+void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
+  if (waiting_.empty()) return;
+  ArenaFrame frame(exec.scratch);
+  const DType statistics = statistics_dtype(exec.dtype);
+  const bool systematic = context.selection == Selection::kSystematic;
+  const bool variance_wanted = context.record && !context.record->weight_variance.empty();
+  Group<RowScore> scores;
+  for (const Waiting& of : waiting_)
+    scores.add({.score = exec.scratch.take(statistics, {of.dy.rows()}),
+                .dy = of.dy,
+                .x_full = of.x_full,
+                .row = of.row});
+  exec.ops.run(scores);
+
+  const Tensor counts = exec.scratch.take(DType::kI32, {std::ssize(waiting_)});
+  Group<Draw> draws;
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    const Waiting& of = waiting_[i];
+    const std::int64_t rows = of.dy.rows();
+    const Tensor prob = exec.scratch.take(statistics, {rows});
+    double budget = context.weight_ratio[of.site] * static_cast<double>(rows);
+    if (systematic) budget = whole_budget(budget);
+    if (variance_wanted) {
+      const Tensor variance = exec.scratch.take(DType::kF64, {1});
+      exec.ops.run(KeepProbability{
+          .prob = prob, .variance = variance, .score = scores[i].score, .budget = budget});
+      exec.ops.copy_to_host(&context.record->weight_variance[of.site], variance.data,
+                            sizeof(double));
+    }
+    if (!of.dweight) continue;
+    const std::int64_t most = systematic ? std::min(rows, static_cast<std::int64_t>(budget)) : rows;
+    draws.add(
+        {.kept = exec.scratch.take(DType::kI32, {most}),
+         .scale = exec.scratch.take(statistics, {most}),
+         .count = systematic ? Tensor{}
+                             : Tensor{counts.ptr<std::int32_t>() + draws.size(), DType::kI32, {1}},
+         .prob = prob,
+         .score = scores[i].score,
+         .id = of.row,
+         .budget = budget,
+         .selection = context.selection,
+         .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), context.repeat),
+         .step = exec.step});
+  }
+  if (draws.size() > 0) multiply(exec, context, draws, counts);
+  waiting_.clear();
+}
+
+void WeightSampler::multiply(Exec& exec, const BackwardContext& context, const Group<Draw>& draws,
+                             const Tensor& counts) const {
+  exec.ops.run(draws);
+  const bool systematic = context.selection == Selection::kSystematic;
+  std::array<std::int32_t, kMostInGroup> drawn;
+  if (!systematic) exec.ops.copy_to_host(drawn.data(), counts.data, draws.size() * sizeof drawn[0]);
+  Group<LinearBackwardWeight> products;
+  for (const Waiting& of : waiting_) {
+    if (!of.dweight) continue;
+    const std::size_t i = products.size();
+    const std::int64_t count = systematic ? draws[i].kept.elements() : drawn[i];
+    products.add({.dweight = of.dweight,
+                  .dy = of.dy,
+                  .x_full = of.x_full,
+                  .row = of.row,
+                  .kept = {draws[i].kept.data, DType::kI32, {count}},
+                  .scale = {draws[i].scale.data, draws[i].scale.dtype, {count}}});
+    if (context.record && !context.record->kept_rows.empty())
+      context.record->kept_rows[of.site] = count;
+  }
+  exec.ops.run(products);
+}
+
+std::size_t WeightSampler::scratch_bytes(std::int64_t max_rows) {
   const auto rows = static_cast<std::size_t>(max_rows);
   return 3 * Arena::round_up(rows * sizeof(double)) + Arena::round_up(rows * sizeof(std::int32_t)) +
          2 * Arena::kAlignment;

@@ -1,19 +1,45 @@
-// SampleW: the weight gradient of one linear map, from a sample of its rows (docs/sampling.md).
+// SampleW: the weight gradients of linear maps, from samples of their rows (docs/sampling.md).
 #pragma once
 
 #include "layers/layer.h"
 
 namespace vcas {
 
-// Adds dW = dy^T x over the rows of `rows` to the gradient of parameter 0 of `io`, as io.context
-// says: all rows, or a sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and weights
-// 1/P(r). Fills entry blocks and the closed-form variance where they are wanted. The host waits for
-// the number of rows of an independent draw; of a systematic one it knows it.
-//   dy: T [rows.rows, D]; x_full: T [full rows, C]
-void accumulate_weight_gradient(Exec& exec, const BackwardIo& io, const Tensor& dy,
-                                const Tensor& x_full, const RowSet& rows);
+// Of one graph. Weight gradients that are to be sampled wait for others, so that a device scores,
+// draws and multiplies for several at once.
+class WeightSampler {
+ public:
+  // Adds dW = dy^T x to the gradient of parameter 0 of `io`, as io.context says: over all of `rows`
+  // immediately, or over a sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and weights
+  // 1/P(r) at the next `flush`, until when dy and x_full must stay. Fills entry blocks immediately
+  // and, where it is wanted, the closed-form variance at the flush.
+  //   dy: T [rows.rows, D]; x_full: T [full rows, C]
+  void add(Exec& exec, const BackwardIo& io, const Tensor& dy, const Tensor& x_full,
+           const RowSet& rows);
 
-// Scratch that a call takes for at most `max_rows` rows.
-std::size_t weight_sampler_scratch_bytes(std::int64_t max_rows);
+  // Does what waits, in the same context. The host waits once where draws are independent, and for
+  // each variance; how many rows a systematic draw keeps it knows.
+  void flush(Exec& exec, const BackwardContext& context);
+  bool empty() const { return waiting_.empty(); }
+  // Forgets what a backward that threw has left.
+  void clear() { waiting_.clear(); }
+
+  // Scratch that a flush takes for each that waits, of at most `max_rows` rows.
+  static std::size_t scratch_bytes(std::int64_t max_rows);
+
+ private:
+  struct Waiting {
+    Tensor dweight;  // empty: only the variance is wanted
+    Tensor dy, x_full;
+    Tensor row;
+    std::size_t site;
+  };
+
+  // Draws, and adds the products over what was drawn. `counts` i32 [draws], of independent ones.
+  void multiply(Exec& exec, const BackwardContext& context, const Group<Draw>& draws,
+                const Tensor& counts) const;
+
+  std::vector<Waiting> waiting_;
+};
 
 }  // namespace vcas

@@ -169,8 +169,9 @@ void compute(CpuContext& cpu, const LinearBackwardInput& args) {
   });
 }
 
-void compute(CpuContext& cpu, const LinearBackwardWeight& args) {
-  with_type(args.dweight.dtype, [&](auto type) { backward_weight<decltype(type)>(cpu, args); });
+void compute(CpuContext& cpu, const Group<LinearBackwardWeight>& group) {
+  for (const LinearBackwardWeight& args : group)
+    with_type(args.dweight.dtype, [&](auto type) { backward_weight<decltype(type)>(cpu, args); });
 }
 
 void compute(CpuContext& cpu, const LinearWeightBlock& args) {

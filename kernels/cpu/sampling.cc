@@ -151,27 +151,30 @@ void narrow_rows(const NarrowRows& args) {
   offsets[n] = next;
 }
 
+template <class T>
+void row_score(CpuContext& cpu, const RowScore& args) {
+  const std::int64_t c = args.x_full.width(), d = args.dy.width();
+  const auto* row = args.row.ptr<std::int32_t>();
+  const T* dy = args.dy.ptr<T>();
+  const T* x = args.x_full.ptr<T>();
+  T* score = args.score.ptr<T>();
+  const auto norm = [&](const T* of, std::int64_t width) {
+    return std::sqrt(cpu.loops<T>().sum_squares(of, width));
+  };
+  cpu.rows(args.score.elements(), c + d, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T dy_norm = static_cast<T>(norm(dy + i * d, d));
+      const double x_norm = norm(x + (row ? row[i] : i) * c, c);
+      score[i] = static_cast<T>(static_cast<double>(dy_norm) * x_norm);
+    }
+  });
+}
+
 }  // namespace
 
-void compute(CpuContext& cpu, const RowScore& args) {
-  with_type(args.dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t c = args.x_full.width(), d = args.dy.width();
-    const auto* row = args.row.ptr<std::int32_t>();
-    const T* dy = args.dy.ptr<T>();
-    const T* x = args.x_full.ptr<T>();
-    T* score = args.score.ptr<T>();
-    const auto norm = [&](const T* of, std::int64_t width) {
-      return std::sqrt(cpu.loops<T>().sum_squares(of, width));
-    };
-    cpu.rows(args.score.elements(), c + d, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const T dy_norm = static_cast<T>(norm(dy + i * d, d));
-        const double x_norm = norm(x + (row ? row[i] : i) * c, c);
-        score[i] = static_cast<T>(static_cast<double>(dy_norm) * x_norm);
-      }
-    });
-  });
+void compute(CpuContext& cpu, const Group<RowScore>& group) {
+  for (const RowScore& args : group)
+    with_type(args.dy.dtype, [&](auto type) { row_score<decltype(type)>(cpu, args); });
 }
 
 void compute(CpuContext& cpu, const ItemNorm& args) {
@@ -199,16 +202,17 @@ void compute(CpuContext& cpu, const KeepProbability& args) {
   });
 }
 
-void compute(CpuContext& cpu, const Draw& args) {
-  with_type(args.prob.dtype, [&](auto type) {
-    using T = decltype(type);
-    keep_probability<T>(cpu, args.prob.ptr<T>(), args.score.ptr<T>(), args.score.elements(),
-                        args.budget);
-    if (args.selection == Selection::kBernoulli)
-      draw_bernoulli<T>(cpu, args);
-    else
-      draw_systematic<T>(args);
-  });
+void compute(CpuContext& cpu, const Group<Draw>& group) {
+  for (const Draw& args : group)
+    with_type(args.prob.dtype, [&](auto type) {
+      using T = decltype(type);
+      keep_probability<T>(cpu, args.prob.ptr<T>(), args.score.ptr<T>(), args.score.elements(),
+                          args.budget);
+      if (args.selection == Selection::kBernoulli)
+        draw_bernoulli<T>(cpu, args);
+      else
+        draw_systematic<T>(args);
+    });
 }
 
 void compute(CpuContext&, const NarrowRows& args) {

@@ -373,18 +373,20 @@ class CheckOps final : public Ops {
     args.visit(EachTensor{[&](const char*, const Tensor& tensor, bool is_output) {
       if (is_output) mirrors_.fetch_from_b(tensor);
     }});
-    args.visit(EachTensor{[&](const char* output, const Tensor& tensor, bool is_output) {
-      if (!is_output) return;
-      const Tolerance limit = tolerance(args, output, mirrors_);
-      const double relative =
-          scale_ * kSafety * epsilon *
-          std::sqrt(static_cast<double>(std::max<std::int64_t>(limit.length, 1)));
-      const std::int64_t count = std::clamp<std::int64_t>(
-          elements_set(args, output, tensor, mirrors_), 0, tensor.elements());
-      with_element_type(tensor.dtype, [&]<class T>(T) {
-        compare<T>(Args::kName, output, tensor, count, relative, limit.magnitude);
-      });
-    }});
+    for_each_of(args, [&](const auto& one) {
+      one.visit(EachTensor{[&](const char* output, const Tensor& tensor, bool is_output) {
+        if (!is_output) return;
+        const Tolerance limit = tolerance(one, output, mirrors_);
+        const double relative =
+            scale_ * kSafety * epsilon *
+            std::sqrt(static_cast<double>(std::max<std::int64_t>(limit.length, 1)));
+        const std::int64_t count = std::clamp<std::int64_t>(
+            elements_set(one, output, tensor, mirrors_), 0, tensor.elements());
+        with_element_type(tensor.dtype, [&]<class T>(T) {
+          compare<T>(Args::kName, output, tensor, count, relative, limit.magnitude);
+        });
+      }});
+    });
   }
 
   template <class T>

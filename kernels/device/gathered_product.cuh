@@ -18,6 +18,38 @@ struct Gathered {
   __device__ std::int64_t row_of(std::int64_t k) const { return at(row, at(kept, k)) * stride; }
 };
 
+// c[i, j] (+)= sum over k < depth of scale[k] a(k, i) b(k, j)
+template <class T>
+struct GatheredProduct {
+  Compute<T>* c;
+  Gathered<T> a, b;
+  const Compute<T>* scale;  // null: all ones
+  std::int64_t depth;
+
+  // How many tiles of `tile` x `tile` entries c has, and how many side by side.
+  __host__ __device__ int tiles_across(int tile) const {
+    return static_cast<int>((b.width + tile - 1) / tile);
+  }
+  __host__ __device__ int tiles(int tile) const {
+    return static_cast<int>((a.width + tile - 1) / tile) * tiles_across(tile);
+  }
+};
+
+// The tile of a block, which begins at (i, j) of a product. Blocks go over the tiles of the first
+// product, then of the next one.
+template <class T>
+struct TilePlace {
+  const GatheredProduct<T>& product;
+  std::int64_t i, j;
+};
+template <int kTile, class T>
+__device__ TilePlace<T> tile_of_block(const Several<GatheredProduct<T>>& group) {
+  int tile = static_cast<int>(blockIdx.x), n = 0;
+  for (; tile >= group.each[n].tiles(kTile); ++n) tile -= group.each[n].tiles(kTile);
+  const int across = group.each[n].tiles_across(kTile);
+  return {group.each[n], std::int64_t{tile / across} * kTile, std::int64_t{tile % across} * kTile};
+}
+
 constexpr int kTile = 64, kDepth = 16, kPerThread = 4;
 constexpr int kTileThreads = (kTile / kPerThread) * (kTile / kPerThread);
 
@@ -42,19 +74,19 @@ __device__ void load_panel(Panel<Compute<T>>& panel, const Gathered<T>& from,
   }
 }
 
-// c[i, j] (+)= sum over k < depth of scale[k] a(k, i) b(k, j): weight gradients of kept rows. Rows
-// are gathered, and scaled, on their way into shared memory. A block owns a tile of 64 x 64 entries
-// and goes over k from 0 on, 16 rows at a time, so every sum has one order; a thread owns 4 x 4.
+// The products of a group: weight gradients of kept rows. Rows are gathered, and scaled, on their
+// way into shared memory. A block owns a tile of 64 x 64 entries and goes over k from 0 on, 16 rows
+// at a time, so every sum has one order; a thread owns 4 x 4.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    gathered_product_kernel(Compute<T>* c, Gathered<T> a, Gathered<T> b, const Compute<T>* scale,
-                            std::int64_t depth, bool accumulate) {
+    gathered_product_kernel(const __grid_constant__ Several<GatheredProduct<T>> group,
+                            bool accumulate) {
   struct Shared {
     Panel<Compute<T>> a, b;
   };
   VCAS_SHARED(Shared, shared);
-  const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
-  const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  const auto [product, first_i, first_j] = tile_of_block<kTile>(group);
+  const auto& [c, a, b, scale, depth] = product;
   const int own_i = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
   const int own_j = static_cast<int>(threadIdx.x) % (kTile / kPerThread);
   Compute<T> sum[kPerThread][kPerThread] = {};
@@ -106,7 +138,17 @@ struct Stages {
   typename Tile::Stage stage[Tile::kStages];
   float scale[Tile::kStages][Tile::kRows];
   std::int32_t row[Tile::kStages][2][Tile::kRows];  // of data, -1: none; in turn, as the stages
+  GatheredProduct<typename Tile::Number> product;   // the block's: here it takes no registers
 };
+
+template <int kTile, class Tile, class T>
+__device__ TilePlace<T> tile_of_block(const Several<GatheredProduct<T>>& group,
+                                      Stages<Tile>& shared) {
+  const TilePlace<T> place = tile_of_block<kTile>(group);
+  if (threadIdx.x == 0) shared.product = place.product;
+  __syncthreads();
+  return {shared.product, place.i, place.j};
+}
 
 // A block's rows of both factors, as one of its threads brings them into shared memory.
 //
@@ -120,17 +162,15 @@ class RowCopies {
   static constexpr int kLooking = 2 * kRows;
 
  public:
-  __device__ RowCopies(Stages<Tile>& shared, const Gathered<T>& a, const Gathered<T>& b,
-                       const float* scale, std::int64_t depth, std::int64_t first_i,
-                       std::int64_t first_j)
+  __device__ RowCopies(Stages<Tile>& shared, const TilePlace<T>& tile)
       : shared_(shared),
-        a_(a),
-        b_(b),
-        scale_(scale),
-        depth_(depth),
-        first_i_(first_i),
-        first_j_(first_j) {
-    if (!scale)
+        a_(tile.product.a),
+        b_(tile.product.b),
+        scale_(tile.product.scale),
+        depth_(tile.product.depth),
+        first_i_(tile.i),
+        first_j_(tile.j) {
+    if (!scale_)
       for (int k = thread_; k < kStages * kRows; k += Tile::kThreads)
         shared.scale[k / kRows][k % kRows] = 1;
     for (int own = thread_; own < kStages * kLooking; own += Tile::kThreads)
@@ -197,8 +237,9 @@ class RowCopies {
 
   Stages<Tile>& shared_;
   const Gathered<T>&a_, &b_;
-  const float* scale_;
-  const std::int64_t depth_, first_i_, first_j_;
+  const float* const& scale_;
+  const std::int64_t& depth_;
+  const std::int64_t first_i_, first_j_;
   const int thread_ = static_cast<int>(threadIdx.x);
   std::int32_t index_ = -1;
 };
@@ -236,15 +277,15 @@ __device__ void multiply(Sums<kTile>& sum, const typename MmaTile<float, kTile>:
 
 // c[i, j] += the sums of a thread, whose warp's entries begin at (row, column).
 template <int kTile>
-__device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<float>& a,
-                         const Gathered<float>& b, std::int64_t row, std::int64_t column) {
+__device__ void add_sums(const GatheredProduct<float>& to, const Sums<kTile>& sum, std::int64_t row,
+                         std::int64_t column) {
   const int lane = lane_of_thread();
   for (int i = 0; i < kTile / 16; ++i)
     for (int half = 0; half < 2; ++half) {
       const std::int64_t own_row = row + (i / 4 * 8 + lane / 4) * 4 + i % 4;
       const std::int64_t own_column = column + lane % 4 * 8 + half * 4;
-      if (own_row >= a.width || own_column >= b.width) continue;
-      auto& out = *reinterpret_cast<Chunk<float>*>(c + own_row * b.width + own_column);
+      if (own_row >= to.a.width || own_column >= to.b.width) continue;
+      auto& out = *reinterpret_cast<Chunk<float>*>(to.c + own_row * to.b.width + own_column);
       Chunk<float> result = out;
       for (int j = 0; j < 4; ++j) result.value[j] += sum[i / 2][j][i % 2 * 2 + half];
       out = result;
@@ -281,8 +322,8 @@ __device__ void multiply(Sums<kTile>& sum, const typename MmaTile<bfloat16, kTil
 }
 
 template <int kTile>
-__device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<bfloat16>& a,
-                         const Gathered<bfloat16>& b, std::int64_t row, std::int64_t column) {
+__device__ void add_sums(const GatheredProduct<bfloat16>& to, const Sums<kTile>& sum,
+                         std::int64_t row, std::int64_t column) {
   struct alignas(8) Pair {
     float value[2];
   };
@@ -291,27 +332,25 @@ __device__ void add_sums(float* c, const Sums<kTile>& sum, const Gathered<bfloat
     for (int j = 0; j < 4; ++j) {
       const std::int64_t own_row = row + i * 8 + lane / 4;
       const std::int64_t own_column = column + j * 8 + lane % 4 * 2;
-      if (own_row >= a.width || own_column >= b.width) continue;
-      auto& out = *reinterpret_cast<Pair*>(c + own_row * b.width + own_column);
+      if (own_row >= to.a.width || own_column >= to.b.width) continue;
+      auto& out = *reinterpret_cast<Pair*>(to.c + own_row * to.b.width + own_column);
       const Pair before = out;
       const float* own = &sum[i / 2][j][i % 2 * 2];
       out = {{before.value[0] + own[0], before.value[1] + own[1]}};
     }
 }
 
-// c[i, j] += the gathered product, by `multiply`; sums are f32, and each has one order. Widths are
-// multiples of a chunk, `data` and c lie on 16 bytes, and columns are not gathered.
+// c[i, j] += the products of a group, by `multiply`; sums are f32, and each has one order. Widths
+// are multiples of a chunk, `data` and c lie on 16 bytes, and columns are not gathered.
 template <class T, int kTile>
 __global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
-    gathered_product_mma_kernel(float* c, Gathered<T> a, Gathered<T> b, const float* scale,
-                                std::int64_t depth) {
+    gathered_product_mma_kernel(const __grid_constant__ Several<GatheredProduct<T>> group) {
   using Tile = MmaTile<T, kTile>;
   using Shared = Stages<Tile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
   const int warp_i = warp_of_thread() / Tile::kWarpsJ, warp_j = warp_of_thread() % Tile::kWarpsJ;
-  const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
-  const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
-  RowCopies<Tile> rows(*shared, a, b, scale, depth, first_i, first_j);
+  const TilePlace<T> own = tile_of_block<kTile>(group, *shared);
+  RowCopies<Tile> rows(*shared, own);
   Sums<kTile> sum = {};
   for (int stage = 0; stage < rows.stages(); ++stage) {
     copy_async_wait<Tile::kStages - 2>();
@@ -322,7 +361,7 @@ __global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
                     warp_i, warp_j);
     rows.keep(stage, row);
   }
-  add_sums<kTile>(c, sum, a, b, first_i + warp_i * (kTile / 2), first_j + warp_j * Tile::kColumns);
+  add_sums<kTile>(own.product, sum, own.i + warp_i * (kTile / 2), own.j + warp_j * Tile::kColumns);
 }
 
 // ---- by warpgroups, on sm_90a ----
@@ -390,39 +429,38 @@ __device__ void start_products(WgmmaSums<kTile>& sum,
 // c[i, j] += the sums of a thread, whose block's entries begin at (first_i, first_j). Entries of 16
 // rows are read before one is written, since a read behind a write waits for it.
 template <int kTile>
-__device__ void add_sums(float* c, const WgmmaSums<kTile>& sum, const Gathered<bfloat16>& a,
-                         const Gathered<bfloat16>& b, std::int64_t first_i, std::int64_t first_j) {
+__device__ void add_sums(const GatheredProduct<bfloat16>& to, const WgmmaSums<kTile>& sum,
+                         std::int64_t first_i, std::int64_t first_j) {
   constexpr int kAtOnce = 16;
   const int lane = lane_of_thread();
   const std::int64_t own_i = first_i + lane % 4 * 2;
-  const int rows = static_cast<int>(min(a.width - own_i, std::int64_t{kTile}));
+  const std::int64_t width = to.b.width;
+  const int rows = static_cast<int>(min(to.a.width - own_i, std::int64_t{kTile}));
   for (int half = 0; half < 2; ++half) {
     const std::int64_t own_j = first_j + warp_of_thread() * 16 + half * 8 + lane / 4;
-    if (own_j >= b.width) return;
-    float* own = c + own_i * b.width + own_j;
-    for (int first = 0; first < kTile / 4; first += kAtOnce, own += kAtOnce * 4 * b.width) {
+    if (own_j >= width) return;
+    float* own = to.c + own_i * width + own_j;
+    for (int first = 0; first < kTile / 4; first += kAtOnce, own += kAtOnce * 4 * width) {
       const auto row = [](int n) { return n / 2 * 8 + n % 2; };
       float before[kAtOnce] = {};
       for (int n = 0; n < kAtOnce; ++n)
-        if (row(first + n) < rows) before[n] = own[row(n) * b.width];
+        if (row(first + n) < rows) before[n] = own[row(n) * width];
       for (int n = 0; n < kAtOnce; ++n)
         if (row(first + n) < rows)
-          own[row(n) * b.width] = before[n] + sum[(first + n) / 2][2 * half + n % 2];
+          own[row(n) * width] = before[n] + sum[(first + n) / 2][2 * half + n % 2];
     }
   }
 }
 
 // As gathered_product_mma_kernel, in bf16, by wgmma, which runs while the next copies are started.
 template <int kTile>
-__global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2)
-    gathered_product_wgmma_kernel(float* c, Gathered<bfloat16> a, Gathered<bfloat16> b,
-                                  const float* scale, std::int64_t depth) {
+__global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2) gathered_product_wgmma_kernel(
+    const __grid_constant__ Several<GatheredProduct<bfloat16>> group) {
   using Tile = WgmmaTile<kTile>;
   using Shared = Stages<Tile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
-  const std::int64_t first_i = static_cast<std::int64_t>(blockIdx.y) * kTile;
-  const std::int64_t first_j = static_cast<std::int64_t>(blockIdx.x) * kTile;
-  RowCopies<Tile> rows(*shared, a, b, scale, depth, first_i, first_j);
+  const TilePlace<bfloat16> own = tile_of_block<kTile>(group, *shared);
+  RowCopies<Tile> rows(*shared, own);
   WgmmaSums<kTile> sum = {};
   for (int stage = 0; stage < rows.stages(); ++stage) {
     copy_async_wait<Tile::kStages - 2>();
@@ -436,20 +474,23 @@ __global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2)
     wgmma_wait<0>(sum);
     rows.keep(stage, row);
   }
-  add_sums<kTile>(c, sum, a, b, first_i, first_j);
+  add_sums<kTile>(own.product, sum, own.i, own.j);
 }
 
 // ---- host ----
 
-template <class T, int kTile>
-void gathered_product_on_tensor_cores(Context& context, float* c, const Gathered<T>& a,
-                                      const Gathered<T>& b, const float* scale,
-                                      std::int64_t depth) {
+template <class T>
+int tiles(const Several<GatheredProduct<T>>& group, int tile) {
+  int sum = 0;
+  for (unsigned n = 0; n < group.size; ++n) sum += group.each[n].tiles(tile);
+  return sum;
+}
+
+template <int kTile, class T>
+void products_on_tensor_cores(Context& context, const Several<GatheredProduct<T>>& group) {
   const auto launch_tiles = [&]<class Tile>(Tile, auto kernel) {
-    launch(context,
-           {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(Tile::kThreads),
-            sizeof(Stages<Tile>)},
-           kernel, c, a, b, scale, depth);
+    launch(context, {extent(tiles(group, kTile)), extent(Tile::kThreads), sizeof(Stages<Tile>)},
+           kernel, group);
   };
   if constexpr (std::is_same_v<T, bfloat16>)
     if (context.warpgroup_products())
@@ -464,21 +505,27 @@ bool fits_chunks(const Gathered<T>& from) {
 }
 
 template <class T>
-void gathered_product(Context& context, Compute<T>* c, const Gathered<T>& a, const Gathered<T>& b,
-                      const Compute<T>* scale, std::int64_t depth, bool accumulate) {
+void gathered_products(Context& context, const Several<GatheredProduct<T>>& group,
+                       bool accumulate) {
+  Several<GatheredProduct<T>> others;
   if constexpr (!std::is_same_v<T, double>) {
+    constexpr int kSmall = 64, kLarge = 128;
     const bool tensor_cores = !std::is_same_v<T, float> || context.precision() == Precision::kTf32;
-    if (tensor_cores && accumulate && fits_chunks(a) && fits_chunks(b) && lies_on_chunk(c)) {
-      constexpr int kSmall = 64, kLarge = 128;
-      const bool enough = ceil_div(a.width, kLarge) * ceil_div(b.width, kLarge) >=
-                          static_cast<std::int64_t>(context.multiprocessors());
-      return (enough ? gathered_product_on_tensor_cores<T, kLarge>
-                     : gathered_product_on_tensor_cores<T, kSmall>)(context, c, a, b, scale, depth);
+    Several<GatheredProduct<T>> fitting;
+    for (unsigned n = 0; n < group.size; ++n) {
+      const GatheredProduct<T>& one = group.each[n];
+      const bool fits = tensor_cores && accumulate && fits_chunks(one.a) && fits_chunks(one.b) &&
+                        lies_on_chunk(one.c);
+      (fits ? fitting : others).add(one);
     }
+    const bool enough = tiles(fitting, kLarge) >= static_cast<int>(context.multiprocessors());
+    enough ? products_on_tensor_cores<kLarge>(context, fitting)
+           : products_on_tensor_cores<kSmall>(context, fitting);
+  } else {
+    others = group;
   }
-  launch(context,
-         {extent(ceil_div(b.width, kTile), ceil_div(a.width, kTile)), extent(kTileThreads)},
-         gathered_product_kernel<T>, c, a, b, scale, depth, accumulate);
+  launch(context, {extent(tiles(others, kTile)), extent(kTileThreads)}, gathered_product_kernel<T>,
+         others, accumulate);
 }
 
 }  // namespace vcas::VCAS_DEVICE

@@ -80,6 +80,15 @@ inline Grid one_block(std::int64_t elements) {
           extent(std::clamp<std::int64_t>(ceil_div(elements, kWarp) * kWarp, kWarp, kMostInBlock))};
 }
 
+// What a kernel is given of each operation of a group. As a parameter it is a __grid_constant__: it
+// stays where the launch put it, though the index is not known before.
+template <class Item>
+struct Several {
+  Item each[kMostInGroup] = {};
+  unsigned size = 0;
+  void add(const Item& item) { each[size++] = item; }
+};
+
 template <class T>
 T* scratch(Context& context, std::int64_t elements) {
   return static_cast<T*>(context.scratch(static_cast<std::size_t>(elements) * sizeof(T)));

@@ -31,37 +31,45 @@ void compute(Context& context, const LinearBackwardInput& args) {
   });
 }
 
-void compute(Context& context, const LinearBackwardWeight& args) {
-  const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
-  VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
-             "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
-                 args.x_full.shape.text());
-  with_type(args.dy.dtype, [&](auto type) {
+void compute(Context& context, const Group<LinearBackwardWeight>& group) {
+  with_type(group[0].dy.dtype, [&](auto type) {
     using T = decltype(type);
-    auto* dweight = args.dweight.ptr<Compute<T>>();
-    const auto* row = args.row.ptr<std::int32_t>();
-    const auto* kept = args.kept.ptr<std::int32_t>();
-    const T* dy = args.dy.ptr<T>();
-    const T* x = args.x_full.ptr<T>();
-    if (!row && !kept)
-      return context.gemm<T, Compute<T>>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight,
-                                         true);
-    gathered_product<T>(context, dweight, {dy, d, kept, nullptr, nullptr, d},
-                        {x, c, kept, row, nullptr, c}, args.scale.ptr<Compute<T>>(),
-                        kept ? args.kept.elements() : args.dy.rows(), true);
+    Several<GatheredProduct<T>> gathered;
+    for (const LinearBackwardWeight& args : group) {
+      const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
+      VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
+                 "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
+                     args.x_full.shape.text());
+      auto* dweight = args.dweight.ptr<Compute<T>>();
+      const auto* row = args.row.ptr<std::int32_t>();
+      const auto* kept = args.kept.ptr<std::int32_t>();
+      const T* dy = args.dy.ptr<T>();
+      const T* x = args.x_full.ptr<T>();
+      if (!row && !kept)
+        context.gemm<T, Compute<T>>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight, true);
+      else
+        gathered.add({dweight,
+                      {dy, d, kept, nullptr, nullptr, d},
+                      {x, c, kept, row, nullptr, c},
+                      args.scale.ptr<Compute<T>>(),
+                      kept ? args.kept.elements() : args.dy.rows()});
+    }
+    gathered_products(context, gathered, true);
   });
 }
 
 void compute(Context& context, const LinearWeightBlock& args) {
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    gathered_product<T>(
-        context, args.block.ptr<Compute<T>>(),
-        {args.dy.ptr<T>(), args.dy.width(), nullptr, nullptr, args.out_index.ptr<std::int32_t>(),
-         args.out_index.elements()},
-        {args.x_full.ptr<T>(), args.x_full.width(), nullptr, args.row.ptr<std::int32_t>(),
-         args.in_index.ptr<std::int32_t>(), args.in_index.elements()},
-        nullptr, args.dy.rows(), false);
+    Several<GatheredProduct<T>> block;
+    block.add({args.block.ptr<Compute<T>>(),
+               {args.dy.ptr<T>(), args.dy.width(), nullptr, nullptr,
+                args.out_index.ptr<std::int32_t>(), args.out_index.elements()},
+               {args.x_full.ptr<T>(), args.x_full.width(), nullptr, args.row.ptr<std::int32_t>(),
+                args.in_index.ptr<std::int32_t>(), args.in_index.elements()},
+               nullptr,
+               args.dy.rows()});
+    gathered_products(context, block, false);
   });
 }
 

@@ -17,17 +17,26 @@ __device__ double norm_of_row(const T* x, std::int64_t width) {
   return square_root(warp_sum(sum));
 }
 
-// score[i] = || dy[i] || || x_full[row[i]] ||; one warp a row of each, which are read once.
 template <class T>
-__global__ void row_score_kernel(Compute<T>* score, const T* dy, const T* x_full,
-                                 const std::int32_t* row, std::int64_t rows, std::int64_t dy_width,
-                                 std::int64_t x_width) {
+struct ScoredRows {
+  Compute<T>* score;
+  const T* dy;
+  const T* x_full;
+  const std::int32_t* row;
+  std::int64_t rows, dy_width, x_width;
+};
+
+// score[i] = || dy[i] || || x_full[row[i]] ||; one warp a row of each, which are read once. Blocks
+// (8 rows, one of the group).
+template <class T>
+__global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> group) {
+  const ScoredRows<T>& of = group.each[blockIdx.y];
   const std::int64_t i = row_of_warp();
-  if (i >= rows) return;
-  const auto dy_norm = static_cast<Compute<T>>(norm_of_row(dy + i * dy_width, dy_width));
-  const double x_norm = norm_of_row(x_full + at(row, i) * x_width, x_width);
+  if (i >= of.rows) return;
+  const auto dy_norm = static_cast<Compute<T>>(norm_of_row(of.dy + i * of.dy_width, of.dy_width));
+  const double x_norm = norm_of_row(of.x_full + at(of.row, i) * of.x_width, of.x_width);
   if (lane_of_thread() == 0)
-    score[i] = static_cast<Compute<T>>(static_cast<double>(dy_norm) * x_norm);
+    of.score[i] = static_cast<Compute<T>>(static_cast<double>(dy_norm) * x_norm);
 }
 
 // One block an item.
@@ -173,13 +182,20 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
 
 // ---- host ----
 
-void compute(Context& context, const RowScore& args) {
-  with_type(args.dy.dtype, [&](auto type) {
+void compute(Context& context, const Group<RowScore>& group) {
+  with_type(group[0].dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.score.elements();
-    launch(context, grid_of_rows(rows), row_score_kernel<T>, args.score.ptr<Compute<T>>(),
-           args.dy.ptr<T>(), args.x_full.ptr<T>(), args.row.ptr<std::int32_t>(), rows,
-           args.dy.width(), args.x_full.width());
+    Several<ScoredRows<T>> each;
+    std::int64_t most_rows = 0;
+    for (const RowScore& args : group) {
+      const std::int64_t rows = args.score.elements();
+      each.add({args.score.ptr<Compute<T>>(), args.dy.ptr<T>(), args.x_full.ptr<T>(),
+                args.row.ptr<std::int32_t>(), rows, args.dy.width(), args.x_full.width()});
+      most_rows = std::max(most_rows, rows);
+    }
+    Grid grid = grid_of_rows(most_rows);
+    grid.blocks.y = each.size;
+    launch(context, grid, row_score_kernel<T>, each);
   });
 }
 

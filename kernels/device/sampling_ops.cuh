@@ -105,11 +105,22 @@ struct Candidates {
 };
 
 template <class T>
+struct Drawing {
+  Kept<T> kept;
+  int count;  // of a systematic draw
+  Candidates<T> of;
+  StepKey key;
+};
+
+// One block a draw of the group, here and in the next kernel.
+template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    draw_bernoulli_kernel(Kept<T> kept, Candidates<T> of, StepKey key) {
+    draw_bernoulli_kernel(const __grid_constant__ Several<Drawing<T>> group) {
+  const Kept<T>& kept = group.each[blockIdx.x].kept;
+  const Candidates<T>& of = group.each[blockIdx.x].of;
+  const PhiloxAddress address = group.each[blockIdx.x].key.address();
   keep_probability(of.prob, of.score, of.n, of.budget);
   const T* prob = of.prob;
-  const PhiloxAddress address = key.address();
   int count = 0;
   in_rounds(of.n, [&](int i, bool inside) {
     bool keep = false;
@@ -132,7 +143,11 @@ __global__ void __launch_bounds__(kMostInBlock)
 // sum draws its floor or its ceiling of indices. The first free ones fill the count up.
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    draw_systematic_kernel(Kept<T> kept, int count, Candidates<T> of, StepKey key) {
+    draw_systematic_kernel(const __grid_constant__ Several<Drawing<T>> group) {
+  const Kept<T>& kept = group.each[blockIdx.x].kept;
+  const Candidates<T>& of = group.each[blockIdx.x].of;
+  const PhiloxAddress address = group.each[blockIdx.x].key.address();
+  const int count = group.each[blockIdx.x].count;
   keep_probability(of.prob, of.score, of.n, of.budget);
   const T* prob = of.prob;
   const int n = of.n;
@@ -147,7 +162,7 @@ __global__ void __launch_bounds__(kMostInBlock)
   VCAS_KERNEL_CHECK(sum >= 0 && sum < n + 1.0, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(uniform_from_bits(philox_words(key.address(), 0).word[0]));
+  const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
 
   // take(i, drawn, drawn before i). The sum over the block adds in another order at each index, so
   // it may fall by a rounding error; its running maximum does not.
@@ -258,19 +273,27 @@ void compute(Context& context, const KeepProbability& args) {
   });
 }
 
-void compute(Context& context, const Draw& args) {
-  with_statistics_type(args.prob.dtype, [&](auto type) {
+void compute(Context& context, const Group<Draw>& group) {
+  with_statistics_type(group[0].prob.dtype, [&](auto type) {
     using T = decltype(type);
-    const Kept<T> kept{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(),
-                       args.count.ptr<std::int32_t>()};
-    const Candidates<T> of{args.prob.ptr<T>(), args.score.ptr<T>(), args.id.ptr<std::int32_t>(),
-                           count_of(args.score), args.budget};
-    const StepKey key = step_key(args);
-    if (args.selection == Selection::kBernoulli)
-      launch(context, one_block(of.n), draw_bernoulli_kernel<T>, kept, of, key);
-    else
-      launch(context, one_block(of.n), draw_systematic_kernel<T>, kept, count_of(args.kept), of,
-             key);
+    Several<Drawing<T>> each;
+    int most = 0;
+    for (const Draw& args : group) {
+      VCAS_CHECK(args.selection == group[0].selection, "draws of one group by two selections");
+      const int n = count_of(args.score);
+      each.add(
+          {{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(), args.count.ptr<std::int32_t>()},
+           count_of(args.kept),
+           {args.prob.ptr<T>(), args.score.ptr<T>(), args.id.ptr<std::int32_t>(), n, args.budget},
+           step_key(args)});
+      most = std::max(most, n);
+    }
+    Grid grid = one_block(most);
+    grid.blocks.x = each.size;
+    launch(context, grid,
+           group[0].selection == Selection::kBernoulli ? draw_bernoulli_kernel<T>
+                                                       : draw_systematic_kernel<T>,
+           each);
   });
 }
 

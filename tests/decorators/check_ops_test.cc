@@ -38,6 +38,7 @@ Args with_all_tensors(TestMemory& memory) {
     void out(const std::string& name, const Tensor& tensor, bool = false) { in(name, tensor); }
   };
   Args args;
+  if constexpr (requires { args.add({}); }) args.add({}), args.add({});
   args.visit(Visitor{memory});
   return args;
 }

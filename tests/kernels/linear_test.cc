@@ -65,6 +65,28 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
   });
 }
 
+TEST_CASE("a group of weight gradients", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    Group<LinearBackwardWeight> group;
+    for (std::size_t n = 0; n < kMostInGroup; ++n) {
+      const auto& [full, in, out] = kSizes[n + 1];
+      const auto row = t.some_of(full);
+      const bool narrow = n % 2 == 0, draw = n % 4 != 1;  // 1 and 5: all rows
+      const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
+      const auto kept = t.some_of(rows);
+      group.add({.dweight = t.wide_normal({out, in}),
+                 .dy = t.normal({rows, out}),
+                 .x_full = t.normal({full, in}),
+                 .row = narrow ? t.indices(row) : Tensor{},
+                 .kept = draw ? t.indices(kept) : Tensor{},
+                 .scale = draw ? t.wide_normal({std::ssize(kept)}) : Tensor{}});
+    }
+    check_op(t, group, {.length = 700});
+    CHECK_THROWS_WITH(group.add(group[0]),
+                      ContainsSubstring("a group of too many: linear_backward_weight"));
+  });
+}
+
 TEST_CASE("linear_backward_weight of an empty draw changes nothing", "[linear]") {
   on_every_backend([](TestTensors& t) {
     const Tensor dweight = t.wide_normal({40, 30});

@@ -112,6 +112,20 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
   });
 }
 
+TEST_CASE("a group of row scores", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    Group<RowScore> group;
+    for (const std::int64_t full : {9, 0, 600, 1, 70}) {
+      const auto row = t.some_of(full);
+      group.add({.score = t.wide_unset({std::ssize(row)}),
+                 .dy = t.normal({std::ssize(row), 3 + full % 7}),
+                 .x_full = t.normal({full, 33}),
+                 .row = t.indices(row)});
+    }
+    check_op(t, group, {.length = 42});
+  });
+}
+
 TEST_CASE("norms of very small gradients do not underflow", "[sampling]") {
   on_every_backend([](TestTensors& t) {
     const Tensor x = t.filled({3, 16}, [](std::int64_t) { return 1e-25; });
@@ -252,6 +266,28 @@ TEST_CASE("draw as specified", "[sampling]") {
                             .step = with_id ? t.offsets({7}) : Tensor{}},
                        {.factor = 16, .length = n});
           }
+  });
+}
+
+TEST_CASE("a group of draws", "[sampling]") {
+  on_every_backend_but_bf16([](TestTensors& t) {
+    for (const Selection selection : {Selection::kBernoulli, Selection::kSystematic}) {
+      const bool systematic = selection == Selection::kSystematic;
+      Group<Draw> group;
+      for (const std::int64_t n : {33, 0, 500, 1}) {
+        const std::int64_t budget = (n + 1) / 2;
+        group.add(
+            {.kept = t.unset(DType::kI32, {systematic ? budget : n}),
+             .scale = t.unset({systematic ? budget : n}),
+             .count = systematic ? Tensor{} : t.unset(DType::kI32, {1}),
+             .prob = t.unset({n}),
+             .score = t.of(uneven_scores(n)),
+             .budget = static_cast<double>(budget),
+             .selection = selection,
+             .key = {.seed = 8, .stream = Stream::kWeight, .site = static_cast<unsigned>(n)}});
+      }
+      check_op(t, group, {.factor = 16, .length = 500});
+    }
   });
 }
 

@@ -228,6 +228,29 @@ TEST_CASE("products that 16-byte copies cannot gather round nothing", "[tensor_c
   });
 }
 
+// Together they have tiles enough for large ones, which most alone have not; one has to go without
+// tensor cores.
+TEST_CASE("gathered products of a group have the bits of each alone", "[tensor_core]") {
+  const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
+  on_tensor_cores(precision, [&](TestTensors& t) {
+    std::vector<Size> all = {{33, 64, 72}, {257, 136, 264}, {9, 66, 64}, {0, 64, 64}, {97, 8, 8}};
+    Group<LinearBackwardWeight> group;
+    std::vector<std::vector<std::byte>> before, alone;
+    for (const Size& size : all) {
+      group.add(general_product(t, size, Rows::kNarrowScaled));
+      const Tensor& dweight = group[group.size() - 1].dweight;
+      before.push_back(t.read_bytes(dweight));
+      t.ops().run(group[group.size() - 1]);
+      alone.push_back(t.read_bytes(dweight));
+      t.ops().copy_to_device(dweight.data, before.back().data(), dweight.bytes());
+    }
+    t.ops().run(group);
+    for (std::size_t n = 0; n < group.size(); ++n)
+      CHECK(t.read_bytes(group[n].dweight) == alone[n]);
+    CHECK(alone[1] != before[1]);
+  });
+}
+
 TEST_CASE("a gathered product has the same bits in any order of threads", "[tensor_core]") {
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
   for (const Size& size : {Size{257, 72, 64}, Size{150, 136, 264}}) {

@@ -1,5 +1,9 @@
 #include "layers/graph.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/decorators/count_ops.h"
 #include "layers/memory_plan.h"
 #include "tests/support/catch.h"
 
@@ -122,6 +126,65 @@ TEST_CASE("weights of different shapes, or sampled ones, are not tied", "[graph]
                       ContainsSubstring("decoder.weight") && ContainsSubstring("table.weight") &&
                           ContainsSubstring(sampled ? "gradient is sampled" : "[6, 3]"));
   }
+}
+
+TEST_CASE("sampled weight gradients wait in groups, and get what an exact pass gives", "[graph]") {
+  CountOps ops(make_ops("cpu"));
+  Graph graph(DType::kF64);
+  const Value x = graph.input("x", {4, 1, DType::kF64});
+  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  constexpr int kLinears = 10;
+  Value y = x;
+  for (int i = 0; i < kLinears; ++i)
+    y = graph.add("linear." + std::to_string(i), make_layer("linear", {{"width", 4}}), {y});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {y, labels});
+  graph.finish(ops, {.max_items = 5});
+  graph.parameters().initialize(ops, 1);
+  graph.set_batch(5, {});
+  for (std::int64_t i = 0; i < 20; ++i)
+    graph.tensor(x).ptr<double>()[i] = philox_normal(philox_address({}), i);
+  const Tensor gradients = graph.parameters().gradients();
+  GradSink sink;
+  for (const Parameter& parameter : graph.parameters().list())
+    sink.full.push_back(parameter.gradient);
+  Exec exec = graph.make_exec(1, 0, true);
+  graph.forward(exec);
+  const auto backward = [&](const BackwardContext& context) {
+    ops.run(Fill{.y = gradients, .value = 0});
+    ops.reset();
+    graph.backward(exec, context);
+    return std::vector<double>(gradients.ptr<double>(),
+                               gradients.ptr<double>() + gradients.elements());
+  };
+  const auto exact = backward({.sink = &sink});
+  // A draw of all rows: each weighs 1.
+  const auto drawn =
+      backward({.sink = &sink,
+                .mode = SamplingMode::kItemsAndRows,
+                .weight_ratio = std::vector<double>(kLinears, std::nextafter(1, 0))});
+  for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(drawn[i] - exact[i]) < 1e-14);
+  CHECK(std::ranges::any_of(exact, [](double g) { return g != 0; }));
+  std::vector<std::string> places;
+  for (const CostRow& row : ops.rows())
+    if (row.op == Draw::kName) places.push_back(row.place);
+  CHECK(places == std::vector<std::string>{"linear.2/weights", "linear.0/weights"});
+}
+
+TEST_CASE("a layer that samples its weight gradient does not work in place", "[graph]") {
+  class InPlace final : public Layer {
+   public:
+    NodePlan plan(const PlanInput& in) const override {
+      return {.output = in.inputs[0], .in_place = true, .samples_weight = true};
+    }
+    void forward(Exec&, const ForwardIo&) const override {}
+    void backward(Exec&, const BackwardIo&) const override {}
+  };
+  auto ops = make_ops("cpu");
+  Graph graph(DType::kF32);
+  const Value x = graph.input("x", {4, 1, DType::kF32});
+  graph.add("bad", std::make_unique<InPlace>(), {x});
+  CHECK_THROWS_WITH(graph.finish(*ops, {.max_items = 2}),
+                    ContainsSubstring("bad samples its weight gradient from a dy that does not"));
 }
 
 TEST_CASE("memory blocks alive at the same time never overlap", "[graph]") {

@@ -1,3 +1,4 @@
+#include "layers/weight_sampler.h"
 #include "tests/support/check_layer.h"
 
 using namespace vcas;
@@ -64,7 +65,8 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
     const GradSink sink{.full = {{out.dweight.data(), DType::kF64, {kOut, kIn}},
                                  {out.dbias.data(), DType::kF64, {kOut}}}};
     const BackwardContext context{.sink = &sink, .mode = mode, .weight_ratio = {0.3}};
-    std::vector<char> scratch(plan.scratch_bytes);
+    WeightSampler weight_sampler;
+    std::vector<char> scratch(WeightSampler::scratch_bytes(kRows) + Arena::kAlignment);
     Arena arena(scratch.data(), scratch.size());
     Exec exec{.ops = *ops, .scratch = arena, .dtype = DType::kF64};
     layer->backward(exec, {.inputs_full = inputs,
@@ -77,7 +79,9 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                            .rows_full = rows,
                            .context = context,
                            .parameter_numbers = parameter_numbers,
+                           .weight_sampler = weight_sampler,
                            .weight_site = 0});
+    weight_sampler.flush(exec, context);
     return out;
   };
   const Gradients exact = backward(SamplingMode::kExact);

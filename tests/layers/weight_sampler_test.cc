@@ -67,7 +67,8 @@ class Rows {
                                   .repeat = settings.repeat,
                                   .record = settings.record};
     const std::vector<ValueSpec> specs{{kIn, 1, DType::kF64}};
-    scratch_.resize(weight_sampler_scratch_bytes(kRows));
+    WeightSampler sampler;
+    scratch_.resize(WeightSampler::scratch_bytes(kRows));
     Arena arena(scratch_.data(), scratch_.size());
     auto number = static_cast<std::int64_t>(step);
     Exec exec{.ops = *ops_,
@@ -76,22 +77,24 @@ class Rows {
               .seed = 5,
               .step = {&number, DType::kI64, {1}}};
     const RowSet& used = rows ? *rows : rows_.of(1);
-    accumulate_weight_gradient(exec,
-                               {.inputs_full = {},
-                                .output_full = {},
-                                .saved_full = {},
-                                .parameters = {},
-                                .input_specs = specs,
-                                .dy = {},
-                                .dx = {},
-                                .accumulate = {},
-                                .rows = rows_,
-                                .rows_full = rows_,
-                                .context = context,
-                                .parameter_numbers = kParameterNumbers,
-                                .weight_site = 0},
-                               {dy_.data(), DType::kF64, {used.rows, kOut}},
-                               {x_.data(), DType::kF64, {kRows, kIn}}, used);
+    sampler.add(exec,
+                {.inputs_full = {},
+                 .output_full = {},
+                 .saved_full = {},
+                 .parameters = {},
+                 .input_specs = specs,
+                 .dy = {},
+                 .dx = {},
+                 .accumulate = {},
+                 .rows = rows_,
+                 .rows_full = rows_,
+                 .context = context,
+                 .parameter_numbers = kParameterNumbers,
+                 .weight_sampler = sampler,
+                 .weight_site = 0},
+                {dy_.data(), DType::kF64, {used.rows, kOut}},
+                {x_.data(), DType::kF64, {kRows, kIn}}, used);
+    sampler.flush(exec, context);
     return dweight;
   }
 

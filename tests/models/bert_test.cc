@@ -114,6 +114,23 @@ TEST_CASE("ratios of one give the exact gradient of a BERT bit for bit", "[model
   }
 }
 
+TEST_CASE("sampled weight gradients of a BERT over all rows are the exact ones",
+          "[model][bert][law]") {
+  const double dropout = GENERATE(0.0, 0.2);
+  for (const auto& [head, pooling] : kKinds) {
+    ModelOptions options = tiny_bert(head, pooling);
+    options.dropout = dropout;
+    ModelFixture f(options, {}, kClasses, 8, DType::kF64);
+    enlarge_weights(f.model->graph.parameters(), 10);
+    Exec exec = f.exec();
+    f.model->graph.forward(exec);
+    const auto exact = f.gradient(exec, f.context(SamplingMode::kItems, 0.5, 1));
+    const auto drawn =
+        f.gradient(exec, f.context(SamplingMode::kItemsAndRows, 0.5, std::nextafter(1, 0)));
+    for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(drawn[i] - exact[i]) < 1e-13);
+  }
+}
+
 TEST_CASE("the last block of [CLS] alone is that of all rows", "[model][bert]") {
   ModelFixture all(tiny_bert("classification", "mean"), {}, kClasses, 8);
   ModelFixture first(tiny_bert(), {}, kClasses, 8);

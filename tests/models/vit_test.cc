@@ -42,6 +42,23 @@ TEST_CASE("ratios of one give the exact gradient bit for bit", "[model][law]") {
   CHECK(f.gradient(exec, f.context(SamplingMode::kExact, 1, 1)) == exact);
 }
 
+// A draw of all rows weighs each 1, so what is left is that weight gradients wait for others while
+// backward goes on. Without dropout the residual's gradient is the memory of that of a linear map.
+TEST_CASE("sampled weight gradients over all rows are the exact ones", "[model][law]") {
+  ModelOptions options = tiny_vit();
+  options.dropout = GENERATE(0.0, 0.2);
+  ModelFixture f(options, kImage, 3, 8, DType::kF64);
+  Exec exec = f.exec();
+  f.model->graph.forward(exec);
+  for (const double ratio : {1.0, 0.5}) {
+    const auto exact = f.gradient(exec, f.context(SamplingMode::kItems, ratio, 1));
+    const auto drawn =
+        f.gradient(exec, f.context(SamplingMode::kItemsAndRows, ratio, std::nextafter(1, 0)));
+    REQUIRE(drawn != exact);  // sums of another order
+    for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(drawn[i] - exact[i]) < 1e-14);
+  }
+}
+
 namespace {
 
 struct TensorError {

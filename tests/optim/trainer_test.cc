@@ -154,9 +154,9 @@ TEST_CASE("the host waits once a step for what training needs to know", "[traine
     options.vcas.weight_ratio = {0.5};
     options.vcas.selection = "systematic";
     CHECK(waits_of_a_step(device) == 1);
-    // Two gates and the four linears of each of two blocks, in each micro-batch.
+    // Two gates and the linears of each of two blocks, in each micro-batch.
     options.vcas.selection = "bernoulli";
-    CHECK(waits_of_a_step(device) == 1 + (2 + 8) * (options.micro_batch ? 2 : 1));
+    CHECK(waits_of_a_step(device) == 1 + (2 + 2) * (options.micro_batch ? 2 : 1));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/buffer.h"
+#include "layers/weight_sampler.h"
 #include "tests/support/devices.h"
 
 namespace vcas {
@@ -275,6 +276,7 @@ class Bench {
       memory_.poison(scratch_);
       Arena arena(scratch_.data, plan_.scratch_bytes);
       Exec exec = make_exec(arena);
+      WeightSampler weight_sampler;
       layer_->backward(exec, {.inputs_full = inputs_,
                               .output_full = output_,
                               .saved_full = saved_,
@@ -287,6 +289,7 @@ class Bench {
                               .rows_full = full_rows_,
                               .context = context,
                               .parameter_numbers = parameter_numbers_,
+                              .weight_sampler = weight_sampler,
                               .weight_site = -1});
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");

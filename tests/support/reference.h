@@ -565,4 +565,9 @@ inline void run(const SumSquares& a) {
   f(a.sum)[0] = sum;
 }
 
+template <class Args>
+void run(const Group<Args>& group) {
+  for (const Args& one : group) run(one);
+}
+
 }  // namespace vcas::reference

@@ -28,16 +28,18 @@ class WatchedOps final : public ForwardingOps {
   template <class Args>
   void look(const Args& args) {
     inner_->run(args);
-    if constexpr (std::is_invocable_v<Watch&, const Args&, const std::string&>)
-      watch_(args, place_);
+    for_each_of(args, [&]<class One>(const One& one) {
+      if constexpr (std::is_invocable_v<Watch&, const One&, const std::string&>)
+        watch_(one, place_);
+    });
   }
 
   Watch watch_;
   std::string place_;
 };
 
-// Each of `watch` takes one kind of operation and the place, "<node>/forward" or "<node>/backward",
-// and is called after it: [&](const Draw& args, const std::string& place) { ... }.
+// Each of `watch` takes one kind of operation and the place, "<node>/forward", "<node>/backward" or
+// "<node>/weights", and is called after it: [&](const Draw& args, const std::string& place) {}.
 template <class... Watch>
 std::unique_ptr<Ops> watched_ops(Watch... watch) {
   struct All : Watch... {

@@ -53,9 +53,11 @@ class ShuffledDraws final : public ForwardingOps {
  private:
   template <class Args>
   void forward(const Args& args) {
-    if constexpr (std::is_same_v<Args, Draw>)
-      if (shuffled) return draw(args);
-    inner_->run(args);
+    for_each_of(args, [&]<class One>(const One& one) {
+      if constexpr (std::is_same_v<One, Draw>)
+        if (shuffled) return draw(one);
+      inner_->run(one);
+    });
   }
 
   void draw(const Draw& args) {

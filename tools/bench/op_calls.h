@@ -42,6 +42,10 @@ class OpCalls {
   }
 
  private:
+  template <class Args>
+  void fill(Group<Args>& group) {
+    for (int i = 0; i < 2; ++i) group.add(make<Args>());
+  }
   void fill(LinearForward& a) {
     a.y = empty({rows(), size_.hidden});
     a.x = random({rows(), size_.width});

@@ -80,7 +80,7 @@ struct Counted {
     std::int64_t sum = 0;
     for (const CostRow& row : rows)
       if (row.place.ends_with("/forward") || row.place.ends_with("/backward") ||
-          row.place.ends_with("/sample"))
+          row.place.ends_with("/sample") || row.place.ends_with("/weights"))
         sum += row.launches;
     return sum;
   }
