@@ -227,7 +227,7 @@ void Graph::plan_gradients() {
     const int after = waiting.nodes.back();
     nodes_[static_cast<std::size_t>(after)].flushes_weights = true;
     for (const int block : waiting.blocks) use(block, gate_time(after) + 1);
-    weight_scratch_ = std::max(weight_scratch_, waiting.scratch_bytes);
+    memory_.scratch = std::max(memory_.scratch, waiting.scratch_bytes);
     waiting = {};
   };
   for (int i = last; i >= 0; --i) {
@@ -293,7 +293,6 @@ void Graph::plan_gradients() {
 
 void Graph::allocate(Ops& ops) {
   std::vector<std::int64_t> layouts, layout_rows;
-  std::size_t scratch = 0;
   for (const Node& node : nodes_) {
     const std::int64_t layout = node.plan.output.rows_per_item;
     if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
@@ -308,10 +307,8 @@ void Graph::allocate(Ops& ops) {
             Arena::round_up(static_cast<std::size_t>(max_rows(spec.rows_per_item) * spec.width) *
                             dtype_bytes(dtype_));
     }
-    scratch = std::max(scratch, node.plan.scratch_bytes + added);
+    memory_.scratch = std::max(memory_.scratch, node.plan.scratch_bytes + added);
   }
-  scratch = std::max(scratch, weight_scratch_);
-  memory_.scratch = scratch;
   activations_ = Buffer(ops, memory_.activations);
   gradients_ = Buffer(ops, memory_.gradients);
   scratch_ = Buffer(ops, memory_.scratch);

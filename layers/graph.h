@@ -154,7 +154,6 @@ class Graph {
   Arena scratch_arena_;
   std::vector<SampleGate> gates_;
   WeightSampler weight_sampler_;
-  std::size_t weight_scratch_ = 0;  // of the sampler's largest flush
   RowSets full_rows_;
   Tensor step_;  // i64 [1]
   NodeTensors node_tensors_;
