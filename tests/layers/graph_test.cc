@@ -166,7 +166,7 @@ TEST_CASE("sampled weight gradients wait in groups, and get what an exact pass g
   CHECK(std::ranges::any_of(exact, [](double g) { return g != 0; }));
   std::vector<std::string> places;
   for (const CostRow& row : ops.rows())
-    if (row.op == Draw::kName) places.push_back(row.place);
+    if (std::string_view(row.op) == Draw::kName) places.push_back(row.place);
   CHECK(places == std::vector<std::string>{"linear.2/weights", "linear.0/weights"});
 }
 
