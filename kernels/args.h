@@ -21,9 +21,10 @@
 
 namespace vcas {
 
+constexpr std::size_t kMostInGroup = 8;
+
 // Operations of one kind and dtype that do not wait for each other: none reads or writes what
 // another writes. A device runs them as one.
-constexpr std::size_t kMostInGroup = 8;
 template <class Args>
 class Group {
  public:

@@ -5,9 +5,10 @@
 
 namespace vcas {
 
-void WeightSampler::add(Exec& exec, const BackwardIo& io, const Tensor& dy, const Tensor& x_full,
+void WeightSampler::add(Exec& exec, const BackwardIo& io, const Tensor& x_full,
                         const RowSet& rows) {
   const BackwardContext& context = io.context;
+  const Tensor& dy = io.dy;
   const Tensor dweight = io.gradient(0);
   const auto parameter = static_cast<std::size_t>(io.parameter_numbers[0]);
   if (!context.sink->blocks.empty() && context.sink->blocks[parameter].block) {

@@ -9,13 +9,12 @@ namespace vcas {
 // draws and multiplies for several at once.
 class WeightSampler {
  public:
-  // Adds dW = dy^T x to the gradient of parameter 0 of `io`, as io.context says: over all of `rows`
-  // immediately, or over a sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and weights
-  // 1/P(r) at the next `flush`, until when dy and x_full must stay. Fills entry blocks immediately
-  // and, where it is wanted, the closed-form variance at the flush.
-  //   dy: T [rows.rows, D]; x_full: T [full rows, C]
-  void add(Exec& exec, const BackwardIo& io, const Tensor& dy, const Tensor& x_full,
-           const RowSet& rows);
+  // Adds dW = io.dy^T x to the gradient of parameter 0 of `io`, as io.context says: over all of
+  // `rows` immediately, or over a sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and
+  // weights 1/P(r) at the next `flush`, until when dy and x_full must stay. Fills entry blocks
+  // immediately and, where it is wanted, the closed-form variance at the flush.
+  //   io.dy: T [rows.rows, D]; x_full: T [full rows, C]
+  void add(Exec& exec, const BackwardIo& io, const Tensor& x_full, const RowSet& rows);
 
   // Does what waits, in the same context. The host waits once where draws are independent, and for
   // each variance; how many rows a systematic draw keeps it knows.

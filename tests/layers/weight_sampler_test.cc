@@ -83,7 +83,7 @@ class Rows {
                  .saved_full = {},
                  .parameters = {},
                  .input_specs = specs,
-                 .dy = {},
+                 .dy = {dy_.data(), DType::kF64, {used.rows, kOut}},
                  .dx = {},
                  .accumulate = {},
                  .rows = rows_,
@@ -92,7 +92,6 @@ class Rows {
                  .parameter_numbers = kParameterNumbers,
                  .weight_sampler = sampler,
                  .weight_site = 0},
-                {dy_.data(), DType::kF64, {used.rows, kOut}},
                 {x_.data(), DType::kF64, {kRows, kIn}}, used);
     sampler.flush(exec, context);
     return dweight;
