@@ -8,8 +8,9 @@
 // Index tensors are i32, offsets i64. "optional" tensors may be empty. R, K count rows, C and D
 // widths, N items.
 // `row` always maps a compact row to a row of the full batch, empty = identity. "+=" means the
-// operation adds to what the output holds. Each struct lists its tensors in `visit`, which
-// decorators use to count bytes, compare backends and name outputs.
+// operation adds to what the output holds. `y_norm` is the Euclidean norm of each row of y before y
+// is rounded to T, and `dx_norm` that of dx: for RowScore. Each struct lists its tensors in
+// `visit`, which decorators use to count bytes, compare backends and name outputs.
 #pragma once
 
 #include <array>
@@ -137,16 +138,20 @@ struct ColumnSum {
   }
 };
 
-// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2
+// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2. A factor whose norms are given is not read.
 struct RowScore {
   static constexpr const char* kName = "row_score";
-  Tensor score;   // S [K]
-  Tensor dy;      // T [K, D]
-  Tensor x_full;  // T [R, C]
-  Tensor row;     // i32 [K], optional
+  Tensor score;        // S [K]
+  Tensor dy;           // T [K, D]
+  Tensor x_full;       // T [R, C]
+  Tensor row;          // i32 [K], optional
+  Tensor dy_norm;      // S [K], optional
+  Tensor x_norm_full;  // S [R], optional
   template <class V>
   void visit(V&& v) const {
-    v.out("score", score), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
+    v.out("score", score), v.in("row", row);
+    dy_norm ? v.in("dy_norm", dy_norm) : v.in("dy", dy);
+    x_norm_full ? v.in("x_norm_full", x_norm_full) : v.in("x_full", x_full);
   }
 };
 
@@ -233,37 +238,40 @@ struct NarrowRows {
 struct GatherScaledRows {
   static constexpr const char* kName = "gather_scaled_rows";
   Tensor y;           // T [K_rows, C]
+  Tensor y_norm;      // S [K_rows], optional
   Tensor x;           // T [R, C]
   Tensor source_row;  // i32 [K_rows]
   Tensor offsets;     // i64 [K + 1] of y
   Tensor scale;       // S [K]
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y), v.in("x", x), v.in("source_row", source_row), v.in("offsets", offsets);
-    v.in("scale", scale);
+    v.out("y", y), v.out("y_norm", y_norm), v.in("x", x), v.in("source_row", source_row);
+    v.in("offsets", offsets), v.in("scale", scale);
   }
 };
 
 // y = (x - mean) * rstd * gamma + beta, mean and rstd = 1 / sqrt(var + eps) of each row.
 struct LayerNormForward {
   static constexpr const char* kName = "layer_norm_forward";
-  Tensor y;      // T [R, C]
-  Tensor mean;   // S [R]
-  Tensor rstd;   // S [R]
-  Tensor x;      // T [R, C]
-  Tensor gamma;  // T [C]
-  Tensor beta;   // T [C]
+  Tensor y;       // T [R, C]
+  Tensor y_norm;  // S [R], optional
+  Tensor mean;    // S [R]
+  Tensor rstd;    // S [R]
+  Tensor x;       // T [R, C]
+  Tensor gamma;   // T [C]
+  Tensor beta;    // T [C]
   double eps = 1e-5;
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y), v.out("mean", mean), v.out("rstd", rstd), v.in("x", x), v.in("gamma", gamma);
-    v.in("beta", beta);
+    v.out("y", y), v.out("y_norm", y_norm), v.out("mean", mean), v.out("rstd", rstd);
+    v.in("x", x), v.in("gamma", gamma), v.in("beta", beta);
   }
 };
 
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
   Tensor dx;                // T [K, C], optional
+  Tensor dx_norm;           // S [K], optional, only with dx
   Tensor dgamma;            // S [C], +=, optional; given exactly when dbeta is
   Tensor dbeta;             // S [C], +=, optional
   Tensor dy;                // T [K, C]
@@ -275,7 +283,8 @@ struct LayerNormBackward {
   bool accumulate = false;  // dx += instead of dx =
   template <class V>
   void visit(V&& v) const {
-    v.out("dx", dx, accumulate), v.out("dgamma", dgamma, true), v.out("dbeta", dbeta, true);
+    v.out("dx", dx, accumulate), v.out("dx_norm", dx_norm), v.out("dgamma", dgamma, true);
+    v.out("dbeta", dbeta, true);
     v.in("dy", dy), v.in("x_full", x_full), v.in("mean_full", mean_full);
     v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);
   }
@@ -284,23 +293,26 @@ struct LayerNormBackward {
 // y = x Phi(x), Phi the standard normal distribution function (the erf form).
 struct GeluForward {
   static constexpr const char* kName = "gelu_forward";
-  Tensor y;  // T [R, C]
-  Tensor x;  // T [R, C]
+  Tensor y;       // T [R, C]
+  Tensor y_norm;  // S [R], optional
+  Tensor x;       // T [R, C]
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y), v.in("x", x);
+    v.out("y", y), v.out("y_norm", y_norm), v.in("x", x);
   }
 };
 
 struct GeluBackward {
   static constexpr const char* kName = "gelu_backward";
-  Tensor dx;      // T [K, C]; may be the same memory as dy
-  Tensor dy;      // T [K, C]
-  Tensor x_full;  // T [R, C]
-  Tensor row;     // i32 [K], optional
+  Tensor dx;       // T [K, C]; may be the same memory as dy
+  Tensor dx_norm;  // S [K], optional
+  Tensor dy;       // T [K, C]
+  Tensor x_full;   // T [R, C]
+  Tensor row;      // i32 [K], optional
   template <class V>
   void visit(V&& v) const {
-    v.out("dx", dx, dy.data == dx.data), v.in("x_full", x_full), v.in("row", row);
+    v.out("dx", dx, dy.data == dx.data), v.out("dx_norm", dx_norm), v.in("x_full", x_full);
+    v.in("row", row);
     if (dy.data != dx.data) v.in("dy", dy);
   }
 };
@@ -335,15 +347,16 @@ struct TanhBackward {
 // `row`.
 struct Dropout {
   static constexpr const char* kName = "dropout";
-  Tensor y;    // T [K, C]; may be the same memory as x
-  Tensor x;    // T [K, C]
-  Tensor row;  // i32 [K], optional
+  Tensor y;       // T [K, C]; may be the same memory as x
+  Tensor y_norm;  // S [K], optional
+  Tensor x;       // T [K, C]
+  Tensor row;     // i32 [K], optional
   double p = 0;
   RandomKey key;
   Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y, x.data == y.data), v.in("row", row), v.in("step", step);
+    v.out("y", y, x.data == y.data), v.out("y_norm", y_norm), v.in("row", row), v.in("step", step);
     if (x.data != y.data) v.in("x", x);
   }
 };

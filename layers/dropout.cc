@@ -15,24 +15,29 @@ class DropoutLayer final : public Layer {
     NodePlan plan;
     plan.output = in.inputs[0];
     plan.in_place = true;
+    plan.writes_norms = true;
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    apply(exec, io.output, io.inputs[0], {});
+    apply(exec, io.output, io.output_norm, io.inputs[0], {});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (io.dx[0]) apply(exec, io.dx[0], io.dy, io.rows.of(io.input_specs[0].rows_per_item).row);
+    if (!io.dx[0]) return;
+    apply(exec, io.dx[0], io.dx_norm, io.dy, io.rows.of(io.input_specs[0].rows_per_item).row);
   }
 
  private:
-  void apply(Exec& exec, const Tensor& y, const Tensor& x, const Tensor& row) const {
-    if (exec.training && p_ > 0)
+  void apply(Exec& exec, const Tensor& y, const Tensor& y_norm, const Tensor& x,
+             const Tensor& row) const {
+    const double p = exec.training ? p_ : 0;
+    if (p > 0 || y_norm)
       exec.ops.run(Dropout{.y = y,
+                           .y_norm = y_norm,
                            .x = x,
                            .row = row,
-                           .p = p_,
+                           .p = p,
                            .key = exec.key(Stream::kDropout, exec.site),
                            .step = exec.step});
     else if (y.data != x.data)

@@ -15,16 +15,18 @@ class Gelu final : public Layer {
     plan.output = in.inputs[0];
     plan.saved_inputs = {0};
     plan.in_place = true;
+    plan.writes_norms = true;
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    exec.ops.run(GeluForward{.y = io.output, .x = io.inputs[0]});
+    exec.ops.run(GeluForward{.y = io.output, .y_norm = io.output_norm, .x = io.inputs[0]});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0]) return;
     exec.ops.run(GeluBackward{.dx = io.dx[0],
+                              .dx_norm = io.dx_norm,
                               .dy = io.dy,
                               .x_full = io.inputs_full[0],
                               .row = io.rows.of(io.input_specs[0].rows_per_item).row});

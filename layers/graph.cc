@@ -124,8 +124,13 @@ std::int64_t Graph::weight_layout(int weight_site) const {
 void Graph::mark_gradients() {
   for (Node& node : nodes_) {
     node.needs_gradient = !node.plan.parameters.empty();
-    for (const int input : node.inputs)
-      node.needs_gradient |= nodes_[static_cast<std::size_t>(input)].needs_gradient;
+    node.wants_gradient_norm = node.plan.samples_weight;
+    for (const int number : node.inputs) {
+      Node& input = nodes_[static_cast<std::size_t>(number)];
+      node.needs_gradient |= input.needs_gradient;
+      node.wants_gradient_norm |= node.plan.passes_gradient && input.wants_gradient_norm;
+      input.writes_output_norm |= input.plan.writes_norms && node.plan.samples_weight;
+    }
   }
 }
 
@@ -172,8 +177,9 @@ void Graph::plan_activations() {
     // Inputs are filled before the first node runs.
     const int begin = node.layer ? static_cast<int>(i) : 0;
     node.output_block = activation_blocks_.size();
-    activation_blocks_.push_back(
-        {bytes_of(spec.rows_per_item, spec.width, spec.dtype), begin, end});
+    std::size_t bytes = bytes_of(spec.rows_per_item, spec.width, spec.dtype);
+    if (node.writes_output_norm) bytes = Arena::round_up(bytes) + norm_bytes(spec.rows_per_item);
+    activation_blocks_.push_back({bytes, begin, end});
     for (const SavedSpec& saved : node.plan.saved) {
       node.saved_blocks.push_back(activation_blocks_.size());
       activation_blocks_.push_back(
@@ -206,9 +212,10 @@ void Graph::plan_gradients() {
   const auto gate_time = [&](int node) { return 2 * (last - node); };
   const auto new_block = [&](int value, int begin) {
     const ValueSpec& spec = nodes_[static_cast<std::size_t>(value)].plan.output;
+    const std::size_t bytes =
+        static_cast<std::size_t>(max_rows(spec.rows_per_item) * spec.width) * dtype_bytes(dtype_);
     gradient_blocks_.push_back(
-        {static_cast<std::size_t>(max_rows(spec.rows_per_item) * spec.width) * dtype_bytes(dtype_),
-         begin, begin});
+        {Arena::round_up(bytes) + norm_bytes(spec.rows_per_item), begin, begin});
     holders_.push_back({value});
     return static_cast<int>(gradient_blocks_.size()) - 1;
   };
@@ -390,6 +397,25 @@ Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType 
   return buffer.at(block.offset, dtype, {rows, width});
 }
 
+std::size_t Graph::norm_bytes(std::int64_t rows_per_item) const {
+  return static_cast<std::size_t>(max_rows(rows_per_item)) * dtype_bytes(statistics_dtype(dtype_));
+}
+
+// Norms lie at the end of the block of their rows.
+Tensor Graph::norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
+                        std::int64_t rows) const {
+  return buffer.at(block.offset + block.bytes - norm_bytes(spec.rows_per_item),
+                   statistics_dtype(dtype_), {rows});
+}
+
+Tensor Graph::output_norm(int number) const {
+  const Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!keeps_norms_ || !node.writes_output_norm) return {};
+  const ValueSpec& spec = node.plan.output;
+  return norm_view(activations_, activation_blocks_[node.output_block], spec,
+                   rows_now(spec.rows_per_item));
+}
+
 Tensor Graph::tensor(Value value) const {
   const Node& node = nodes_[static_cast<std::size_t>(value.index)];
   const ValueSpec& spec = node.plan.output;
@@ -430,7 +456,8 @@ void Graph::collect_tensors(const Node& node, std::size_t i) {
     tensors.parameters.push_back(parameters_[static_cast<std::size_t>(number)].value);
 }
 
-void Graph::forward(Exec& exec) {
+void Graph::forward(Exec& exec, bool keeps_norms) {
+  keeps_norms_ = keeps_norms;
   NodeTensors& tensors = node_tensors_;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
@@ -441,6 +468,7 @@ void Graph::forward(Exec& exec) {
     ArenaFrame frame(exec.scratch);
     node.layer->forward(exec, {.inputs = tensors.inputs,
                                .output = tensor({static_cast<int>(i)}),
+                               .output_norm = output_norm(static_cast<int>(i)),
                                .saved = tensors.saved,
                                .parameters = tensors.parameters,
                                .input_specs = node.input_specs,
@@ -448,16 +476,16 @@ void Graph::forward(Exec& exec) {
   }
 }
 
-// Applies the gate at the output of `node`, if it has one, to dy. Returns the row sets below it.
+// Applies the gate at the output of `node` to its gradient. Returns the row sets below it.
 const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
-                                const RowSets& rows, double& ratio_above, Tensor& dy) {
+                                const RowSets& rows, double& ratio_above, Gradient& gradient) {
   const auto number = static_cast<std::size_t>(node.gate);
   SampleGate& gate = gates_[number];
   const ValueSpec& spec = node.plan.output;
   BackwardRecord* record = context.record;
   if (context.mode == SamplingMode::kExact) {
     if (record && !record->item_norm.empty())
-      gate.item_norms(exec, dy, rows.of(spec.rows_per_item), record->item_norm[number]);
+      gate.item_norms(exec, gradient.dy, rows.of(spec.rows_per_item), record->item_norm[number]);
     return rows;
   }
   const double ratio = context.act_ratio[number];
@@ -466,19 +494,26 @@ const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, cons
     return rows;
   }
   ratio_above = ratio;
-  const RowSets& kept = gate.draw(exec, context, dy, rows, items_);
-  const Tensor dy_kept =
-      block_view(gradients_, gradient_blocks_[static_cast<std::size_t>(node.kept_block)], dtype_,
-                 kept.of(spec.rows_per_item).rows, spec.width);
-  gate.compact(exec, dy, dy_kept);
-  dy = dy_kept;
+  const RowSets& kept = gate.draw(exec, context, gradient.dy, rows, items_);
+  const std::int64_t kept_rows = kept.of(spec.rows_per_item).rows;
+  const PlannedBlock& block = gradient_blocks_[static_cast<std::size_t>(node.kept_block)];
+  const Gradient of_kept{.dy = block_view(gradients_, block, dtype_, kept_rows, spec.width),
+                         .norm = keeps_norms_ && node.wants_gradient_norm
+                                     ? norm_view(gradients_, block, spec, kept_rows)
+                                     : Tensor{}};
+  gate.compact(exec, gradient.dy, of_kept.dy, of_kept.norm);
+  gradient = of_kept;
   return kept;
 }
 
-// The backward of node i, whose output has the gradient dy of `rows`.
+// The backward of node i, whose output has `gradient` of `rows`.
 void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t i,
-                         const RowSets& rows, const Tensor& dy) {
+                         const RowSets& rows, const Gradient& gradient) {
   const Node& node = nodes_[i];
+  const Tensor& dy = gradient.dy;
+  const bool with_norms =
+      keeps_norms_ && node.plan.writes_norms && context.mode != SamplingMode::kExact;
+  Tensor dx_norm;
   NodeTensors& tensors = node_tensors_;
   exec.ops.enter(node.backward_place);
   collect_tensors(node, i);
@@ -492,7 +527,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       const ValueSpec& spec = producer.plan.output;
       const std::int64_t kept_rows = rows.of(spec.rows_per_item).rows;
       if (!node.writes[j]) {
-        gradient_views_[input] = dy;
+        gradient_views_[input] = gradient;
       } else {
         // A gate above that passed everything on left dy in its own block; dx follows in place.
         const bool in_place =
@@ -503,10 +538,14 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                  : block_view(gradients_,
                               gradient_blocks_[static_cast<std::size_t>(producer.gradient_block)],
                               dtype_, kept_rows, spec.width);
-        if (node.accumulates[j]) dx = gradient_views_[input];
-        gradient_views_[input] = dx;
+        if (node.accumulates[j]) dx = gradient_views_[input].dy;
+        gradient_views_[input] = {.dy = dx, .norm = {}};
         if (node.accumulates[j] && !node.plan.accumulates)
           dx = exec.scratch.take(dtype_, {kept_rows, spec.width});
+        else if (with_norms && j == 0 && producer.wants_gradient_norm)
+          gradient_views_[input].norm = dx_norm = norm_view(
+              gradients_, gradient_blocks_[static_cast<std::size_t>(producer.gradient_block)], spec,
+              kept_rows);
       }
     }
     tensors.dx.push_back(dx);
@@ -516,12 +555,15 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       if (tensors.dx[j]) exec.ops.run(Copy{.y = tensors.dx[j], .x = dy});
   } else {
     node.layer->backward(exec, {.inputs_full = tensors.inputs,
+                                .input_norm_full = output_norm(node.inputs[0]),
                                 .output_full = tensor({static_cast<int>(i)}),
                                 .saved_full = tensors.saved,
                                 .parameters = tensors.parameters,
                                 .input_specs = node.input_specs,
                                 .dy = dy,
+                                .dy_norm = gradient.norm,
                                 .dx = tensors.dx,
+                                .dx_norm = dx_norm,
                                 .accumulate = node.accumulates,
                                 .rows = rows,
                                 .rows_full = full_rows_,
@@ -532,7 +574,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   }
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.dx[j] || !node.accumulates[j] || node.plan.accumulates) continue;
-    const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])];
+    const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;
     exec.ops.run(Add{.y = sum, .a = sum, .b = tensors.dx[j]});
   }
 }
@@ -549,14 +591,14 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
     const bool loss = i + 1 == nodes_.size();
     if (!loss && node.gradient_block < 0) continue;
     exec.site = static_cast<std::uint32_t>(i);
-    Tensor dy = gradient_views_[i];
+    Gradient gradient = gradient_views_[i];
     if (node.gate >= 0) {
       exec.ops.enter(node.sample_place);
-      rows = &pass_gate(exec, context, node, *rows, ratio_above, dy);
+      rows = &pass_gate(exec, context, node, *rows, ratio_above, gradient);
     }
     if (rows->items() == 0) return;  // nothing was kept: everything below gets exactly zero
 
-    run_backward(exec, context, i, *rows, dy);
+    run_backward(exec, context, i, *rows, gradient);
     if (node.flushes_weights && !weight_sampler_.empty()) {
       exec.ops.enter(node.weights_place);
       weight_sampler_.flush(exec, context);

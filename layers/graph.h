@@ -78,7 +78,9 @@ class Graph {
   Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
   // Of one at a time: they share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
-  void forward(Exec& exec);
+  // With `keeps_norms` also the norms of the rows that sampled linears read, so that sampled
+  // backwards need not read those rows for them.
+  void forward(Exec& exec, bool keeps_norms = false);
   // Exact or sampled, as the context says; adds parameter gradients to context.sink.
   void backward(Exec& exec, const BackwardContext& context);
 
@@ -109,6 +111,8 @@ class Graph {
     int weight_site = -1;
     int gate = -1;  // of its output
     bool needs_gradient = false;
+    bool writes_output_norm = false;   // where norms are kept
+    bool wants_gradient_norm = false;  // of its output: a sampled linear reads that gradient
     std::size_t output_block = 0;
     std::vector<std::size_t> saved_blocks;
     int gradient_block = -1;                        // of its output, -1 = none
@@ -123,6 +127,11 @@ class Graph {
     std::vector<Tensor> inputs, saved, parameters, dx;
   };
 
+  // With the norms of its rows; empty: not known.
+  struct Gradient {
+    Tensor dy, norm;
+  };
+
   void collect_tensors(const Node& node, std::size_t i);
   std::size_t node_of(int weight_site) const;
   void mark_gradients();
@@ -133,12 +142,16 @@ class Graph {
   void allocate(Ops& ops);
   std::int64_t max_rows(std::int64_t rows_per_item) const;
   std::int64_t rows_now(std::int64_t rows_per_item) const;
+  std::size_t norm_bytes(std::int64_t rows_per_item) const;
   Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,
                     std::int64_t width) const;
+  Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
+                   std::int64_t rows) const;
+  Tensor output_norm(int node) const;
   const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
-                           const RowSets& rows, double& ratio_above, Tensor& dy);
+                           const RowSets& rows, double& ratio_above, Gradient& gradient);
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
-                    const Tensor& dy);
+                    const Gradient& gradient);
 
   DType dtype_;
   GraphLimits limits_;
@@ -157,7 +170,8 @@ class Graph {
   RowSets full_rows_;
   Tensor step_;  // i64 [1]
   NodeTensors node_tensors_;
-  std::vector<Tensor> gradient_views_;                   // of this backward, by node
+  std::vector<Gradient> gradient_views_;                 // of this backward, by node
+  bool keeps_norms_ = false;                             // of the last forward
   std::vector<std::vector<std::int64_t>> host_offsets_;  // of each layout
   std::int64_t items_ = 0, tokens_ = 0, masked_ = 0;
   Ops* ops_ = nullptr;

@@ -72,15 +72,19 @@ struct NodePlan {
   bool accumulates = false;      // backward can add to dx; otherwise the graph adds for it
   bool in_place = false;         // dx[0] may be the memory of dy
   bool passes_gradient = false;  // dx = dy for every input: done by the graph, not by backward
-  // Parameter 0 is the weight of a linear map that SampleW may sample: backward gives io.dy and a
-  // saved input to io.weight_sampler, which may read them later. Not in place.
+  // Parameter 0 is the weight of a linear map that SampleW may sample: backward gives io.dy and
+  // input 0, which is saved, to io.weight_sampler, which may read them later. Not in place.
   bool samples_weight = false;
+  // Forward writes io.output_norm and backward io.dx_norm where they are given, for a linear map
+  // that samples its weight and need not read those rows once more then.
+  bool writes_norms = false;
   std::size_t scratch_bytes = 0;  // most that forward or backward take from Exec::scratch at a time
 };
 
 struct ForwardIo {
   std::span<const Tensor> inputs;
   Tensor output;
+  Tensor output_norm;  // statistics dtype [rows of the output]; empty = not wanted
   std::span<const Tensor> saved;
   std::span<const Tensor> parameters;
   const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
@@ -92,12 +96,15 @@ struct ForwardIo {
 // be read.
 struct BackwardIo {
   std::span<const Tensor> inputs_full;
+  Tensor input_norm_full;  // of the rows of input 0; empty where its layer has not written it
   Tensor output_full;
   std::span<const Tensor> saved_full;
   std::span<const Tensor> parameters;
   const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
   Tensor dy;                                  // [rows, width of the output]; empty for a loss
+  Tensor dy_norm;                             // of its rows; empty where nothing has written it
   std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
+  Tensor dx_norm;                             // of the rows of dx[0]; empty = not wanted
   std::span<const std::uint8_t> accumulate;   // one an input: add to dx (plan.accumulates only)
   const RowSets& rows;                        // the rows that dy and dx hold
   const RowSets& rows_full;                   // the full batch

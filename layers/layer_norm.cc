@@ -22,11 +22,13 @@ class LayerNorm final : public Layer {
     plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
     plan.saved_inputs = {0};
     plan.accumulates = true;
+    plan.writes_norms = true;
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
     exec.ops.run(LayerNormForward{.y = io.output,
+                                  .y_norm = io.output_norm,
                                   .mean = io.saved[0].reshaped({io.saved[0].rows()}),
                                   .rstd = io.saved[1].reshaped({io.saved[1].rows()}),
                                   .x = io.inputs[0],
@@ -39,6 +41,7 @@ class LayerNorm final : public Layer {
     if (!io.dx[0] && !io.gradient(0)) return;
     exec.ops.run(
         LayerNormBackward{.dx = io.dx[0],
+                          .dx_norm = io.dx_norm,
                           .dgamma = io.gradient(0),
                           .dbeta = io.gradient(1),
                           .dy = io.dy,

@@ -123,12 +123,14 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   return kept_rows_;
 }
 
-void SampleGate::compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept) const {
+void SampleGate::compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept,
+                         const Tensor& dy_kept_norm) const {
   const RowSet& rows = kept_rows_.of(rows_per_item_);
   for (const Layout& layout : layouts_)
     if (layout.rows_per_item == rows_per_item_)
       exec.ops.run(
           GatherScaledRows{.y = dy_kept,
+                           .y_norm = dy_kept_norm,
                            .x = dy,
                            .source_row = {layout.source_row.data, DType::kI32, {rows.rows}},
                            .offsets = rows.offsets,

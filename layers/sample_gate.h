@@ -20,8 +20,9 @@ class SampleGate {
   const RowSets& draw(Exec& exec, const BackwardContext& context, const Tensor& dy,
                       const RowSets& rows, std::int64_t batch_items);
 
-  // dy_kept = the kept rows of dy, each times 1/p of its item.
-  void compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept) const;
+  // dy_kept = the kept rows of dy, each times 1/p of its item; and their norms, where wanted.
+  void compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept,
+               const Tensor& dy_kept_norm) const;
 
   // ||G_i||_F of all items, to the host. `rows` is the row set of dy.
   void item_norms(Exec& exec, const Tensor& dy, const RowSet& rows, std::vector<double>& out) const;

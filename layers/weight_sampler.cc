@@ -5,10 +5,10 @@
 
 namespace vcas {
 
-void WeightSampler::add(Exec& exec, const BackwardIo& io, const Tensor& x_full,
-                        const RowSet& rows) {
+void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows) {
   const BackwardContext& context = io.context;
   const Tensor& dy = io.dy;
+  const Tensor& x_full = io.inputs_full[0];
   const Tensor dweight = io.gradient(0);
   const auto parameter = static_cast<std::size_t>(io.parameter_numbers[0]);
   if (!context.sink->blocks.empty() && context.sink->blocks[parameter].block) {
@@ -42,7 +42,13 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const Tensor& x_full,
     exec.ops.run(
         LinearBackwardWeight{.dweight = dweight, .dy = dy, .x_full = x_full, .row = rows.row});
   if (draw || variance_wanted)
-    waiting_.push_back({draw ? dweight : Tensor{}, dy, x_full, rows.row, site});
+    waiting_.push_back({.dweight = draw ? dweight : Tensor{},
+                        .dy = dy,
+                        .x_full = x_full,
+                        .dy_norm = io.dy_norm,
+                        .x_norm_full = io.input_norm_full,
+                        .row = rows.row,
+                        .site = site});
 }
 
 void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
@@ -56,7 +62,9 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
     scores.add({.score = exec.scratch.take(statistics, {of.dy.rows()}),
                 .dy = of.dy,
                 .x_full = of.x_full,
-                .row = of.row});
+                .row = of.row,
+                .dy_norm = of.dy_norm,
+                .x_norm_full = of.x_norm_full});
   exec.ops.run(scores);
 
   const Tensor counts = exec.scratch.take(DType::kI32, {std::ssize(waiting_)});

@@ -9,12 +9,13 @@ namespace vcas {
 // draws and multiplies for several at once.
 class WeightSampler {
  public:
-  // Adds dW = io.dy^T x to the gradient of parameter 0 of `io`, as io.context says: over all of
-  // `rows` immediately, or over a sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and
-  // weights 1/P(r) at the next `flush`, until when dy and x_full must stay. Fills entry blocks
-  // immediately and, where it is wanted, the closed-form variance at the flush.
-  //   io.dy: T [rows.rows, D]; x_full: T [full rows, C]
-  void add(Exec& exec, const BackwardIo& io, const Tensor& x_full, const RowSet& rows);
+  // Adds dW = io.dy^T x, x = io.inputs_full[0], to the gradient of parameter 0 of `io`, as
+  // io.context says: over all of `rows` immediately, or over a sample with P(r) proportional to
+  // ||dy_r|| ||x_r|| (capped) and weights 1/P(r) at the next `flush`, until when dy, x and the
+  // norms that io has of them must stay. Fills entry blocks immediately and, where it is wanted,
+  // the closed-form variance at the flush.
+  //   io.dy: T [rows.rows, D]; x: T [full rows, C]
+  void add(Exec& exec, const BackwardIo& io, const RowSet& rows);
 
   // Does what waits, in the same context. The host waits once where draws are independent, and for
   // each variance; how many rows a systematic draw keeps it knows.
@@ -28,9 +29,8 @@ class WeightSampler {
 
  private:
   struct Waiting {
-    Tensor dweight;  // empty: only the variance is wanted
-    Tensor dy, x_full;
-    Tensor row;
+    Tensor dweight;                                // empty: only the variance is wanted
+    Tensor dy, x_full, dy_norm, x_norm_full, row;  // as of RowScore
     std::size_t site;
   };
 

@@ -122,7 +122,7 @@ void Trainer::run_separate_probe() {
     model_.load(ops_, batch, 0, items);
     Exec exec =
         model_.graph.make_exec(options_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
-    model_.graph.forward(exec);
+    model_.graph.forward(exec, true);
     BackwardContext probe_context = context_;
     probe_context.loss_scale = per_term(model_.loss_terms(batch, 0, items));
     probe_context.sink = &nowhere;
@@ -180,7 +180,7 @@ StepReport Trainer::step(const Batch& batch) {
         options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
     const auto forward = [&] {
       ops_.set_phase(Phase::kForward);
-      graph.forward(exec);
+      graph.forward(exec, context_.mode == SamplingMode::kItemsAndRows);
       report.seconds.forward += watch.lap();
       ops_.set_phase(Phase::kBackward);
     };

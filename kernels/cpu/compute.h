@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -77,6 +78,23 @@ class CpuContext {
   void rows(std::int64_t count, std::int64_t width, const Body& body) const {
     slices(slices_for(count, count * width), count, 1,
            [&](std::int64_t begin, std::int64_t end, int) { body(begin, end); });
+  }
+
+  template <class T>
+  T norm(const T* x, std::int64_t n) const {
+    return static_cast<T>(std::sqrt(loops<T>().sum_squares(x, n)));
+  }
+
+  // body(begin, end) writes rows [begin, end) of y, all that are given here, or one at a time
+  // where norms of the rows are wanted too: then they are still in the cache.
+  template <class T, class Body>
+  void write_rows(const Tensor& y, const Tensor& y_norm, std::int64_t begin, std::int64_t end,
+                  const Body& body) const {
+    if (!y_norm) return body(begin, end);
+    for (std::int64_t r = begin; r < end; ++r) {
+      body(r, r + 1);
+      y_norm.ptr<T>()[r] = norm(y.ptr<T>() + r * y.width(), y.width());
+    }
   }
 
  private:

@@ -10,10 +10,13 @@ void compute(CpuContext& cpu, const LayerNormForward& args) {
     T* mean = args.mean.ptr<T>();
     T* rstd = args.rstd.ptr<T>();
     const T* x = args.x.ptr<T>();
-    cpu.rows(args.y.rows(), width, [&](std::int64_t begin, std::int64_t end) {
+    const auto write = [&](std::int64_t begin, std::int64_t end) {
       cpu.loops<T>().layer_norm_forward(y + begin * width, mean + begin, rstd + begin,
                                         x + begin * width, args.gamma.ptr<T>(), args.beta.ptr<T>(),
                                         static_cast<T>(args.eps), end - begin, width);
+    };
+    cpu.rows(args.y.rows(), width, [&](std::int64_t begin, std::int64_t end) {
+      cpu.write_rows<T>(args.y, args.y_norm, begin, end, write);
     });
   });
 }
@@ -31,10 +34,13 @@ void compute(CpuContext& cpu, const LayerNormBackward& args) {
     std::fill_n(part, slices * 2 * width, T(0));
     cpu.slices(slices, rows, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
       T* own = dgamma ? part + slice * 2 * width : nullptr;
-      cpu.loops<T>().layer_norm_backward(
-          args.dx.ptr<T>(), own, own ? own + width : nullptr, args.dy.ptr<T>(),
-          args.x_full.ptr<T>(), args.mean_full.ptr<T>(), args.rstd_full.ptr<T>(),
-          args.gamma.ptr<T>(), args.row.ptr<std::int32_t>(), begin, end, width, args.accumulate);
+      const auto write = [&](std::int64_t first, std::int64_t last) {
+        cpu.loops<T>().layer_norm_backward(
+            args.dx.ptr<T>(), own, own ? own + width : nullptr, args.dy.ptr<T>(),
+            args.x_full.ptr<T>(), args.mean_full.ptr<T>(), args.rstd_full.ptr<T>(),
+            args.gamma.ptr<T>(), args.row.ptr<std::int32_t>(), first, last, width, args.accumulate);
+      };
+      cpu.write_rows<T>(args.dx, args.dx_norm, begin, end, write);
     });
     if (!dgamma) return;
     cpu.loops<T>().column_sum(dgamma, part, 2 * width, slices, width);

@@ -17,19 +17,23 @@ void elements(const CpuContext& cpu, std::int64_t n, const Body& body) {
 
 // dx[r] = backward(dy[r], full[row[r]])
 template <class T, class Backward>
-void activation_backward(const CpuContext& cpu, const Tensor& dx, const Tensor& dy,
-                         const Tensor& full, const Tensor& row, const Backward& backward) {
+void activation_backward(const CpuContext& cpu, const Tensor& dx, const Tensor& dx_norm,
+                         const Tensor& dy, const Tensor& full, const Tensor& row,
+                         const Backward& backward) {
   const auto* at = row.ptr<std::int32_t>();
   const std::int64_t width = dx.width();
   T* out = dx.ptr<T>();
   const T* in = dy.ptr<T>();
   const T* x = full.ptr<T>();
-  cpu.rows(dx.rows(), width, [&](std::int64_t begin, std::int64_t end) {
+  const auto write = [&](std::int64_t begin, std::int64_t end) {
     if (!at)
       return backward(out + begin * width, in + begin * width, x + begin * width,
                       (end - begin) * width);
     for (std::int64_t r = begin; r < end; ++r)
       backward(out + r * width, in + r * width, x + at[r] * width, width);
+  };
+  cpu.rows(dx.rows(), width, [&](std::int64_t begin, std::int64_t end) {
+    cpu.write_rows<T>(dx, dx_norm, begin, end, write);
   });
 }
 
@@ -38,10 +42,14 @@ void activation_backward(const CpuContext& cpu, const Tensor& dx, const Tensor& 
 void compute(CpuContext& cpu, const GeluForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
+    const std::int64_t width = args.y.width();
     T* y = args.y.ptr<T>();
     const T* x = args.x.ptr<T>();
-    elements(cpu, args.y.elements(), [&](std::int64_t begin, std::int64_t count) {
-      cpu.loops<T>().gelu_forward(y + begin, x + begin, count);
+    const auto write = [&](std::int64_t begin, std::int64_t end) {
+      cpu.loops<T>().gelu_forward(y + begin * width, x + begin * width, (end - begin) * width);
+    };
+    cpu.rows(args.y.rows(), width, [&](std::int64_t begin, std::int64_t end) {
+      cpu.write_rows<T>(args.y, args.y_norm, begin, end, write);
     });
   });
 }
@@ -49,7 +57,7 @@ void compute(CpuContext& cpu, const GeluForward& args) {
 void compute(CpuContext& cpu, const GeluBackward& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
-    activation_backward<T>(cpu, args.dx, args.dy, args.x_full, args.row,
+    activation_backward<T>(cpu, args.dx, args.dx_norm, args.dy, args.x_full, args.row,
                            cpu.loops<T>().gelu_backward);
   });
 }
@@ -68,7 +76,7 @@ void compute(CpuContext& cpu, const TanhForward& args) {
 void compute(CpuContext& cpu, const TanhBackward& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
-    activation_backward<T>(cpu, args.dx, args.dy, args.y_full, args.row,
+    activation_backward<T>(cpu, args.dx, {}, args.dy, args.y_full, args.row,
                            cpu.loops<T>().tanh_backward);
   });
 }
@@ -79,10 +87,13 @@ void compute(CpuContext& cpu, const Dropout& args) {
     const std::int64_t width = args.y.width();
     const PhiloxAddress address = step_key(args).address();
     constexpr std::int64_t kPhiloxCost = 4;  // of one word, in elements copied
-    cpu.rows(args.y.rows(), kPhiloxCost * width, [&](std::int64_t begin, std::int64_t end) {
+    const auto write = [&](std::int64_t begin, std::int64_t end) {
       cpu.loops<T>().dropout(args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(), begin,
                              end, width, dropout_threshold(args.p),
                              static_cast<T>(1 / (1 - args.p)), address);
+    };
+    cpu.rows(args.y.rows(), kPhiloxCost * width, [&](std::int64_t begin, std::int64_t end) {
+      cpu.write_rows<T>(args.y, args.y_norm, begin, end, write);
     });
   });
 }

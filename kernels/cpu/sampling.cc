@@ -158,14 +158,14 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   const T* dy = args.dy.ptr<T>();
   const T* x = args.x_full.ptr<T>();
   T* score = args.score.ptr<T>();
-  const auto norm = [&](const T* of, std::int64_t width) {
-    return std::sqrt(cpu.loops<T>().sum_squares(of, width));
-  };
-  cpu.rows(args.score.elements(), c + d, [&](std::int64_t begin, std::int64_t end) {
+  const T* dy_norm = args.dy_norm.ptr<T>();
+  const T* x_norm = args.x_norm_full.ptr<T>();
+  const std::int64_t work = (dy_norm ? 1 : d) + (x_norm ? 1 : c);
+  cpu.rows(args.score.elements(), work, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const T dy_norm = static_cast<T>(norm(dy + i * d, d));
-      const double x_norm = norm(x + (row ? row[i] : i) * c, c);
-      score[i] = static_cast<T>(static_cast<double>(dy_norm) * x_norm);
+      const std::int64_t r = row ? row[i] : i;
+      score[i] = (dy_norm ? dy_norm[i] : cpu.norm(dy + i * d, d)) *
+                 (x_norm ? x_norm[r] : cpu.norm(x + r * c, c));
     }
   });
 }
@@ -187,8 +187,8 @@ void compute(CpuContext& cpu, const ItemNorm& args) {
     cpu.slices(cpu.slices_for(items, args.x.elements()), items, 1,
                [&](std::int64_t begin, std::int64_t end, int) {
                  for (std::int64_t n = begin; n < end; ++n)
-                   norm[n] = static_cast<T>(std::sqrt(cpu.loops<T>().sum_squares(
-                       x + offsets[n] * width, (offsets[n + 1] - offsets[n]) * width)));
+                   norm[n] =
+                       cpu.norm(x + offsets[n] * width, (offsets[n + 1] - offsets[n]) * width);
                });
   });
 }
@@ -231,9 +231,12 @@ void compute(CpuContext& cpu, const GatherScaledRows& args) {
     cpu.slices(cpu.slices_for(items, args.y.elements()), items, 1,
                [&](std::int64_t begin, std::int64_t end, int) {
                  for (std::int64_t n = begin; n < end; ++n)
-                   cpu.loops<T>().gather_rows(y + offsets[n] * width, x, width,
-                                              source_row + offsets[n], scale + n, 0,
-                                              offsets[n + 1] - offsets[n], width);
+                   cpu.write_rows<T>(args.y, args.y_norm, offsets[n], offsets[n + 1],
+                                     [&](std::int64_t first, std::int64_t last) {
+                                       cpu.loops<T>().gather_rows(y + first * width, x, width,
+                                                                  source_row + first, scale + n, 0,
+                                                                  last - first, width);
+                                     });
                });
   });
 }

@@ -212,30 +212,49 @@ Tolerance tolerance(const Draw& args, std::string_view, const Mirrors&) {
   return {args.score.elements()};
 }
 
+// A norm is off by as much as the row whose elements all are.
+Tolerance of_norm(const Tolerance& of_element, const Tensor& row) {
+  const auto width = static_cast<double>(row.width());
+  return {std::max(of_element.length, row.width()), of_element.magnitude * std::sqrt(width)};
+}
+
 // The deviation of x from its mean, relative to the standard deviation, is only as good as x is.
 Tolerance tolerance(const LayerNormForward& args, std::string_view output, const Mirrors& m) {
   const double x = m.top(args.x), rstd = m.top(args.rstd);
   if (output == "mean") return {args.x.width(), x};
   if (output == "rstd") return {args.x.width(), rstd * (1 + x * rstd)};
-  return {args.x.width(), (1 + x * rstd) * m.top(args.gamma) + m.top(args.beta)};
+  const Tolerance y{args.x.width(), (1 + x * rstd) * m.top(args.gamma) + m.top(args.beta)};
+  return output == "y_norm" ? of_norm(y, args.y) : y;
 }
 
 Tolerance tolerance(const LayerNormBackward& args, std::string_view output, const Mirrors& m) {
   const double dy = m.top(args.dy), rstd = m.top(args.rstd_full);
   const double normal = 1 + m.top(args.x_full) * rstd;
-  if (output == "dx")
-    return {args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.dx)};
+  const Tolerance dx{args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.dx)};
+  if (output == "dx") return dx;
+  if (output == "dx_norm") return of_norm(dx, args.dx);
   if (output == "dgamma") return {args.dy.rows(), dy * normal + m.top(args.dgamma)};
   return {args.dy.rows(), dy + m.top(args.dbeta)};
 }
 
 // Far below zero x Phi(x) is a small difference.
-Tolerance tolerance(const GeluForward& args, std::string_view, const Mirrors& m) {
-  return {1, m.top(args.x)};
+Tolerance tolerance(const GeluForward& args, std::string_view output, const Mirrors& m) {
+  const Tolerance y{1, m.top(args.x)};
+  return output == "y_norm" ? of_norm(y, args.y) : y;
 }
 
-Tolerance tolerance(const GeluBackward& args, std::string_view, const Mirrors& m) {
-  return {1, m.top(args.dy)};
+Tolerance tolerance(const GeluBackward& args, std::string_view output, const Mirrors& m) {
+  const Tolerance dx{1, m.top(args.dy)};
+  return output == "dx_norm" ? of_norm(dx, args.dx) : dx;
+}
+
+// Of norms only: the elements are products of two numbers.
+Tolerance tolerance(const Dropout& args, std::string_view, const Mirrors&) {
+  return {args.y.width()};
+}
+
+Tolerance tolerance(const GatherScaledRows& args, std::string_view, const Mirrors&) {
+  return {args.y.width()};
 }
 
 // 1 - y^2 loses all digits of a y near 1.

@@ -1,11 +1,10 @@
-// Element by element: activations, dropout, sums, copies, optimizers. One thread an element, in a
-// grid that goes round; each byte is read and written once.
+// Element by element: activations, dropout, sums, copies, optimizers. Each byte is read and written
+// once: by one block a row, or by one thread an element in a grid that goes round.
 #pragma once
 
 #include <cmath>
 
-#include "kernels/device/math.cuh"
-#include "kernels/device/reduce.cuh"
+#include "kernels/device/write_row.cuh"
 #include "kernels/dropout.h"
 
 namespace vcas::VCAS_DEVICE {
@@ -16,22 +15,30 @@ __device__ T normal_cdf(T x) {
 }
 
 template <class T>
-__global__ void gelu_forward_kernel(T* y, const T* x, std::int64_t n) {
-  for_each_element(n, [&](std::int64_t i) {
-    const Compute<T> value = x[i];
-    y[i] = static_cast<T>(value * normal_cdf(value));
+__global__ void gelu_forward_kernel(T* y, Compute<T>* y_norm, const T* x, int width) {
+  const std::int64_t r = blockIdx.x;
+  write_row(y, y_norm, r, width, [&](int c) {
+    auto of = load_neighbours(x + r * width, c, width);
+    for (Compute<T>& value : of.value) value = value * normal_cdf(value);
+    return of;
   });
 }
 
 // dx = dy (Phi(x) + x phi(x)), phi the normal density
 template <class T>
-__global__ void gelu_backward_kernel(T* dx, const T* dy, const T* x_full, const std::int32_t* row,
-                                     std::int64_t n, std::int64_t width) {
-  for_each_element(n, [&](std::int64_t i) {
-    using C = Compute<T>;
-    const C x = x_full[row ? row[i / width] * width + i % width : i];
-    const C density = C(0.39894228040143267794) * exponential(C(-0.5) * x * x);
-    dx[i] = static_cast<T>(dy[i] * (normal_cdf(x) + x * density));
+__global__ void gelu_backward_kernel(T* dx, Compute<T>* dx_norm, const T* dy, const T* x_full,
+                                     const std::int32_t* row, int width) {
+  using C = Compute<T>;
+  const std::int64_t r = blockIdx.x;
+  write_row(dx, dx_norm, r, width, [&](int c) {
+    auto of = load_neighbours(dy + r * width, c, width);
+    const auto x_of = load_neighbours(x_full + at(row, r) * width, c, width);
+    for (int i = 0; i < kNeighbours; ++i) {
+      const C x = x_of.value[i];
+      const C density = C(0.39894228040143267794) * exponential(C(-0.5) * x * x);
+      of.value[i] = of.value[i] * (normal_cdf(x) + x * density);
+    }
+    return of;
   });
 }
 
@@ -52,18 +59,18 @@ __global__ void tanh_backward_kernel(T* dx, const T* dy, const T* y_full, const 
 
 // One thread draws for four neighbours of a row.
 template <class T>
-__global__ void dropout_kernel(T* y, const T* x, const std::int32_t* row, std::int64_t rows,
-                               std::int64_t width, std::uint32_t threshold, Compute<T> keep_scale,
+__global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const std::int32_t* row,
+                               int width, std::uint32_t threshold, Compute<T> keep_scale,
                                StepKey key) {
   const PhiloxAddress address = key.address();
-  const std::int64_t draws = (width + 3) / 4;
-  for_each_element(rows * draws, [&](std::int64_t i) {
-    const std::int64_t r = i / draws, first = i % draws * 4;
-    const Words words =
-        philox_words(address, static_cast<std::uint64_t>(at(row, r) * draws + first / 4));
-    for (std::int64_t c = first; c < first + 4 && c < width; ++c)
-      y[r * width + c] = static_cast<T>(
-          x[r * width + c] * ((words.word[c % 4] >> 9) >= threshold ? keep_scale : Compute<T>(0)));
+  const std::int64_t r = blockIdx.x;
+  const std::int64_t first_draw = at(row, r) * ((width + 3) / 4);
+  write_row(y, y_norm, r, width, [&](int c) {
+    auto of = load_neighbours(x + r * width, c, width);
+    const Words words = philox_words(address, static_cast<std::uint64_t>(first_draw + c / 4));
+    for (int i = 0; i < kNeighbours; ++i)
+      of.value[i] = of.value[i] * ((words.word[i] >> 9) >= threshold ? keep_scale : Compute<T>(0));
+    return of;
   });
 }
 
@@ -137,19 +144,17 @@ __global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t p
 void compute(Context& context, const GeluForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t n = args.y.elements();
-    launch(context, grid_over(context, n), gelu_forward_kernel<T>, args.y.ptr<T>(), args.x.ptr<T>(),
-           n);
+    launch(context, one_block_a_row(args.y), gelu_forward_kernel<T>, args.y.ptr<T>(),
+           args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), width_of(args.y));
   });
 }
 
 void compute(Context& context, const GeluBackward& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t n = args.dx.elements();
-    launch(context, grid_over(context, n), gelu_backward_kernel<T>, args.dx.ptr<T>(),
-           args.dy.ptr<T>(), args.x_full.ptr<T>(), args.row.ptr<std::int32_t>(), n,
-           args.dx.width());
+    launch(context, one_block_a_row(args.dx), gelu_backward_kernel<T>, args.dx.ptr<T>(),
+           args.dx_norm.ptr<Compute<T>>(), args.dy.ptr<T>(), args.x_full.ptr<T>(),
+           args.row.ptr<std::int32_t>(), width_of(args.dx));
   });
 }
 
@@ -175,10 +180,10 @@ void compute(Context& context, const TanhBackward& args) {
 void compute(Context& context, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.y.rows(), width = args.y.width();
-    launch(context, grid_over(context, rows * ceil_div(width, 4)), dropout_kernel<T>,
-           args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(), rows, width,
-           dropout_threshold(args.p), static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
+    launch(context, one_block_a_row(args.y), dropout_kernel<T>, args.y.ptr<T>(),
+           args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(),
+           width_of(args.y), dropout_threshold(args.p), static_cast<Compute<T>>(1 / (1 - args.p)),
+           step_key(args));
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/device/launch.cuh"
+#include "kernels/device/math.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -51,6 +52,16 @@ __device__ T block_reduce(T value, T identity, const Op& op) {
 template <class T>
 __device__ T block_sum(T value) {
   return block_reduce(value, T(0), Plus{});
+}
+
+// Squares of a norm are summed in double: those of f32 leave its range.
+template <class C>
+__device__ double squared(C x) {
+  return static_cast<double>(x) * static_cast<double>(x);
+}
+template <class C>
+__device__ C norm_from_squares(double sum) {
+  return static_cast<C>(square_root(sum));
 }
 
 template <class T>

@@ -8,22 +8,28 @@ namespace vcas::VCAS_DEVICE {
 
 // ---- norms ----
 
-// By one warp.
 template <class T>
-__device__ double norm_of_row(const T* x, std::int64_t width) {
-  double sum = 0;
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
-    sum += static_cast<double>(x[c]) * static_cast<double>(x[c]);
-  return square_root(warp_sum(sum));
-}
+struct RowFactor {
+  const T* x;
+  const Compute<T>* norm;  // optional
+  std::int64_t width;
+
+  // By one warp.
+  __device__ Compute<T> norm_of(std::int64_t r) const {
+    if (norm) return norm[r];
+    double sum = 0;
+    for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
+      sum += squared(static_cast<Compute<T>>(x[r * width + c]));
+    return norm_from_squares<Compute<T>>(warp_sum(sum));
+  }
+};
 
 template <class T>
 struct ScoredRows {
   Compute<T>* score;
-  const T* dy;
-  const T* x_full;
+  RowFactor<T> dy, x_full;
   const std::int32_t* row;
-  std::int64_t rows, dy_width, x_width;
+  std::int64_t rows;
 };
 
 // score[i] = || dy[i] || || x_full[row[i]] ||; one warp a row of each, which are read once. Blocks
@@ -33,10 +39,8 @@ __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> 
   const ScoredRows<T>& of = group.each[blockIdx.y];
   const std::int64_t i = row_of_warp();
   if (i >= of.rows) return;
-  const auto dy_norm = static_cast<Compute<T>>(norm_of_row(of.dy + i * of.dy_width, of.dy_width));
-  const double x_norm = norm_of_row(of.x_full + at(of.row, i) * of.x_width, of.x_width);
-  if (lane_of_thread() == 0)
-    of.score[i] = static_cast<Compute<T>>(static_cast<double>(dy_norm) * x_norm);
+  const Compute<T> score = of.dy.norm_of(i) * of.x_full.norm_of(at(of.row, i));
+  if (lane_of_thread() == 0) of.score[i] = score;
 }
 
 // One block an item.
@@ -47,9 +51,9 @@ __global__ void item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_
   double sum = 0;
   for (std::int64_t i = offsets[n] * width + threadIdx.x; i < offsets[n + 1] * width;
        i += blockDim.x)
-    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    sum += squared(static_cast<Compute<T>>(x[i]));
   sum = block_sum(sum);
-  if (threadIdx.x == 0) norm[n] = static_cast<Compute<T>>(square_root(sum));
+  if (threadIdx.x == 0) norm[n] = norm_from_squares<Compute<T>>(sum);
 }
 
 // ---- column sums ----
@@ -92,9 +96,10 @@ void column_sums(Context& context, Compute<T>* sum, const T* x, std::int64_t row
 
 // One warp a row, which stays in L1 between its three passes: read once, written once.
 template <class T>
-__global__ void layer_norm_forward_kernel(T* y, Compute<T>* mean, Compute<T>* rstd, const T* x,
-                                          const T* gamma, const T* beta, Compute<T> eps,
-                                          std::int64_t rows, std::int64_t width) {
+__global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* mean,
+                                          Compute<T>* rstd, const T* x, const T* gamma,
+                                          const T* beta, Compute<T> eps, std::int64_t rows,
+                                          std::int64_t width) {
   using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
@@ -107,17 +112,24 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* mean, Compute<T>* rs
     squares += (in[c] - m) * (in[c] - m);
   const C variance = warp_sum(squares) / static_cast<C>(width);
   const C s = C(1) / square_root(variance + eps);
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
-    y[r * width + c] = static_cast<T>((in[c] - m) * s * gamma[c] + beta[c]);
+  double y_squares = 0;
+  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) {
+    const C out = (in[c] - m) * s * gamma[c] + beta[c];
+    y[r * width + c] = static_cast<T>(out);
+    if (y_norm) y_squares += squared(out);
+  }
+  if (y_norm) y_squares = warp_sum(y_squares);
   if (lane_of_thread() > 0) return;
+  if (y_norm) y_norm[r] = norm_from_squares<C>(y_squares);
   mean[r] = m;
   rstd[r] = s;
 }
 
 template <class T>
 struct LayerNormGradients {
-  T* dx;             // optional
-  Compute<T>* part;  // [block, 2, width], of dgamma and dbeta; optional
+  T* dx;                // optional
+  Compute<T>* dx_norm;  // optional
+  Compute<T>* part;     // [block, 2, width], of dgamma and dbeta; optional
   const T* dy;
   const T* x_full;
   const Compute<T>* mean_full;
@@ -153,11 +165,16 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
       }
       const C shift = warp_sum(g_sum) / static_cast<C>(t.width);
       const C slope = warp_sum(product) / static_cast<C>(t.width);
+      double squares = 0;
       for (std::int64_t c = lane_of_thread(); c < t.width; c += kWarp) {
         T& out = t.dx[r * t.width + c];
         const C d = s * (in[c] * t.gamma[c] - shift - (x[c] - m) * s * slope);
-        out = static_cast<T>(t.accumulate ? out + d : d);
+        const C result = t.accumulate ? out + d : d;
+        out = static_cast<T>(result);
+        if (t.dx_norm) squares += squared(result);
       }
+      if (t.dx_norm) squares = warp_sum(squares);
+      if (t.dx_norm && lane_of_thread() == 0) t.dx_norm[r] = norm_from_squares<C>(squares);
     }
     if (!t.part) continue;
     for (std::int64_t c = threadIdx.x; c < t.width; c += kThreads) {
@@ -189,8 +206,11 @@ void compute(Context& context, const Group<RowScore>& group) {
     std::int64_t most_rows = 0;
     for (const RowScore& args : group) {
       const std::int64_t rows = args.score.elements();
-      each.add({args.score.ptr<Compute<T>>(), args.dy.ptr<T>(), args.x_full.ptr<T>(),
-                args.row.ptr<std::int32_t>(), rows, args.dy.width(), args.x_full.width()});
+      each.add({args.score.ptr<Compute<T>>(),
+                {args.dy.ptr<T>(), args.dy_norm.ptr<Compute<T>>(), args.dy.width()},
+                {args.x_full.ptr<T>(), args.x_norm_full.ptr<Compute<T>>(), args.x_full.width()},
+                args.row.ptr<std::int32_t>(),
+                rows});
       most_rows = std::max(most_rows, rows);
     }
     Grid grid = grid_of_rows(most_rows);
@@ -226,9 +246,9 @@ void compute(Context& context, const LayerNormForward& args) {
     using T = decltype(type);
     const std::int64_t rows = args.y.rows();
     launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T>, args.y.ptr<T>(),
-           args.mean.ptr<Compute<T>>(), args.rstd.ptr<Compute<T>>(), args.x.ptr<T>(),
-           args.gamma.ptr<T>(), args.beta.ptr<T>(), static_cast<Compute<T>>(args.eps), rows,
-           args.y.width());
+           args.y_norm.ptr<Compute<T>>(), args.mean.ptr<Compute<T>>(), args.rstd.ptr<Compute<T>>(),
+           args.x.ptr<T>(), args.gamma.ptr<T>(), args.beta.ptr<T>(),
+           static_cast<Compute<T>>(args.eps), rows, args.y.width());
   });
 }
 
@@ -247,11 +267,11 @@ void compute(Context& context, const LayerNormBackward& args) {
       grid.shared_bytes = static_cast<std::size_t>(2 * width) * sizeof(C);
       part = scratch<C>(context, static_cast<std::int64_t>(grid.blocks.x) * 2 * width);
     }
-    launch(
-        context, grid, layer_norm_backward_kernel<T>,
-        LayerNormGradients<T>{args.dx.ptr<T>(), part, args.dy.ptr<T>(), args.x_full.ptr<T>(),
-                              args.mean_full.ptr<C>(), args.rstd_full.ptr<C>(), args.gamma.ptr<T>(),
-                              args.row.ptr<std::int32_t>(), rows, width, args.accumulate});
+    launch(context, grid, layer_norm_backward_kernel<T>,
+           LayerNormGradients<T>{args.dx.ptr<T>(), args.dx_norm.ptr<C>(), part, args.dy.ptr<T>(),
+                                 args.x_full.ptr<T>(), args.mean_full.ptr<C>(),
+                                 args.rstd_full.ptr<C>(), args.gamma.ptr<T>(),
+                                 args.row.ptr<std::int32_t>(), rows, width, args.accumulate});
     if (!part) return;
     const std::int64_t parts = grid.blocks.x;
     column_sums(context, args.dgamma.ptr<C>(), part, parts, width, 2 * width, 1, true);

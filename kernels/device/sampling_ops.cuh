@@ -5,7 +5,7 @@
 #include <climits>
 
 #include "kernels/device/math.cuh"
-#include "kernels/device/reduce.cuh"
+#include "kernels/device/write_row.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -245,14 +245,18 @@ __global__ void __launch_bounds__(kMostInBlock)
 
 // Blocks (item, slice of its rows), threads along the row.
 template <class T>
-__global__ void gather_scaled_rows_kernel(T* y, const T* x, const std::int32_t* source_row,
+__global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
+                                          const std::int32_t* source_row,
                                           const std::int64_t* offsets, const Compute<T>* scale,
-                                          std::int64_t width) {
+                                          int width) {
   const std::int64_t n = blockIdx.x;
   const Compute<T> factor = scale[n];
   for (std::int64_t r = offsets[n] + blockIdx.y; r < offsets[n + 1]; r += gridDim.y)
-    for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x)
-      y[r * width + c] = static_cast<T>(factor * x[source_row[r] * width + c]);
+    write_row(y, y_norm, r, width, [&](int c) {
+      auto of = load_neighbours(x + std::int64_t{source_row[r]} * width, c, width);
+      for (Compute<T>& value : of.value) value = factor * value;
+      return of;
+    });
 }
 
 // ---- host ----
@@ -317,9 +321,9 @@ void compute(Context& context, const GatherScaledRows& args) {
     using T = decltype(type);
     constexpr std::int64_t kSlices = 16;
     launch(context, {extent(args.scale.elements(), kSlices), extent(kThreads)},
-           gather_scaled_rows_kernel<T>, args.y.ptr<T>(), args.x.ptr<T>(),
-           args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
-           args.scale.ptr<Compute<T>>(), args.y.width());
+           gather_scaled_rows_kernel<T>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
+           args.x.ptr<T>(), args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
+           args.scale.ptr<Compute<T>>(), width_of(args.y));
   });
 }
 

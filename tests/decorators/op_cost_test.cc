@@ -79,7 +79,7 @@ TEST_CASE("elementwise operations and embeddings count no FLOPs", "[op_cost]") {
   FakeOps ops;
   TestMemory memory(ops);
   const Tensor x = memory.f32({4, 4});
-  CHECK(op_cost(GeluForward{x, x}).flops == 0);
+  CHECK(op_cost(GeluForward{.y = x, .x = x}).flops == 0);
   CHECK(op_cost(EmbeddingForward{x, x, memory.holding<std::int32_t>({0, 1, 2, 3})}).flops == 0);
   CHECK(op_cost(EmbeddingForward{x, x, memory.holding<std::int32_t>({0, 1, 2, 3})}).bytes == 144);
 }

@@ -45,7 +45,7 @@ TEST_CASE("operations are passed on", "[range]") {
   auto* fake = new FakeOps;
   RangeOps ops(std::unique_ptr<Ops>(fake), std::make_unique<Notes>(told));
   TestMemory memory(ops);
-  ops.run(GeluForward{memory.f32({7, 5}), memory.f32({7, 5})});
+  ops.run(GeluForward{.y = memory.f32({7, 5}), .x = memory.f32({7, 5})});
   CHECK(fake->calls() == 1);
   CHECK(told.empty());
 }

@@ -9,6 +9,7 @@ TEST_CASE("layer_norm_forward", "[layer_norm]") {
         INFO(rows << " x " << width);
         check_op(t,
                  LayerNormForward{.y = t.unset({rows, width}),
+                                  .y_norm = rows % 2 ? t.wide_unset({rows}) : Tensor{},
                                   .mean = t.wide_unset({rows}),
                                   .rstd = t.wide_unset({rows}),
                                   .x = t.normal({rows, width}, 2),
@@ -67,6 +68,7 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
               const Shape shape{rows, width};
               check_op(t,
                        LayerNormBackward{.dx = accumulate ? t.normal(shape) : t.unset(shape),
+                                         .dx_norm = full > 1 ? t.wide_unset({rows}) : Tensor{},
                                          .dgamma = parameters ? t.wide_normal({width}) : Tensor{},
                                          .dbeta = parameters ? t.wide_normal({width}) : Tensor{},
                                          .dy = t.normal(shape),

@@ -18,6 +18,12 @@ TEST_CASE("gelu_forward meets erf over the whole range", "[pointwise]") {
   on_every_backend([](TestTensors& t) {
     for (const std::int64_t n : kLengths)
       check_op(t, GeluForward{.y = t.unset({1, n}), .x = t.normal({1, n}, 3)});
+    for (const std::int64_t width : {1, 7, 64, 1030})
+      check_op(
+          t,
+          GeluForward{
+              .y = t.unset({9, width}), .y_norm = t.wide_unset({9}), .x = t.normal({9, width}, 3)},
+          {.length = width});
     // From -12 to 12; then the ends of the range.
     const Tensor x = t.filled({24001}, [](std::int64_t i) { return -12 + 1e-3 * double(i); });
     const Tensor y = t.unset({24001});
@@ -58,7 +64,13 @@ TEST_CASE("gelu_backward through rows, and in place", "[pointwise]") {
             t,
             GeluBackward{
                 .dx = t.unset({rows, width}), .dy = dy, .x_full = x_full, .row = t.indices(row)});
-        check_op(t, GeluBackward{.dx = dy, .dy = dy, .x_full = x_full, .row = t.indices(row)});
+        check_op(t,
+                 GeluBackward{.dx = dy,
+                              .dx_norm = t.wide_unset({rows}),
+                              .dy = dy,
+                              .x_full = x_full,
+                              .row = t.indices(row)},
+                 {.length = width});
       }
   });
 }
@@ -91,7 +103,8 @@ TEST_CASE("dropout draws the mask of its address", "[pointwise]") {
           INFO(full << " x " << width << ", p " << p);
           const Tensor x = t.normal({full, width});
           check_op(t, Dropout{.y = t.unset({full, width}), .x = x, .p = p, .key = key});
-          check_op(t, Dropout{.y = x, .x = x, .p = p, .key = key});
+          check_op(t, Dropout{.y = x, .y_norm = t.wide_unset({full}), .x = x, .p = p, .key = key},
+                   {.length = width});
           const auto row = t.some_of(full);
           const auto rows = static_cast<std::int64_t>(row.size());
           check_op(t, Dropout{.y = t.unset({rows, width}),

@@ -100,6 +100,26 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
                           .x_full = x,
                           .row = t.indices(row)},
                  {.length = width + 40});
+        const Tensor dy_norm = t.wide_normal({rows}), x_norm = t.wide_normal({full});
+        check_op(t, RowScore{.score = t.wide_unset({rows}),
+                             .dy = t.normal({rows, 40}),
+                             .x_full = x,
+                             .row = t.indices(row),
+                             .dy_norm = dy_norm,
+                             .x_norm_full = x_norm});
+        check_op(t,
+                 RowScore{.score = t.wide_unset({full}),
+                          .dy = t.normal({full, 5}),
+                          .x_full = x,
+                          .x_norm_full = x_norm},
+                 {.length = 5});
+        check_op(t,
+                 RowScore{.score = t.wide_unset({rows}),
+                          .dy = t.normal({rows, 40}),
+                          .x_full = x,
+                          .row = t.indices(row),
+                          .dy_norm = dy_norm},
+                 {.length = width});
         check_op(t,
                  ItemNorm{.norm = t.wide_unset({4}),
                           .x = x,
@@ -120,7 +140,9 @@ TEST_CASE("a group of row scores", "[sampling]") {
       group.add({.score = t.wide_unset({std::ssize(row)}),
                  .dy = t.normal({std::ssize(row), 3 + full % 7}),
                  .x_full = t.normal({full, 33}),
-                 .row = t.indices(row)});
+                 .row = t.indices(row),
+                 .dy_norm = full % 2 ? t.wide_normal({std::ssize(row)}) : Tensor{},
+                 .x_norm_full = full % 3 ? t.wide_normal({full}) : Tensor{}});
     }
     check_op(t, group, {.length = 42});
   });
@@ -133,8 +155,11 @@ TEST_CASE("norms of very small gradients do not underflow", "[sampling]") {
     const Tensor ones = t.filled({3, 1}, [](std::int64_t) { return 1; });
     t.ops().run(RowScore{.score = score, .dy = x, .x_full = ones});
     t.ops().run(ItemNorm{.norm = item, .x = x, .offsets = t.offsets({0, 3})});
+    const Tensor norm = t.wide_unset({3});
+    t.ops().run(Dropout{.y = t.unset({3, 16}), .y_norm = norm, .x = x});
     const double each = t.read(x)[0];
     CHECK(std::abs(t.read(score)[2] / (4 * each) - 1) < 1e-5);
+    CHECK(std::abs(t.read(norm)[2] / (4 * each) - 1) < 1e-5);
     CHECK(std::abs(t.read(item)[0] / (std::sqrt(48) * each) - 1) < 1e-5);
   });
 }
@@ -361,11 +386,15 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
         Tensor source_row = narrow.source_row;
         source_row.shape = {rows};
         for (const std::int64_t width : {1, 7, 33, 4000})
-          check_op(t, GatherScaledRows{.y = t.unset({rows, width}),
-                                       .x = t.normal({15, width}),
-                                       .source_row = source_row,
-                                       .offsets = narrow.offsets,
-                                       .scale = narrow.scale});
+          for (const bool norm : {false, true})
+            check_op(t,
+                     GatherScaledRows{.y = t.unset({rows, width}),
+                                      .y_norm = norm ? t.wide_unset({rows}) : Tensor{},
+                                      .x = t.normal({15, width}),
+                                      .source_row = source_row,
+                                      .offsets = narrow.offsets,
+                                      .scale = narrow.scale},
+                     {.length = norm ? width : 1});
       }
     if (t.ops().name() == "cuda") return;  // a failed check stops a GPU for good
     CHECK_THROWS_AS(t.ops().run(NarrowRows{.item = t.unset(DType::kI32, {1}),

@@ -18,6 +18,7 @@ class ColumnGain final : public Layer {
     if (fault_ != "input is not kept") plan.saved_inputs = {0};
     plan.in_place = true;
     plan.accumulates = fault_ == "says it accumulates";
+    plan.writes_norms = fault_ == "says it writes norms";
     return plan;
   }
 
@@ -100,6 +101,8 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"changes dy", "backward changes dy"},
       {"changes its input", "backward changes inputs"},
       {"needs dx", "gradients change where dx of input 0 is not wanted"},
+      {"says it writes norms", "output_norm: entry 0"},
+      {"says it writes norms", "dx_norm: entry 0"},
   }));
   INFO(fault);
   CHECK_THAT(faults_of(fault), ContainsSubstring(message));

@@ -67,6 +67,7 @@ class Rows {
                                   .repeat = settings.repeat,
                                   .record = settings.record};
     const std::vector<ValueSpec> specs{{kIn, 1, DType::kF64}};
+    const std::vector<Tensor> inputs{{x_.data(), DType::kF64, {kRows, kIn}}};
     WeightSampler sampler;
     scratch_.resize(WeightSampler::scratch_bytes(kRows));
     Arena arena(scratch_.data(), scratch_.size());
@@ -78,7 +79,7 @@ class Rows {
               .step = {&number, DType::kI64, {1}}};
     const RowSet& used = rows ? *rows : rows_.of(1);
     sampler.add(exec,
-                {.inputs_full = {},
+                {.inputs_full = inputs,
                  .output_full = {},
                  .saved_full = {},
                  .parameters = {},
@@ -92,7 +93,7 @@ class Rows {
                  .parameter_numbers = kParameterNumbers,
                  .weight_sampler = sampler,
                  .weight_site = 0},
-                {x_.data(), DType::kF64, {kRows, kIn}}, used);
+                used);
     sampler.flush(exec, context);
     return dweight;
   }

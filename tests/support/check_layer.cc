@@ -221,16 +221,19 @@ class Bench {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       memory_.write(parameters_[i], parameter_values[i]);
     memory_.poison(output_);
+    const Tensor norm = norms_of(output_);
     for (const Tensor& saved : saved_) memory_.poison(saved);
     memory_.poison(scratch_);
     Arena arena(scratch_.data, plan_.scratch_bytes);
     Exec exec = make_exec(arena);
     layer_->forward(exec, {.inputs = inputs_,
                            .output = output_,
+                           .output_norm = norm,
                            .saved = saved_,
                            .parameters = parameters_,
                            .input_specs = specs_,
                            .rows = full_rows_});
+    expect_norms(norm, output_, "output_norm");
     return memory_.read(output_);
   }
 
@@ -277,6 +280,7 @@ class Bench {
       Arena arena(scratch_.data, plan_.scratch_bytes);
       Exec exec = make_exec(arena);
       WeightSampler weight_sampler;
+      const Tensor norm = norms_of(dx[0]);
       layer_->backward(exec, {.inputs_full = inputs_,
                               .output_full = output_,
                               .saved_full = saved_,
@@ -284,6 +288,7 @@ class Bench {
                               .input_specs = specs_,
                               .dy = dy,
                               .dx = dx,
+                              .dx_norm = norm,
                               .accumulate = accumulate,
                               .rows = rows,
                               .rows_full = full_rows_,
@@ -291,6 +296,7 @@ class Bench {
                               .parameter_numbers = parameter_numbers_,
                               .weight_sampler = weight_sampler,
                               .weight_site = -1});
+      expect_norms(norm, dx[0], "dx_norm");
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
     }
@@ -338,6 +344,19 @@ class Bench {
             first + static_cast<std::int64_t>(std::abs(values[entry]) * 1000) % rows);
       first += rows;
     }
+  }
+
+  // To be filled; empty where the layer writes no norms, or there are no rows.
+  Tensor norms_of(const Tensor& rows) {
+    return plan_.writes_norms && rows ? memory_.make(dtype_, {rows.rows()}) : Tensor{};
+  }
+  void expect_norms(const Tensor& norm, const Tensor& rows, const std::string& what) {
+    if (!norm) return;
+    const Numbers values = memory_.read(rows);
+    Numbers want;
+    for (auto row = values.begin(); row != values.end(); row += rows.width())
+      want.push_back(std::sqrt(std::inner_product(row, row + rows.width(), row, 0.0)));
+    expect_close(memory_.read(norm), want, dtype_ == DType::kF64 ? 1e-14 : 1e-6, what);
   }
 
   Exec make_exec(Arena& arena) {

@@ -82,15 +82,21 @@ inline void run(const ColumnSum& a) {
     for (std::int64_t i = 0; i < c; ++i) f(a.sum)[i] += f(a.x)[r * c + i];
 }
 
+inline double norm_of_row(const Tensor& x, std::int64_t r) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < x.width(); ++i) sum += std::pow(f(x)[r * x.width() + i], 2);
+  return std::sqrt(sum);
+}
+inline void put_norms(const Tensor& norm, const Tensor& x) {
+  for (std::int64_t r = 0; r < norm.elements(); ++r) f(norm)[r] = norm_of_row(x, r);
+}
+
 inline void run(const RowScore& a) {
-  const auto norm = [](const double* x, std::int64_t width) {
-    double sum = 0;
-    for (std::int64_t j = 0; j < width; ++j) sum += std::pow(x[j], 2);
-    return std::sqrt(sum);
-  };
-  const std::int64_t d = a.dy.width(), c = a.x_full.width();
-  for (std::int64_t i = 0; i < a.score.elements(); ++i)
-    f(a.score)[i] = norm(f(a.dy) + i * d, d) * norm(f(a.x_full) + index_at(a.row, i) * c, c);
+  for (std::int64_t i = 0; i < a.score.elements(); ++i) {
+    const std::int64_t r = index_at(a.row, i);
+    f(a.score)[i] = (a.dy_norm ? f(a.dy_norm)[i] : norm_of_row(a.dy, i)) *
+                    (a.x_norm_full ? f(a.x_norm_full)[r] : norm_of_row(a.x_full, r));
+  }
 }
 
 inline void run(const ItemNorm& a) {
@@ -193,6 +199,7 @@ inline void run(const GatherScaledRows& a) {
     for (std::int64_t r = i64(a.offsets)[n]; r < i64(a.offsets)[n + 1]; ++r)
       for (std::int64_t i = 0; i < c; ++i)
         f(a.y)[r * c + i] = f(a.scale)[n] * f(a.x)[i32(a.source_row)[r] * c + i];
+  put_norms(a.y_norm, a.y);
 }
 
 inline void run(const LayerNormForward& a) {
@@ -208,6 +215,7 @@ inline void run(const LayerNormForward& a) {
     for (std::int64_t i = 0; i < c; ++i)
       f(a.y)[r * c + i] = (x[i] - mean) * f(a.rstd)[r] * f(a.gamma)[i] + f(a.beta)[i];
   }
+  put_norms(a.y_norm, a.y);
 }
 
 inline void run(const LayerNormBackward& a) {
@@ -233,12 +241,14 @@ inline void run(const LayerNormBackward& a) {
           rstd * (dy[i] * f(a.gamma)[i] - mean_g - normal[static_cast<std::size_t>(i)] * mean_gh),
           a.accumulate);
   }
+  put_norms(a.dx_norm, a.dx);
 }
 
 inline double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 inline void run(const GeluForward& a) {
   for (std::int64_t i = 0; i < a.y.elements(); ++i) f(a.y)[i] = f(a.x)[i] * normal_cdf(f(a.x)[i]);
+  put_norms(a.y_norm, a.y);
 }
 
 inline void run(const GeluBackward& a) {
@@ -250,6 +260,7 @@ inline void run(const GeluBackward& a) {
       const double slope = normal_cdf(x) + x * std::exp(-x * x / 2) / std::sqrt(2 * pi);
       f(a.dx)[r * c + i] = f(a.dy)[r * c + i] * slope;
     }
+  put_norms(a.dx_norm, a.dx);
 }
 
 inline void run(const TanhForward& a) {
@@ -272,6 +283,7 @@ inline void run(const Dropout& a) {
       const double mask = kept_by_dropout(step_key(a), draw, i % 4, a.p) ? 1 / (1 - a.p) : 0;
       f(a.y)[r * c + i] = f(a.x)[r * c + i] * mask;
     }
+  put_norms(a.y_norm, a.y);
 }
 
 // Where query i of item n and key j of the item that begins at row `first` lie, column 0.

@@ -119,6 +119,7 @@ class OpCalls {
   }
   void fill(GatherScaledRows& a) {
     a.y = empty({kept_rows(), size_.width});
+    a.y_norm = wide({kept_rows()});
     a.x = random({rows(), size_.width});
     a.source_row = holding(rows_);
     a.offsets = offsets(kept_items());
@@ -126,6 +127,7 @@ class OpCalls {
   }
   void fill(LayerNormForward& a) {
     a.y = empty({rows(), size_.width});
+    a.y_norm = wide({rows()});
     a.mean = wide({rows()});
     a.rstd = wide({rows()});
     a.x = random({rows(), size_.width});
@@ -136,6 +138,7 @@ class OpCalls {
     const auto forward = make<LayerNormForward>();
     ops_.run(forward);
     a.dx = empty({kept_rows(), size_.width});
+    a.dx_norm = wide({kept_rows()});
     a.dgamma = wide({size_.width});
     a.dbeta = wide({size_.width});
     a.dy = random({kept_rows(), size_.width});
@@ -147,10 +150,12 @@ class OpCalls {
   }
   void fill(GeluForward& a) {
     a.y = empty({rows(), size_.hidden});
+    a.y_norm = wide({rows()});
     a.x = random({rows(), size_.hidden});
   }
   void fill(GeluBackward& a) {
     a.dx = empty({kept_rows(), size_.hidden});
+    a.dx_norm = wide({kept_rows()});
     a.dy = random({kept_rows(), size_.hidden});
     a.x_full = random({rows(), size_.hidden});
     a.row = row();
@@ -167,6 +172,7 @@ class OpCalls {
   }
   void fill(Dropout& a) {
     a.y = empty({kept_rows(), size_.width});
+    a.y_norm = wide({kept_rows()});
     a.x = random({kept_rows(), size_.width});
     a.row = row();
     a.p = 0.1;

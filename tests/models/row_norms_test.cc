@@ -1,0 +1,81 @@
+// Norms of rows that are kept for sampled weight gradients, in whole models.
+#include <cmath>
+
+#include "tests/support/catch.h"
+#include "tests/support/model_fixture.h"
+#include "tests/support/watched_ops.h"
+
+using namespace vcas;
+
+namespace {
+
+// Of all row scores of a pass.
+struct Given {
+  int scores = 0, dy_norms = 0, x_norms = 0, wrong = 0;
+};
+
+// Whether each is the norm of its row as it is now.
+bool are_norms_of(const Tensor& norm, const Tensor& rows) {
+  for (std::int64_t r = 0; r < rows.rows(); ++r) {
+    double squares = 0;
+    for (std::int64_t c = 0; c < rows.width(); ++c)
+      squares += std::pow(rows.ptr<double>()[r * rows.width() + c], 2);
+    const double want = std::sqrt(squares), got = norm.ptr<double>()[r];
+    if (!(std::abs(got - want) <= 1e-14 * (1e-300 + want))) return false;
+  }
+  return norm.elements() == rows.rows();
+}
+
+ModelOptions tiny(const std::string& type, double dropout) {
+  ModelOptions options;
+  options.type = type;
+  options.width = 16;
+  options.depth = 3;
+  options.heads = 2;
+  options.patch = 4;
+  options.ffn_ratio = 2;
+  options.max_positions = 8;
+  options.vocabulary = 11;
+  options.pooling = "mean";
+  options.dropout = dropout;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("norms are kept by the layers that write rows, and change no bit", "[model][law]") {
+  const std::string type = GENERATE("vit", "bert");
+  const double dropout = GENERATE(0.0, 0.2);
+  Given given;
+  ModelFixture f(tiny(type, dropout), {1, 8, 8}, 3, 6, DType::kF64,
+                 watched_ops([&](const RowScore& args, const std::string&) {
+                   ++given.scores;
+                   given.dy_norms += bool(args.dy_norm);
+                   given.x_norms += bool(args.x_norm_full);
+                   given.wrong += args.dy_norm && !are_norms_of(args.dy_norm, args.dy);
+                   given.wrong += args.x_norm_full && !are_norms_of(args.x_norm_full, args.x_full);
+                 }));
+  for (const std::vector<double>& ratios :
+       {std::vector{0.5, 0.5, 1.0}, {0.3, 0.6, 0.8}, {1., 1., 1.}}) {
+    BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
+    context.act_ratio = ratios;
+    Exec exec = f.exec();
+    given = {};
+    f.model->graph.forward(exec);
+    const auto without = f.gradient(exec, context);
+    CHECK(given.scores == 12);
+    CHECK(given.dy_norms == 0);
+    CHECK(given.x_norms == 0);
+
+    given = {};
+    f.model->graph.forward(exec, true);
+    CHECK(f.gradient(exec, context) == without);
+    CHECK(given.scores == 12);
+    CHECK(given.wrong == 0);
+    // Of each block's four linear maps all but one: attention writes the input of one and the
+    // output's gradient of another head by head. The others' rows are written by norms, GELU,
+    // dropouts and gates.
+    CHECK(given.x_norms == 9);
+    CHECK(given.dy_norms == 9);
+  }
+}
