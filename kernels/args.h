@@ -611,8 +611,12 @@ struct ScatterRows {
   }
 };
 
+// Updates of parameters take the gradient times clip_scale (kernels/clipping.h) of the squared norm
+// of the gradient of all parameters, f64 [1]; where that is not finite they change nothing.
+// `rounded` gets the new parameters too.
+
 // Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019)
-// or, with decoupled = false, decay added to the gradient. `rounded` gets the new parameters too.
+// or, with decoupled = false, decay added to the gradient.
 struct AdamStep {
   static constexpr const char* kName = "adam_step";
   Tensor param;          // S [n]
@@ -620,43 +624,45 @@ struct AdamStep {
   Tensor first_moment;   // S [n]
   Tensor second_moment;  // S [n]
   Tensor grad;           // S [n]
+  Tensor squared_norm;   // f64 [1]
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  double grad_scale = 1;  // multiplies the gradient: clipping
+  double max_norm = 0;    // longer gradients are scaled down to it; 0: never
   std::int64_t step = 1;  // from 1
   bool decoupled = true;
   template <class V>
   void visit(V&& v) const {
     v.out("param", param, true), v.out("rounded", rounded);
     v.out("first_moment", first_moment, true), v.out("second_moment", second_moment, true);
-    v.in("grad", grad);
+    v.in("grad", grad), v.in("squared_norm", squared_norm);
   }
 };
 
-// momentum = mu * momentum + (grad_scale * grad + weight_decay * param); param -= lr * momentum.
-// `rounded` gets the new parameters too.
+// momentum = mu * momentum + (clip_scale * grad + weight_decay * param); param -= lr * momentum.
 struct SgdStep {
   static constexpr const char* kName = "sgd_step";
-  Tensor param;     // S [n]
-  Tensor rounded;   // bf16 [n], optional
-  Tensor momentum;  // S [n]
-  Tensor grad;      // S [n]
+  Tensor param;         // S [n]
+  Tensor rounded;       // bf16 [n], optional
+  Tensor momentum;      // S [n]
+  Tensor grad;          // S [n]
+  Tensor squared_norm;  // f64 [1]
   double learning_rate = 0, mu = 0.9, weight_decay = 0;
-  double grad_scale = 1;
+  double max_norm = 0;
   template <class V>
   void visit(V&& v) const {
     v.out("param", param, true), v.out("rounded", rounded), v.out("momentum", momentum, true);
-    v.in("grad", grad);
+    v.in("grad", grad), v.in("squared_norm", squared_norm);
   }
 };
 
-// sum[0] = sum of x^2, in a fixed order
+// sum[0] = sum of x^2, in a fixed order, + 0 * earlier[0]: not finite where `earlier` is not.
 struct SumSquares {
   static constexpr const char* kName = "sum_squares";
-  Tensor sum;  // f64 [1]
-  Tensor x;    // S
+  Tensor sum;      // f64 [1]
+  Tensor x;        // S
+  Tensor earlier;  // f64 [1], optional
   template <class V>
   void visit(V&& v) const {
-    v.out("sum", sum), v.in("x", x);
+    v.out("sum", sum), v.in("x", x), v.in("earlier", earlier);
   }
 };
 

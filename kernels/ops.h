@@ -2,6 +2,7 @@
 // arguments.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,19 @@ namespace vcas {
 class Recording {
  public:
   virtual ~Recording() = default;
+};
+
+// A place on the host that a device copies to while the host goes on. Ends before its Ops.
+class Mailbox {
+ public:
+  virtual ~Mailbox() = default;
+  // Copies what the operations called so far leave at `device`, when they have. What was sent
+  // before must have been received.
+  virtual void send(const void* device, std::size_t bytes) = 0;
+  // Whether `receive` would not wait.
+  virtual bool arrived() = 0;
+  // What was sent. It holds until the next `send`.
+  virtual const std::byte* receive() = 0;
 };
 
 class Ops {
@@ -30,6 +44,8 @@ class Ops {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   // Waits for the operations called so far.
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
+  // Room for `bytes`. This one is for backends that do not queue their work: it waits in `send`.
+  virtual std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
 
   // Names the place in the model that the following calls belong to ("block.7/ffn_in/backward");
   // decorators use it, backends ignore it.

@@ -22,7 +22,8 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
     Exec exec = model_.graph.make_exec(0, 0, false);
     model_.graph.forward(exec);
     losses_.add();
-    const LossQueue::Sums sums = losses_.read(what);
+    losses_.send();
+    const LossQueue::Sums sums = losses_.receive(what);
     out.loss += sums.loss;
     correct += sums.correct;
     if (!logits) continue;

@@ -10,26 +10,42 @@ LossQueue::LossQueue(Model& model, CountOps& ops, std::int64_t forwards)
     : model_(model), ops_(ops) {
   const GraphLimits& limits = model.graph.limits();
   const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
-  queued_terms_.reserve(static_cast<std::size_t>(forwards));
-  host_.resize(sizeof(double) +
-               static_cast<std::size_t>(forwards) * terms * (sizeof(float) + sizeof(std::int32_t)));
-  buffer_ = Buffer(ops, host_.size());
+  step_bytes_ = Arena::round_up(sizeof(double) + static_cast<std::size_t>(forwards) * terms *
+                                                     (sizeof(float) + sizeof(std::int32_t)));
+  buffer_ = Buffer(ops, kSteps * step_bytes_);
+  for (Step& step : steps_) {
+    step.mailbox = ops.make_mailbox(step_bytes_);
+    step.terms.reserve(static_cast<std::size_t>(forwards));
+  }
 }
 
 void LossQueue::add() {
   ops_.enter("losses");
+  Step& step = steps_[filling_];
   const auto queue = [&](const Tensor& x) {
-    if (x.elements() > 0) ops_.run(Copy{.y = buffer_.at(queued_bytes_, x.dtype, x.shape), .x = x});
-    queued_bytes_ += x.bytes();
+    if (x.elements() > 0)
+      ops_.run(
+          Copy{.y = buffer_.at(filling_ * step_bytes_ + step.bytes, x.dtype, x.shape), .x = x});
+    step.bytes += x.bytes();
   };
   queue(model_.graph.tensor(model_.loss));
   if (model_.has_accuracy()) queue(model_.graph.saved(model_.loss, 0));
-  queued_terms_.push_back(model_.graph.tensor(model_.loss).rows());
+  step.terms.push_back(model_.graph.tensor(model_.loss).rows());
 }
 
-LossQueue::Sums LossQueue::read(const std::string& what) {
-  ops_.copy_to_host(host_.data(), buffer_.data(), queued_bytes_);
-  const std::byte* next = host_.data();
+void LossQueue::send() {
+  VCAS_CHECK(!full(), "losses of too many steps");
+  steps_[filling_].mailbox->send(number().data, steps_[filling_].bytes);
+  filling_ = (filling_ + 1) % kSteps;
+  ++sent_;
+}
+
+bool LossQueue::arrived() const { return sent_ > 0 && steps_[first_sent()].mailbox->arrived(); }
+
+LossQueue::Sums LossQueue::receive(const std::string& what) {
+  VCAS_CHECK(sent_ > 0, "losses of no step");
+  Step& step = steps_[first_sent()];
+  const std::byte* next = step.mailbox->receive();
   const auto take = [&](auto value) {
     std::memcpy(&value, next, sizeof value);
     next += sizeof value;
@@ -37,17 +53,18 @@ LossQueue::Sums LossQueue::read(const std::string& what) {
   };
   Sums sums;
   sums.number = take(double{});
-  for (const std::int64_t terms : queued_terms_) {
+  for (const std::int64_t terms : step.terms) {
     for (std::int64_t i = 0; i < terms; ++i) sums.loss += take(float{});
     for (std::int64_t i = 0; i < terms && model_.has_accuracy(); ++i)
       sums.correct += take(std::int32_t{});
   }
-  queued_bytes_ = sizeof(double);
-  queued_terms_.clear();
+  step.bytes = sizeof(double);
+  step.terms.clear();
+  --sent_;
   if (!std::isfinite(sums.loss))
     throw Error(ExitCode::kDiverged,
                 what + ": loss is " + (std::isnan(sums.loss) ? "nan" : std::to_string(sums.loss)) +
-                    "; weights unchanged",
+                    (std::isfinite(sums.number) ? "" : "; weights unchanged"),
                 "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
                 "optimizer.max_gradient_norm");
   return sums;

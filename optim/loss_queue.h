@@ -1,8 +1,10 @@
-// Losses of forwards, kept on the device until the host reads them all at once.
+// Losses of forwards, kept on the device until the host reads those of a step all at once, if it
+// likes while the device is at the next step.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,27 +20,46 @@ class LossQueue {
 
   // Takes the losses and hits of the forward that ran last: the next one overwrites them.
   void add();
-  // f64 [1]: a number of the caller's that is read with them.
-  Tensor number() const { return buffer_.at(0, DType::kF64, {1}); }
+  // f64 [1]: a number of the caller's that is read with them; and that of the step before.
+  Tensor number() const { return number_of(filling_); }
+  Tensor last_number() const { return number_of(kSteps - 1 - filling_); }
+  // What has been added is a step's. The next step begins, of at most kSteps that were not
+  // received.
+  void send();
 
   struct Sums {
     double loss = 0;
     std::int64_t correct = 0;
     double number = 0;
   };
-  // Waits once, and leaves the queue empty. Throws Error(kDiverged), naming `what`, when the losses
-  // are not finite.
-  Sums read(const std::string& what);
+  // How many steps were sent and not received.
+  std::size_t sent() const { return sent_; }
+  bool full() const { return sent_ == kSteps; }
+  // Of the first of them: whether `receive` would not wait, and what it is. Throws
+  // Error(kDiverged), naming `what`, when the losses are not finite.
+  bool arrived() const;
+  Sums receive(const std::string& what);
 
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
+  static constexpr std::size_t kSteps = 2;
+  struct Step {
+    std::unique_ptr<Mailbox> mailbox;
+    std::size_t bytes = sizeof(double);
+    std::vector<std::int64_t> terms;  // of each forward
+  };
+  std::size_t first_sent() const { return (filling_ + kSteps - sent_) % kSteps; }
+  Tensor number_of(std::size_t step) const {
+    return buffer_.at(step * step_bytes_, DType::kF64, {1});
+  }
+
   Model& model_;
   CountOps& ops_;
-  Buffer buffer_;  // the number, then losses and hits of each forward
-  std::vector<std::byte> host_;
-  std::size_t queued_bytes_ = sizeof(double);
-  std::vector<std::int64_t> queued_terms_;  // of each forward
+  std::size_t step_bytes_;
+  Buffer buffer_;  // of each step the number, then losses and hits of each forward
+  Step steps_[kSteps];
+  std::size_t filling_ = 0, sent_ = 0;
 };
 
 }  // namespace vcas

@@ -28,24 +28,19 @@ Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOpti
     state_.push_back({names[i], buffer_.at(i * slab, values_.dtype, values_.shape)});
 }
 
-void Optimizer::squared_norm(Ops& ops, const Tensor& sum) {
+void Optimizer::squared_norm(Ops& ops, const Tensor& sum, const Tensor& earlier) {
   ops.enter("optimizer");
-  ops.run(SumSquares{.sum = sum, .x = gradients_});
+  ops.run(SumSquares{.sum = sum, .x = gradients_, .earlier = earlier});
 }
 
-double Optimizer::clip_scale(double norm) const {
-  const double longest = options_.max_gradient_norm;
-  return longest > 0 && norm > longest ? longest / norm : 1;
-}
-
-void Optimizer::step(Ops& ops, double learning_rate, double grad_scale) {
+void Optimizer::step(Ops& ops, double learning_rate, const Tensor& squared_norm) {
   ++steps_;
-  step_range(ops, 0, decayed_, learning_rate, options_.weight_decay, grad_scale);
-  step_range(ops, decayed_, values_.elements(), learning_rate, 0, grad_scale);
+  step_range(ops, 0, decayed_, learning_rate, options_.weight_decay, squared_norm);
+  step_range(ops, decayed_, values_.elements(), learning_rate, 0, squared_norm);
 }
 
 void Optimizer::step_range(Ops& ops, std::int64_t begin, std::int64_t end, double learning_rate,
-                           double weight_decay, double grad_scale) {
+                           double weight_decay, const Tensor& squared_norm) {
   if (begin == end) return;
   const Tensor param = range(values_, begin, end), grad = range(gradients_, begin, end);
   const Tensor rounded = range(rounded_, begin, end);
@@ -55,10 +50,11 @@ void Optimizer::step_range(Ops& ops, std::int64_t begin, std::int64_t end, doubl
                     .rounded = rounded,
                     .momentum = first,
                     .grad = grad,
+                    .squared_norm = squared_norm,
                     .learning_rate = learning_rate,
                     .mu = options_.momentum,
                     .weight_decay = weight_decay,
-                    .grad_scale = grad_scale});
+                    .max_norm = options_.max_gradient_norm});
     return;
   }
   ops.run(AdamStep{.param = param,
@@ -66,12 +62,13 @@ void Optimizer::step_range(Ops& ops, std::int64_t begin, std::int64_t end, doubl
                    .first_moment = first,
                    .second_moment = range(state_[1].tensor, begin, end),
                    .grad = grad,
+                   .squared_norm = squared_norm,
                    .learning_rate = learning_rate,
                    .beta1 = options_.beta1,
                    .beta2 = options_.beta2,
                    .eps = options_.eps,
                    .weight_decay = weight_decay,
-                   .grad_scale = grad_scale,
+                   .max_norm = options_.max_gradient_norm,
                    .step = steps_,
                    .decoupled = options_.name == "adamw"});
 }

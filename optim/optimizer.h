@@ -42,12 +42,11 @@ class Optimizer {
  public:
   Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options);
 
-  // The squared norm of the gradient of all parameters. NaN or infinite where a gradient is: the
-  // caller must look before it steps.
-  void squared_norm(Ops& ops, const Tensor& sum);  // f64 [1]
-  // What to multiply a gradient of this norm with, so that it is no longer than allowed.
-  double clip_scale(double norm) const;
-  void step(Ops& ops, double learning_rate, double grad_scale);
+  // The squared norm of the gradient of all parameters. NaN or infinite where a gradient is, or
+  // `earlier`, that of the step before (optional), was. Both f64 [1].
+  void squared_norm(Ops& ops, const Tensor& sum, const Tensor& earlier = {});
+  // Changes nothing where the squared norm is not finite.
+  void step(Ops& ops, double learning_rate, const Tensor& squared_norm);
 
   // For checkpoints: slabs as long as the parameters' and the number of steps made.
   const std::vector<NamedTensor>& state() const { return state_; }
@@ -58,7 +57,7 @@ class Optimizer {
 
  private:
   void step_range(Ops& ops, std::int64_t begin, std::int64_t end, double learning_rate,
-                  double weight_decay, double grad_scale);
+                  double weight_decay, const Tensor& squared_norm);
 
   OptimizerOptions options_;
   Tensor values_, rounded_, gradients_;  // rounded_: of bf16 only

@@ -131,9 +131,11 @@ void Trainer::run_separate_probe() {
   }
 }
 
-void Trainer::check_gradient(double norm) const {
-  if (std::isfinite(norm)) return;
-  std::string culprit = "the sum of all gradients overflows";
+void Trainer::check_gradient(const StepReport& report) const {
+  if (std::isfinite(report.gradient_norm)) return;
+  std::string culprit = queued_.empty()
+                            ? "the sum of all gradients overflows"
+                            : "the gradient is not finite (a later step has overwritten it)";
   std::vector<float> host;
   for (const Parameter& parameter : model_.graph.parameters().list()) {
     host.resize(static_cast<std::size_t>(parameter.gradient.elements()));
@@ -147,12 +149,13 @@ void Trainer::check_gradient(double norm) const {
     break;
   }
   throw Error(ExitCode::kDiverged,
-              "step " + std::to_string(step_ + 1) + ": " + culprit + "; weights unchanged",
+              "step " + std::to_string(report.step) + ": " + culprit + "; weights unchanged",
               "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
               "optimizer.max_gradient_norm");
 }
 
-StepReport Trainer::step(const Batch& batch) {
+const StepReport& Trainer::queue(const Batch& batch) {
+  VCAS_CHECK(!full(), "too many steps at a time");
   Graph& graph = model_.graph;
   StepReport report;
   report.step = step_ + 1;
@@ -211,14 +214,10 @@ StepReport Trainer::step(const Batch& batch) {
   }
 
   ops_.set_phase(Phase::kOptimizer);
-  optimizer_.squared_norm(ops_, losses_.number());
-  const LossQueue::Sums sums = losses_.read("step " + std::to_string(step_ + 1));
-  report.loss = sums.loss * context_.loss_scale;
-  report.accuracy = static_cast<double>(sums.correct) * context_.loss_scale;
-  report.gradient_norm = std::sqrt(sums.number);
-  check_gradient(report.gradient_norm);
+  optimizer_.squared_norm(ops_, losses_.number(), losses_.last_number());
   report.learning_rate = schedule_.learning_rate(step_);
-  optimizer_.step(ops_, report.learning_rate, optimizer_.clip_scale(report.gradient_norm));
+  optimizer_.step(ops_, report.learning_rate, losses_.number());
+  losses_.send();
   report.seconds.optimizer += watch.lap();
 
   if (probing_ && probe_->complete()) {
@@ -230,6 +229,20 @@ StepReport Trainer::step(const Batch& batch) {
   }
   report.seconds.probe += watch.lap();
   ++step_;
+  return queued_.emplace_back(Queued{report, context_.loss_scale}).report;
+}
+
+StepReport Trainer::finish() {
+  VCAS_CHECK(!queued_.empty(), "no step to finish");
+  auto [report, loss_scale] = queued_.front();
+  queued_.erase(queued_.begin());
+  Stopwatch watch;
+  const LossQueue::Sums sums = losses_.receive("step " + std::to_string(report.step));
+  report.loss = sums.loss * loss_scale;
+  report.accuracy = static_cast<double>(sums.correct) * loss_scale;
+  report.gradient_norm = std::sqrt(sums.number);
+  check_gradient(report);
+  report.seconds.optimizer += watch.lap();
   return report;
 }
 
@@ -246,7 +259,7 @@ std::size_t Trainer::planned_bytes() const {
 }
 
 nlohmann::json Trainer::state() const {
-  VCAS_CHECK(at_rest(), "state asked for in the middle of a probe");
+  VCAS_CHECK(at_rest() && queued_.empty(), "state asked for in the middle of a probe or step");
   return {
       {"step", step_}, {"optimizer_steps", optimizer_.steps()}, {"vcas", controller_.to_json()}};
 }

@@ -58,15 +58,31 @@ class Trainer {
   // "separate".
   Trainer(Model& model, CountOps& ops, const TrainerOptions& options, ProbeSource probe_source);
 
-  // Throws Error(kDiverged), with the weights as they were, when the loss or the gradient is not
-  // finite. Waits for the device once, before the update (docs/kernels.md).
-  StepReport step(const Batch& batch);
+  // Gives the device a step, without waiting for its end (docs/kernels.md): the report has no loss,
+  // accuracy and gradient norm yet. Where the gradient is not finite the device leaves the weights
+  // as they were, then and in all steps after.
+  const StepReport& queue(const Batch& batch);
+  // Steps that were queued and not finished; whether that is as many as can be.
+  std::size_t queued() const { return queued_.size(); }
+  bool full() const { return losses_.full(); }
+  // Whether the device is done with the first of them, so that `finish` would not wait.
+  bool arrived() const { return losses_.arrived(); }
+  // The report of the first of them. Throws Error(kDiverged) when the loss or the gradient is not
+  // finite.
+  StepReport finish();
+  // Both at once.
+  StepReport step(const Batch& batch) {
+    queue(batch);
+    return finish();
+  }
   // Without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
 
-  std::int64_t steps() const { return step_; }
+  std::int64_t steps() const { return step_; }  // queued ones included
+  std::int64_t finished() const { return step_ - static_cast<std::int64_t>(queued_.size()); }
   bool done() const { return step_ >= options_.total_steps; }
-  // Whether the state can be saved: not between the batches of an in-place probe.
+  // Whether the state can be saved once all steps are finished: not between the batches of an
+  // in-place probe.
   bool at_rest() const { return !probing_; }
   const VcasController& controller() const { return controller_; }
   const ProbeResult& last_probe() const { return last_probe_; }
@@ -95,13 +111,17 @@ class Trainer {
     double forward_share = 0;  // of the seconds, the first time
   };
   class Stopwatch;
+  struct Queued {
+    StepReport report;
+    double loss_scale;
+  };
 
   void set_ratios();
   Pass& pass_of(const BatchShape& batch);
   template <class Body>
   void repeat_pass(const Body& body, StepSeconds& seconds, Stopwatch& watch);
   void run_separate_probe();
-  void check_gradient(double norm) const;
+  void check_gradient(const StepReport& report) const;
 
   Model& model_;
   CountOps& ops_;
@@ -120,6 +140,7 @@ class Trainer {
   ProbeResult last_probe_;
   std::string probe_note_;
   std::int64_t step_ = 0;
+  std::vector<Queued> queued_;
   bool probing_ = false;
 };
 

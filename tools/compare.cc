@@ -42,13 +42,17 @@ class Contender {
   bool done() const { return session_.trainer().done(); }
 
   void run_block(Progress& progress) {
-    for (std::int64_t i = 0; i < kBlock && !done() && stop_signal() == 0; ++i) {
-      const StepReport report = session_.step();
-      losses_.push_back(report.loss);
-      log(report);
-      const std::int64_t every =
-          config_.train.eval_every > 0 ? config_.train.eval_every : session_.steps_per_epoch();
-      if (done() || steps() % every == 0) evaluate(progress);
+    const std::int64_t every =
+        config_.train.eval_every > 0 ? config_.train.eval_every : session_.steps_per_epoch();
+    for (std::int64_t i = 1; i <= kBlock && !done() && stop_signal() == 0; ++i) {
+      session_.queue_step();
+      const bool evaluates = done() || steps() % every == 0;
+      session_.finish_steps(evaluates || i == kBlock || stop_signal() != 0,
+                            [this](const StepReport& report) {
+                              losses_.push_back(report.loss);
+                              log(report);
+                            });
+      if (evaluates) evaluate(progress);
     }
   }
 

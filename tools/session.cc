@@ -156,7 +156,7 @@ void Session::measure_exact_step() {
   ops_->reset();
 }
 
-StepReport Session::step() {
+void Session::queue_step() {
   if (exact_backward_flops_ == 0) measure_exact_step();
   if (!loader_)
     loader_ =
@@ -167,10 +167,8 @@ StepReport Session::step() {
 
   const std::vector<double> act_ratio = trainer_->controller().act_ratio();
   const std::vector<double> weight_ratio = trainer_->controller().weight_ratio();
-  const StepReport report = [&] {
-    const ProfiledRange range(ranges_, "step");
-    return trainer_->step(batch);
-  }();
+  const ProfiledRange range(ranges_, "step");
+  const StepReport& report = trainer_->queue(batch);
   if (report.exact)
     formula_.add_exact_step();
   else
@@ -182,7 +180,20 @@ StepReport Session::step() {
                                 act_ratio);
   else if (report.probed)
     formula_.add_separate_probe(config_.vcas.repeats, batch_share, act_ratio);
+}
 
+void Session::finish_steps(bool all, const std::function<void(const StepReport&)>& take) {
+  while (trainer_->queued() > 0 && (all || trainer_->full() || trainer_->arrived()))
+    take(finish_step());
+}
+
+StepReport Session::step() {
+  queue_step();
+  return finish_step();
+}
+
+StepReport Session::finish_step() {
+  const StepReport report = trainer_->finish();
   totals_.step_seconds.forward += report.seconds.forward;
   totals_.step_seconds.backward += report.seconds.backward;
   totals_.step_seconds.probe += report.seconds.probe;
@@ -221,8 +232,8 @@ std::int64_t Session::test_items(const Dataset& items) const {
   return limit > 0 ? std::min(limit, items.size()) : items.size();
 }
 
-double Session::epoch() const {
-  return static_cast<double>(trainer_->steps()) / static_cast<double>(steps_per_epoch_);
+double Session::epoch(std::int64_t step) const {
+  return static_cast<double>(step) / static_cast<double>(steps_per_epoch_);
 }
 
 double Session::flops(Phase phase) const {
@@ -233,12 +244,12 @@ double Session::flops(Phase phase) const {
 double Session::exact_step_seconds() const {
   const double backward = totals_.exact_backward_seconds / totals_.exact_forward_seconds;
   return (totals_.step_seconds.forward * (1 + backward) + totals_.step_seconds.optimizer) /
-         static_cast<double>(trainer_->steps());
+         static_cast<double>(trainer_->finished());
 }
 
 Savings Session::savings() const {
   Savings savings;
-  const auto steps = static_cast<double>(trainer_->steps());
+  const auto steps = static_cast<double>(trainer_->finished());
   if (steps == 0) return savings;
   const double forward = flops(Phase::kForward);
   const double backward = flops(Phase::kBackward) + flops(Phase::kProbe);

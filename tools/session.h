@@ -44,6 +44,12 @@ class Session {
   // `data` must outlive the session. Throws kBadConfig for items longer than the model's positions.
   Session(const RunConfig& config, const RunData& data);
 
+  // Gives the device the next step.
+  void queue_step();
+  // Takes the reports of the steps that the device is done with, or without which no other step can
+  // be queued; with `all` of every step.
+  void finish_steps(bool all, const std::function<void(const StepReport&)>& take);
+  // Both, of one step.
   StepReport step();
   // Empty when `stop` said so between two batches.
   std::optional<TestResult> evaluate(const std::function<bool()>& stop);
@@ -64,7 +70,7 @@ class Session {
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
   std::int64_t train_items() const;  // of an epoch, after limits
   std::int64_t test_items(const Dataset& items) const;
-  double epoch() const;
+  double epoch(std::int64_t step) const;
 
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;
@@ -81,6 +87,7 @@ class Session {
 
  private:
   void measure_exact_step();
+  StepReport finish_step();
 
   const RunConfig config_;
   const RunData& data_;

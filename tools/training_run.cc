@@ -49,9 +49,13 @@ class TrainingRun {
   // False when a signal cut the evaluation short.
   bool evaluate();
   void save();
+  // Between two steps: evaluates and saves where that is due. Throws kStopped after a signal.
+  void rest();
+  void finish_steps(bool all);
+  void take(const StepReport& report);
   bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
   void log_step(const StepReport& report);
-  void log_probe();
+  void log_probe(std::int64_t step);
   void warn_if_nothing_is_saved();
   void note_crash(const Error& error);
   ProgressText describe(const StepReport& report) const;
@@ -68,6 +72,7 @@ class TrainingRun {
   std::int64_t evaluated_ = 0, saved_ = -1;  // steps
   Best best_;
   TestResult evaluation_;
+  StepReport report_;                 // of the last step that was finished
   double shown_loss_ = std::nan("");  // smoothed, for people
   double started_ = monotonic_seconds();
   bool warned_ = false;
@@ -169,7 +174,8 @@ void TrainingRun::greet() {
     say(fmt::format("{} {} at step {}/{} (epoch {:.2f}, data position {}, O(1))",
                     request_.fork ? "starting from" : "resuming", request_.from.checkpoint.string(),
                     format_count(trainer().steps()), format_count(session_.total_steps()),
-                    session_.epoch(), format_count(trainer().steps() * c.train.batch_size)));
+                    session_.epoch(trainer().steps()),
+                    format_count(trainer().steps() * c.train.batch_size)));
   }
   say(fmt::format("  model    {}   {:.2f} M parameters in {} tensors", c.model.type,
                   static_cast<double>(graph.parameters().count()) / 1e6,
@@ -213,7 +219,7 @@ bool TrainingRun::evaluate() {
   evaluated_ = trainer().steps();
   const bool improved = best_.step == 0 || evaluation_.score() > best_.score;
   if (improved) best_ = {evaluated_, evaluation_.score()};
-  nlohmann::ordered_json line = {{"epoch", session_.epoch()}};
+  nlohmann::ordered_json line = {{"epoch", session_.epoch(evaluated_)}};
   line.update(evaluation_.to_json(""));
   line.update({{"items", evaluation_.items}, {"best", improved}});
   folder_.metrics().write(MetricEvent::kEval, evaluated_, line);
@@ -252,7 +258,7 @@ void TrainingRun::save() {
 void TrainingRun::log_step(const StepReport& report) {
   const Savings savings = session_.savings();
   nlohmann::ordered_json line = {
-      {"epoch", session_.epoch()},
+      {"epoch", session_.epoch(report.step)},
       {"loss", report.loss},
   };
   if (session_.model().has_accuracy()) line["accuracy"] = report.accuracy;
@@ -269,12 +275,12 @@ void TrainingRun::log_step(const StepReport& report) {
   folder_.metrics().write(MetricEvent::kTrain, report.step, line);
 }
 
-void TrainingRun::log_probe() {
+void TrainingRun::log_probe(std::int64_t step) {
   const ProbeResult& probe = trainer().last_probe();
   const VcasController& controller = trainer().controller();
   double v_w = 0;
   for (const double v : probe.v_w) v_w += v;
-  folder_.metrics().write(MetricEvent::kVariance, trainer().steps(),
+  folder_.metrics().write(MetricEvent::kVariance, step,
                           {{"v_s", probe.v_s},
                            {"v_act", probe.v_act},
                            {"v_w", v_w},
@@ -284,14 +290,13 @@ void TrainingRun::log_probe() {
                            {"act_ratio", controller.act_ratio()},
                            {"weight_ratio", controller.weight_ratio()}});
   if (!trainer().probe_note().empty()) {
-    folder_.metrics().write(MetricEvent::kWarning, trainer().steps(),
-                            {{"message", trainer().probe_note()}});
+    folder_.metrics().write(MetricEvent::kWarning, step, {{"message", trainer().probe_note()}});
     say("warning: " + trainer().probe_note());
   }
 }
 
 void TrainingRun::warn_if_nothing_is_saved() {
-  const std::int64_t step = trainer().steps();
+  const std::int64_t step = report_.step;
   if (warned_ || !config().vcas.enabled || 2 * step < session_.total_steps()) return;
   warned_ = true;
   const Savings savings = session_.savings();
@@ -304,7 +309,7 @@ void TrainingRun::warn_if_nothing_is_saved() {
 }
 
 void TrainingRun::note_crash(const Error& error) {
-  const std::int64_t step = trainer().steps() + 1;
+  const std::int64_t step = report_.step + 1;
   const fs::path note = folder_.path() / fmt::format("crash-{}.json", step);
   const std::vector<std::int64_t> kept = checkpoint_steps(folder_.path());
   const nlohmann::ordered_json content = {{"step", step},
@@ -314,7 +319,7 @@ void TrainingRun::note_crash(const Error& error) {
                                           {"act_ratio", trainer().controller().act_ratio()},
                                           {"weight_ratio", trainer().controller().weight_ratio()}};
   atomic_write(note, content.dump(2) + "\n");
-  folder_.metrics().write(MetricEvent::kWarning, trainer().steps(), {{"message", error.what()}});
+  folder_.metrics().write(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
   throw Error(error.code(),
               fmt::format("{}\n  saved {}; {}", error.what(), note.string(),
                           kept.empty() ? "no checkpoint was made yet"
@@ -325,11 +330,11 @@ void TrainingRun::note_crash(const Error& error) {
 ProgressText TrainingRun::describe(const StepReport& report) const {
   const RunTotals& totals = session_.totals();
   const double seconds = std::max(session_.train_seconds(), 1e-9);
-  const double rate =
-      static_cast<double>(session_.trainer().steps() * config().train.batch_size) / seconds;
+  const double rate = static_cast<double>(report.step * config().train.batch_size) / seconds;
   ProgressText text;
   text.label = fmt::format(
-      "epoch {}/{}", std::min(static_cast<std::int64_t>(session_.epoch()) + 1, session_.epochs()),
+      "epoch {}/{}",
+      std::min(static_cast<std::int64_t>(session_.epoch(report.step)) + 1, session_.epochs()),
       session_.epochs());
   if (std::isnan(shown_loss_)) return text;  // before the first step
   text.lines.push_back(fmt::format(
@@ -337,8 +342,8 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
       session_.model().has_accuracy() ? fmt::format("acc {:.3f}  ", report.accuracy) : "",
       report.learning_rate, report.gradient_norm, format_count(std::llround(rate)),
       100 * totals.data_seconds / seconds, 100 * totals.step_seconds.total() / seconds));
-  text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}", session_.epoch(),
-                            shown_loss_, report.learning_rate, rate);
+  text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}",
+                            session_.epoch(report.step), shown_loss_, report.learning_rate, rate);
   if (!config().vcas.enabled) return text;
   const Savings savings = session_.savings();
   const VcasController& controller = session_.trainer().controller();
@@ -396,6 +401,46 @@ std::string TrainingRun::summary() {
   return text;
 }
 
+void TrainingRun::take(const StepReport& report) {
+  report_ = report;
+  if (report.step == request_.profile_last) session_.ranges()->stop();
+  shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
+  if (report.step % config().train.log_every == 0) log_step(report);
+  if (report.probed) log_probe(report.step);
+  warn_if_nothing_is_saved();
+  progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
+}
+
+void TrainingRun::finish_steps(bool all) {
+  try {
+    session_.finish_steps(all, [this](const StepReport& report) { take(report); });
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kDiverged) throw;
+    note_crash(error);
+  }
+}
+
+void TrainingRun::rest() {
+  Trainer& t = trainer();
+  const std::int64_t step = t.steps();
+  const bool evaluate_now =
+      is_due(step, evaluated_, eval_every_) || (t.done() && evaluated_ < step);
+  bool save_now =
+      take_save_request() || t.done() ||
+      (checkpoint_every_ > 0 && is_due(step, std::max<std::int64_t>(saved_, 0), checkpoint_every_));
+  if (!evaluate_now && !save_now && stop_signal() == 0) return;
+  finish_steps(true);
+  if (evaluate_now && evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
+  const int signal = t.done() && evaluated_ == step ? 0 : stop_signal();
+  if ((save_now || signal != 0) && (saved_ != step || is_best(step))) save();
+  if (signal == 0) return;
+  const std::string where =
+      fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
+                  session_.total_steps(), checkpoint_folder(folder_.path(), step).string());
+  folder_.log(where);
+  throw Error(ExitCode::kStopped, where, "go on with --resume");
+}
+
 void TrainingRun::run() {
   greet();
   Trainer& t = trainer();
@@ -406,43 +451,18 @@ void TrainingRun::run() {
                            {"planned_bytes", t.planned_bytes()},
                            {"threads", use_threads(config())},
                            {"config", to_json(config())}});
-  StepReport report;
-  report.step = t.steps();
+  report_.step = t.steps();
   // Starts the clock; lines are drawn from the first step on.
-  progress_.update(t.steps(), session_.total_steps(), [&] { return describe(report); });
+  progress_.update(t.steps(), session_.total_steps(), [&] { return describe(report_); });
   while (true) {
-    if (t.at_rest()) {
-      const std::int64_t step = t.steps();
-      bool save_now = take_save_request() || t.done();
-      if (is_due(step, evaluated_, eval_every_) || (t.done() && evaluated_ < step)) {
-        if (evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
-      }
-      if (checkpoint_every_ > 0)
-        save_now |= is_due(step, std::max<std::int64_t>(saved_, 0), checkpoint_every_);
-      const int signal = t.done() && evaluated_ == step ? 0 : stop_signal();
-      if ((save_now || signal != 0) && (saved_ != step || is_best(step))) save();
-      if (signal != 0) {
-        const std::string where =
-            fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
-                        session_.total_steps(), checkpoint_folder(folder_.path(), step).string());
-        folder_.log(where);
-        throw Error(ExitCode::kStopped, where, "go on with --resume");
-      }
-      if (t.done()) break;
+    if (t.at_rest()) rest();
+    if (t.at_rest() && t.done()) break;
+    if (t.steps() + 1 == request_.profile_first) {
+      finish_steps(true);
+      session_.ranges()->start();
     }
-    if (t.steps() + 1 == request_.profile_first) session_.ranges()->start();
-    try {
-      report = session_.step();
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kDiverged) throw;
-      note_crash(error);
-    }
-    if (report.step == request_.profile_last) session_.ranges()->stop();
-    shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
-    if (report.step % config().train.log_every == 0) log_step(report);
-    if (report.probed) log_probe();
-    warn_if_nothing_is_saved();
-    progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
+    session_.queue_step();
+    finish_steps(t.steps() == request_.profile_last);
   }
   progress_.finish();
   const std::string text = summary();

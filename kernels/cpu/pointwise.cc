@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/clipping.h"
 #include "kernels/cpu/compute.h"
 
 namespace vcas {
@@ -133,6 +134,8 @@ void compute(CpuContext& cpu, const Fill& args) {
 
 void compute(CpuContext& cpu, const AdamStep& args) {
   VCAS_CHECK(!args.rounded, "no bf16 on the CPU");
+  const double squared_norm = *args.squared_norm.ptr<double>();
+  if (!is_usable(squared_norm)) return;
   with_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
     const double steps = static_cast<double>(args.step);
@@ -142,7 +145,7 @@ void compute(CpuContext& cpu, const AdamStep& args) {
         .beta1 = static_cast<T>(args.beta1),
         .beta2 = static_cast<T>(args.beta2),
         .eps = static_cast<T>(args.eps),
-        .grad_scale = static_cast<T>(args.grad_scale),
+        .grad_scale = static_cast<T>(clip_scale(squared_norm, args.max_norm)),
         .shrink = static_cast<T>(shrink),
         .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
         .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),
@@ -160,15 +163,18 @@ void compute(CpuContext& cpu, const AdamStep& args) {
 
 void compute(CpuContext& cpu, const SgdStep& args) {
   VCAS_CHECK(!args.rounded, "no bf16 on the CPU");
+  const double squared_norm = *args.squared_norm.ptr<double>();
+  if (!is_usable(squared_norm)) return;
   with_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
+    const T grad_scale = static_cast<T>(clip_scale(squared_norm, args.max_norm));
     T* param = args.param.ptr<T>();
     T* momentum = args.momentum.ptr<T>();
     const T* grad = args.grad.ptr<T>();
     elements(cpu, args.param.elements(), [&](std::int64_t begin, std::int64_t count) {
       cpu.loops<T>().sgd_step(param + begin, momentum + begin, grad + begin, count,
                               static_cast<T>(args.learning_rate), static_cast<T>(args.mu),
-                              static_cast<T>(args.weight_decay), static_cast<T>(args.grad_scale));
+                              static_cast<T>(args.weight_decay), grad_scale);
     });
   });
 }
@@ -184,7 +190,7 @@ void compute(CpuContext& cpu, const SumSquares& args) {
     cpu.slices(slices, n, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
       part[slice] = cpu.loops<T>().sum_squares(x + begin, end - begin);
     });
-    double sum = 0;
+    double sum = args.earlier ? 0 * *args.earlier.ptr<double>() : 0;
     for (int slice = 0; slice < slices; ++slice) sum += part[slice];
     *args.sum.ptr<double>() = sum;
   });

@@ -60,6 +60,35 @@ Graph::~Graph() {
   if (exec_) cudaGraphExecDestroy(exec_);
 }
 
+PinnedMailbox::PinnedMailbox(cudaStream_t stream, std::size_t bytes) : stream_(stream) {
+  check(cudaMallocHost(&host_, bytes), "page-locked memory");
+  check(cudaEventCreateWithFlags(&there_, cudaEventDisableTiming), "an event");
+}
+
+PinnedMailbox::~PinnedMailbox() {
+  if (there_) cudaEventDestroy(there_);
+  cudaFreeHost(host_);
+}
+
+void PinnedMailbox::send(const void* device, std::size_t bytes) {
+  const std::string what = "copy to the host";
+  check(cudaMemcpyAsync(host_, device, bytes, cudaMemcpyDeviceToHost, stream_), what);
+  check(cudaEventRecord(there_, stream_), what);
+}
+
+bool PinnedMailbox::arrived() {
+  const cudaError_t status = cudaEventQuery(there_);
+  if (status == cudaSuccess) return true;
+  if (status != cudaErrorNotReady) check(status, "kernels before a copy to the host");
+  cudaGetLastError();  // or the next launch would report it
+  return false;
+}
+
+const std::byte* PinnedMailbox::receive() {
+  check(cudaEventSynchronize(there_), "kernels before a copy to the host");
+  return host_;
+}
+
 Context::Context(Precision precision) : precision_(precision) {
   int devices = 0, device = 0, multiprocessors = 0, major = 0, minor = 0;
   check(cudaGetDeviceCount(&devices), "looking for devices");
@@ -79,7 +108,10 @@ Context::Context(Precision precision) : precision_(precision) {
   check(cudaDeviceGetDefaultMemPool(&pool, device), "the memory pool");
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
         "the memory pool");
-  check(cudaMallocHost(&staging_, kStagingBytes), "page-locked memory");
+  for (Staging& staging : staging_) {
+    check(cudaMallocHost(&staging.data, kStagingBytes), "page-locked memory");
+    check(cudaEventCreateWithFlags(&staging.done, cudaEventDisableTiming), "an event");
+  }
   workspace_ = allocate(kWorkspaceBytes);
   cublas_.check(cublas_.create(&handle_), "starting cuBLASLt");
   cublas_.check(cublas_.create_preference(&preference_), "a preference");
@@ -104,7 +136,10 @@ Context::~Context() {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
   }
-  cudaFreeHost(staging_);
+  for (const Staging& staging : staging_) {
+    if (staging.done) cudaEventDestroy(staging.done);
+    cudaFreeHost(staging.data);
+  }
 }
 
 void Context::wait(const std::string& for_what) {
@@ -145,9 +180,15 @@ void Context::copy_to_device(void* device, const void* host, std::size_t bytes) 
     check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), what);
     return wait(what);
   }
-  if (staged_ + bytes > kStagingBytes) wait(what);
-  std::memcpy(staging_ + staged_, host, bytes);
-  check(cudaMemcpyAsync(device, staging_ + staged_, bytes, cudaMemcpyHostToDevice, stream_), what);
+  if (staged_ + bytes > kStagingBytes) {
+    check(cudaEventRecord(staging_[filling_].done, stream_), what);
+    filling_ = 1 - filling_;
+    check(cudaEventSynchronize(staging_[filling_].done), what);
+    staged_ = 0;
+  }
+  char* const from = staging_[filling_].data + staged_;
+  std::memcpy(from, host, bytes);
+  check(cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, stream_), what);
   staged_ += bytes;
 }
 
@@ -156,6 +197,10 @@ void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
   wait("kernels before a copy to the host");
+}
+
+std::unique_ptr<Mailbox> Context::make_mailbox(std::size_t bytes) {
+  return std::make_unique<PinnedMailbox>(stream_, bytes);
 }
 
 void Context::copy(void* to, const void* from, std::size_t bytes) {

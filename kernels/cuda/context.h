@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -36,9 +37,27 @@ class Graph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
+// A copy to page-locked memory, and the event behind it.
+class PinnedMailbox final : public Mailbox {
+ public:
+  PinnedMailbox(cudaStream_t stream, std::size_t bytes);
+  PinnedMailbox(const PinnedMailbox&) = delete;
+  PinnedMailbox& operator=(const PinnedMailbox&) = delete;
+  ~PinnedMailbox() override;
+
+  void send(const void* device, std::size_t bytes) override;
+  bool arrived() override;
+  const std::byte* receive() override;
+
+ private:
+  cudaStream_t stream_;
+  std::byte* host_ = nullptr;
+  cudaEvent_t there_ = nullptr;
+};
+
 // One device, the current one, with one stream: operations run in the order of their calls. The
-// host waits where it copies from the device; and where it has copied more than kStagingBytes to it
-// since it last waited, for the copies to be done.
+// host waits where it copies from the device, and for copies to it that have not begun when it has
+// made kStagingBytes of others since, or that are larger.
 class Context {
  public:
   explicit Context(Precision precision = Precision::kF32);
@@ -57,6 +76,7 @@ class Context {
   void deallocate(void* data);
   void copy_to_device(void* device, const void* host, std::size_t bytes);
   void copy_to_host(void* host, const void* device, std::size_t bytes);
+  std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
   void copy(void* to, const void* from, std::size_t bytes);
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
@@ -88,9 +108,15 @@ class Context {
 
   const Precision precision_;
   cudaStream_t stream_ = nullptr;
-  char* staging_ =
-      nullptr;  // page-locked: the first `staged_` bytes are on their way to the device
-  std::size_t staged_ = 0;
+  // Page-locked memory for copies to the device, filled in turns: while one is filled, the event of
+  // the other says that its copies are done.
+  struct Staging {
+    char* data = nullptr;
+    cudaEvent_t done = nullptr;
+  };
+  Staging staging_[2];
+  int filling_ = 0;
+  std::size_t staged_ = 0;  // bytes of the one that is filled
   Cublas cublas_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;

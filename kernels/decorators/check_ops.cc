@@ -303,13 +303,13 @@ Tolerance tolerance(const ScatterRows& args, std::string_view, const Mirrors& m)
 // An update may cancel the parameter, and a gradient the moment; squares do not cancel.
 Tolerance tolerance(const AdamStep& args, std::string_view output, const Mirrors& m) {
   if (output == "param") return {1, m.top(args.param)};
-  if (output == "first_moment") return {1, std::abs(args.grad_scale) * m.top(args.grad)};
+  if (output == "first_moment") return {1, m.top(args.grad)};
   return {};
 }
 
 Tolerance tolerance(const SgdStep& args, std::string_view output, const Mirrors& m) {
   if (output == "param") return {1, m.top(args.param)};
-  return {1, std::abs(args.grad_scale) * m.top(args.grad)};
+  return {1, m.top(args.grad)};
 }
 
 Tolerance tolerance(const SumSquares& args, std::string_view, const Mirrors&) {

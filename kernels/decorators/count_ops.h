@@ -36,6 +36,7 @@ class CountOps final : public ForwardingOps {
 
   std::string name() const override { return "count(" + inner_->name() + ")"; }
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
+  std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override;
   void enter(const std::string& place) override;
   // Counts a repetition as the calls that it repeats, with the phases that were set then.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
@@ -49,7 +50,8 @@ class CountOps final : public ForwardingOps {
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;
-  // How often the host waited for the device: the copies from it.
+  // How often the host waited until the device had nothing left to do: the copies from it, and what
+  // was received with no operation called since it was sent.
   std::int64_t waits() const { return waits_; }
   // Places in the order they were first entered; within one, operations in the order of first use.
   std::vector<CostRow> rows() const;
@@ -67,6 +69,7 @@ class CountOps final : public ForwardingOps {
     Phase phase;
     Cost cost;
   };
+  class CountedMailbox;
   struct CountedRecording final : Recording {
     std::unique_ptr<Recording> inner;
     std::vector<Call> calls;
@@ -82,6 +85,7 @@ class CountOps final : public ForwardingOps {
   Place* current_ = nullptr;
   std::vector<Call>* log_ = nullptr;  // of the body of `repeat` that runs
   std::int64_t waits_ = 0;
+  std::int64_t asked_ = 0;  // operations and repetitions
   Phase phase_ = Phase::kForward;
   bool timing_ = false;
 };

@@ -19,6 +19,9 @@ class ForwardingOps : public Ops {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     inner_->copy_to_host(host, device, bytes);
   }
+  std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override {
+    return inner_->make_mailbox(bytes);
+  }
   void enter(const std::string& place) override { inner_->enter(place); }
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     inner_->repeat(recording, body);

@@ -22,6 +22,9 @@ class DeviceOps final : public Ops {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     context_.copy_to_host(host, device, bytes);
   }
+  std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override {
+    return context_.make_mailbox(bytes);
+  }
   // Not captured the first time: a graph can hold neither new memory nor what a kernel needs once.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     if (!recording) {

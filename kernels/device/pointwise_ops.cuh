@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/clipping.h"
 #include "kernels/device/write_row.cuh"
 #include "kernels/dropout.h"
 
@@ -86,7 +87,7 @@ __global__ void fill_kernel(T* y, T value, std::int64_t n) {
 
 template <class T>
 struct AdamFactors {
-  T learning_rate, beta1, beta2, eps, grad_scale;
+  T learning_rate, beta1, beta2, eps;
   T shrink;             // parameter factor of decoupled weight decay, 1 = none
   T decay;              // added to the gradient per parameter, 0 = none
   T first_correction;   // 1 / (1 - beta1^step)
@@ -96,9 +97,12 @@ struct AdamFactors {
 // 28 bytes a parameter in f32, and 2 where it has a rounded copy.
 template <class T>
 __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T* second_moment,
-                                 const T* grad, std::int64_t n, AdamFactors<T> f) {
+                                 const T* grad, const double* squared_norm, double max_norm,
+                                 std::int64_t n, AdamFactors<T> f) {
+  if (!is_usable(*squared_norm)) return;
+  const T grad_scale = static_cast<T>(clip_scale(*squared_norm, max_norm));
   for_each_element(n, [&](std::int64_t i) {
-    const T g = f.grad_scale * grad[i] + f.decay * param[i];
+    const T g = grad_scale * grad[i] + f.decay * param[i];
     const T m = f.beta1 * first_moment[i] + (T(1) - f.beta1) * g;
     const T v = f.beta2 * second_moment[i] + (T(1) - f.beta2) * g * g;
     first_moment[i] = m;
@@ -111,8 +115,10 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
 
 template <class T>
 __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const T* grad,
-                                std::int64_t n, T learning_rate, T mu, T weight_decay,
-                                T grad_scale) {
+                                const double* squared_norm, double max_norm, std::int64_t n,
+                                T learning_rate, T mu, T weight_decay) {
+  if (!is_usable(*squared_norm)) return;
+  const T grad_scale = static_cast<T>(clip_scale(*squared_norm, max_norm));
   for_each_element(n, [&](std::int64_t i) {
     const T m = mu * momentum[i] + (grad_scale * grad[i] + weight_decay * param[i]);
     momentum[i] = m;
@@ -132,11 +138,12 @@ __global__ void sum_squares_kernel(double* part, const T* x, std::int64_t n) {
 }
 
 // One block.
-__global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t parts) {
+__global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t parts,
+                                 const double* earlier) {
   double own = 0;
   for_each_element(parts, [&](std::int64_t i) { own += part[i]; });
   own = block_sum(own);
-  if (threadIdx.x == 0) *sum = own;
+  if (threadIdx.x == 0) *sum = own + (earlier ? 0 * *earlier : 0);
 }
 
 // ---- host ----
@@ -221,7 +228,6 @@ void compute(Context& context, const AdamStep& args) {
         .beta1 = static_cast<T>(args.beta1),
         .beta2 = static_cast<T>(args.beta2),
         .eps = static_cast<T>(args.eps),
-        .grad_scale = static_cast<T>(args.grad_scale),
         .shrink = static_cast<T>(shrink),
         .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
         .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),
@@ -229,7 +235,7 @@ void compute(Context& context, const AdamStep& args) {
     const std::int64_t n = args.param.elements();
     launch(context, grid_over(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(), args.second_moment.ptr<T>(),
-           args.grad.ptr<T>(), n, factors);
+           args.grad.ptr<T>(), args.squared_norm.ptr<double>(), args.max_norm, n, factors);
   });
 }
 
@@ -238,9 +244,9 @@ void compute(Context& context, const SgdStep& args) {
     using T = decltype(type);
     const std::int64_t n = args.param.elements();
     launch(context, grid_over(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
-           args.rounded.ptr<bfloat16>(), args.momentum.ptr<T>(), args.grad.ptr<T>(), n,
-           static_cast<T>(args.learning_rate), static_cast<T>(args.mu),
-           static_cast<T>(args.weight_decay), static_cast<T>(args.grad_scale));
+           args.rounded.ptr<bfloat16>(), args.momentum.ptr<T>(), args.grad.ptr<T>(),
+           args.squared_norm.ptr<double>(), args.max_norm, n, static_cast<T>(args.learning_rate),
+           static_cast<T>(args.mu), static_cast<T>(args.weight_decay));
   });
 }
 
@@ -252,7 +258,8 @@ void compute(Context& context, const SumSquares& args) {
     const std::int64_t parts = grid.blocks.x;
     double* part = scratch<double>(context, parts);
     launch(context, grid, sum_squares_kernel<T>, part, args.x.ptr<T>(), n);
-    launch(context, one_block(parts), sum_parts_kernel, args.sum.ptr<double>(), part, parts);
+    launch(context, one_block(parts), sum_parts_kernel, args.sum.ptr<double>(), part, parts,
+           args.earlier.ptr<double>());
   });
 }
 

@@ -75,6 +75,8 @@ class Context {
     if (bytes == 0) return;
     queue([=] { std::memcpy(to, from, bytes); });
   }
+  // Of a device that is behind: nothing has arrived before it is received.
+  std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
   // Workspace, which holds until the next call.
   void* scratch(std::size_t bytes);
 

@@ -7,6 +7,10 @@ namespace {
 // Empty, single, below, at and above every vector width, and enough for two threads.
 const std::int64_t kLengths[] = {0, 1, 7, 16, 33, 1000, 70001};
 
+Tensor one_f64(TestTensors& t, double value) {
+  return t.made<double>({1}, [&](std::int64_t) { return value; });
+}
+
 // Of parameters, where there is one.
 Tensor rounded_copy(TestTensors& t, std::int64_t n) {
   return t.dtype() == DType::kBF16 ? t.unset({n}) : Tensor{};
@@ -146,6 +150,10 @@ TEST_CASE("add, copy, fill, sum_squares", "[pointwise]") {
     const Tensor index = t.indices({3, 1, 2});
     check_op(t, Copy{.y = t.unset(DType::kI32, {3}), .x = index});
     check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = t.wide_of({1, std::nan(""), 2})});
+    for (const double earlier : {3.0, -0.0, double(INFINITY), std::nan("")})
+      check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}),
+                             .x = t.wide_of({1, 2}),
+                             .earlier = one_f64(t, earlier)});
     check_op(t,
              Add{.y = t.unset({3}), .a = t.of({1, std::nan(""), 2}), .b = t.of({1, 2, INFINITY})});
     CHECK_THROWS_AS(t.ops().run(Copy{.y = t.unset({3}), .x = t.normal({4})}), InternalError);
@@ -177,11 +185,12 @@ TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
                             .first_moment = t.wide_normal({n}),
                             .second_moment = t.wide_filled({n}, positive),
                             .grad = t.wide_normal({n}),
+                            .squared_norm = one_f64(t, 16),
                             .learning_rate = 1e-2,
                             .beta1 = 0.9,
                             .beta2 = 0.99,
                             .weight_decay = 0.1,
-                            .grad_scale = 0.5,
+                            .max_norm = step == 1 ? 2.0 : 0.0,
                             .step = step,
                             .decoupled = decoupled},
                    {.factor = 16});
@@ -196,10 +205,36 @@ TEST_CASE("sgd_step", "[pointwise]") {
                           .rounded = rounded_copy(t, n),
                           .momentum = t.wide_normal({n}),
                           .grad = t.wide_normal({n}),
+                          .squared_norm = one_f64(t, 16),
                           .learning_rate = 0.1,
                           .mu = 0.9,
                           .weight_decay = 0.01,
-                          .grad_scale = 0.5});
+                          .max_norm = n % 2 ? 2.0 : 5.0});
+  });
+}
+
+TEST_CASE("a gradient whose norm is not finite changes nothing", "[pointwise]") {
+  on_every_backend_but_bf16([](TestTensors& t) {
+    for (const double norm : {std::nan(""), double(INFINITY)}) {
+      const Tensor param = t.normal({9}), first = t.normal({9}), second = t.normal({9});
+      const auto before = t.read(param), before_first = t.read(first),
+                 before_second = t.read(second);
+      const Tensor squared = one_f64(t, norm);
+      t.ops().run(AdamStep{.param = param,
+                           .first_moment = first,
+                           .second_moment = second,
+                           .grad = t.normal({9}),
+                           .squared_norm = squared,
+                           .learning_rate = 0.1});
+      t.ops().run(SgdStep{.param = param,
+                          .momentum = first,
+                          .grad = t.normal({9}),
+                          .squared_norm = squared,
+                          .learning_rate = 0.1});
+      CHECK(t.read(param) == before);
+      CHECK(t.read(first) == before_first);
+      CHECK(t.read(second) == before_second);
+    }
   });
 }
 
@@ -228,11 +263,13 @@ TEST_CASE("optimizers write the parameters, and the same rounded once", "[pointw
                      .first_moment = t.wide_normal({n}),
                      .second_moment = t.wide_filled({n}, [](std::int64_t) { return 1; }),
                      .grad = grad,
+                     .squared_norm = one_f64(t, 1),
                      .learning_rate = 1e-3});
       check(SgdStep{.param = param,
                     .rounded = rounded,
                     .momentum = t.wide_normal({n}),
                     .grad = grad,
+                    .squared_norm = one_f64(t, 1),
                     .learning_rate = 1e-3});
     });
   }

@@ -135,29 +135,80 @@ TEST_CASE("a gradient that is not finite names its tensor", "[trainer][error]") 
   CHECK(f.weights() == before);
 }
 
-TEST_CASE("the host waits once a step for what training needs to know", "[trainer]") {
+TEST_CASE("the host waits for no step that another follows", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.micro_batch = GENERATE(0, 8);
-  const auto waits_of_a_step = [&](const std::string& device) {
+  struct Waits {
+    std::int64_t ahead, at_the_end;
+    bool operator==(const Waits&) const = default;
+  };
+  const auto waits_of_steps = [&](const std::string& device) {
     TrainerFixture f(options, 0.1, make_ops(device));
-    f.run(1);
+    RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+    f.trainer->queue(source.next());
     f.ops->reset();
-    f.run(2);
-    return f.ops->waits();
+    for (int i = 0; i < 3; ++i) {
+      f.trainer->queue(source.next());
+      CHECK(f.trainer->full());
+      CHECK(f.trainer->finish().step == i + 1);
+    }
+    const std::int64_t ahead = f.ops->waits();
+    f.trainer->finish();
+    return Waits{ahead, f.ops->waits() - ahead};
   };
   for (const std::string device : {"cpu", "emu"}) {
     INFO(device << ", micro-batch " << options.micro_batch);
     options.vcas.enabled = false;
-    CHECK(waits_of_a_step(device) == 1);
+    CHECK(waits_of_steps(device) == Waits{0, 1});
     options.vcas.enabled = true;
     options.vcas.act_ratio = {0.3, 0.6};
     options.vcas.weight_ratio = {0.5};
     options.vcas.selection = "systematic";
-    CHECK(waits_of_a_step(device) == 1);
+    CHECK(waits_of_steps(device) == Waits{0, 1});
     // Two gates and the linears of each of two blocks, in each micro-batch.
     options.vcas.selection = "bernoulli";
-    CHECK(waits_of_a_step(device) == 1 + (2 + 2) * (options.micro_batch ? 2 : 1));
+    CHECK(waits_of_steps(device) == Waits{3 * (2 + 2) * (options.micro_batch ? 2 : 1), 1});
   }
+}
+
+TEST_CASE("a step ahead of its report trains with the same bits", "[trainer]") {
+  const TrainerOptions options = TrainerFixture::defaults();  // with probes
+  TrainerFixture one(options, 0.1), ahead(options, 0.1);
+  const std::vector<StepReport> want = one.run(10);
+  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  std::vector<StepReport> got;
+  while (ahead.trainer->steps() < 10) {
+    ahead.trainer->queue(source.next());
+    CHECK(ahead.trainer->finished() == std::ssize(got));
+    if (ahead.trainer->full()) got.push_back(ahead.trainer->finish());
+  }
+  CHECK_THROWS_AS(ahead.trainer->state(), InternalError);
+  got.push_back(ahead.trainer->finish());
+  CHECK(ahead.weights() == one.weights());
+  REQUIRE(got.size() == want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    CHECK(got[i].step == want[i].step);
+    CHECK(got[i].loss == want[i].loss);
+    CHECK(got[i].gradient_norm == want[i].gradient_norm);
+    CHECK(got[i].probed == want[i].probed);
+  }
+}
+
+TEST_CASE("steps after one that diverged leave the weights alone", "[trainer][error]") {
+  TrainerFixture f(TrainerFixture::defaults());
+  f.run(2);
+  const auto before = f.weights();
+  RandomBatches source(16, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  Batch bad = source.next();
+  bad.values[5] = std::numeric_limits<float>::quiet_NaN();
+  f.trainer->queue(bad);
+  f.trainer->queue(source.next());
+  CHECK_THROWS_WITH(f.trainer->finish(),
+                    ContainsSubstring("step 3: loss is nan; weights unchanged"));
+  CHECK(f.weights() == before);
+  CHECK_THROWS_WITH(f.trainer->finish(), ContainsSubstring("step 4: the gradient") ||
+                                             ContainsSubstring("step 4: the sum"));
+  CHECK(f.weights() == before);
 }
 
 TEST_CASE("evaluation changes nothing", "[trainer]") {

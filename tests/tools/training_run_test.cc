@@ -173,6 +173,28 @@ TEST_CASE("a run in bf16 saves weights of f32 and is resumed bit for bit", "[dev
   CHECK(run(tiny.path(), {"eval", "--model", "out/last", "device=cpu", "precision=f32"}).code == 0);
 }
 
+TEST_CASE("a device that is a step behind trains and reports as one that is not", "[device]") {
+  const TinyRun tiny;
+  const auto events = [&](const std::string& device) {
+    REQUIRE(tiny.train({"device=" + device, "run.folder=" + device.substr(0, 3), "train.steps=11",
+                        "train.batch_size=4", "train.eval_every=4", "train.checkpoint_every=3",
+                        "data.synthetic.eval_items=8", "train.keep_checkpoints=9"})
+                .code == 0);
+    std::string out;
+    for (const nlohmann::json& line :
+         vcas::read_metrics(tiny.path() / device.substr(0, 3) / "metrics.jsonl"))
+      out += line["event"].get<std::string>() + " " + line["step"].dump() + " " +
+             line.value("loss", nlohmann::json()).dump() + "\n";
+    return out;
+  };
+  // The emulator says that nothing has arrived yet, a pair that is compared has it at once.
+  const std::string behind = events("emu"), at_once = events("check:emu,emu");
+  CHECK(behind == at_once);
+  CHECK(contains(behind, "train 11 "));
+  CHECK(saved_steps(tiny.path() / "emu") == saved_steps(tiny.path() / "che"));
+  CHECK(tiny.weights("emu") == tiny.weights("che"));
+}
+
 TEST_CASE("probes and ratios of one leave the weights as exact training does") {
   const std::string probe = GENERATE("in_place", "separate");
   const TinyRun tiny;

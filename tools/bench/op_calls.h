@@ -301,6 +301,7 @@ class OpCalls {
     a.first_moment = wide_random({parameters});
     a.second_moment = positive(parameters);
     a.grad = wide_random({parameters});
+    a.squared_norm = empty({1}, DType::kF64);
     a.learning_rate = 1e-3;
     a.weight_decay = 0.01;
     a.step = 10;
@@ -311,6 +312,7 @@ class OpCalls {
     if (dtype_ == DType::kBF16) a.rounded = empty({parameters});
     a.momentum = wide_random({parameters});
     a.grad = wide_random({parameters});
+    a.squared_norm = empty({1}, DType::kF64);
     a.learning_rate = 1e-3;
     a.weight_decay = 0.01;
   }

@@ -109,9 +109,9 @@ Counted count_step(const Case& c, bool exact, DType dtype) {
   options.vcas.weight_ratio = {0.5};
   Trainer trainer(*model, ops, options, nullptr);
   const Batch batch = batch_of(c);
-  trainer.step(batch);
+  trainer.queue(batch);
   ops.reset();
-  trainer.step(batch);
+  trainer.queue(batch);
   return {ops.rows(), ops.waits()};
 }
 
