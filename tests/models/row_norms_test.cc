@@ -79,3 +79,39 @@ TEST_CASE("norms are kept by the layers that write rows, and change no bit", "[m
     CHECK(given.dy_norms == 9);
   }
 }
+
+TEST_CASE("norms of a gradient that another layer adds to are not used", "[model][law]") {
+  Given given;
+  const std::unique_ptr<Ops> ops = watched_ops([&](const RowScore& args, const std::string&) {
+    ++given.scores;
+    given.dy_norms += bool(args.dy_norm);
+    given.wrong += args.dy_norm && !are_norms_of(args.dy_norm, args.dy);
+  });
+  Graph graph(DType::kF64);
+  const Value x = graph.input("x", {4, 1, DType::kF64});
+  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const auto linear = [&](const std::string& name, Value from) {
+    return graph.add(name, make_layer("linear", {{"width", 4}}), {from});
+  };
+  // Backward: the norm writes the gradient of the first linear, the second one adds to it.
+  const Value first = linear("first", x), second = linear("second", first);
+  const Value norm = graph.add("norm", make_layer("layer_norm"), {first});
+  const Value sum = graph.add("sum", make_layer("add"), {second, norm});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {sum, labels});
+  graph.finish(*ops, {.max_items = 5});
+  graph.parameters().initialize(*ops, 1);
+  graph.set_batch(5, {});
+  for (std::int64_t i = 0; i < 20; ++i)
+    graph.tensor(x).ptr<double>()[i] = philox_normal(philox_address({}), std::uint64_t(i));
+  GradSink sink;
+  for (const Parameter& parameter : graph.parameters().list())
+    sink.full.push_back(parameter.gradient);
+  Exec exec = graph.make_exec(1, 0, true);
+  graph.forward(exec, true);
+  graph.backward(
+      exec,
+      {.sink = &sink, .mode = SamplingMode::kItemsAndRows, .weight_ratio = std::vector(2, 0.5)});
+  CHECK(given.scores == 2);
+  CHECK(given.dy_norms == 0);
+  CHECK(given.wrong == 0);
+}
