@@ -401,7 +401,7 @@ std::size_t Graph::norm_bytes(std::int64_t rows_per_item) const {
   return static_cast<std::size_t>(max_rows(rows_per_item)) * dtype_bytes(statistics_dtype(dtype_));
 }
 
-// Norms lie at the end of the block of their rows.
+// Norms lie at the end of the block that is planned for their rows.
 Tensor Graph::norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                         std::int64_t rows) const {
   return buffer.at(block.offset + block.bytes - norm_bytes(spec.rows_per_item),
@@ -583,7 +583,7 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
   weight_sampler_.clear();
   const RowSets* rows = &full_rows_;
   double ratio_above = 1.0;
-  // Where a gate passes everything on, its block is not used and dy stays where it is.
+  // Where a gate passes everything on, its block has no rows: dy stays where it is.
   gradient_views_.assign(nodes_.size(), {});
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     const Node& node = nodes_[i];

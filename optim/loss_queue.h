@@ -32,11 +32,9 @@ class LossQueue {
     std::int64_t correct = 0;
     double number = 0;
   };
-  // How many steps were sent and not received.
-  std::size_t sent() const { return sent_; }
   bool full() const { return sent_ == kSteps; }
-  // Of the first of them: whether `receive` would not wait, and what it is. Throws
-  // Error(kDiverged), naming `what`, when the losses are not finite.
+  // Of the first step that was not received: whether `receive` would not wait, and what it is.
+  // Throws Error(kDiverged), naming `what`, when the losses are not finite.
   bool arrived() const;
   Sums receive(const std::string& what);
 

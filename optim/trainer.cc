@@ -59,9 +59,9 @@ void Trainer::set_ratios() {
   context_.act_ratio = controller_.act_ratio();
   context_.weight_ratio = controller_.weight_ratio();
   const auto below_one = [](double ratio) { return ratio < 1.0; };
-  const bool samples =
-      options_.vcas.enabled && (std::ranges::any_of(context_.act_ratio, below_one) ||
-                                std::ranges::any_of(context_.weight_ratio, below_one));
+  samples_rows_ = options_.vcas.enabled && std::ranges::any_of(context_.weight_ratio, below_one);
+  const bool samples = samples_rows_ || (options_.vcas.enabled &&
+                                         std::ranges::any_of(context_.act_ratio, below_one));
   context_.mode = samples ? SamplingMode::kItemsAndRows : SamplingMode::kExact;
   passes_.clear();
 }
@@ -131,27 +131,20 @@ void Trainer::run_separate_probe() {
   }
 }
 
-void Trainer::check_gradient(const StepReport& report) const {
-  if (std::isfinite(report.gradient_norm)) return;
-  std::string culprit = queued_.empty()
-                            ? "the sum of all gradients overflows"
-                            : "the gradient is not finite (a later step has overwritten it)";
+// Which tensor's gradient is not finite, and where.
+std::string Trainer::bad_gradient() const {
   std::vector<float> host;
   for (const Parameter& parameter : model_.graph.parameters().list()) {
     host.resize(static_cast<std::size_t>(parameter.gradient.elements()));
     ops_.copy_to_host(host.data(), parameter.gradient.data, parameter.gradient.bytes());
     const auto bad =
         std::find_if(host.begin(), host.end(), [](float g) { return !std::isfinite(g); });
-    if (bad == host.end()) continue;
-    culprit = "gradient of " + parameter.name + " is " +
-              (std::isnan(*bad) ? "nan" : std::to_string(*bad)) + " at element " +
-              std::to_string(bad - host.begin());
-    break;
+    if (bad != host.end())
+      return "gradient of " + parameter.name + " is " +
+             (std::isnan(*bad) ? "nan" : std::to_string(*bad)) + " at element " +
+             std::to_string(bad - host.begin());
   }
-  throw Error(ExitCode::kDiverged,
-              "step " + std::to_string(report.step) + ": " + culprit + "; weights unchanged",
-              "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
-              "optimizer.max_gradient_norm");
+  return "the sum of all gradients overflows";
 }
 
 const StepReport& Trainer::queue(const Batch& batch) {
@@ -183,7 +176,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
         options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
     const auto forward = [&] {
       ops_.set_phase(Phase::kForward);
-      graph.forward(exec, context_.mode == SamplingMode::kItemsAndRows);
+      graph.forward(exec, samples_rows_ || measured);
       report.seconds.forward += watch.lap();
       ops_.set_phase(Phase::kBackward);
     };
@@ -232,6 +225,12 @@ const StepReport& Trainer::queue(const Batch& batch) {
   return queued_.emplace_back(Queued{report, context_.loss_scale}).report;
 }
 
+StepReport Trainer::step(const Batch& batch) {
+  VCAS_CHECK(queued_.empty(), "a step while another is queued");
+  queue(batch);
+  return finish();
+}
+
 StepReport Trainer::finish() {
   VCAS_CHECK(!queued_.empty(), "no step to finish");
   auto [report, loss_scale] = queued_.front();
@@ -241,7 +240,14 @@ StepReport Trainer::finish() {
   report.loss = sums.loss * loss_scale;
   report.accuracy = static_cast<double>(sums.correct) * loss_scale;
   report.gradient_norm = std::sqrt(sums.number);
-  check_gradient(report);
+  if (!std::isfinite(report.gradient_norm))
+    throw Error(ExitCode::kDiverged,
+                "step " + std::to_string(report.step) + ": " +
+                    (queued_.empty() ? bad_gradient()
+                                     : "the gradient is not finite (the next one replaced it)") +
+                    "; weights unchanged",
+                "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
+                "optimizer.max_gradient_norm");
   report.seconds.optimizer += watch.lap();
   return report;
 }
@@ -265,6 +271,8 @@ nlohmann::json Trainer::state() const {
 }
 
 void Trainer::restore(const nlohmann::json& state) {
+  VCAS_CHECK(queued_.empty(), "a state restored in the middle of a step");
+  ops_.run(Fill{.y = losses_.last_number(), .value = 0});  // forgets a step that diverged
   step_ = state.at("step").get<std::int64_t>();
   optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
   controller_.from_json(state.at("vcas"));

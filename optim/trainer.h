@@ -1,4 +1,5 @@
-// One optimizer step at a time: forward, exact or sampled backward, probe, update.
+// Optimizer steps: forward, exact or sampled backward, probe, update. Two at a time at most, one of
+// which the device is at.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,8 @@ struct TrainerOptions {
   }
 };
 
-// As the host sees them: on a device that queues its work the sum is right, its parts are not.
+// As the host sees them: on a device that queues its work the sum over many steps is right, its
+// parts are not.
 struct StepSeconds {
   double forward = 0, backward = 0, probe = 0, optimizer = 0;
   double total() const { return forward + backward + probe + optimizer; }
@@ -62,19 +64,17 @@ class Trainer {
   // accuracy and gradient norm yet. Where the gradient is not finite the device leaves the weights
   // as they were, then and in all steps after.
   const StepReport& queue(const Batch& batch);
-  // Steps that were queued and not finished; whether that is as many as can be.
+  // Steps that were queued and not finished; whether that is as many as can be: after a step that
+  // ended a probe none is queued before it is finished, so its report goes with the probe's result.
   std::size_t queued() const { return queued_.size(); }
-  bool full() const { return losses_.full(); }
+  bool full() const { return losses_.full() || (!queued_.empty() && queued_.back().report.probed); }
   // Whether the device is done with the first of them, so that `finish` would not wait.
   bool arrived() const { return losses_.arrived(); }
   // The report of the first of them. Throws Error(kDiverged) when the loss or the gradient is not
   // finite.
   StepReport finish();
-  // Both at once.
-  StepReport step(const Batch& batch) {
-    queue(batch);
-    return finish();
-  }
+  // Both at once, where no step is queued.
+  StepReport step(const Batch& batch);
   // Without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
 
@@ -121,7 +121,7 @@ class Trainer {
   template <class Body>
   void repeat_pass(const Body& body, StepSeconds& seconds, Stopwatch& watch);
   void run_separate_probe();
-  void check_gradient(const StepReport& report) const;
+  std::string bad_gradient() const;
 
   Model& model_;
   CountOps& ops_;
@@ -135,7 +135,8 @@ class Trainer {
   std::unique_ptr<VarianceProbe> probe_;  // null when ratios never change
   GradSink sink_;
   BackwardRecord record_;
-  BackwardContext context_;   // of training passes; kept, so that a step allocates nothing
+  BackwardContext context_;  // of training passes; kept, so that a step allocates nothing
+  bool samples_rows_ = false;
   std::vector<Pass> passes_;  // of the present ratios
   ProbeResult last_probe_;
   std::string probe_note_;

@@ -44,16 +44,17 @@ class Contender {
   void run_block(Progress& progress) {
     const std::int64_t every =
         config_.train.eval_every > 0 ? config_.train.eval_every : session_.steps_per_epoch();
-    for (std::int64_t i = 1; i <= kBlock && !done() && stop_signal() == 0; ++i) {
+    const auto take = [this](const StepReport& report) {
+      losses_.push_back(report.loss);
+      log(report);
+    };
+    for (std::int64_t i = 0; i < kBlock && !done() && stop_signal() == 0; ++i) {
       session_.queue_step();
       const bool evaluates = done() || steps() % every == 0;
-      session_.finish_steps(evaluates || i == kBlock || stop_signal() != 0,
-                            [this](const StepReport& report) {
-                              losses_.push_back(report.loss);
-                              log(report);
-                            });
+      session_.finish_steps(evaluates, take);
       if (evaluates) evaluate(progress);
     }
+    session_.finish_steps(true, take);
   }
 
   // Null for what there is none of yet.

@@ -180,6 +180,7 @@ void Session::queue_step() {
                                 act_ratio);
   else if (report.probed)
     formula_.add_separate_probe(config_.vcas.repeats, batch_share, act_ratio);
+  queued_.push_back(counted_so_far());
 }
 
 void Session::finish_steps(bool all, const std::function<void(const StepReport&)>& take) {
@@ -194,6 +195,8 @@ StepReport Session::step() {
 
 StepReport Session::finish_step() {
   const StepReport report = trainer_->finish();
+  counted_ = queued_.front();
+  queued_.pop_front();
   totals_.step_seconds.forward += report.seconds.forward;
   totals_.step_seconds.backward += report.seconds.backward;
   totals_.step_seconds.probe += report.seconds.probe;
@@ -241,6 +244,13 @@ double Session::flops(Phase phase) const {
   return ops_->flops(phase) + (earlier == earlier_flops_.end() ? 0 : earlier->second);
 }
 
+Session::Counted Session::counted_so_far() const {
+  return {.forward = flops(Phase::kForward),
+          .backward = flops(Phase::kBackward) + flops(Phase::kProbe),
+          .formula = formula_.saved(),
+          .formula_backward = formula_.backward_saved()};
+}
+
 double Session::exact_step_seconds() const {
   const double backward = totals_.exact_backward_seconds / totals_.exact_forward_seconds;
   return (totals_.step_seconds.forward * (1 + backward) + totals_.step_seconds.optimizer) /
@@ -251,13 +261,12 @@ Savings Session::savings() const {
   Savings savings;
   const auto steps = static_cast<double>(trainer_->finished());
   if (steps == 0) return savings;
-  const double forward = flops(Phase::kForward);
-  const double backward = flops(Phase::kBackward) + flops(Phase::kProbe);
+  const auto [forward, backward, formula, formula_backward] = counted_;
   const double exact_backward = forward * exact_backward_flops_;
   savings.backward_flops = 1 - backward / exact_backward;
   savings.flops = 1 - (forward + backward) / (forward + exact_backward);
-  savings.formula = formula_.saved();
-  savings.formula_backward = formula_.backward_saved();
+  savings.formula = formula;
+  savings.formula_backward = formula_backward;
   savings.time = 1 - totals_.step_seconds.total() / (steps * exact_step_seconds());
   return savings;
 }
@@ -279,6 +288,7 @@ void Session::restore(const nlohmann::json& state) {
       earlier_flops_[phase] = state.at("flops").at(name).get<double>();
     formula_.from_json(state.at("formula"));
     loader_.reset();
+    counted_ = counted_so_far();
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("the state of the run: {}", e.what()));
   }

@@ -1,6 +1,7 @@
 // One model in training: its data order, its trainer, and what the run has cost so far.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -86,8 +87,15 @@ class Session {
   void restore(const nlohmann::json& state);
 
  private:
+  // What the steps queued so far cost.
+  struct Counted {
+    double forward = 0, backward = 0;          // FLOPs; of probes too
+    double formula = 0, formula_backward = 0;  // shares saved
+  };
+
   void measure_exact_step();
   StepReport finish_step();
+  Counted counted_so_far() const;
 
   const RunConfig config_;
   const RunData& data_;
@@ -99,6 +107,8 @@ class Session {
   std::unique_ptr<Loader> loader_;
   std::optional<LoadReport> pretrained_;
   FormulaFlops formula_;
+  std::deque<Counted> queued_;  // of each step that is queued
+  Counted counted_;             // of the last one that was finished
   RunTotals totals_;
   double exact_backward_flops_ = 0;        // for each of forward
   std::map<Phase, double> earlier_flops_;  // before a resume

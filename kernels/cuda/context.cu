@@ -60,33 +60,38 @@ Graph::~Graph() {
   if (exec_) cudaGraphExecDestroy(exec_);
 }
 
-PinnedMailbox::PinnedMailbox(cudaStream_t stream, std::size_t bytes) : stream_(stream) {
-  check(cudaMallocHost(&host_, bytes), "page-locked memory");
-  check(cudaEventCreateWithFlags(&there_, cudaEventDisableTiming), "an event");
+PinnedMemory::~PinnedMemory() {
+  if (marked_) {
+    cudaEventSynchronize(marked_);
+    cudaEventDestroy(marked_);
+  }
+  cudaFreeHost(data_);
 }
 
-PinnedMailbox::~PinnedMailbox() {
-  if (there_) cudaEventDestroy(there_);
-  cudaFreeHost(host_);
+void PinnedMemory::reserve(std::size_t bytes) {
+  if (bytes <= bytes_) return;
+  cudaFreeHost(data_);
+  data_ = nullptr;
+  bytes_ = 0;
+  check(cudaMallocHost(&data_, bytes), "page-locked memory");
+  bytes_ = bytes;
 }
 
-void PinnedMailbox::send(const void* device, std::size_t bytes) {
-  const std::string what = "copy to the host";
-  check(cudaMemcpyAsync(host_, device, bytes, cudaMemcpyDeviceToHost, stream_), what);
-  check(cudaEventRecord(there_, stream_), what);
+void PinnedMemory::mark(cudaStream_t stream) {
+  if (!marked_) check(cudaEventCreateWithFlags(&marked_, cudaEventDisableTiming), "an event");
+  check(cudaEventRecord(marked_, stream), "an event behind a copy");
 }
 
-bool PinnedMailbox::arrived() {
-  const cudaError_t status = cudaEventQuery(there_);
+bool PinnedMemory::done() const {
+  const cudaError_t status = marked_ ? cudaEventQuery(marked_) : cudaSuccess;
   if (status == cudaSuccess) return true;
-  if (status != cudaErrorNotReady) check(status, "kernels before a copy to the host");
+  if (status != cudaErrorNotReady) check(status, "kernels before a copy");
   cudaGetLastError();  // or the next launch would report it
   return false;
 }
 
-const std::byte* PinnedMailbox::receive() {
-  check(cudaEventSynchronize(there_), "kernels before a copy to the host");
-  return host_;
+void PinnedMemory::wait() const {
+  if (marked_) check(cudaEventSynchronize(marked_), "kernels before a copy");
 }
 
 Context::Context(Precision precision) : precision_(precision) {
@@ -108,10 +113,7 @@ Context::Context(Precision precision) : precision_(precision) {
   check(cudaDeviceGetDefaultMemPool(&pool, device), "the memory pool");
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
         "the memory pool");
-  for (Staging& staging : staging_) {
-    check(cudaMallocHost(&staging.data, kStagingBytes), "page-locked memory");
-    check(cudaEventCreateWithFlags(&staging.done, cudaEventDisableTiming), "an event");
-  }
+  for (PinnedMemory& staging : staging_) staging.reserve(kStagingBytes);
   workspace_ = allocate(kWorkspaceBytes);
   cublas_.check(cublas_.create(&handle_), "starting cuBLASLt");
   cublas_.check(cublas_.create_preference(&preference_), "a preference");
@@ -135,10 +137,6 @@ Context::~Context() {
   if (stream_) {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
-  }
-  for (const Staging& staging : staging_) {
-    if (staging.done) cudaEventDestroy(staging.done);
-    cudaFreeHost(staging.data);
   }
 }
 
@@ -176,19 +174,20 @@ void Context::copy_to_device(void* device, const void* host, std::size_t bytes) 
   check_not_capturing("a copy from the host");
   if (bytes == 0) return;
   const std::string what = "copy to the device";
-  if (bytes > kStagingBytes) {
+  if (bytes > kMostStagingBytes) {
     check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), what);
     return wait(what);
   }
-  if (staged_ + bytes > kStagingBytes) {
-    check(cudaEventRecord(staging_[filling_].done, stream_), what);
+  if (staged_ + bytes > staging_[filling_].bytes()) {
     filling_ = 1 - filling_;
-    check(cudaEventSynchronize(staging_[filling_].done), what);
+    staging_[filling_].wait();
+    staging_[filling_].reserve(bytes);
     staged_ = 0;
   }
-  char* const from = staging_[filling_].data + staged_;
+  char* const from = staging_[filling_].data() + staged_;
   std::memcpy(from, host, bytes);
   check(cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, stream_), what);
+  staging_[filling_].mark(stream_);
   staged_ += bytes;
 }
 
@@ -200,7 +199,28 @@ void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {
 }
 
 std::unique_ptr<Mailbox> Context::make_mailbox(std::size_t bytes) {
-  return std::make_unique<PinnedMailbox>(stream_, bytes);
+  class PinnedMailbox final : public Mailbox {
+   public:
+    PinnedMailbox(const Context& context, std::size_t bytes) : context_(context) {
+      host_.reserve(bytes);
+    }
+    void send(const void* device, std::size_t bytes) override {
+      context_.check_not_capturing("a copy to the host");
+      check(cudaMemcpyAsync(host_.data(), device, bytes, cudaMemcpyDeviceToHost, context_.stream()),
+            "copy to the host");
+      host_.mark(context_.stream());
+    }
+    bool arrived() override { return host_.done(); }
+    const std::byte* receive() override {
+      host_.wait();
+      return reinterpret_cast<const std::byte*>(host_.data());
+    }
+
+   private:
+    const Context& context_;
+    PinnedMemory host_;
+  };
+  return std::make_unique<PinnedMailbox>(*this, bytes);
 }
 
 void Context::copy(void* to, const void* from, std::size_t bytes) {

@@ -37,27 +37,33 @@ class Graph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// A copy to page-locked memory, and the event behind it.
-class PinnedMailbox final : public Mailbox {
+// Page-locked memory of the host, which the device copies from or to while the host goes on.
+class PinnedMemory {
  public:
-  PinnedMailbox(cudaStream_t stream, std::size_t bytes);
-  PinnedMailbox(const PinnedMailbox&) = delete;
-  PinnedMailbox& operator=(const PinnedMailbox&) = delete;
-  ~PinnedMailbox() override;
+  PinnedMemory() = default;
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory();
 
-  void send(const void* device, std::size_t bytes) override;
-  bool arrived() override;
-  const std::byte* receive() override;
+  // At least so many bytes; what it held is lost.
+  void reserve(std::size_t bytes);
+  char* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+  // After a copy: what the stream has been given so far. Whether, and until, that is done.
+  void mark(cudaStream_t stream);
+  bool done() const;
+  void wait() const;
 
  private:
-  cudaStream_t stream_;
-  std::byte* host_ = nullptr;
-  cudaEvent_t there_ = nullptr;
+  char* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  cudaEvent_t marked_ = nullptr;
 };
 
 // One device, the current one, with one stream: operations run in the order of their calls. The
-// host waits where it copies from the device, and for copies to it that have not begun when it has
-// made kStagingBytes of others since, or that are larger.
+// host waits where it copies from the device; for copies to it that are not done when it has made
+// kStagingBytes of others since; and for those of more than kMostStagingBytes.
 class Context {
  public:
   explicit Context(Precision precision = Precision::kF32);
@@ -91,6 +97,7 @@ class Context {
   // What `body` launches, without running it.
   Graph capture(const std::function<void()>& body);
   void replay(const Graph& graph);
+  void check_not_capturing(const char* what) const;
 
   // c[m, n] = a[m, k] b[k, n] + bias[n] where there is one, or +=, by cuBLASLt; f32 is rounded to
   // TF32 where the precision says so. Sums of bf16 are f32, rounded once where c is bf16.
@@ -99,22 +106,18 @@ class Context {
             Out* c, bool accumulate, const Out* bias = nullptr);
 
  private:
-  static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+  static constexpr std::size_t kStagingBytes = std::size_t{32} << 20,
+                               kMostStagingBytes = std::size_t{256} << 20;
 
   template <class Value>
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
-  void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
 
   const Precision precision_;
   cudaStream_t stream_ = nullptr;
-  // Page-locked memory for copies to the device, filled in turns: while one is filled, the event of
-  // the other says that its copies are done.
-  struct Staging {
-    char* data = nullptr;
-    cudaEvent_t done = nullptr;
-  };
-  Staging staging_[2];
+  // For copies to the device, filled in turns, each growing to the largest copy: one is filled
+  // again when those of the other fill it no more and its own are done.
+  PinnedMemory staging_[2];
   int filling_ = 0;
   std::size_t staged_ = 0;  // bytes of the one that is filled
   Cublas cublas_;

@@ -35,19 +35,19 @@ class CountOps::CountedMailbox final : public Mailbox {
   CountedMailbox(CountOps& ops, std::unique_ptr<Mailbox> inner)
       : ops_(ops), inner_(std::move(inner)) {}
   void send(const void* device, std::size_t bytes) override {
-    asked_ = ops_.asked_;
+    calls_ = ops_.calls_;
     inner_->send(device, bytes);
   }
   bool arrived() override { return inner_->arrived(); }
   const std::byte* receive() override {
-    if (asked_ == ops_.asked_) ++ops_.waits_;
+    if (calls_ == ops_.calls_) ++ops_.waits_;
     return inner_->receive();
   }
 
  private:
   CountOps& ops_;
   std::unique_ptr<Mailbox> inner_;
-  std::int64_t asked_ = 0;  // when it was sent
+  std::int64_t calls_ = 0;  // when it was sent
 };
 
 std::unique_ptr<Mailbox> CountOps::make_mailbox(std::size_t bytes) {
@@ -83,7 +83,7 @@ void CountOps::repeat(std::unique_ptr<Recording>& recording, const std::function
     counted.last_place = current_;
   };
   inner_->repeat(counted.inner, std::ref(logged));
-  ++asked_;
+  ++calls_;
   if (called) return;
   for (const Call& call : counted.calls) add(call);
   current_ = counted.last_place;
@@ -110,7 +110,7 @@ void CountOps::count(const Args& args) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = timing_ ? Clock::now() : Clock::time_point{};
   inner_->run(args);
-  ++asked_;
+  ++calls_;
   constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
   const double seconds = timing_ ? std::chrono::duration<double>(Clock::now() - start).count() : 0;
   const Call call{current_, Args::kName, kProbeOnly ? Phase::kProbe : phase_, op_cost(args)};

@@ -85,7 +85,7 @@ class CountOps final : public ForwardingOps {
   Place* current_ = nullptr;
   std::vector<Call>* log_ = nullptr;  // of the body of `repeat` that runs
   std::int64_t waits_ = 0;
-  std::int64_t asked_ = 0;  // operations and repetitions
+  std::int64_t calls_ = 0;  // operations and repetitions
   Phase phase_ = Phase::kForward;
   bool timing_ = false;
 };

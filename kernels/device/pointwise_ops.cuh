@@ -58,17 +58,19 @@ __global__ void tanh_backward_kernel(T* dx, const T* dy, const T* y_full, const 
   });
 }
 
-// One thread draws for four neighbours of a row.
+// One thread draws for neighbours of a row.
 template <class T>
 __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const std::int32_t* row,
                                int width, std::uint32_t threshold, Compute<T> keep_scale,
                                StepKey key) {
+  static_assert(kNeighbours == sizeof(Words) / sizeof(std::uint32_t));
   const PhiloxAddress address = key.address();
   const std::int64_t r = blockIdx.x;
-  const std::int64_t first_draw = at(row, r) * ((width + 3) / 4);
+  const std::int64_t first_draw = at(row, r) * ((width + kNeighbours - 1) / kNeighbours);
   write_row(y, y_norm, r, width, [&](int c) {
     auto of = load_neighbours(x + r * width, c, width);
-    const Words words = philox_words(address, static_cast<std::uint64_t>(first_draw + c / 4));
+    const Words words =
+        philox_words(address, static_cast<std::uint64_t>(first_draw + c / kNeighbours));
     for (int i = 0; i < kNeighbours; ++i)
       of.value[i] = of.value[i] * ((words.word[i] >> 9) >= threshold ? keep_scale : Compute<T>(0));
     return of;

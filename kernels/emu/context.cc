@@ -22,17 +22,19 @@ void Context::deallocate(void* data) { std::free(data); }
 std::unique_ptr<Mailbox> Context::make_mailbox(std::size_t bytes) {
   class LateMailbox final : public Mailbox {
    public:
-    explicit LateMailbox(std::size_t bytes) : host_(bytes) {}
+    LateMailbox(const Context& context, std::size_t bytes) : context_(context), host_(bytes) {}
     void send(const void* device, std::size_t bytes) override {
+      context_.check_not_capturing("a copy to the host");
       std::memcpy(host_.data(), device, bytes);
     }
     bool arrived() override { return false; }
     const std::byte* receive() override { return host_.data(); }
 
    private:
+    const Context& context_;
     std::vector<std::byte> host_;
   };
-  return std::make_unique<LateMailbox>(bytes);
+  return std::make_unique<LateMailbox>(*this, bytes);
 }
 
 void* Context::scratch(std::size_t bytes) {

@@ -180,10 +180,10 @@ TEST_CASE("a step ahead of its report trains with the same bits", "[trainer]") {
   while (ahead.trainer->steps() < 10) {
     ahead.trainer->queue(source.next());
     CHECK(ahead.trainer->finished() == std::ssize(got));
-    if (ahead.trainer->full()) got.push_back(ahead.trainer->finish());
+    while (ahead.trainer->full()) got.push_back(ahead.trainer->finish());
   }
   CHECK_THROWS_AS(ahead.trainer->state(), InternalError);
-  got.push_back(ahead.trainer->finish());
+  while (ahead.trainer->queued() > 0) got.push_back(ahead.trainer->finish());
   CHECK(ahead.weights() == one.weights());
   REQUIRE(got.size() == want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -195,9 +195,12 @@ TEST_CASE("a step ahead of its report trains with the same bits", "[trainer]") {
 }
 
 TEST_CASE("steps after one that diverged leave the weights alone", "[trainer][error]") {
-  TrainerFixture f(TrainerFixture::defaults());
+  TrainerOptions options = TrainerFixture::defaults();
+  options.vcas.enabled = false;
+  TrainerFixture f(options);
   f.run(2);
   const auto before = f.weights();
+  const nlohmann::json state = f.trainer->state();
   RandomBatches source(16, TrainerFixture::kPixels, TrainerFixture::kClasses);
   Batch bad = source.next();
   bad.values[5] = std::numeric_limits<float>::quiet_NaN();
@@ -206,9 +209,12 @@ TEST_CASE("steps after one that diverged leave the weights alone", "[trainer][er
   CHECK_THROWS_WITH(f.trainer->finish(),
                     ContainsSubstring("step 3: loss is nan; weights unchanged"));
   CHECK(f.weights() == before);
-  CHECK_THROWS_WITH(f.trainer->finish(), ContainsSubstring("step 4: the gradient") ||
-                                             ContainsSubstring("step 4: the sum"));
+  CHECK_THROWS_WITH(f.trainer->finish(), ContainsSubstring("step 4: the sum"));
   CHECK(f.weights() == before);
+  // What an earlier state is restored to learns again.
+  f.trainer->restore(state);
+  f.trainer->step(source.next());
+  CHECK(f.weights() != before);
 }
 
 TEST_CASE("evaluation changes nothing", "[trainer]") {

@@ -87,6 +87,12 @@ class OpCalls {
     a.dy = random({kept_rows(), size_.hidden});
     a.x_full = random({rows(), size_.width});
     a.row = row();
+    // Of two in a group one has norms.
+    if (score_has_norms_) {
+      a.dy_norm = positive(kept_rows());
+      a.x_norm_full = positive(rows());
+    }
+    score_has_norms_ = !score_has_norms_;
   }
   void fill(ItemNorm& a) {
     a.norm = wide({kept_items()});
@@ -301,9 +307,10 @@ class OpCalls {
     a.first_moment = wide_random({parameters});
     a.second_moment = positive(parameters);
     a.grad = wide_random({parameters});
-    a.squared_norm = empty({1}, DType::kF64);
+    a.squared_norm = holding(std::vector{4.0});
     a.learning_rate = 1e-3;
     a.weight_decay = 0.01;
+    a.max_norm = 1;
     a.step = 10;
   }
   void fill(SgdStep& a) {
@@ -312,9 +319,10 @@ class OpCalls {
     if (dtype_ == DType::kBF16) a.rounded = empty({parameters});
     a.momentum = wide_random({parameters});
     a.grad = wide_random({parameters});
-    a.squared_norm = empty({1}, DType::kF64);
+    a.squared_norm = holding(std::vector{4.0});
     a.learning_rate = 1e-3;
     a.weight_decay = 0.01;
+    a.max_norm = 1;
   }
   void fill(SumSquares& a) {
     a.sum = empty({1}, DType::kF64);
@@ -381,6 +389,7 @@ class OpCalls {
   std::vector<std::int32_t> items_, rows_;  // that a compact gradient holds
   std::deque<Buffer> buffers_;
   std::uint32_t site_ = 0;
+  bool score_has_norms_ = false;
 };
 
 }  // namespace vcas
