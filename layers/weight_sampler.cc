@@ -68,6 +68,7 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
   exec.ops.run(scores);
 
   const Tensor counts = exec.scratch.take(DType::kI32, {std::ssize(waiting_)});
+  const Tensor variances = exec.scratch.take(DType::kF64, {std::ssize(waiting_)});
   Group<Draw> draws;
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const Waiting& of = waiting_[i];
@@ -75,13 +76,11 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
     const Tensor prob = exec.scratch.take(statistics, {rows});
     double budget = context.weight_ratio[of.site] * static_cast<double>(rows);
     if (systematic) budget = whole_budget(budget);
-    if (variance_wanted) {
-      const Tensor variance = exec.scratch.take(DType::kF64, {1});
-      exec.ops.run(KeepProbability{
-          .prob = prob, .variance = variance, .score = scores[i].score, .budget = budget});
-      exec.ops.copy_to_host(&context.record->weight_variance[of.site], variance.data,
-                            sizeof(double));
-    }
+    if (variance_wanted)
+      exec.ops.run(KeepProbability{.prob = prob,
+                                   .variance = {variances.ptr<double>() + i, DType::kF64, {1}},
+                                   .score = scores[i].score,
+                                   .budget = budget});
     if (!of.dweight) continue;
     const std::int64_t most = systematic ? std::min(rows, static_cast<std::int64_t>(budget)) : rows;
     draws.add(
@@ -96,6 +95,12 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
          .selection = context.selection,
          .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), context.repeat),
          .step = exec.step});
+  }
+  if (variance_wanted) {
+    std::array<double, kMostInGroup> found;
+    exec.ops.copy_to_host(found.data(), variances.data, variances.bytes());
+    for (std::size_t i = 0; i < waiting_.size(); ++i)
+      context.record->weight_variance[waiting_[i].site] = found[i];
   }
   if (draws.size() > 0) multiply(exec, context, draws, counts);
   waiting_.clear();
