@@ -6,6 +6,12 @@
 
 namespace vcas {
 
+Error diverged(const std::string& message) {
+  return Error(ExitCode::kDiverged, message,
+               "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
+               "optimizer.max_gradient_norm");
+}
+
 LossQueue::LossQueue(Model& model, CountOps& ops, std::int64_t forwards)
     : model_(model), ops_(ops) {
   const GraphLimits& limits = model.graph.limits();
@@ -62,11 +68,9 @@ LossQueue::Sums LossQueue::receive(const std::string& what) {
   step.terms.clear();
   --sent_;
   if (!std::isfinite(sums.loss))
-    throw Error(ExitCode::kDiverged,
-                what + ": loss is " + (std::isnan(sums.loss) ? "nan" : std::to_string(sums.loss)) +
-                    (std::isfinite(sums.number) ? "" : "; weights unchanged"),
-                "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
-                "optimizer.max_gradient_norm");
+    throw diverged(what + ": loss is " +
+                   (std::isnan(sums.loss) ? "nan" : std::to_string(sums.loss)) +
+                   (std::isfinite(sums.number) ? "" : "; weights unchanged"));
   return sums;
 }
 

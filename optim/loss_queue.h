@@ -13,6 +13,9 @@
 
 namespace vcas {
 
+// Error(kDiverged), with what to try.
+Error diverged(const std::string& message);
+
 class LossQueue {
  public:
   // Of at most `forwards` forwards of `model`, whose graph is finished in `ops`.
@@ -22,7 +25,7 @@ class LossQueue {
   void add();
   // f64 [1]: a number of the caller's that is read with them; and that of the step before.
   Tensor number() const { return number_of(filling_); }
-  Tensor last_number() const { return number_of(kSteps - 1 - filling_); }
+  Tensor last_number() const { return number_of((filling_ + kSteps - 1) % kSteps); }
   // What has been added is a step's. The next step begins, of at most kSteps that were not
   // received.
   void send();

@@ -58,11 +58,13 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
 void Trainer::set_ratios() {
   context_.act_ratio = controller_.act_ratio();
   context_.weight_ratio = controller_.weight_ratio();
-  const auto below_one = [](double ratio) { return ratio < 1.0; };
-  samples_rows_ = options_.vcas.enabled && std::ranges::any_of(context_.weight_ratio, below_one);
-  const bool samples = samples_rows_ || (options_.vcas.enabled &&
-                                         std::ranges::any_of(context_.act_ratio, below_one));
-  context_.mode = samples ? SamplingMode::kItemsAndRows : SamplingMode::kExact;
+  const auto drops_some = [&](const std::vector<double>& ratios) {
+    return options_.vcas.enabled &&
+           std::ranges::any_of(ratios, [](double ratio) { return ratio < 1.0; });
+  };
+  samples_rows_ = drops_some(context_.weight_ratio);
+  context_.mode = samples_rows_ || drops_some(context_.act_ratio) ? SamplingMode::kItemsAndRows
+                                                                  : SamplingMode::kExact;
   passes_.clear();
 }
 
@@ -241,13 +243,10 @@ StepReport Trainer::finish() {
   report.accuracy = static_cast<double>(sums.correct) * loss_scale;
   report.gradient_norm = std::sqrt(sums.number);
   if (!std::isfinite(report.gradient_norm))
-    throw Error(ExitCode::kDiverged,
-                "step " + std::to_string(report.step) + ": " +
-                    (queued_.empty() ? bad_gradient()
-                                     : "the gradient is not finite (the next one replaced it)") +
-                    "; weights unchanged",
-                "try a lower schedule.learning_rate, a longer schedule.warmup_ratio or "
-                "optimizer.max_gradient_norm");
+    throw diverged("step " + std::to_string(report.step) + ": " +
+                   (queued_.empty() ? bad_gradient()
+                                    : "the gradient is not finite (the next one replaced it)") +
+                   "; weights unchanged");
   report.seconds.optimizer += watch.lap();
   return report;
 }

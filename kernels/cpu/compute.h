@@ -96,6 +96,13 @@ class CpuContext {
       y_norm.ptr<T>()[r] = norm(y.ptr<T>() + r * y.width(), y.width());
     }
   }
+  // All rows, in parallel where they are worth it at `work` each.
+  template <class T, class Body>
+  void write_rows(const Tensor& y, const Tensor& y_norm, std::int64_t work,
+                  const Body& body) const {
+    rows(y.rows(), work,
+         [&](std::int64_t begin, std::int64_t end) { write_rows<T>(y, y_norm, begin, end, body); });
+  }
 
  private:
   struct Free {

@@ -10,13 +10,10 @@ void compute(CpuContext& cpu, const LayerNormForward& args) {
     T* mean = args.mean.ptr<T>();
     T* rstd = args.rstd.ptr<T>();
     const T* x = args.x.ptr<T>();
-    const auto write = [&](std::int64_t begin, std::int64_t end) {
+    cpu.write_rows<T>(args.y, args.y_norm, width, [&](std::int64_t begin, std::int64_t end) {
       cpu.loops<T>().layer_norm_forward(y + begin * width, mean + begin, rstd + begin,
                                         x + begin * width, args.gamma.ptr<T>(), args.beta.ptr<T>(),
                                         static_cast<T>(args.eps), end - begin, width);
-    };
-    cpu.rows(args.y.rows(), width, [&](std::int64_t begin, std::int64_t end) {
-      cpu.write_rows<T>(args.y, args.y_norm, begin, end, write);
     });
   });
 }

@@ -26,15 +26,12 @@ void activation_backward(const CpuContext& cpu, const Tensor& dx, const Tensor& 
   T* out = dx.ptr<T>();
   const T* in = dy.ptr<T>();
   const T* x = full.ptr<T>();
-  const auto write = [&](std::int64_t begin, std::int64_t end) {
+  cpu.write_rows<T>(dx, dx_norm, width, [&](std::int64_t begin, std::int64_t end) {
     if (!at)
       return backward(out + begin * width, in + begin * width, x + begin * width,
                       (end - begin) * width);
     for (std::int64_t r = begin; r < end; ++r)
       backward(out + r * width, in + r * width, x + at[r] * width, width);
-  };
-  cpu.rows(dx.rows(), width, [&](std::int64_t begin, std::int64_t end) {
-    cpu.write_rows<T>(dx, dx_norm, begin, end, write);
   });
 }
 
@@ -46,11 +43,8 @@ void compute(CpuContext& cpu, const GeluForward& args) {
     const std::int64_t width = args.y.width();
     T* y = args.y.ptr<T>();
     const T* x = args.x.ptr<T>();
-    const auto write = [&](std::int64_t begin, std::int64_t end) {
+    cpu.write_rows<T>(args.y, args.y_norm, width, [&](std::int64_t begin, std::int64_t end) {
       cpu.loops<T>().gelu_forward(y + begin * width, x + begin * width, (end - begin) * width);
-    };
-    cpu.rows(args.y.rows(), width, [&](std::int64_t begin, std::int64_t end) {
-      cpu.write_rows<T>(args.y, args.y_norm, begin, end, write);
     });
   });
 }
@@ -88,14 +82,12 @@ void compute(CpuContext& cpu, const Dropout& args) {
     const std::int64_t width = args.y.width();
     const PhiloxAddress address = step_key(args).address();
     constexpr std::int64_t kPhiloxCost = 4;  // of one word, in elements copied
-    const auto write = [&](std::int64_t begin, std::int64_t end) {
-      cpu.loops<T>().dropout(args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(), begin,
-                             end, width, dropout_threshold(args.p),
-                             static_cast<T>(1 / (1 - args.p)), address);
-    };
-    cpu.rows(args.y.rows(), kPhiloxCost * width, [&](std::int64_t begin, std::int64_t end) {
-      cpu.write_rows<T>(args.y, args.y_norm, begin, end, write);
-    });
+    cpu.write_rows<T>(
+        args.y, args.y_norm, kPhiloxCost * width, [&](std::int64_t begin, std::int64_t end) {
+          cpu.loops<T>().dropout(args.y.ptr<T>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(),
+                                 begin, end, width, dropout_threshold(args.p),
+                                 static_cast<T>(1 / (1 - args.p)), address);
+        });
   });
 }
 

@@ -97,7 +97,6 @@ class Context {
   // What `body` launches, without running it.
   Graph capture(const std::function<void()>& body);
   void replay(const Graph& graph);
-  void check_not_capturing(const char* what) const;
 
   // c[m, n] = a[m, k] b[k, n] + bias[n] where there is one, or +=, by cuBLASLt; f32 is rounded to
   // TF32 where the precision says so. Sums of bf16 are f32, rounded once where c is bf16.
@@ -111,6 +110,7 @@ class Context {
 
   template <class Value>
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
+  void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
 
   const Precision precision_;

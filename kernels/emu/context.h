@@ -128,11 +128,10 @@ class Context {
   // What a GPU would have been given so far: kernels, products, copies within its memory, graphs.
   std::int64_t launches() const { return launches_; }
 
+ private:
   void check_not_capturing(const char* what) const {
     VCAS_CHECK(!captured_, std::string(what) + " while a graph is captured");
   }
-
- private:
   template <class Work>
   void queue(const Work& work) {
     if (captured_) return captured_->push_back(work);
