@@ -58,10 +58,11 @@ struct GradSink {
   std::vector<EntryBlock> blocks;
 };
 
-// What a pass saw, for the controller, logs and tests. Vectors that are empty are not filled.
+// What a pass saw, for the controller, logs and tests: statistics in memory of the device, so that
+// no pass waits for them, and the sizes that the host knows. What is empty is not filled.
 struct BackwardRecord {
-  std::vector<std::vector<double>> item_norm;  // [gate][N]: ||G_i(l)||_F, exact passes only
-  std::vector<double> weight_variance;   // [sampled linear]: closed form at weight_ratio (Eq. 3)
+  std::vector<Tensor> item_norm;         // [gate], S [N] or more: ||G_i(l)||_F, exact passes only
+  Tensor weight_variance;                // f64 [sampled linear]: at weight_ratio (Eq. 3)
   std::vector<std::int64_t> kept_items;  // [gate]
   std::vector<std::int64_t> kept_rows;   // [sampled linear]
 };

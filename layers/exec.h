@@ -14,8 +14,11 @@ struct Exec {
   Arena& scratch;
   DType dtype = DType::kF32;  // compute dtype
   std::uint64_t seed = 0;
-  Tensor step;             // i64 [1]: number of the batch, counting accumulated ones
-  bool training = true;    // dropout acts
+  Tensor step;           // i64 [1]: number of the batch, counting accumulated ones
+  bool training = true;  // dropout acts
+  // Forward also keeps the norms of the rows that sampled linears read, so that sampled backwards
+  // need not read those rows for them.
+  bool keeps_norms = false;
   std::uint32_t site = 0;  // node that runs now: addresses its dropout
 
   // For an operation that is given `step` too.

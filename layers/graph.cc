@@ -408,9 +408,9 @@ Tensor Graph::norm_view(const Buffer& buffer, const PlannedBlock& block, const V
                    statistics_dtype(dtype_), {rows});
 }
 
-Tensor Graph::output_norm(int number) const {
+Tensor Graph::output_norm(const Exec& exec, int number) const {
   const Node& node = nodes_[static_cast<std::size_t>(number)];
-  if (!keeps_norms_ || !node.writes_output_norm) return {};
+  if (!exec.keeps_norms || !node.writes_output_norm) return {};
   const ValueSpec& spec = node.plan.output;
   return norm_view(activations_, activation_blocks_[node.output_block], spec,
                    rows_now(spec.rows_per_item));
@@ -456,8 +456,7 @@ void Graph::collect_tensors(const Node& node, std::size_t i) {
     tensors.parameters.push_back(parameters_[static_cast<std::size_t>(number)].value);
 }
 
-void Graph::forward(Exec& exec, bool keeps_norms) {
-  keeps_norms_ = keeps_norms;
+void Graph::forward(Exec& exec) {
   NodeTensors& tensors = node_tensors_;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
@@ -468,7 +467,7 @@ void Graph::forward(Exec& exec, bool keeps_norms) {
     ArenaFrame frame(exec.scratch);
     node.layer->forward(exec, {.inputs = tensors.inputs,
                                .output = tensor({static_cast<int>(i)}),
-                               .output_norm = output_norm(static_cast<int>(i)),
+                               .output_norm = output_norm(exec, static_cast<int>(i)),
                                .saved = tensors.saved,
                                .parameters = tensors.parameters,
                                .input_specs = node.input_specs,
@@ -484,8 +483,12 @@ const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, cons
   const ValueSpec& spec = node.plan.output;
   BackwardRecord* record = context.record;
   if (context.mode == SamplingMode::kExact) {
-    if (record && !record->item_norm.empty())
-      gate.item_norms(exec, gradient.dy, rows.of(spec.rows_per_item), record->item_norm[number]);
+    if (record && !record->item_norm.empty()) {
+      const RowSet& own = rows.of(spec.rows_per_item);
+      const Tensor& norm = record->item_norm[number];
+      exec.ops.run(ItemNorm{
+          .norm = {norm.data, norm.dtype, {own.items}}, .x = gradient.dy, .offsets = own.offsets});
+    }
     return rows;
   }
   const double ratio = context.act_ratio[number];
@@ -498,7 +501,7 @@ const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, cons
   const std::int64_t kept_rows = kept.of(spec.rows_per_item).rows;
   const PlannedBlock& block = gradient_blocks_[static_cast<std::size_t>(node.kept_block)];
   const Gradient of_kept{.dy = block_view(gradients_, block, dtype_, kept_rows, spec.width),
-                         .norm = keeps_norms_ && node.wants_gradient_norm
+                         .norm = exec.keeps_norms && node.wants_gradient_norm
                                      ? norm_view(gradients_, block, spec, kept_rows)
                                      : Tensor{}};
   gate.compact(exec, gradient.dy, of_kept.dy, of_kept.norm);
@@ -512,7 +515,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   const Node& node = nodes_[i];
   const Tensor& dy = gradient.dy;
   const bool with_norms =
-      keeps_norms_ && node.plan.writes_norms && context.mode != SamplingMode::kExact;
+      exec.keeps_norms && node.plan.writes_norms && context.mode != SamplingMode::kExact;
   Tensor dx_norm;
   NodeTensors& tensors = node_tensors_;
   exec.ops.enter(node.backward_place);
@@ -555,7 +558,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       if (tensors.dx[j]) exec.ops.run(Copy{.y = tensors.dx[j], .x = dy});
   } else {
     node.layer->backward(exec, {.inputs_full = tensors.inputs,
-                                .input_norm_full = output_norm(node.inputs[0]),
+                                .input_norm_full = output_norm(exec, node.inputs[0]),
                                 .output_full = tensor({static_cast<int>(i)}),
                                 .saved_full = tensors.saved,
                                 .parameters = tensors.parameters,

@@ -78,9 +78,7 @@ class Graph {
   Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
   // Of one at a time: they share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
-  // With `keeps_norms` also the norms of the rows that sampled linears read, so that sampled
-  // backwards need not read those rows for them.
-  void forward(Exec& exec, bool keeps_norms = false);
+  void forward(Exec& exec);
   // Exact or sampled, as the context says; adds parameter gradients to context.sink.
   void backward(Exec& exec, const BackwardContext& context);
 
@@ -147,7 +145,7 @@ class Graph {
                     std::int64_t width) const;
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                    std::int64_t rows) const;
-  Tensor output_norm(int node) const;
+  Tensor output_norm(const Exec& exec, int node) const;
   const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
                            const RowSets& rows, double& ratio_above, Gradient& gradient);
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
@@ -171,7 +169,6 @@ class Graph {
   Tensor step_;  // i64 [1]
   NodeTensors node_tensors_;
   std::vector<Gradient> gradient_views_;                 // of this backward, by node
-  bool keeps_norms_ = false;                             // of the last forward
   std::vector<std::vector<std::int64_t>> host_offsets_;  // of each layout
   std::int64_t items_ = 0, tokens_ = 0, masked_ = 0;
   Ops* ops_ = nullptr;

@@ -9,9 +9,10 @@ SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_
                        const std::vector<std::int64_t>& max_rows)
     : number_(number), rows_per_item_(rows_per_item) {
   const DType statistics = statistics_dtype(dtype);
-  std::vector<std::pair<Tensor*, Tensor>> wanted;
+  std::vector<Tensor*> tensors;
   const auto want = [&](Tensor& tensor, DType type, std::int64_t elements) {
-    wanted.push_back({&tensor, Tensor{nullptr, type, {elements}}});
+    tensor = {nullptr, type, {elements}};
+    tensors.push_back(&tensor);
   };
   want(norm_, statistics, max_items);
   want(prob_, statistics, max_items);
@@ -28,25 +29,7 @@ SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_
     want(layouts_[i].source_row, DType::kI32, max_rows[i]);
     layouts_[i].host_offsets.resize(static_cast<std::size_t>(max_items) + 1);
   }
-  std::size_t total = 0;
-  for (const auto& [tensor, spec] : wanted) total += Arena::round_up(spec.bytes());
-  buffer_ = Buffer(ops, total);
-  Arena arena(buffer_.data(), total);
-  for (const auto& [tensor, spec] : wanted) *tensor = arena.take(spec.dtype, spec.shape);
-}
-
-void SampleGate::item_norms(Exec& exec, const Tensor& dy, const RowSet& rows,
-                            std::vector<double>& out) const {
-  const Tensor norm{norm_.data, norm_.dtype, {rows.items}};
-  exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = rows.offsets});
-  out.resize(static_cast<std::size_t>(rows.items));
-  if (norm.dtype == DType::kF64) {
-    exec.ops.copy_to_host(out.data(), norm.data, norm.bytes());
-    return;
-  }
-  std::vector<float> host(out.size());
-  exec.ops.copy_to_host(host.data(), norm.data, norm.bytes());
-  out.assign(host.begin(), host.end());
+  buffer_ = Buffer(ops, tensors);
 }
 
 const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, const Tensor& dy,

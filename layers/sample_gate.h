@@ -24,9 +24,6 @@ class SampleGate {
   void compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept,
                const Tensor& dy_kept_norm) const;
 
-  // ||G_i||_F of all items, to the host. `rows` is the row set of dy.
-  void item_norms(Exec& exec, const Tensor& dy, const RowSet& rows, std::vector<double>& out) const;
-
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:

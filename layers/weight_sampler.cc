@@ -33,8 +33,7 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows) {
   const auto site = static_cast<std::size_t>(io.weight_site);
   const bool draw = sampled_site && context.mode == SamplingMode::kItemsAndRows &&
                     context.weight_ratio[site] < 1.0 && dweight;
-  const bool variance_wanted =
-      sampled_site && context.record && !context.record->weight_variance.empty();
+  const bool variance_wanted = sampled_site && context.record && context.record->weight_variance;
   if (sampled_site && context.record && !context.record->kept_rows.empty())
     context.record->kept_rows[site] = rows.rows;
 
@@ -56,7 +55,7 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
   ArenaFrame frame(exec.scratch);
   const DType statistics = statistics_dtype(exec.dtype);
   const bool systematic = context.selection == Selection::kSystematic;
-  const bool variance_wanted = context.record && !context.record->weight_variance.empty();
+  const bool variance_wanted = context.record && context.record->weight_variance;
   Group<RowScore> scores;
   for (const Waiting& of : waiting_)
     scores.add({.score = exec.scratch.take(statistics, {of.dy.rows()}),
@@ -68,7 +67,6 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
   exec.ops.run(scores);
 
   const Tensor counts = exec.scratch.take(DType::kI32, {std::ssize(waiting_)});
-  const Tensor variances = exec.scratch.take(DType::kF64, {std::ssize(waiting_)});
   Group<Draw> draws;
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const Waiting& of = waiting_[i];
@@ -77,10 +75,11 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
     double budget = context.weight_ratio[of.site] * static_cast<double>(rows);
     if (systematic) budget = whole_budget(budget);
     if (variance_wanted)
-      exec.ops.run(KeepProbability{.prob = prob,
-                                   .variance = {variances.ptr<double>() + i, DType::kF64, {1}},
-                                   .score = scores[i].score,
-                                   .budget = budget});
+      exec.ops.run(KeepProbability{
+          .prob = prob,
+          .variance = {context.record->weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
+          .score = scores[i].score,
+          .budget = budget});
     if (!of.dweight) continue;
     const std::int64_t most = systematic ? std::min(rows, static_cast<std::int64_t>(budget)) : rows;
     draws.add(
@@ -95,12 +94,6 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
          .selection = context.selection,
          .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), context.repeat),
          .step = exec.step});
-  }
-  if (variance_wanted) {
-    std::array<double, kMostInGroup> found;
-    exec.ops.copy_to_host(found.data(), variances.data, variances.bytes());
-    for (std::size_t i = 0; i < waiting_.size(); ++i)
-      context.record->weight_variance[waiting_[i].site] = found[i];
   }
   if (draws.size() > 0) multiply(exec, context, draws, counts);
   waiting_.clear();
@@ -132,7 +125,7 @@ void WeightSampler::multiply(Exec& exec, const BackwardContext& context, const G
 std::size_t WeightSampler::scratch_bytes(std::int64_t max_rows) {
   const auto rows = static_cast<std::size_t>(max_rows);
   return 3 * Arena::round_up(rows * sizeof(double)) + Arena::round_up(rows * sizeof(std::int32_t)) +
-         2 * Arena::kAlignment;
+         Arena::kAlignment;
 }
 
 }  // namespace vcas

@@ -17,8 +17,8 @@ class WeightSampler {
   //   io.dy: T [rows.rows, D]; x: T [full rows, C]
   void add(Exec& exec, const BackwardIo& io, const RowSet& rows);
 
-  // Does what waits, in the same context. The host waits once where draws are independent, and once
-  // for variances; how many rows a systematic draw keeps it knows.
+  // Does what waits, in the same context. The host waits once where draws are independent; how many
+  // rows a systematic draw keeps it knows.
   void flush(Exec& exec, const BackwardContext& context);
   bool empty() const { return waiting_.empty(); }
   // Forgets what a backward that threw has left.

@@ -63,35 +63,36 @@ void Trainer::set_ratios() {
            std::ranges::any_of(ratios, [](double ratio) { return ratio < 1.0; });
   };
   samples_rows_ = drops_some(context_.weight_ratio);
-  context_.mode = samples_rows_ || drops_some(context_.act_ratio) ? SamplingMode::kItemsAndRows
-                                                                  : SamplingMode::kExact;
-  passes_.clear();
+  samples_items_ = drops_some(context_.act_ratio);
+  std::erase_if(passes_, [](const Pass& pass) { return pass.kind == PassKind::kSampled; });
 }
 
-Trainer::Pass& Trainer::pass_of(const BatchShape& batch) {
-  constexpr std::size_t kMost = 4;  // of batches that come again, the last one of an epoch included
+Trainer::Pass& Trainer::pass_of(PassKind kind, const BatchShape& batch) {
+  // Of batches that come again, the last one of an epoch included.
+  constexpr std::ptrdiff_t kMostOfKind = 4;
   const auto found = std::ranges::find_if(passes_, [&](const Pass& pass) {
-    return pass.batch == batch && pass.loss_scale == context_.loss_scale;
+    return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale;
   });
   if (found != passes_.end()) return *found;
-  if (passes_.size() == kMost) passes_.erase(passes_.begin());
-  return passes_.emplace_back(Pass{.batch = batch, .loss_scale = context_.loss_scale});
+  if (std::ranges::count(passes_, kind, &Pass::kind) == kMostOfKind)
+    passes_.erase(std::ranges::find(passes_, kind, &Pass::kind));
+  return passes_.emplace_back(
+      Pass{.kind = kind, .batch = batch, .loss_scale = context_.loss_scale});
 }
 
-// Runs `body`, a forward and a backward at the present ratios. Where the host knows all sizes
-// beforehand the device is given what it was given the last time, as one piece of work. `body` adds
-// what its forward takes to `seconds`; of a pass without it that is a share of the whole.
+// Runs `body`, a forward and a backward. Where the host knows all sizes beforehand the device is
+// given what it was given the last time, as one piece of work. `body` adds what its forward takes
+// to `seconds`; of a pass without it that is a share of the whole.
 template <class Body>
-void Trainer::repeat_pass(const Body& body, StepSeconds& seconds, Stopwatch& watch) {
+void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch) {
   const BatchShape batch = model_.graph.batch();
-  const bool known =
-      context_.mode == SamplingMode::kExact || context_.selection == Selection::kSystematic;
+  const bool known = kind != PassKind::kSampled || context_.selection == Selection::kSystematic;
   if (!known || !batch.uniform) {
     body();
     seconds.backward += watch.lap();
     return;
   }
-  Pass& pass = pass_of(batch);
+  Pass& pass = pass_of(kind, batch);
   bool called = false;
   const auto noted = [&] {
     body();
@@ -101,7 +102,7 @@ void Trainer::repeat_pass(const Body& body, StepSeconds& seconds, Stopwatch& wat
   ops_.repeat(pass.recording, std::ref(noted));
   const double rest = watch.lap();
   if (!called) {
-    record_ = pass.record;
+    if (kind == PassKind::kSampled) record_ = pass.record;
     seconds.forward += pass.forward_share * rest;
     seconds.backward += (1 - pass.forward_share) * rest;
     return;
@@ -124,7 +125,8 @@ void Trainer::run_separate_probe() {
     model_.load(ops_, batch, 0, items);
     Exec exec =
         model_.graph.make_exec(options_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
-    model_.graph.forward(exec, true);
+    exec.keeps_norms = true;
+    model_.graph.forward(exec);
     BackwardContext probe_context = context_;
     probe_context.loss_scale = per_term(model_.loss_terms(batch, 0, items));
     probe_context.sink = &nowhere;
@@ -170,38 +172,32 @@ const StepReport& Trainer::queue(const Batch& batch) {
   ops_.run(Fill{.y = graph.parameters().gradients(), .value = 0});
   report.seconds.optimizer += watch.lap();
   context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items));
-  report.exact = measured || context_.mode == SamplingMode::kExact;
+  report.exact = measured || !(samples_rows_ || samples_items_);
   std::int64_t micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
     model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
     Exec exec = graph.make_exec(
         options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
-    const auto forward = [&] {
+    const PassKind kind = measured && micro == 0 ? PassKind::kMeasured
+                          : report.exact         ? PassKind::kExact
+                                                 : PassKind::kSampled;
+    context_.mode = kind == PassKind::kSampled ? SamplingMode::kItemsAndRows : SamplingMode::kExact;
+    exec.keeps_norms = kind == PassKind::kMeasured || (kind == PassKind::kSampled && samples_rows_);
+    const auto pass = [&] {
       ops_.set_phase(Phase::kForward);
-      graph.forward(exec, samples_rows_ || measured);
+      graph.forward(exec);
       report.seconds.forward += watch.lap();
       ops_.set_phase(Phase::kBackward);
+      if (kind == PassKind::kMeasured)
+        probe_->exact_backward(exec, context_);
+      else
+        graph.backward(exec, context_);
     };
-    if (measured && micro == 0) {
-      forward();
-      probe_->exact_backward(exec, context_);
-      report.seconds.backward += watch.lap();
+    repeat_pass(kind, pass, report.seconds, watch);
+    if (kind == PassKind::kMeasured) {
       ops_.set_phase(Phase::kProbe);
       probe_->sampled_backwards(exec, context_);
       report.seconds.probe += watch.lap();
-    } else if (measured) {
-      forward();
-      const SamplingMode mode = context_.mode;
-      context_.mode = SamplingMode::kExact;
-      graph.backward(exec, context_);
-      context_.mode = mode;
-      report.seconds.backward += watch.lap();
-    } else {
-      const auto pass = [&] {
-        forward();
-        graph.backward(exec, context_);
-      };
-      repeat_pass(pass, report.seconds, watch);
     }
     ops_.set_phase(Phase::kForward);
     losses_.add();

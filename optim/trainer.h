@@ -102,8 +102,14 @@ class Trainer {
   void restore(const nlohmann::json& state);
 
  private:
+  enum class PassKind {
+    kSampled,  // at the present ratios
+    kExact,
+    kMeasured  // exact, for a probe
+  };
   // One forward and backward of training, and what they leave on the host.
   struct Pass {
+    PassKind kind;
     BatchShape batch;
     double loss_scale = 0;
     std::unique_ptr<Recording> recording;
@@ -117,9 +123,9 @@ class Trainer {
   };
 
   void set_ratios();
-  Pass& pass_of(const BatchShape& batch);
+  Pass& pass_of(PassKind kind, const BatchShape& batch);
   template <class Body>
-  void repeat_pass(const Body& body, StepSeconds& seconds, Stopwatch& watch);
+  void repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch);
   void run_separate_probe();
   std::string bad_gradient() const;
 
@@ -136,8 +142,8 @@ class Trainer {
   GradSink sink_;
   BackwardRecord record_;
   BackwardContext context_;  // of training passes; kept, so that a step allocates nothing
-  bool samples_rows_ = false;
-  std::vector<Pass> passes_;  // of the present ratios
+  bool samples_rows_ = false, samples_items_ = false;  // at the present ratios
+  std::vector<Pass> passes_;
   ProbeResult last_probe_;
   std::string probe_note_;
   std::int64_t step_ = 0;

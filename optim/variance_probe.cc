@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace vcas {
 
@@ -54,8 +55,14 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
     : graph_(graph), ops_(ops), repeats_(repeats) {
   const Parameters& parameters = graph.parameters();
   const DType wide = statistics_dtype(graph.dtype());
-  blocks_.resize(parameters.size());
-  sampled_sink_.full.resize(parameters.size());
+  std::vector<Tensor*> indices, measured;
+  const auto want = [](std::vector<Tensor*>& list, Tensor& tensor, DType dtype,
+                       const Shape& shape) {
+    tensor = {nullptr, dtype, shape};
+    list.push_back(&tensor);
+  };
+  sampled_.resize(static_cast<std::size_t>(repeats));
+  exact_.blocks.resize(parameters.size());
   for (const int weight : graph.sampled_weights()) {
     const Shape& shape = parameters[static_cast<std::size_t>(weight)].shape;
     const double share =
@@ -65,102 +72,117 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
         share_of(shape[1], share * static_cast<double>(shape[0]) / static_cast<double>(out)),
         std::min(shape[1],
                  static_cast<std::int64_t>(std::ceil(kMinEntries / static_cast<double>(out)))));
-    blocks_[static_cast<std::size_t>(weight)] = {.block = {nullptr, wide, {out, in}},
-                                                 .half = {nullptr, wide, {out, in}},
-                                                 .out_index = {nullptr, DType::kI32, {out}},
-                                                 .in_index = {nullptr, DType::kI32, {in}}};
+    EntryBlock& entries = exact_.blocks[static_cast<std::size_t>(weight)];
+    want(indices, entries.out_index, DType::kI32, {out});
+    want(indices, entries.in_index, DType::kI32, {in});
+    want(measured, entries.block, wide, {out, in});
+    want(measured, entries.half, wide, {out, in});
   }
-  std::size_t total = 0;
-  const auto each_tensor = [&](auto&& visit) {
+  exact_.record.item_norm.resize(static_cast<std::size_t>(graph.gates()));
+  for (Tensor& norm : exact_.record.item_norm)
+    want(measured, norm, wide, {graph.limits().max_items});
+  indices_ = Buffer(ops, indices);
+  for (Pass& pass : sampled_) {
+    pass.blocks = exact_.blocks;  // the same entries
     for (const int weight : graph.sampled_weights()) {
-      EntryBlock& entries = blocks_[static_cast<std::size_t>(weight)];
-      for (Tensor* tensor : {&entries.block, &entries.half, &entries.out_index, &entries.in_index})
-        visit(*tensor);
+      EntryBlock& entries = pass.blocks[static_cast<std::size_t>(weight)];
+      entries.half = {};
+      want(measured, entries.block, wide, entries.block.shape);
     }
-  };
-  each_tensor([&](const Tensor& tensor) { total += Arena::round_up(tensor.bytes()); });
-  buffer_ = Buffer(ops, total);
-  Arena arena(buffer_.data(), total);
-  each_tensor([&](Tensor& tensor) { tensor = arena.take(tensor.dtype, tensor.shape); });
-  sampled_sink_.blocks = blocks_;
-  for (EntryBlock& entries : sampled_sink_.blocks) entries.half = {};
+    want(measured, pass.record.weight_variance, DType::kF64, {std::ssize(graph.sampled_weights())});
+  }
+  measured_ = Buffer(ops, measured);
+  mailbox_ = ops.make_mailbox(measured_.bytes());
 }
 
 void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number) {
+  if (sent_) receive();
   batches_.clear();
+  std::vector<std::byte> chosen(indices_.bytes());
   for (const int weight : graph_.sampled_weights()) {
-    const EntryBlock& entries = blocks_[static_cast<std::size_t>(weight)];
+    const EntryBlock& entries = exact_.blocks[static_cast<std::size_t>(weight)];
     const Shape& shape = graph_.parameters()[static_cast<std::size_t>(weight)].shape;
     for (const int axis : {0, 1}) {
       const Tensor& index = axis == 0 ? entries.out_index : entries.in_index;
       const RandomKey key{seed, Stream::kProbe, number,
                           static_cast<std::uint32_t>(2 * weight + axis), 0};
-      const std::vector<std::int32_t> chosen =
+      const std::vector<std::int32_t> subset =
           draw_subset(philox_address(key), shape[axis], index.elements());
-      ops_.copy_to_device(index.data, chosen.data(), index.bytes());
+      std::memcpy(chosen.data() + indices_.offset_of(index), subset.data(), index.bytes());
     }
   }
+  ops_.copy_to_device(indices_.data(), chosen.data(), chosen.size());
 }
 
-void VarianceProbe::read_blocks(Tensor EntryBlock::*which,
-                                std::vector<std::vector<double>>& out) const {
-  out.clear();
-  for (const int weight : graph_.sampled_weights()) {
-    const Tensor& block = blocks_[static_cast<std::size_t>(weight)].*which;
-    const auto n = static_cast<std::size_t>(block.elements());
-    if (block.dtype == DType::kF64) {
-      out.emplace_back(n);
-      ops_.copy_to_host(out.back().data(), block.data, block.bytes());
-    } else {
-      std::vector<float> host(n);
-      ops_.copy_to_host(host.data(), block.data, block.bytes());
-      out.emplace_back(host.begin(), host.end());
-    }
-    // A pass that kept nothing writes no block; the next one must not see the values of this one.
-    ops_.run(Fill{.y = block, .value = 0});
-  }
-}
-
-void VarianceProbe::exact_backward(Exec& exec, const BackwardContext& context) {
-  BatchMeasurement& batch = batches_.emplace_back();
-  BackwardRecord record;
-  record.item_norm.resize(static_cast<std::size_t>(graph_.gates()));
-  GradSink sink = *context.sink;
-  sink.blocks = blocks_;
+void VarianceProbe::exact_backward(Exec& exec, const BackwardContext& context) const {
+  // A pass that keeps nothing writes nothing; the values of the last batch must not be read then.
+  const DType wide = statistics_dtype(graph_.dtype());
+  const auto elements = static_cast<std::int64_t>(measured_.bytes() / dtype_bytes(wide));
+  exec.ops.run(Fill{.y = measured_.at(0, wide, {elements}), .value = 0});
+  GradSink sink{.full = context.sink->full, .blocks = exact_.blocks};
+  BackwardRecord record = exact_.record;
   BackwardContext exact = context;
   exact.sink = &sink;
   exact.mode = SamplingMode::kExact;
   exact.record = &record;
   graph_.backward(exec, exact);
-  read_blocks(&EntryBlock::block, exact_);
-  std::vector<std::vector<double>> first;
-  read_blocks(&EntryBlock::half, first);
-  const std::int64_t items = graph_.items(), half = items / 2;
-  for (std::size_t k = 0; k < exact_.size(); ++k)
-    batch.batch_variance.push_back(variance_of_sum(first[k], exact_[k], half, items));
-  batch.item_norm = std::move(record.item_norm);
 }
 
 void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context) {
-  const std::size_t linears = graph_.sampled_weights().size();
-  BatchMeasurement& batch = batches_.back();
-  batch.act_error.assign(linears, 0.0);
-  batch.weight_variance.assign(linears, 0.0);
-  BackwardRecord record;
+  if (sent_) receive();
+  GradSink sink;
+  sink.full.resize(context.sink->full.size());
   BackwardContext sampled = context;
-  sampled.sink = &sampled_sink_;
+  sampled.sink = &sink;
   sampled.mode = SamplingMode::kItems;
-  sampled.record = &record;
-  std::vector<std::vector<double>> gradient;
-  for (int j = 0; j < repeats_; ++j) {
-    sampled.repeat = static_cast<std::uint32_t>(1 + j);
-    record.weight_variance.assign(linears, 0.0);
+  for (Pass& pass : sampled_) {
+    ++sampled.repeat;
+    sink.blocks = pass.blocks;
+    sampled.record = &pass.record;
     graph_.backward(exec, sampled);
-    read_blocks(&EntryBlock::block, gradient);
-    for (std::size_t k = 0; k < linears; ++k) {
-      batch.act_error[k] += squared_distance(gradient[k], exact_[k]) / repeats_;
-      batch.weight_variance[k] += record.weight_variance[k] / repeats_;
+  }
+  mailbox_->send(measured_.data(), measured_.bytes());
+  sent_ = true;
+  batches_.emplace_back().items = graph_.items();
+}
+
+// What the last batch has measured.
+void VarianceProbe::receive() {
+  const std::byte* host = mailbox_->receive();
+  sent_ = false;
+  const auto values = [&](const Tensor& tensor) {
+    const std::byte* from = host + measured_.offset_of(tensor);
+    std::vector<double> out(static_cast<std::size_t>(tensor.elements()));
+    if (tensor.dtype == DType::kF64) {
+      std::memcpy(out.data(), from, tensor.bytes());
+    } else {
+      std::vector<float> narrow(out.size());
+      std::memcpy(narrow.data(), from, tensor.bytes());
+      out.assign(narrow.begin(), narrow.end());
     }
+    return out;
+  };
+  BatchMeasurement& batch = batches_.back();
+  const std::int64_t half = batch.items / 2;
+  for (const int weight : graph_.sampled_weights()) {
+    const auto number = static_cast<std::size_t>(weight);
+    const std::vector<double> exact = values(exact_.blocks[number].block);
+    batch.batch_variance.push_back(
+        variance_of_sum(values(exact_.blocks[number].half), exact, half, batch.items));
+    double error = 0;
+    for (const Pass& pass : sampled_)
+      error += squared_distance(values(pass.blocks[number].block), exact) / repeats_;
+    batch.act_error.push_back(error);
+  }
+  batch.weight_variance.assign(graph_.sampled_weights().size(), 0.0);
+  for (const Pass& pass : sampled_) {
+    const std::vector<double> variance = values(pass.record.weight_variance);
+    for (std::size_t k = 0; k < variance.size(); ++k)
+      batch.weight_variance[k] += variance[k] / repeats_;
+  }
+  for (const Tensor& norm : exact_.record.item_norm) {
+    batch.item_norm.push_back(values(norm));
+    batch.item_norm.back().resize(static_cast<std::size_t>(batch.items));
   }
 }
 
@@ -168,14 +190,15 @@ std::vector<double> VarianceProbe::entry_shares() const {
   std::vector<double> shares;
   for (const int weight : graph_.sampled_weights()) {
     const auto i = static_cast<std::size_t>(weight);
-    shares.push_back(static_cast<double>(blocks_[i].block.elements()) /
+    shares.push_back(static_cast<double>(exact_.blocks[i].block.elements()) /
                      static_cast<double>(graph_.parameters()[i].shape.elements()));
   }
   return shares;
 }
 
-ProbeResult VarianceProbe::result() const {
+ProbeResult VarianceProbe::result() {
   VCAS_CHECK(complete(), "a probe takes " + std::to_string(repeats_) + " batches");
+  if (sent_) receive();
   const std::size_t linears = graph_.sampled_weights().size();
   ProbeResult out;
   out.v_w.assign(linears, 0.0);

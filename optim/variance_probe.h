@@ -20,37 +20,46 @@ class VarianceProbe {
   void begin(std::uint64_t seed, std::uint64_t number);
 
   // Both after the same forward in `exec`: first the exact backward of a batch, whose parameter
-  // gradients go where `context.sink` says; then `repeats` backwards with SampleA at the ratios of
-  // `context`, whose gradients go nowhere.
-  void exact_backward(Exec& exec, const BackwardContext& context);
+  // gradients go where `context.sink` says, and which can be part of what Ops::repeat does again;
+  // then `repeats` backwards with SampleA at the ratios of `context`, whose gradients go nowhere.
+  // Neither waits for what it measures.
+  void exact_backward(Exec& exec, const BackwardContext& context) const;
   void sampled_backwards(Exec& exec, const BackwardContext& context);
 
   int batches() const { return static_cast<int>(batches_.size()); }
   bool complete() const { return batches() == repeats_; }
   // Of a complete probe.
-  ProbeResult result() const;
+  ProbeResult result();
 
   // The share of the entries of each sampled linear's weight that a probe looks at.
   std::vector<double> entry_shares() const;
-  std::size_t bytes() const { return buffer_.bytes(); }
+  std::size_t bytes() const { return indices_.bytes() + measured_.bytes(); }
 
  private:
+  // What one backward measures, and where.
+  struct Pass {
+    std::vector<EntryBlock> blocks;  // by parameter, empty but for sampled linears
+    BackwardRecord record;
+  };
   struct BatchMeasurement {
+    std::int64_t items = 0;
     std::vector<double> batch_variance;          // [linear]
     std::vector<double> act_error;               // [linear]: mean over repeats of ||G_ij - G_i||^2
     std::vector<double> weight_variance;         // [linear]: mean over repeats
     std::vector<std::vector<double>> item_norm;  // [gate][item]
   };
 
-  void read_blocks(Tensor EntryBlock::*which, std::vector<std::vector<double>>& out) const;
+  void receive();
 
   Graph& graph_;
   Ops& ops_;
   int repeats_;
-  Buffer buffer_;
-  std::vector<EntryBlock> blocks_;  // by parameter, empty but for sampled linears
-  GradSink sampled_sink_;
-  std::vector<std::vector<double>> exact_;  // [linear][entry], of the last exact pass
+  Buffer indices_;   // of the entries
+  Buffer measured_;  // on one batch
+  std::unique_ptr<Mailbox> mailbox_;
+  bool sent_ = false;  // what the last of batches_ has measured
+  Pass exact_;
+  std::vector<Pass> sampled_;  // [repeat]
   std::vector<BatchMeasurement> batches_;
 };
 

@@ -237,7 +237,8 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
     while (!probe.complete()) {
       session.model().load(session.ops(), loader.next(), 0, items);
       Exec exec = graph.make_exec(config.seed, static_cast<std::uint64_t>(probe.batches()), true);
-      graph.forward(exec, true);
+      exec.keeps_norms = true;
+      graph.forward(exec);
       const BackwardContext context{.sink = &sink,
                                     .selection = config.vcas.selection == "bernoulli"
                                                      ? Selection::kBernoulli

@@ -68,7 +68,8 @@ TEST_CASE("norms are kept by the layers that write rows, and change no bit", "[m
     CHECK(given.x_norms == 0);
 
     given = {};
-    f.model->graph.forward(exec, true);
+    exec.keeps_norms = true;
+    f.model->graph.forward(exec);
     CHECK(f.gradient(exec, context) == without);
     CHECK(given.scores == 12);
     CHECK(given.wrong == 0);
@@ -107,7 +108,8 @@ TEST_CASE("norms of a gradient that another layer adds to are not used", "[model
   for (const Parameter& parameter : graph.parameters().list())
     sink.full.push_back(parameter.gradient);
   Exec exec = graph.make_exec(1, 0, true);
-  graph.forward(exec, true);
+  exec.keeps_norms = true;
+  graph.forward(exec);
   graph.backward(
       exec,
       {.sink = &sink, .mode = SamplingMode::kItemsAndRows, .weight_ratio = std::vector(2, 0.5)});

@@ -152,8 +152,9 @@ TEST_CASE("the variance that one gate adds is that of independent items", "[mode
   ModelFixture f(tiny_vit("mean"), kImage, 3, kItems, DType::kF64);
   Graph& graph = f.model->graph;
   BackwardContext context = f.context(SamplingMode::kExact, 1, 1);
-  BackwardRecord record;
-  record.item_norm.resize(3);
+  std::vector<double> norm(kItems), others(kItems);
+  const Tensor unread{others.data(), DType::kF64, {kItems}};
+  BackwardRecord record{.item_norm = {{norm.data(), DType::kF64, {kItems}}, unread, unread}};
   context.record = &record;
   Exec exec = f.exec();
   graph.forward(exec);
@@ -161,7 +162,6 @@ TEST_CASE("the variance that one gate adds is that of independent items", "[mode
   context.record = nullptr;
 
   // p = min(1, c norm) with c found by halving.
-  const std::vector<double>& norm = record.item_norm[0];
   double low = 0, high = 1e12;
   for (int halving = 0; halving < 200; ++halving) {
     const double c = (low + high) / 2;

@@ -134,13 +134,14 @@ TEST_CASE("passes are captured anew when the ratios change", "[trainer][repeat]"
   const std::vector<StepReport> reports = check_same(called, repeated, 10);
   CHECK(repeated.f.trainer->controller().probes() == 2);
   CHECK(repeated.f.trainer->controller().act_ratio()[0] < 1);
+  CHECK(repeated.f.ops->waits() == 10);  // each step for its loss; no probe for what it measures
 
-  // Of the steps after a probe two call, the others repeat; a step that is measured does neither. A
-  // separate probe ends with the step before which it ran.
+  // Of the steps after a probe two call, the others repeat; of all that are measured, which are
+  // exact at any ratios, likewise. A separate probe ends with the step before which it ran.
   std::vector<bool> meant;
-  int since_probe = 0;
+  int since_probe = 0, measured = 0;
   for (const StepReport& report : reports) {
-    if (!report.measured) meant.push_back(since_probe++ < 2);
+    meant.push_back((report.measured ? measured++ : since_probe++) < 2);
     if (report.probed) since_probe = 0;
   }
   CHECK(repeated.device->called == meant);

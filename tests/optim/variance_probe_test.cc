@@ -39,17 +39,21 @@ void load_batch(ModelFixture& f, int i) {
         kClasses * philox_uniform(classes, static_cast<std::uint64_t>(n)));
 }
 
-ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number) {
+ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number,
+                      const BackwardContext& context) {
   probe.begin(1, number);
   for (int i = 0; i < kRepeats; ++i) {
     load_batch(f, i);
     Exec exec = f.exec(static_cast<std::uint64_t>(i));
     f.model->graph.forward(exec);
-    const BackwardContext context = f.context(SamplingMode::kItemsAndRows, 0.5, 0.1);
     probe.exact_backward(exec, context);
     probe.sampled_backwards(exec, context);
   }
   return probe.result();
+}
+
+ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number) {
+  return run_probe(f, probe, number, f.context(SamplingMode::kItemsAndRows, 0.5, 0.1));
 }
 
 }  // namespace
@@ -104,6 +108,32 @@ TEST_CASE("a probe of all entries gives the variances of their definitions", "[p
   CHECK(got.item_norm.size() == kRepeats);
   CHECK(got.item_norm[0].size() == 2);
   CHECK(got.item_norm[0][0].size() == 8);
+}
+
+TEST_CASE("backwards that keep nothing differ by the whole gradient", "[probe]") {
+  ModelFixture f = make_fixture();
+  VarianceProbe probe(f.model->graph, *f.ops, 1.0, kRepeats);
+  run_probe(f, probe, 0);  // leaves other gradients and variances where this probe measures
+  BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1e-12, 0.1);
+  context.selection = Selection::kBernoulli;
+  const ProbeResult got = run_probe(f, probe, 0, context);
+  double want = 0;
+  const Graph& graph = f.model->graph;
+  for (int i = 0; i < kRepeats; ++i) {
+    load_batch(f, i);
+    Exec exec = f.exec(static_cast<std::uint64_t>(i));
+    f.model->graph.forward(exec);
+    const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+    for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
+      if (graph.gate_above(static_cast<int>(k)) < 0) continue;
+      const int weight = graph.sampled_weights()[k];
+      const auto [begin, end] = f.range(graph.parameters()[static_cast<std::size_t>(weight)]);
+      for (std::size_t e = begin; e < end; ++e) want += exact[e] * exact[e] / kRepeats;
+      CHECK(got.v_w[k] == 0);
+    }
+  }
+  CHECK(want > 0);
+  CHECK(std::abs(got.v_act - want) <= 1e-9 * want);
 }
 
 TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][law]") {
