@@ -94,18 +94,19 @@ struct LinearBackwardInput {
   }
 };
 
-// dW += sum over i of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]]
+// dW = sum over i of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]]
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
-  Tensor dweight;  // S [D, C], +=
-  Tensor dy;       // T [K, D]
-  Tensor x_full;   // T [R, C]
-  Tensor row;      // i32 [K], optional
-  Tensor kept;     // i32 [n], optional: all K rows
-  Tensor scale;    // S [n], optional: all ones
+  Tensor dweight;           // S [D, C]
+  Tensor dy;                // T [K, D]
+  Tensor x_full;            // T [R, C]
+  Tensor row;               // i32 [K], optional
+  Tensor kept;              // i32 [n], optional: all K rows
+  Tensor scale;             // S [n], optional: all ones
+  bool accumulate = false;  // dW += instead of dW =
   template <class V>
   void visit(V&& v) const {
-    v.out("dweight", dweight, true), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
+    v.out("dweight", dweight, accumulate), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
     v.in("kept", kept), v.in("scale", scale);
   }
 };
@@ -127,14 +128,15 @@ struct LinearWeightBlock {
   }
 };
 
-// sum[c] += sum over r of x[r, c]: bias gradients.
+// sum[c] = sum over r of x[r, c]: bias gradients.
 struct ColumnSum {
   static constexpr const char* kName = "column_sum";
-  Tensor sum;  // S [C], +=
-  Tensor x;    // T [R, C]
+  Tensor sum;               // S [C]
+  Tensor x;                 // T [R, C]
+  bool accumulate = false;  // sum += instead of sum =
   template <class V>
   void visit(V&& v) const {
-    v.out("sum", sum, true), v.in("x", x);
+    v.out("sum", sum, accumulate), v.in("x", x);
   }
 };
 
@@ -270,21 +272,22 @@ struct LayerNormForward {
 
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
-  Tensor dx;                // T [K, C], optional
-  Tensor dx_norm;           // S [K], optional, only with dx
-  Tensor dgamma;            // S [C], +=, optional; given exactly when dbeta is
-  Tensor dbeta;             // S [C], +=, optional
-  Tensor dy;                // T [K, C]
-  Tensor x_full;            // T [R, C]
-  Tensor mean_full;         // S [R]
-  Tensor rstd_full;         // S [R]
-  Tensor gamma;             // T [C]
-  Tensor row;               // i32 [K], optional
-  bool accumulate = false;  // dx += instead of dx =
+  Tensor dx;                           // T [K, C], optional
+  Tensor dx_norm;                      // S [K], optional, only with dx
+  Tensor dgamma;                       // S [C], optional; given exactly when dbeta is
+  Tensor dbeta;                        // S [C], optional
+  Tensor dy;                           // T [K, C]
+  Tensor x_full;                       // T [R, C]
+  Tensor mean_full;                    // S [R]
+  Tensor rstd_full;                    // S [R]
+  Tensor gamma;                        // T [C]
+  Tensor row;                          // i32 [K], optional
+  bool accumulate = false;             // dx += instead of dx =
+  bool accumulate_parameters = false;  // likewise dgamma and dbeta
   template <class V>
   void visit(V&& v) const {
-    v.out("dx", dx, accumulate), v.out("dx_norm", dx_norm), v.out("dgamma", dgamma, true);
-    v.out("dbeta", dbeta, true);
+    v.out("dx", dx, accumulate), v.out("dx_norm", dx_norm);
+    v.out("dgamma", dgamma, accumulate_parameters), v.out("dbeta", dbeta, accumulate_parameters);
     v.in("dy", dy), v.in("x_full", x_full), v.in("mean_full", mean_full);
     v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);
   }

@@ -51,8 +51,7 @@ struct EntryBlock {
   Tensor in_index;   // i32 [B]
 };
 
-// Where parameter gradients are added. Both are indexed by parameter; an empty tensor is not
-// wanted.
+// Where parameter gradients go. Both are indexed by parameter; an empty tensor is not wanted.
 struct GradSink {
   std::vector<Tensor> full;
   std::vector<EntryBlock> blocks;
@@ -69,6 +68,7 @@ struct BackwardRecord {
 
 struct BackwardContext {
   const GradSink* sink = nullptr;  // never null in a pass
+  bool adds_gradients = true;      // to what sink->full holds; else they replace it
   SamplingMode mode = SamplingMode::kExact;
   Selection selection = Selection::kSystematic;
   std::vector<double> act_ratio;     // rho [gate], from input to output

@@ -98,6 +98,7 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
   check_gates();
   plan_activations();
   plan_gradients();
+  mark_writers();
   parameters_ = Parameters(ops, dtype_, std::move(parameters));
   memory_.parameters = parameters_.bytes();
   allocate(ops);
@@ -132,6 +133,14 @@ void Graph::mark_gradients() {
       input.writes_output_norm |= input.plan.writes_norms && node.plan.samples_weight;
     }
   }
+}
+
+void Graph::mark_writers() {
+  for (Node& node : nodes_)
+    node.writes_gradients =
+        node.plan.writes_gradients && node.tied_to < 0 && node.gradient_block >= 0;
+  for (const Node& node : nodes_)
+    if (node.tied_to >= 0) nodes_[static_cast<std::size_t>(node.tied_to)].writes_gradients = false;
 }
 
 void Graph::check_gates() const {
@@ -572,6 +581,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                                 .rows_full = full_rows_,
                                 .context = context,
                                 .parameter_numbers = node.parameters,
+                                .adds_gradients = context.adds_gradients || !node.writes_gradients,
                                 .weight_sampler = weight_sampler_,
                                 .weight_site = node.weight_site});
   }
@@ -582,8 +592,20 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   }
 }
 
+void Graph::clear_gradients(Exec& exec, const GradSink& sink, const Node& node) const {
+  for (std::size_t i = node.tied_to < 0 ? 0 : 1; i < node.parameters.size(); ++i)
+    if (const Tensor& gradient = sink.full[static_cast<std::size_t>(node.parameters[i])])
+      exec.ops.run(Fill{.y = gradient, .value = 0});
+}
+
 void Graph::backward(Exec& exec, const BackwardContext& context) {
   weight_sampler_.clear();
+  if (!context.adds_gradients) {
+    static const std::string place = "gradients/backward";
+    exec.ops.enter(place);
+    for (const Node& node : nodes_)
+      if (!node.writes_gradients) clear_gradients(exec, *context.sink, node);
+  }
   const RowSets* rows = &full_rows_;
   double ratio_above = 1.0;
   // Where a gate passes everything on, its block has no rows: dy stays where it is.
@@ -599,7 +621,11 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
       exec.ops.enter(node.sample_place);
       rows = &pass_gate(exec, context, node, *rows, ratio_above, gradient);
     }
-    if (rows->items() == 0) return;  // nothing was kept: everything below gets exactly zero
+    if (rows->items() == 0) {  // nothing was kept: everything from here on gets exactly zero
+      for (std::size_t below = 0; below <= i && !context.adds_gradients; ++below)
+        if (nodes_[below].writes_gradients) clear_gradients(exec, *context.sink, nodes_[below]);
+      return;
+    }
 
     run_backward(exec, context, i, *rows, gradient);
     if (node.flushes_weights && !weight_sampler_.empty()) {

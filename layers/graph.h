@@ -79,7 +79,7 @@ class Graph {
   // Of one at a time: they share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
   void forward(Exec& exec);
-  // Exact or sampled, as the context says; adds parameter gradients to context.sink.
+  // Exact or sampled, as the context says; parameter gradients go to context.sink.
   void backward(Exec& exec, const BackwardContext& context);
 
   Parameters& parameters() { return parameters_; }
@@ -104,8 +104,9 @@ class Graph {
     std::vector<ValueSpec> input_specs;
     NodePlan plan;
     bool kept = false;
-    int tied_to = -1;             // node that parameter 0 belongs to, -1 = this one
-    std::vector<int> parameters;  // numbers in parameters_
+    int tied_to = -1;               // node that parameter 0 belongs to, -1 = this one
+    bool writes_gradients = false;  // of its parameters, which nothing else does
+    std::vector<int> parameters;    // numbers in parameters_
     int weight_site = -1;
     int gate = -1;  // of its output
     bool needs_gradient = false;
@@ -133,6 +134,7 @@ class Graph {
   void collect_tensors(const Node& node, std::size_t i);
   std::size_t node_of(int weight_site) const;
   void mark_gradients();
+  void mark_writers();
   void check_gates() const;
   void plan_activations();
   void plan_gradients();
@@ -148,6 +150,7 @@ class Graph {
   Tensor output_norm(const Exec& exec, int node) const;
   const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
                            const RowSets& rows, double& ratio_above, Gradient& gradient);
+  void clear_gradients(Exec& exec, const GradSink& sink, const Node& node) const;
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
                     const Gradient& gradient);
 

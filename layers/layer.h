@@ -75,6 +75,9 @@ struct NodePlan {
   // Parameter 0 is the weight of a linear map that SampleW may sample: backward gives io.dy and
   // input 0, which is saved, to io.weight_sampler, which may read them later. Not in place.
   bool samples_weight = false;
+  // Backward replaces what the parameters' gradients hold where io.adds_gradients is false; without
+  // this it always adds.
+  bool writes_gradients = false;
   // Forward writes io.output_norm and backward io.dx_norm where they are given, for a linear map
   // that samples its weight and need not read those rows once more then.
   bool writes_norms = false;
@@ -110,10 +113,11 @@ struct BackwardIo {
   const RowSets& rows_full;                   // the full batch
   const BackwardContext& context;             // what to sample and where parameter gradients go
   std::span<const int> parameter_numbers;     // of the layer's parameters in the graph
+  bool adds_gradients = true;                 // of parameters, to what is there
   WeightSampler& weight_sampler;              // of the graph
   int weight_site;                            // number of this sampled linear, -1: not sampled
 
-  // Where the gradient of the layer's parameter i is added, in the statistics dtype; empty = not
+  // Where the gradient of the layer's parameter i goes, in the statistics dtype; empty = not
   // wanted.
   Tensor gradient(int i) const {
     const int number = parameter_numbers[static_cast<std::size_t>(i)];

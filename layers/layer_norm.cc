@@ -22,6 +22,7 @@ class LayerNorm final : public Layer {
     plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
     plan.saved_inputs = {0};
     plan.accumulates = true;
+    plan.writes_gradients = true;
     plan.writes_norms = true;
     return plan;
   }
@@ -50,7 +51,8 @@ class LayerNorm final : public Layer {
                           .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
                           .gamma = io.parameters[0],
                           .row = io.rows.of(io.input_specs[0].rows_per_item).row,
-                          .accumulate = io.dx[0] && io.accumulate[0] != 0});
+                          .accumulate = io.dx[0] && io.accumulate[0] != 0,
+                          .accumulate_parameters = io.adds_gradients});
   }
 
  private:

@@ -76,11 +76,12 @@ class PatchEmbed final : public Layer {
                                      .dcls = cls_ ? io.gradient(kCls) : Tensor{},
                                      .dposition = io.gradient(static_cast<int>(position())),
                                      .dy = io.dy.reshaped({rows.items, tokens(), features_})});
-    if (io.gradient(kBias)) exec.ops.run(ColumnSum{.sum = io.gradient(kBias), .x = dprojected});
+    if (io.gradient(kBias))
+      exec.ops.run(ColumnSum{.sum = io.gradient(kBias), .x = dprojected, .accumulate = true});
     if (!io.gradient(kWeight)) return;
     const Tensor patches = cut_patches(exec, io.inputs_full[0], rows.items, rows.item);
-    exec.ops.run(
-        LinearBackwardWeight{.dweight = io.gradient(kWeight), .dy = dprojected, .x_full = patches});
+    exec.ops.run(LinearBackwardWeight{
+        .dweight = io.gradient(kWeight), .dy = dprojected, .x_full = patches, .accumulate = true});
   }
 
  private:

@@ -38,10 +38,14 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows) {
     context.record->kept_rows[site] = rows.rows;
 
   if (!draw && dweight)
-    exec.ops.run(
-        LinearBackwardWeight{.dweight = dweight, .dy = dy, .x_full = x_full, .row = rows.row});
+    exec.ops.run(LinearBackwardWeight{.dweight = dweight,
+                                      .dy = dy,
+                                      .x_full = x_full,
+                                      .row = rows.row,
+                                      .accumulate = io.adds_gradients});
   if (draw || variance_wanted)
     waiting_.push_back({.dweight = draw ? dweight : Tensor{},
+                        .accumulate = io.adds_gradients,
                         .dy = dy,
                         .x_full = x_full,
                         .dy_norm = io.dy_norm,
@@ -115,7 +119,8 @@ void WeightSampler::multiply(Exec& exec, const BackwardContext& context, const G
                   .x_full = of.x_full,
                   .row = of.row,
                   .kept = {draws[i].kept.data, DType::kI32, {count}},
-                  .scale = {draws[i].scale.data, draws[i].scale.dtype, {count}}});
+                  .scale = {draws[i].scale.data, draws[i].scale.dtype, {count}},
+                  .accumulate = of.accumulate});
     if (context.record && !context.record->kept_rows.empty())
       context.record->kept_rows[of.site] = count;
   }

@@ -9,8 +9,9 @@ namespace vcas {
 // draws and multiplies for several at once.
 class WeightSampler {
  public:
-  // Adds dW = io.dy^T x, x = io.inputs_full[0], to the gradient of parameter 0 of `io`, as
-  // io.context says: over all of `rows` immediately, or over a sample with P(r) proportional to
+  // The gradient of parameter 0 of `io` becomes dW = io.dy^T x, x = io.inputs_full[0], or that is
+  // added to it (io.adds_gradients), as io.context says: over all of `rows` immediately, or over a
+  // sample with P(r) proportional to
   // ||dy_r|| ||x_r|| (capped) and weights 1/P(r) at the next `flush`, until when dy, x and the
   // norms that io has of them must stay. Fills entry blocks immediately and, where it is wanted,
   // the closed-form variance at the flush.
@@ -29,12 +30,13 @@ class WeightSampler {
 
  private:
   struct Waiting {
-    Tensor dweight;                                // empty: only the variance is wanted
+    Tensor dweight;  // empty: only the variance is wanted
+    bool accumulate;
     Tensor dy, x_full, dy_norm, x_norm_full, row;  // as of RowScore
     std::size_t site;
   };
 
-  // Draws, and adds the products over what was drawn. `counts` i32 [draws], of independent ones.
+  // Draws, and gives the products over what was drawn. `counts` i32 [draws], of independent ones.
   void multiply(Exec& exec, const BackwardContext& context, const Group<Draw>& draws,
                 const Tensor& counts) const;
 

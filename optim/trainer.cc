@@ -68,16 +68,20 @@ void Trainer::set_ratios() {
 }
 
 Trainer::Pass& Trainer::pass_of(PassKind kind, const BatchShape& batch) {
-  // Of batches that come again, the last one of an epoch included.
-  constexpr std::ptrdiff_t kMostOfKind = 4;
+  // Of batches that come again: the first, middle and last micro-batch of a step, and of the last
+  // step of an epoch.
+  constexpr std::ptrdiff_t kMostOfKind = 6;
   const auto found = std::ranges::find_if(passes_, [&](const Pass& pass) {
-    return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale;
+    return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale &&
+           pass.adds_gradients == context_.adds_gradients;
   });
   if (found != passes_.end()) return *found;
   if (std::ranges::count(passes_, kind, &Pass::kind) == kMostOfKind)
     passes_.erase(std::ranges::find(passes_, kind, &Pass::kind));
-  return passes_.emplace_back(
-      Pass{.kind = kind, .batch = batch, .loss_scale = context_.loss_scale});
+  return passes_.emplace_back(Pass{.kind = kind,
+                                   .batch = batch,
+                                   .loss_scale = context_.loss_scale,
+                                   .adds_gradients = context_.adds_gradients});
 }
 
 // Runs `body`, a forward and a backward. Where the host knows all sizes beforehand the device is
@@ -168,9 +172,6 @@ const StepReport& Trainer::queue(const Batch& batch) {
   report.seconds.probe += watch.lap();
   const bool measured = report.measured = probing_ && in_place;
 
-  ops_.set_phase(Phase::kOptimizer);
-  ops_.run(Fill{.y = graph.parameters().gradients(), .value = 0});
-  report.seconds.optimizer += watch.lap();
   context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items));
   report.exact = measured || !(samples_rows_ || samples_items_);
   std::int64_t micro = 0;
@@ -181,6 +182,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
     const PassKind kind = measured && micro == 0 ? PassKind::kMeasured
                           : report.exact         ? PassKind::kExact
                                                  : PassKind::kSampled;
+    context_.adds_gradients = micro > 0;
     context_.mode = kind == PassKind::kSampled ? SamplingMode::kItemsAndRows : SamplingMode::kExact;
     exec.keeps_norms = kind == PassKind::kMeasured || (kind == PassKind::kSampled && samples_rows_);
     const auto pass = [&] {

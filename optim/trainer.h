@@ -112,6 +112,7 @@ class Trainer {
     PassKind kind;
     BatchShape batch;
     double loss_scale = 0;
+    bool adds_gradients = false;
     std::unique_ptr<Recording> recording;
     BackwardRecord record;
     double forward_share = 0;  // of the seconds, the first time

@@ -40,6 +40,10 @@ void compute(CpuContext& cpu, const LayerNormBackward& args) {
       cpu.write_rows<T>(args.dx, args.dx_norm, begin, end, write);
     });
     if (!dgamma) return;
+    if (!args.accumulate_parameters) {
+      std::fill_n(dgamma, width, T(0));
+      std::fill_n(dbeta, width, T(0));
+    }
     cpu.loops<T>().column_sum(dgamma, part, 2 * width, slices, width);
     cpu.loops<T>().column_sum(dbeta, part + width, 2 * width, slices, width);
   });

@@ -76,7 +76,7 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   const T* dy = args.dy.ptr<T>();
   const T* x = args.x_full.ptr<T>();
   T* dw = args.dweight.ptr<T>();
-  if (!row && !kept) return product<T>(cpu, d, c, rows, {dy, d, true}, {x, c}, dw, true);
+  if (!row && !kept) return product<T>(cpu, d, c, rows, {dy, d, true}, {x, c}, dw, args.accumulate);
 
   // Each thread gathers its columns of the wider factor and all of the other one: no barriers.
   const bool split_d = d >= c;
@@ -99,12 +99,13 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
     const PanelSource<T> right{x + first_c, c, width_c, x_index, nullptr};
     T* left_space = scratch + slice * space;
     T* right_space = left_space + kPanelRows * d;
-    for (std::int64_t first = 0; first < rows; first += kPanelRows) {
+    for (std::int64_t first = 0; first == 0 || first < rows; first += kPanelRows) {
       const std::int64_t panel = std::min(kPanelRows, rows - first);
       Factor<T> a = left.panel(cpu.loops<T>(), first, panel, left_space);
       a.transposed = true;
       const Factor<T> b = right.panel(cpu.loops<T>(), first, panel, right_space);
-      gemm(width_d, width_c, panel, a, b, dw + first_d * c + first_c, c, true);
+      gemm(width_d, width_c, panel, a, b, dw + first_d * c + first_c, c,
+           args.accumulate || first > 0);
     }
   });
 }
@@ -188,6 +189,7 @@ void compute(CpuContext& cpu, const ColumnSum& args) {
     const T* x = args.x.ptr<T>();
     cpu.slices(cpu.slices_for((width + kGrain - 1) / kGrain, rows * width), width, kGrain,
                [&](std::int64_t begin, std::int64_t end, int) {
+                 if (!args.accumulate) std::fill(sum + begin, sum + end, T(0));
                  cpu.loops<T>().column_sum(sum + begin, x + begin, width, rows, end - begin);
                });
   });

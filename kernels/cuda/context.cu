@@ -305,7 +305,12 @@ template <class T, class Out>
 void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
                    const Factor<T>& b, Out* c, bool accumulate, const Out* bias) {
   if (m == 0 || n == 0) return;
-  if (k == 0 && accumulate) return;
+  if (k == 0) {
+    if (!accumulate)
+      check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(m * n) * sizeof(Out), stream_),
+            "a product of no rows");
+    return;
+  }
   const std::string what =
       "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
   const bool tf32 = std::is_same_v<T, float> && precision_ == Precision::kTf32;

@@ -25,6 +25,7 @@ struct GatheredProduct {
   Gathered<T> a, b;
   const Compute<T>* scale;  // null: all ones
   std::int64_t depth;
+  bool accumulate;  // c += instead of c =
 
   // How many tiles of `tile` x `tile` entries c has, and how many side by side.
   __host__ __device__ int tiles_across(int tile) const {
@@ -79,14 +80,13 @@ __device__ void load_panel(Panel<Compute<T>>& panel, const Gathered<T>& from,
 // at a time, so every sum has one order; a thread owns 4 x 4.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    gathered_product_kernel(const __grid_constant__ Several<GatheredProduct<T>> group,
-                            bool accumulate) {
+    gathered_product_kernel(const __grid_constant__ Several<GatheredProduct<T>> group) {
   struct Shared {
     Panel<Compute<T>> a, b;
   };
   VCAS_SHARED(Shared, shared);
   const auto [product, first_i, first_j] = tile_of_block<kTile>(group);
-  const auto& [c, a, b, scale, depth] = product;
+  const auto& [c, a, b, scale, depth, accumulate] = product;
   const int own_i = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
   const int own_j = static_cast<int>(threadIdx.x) % (kTile / kPerThread);
   Compute<T> sum[kPerThread][kPerThread] = {};
@@ -275,10 +275,10 @@ __device__ void multiply(Sums<kTile>& sum, const typename MmaTile<float, kTile>:
   }
 }
 
-// c[i, j] += the sums of a thread, whose warp's entries begin at (row, column).
+// c[i, j] (+)= the sums of a thread, whose warp's entries begin at (row, column).
 template <int kTile>
-__device__ void add_sums(const GatheredProduct<float>& to, const Sums<kTile>& sum, std::int64_t row,
-                         std::int64_t column) {
+__device__ void store_sums(const GatheredProduct<float>& to, const Sums<kTile>& sum,
+                           std::int64_t row, std::int64_t column) {
   const int lane = lane_of_thread();
   for (int i = 0; i < kTile / 16; ++i)
     for (int half = 0; half < 2; ++half) {
@@ -286,7 +286,7 @@ __device__ void add_sums(const GatheredProduct<float>& to, const Sums<kTile>& su
       const std::int64_t own_column = column + lane % 4 * 8 + half * 4;
       if (own_row >= to.a.width || own_column >= to.b.width) continue;
       auto& out = *reinterpret_cast<Chunk<float>*>(to.c + own_row * to.b.width + own_column);
-      Chunk<float> result = out;
+      Chunk<float> result = to.accumulate ? out : Chunk<float>{};
       for (int j = 0; j < 4; ++j) result.value[j] += sum[i / 2][j][i % 2 * 2 + half];
       out = result;
     }
@@ -322,8 +322,8 @@ __device__ void multiply(Sums<kTile>& sum, const typename MmaTile<bfloat16, kTil
 }
 
 template <int kTile>
-__device__ void add_sums(const GatheredProduct<bfloat16>& to, const Sums<kTile>& sum,
-                         std::int64_t row, std::int64_t column) {
+__device__ void store_sums(const GatheredProduct<bfloat16>& to, const Sums<kTile>& sum,
+                           std::int64_t row, std::int64_t column) {
   struct alignas(8) Pair {
     float value[2];
   };
@@ -334,13 +334,13 @@ __device__ void add_sums(const GatheredProduct<bfloat16>& to, const Sums<kTile>&
       const std::int64_t own_column = column + j * 8 + lane % 4 * 2;
       if (own_row >= to.a.width || own_column >= to.b.width) continue;
       auto& out = *reinterpret_cast<Pair*>(to.c + own_row * to.b.width + own_column);
-      const Pair before = out;
+      const Pair before = to.accumulate ? out : Pair{};
       const float* own = &sum[i / 2][j][i % 2 * 2];
       out = {{before.value[0] + own[0], before.value[1] + own[1]}};
     }
 }
 
-// c[i, j] += the products of a group, by `multiply`; sums are f32, and each has one order. Widths
+// c[i, j] (+)= the products of a group, by `multiply`; sums are f32, and each has one order. Widths
 // are multiples of a chunk, `data` and c lie on 16 bytes, and columns are not gathered.
 template <class T, int kTile>
 __global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
@@ -361,7 +361,8 @@ __global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
                     warp_i, warp_j);
     rows.keep(stage, row);
   }
-  add_sums<kTile>(own.product, sum, own.i + warp_i * (kTile / 2), own.j + warp_j * Tile::kColumns);
+  store_sums<kTile>(own.product, sum, own.i + warp_i * (kTile / 2),
+                    own.j + warp_j * Tile::kColumns);
 }
 
 // ---- by warpgroups, on sm_90a ----
@@ -426,11 +427,11 @@ __device__ void start_products(WgmmaSums<kTile>& sum,
   wgmma_commit();
 }
 
-// c[i, j] += the sums of a thread, whose block's entries begin at (first_i, first_j). Entries of 16
-// rows are read before one is written, since a read behind a write waits for it.
+// c[i, j] (+)= the sums of a thread, whose block's entries begin at (first_i, first_j). Entries of
+// 16 rows are read before one is written, since a read behind a write waits for it.
 template <int kTile>
-__device__ void add_sums(const GatheredProduct<bfloat16>& to, const WgmmaSums<kTile>& sum,
-                         std::int64_t first_i, std::int64_t first_j) {
+__device__ void store_sums(const GatheredProduct<bfloat16>& to, const WgmmaSums<kTile>& sum,
+                           std::int64_t first_i, std::int64_t first_j) {
   constexpr int kAtOnce = 16;
   const int lane = lane_of_thread();
   const std::int64_t own_i = first_i + lane % 4 * 2;
@@ -444,7 +445,7 @@ __device__ void add_sums(const GatheredProduct<bfloat16>& to, const WgmmaSums<kT
       const auto row = [](int n) { return n / 2 * 8 + n % 2; };
       float before[kAtOnce] = {};
       for (int n = 0; n < kAtOnce; ++n)
-        if (row(first + n) < rows) before[n] = own[row(n) * width];
+        if (to.accumulate && row(first + n) < rows) before[n] = own[row(n) * width];
       for (int n = 0; n < kAtOnce; ++n)
         if (row(first + n) < rows)
           own[row(n) * width] = before[n] + sum[(first + n) / 2][2 * half + n % 2];
@@ -474,7 +475,7 @@ __global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2) gathered_produc
     wgmma_wait<0>(sum);
     rows.keep(stage, row);
   }
-  add_sums<kTile>(own.product, sum, own.i, own.j);
+  store_sums<kTile>(own.product, sum, own.i, own.j);
 }
 
 // ---- host ----
@@ -505,8 +506,7 @@ bool fits_chunks(const Gathered<T>& from) {
 }
 
 template <class T>
-void gathered_products(Context& context, const Several<GatheredProduct<T>>& group,
-                       bool accumulate) {
+void gathered_products(Context& context, const Several<GatheredProduct<T>>& group) {
   Several<GatheredProduct<T>> others;
   if constexpr (!std::is_same_v<T, double>) {
     constexpr int kSmall = 64, kLarge = 128;
@@ -514,8 +514,8 @@ void gathered_products(Context& context, const Several<GatheredProduct<T>>& grou
     Several<GatheredProduct<T>> fitting;
     for (unsigned n = 0; n < group.size; ++n) {
       const GatheredProduct<T>& one = group.each[n];
-      const bool fits = tensor_cores && accumulate && fits_chunks(one.a) && fits_chunks(one.b) &&
-                        lies_on_chunk(one.c);
+      const bool fits =
+          tensor_cores && fits_chunks(one.a) && fits_chunks(one.b) && lies_on_chunk(one.c);
       (fits ? fitting : others).add(one);
     }
     const bool enough = tiles(fitting, kLarge) >= static_cast<int>(context.multiprocessors());
@@ -525,7 +525,7 @@ void gathered_products(Context& context, const Several<GatheredProduct<T>>& grou
     others = group;
   }
   launch(context, {extent(tiles(others, kTile)), extent(kTileThreads)}, gathered_product_kernel<T>,
-         others, accumulate);
+         others);
 }
 
 }  // namespace vcas::VCAS_DEVICE

@@ -46,15 +46,17 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
       const T* dy = args.dy.ptr<T>();
       const T* x = args.x_full.ptr<T>();
       if (!row && !kept)
-        context.gemm<T, Compute<T>>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight, true);
+        context.gemm<T, Compute<T>>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight,
+                                    args.accumulate);
       else
         gathered.add({dweight,
                       {dy, d, kept, nullptr, nullptr, d},
                       {x, c, kept, row, nullptr, c},
                       args.scale.ptr<Compute<T>>(),
-                      kept ? args.kept.elements() : args.dy.rows()});
+                      kept ? args.kept.elements() : args.dy.rows(),
+                      args.accumulate});
     }
-    gathered_products(context, gathered, true);
+    gathered_products(context, gathered);
   });
 }
 
@@ -68,8 +70,9 @@ void compute(Context& context, const LinearWeightBlock& args) {
                {args.x_full.ptr<T>(), args.x_full.width(), nullptr, args.row.ptr<std::int32_t>(),
                 args.in_index.ptr<std::int32_t>(), args.in_index.elements()},
                nullptr,
-               args.dy.rows()});
-    gathered_products(context, block, false);
+               args.dy.rows(),
+               false});
+    gathered_products(context, block);
   });
 }
 

@@ -230,14 +230,14 @@ void compute(Context& context, const ItemNorm& args) {
 
 void compute(Context& context, const ColumnSum& args) {
   const std::int64_t rows = args.x.rows(), width = args.x.width();
-  if (rows == 0) return;
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr std::int64_t kRowsPerSlice = 8 * kRowLanes, kMostSlices = 64;
     const std::int64_t slices = std::min(ceil_div(rows, kRowsPerSlice), kMostSlices);
     auto* const part = scratch<Compute<T>>(context, slices * width);
     column_sums(context, part, args.x.ptr<T>(), rows, width, width, slices, false);
-    column_sums(context, args.sum.ptr<Compute<T>>(), part, slices, width, width, 1, true);
+    column_sums(context, args.sum.ptr<Compute<T>>(), part, slices, width, width, 1,
+                args.accumulate);
   });
 }
 
@@ -255,7 +255,6 @@ void compute(Context& context, const LayerNormForward& args) {
 void compute(Context& context, const LayerNormBackward& args) {
   VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
   const std::int64_t rows = args.dy.rows(), width = args.dy.width();
-  if (rows == 0) return;
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
@@ -272,10 +271,12 @@ void compute(Context& context, const LayerNormBackward& args) {
                                  args.x_full.ptr<T>(), args.mean_full.ptr<C>(),
                                  args.rstd_full.ptr<C>(), args.gamma.ptr<T>(),
                                  args.row.ptr<std::int32_t>(), rows, width, args.accumulate});
-    if (!part) return;
+    if (!args.dgamma) return;
     const std::int64_t parts = grid.blocks.x;
-    column_sums(context, args.dgamma.ptr<C>(), part, parts, width, 2 * width, 1, true);
-    column_sums(context, args.dbeta.ptr<C>(), part + width, parts, width, 2 * width, 1, true);
+    column_sums(context, args.dgamma.ptr<C>(), part, parts, width, 2 * width, 1,
+                args.accumulate_parameters);
+    column_sums(context, args.dbeta.ptr<C>(), part + width, parts, width, 2 * width, 1,
+                args.accumulate_parameters);
   });
 }
 

@@ -60,7 +60,7 @@ TEST_CASE("equal backends pass and a's outputs stay", "[check]") {
 TEST_CASE("b starts from the old content of outputs that are added to", "[check]") {
   const auto ops = checked();
   TestMemory memory(*ops);
-  const ColumnSum args{memory.f32({3}), memory.f32({4, 3})};
+  const ColumnSum args{memory.f32({3}), memory.f32({4, 3}), true};
   for (float i = 1; i <= 3; ++i) {
     ops->run(args);
     CHECK(args.sum.ptr<float>()[2] == 3 * i);

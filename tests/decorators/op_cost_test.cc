@@ -34,7 +34,8 @@ TEST_CASE("a sampled weight gradient costs its drawn rows only", "[op_cost]") {
   LinearBackwardWeight args{.dweight = memory.f32({5, 3}),
                             .dy = memory.f32({7, 5}),
                             .x_full = memory.f32({9, 3}),
-                            .row = memory.tensor(DType::kI32, {7})};
+                            .row = memory.tensor(DType::kI32, {7}),
+                            .accumulate = true};
   CHECK(op_cost(args).flops == 2 * 7 * 3 * 5);
   CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 7 * 5 + 7 * 3 + 7));
   args.kept = memory.holding<std::int32_t>({1, 4});

@@ -66,29 +66,34 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
               const auto row = t.some_of(full);
               const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
               const Shape shape{rows, width};
+              const auto sum = [&] {
+                return narrow ? t.wide_normal({width}) : t.wide_unset({width});
+              };
               check_op(t,
                        LayerNormBackward{.dx = accumulate ? t.normal(shape) : t.unset(shape),
                                          .dx_norm = full > 1 ? t.wide_unset({rows}) : Tensor{},
-                                         .dgamma = parameters ? t.wide_normal({width}) : Tensor{},
-                                         .dbeta = parameters ? t.wide_normal({width}) : Tensor{},
+                                         .dgamma = parameters ? sum() : Tensor{},
+                                         .dbeta = parameters ? sum() : Tensor{},
                                          .dy = t.normal(shape),
                                          .x_full = t.normal({full, width}),
                                          .mean_full = t.wide_normal({full}),
                                          .rstd_full = t.wide_normal({full}),
                                          .gamma = t.normal({width}),
                                          .row = narrow ? t.indices(row) : Tensor{},
-                                         .accumulate = accumulate},
+                                         .accumulate = accumulate,
+                                         .accumulate_parameters = narrow},
                        {.factor = 8, .length = std::max(rows, width)});
             }
-    check_op(t,
-             LayerNormBackward{.dx = {},
-                               .dgamma = t.wide_normal({33}),
-                               .dbeta = t.wide_normal({33}),
-                               .dy = t.normal({5, 33}),
-                               .x_full = t.normal({5, 33}),
-                               .mean_full = t.wide_normal({5}),
-                               .rstd_full = t.wide_normal({5}),
-                               .gamma = t.normal({33})},
-             {.factor = 8, .length = 33});
+    for (const std::int64_t rows : {5, 0})
+      check_op(t,
+               LayerNormBackward{.dx = {},
+                                 .dgamma = t.wide_unset({33}),
+                                 .dbeta = t.wide_unset({33}),
+                                 .dy = t.normal({rows, 33}),
+                                 .x_full = t.normal({5, 33}),
+                                 .mean_full = t.wide_normal({5}),
+                                 .rstd_full = t.wide_normal({5}),
+                                 .gamma = t.normal({33})},
+               {.factor = 8, .length = 33});
   });
 }

@@ -48,18 +48,20 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
     for (const auto& [full, in, out] : kSizes)
       for (const bool narrow : {false, true})
         for (const int draw : {0, 1, 2}) {
+          const bool accumulate = draw == 1 || (narrow && draw == 2);
           INFO(full << " x " << in << " -> " << out << ", narrow " << narrow << ", draw " << draw);
           const auto row = t.some_of(full);
           const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
           const auto kept = t.some_of(rows);
           check_op(t,
                    LinearBackwardWeight{
-                       .dweight = t.wide_normal({out, in}),
+                       .dweight = accumulate ? t.wide_normal({out, in}) : t.wide_unset({out, in}),
                        .dy = t.normal({rows, out}),
                        .x_full = t.normal({full, in}),
                        .row = narrow ? t.indices(row) : Tensor{},
                        .kept = draw ? t.indices(kept) : Tensor{},
-                       .scale = draw == 2 ? t.wide_normal({std::ssize(kept)}) : Tensor{}},
+                       .scale = draw == 2 ? t.wide_normal({std::ssize(kept)}) : Tensor{},
+                       .accumulate = accumulate},
                    {.length = rows + 1});
         }
   });
@@ -74,12 +76,14 @@ TEST_CASE("a group of weight gradients", "[linear]") {
       const bool narrow = n % 2 == 0, draw = n % 4 != 1;  // 1 and 5: all rows
       const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
       const auto kept = t.some_of(rows);
-      group.add({.dweight = t.wide_normal({out, in}),
+      const bool accumulate = n % 3 == 0;
+      group.add({.dweight = accumulate ? t.wide_normal({out, in}) : t.wide_unset({out, in}),
                  .dy = t.normal({rows, out}),
                  .x_full = t.normal({full, in}),
                  .row = narrow ? t.indices(row) : Tensor{},
                  .kept = draw ? t.indices(kept) : Tensor{},
-                 .scale = draw ? t.wide_normal({std::ssize(kept)}) : Tensor{}});
+                 .scale = draw ? t.wide_normal({std::ssize(kept)}) : Tensor{},
+                 .accumulate = accumulate});
     }
     check_op(t, group, {.length = 700});
     CHECK_THROWS_WITH(group.add(group[0]),
@@ -87,16 +91,24 @@ TEST_CASE("a group of weight gradients", "[linear]") {
   });
 }
 
-TEST_CASE("linear_backward_weight of an empty draw changes nothing", "[linear]") {
+TEST_CASE("linear_backward_weight of no rows adds nothing, or writes zeros", "[linear]") {
   on_every_backend([](TestTensors& t) {
-    const Tensor dweight = t.wide_normal({40, 30});
-    const auto before = t.read(dweight);
-    t.ops().run(LinearBackwardWeight{.dweight = dweight,
-                                     .dy = t.normal({9, 40}),
-                                     .x_full = t.normal({9, 30}),
-                                     .kept = t.indices({}),
-                                     .scale = t.wide_normal({0})});
-    CHECK(t.read(dweight) == before);
+    for (const std::int64_t rows : {9, 0}) {
+      LinearBackwardWeight args{.dweight = t.wide_normal({40, 30}),
+                                .dy = t.normal({rows, 40}),
+                                .x_full = t.normal({9, 30}),
+                                .accumulate = true};
+      if (rows > 0) {
+        args.kept = t.indices({});
+        args.scale = t.wide_normal({0});
+      }
+      const auto before = t.read(args.dweight);
+      t.ops().run(args);
+      CHECK(t.read(args.dweight) == before);
+      args.accumulate = false;
+      t.ops().run(args);
+      CHECK(t.read(args.dweight) == std::vector<double>(40 * 30, 0));
+    }
   });
 }
 
@@ -111,7 +123,7 @@ TEST_CASE("products of small integers are exact", "[linear]") {
                  .y = t.unset({rows, out}), .x = x, .weight = weight, .bias = t.integers({out})},
              exact);
     check_op(t, LinearBackwardInput{.dx = t.unset({rows, in}), .dy = dy, .weight = weight}, exact);
-    check_op(t, LinearBackwardWeight{.dweight = t.wide_integers({out, in}), .dy = dy, .x_full = x},
+    check_op(t, LinearBackwardWeight{.dweight = t.wide_unset({out, in}), .dy = dy, .x_full = x},
              exact);
     const auto kept = t.some_of(rows);
     check_op(t,
@@ -119,7 +131,8 @@ TEST_CASE("products of small integers are exact", "[linear]") {
                                   .dy = dy,
                                   .x_full = x,
                                   .kept = t.indices(kept),
-                                  .scale = t.wide_integers({std::ssize(kept)})},
+                                  .scale = t.wide_integers({std::ssize(kept)}),
+                                  .accumulate = true},
              exact);
   });
 }
@@ -146,9 +159,14 @@ TEST_CASE("linear_weight_block", "[linear]") {
 
 TEST_CASE("column_sum", "[linear]") {
   on_every_backend([](TestTensors& t) {
-    for (const auto& [rows, in, out] : kSizes)
-      check_op(t, ColumnSum{.sum = t.wide_normal({out}), .x = t.normal({rows, out})},
-               {.length = rows + 1});
+    for (const auto& [rows, in, out] : kSizes) {
+      check_op(t, ColumnSum{.sum = t.wide_unset({out}), .x = t.normal({rows, out})},
+               {.length = rows});
+      check_op(
+          t, ColumnSum{.sum = t.wide_normal({out}), .x = t.normal({rows, out}), .accumulate = true},
+          {.length = rows + 1});
+    }
+    check_op(t, ColumnSum{.sum = t.wide_unset({5}), .x = t.normal({0, 5})}, {.factor = 0});
   });
 }
 
@@ -165,9 +183,9 @@ TEST_CASE("a NaN in a linear layer reaches the results that it belongs to", "[li
     check_op(t, LinearForward{.y = t.unset({rows, out}), .x = x, .weight = weight}, {.length = in});
     check_op(t, LinearBackwardInput{.dx = t.unset({rows, in}), .dy = dy, .weight = weight},
              {.length = out});
-    check_op(t, LinearBackwardWeight{.dweight = t.wide_normal({out, in}), .dy = dy, .x_full = x},
+    check_op(t, LinearBackwardWeight{.dweight = t.wide_unset({out, in}), .dy = dy, .x_full = x},
              {.length = rows});
-    check_op(t, ColumnSum{.sum = t.wide_normal({out}), .x = dy}, {.length = rows});
+    check_op(t, ColumnSum{.sum = t.wide_unset({out}), .x = dy}, {.length = rows});
   });
 }
 

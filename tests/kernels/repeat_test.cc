@@ -27,7 +27,7 @@ struct Work {
                         .step = step});
     t.ops().run(LinearForward{.y = y, .x = dropped, .weight = weight});
     t.ops().run(Copy{.y = copy, .x = y});
-    t.ops().run(ColumnSum{.sum = sum, .x = copy});
+    t.ops().run(ColumnSum{.sum = sum, .x = copy, .accumulate = true});
   }
 
   // Other numbers in the same memory, as the next batch brings them.

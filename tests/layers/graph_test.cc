@@ -96,13 +96,15 @@ TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
   const Parameters& own = apart->parameters();
   ops->run(Copy{.y = own[1].value, .x = own[0].value});
   ops->run(Copy{.y = tied->parameters()[0].value, .x = own[0].value});
+  const bool adds = GENERATE(true, false);  // to zeros; or replaces what there is
   for (Graph* graph : {tied.get(), apart.get()}) {
     GradSink sink;
     for (const Parameter& parameter : graph->parameters().list())
       sink.full.push_back(parameter.gradient);
+    ops->run(Fill{.y = graph->parameters().gradients(), .value = adds ? 0.0 : 7.0});
     Exec exec = graph->make_exec(1, 0, true);
     graph->forward(exec);
-    graph->backward(exec, {.sink = &sink});
+    graph->backward(exec, {.sink = &sink, .adds_gradients = adds});
   }
   for (std::int64_t i = 0; i < own[0].gradient.elements(); ++i) {
     const double lookup = own[0].gradient.ptr<double>()[i];
@@ -110,6 +112,64 @@ TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
     CHECK(std::abs(tied->parameters()[0].gradient.ptr<double>()[i] - (lookup + decoder)) < 1e-14);
     CHECK(std::abs(decoder) > 1e-6);
   }
+}
+
+TEST_CASE("a layer that the loss does not depend on gets no gradient", "[graph]") {
+  auto ops = make_ops("cpu");
+  Graph graph(DType::kF32);
+  const Value x = graph.input("x", {4, 1, DType::kF32});
+  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  graph.add("aside", make_layer("linear", {{"width", 3}}), {x});
+  const Value out = graph.add("out", make_layer("linear", {{"width", 4}}), {x});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
+  graph.finish(*ops, {.max_items = 2});
+  graph.set_batch(2, {});
+  GradSink sink;
+  for (const Parameter& parameter : graph.parameters().list()) {
+    sink.full.push_back(parameter.gradient);
+    ops->run(Fill{.y = parameter.gradient, .value = 7});
+  }
+  Exec exec = graph.make_exec(1, 0, true);
+  graph.forward(exec);
+  graph.backward(exec, {.sink = &sink, .adds_gradients = false});
+  for (const Parameter& parameter : graph.parameters().list())
+    for (std::int64_t i = 0; parameter.name.starts_with("aside") && i < parameter.shape.elements();
+         ++i)
+      CHECK(parameter.gradient.ptr<float>()[i] == 0);
+}
+
+TEST_CASE("gradients of three uses of a weight add up in a backward that replaces them",
+          "[graph]") {
+  auto ops = make_ops("cpu");
+  Graph graph(DType::kF32);
+  const Value x = graph.input("x", {4, 1, DType::kF32});
+  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const auto linear = [&](const char* name, Value from) {
+    return graph.add(name, make_layer("linear", {{"width", 4}, {"sampled", false}}), {from});
+  };
+  const Value owner = linear("owner", x), second = linear("second", owner);
+  const Value third = linear("third", second);
+  graph.tie(second, owner);
+  graph.tie(third, owner);
+  graph.add("loss", make_layer("softmax_cross_entropy"), {third, labels});
+  graph.finish(*ops, {.max_items = 2});
+  graph.parameters().initialize(*ops, 1);
+  graph.set_batch(2, {});
+  for (int i = 0; i < 8; ++i) graph.tensor(x).ptr<float>()[i] = static_cast<float>(i % 3);
+  GradSink sink;
+  for (const Parameter& parameter : graph.parameters().list())
+    sink.full.push_back(parameter.gradient);
+  const auto gradient = [&](bool adds) {
+    for (const Tensor& of : sink.full) ops->run(Fill{.y = of, .value = adds ? 0.0 : 7.0});
+    Exec exec = graph.make_exec(1, 0, true);
+    graph.forward(exec);
+    graph.backward(exec, {.sink = &sink, .adds_gradients = adds});
+    std::vector<float> out;
+    for (const Tensor& of : sink.full)
+      out.insert(out.end(), of.ptr<float>(), of.ptr<float>() + of.elements());
+    return out;
+  };
+  CHECK(gradient(false) == gradient(true));
 }
 
 TEST_CASE("weights of different shapes, or sampled ones, are not tied", "[graph]") {

@@ -216,7 +216,8 @@ TEST_CASE("a draw that keeps nothing leaves everything below at zero", "[model][
   ModelFixture f(tiny_vit(), kImage, 3, 8);
   Exec exec = f.exec();
   f.model->graph.forward(exec);
-  const BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1e-6, 1);
+  BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1e-6, 1);
+  context.adds_gradients = GENERATE(true, false);
   const auto sampled = f.gradient(exec, context);
   const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
   for (const Parameter& parameter : f.model->graph.parameters().list()) {
@@ -225,6 +226,21 @@ TEST_CASE("a draw that keeps nothing leaves everything below at zero", "[model][
         parameter.name.starts_with("classifier") || parameter.name.starts_with("vit.layernorm");
     INFO(parameter.name);
     for (std::size_t i = begin; i < end; ++i) CHECK(sampled[i] == (above ? exact[i] : 0.0));
+  }
+}
+
+TEST_CASE("a backward that replaces gradients gives the bits of one that adds to zeros",
+          "[model]") {
+  ModelFixture f(tiny_vit(), kImage, 3, 8);
+  Exec exec = f.exec();
+  f.model->graph.forward(exec);
+  for (const auto& [mode, selection] : {std::pair{SamplingMode::kExact, Selection::kSystematic},
+                                        {SamplingMode::kItemsAndRows, Selection::kSystematic},
+                                        {SamplingMode::kItemsAndRows, Selection::kBernoulli}}) {
+    BackwardContext context = f.context(mode, 0.5, 0.3, selection);
+    const auto added = f.gradient(exec, context);
+    context.adds_gradients = false;
+    CHECK(f.gradient(exec, context) == added);
   }
 }
 

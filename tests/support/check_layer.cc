@@ -128,7 +128,10 @@ struct BackwardChoice {
   bool parameters = true;  // parameter gradients are wanted
   int without_dx = -1;     // number of an input whose dx is not wanted
   double start = 0;        // what parameter gradients, and dx with `accumulate`, hold before
+  bool replaces = false;   // parameter gradients; else adds to them
 };
+
+constexpr double kStart = 0.75;
 
 struct Gradients {
   std::vector<Numbers> dx;  // empty where there is none
@@ -268,7 +271,8 @@ class Bench {
               ? memory_.make(dtype_, parameter.shape,
                              Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
               : Tensor{});
-    const BackwardContext context{.sink = &sink, .loss_scale = kLossScale};
+    const BackwardContext context{
+        .sink = &sink, .adds_gradients = !choice.replaces, .loss_scale = kLossScale};
 
     if (plan_.passes_gradient) {
       for (const Tensor& out : dx)
@@ -294,6 +298,7 @@ class Bench {
                               .rows_full = full_rows_,
                               .context = context,
                               .parameter_numbers = parameter_numbers_,
+                              .adds_gradients = context.adds_gradients,
                               .weight_sampler = weight_sampler,
                               .weight_site = -1});
       expect_norms(norm, dx[0], "dx_norm");
@@ -504,6 +509,10 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
           "dx of an item depends on dy of another, but the plan says items are independent");
     }
     BackwardChoice choice{.dy = gather(dy, output, kept, true), .kept = &kept};
+    if (bench.plan().writes_gradients) {
+      choice.replaces = true;
+      choice.start = kStart;
+    }
     const Gradients compact = bench.backward(choice);
     bench.expect_close(compact, want, tolerance, what);
     if (bench.plan().in_place) {
@@ -528,7 +537,9 @@ void check_calls(Bench& bench, const Numbers& dy, const Gradients& plain, double
     same(bench.backward({.dy = dy, .without_dx = static_cast<int>(i)}), true,
          "other gradients change where dx of input " + std::to_string(i) + " is not wanted");
 
-  constexpr double kStart = 0.75;
+  if (bench.plan().writes_gradients)
+    same(bench.backward({.dy = dy, .start = kStart, .replaces = true}), true,
+         "parameter gradients that are replaced get other bits");
   const bool accumulate = bench.plan().accumulates;
   Gradients raised = plain;
   for (Numbers& values : raised.parameters)

@@ -58,10 +58,12 @@ struct ModelFixture {
             .record = nullptr};
   }
 
-  // All gradients of one backward, zeroed before.
+  // All gradients of one backward, which before are zero, or 7 where they are replaced.
   std::vector<double> gradient(Exec& exec, const BackwardContext& context) {
     const Tensor& slab = model->graph.parameters().gradients();
     ops->run(Fill{.y = slab, .value = 0});
+    if (!context.adds_gradients)
+      for (const Tensor& gradient : sink.full) ops->run(Fill{.y = gradient, .value = 7});
     model->graph.backward(exec, context);
     std::vector<double> out(static_cast<std::size_t>(slab.elements()));
     for (std::size_t i = 0; i < out.size(); ++i)

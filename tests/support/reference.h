@@ -55,6 +55,7 @@ inline void run(const LinearBackwardInput& a) {
 inline void run(const LinearBackwardWeight& a) {
   const std::int64_t d = a.dy.width(), c = a.x_full.width();
   const std::int64_t count = a.kept ? a.kept.elements() : a.dy.rows();
+  if (!a.accumulate) std::fill_n(f(a.dweight), d * c, 0.0);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t k = index_at(a.kept, i), r = index_at(a.row, k);
     for (std::int64_t o = 0; o < d; ++o)
@@ -78,6 +79,7 @@ inline void run(const LinearWeightBlock& a) {
 
 inline void run(const ColumnSum& a) {
   const std::int64_t c = a.x.width();
+  if (!a.accumulate) std::fill_n(f(a.sum), c, 0.0);
   for (std::int64_t r = 0; r < a.x.rows(); ++r)
     for (std::int64_t i = 0; i < c; ++i) f(a.sum)[i] += f(a.x)[r * c + i];
 }
@@ -220,6 +222,8 @@ inline void run(const LayerNormForward& a) {
 
 inline void run(const LayerNormBackward& a) {
   const std::int64_t c = a.dy.width();
+  for (const Tensor& sum : {a.dgamma, a.dbeta})
+    if (sum && !a.accumulate_parameters) std::fill_n(f(sum), c, 0.0);
   for (std::int64_t r = 0; r < a.dy.rows(); ++r) {
     const std::int64_t full = index_at(a.row, r);
     const double rstd = f(a.rstd_full)[full];
