@@ -79,9 +79,8 @@ template <class Args>
 std::int64_t launches(const Args&) {
   return 1;
 }
-std::int64_t launches(const ColumnSum&) { return 2; }
 std::int64_t launches(const SumSquares&) { return 2; }
-std::int64_t launches(const LayerNormBackward& args) { return args.dgamma ? 3 : 1; }
+std::int64_t launches(const LayerNormBackward& args) { return args.dgamma ? 2 : 1; }
 std::int64_t launches(const AttentionBackward&) { return 2; }
 // Keys, a sort, sums of segments, the segments of several sums. A sort is counted as one.
 std::int64_t launches(const EmbeddingBackward& args) { return args.dy.rows() > 0 ? 4 : 0; }
@@ -97,6 +96,7 @@ template <class Args>
 std::int64_t launches(const Group<Args>&) {
   return 1;
 }
+std::int64_t launches(const Group<ColumnSum>&) { return 2; }
 // Those over all rows, in order, are dense products, one each. The others are one.
 std::int64_t launches(const Group<LinearBackwardWeight>& group) {
   const auto dense = std::ranges::count_if(

@@ -41,8 +41,6 @@ class Linear final : public Layer {
   void backward(Exec& exec, const BackwardIo& io) const override {
     const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
     io.weight_sampler.add(exec, io, rows);
-    if (bias_ && io.gradient(1))
-      exec.ops.run(ColumnSum{.sum = io.gradient(1), .x = io.dy, .accumulate = io.adds_gradients});
     if (io.dx[0])
       exec.ops.run(LinearBackwardInput{.dx = io.dx[0],
                                        .dy = io.dy,

@@ -37,6 +37,10 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows) {
   if (sampled_site && context.record && !context.record->kept_rows.empty())
     context.record->kept_rows[site] = rows.rows;
 
+  if (io.parameter_numbers.size() > 1 && io.gradient(1)) {
+    const ColumnSum bias{.sum = io.gradient(1), .x = dy, .accumulate = io.adds_gradients};
+    io.weight_site < 0 ? exec.ops.run(bias) : waiting_biases_.add(bias);
+  }
   if (!draw && dweight)
     exec.ops.run(LinearBackwardWeight{.dweight = dweight,
                                       .dy = dy,
@@ -55,6 +59,8 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows) {
 }
 
 void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
+  if (waiting_biases_.size() > 0) exec.ops.run(waiting_biases_);
+  waiting_biases_ = {};
   if (waiting_.empty()) return;
   ArenaFrame frame(exec.scratch);
   const DType statistics = statistics_dtype(exec.dtype);

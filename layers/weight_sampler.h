@@ -6,24 +6,28 @@
 namespace vcas {
 
 // Of one graph. Weight gradients that are to be sampled wait for others, so that a device scores,
-// draws and multiplies for several at once.
+// draws and multiplies for several at once; so do the gradients of their biases.
 class WeightSampler {
  public:
   // The gradient of parameter 0 of `io` becomes dW = io.dy^T x, x = io.inputs_full[0], or that is
   // added to it (io.adds_gradients), as io.context says: over all of `rows` immediately, or over a
-  // sample with P(r) proportional to
-  // ||dy_r|| ||x_r|| (capped) and weights 1/P(r) at the next `flush`, until when dy, x and the
-  // norms that io has of them must stay. Fills entry blocks immediately and, where it is wanted,
-  // the closed-form variance at the flush.
+  // sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and weights 1/P(r) at the next
+  // `flush`, until when dy, x and the norms that io has of them must stay. Likewise that of a
+  // parameter 1, the bias: the sum of the rows of dy, at the flush (immediately where io has no
+  // weight_site). Fills entry blocks immediately and, where it is wanted, the closed-form variance
+  // at the flush.
   //   io.dy: T [rows.rows, D]; x: T [full rows, C]
   void add(Exec& exec, const BackwardIo& io, const RowSet& rows);
 
   // Does what waits, in the same context. The host waits once where draws are independent; how many
   // rows a systematic draw keeps it knows.
   void flush(Exec& exec, const BackwardContext& context);
-  bool empty() const { return waiting_.empty(); }
+  bool empty() const { return waiting_.empty() && waiting_biases_.size() == 0; }
   // Forgets what a backward that threw has left.
-  void clear() { waiting_.clear(); }
+  void clear() {
+    waiting_.clear();
+    waiting_biases_ = {};
+  }
 
   // Scratch that a flush takes for each that waits, of at most `max_rows` rows.
   static std::size_t scratch_bytes(std::int64_t max_rows);
@@ -41,6 +45,7 @@ class WeightSampler {
                 const Tensor& counts) const;
 
   std::vector<Waiting> waiting_;
+  Group<ColumnSum> waiting_biases_;
 };
 
 }  // namespace vcas

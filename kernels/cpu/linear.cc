@@ -181,18 +181,19 @@ void compute(CpuContext& cpu, const LinearWeightBlock& args) {
 
 // Split by columns, so that no partial sums are needed and the result does not depend on the
 // threads.
-void compute(CpuContext& cpu, const ColumnSum& args) {
-  with_type(args.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t rows = args.x.rows(), width = args.x.width();
-    T* sum = args.sum.ptr<T>();
-    const T* x = args.x.ptr<T>();
-    cpu.slices(cpu.slices_for((width + kGrain - 1) / kGrain, rows * width), width, kGrain,
-               [&](std::int64_t begin, std::int64_t end, int) {
-                 if (!args.accumulate) std::fill(sum + begin, sum + end, T(0));
-                 cpu.loops<T>().column_sum(sum + begin, x + begin, width, rows, end - begin);
-               });
-  });
+void compute(CpuContext& cpu, const Group<ColumnSum>& group) {
+  for (const ColumnSum& args : group)
+    with_type(args.x.dtype, [&](auto type) {
+      using T = decltype(type);
+      const std::int64_t rows = args.x.rows(), width = args.x.width();
+      T* sum = args.sum.ptr<T>();
+      const T* x = args.x.ptr<T>();
+      cpu.slices(cpu.slices_for((width + kGrain - 1) / kGrain, rows * width), width, kGrain,
+                 [&](std::int64_t begin, std::int64_t end, int) {
+                   if (!args.accumulate) std::fill(sum + begin, sum + end, T(0));
+                   cpu.loops<T>().column_sum(sum + begin, x + begin, width, rows, end - begin);
+                 });
+    });
 }
 
 }  // namespace vcas

@@ -60,36 +60,50 @@ __global__ void item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_
 
 constexpr int kColumnTile = 32, kRowLanes = 8;
 
-// sum[y, c] = (or, with `accumulate`, +=) the sum of column c of x over the rows of slice y. A
-// block has 32 columns and 8 lanes of rows, so reads are whole lines.
+// sum[y, c] = (or, with `accumulate`, +=) the sum of column c of x over the rows of slice y. Rows
+// of x are `stride` apart.
 template <class T>
-__global__ void column_sum_kernel(Compute<T>* sum, const T* x, std::int64_t rows,
-                                  std::int64_t width, std::int64_t stride, bool accumulate) {
+struct ColumnSums {
+  Compute<T>* sum;  // [slices, width]
+  const T* x;
+  std::int64_t rows, width, stride, slices;
+  bool accumulate;
+};
+
+// Blocks (32 columns, slice, one of the group), with 8 lanes of rows, so reads are whole lines.
+template <class T>
+__global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group) {
   using C = Compute<T>;
   struct Shared {
     C sum[kRowLanes][kColumnTile];
   };
   VCAS_SHARED(Shared, shared);
+  const ColumnSums<T>& of = group.each[blockIdx.z];
+  if (blockIdx.y >= of.slices) return;
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * kColumnTile + threadIdx.x;
   C own = 0;
-  if (c < width)
-    for (std::int64_t r = static_cast<std::int64_t>(blockIdx.y) * kRowLanes + threadIdx.y; r < rows;
-         r += static_cast<std::int64_t>(gridDim.y) * kRowLanes)
-      own += x[r * stride + c];
+  if (c < of.width)
+    for (std::int64_t r = static_cast<std::int64_t>(blockIdx.y) * kRowLanes + threadIdx.y;
+         r < of.rows; r += of.slices * kRowLanes)
+      own += of.x[r * of.stride + c];
   shared.sum[threadIdx.y][threadIdx.x] = own;
   __syncthreads();
-  if (threadIdx.y > 0 || c >= width) return;
+  if (threadIdx.y > 0 || c >= of.width) return;
   for (int lane = 1; lane < kRowLanes; ++lane) own += shared.sum[lane][threadIdx.x];
-  C& out = sum[static_cast<std::int64_t>(blockIdx.y) * width + c];
-  out = accumulate ? out + own : own;
+  C& out = of.sum[static_cast<std::int64_t>(blockIdx.y) * of.width + c];
+  out = of.accumulate ? out + own : own;
 }
 
-// Rows are `stride` apart; `sum` has as many rows as there are slices.
 template <class T>
-void column_sums(Context& context, Compute<T>* sum, const T* x, std::int64_t rows,
-                 std::int64_t width, std::int64_t stride, std::int64_t slices, bool accumulate) {
-  launch(context, {extent(ceil_div(width, kColumnTile), slices), extent(kColumnTile, kRowLanes)},
-         column_sum_kernel<T>, sum, x, rows, width, stride, accumulate);
+void column_sums(Context& context, const Several<ColumnSums<T>>& group) {
+  std::int64_t width = 0, slices = 0;
+  for (unsigned n = 0; n < group.size; ++n) {
+    width = std::max(width, group.each[n].width);
+    slices = std::max(slices, group.each[n].slices);
+  }
+  launch(context,
+         {extent(ceil_div(width, kColumnTile), slices, group.size), extent(kColumnTile, kRowLanes)},
+         column_sum_kernel<T>, group);
 }
 
 // ---- layer norm ----
@@ -228,16 +242,27 @@ void compute(Context& context, const ItemNorm& args) {
   });
 }
 
-void compute(Context& context, const ColumnSum& args) {
-  const std::int64_t rows = args.x.rows(), width = args.x.width();
-  with_type(args.x.dtype, [&](auto type) {
+void compute(Context& context, const Group<ColumnSum>& group) {
+  with_type(group[0].x.dtype, [&](auto type) {
     using T = decltype(type);
+    using C = Compute<T>;
     constexpr std::int64_t kRowsPerSlice = 8 * kRowLanes, kMostSlices = 64;
-    const std::int64_t slices = std::min(ceil_div(rows, kRowsPerSlice), kMostSlices);
-    auto* const part = scratch<Compute<T>>(context, slices * width);
-    column_sums(context, part, args.x.ptr<T>(), rows, width, width, slices, false);
-    column_sums(context, args.sum.ptr<Compute<T>>(), part, slices, width, width, 1,
-                args.accumulate);
+    const auto slices_of = [&](const ColumnSum& args) {
+      return std::min(ceil_div(args.x.rows(), kRowsPerSlice), kMostSlices);
+    };
+    std::int64_t elements = 0;
+    for (const ColumnSum& args : group) elements += slices_of(args) * args.x.width();
+    C* part = scratch<C>(context, elements);
+    Several<ColumnSums<T>> parts;
+    Several<ColumnSums<C>> sums;
+    for (const ColumnSum& args : group) {
+      const std::int64_t width = args.x.width(), slices = slices_of(args);
+      parts.add({part, args.x.ptr<T>(), args.x.rows(), width, width, slices, false});
+      sums.add({args.sum.ptr<C>(), part, slices, width, width, 1, args.accumulate});
+      part += slices * width;
+    }
+    column_sums(context, parts);
+    column_sums(context, sums);
   });
 }
 
@@ -273,10 +298,13 @@ void compute(Context& context, const LayerNormBackward& args) {
                                  args.row.ptr<std::int32_t>(), rows, width, args.accumulate});
     if (!args.dgamma) return;
     const std::int64_t parts = grid.blocks.x;
-    column_sums(context, args.dgamma.ptr<C>(), part, parts, width, 2 * width, 1,
-                args.accumulate_parameters);
-    column_sums(context, args.dbeta.ptr<C>(), part + width, parts, width, 2 * width, 1,
-                args.accumulate_parameters);
+    Several<ColumnSums<C>> sums;
+    const auto add = [&](const Tensor& sum, const C* first) {
+      sums.add({sum.ptr<C>(), first, parts, width, 2 * width, 1, args.accumulate_parameters});
+    };
+    add(args.dgamma, part);
+    add(args.dbeta, part + width);
+    column_sums(context, sums);
   });
 }
 

@@ -166,7 +166,15 @@ TEST_CASE("column_sum", "[linear]") {
           t, ColumnSum{.sum = t.wide_normal({out}), .x = t.normal({rows, out}), .accumulate = true},
           {.length = rows + 1});
     }
-    check_op(t, ColumnSum{.sum = t.wide_unset({5}), .x = t.normal({0, 5})}, {.factor = 0});
+    Group<ColumnSum> group;
+    for (std::size_t n = 0; n < kMostInGroup; ++n) {
+      const bool accumulate = n % 2 == 1;
+      const std::int64_t rows = n == 2 ? 0 : 900 >> n, width = 5 + 40 * static_cast<int>(n);
+      group.add({.sum = accumulate ? t.wide_normal({width}) : t.wide_unset({width}),
+                 .x = t.normal({rows, width}),
+                 .accumulate = accumulate});
+    }
+    check_op(t, group, {.length = 900});
   });
 }
 
