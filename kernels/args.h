@@ -345,21 +345,23 @@ struct TanhBackward {
   }
 };
 
-// y = x * mask / (1 - p). The mask of entry (r, c) is word c % 4 of the Philox draw at index
-// row[r] * ceil(C / 4) + c / 4, kept where uniform >= p. Backward is the same operation on dy with
-// `row`.
+// y = x * mask / (1 - p), plus the residual where there is one. The mask of entry (r, c) is word c
+// % 4 of the Philox draw at index row[r] * ceil(C / 4) + c / 4, kept where uniform >= p. Backward
+// is the same operation on dy with `row`.
 struct Dropout {
   static constexpr const char* kName = "dropout";
-  Tensor y;       // T [K, C]; may be the same memory as x
-  Tensor y_norm;  // S [K], optional
-  Tensor x;       // T [K, C]
-  Tensor row;     // i32 [K], optional
+  Tensor y;         // T [K, C]; may be the same memory as x
+  Tensor y_norm;    // S [K], optional
+  Tensor x;         // T [K, C]
+  Tensor residual;  // T [K, C], optional
+  Tensor row;       // i32 [K], optional
   double p = 0;
   RandomKey key;
   Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y, x.data == y.data), v.out("y_norm", y_norm), v.in("row", row), v.in("step", step);
+    v.out("y", y, x.data == y.data), v.out("y_norm", y_norm), v.in("residual", residual);
+    v.in("row", row), v.in("step", step);
     if (x.data != y.data) v.in("x", x);
   }
 };

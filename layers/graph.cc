@@ -65,8 +65,9 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
     } catch (const Error& error) {
       throw Error(error.code(), node.name + ": " + error.what(), error.hint());
     }
-    VCAS_CHECK(!node.plan.samples_weight || !(node.plan.in_place || node.plan.passes_gradient),
-               node.name + " samples its weight gradient from a dy that does not stay");
+    VCAS_CHECK(
+        !node.plan.samples_weight || (!node.plan.in_place && node.plan.passes_gradient.empty()),
+        node.name + " samples its weight gradient from a dy that does not stay");
     for (const ParameterSpec& spec : node.plan.parameters) {
       if (node.tied_to >= 0 && node.parameters.empty()) {
         const int number = nodes_[static_cast<std::size_t>(node.tied_to)].parameters.at(0);
@@ -126,10 +127,10 @@ void Graph::mark_gradients() {
   for (Node& node : nodes_) {
     node.needs_gradient = !node.plan.parameters.empty();
     node.wants_gradient_norm = node.plan.samples_weight;
-    for (const int number : node.inputs) {
-      Node& input = nodes_[static_cast<std::size_t>(number)];
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      Node& input = nodes_[static_cast<std::size_t>(node.inputs[j])];
       node.needs_gradient |= input.needs_gradient;
-      node.wants_gradient_norm |= node.plan.passes_gradient && input.wants_gradient_norm;
+      node.wants_gradient_norm |= node.passes_gradient(j) && input.wants_gradient_norm;
       input.writes_output_norm |= input.plan.writes_norms && node.plan.samples_weight;
     }
   }
@@ -279,7 +280,7 @@ void Graph::plan_gradients() {
                                         holders_[static_cast<std::size_t>(dy_block)].end(),
                                         [&](int holder) { return holder < i; });
       const bool in_place = node.plan.in_place && j == 0 && alone;
-      const bool pass = node.plan.passes_gradient && dy_block >= 0 && can_share(dy_block, input, i);
+      const bool pass = node.passes_gradient(j) && dy_block >= 0 && can_share(dy_block, input, i);
       if (same_shape && dy_block >= 0 && (in_place || pass)) {
         producer.gradient_block = dy_block;
         holders_[static_cast<std::size_t>(dy_block)].push_back(input);
@@ -562,10 +563,10 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
     }
     tensors.dx.push_back(dx);
   }
-  if (node.plan.passes_gradient) {
-    for (std::size_t j = 0; j < node.inputs.size(); ++j)
-      if (tensors.dx[j]) exec.ops.run(Copy{.y = tensors.dx[j], .x = dy});
-  } else {
+  for (const int j : node.plan.passes_gradient)
+    if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
+      exec.ops.run(Copy{.y = dx, .x = dy});
+  if (node.plan.passes_gradient.size() < node.inputs.size())
     node.layer->backward(exec, {.inputs_full = tensors.inputs,
                                 .input_norm_full = output_norm(exec, node.inputs[0]),
                                 .output_full = tensor({static_cast<int>(i)}),
@@ -584,7 +585,6 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                                 .adds_gradients = context.adds_gradients || !node.writes_gradients,
                                 .weight_sampler = weight_sampler_,
                                 .weight_site = node.weight_site});
-  }
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.dx[j] || !node.accumulates[j] || node.plan.accumulates) continue;
     const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;

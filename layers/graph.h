@@ -1,6 +1,7 @@
 // A static graph of layers: one forward, any number of backwards on the same saved state.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -112,6 +113,9 @@ class Graph {
     bool needs_gradient = false;
     bool writes_output_norm = false;   // where norms are kept
     bool wants_gradient_norm = false;  // of its output: a sampled linear reads that gradient
+    bool passes_gradient(std::size_t input) const {
+      return std::ranges::count(plan.passes_gradient, static_cast<int>(input)) > 0;
+    }
     std::size_t output_block = 0;
     std::vector<std::size_t> saved_blocks;
     int gradient_block = -1;                        // of its output, -1 = none

@@ -80,6 +80,16 @@ void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<D
   }
 }
 
+void check_sum(const char* kind, const PlanInput& in) {
+  check_inputs(kind, in, {in.dtype, in.dtype});
+  const ValueSpec &a = in.inputs[0], &b = in.inputs[1];
+  if (a.width != b.width || a.rows_per_item != b.rows_per_item)
+    throw Error(ExitCode::kBadConfig, std::string(kind) + ": widths " + std::to_string(a.width) +
+                                          " and " + std::to_string(b.width) + ", rows per item " +
+                                          layout_name(a.rows_per_item) + " and " +
+                                          layout_name(b.rows_per_item) + " differ");
+}
+
 std::unique_ptr<Layer> make_layer(const std::string& kind, const nlohmann::json& config) {
   const auto found = registry().find(kind);
   if (found == registry().end())

@@ -69,9 +69,9 @@ struct NodePlan {
   std::vector<int> saved_inputs;  // which inputs backward reads
   bool saved_output = false;      // whether backward reads the output
   RowCoupling coupling = RowCoupling::kItems;
-  bool accumulates = false;      // backward can add to dx; otherwise the graph adds for it
-  bool in_place = false;         // dx[0] may be the memory of dy
-  bool passes_gradient = false;  // dx = dy for every input: done by the graph, not by backward
+  bool accumulates = false;          // backward can add to dx; otherwise the graph adds for it
+  bool in_place = false;             // dx[0] may be the memory of dy
+  std::vector<int> passes_gradient;  // inputs whose dx is dy: done by the graph, not by backward
   // Parameter 0 is the weight of a linear map that SampleW may sample: backward gives io.dy and
   // input 0, which is saved, to io.weight_sampler, which may read them later. Not in place.
   bool samples_weight = false;
@@ -130,6 +130,8 @@ std::string layout_name(std::int64_t rows_per_item);
 
 // For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);
+// Likewise unless they are two of one shape.
+void check_sum(const char* kind, const PlanInput& in);
 
 class Layer {
  public:

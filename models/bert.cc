@@ -77,8 +77,7 @@ class Bert {
 
   // Dropout of y, x + y, and the norm of it.
   Value residual(const std::string& name, Value x, Value y) {
-    y = add_dropout(graph_, name + ".dropout", y, options_.dropout);
-    x = graph_.add(name + ".residual", make_layer("add"), {x, y});
+    x = add_residual(graph_, name + ".residual", x, y, options_.dropout);
     return add_norm(graph_, name + ".LayerNorm", x, options_.eps());
   }
 

@@ -8,6 +8,9 @@ namespace vcas {
 // Adds a dropout node unless p is 0.
 Value add_dropout(Graph& graph, const std::string& name, Value x, double p);
 
+// residual + dropout of x, by one node.
+Value add_residual(Graph& graph, const std::string& name, Value residual, Value x, double p);
+
 // `init_std` 0: the layer's own.
 Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Value x,
                  double init_std = 0, bool sampled = true);

@@ -126,6 +126,11 @@ Value add_dropout(Graph& graph, const std::string& name, Value x, double p) {
   return p == 0 ? x : graph.add(name, make_layer("dropout", {{"p", p}}), {x});
 }
 
+Value add_residual(Graph& graph, const std::string& name, Value residual, Value x, double p) {
+  return p == 0 ? graph.add(name, make_layer("add"), {x, residual})
+                : graph.add(name, make_layer("dropout", {{"p", p}}), {x, residual});
+}
+
 Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Value x,
                  double init_std, bool sampled) {
   return graph.add(

@@ -22,14 +22,12 @@ Value add_block(Graph& graph, const std::string& name, const ModelOptions& optio
       {y});
   y = add_linear(graph, name + ".attention.output.dense", options.width, y,
                  branch_std(options.width));
-  y = add_dropout(graph, name + ".attention.output.dropout", y, options.dropout);
-  x = graph.add(name + ".attention.residual", make_layer("add"), {x, y});
+  x = add_residual(graph, name + ".attention.residual", x, y, options.dropout);
   y = add_norm(graph, name + ".layernorm_after", x, options.eps());
   y = add_linear(graph, name + ".intermediate.dense", inner, y);
   y = graph.add(name + ".intermediate.gelu", make_layer("gelu"), {y});
   y = add_linear(graph, name + ".output.dense", options.width, y, branch_std(inner));
-  y = add_dropout(graph, name + ".output.dropout", y, options.dropout);
-  return graph.add(name + ".residual", make_layer("add"), {x, y});
+  return add_residual(graph, name + ".residual", x, y, options.dropout);
 }
 
 }  // namespace

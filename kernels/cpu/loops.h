@@ -65,8 +65,8 @@ struct Loops {
   void (*gelu_forward)(T* y, const T* x, std::int64_t n);
   void (*gelu_backward)(T* dx, const T* dy, const T* x, std::int64_t n);
   void (*tanh_backward)(T* dx, const T* dy, const T* y, std::int64_t n);
-  void (*dropout)(T* y, const T* x, const std::int32_t* row, std::int64_t begin, std::int64_t end,
-                  std::int64_t width, std::uint32_t threshold, T keep_scale,
+  void (*dropout)(T* y, const T* x, const T* residual, const std::int32_t* row, std::int64_t begin,
+                  std::int64_t end, std::int64_t width, std::uint32_t threshold, T keep_scale,
                   const PhiloxAddress& address);
   // u[i] = the uniform at index id[i], for [begin, end)
   void (*uniforms)(float* u, const std::int32_t* id, std::int64_t begin, std::int64_t end,

@@ -248,9 +248,10 @@ Tolerance tolerance(const GeluBackward& args, std::string_view output, const Mir
   return output == "dx_norm" ? of_norm(dx, args.dx) : dx;
 }
 
-// Of norms only: the elements are products of two numbers.
-Tolerance tolerance(const Dropout& args, std::string_view, const Mirrors&) {
-  return {args.y.width()};
+// Without a residual of norms only: the elements are products of two numbers.
+Tolerance tolerance(const Dropout& args, std::string_view output, const Mirrors& m) {
+  const Tolerance y{1, args.residual ? m.top(args.x) / (1 - args.p) + m.top(args.residual) : 0};
+  return output == "y_norm" ? of_norm(y, args.y) : y;
 }
 
 Tolerance tolerance(const GatherScaledRows& args, std::string_view, const Mirrors&) {

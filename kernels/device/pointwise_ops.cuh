@@ -60,9 +60,9 @@ __global__ void tanh_backward_kernel(T* dx, const T* dy, const T* y_full, const 
 
 // One thread draws for neighbours of a row.
 template <class T>
-__global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const std::int32_t* row,
-                               int width, std::uint32_t threshold, Compute<T> keep_scale,
-                               StepKey key) {
+__global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const T* residual,
+                               const std::int32_t* row, int width, std::uint32_t threshold,
+                               Compute<T> keep_scale, StepKey key) {
   static_assert(kNeighbours == sizeof(Words) / sizeof(std::uint32_t));
   const PhiloxAddress address = key.address();
   const std::int64_t r = blockIdx.x;
@@ -73,6 +73,10 @@ __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const std::
         philox_words(address, static_cast<std::uint64_t>(first_draw + c / kNeighbours));
     for (int i = 0; i < kNeighbours; ++i)
       of.value[i] = of.value[i] * ((words.word[i] >> 9) >= threshold ? keep_scale : Compute<T>(0));
+    if (residual) {
+      const auto added = load_neighbours(residual + r * width, c, width);
+      for (int i = 0; i < kNeighbours; ++i) of.value[i] += added.value[i];
+    }
     return of;
   });
 }
@@ -190,9 +194,9 @@ void compute(Context& context, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     launch(context, one_block_a_row(args.y), dropout_kernel<T>, args.y.ptr<T>(),
-           args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.row.ptr<std::int32_t>(),
-           width_of(args.y), dropout_threshold(args.p), static_cast<Compute<T>>(1 / (1 - args.p)),
-           step_key(args));
+           args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.residual.ptr<T>(),
+           args.row.ptr<std::int32_t>(), width_of(args.y), dropout_threshold(args.p),
+           static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
   });
 }
 

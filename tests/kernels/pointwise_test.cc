@@ -109,6 +109,14 @@ TEST_CASE("dropout draws the mask of its address", "[pointwise]") {
           check_op(t, Dropout{.y = t.unset({full, width}), .x = x, .p = p, .key = key});
           check_op(t, Dropout{.y = x, .y_norm = t.wide_unset({full}), .x = x, .p = p, .key = key},
                    {.length = width});
+          check_op(t,
+                   Dropout{.y = t.unset({full, width}),
+                           .y_norm = t.wide_unset({full}),
+                           .x = x,
+                           .residual = t.normal({full, width}),
+                           .p = p,
+                           .key = key},
+                   {.length = width});
           const auto row = t.some_of(full);
           const auto rows = static_cast<std::int64_t>(row.size());
           check_op(t, Dropout{.y = t.unset({rows, width}),

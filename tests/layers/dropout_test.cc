@@ -32,6 +32,16 @@ std::vector<double> dropout_of_ones(double p, bool training, std::int64_t step) 
 TEST_CASE("dropout", "[layer]") {
   check_layer({.kind = "dropout", .config = {{"p", 0.3}}, .inputs = {{.width = 10}}});
   check_layer({.kind = "dropout", .config = {{"p", 0}}, .inputs = {{.width = 10}}});
+  check_layer(
+      {.kind = "dropout", .config = {{"p", 0.3}}, .inputs = {{.width = 10}, {.width = 10}}});
+  check_layer({.kind = "dropout",
+               .config = {{"p", 0}},
+               .inputs = {{.width = 10}, {.width = 10}},
+               .formula = [](const LayerValues& v) {
+                 std::vector<double> y = v.inputs[0];
+                 for (std::size_t i = 0; i < y.size(); ++i) y[i] += v.inputs[1][i];
+                 return y;
+               }});
 }
 
 TEST_CASE("dropout zeroes a share p, scales the rest, and changes with the step", "[layer]") {

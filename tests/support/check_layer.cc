@@ -274,10 +274,9 @@ class Bench {
     const BackwardContext context{
         .sink = &sink, .adds_gradients = !choice.replaces, .loss_scale = kLossScale};
 
-    if (plan_.passes_gradient) {
-      for (const Tensor& out : dx)
-        if (out) memory_.write(out, choice.dy);
-    } else {
+    for (const int i : plan_.passes_gradient)
+      if (const Tensor& out = dx[static_cast<std::size_t>(i)]) memory_.write(out, choice.dy);
+    if (plan_.passes_gradient.size() < dx.size()) {
       const auto before = state();
       const auto dy_before = dy ? memory_.bytes(dy) : std::vector<std::uint8_t>{};
       memory_.poison(scratch_);

@@ -285,7 +285,7 @@ inline void run(const Dropout& a) {
     for (std::int64_t i = 0; i < c; ++i) {
       const std::int64_t draw = index_at(a.row, r) * ((c + 3) / 4) + i / 4;
       const double mask = kept_by_dropout(step_key(a), draw, i % 4, a.p) ? 1 / (1 - a.p) : 0;
-      f(a.y)[r * c + i] = f(a.x)[r * c + i] * mask;
+      f(a.y)[r * c + i] = f(a.x)[r * c + i] * mask + (a.residual ? f(a.residual)[r * c + i] : 0);
     }
   put_norms(a.y_norm, a.y);
 }

@@ -180,6 +180,7 @@ class OpCalls {
     a.y = empty({kept_rows(), size_.width});
     a.y_norm = wide({kept_rows()});
     a.x = random({kept_rows(), size_.width});
+    a.residual = random({kept_rows(), size_.width});
     a.row = row();
     a.p = 0.1;
   }
