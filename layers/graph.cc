@@ -233,8 +233,8 @@ void Graph::plan_gradients() {
     PlannedBlock& planned = gradient_blocks_[static_cast<std::size_t>(block)];
     planned.end = std::max(planned.end, time);
   };
-  // Sampled weight gradients wait for each other, at most to the next gate, while no backward
-  // changes what one of them reads.
+  // Sampled weight gradients, and those of all biases beside them, wait for each other, at most to
+  // the next gate, while no backward changes what one of them reads.
   struct {
     std::vector<int> nodes, blocks;  // of their dy
     std::size_t scratch_bytes = 0;

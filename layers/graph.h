@@ -121,7 +121,7 @@ class Graph {
     int gradient_block = -1;                        // of its output, -1 = none
     int kept_block = -1;                            // of its output behind the gate
     std::vector<std::uint8_t> writes, accumulates;  // per input: backward computes it; adds to it
-    bool flushes_weights = false;  // the sampled weight gradients that wait follow its backward
+    bool flushes_weights = false;  // the gradients that wait in weight_sampler_ follow its backward
     std::string forward_place, backward_place, sample_place, weights_place;
   };
 

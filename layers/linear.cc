@@ -40,7 +40,7 @@ class Linear final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
-    io.weight_sampler.add(exec, io, rows);
+    io.weight_sampler.add(exec, io, rows, bias_ ? io.gradient(1) : Tensor{});
     if (io.dx[0])
       exec.ops.run(LinearBackwardInput{.dx = io.dx[0],
                                        .dy = io.dy,

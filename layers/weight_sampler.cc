@@ -5,7 +5,7 @@
 
 namespace vcas {
 
-void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows) {
+void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows, const Tensor& dbias) {
   const BackwardContext& context = io.context;
   const Tensor& dy = io.dy;
   const Tensor& x_full = io.inputs_full[0];
@@ -37,8 +37,8 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows) {
   if (sampled_site && context.record && !context.record->kept_rows.empty())
     context.record->kept_rows[site] = rows.rows;
 
-  if (io.parameter_numbers.size() > 1 && io.gradient(1)) {
-    const ColumnSum bias{.sum = io.gradient(1), .x = dy, .accumulate = io.adds_gradients};
+  if (dbias) {
+    const ColumnSum bias{.sum = dbias, .x = dy, .accumulate = io.adds_gradients};
     io.weight_site < 0 ? exec.ops.run(bias) : waiting_biases_.add(bias);
   }
   if (!draw && dweight)

@@ -12,12 +12,12 @@ class WeightSampler {
   // The gradient of parameter 0 of `io` becomes dW = io.dy^T x, x = io.inputs_full[0], or that is
   // added to it (io.adds_gradients), as io.context says: over all of `rows` immediately, or over a
   // sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and weights 1/P(r) at the next
-  // `flush`, until when dy, x and the norms that io has of them must stay. Likewise that of a
-  // parameter 1, the bias: the sum of the rows of dy, at the flush (immediately where io has no
+  // `flush`, until when dy, x and the norms that io has of them must stay. Likewise that of the
+  // bias, if `dbias` is given: the sum of the rows of dy, at the flush (immediately where io has no
   // weight_site). Fills entry blocks immediately and, where it is wanted, the closed-form variance
   // at the flush.
-  //   io.dy: T [rows.rows, D]; x: T [full rows, C]
-  void add(Exec& exec, const BackwardIo& io, const RowSet& rows);
+  //   io.dy: T [rows.rows, D]; x: T [full rows, C]; dbias: S [D], optional
+  void add(Exec& exec, const BackwardIo& io, const RowSet& rows, const Tensor& dbias = {});
 
   // Does what waits, in the same context. The host waits once where draws are independent; how many
   // rows a systematic draw keeps it knows.

@@ -111,7 +111,7 @@ void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds,
     seconds.backward += (1 - pass.forward_share) * rest;
     return;
   }
-  pass.record = record_;
+  if (kind == PassKind::kSampled) pass.record = record_;
   seconds.backward += rest;
   const double forward = seconds.forward - forward_before;
   if (pass.forward_share == 0) pass.forward_share = forward / (forward + rest);

@@ -22,7 +22,7 @@ class VarianceProbe {
   // Both after the same forward in `exec`: first the exact backward of a batch, whose parameter
   // gradients go where `context.sink` says, and which can be part of what Ops::repeat does again;
   // then `repeats` backwards with SampleA at the ratios of `context`, whose gradients go nowhere.
-  // Neither waits for what it measures.
+  // Neither waits for what it measures on this batch.
   void exact_backward(Exec& exec, const BackwardContext& context) const;
   void sampled_backwards(Exec& exec, const BackwardContext& context);
 

@@ -230,6 +230,10 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
   Loader loader(*data.train, train_loader_options(config));
   const std::int64_t items = config.micro_batch();
   const VcasController& controller = session.trainer().controller();
+  const auto wait = [&] {  // until the device has done all that it was given
+    std::byte first;
+    session.ops().copy_to_host(&first, graph.parameters().gradients().data, sizeof first);
+  };
   std::vector<double> seconds;
   for (int i = 0; i < kTimedProbes; ++i) {
     probe.begin(config.seed, static_cast<std::uint64_t>(i));
@@ -247,8 +251,10 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
                                     .weight_ratio = controller.weight_ratio(),
                                     .loss_scale = 1.0 / static_cast<double>(items)};
       probe.exact_backward(exec, context);
+      wait();
       const double start = monotonic_seconds();
       probe.sampled_backwards(exec, context);
+      wait();
       sum += monotonic_seconds() - start;
     }
     seconds.push_back(sum);

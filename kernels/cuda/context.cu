@@ -306,6 +306,7 @@ void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
                    const Factor<T>& b, Out* c, bool accumulate, const Out* bias) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
+    VCAS_CHECK(!bias, "the bias of a product of no rows");
     if (!accumulate)
       check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(m * n) * sizeof(Out), stream_),
             "a product of no rows");

@@ -19,6 +19,7 @@ class ColumnGain final : public Layer {
     plan.in_place = true;
     plan.accumulates = fault_ == "says it accumulates";
     plan.writes_norms = fault_ == "says it writes norms";
+    plan.writes_gradients = fault_ == "says it writes gradients" || fault_ == "adds to no rows";
     return plan;
   }
 
@@ -48,6 +49,8 @@ class ColumnGain final : public Layer {
     const T *x_full = io.inputs_full[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
     T *dy = io.dy.ptr<T>(), *dx = io.dx[0].ptr<T>(), *dgain = io.gradient(0).ptr<T>();
     if (fault_ == "overwrites gradients" && dgain) std::fill(dgain, dgain + width, T(0));
+    if (fault_ == "adds to no rows" && dgain && !io.adds_gradients && rows.rows)
+      std::fill(dgain, dgain + width, T(0));
     for (std::int64_t r = 0; r < rows.rows; ++r) {
       const std::int64_t full = row && fault_ != "reads compact rows" ? row[r] : r;
       for (std::int64_t c = 0; c < width; ++c) {
@@ -101,6 +104,8 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"changes dy", "backward changes dy"},
       {"changes its input", "backward changes inputs"},
       {"needs dx", "gradients change where dx of input 0 is not wanted"},
+      {"says it writes gradients", "parameter gradients that are replaced get other bits"},
+      {"adds to no rows", "backward on 0 kept items, replacing, gradient of gain"},
       {"says it writes norms", "output_norm: entry 0"},
       {"says it writes norms", "dx_norm: entry 0"},
   }));

@@ -508,12 +508,12 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
           "dx of an item depends on dy of another, but the plan says items are independent");
     }
     BackwardChoice choice{.dy = gather(dy, output, kept, true), .kept = &kept};
-    if (bench.plan().writes_gradients) {
-      choice.replaces = true;
-      choice.start = kStart;
-    }
     const Gradients compact = bench.backward(choice);
     bench.expect_close(compact, want, tolerance, what);
+    if (bench.plan().writes_gradients)
+      bench.expect_close(
+          bench.backward({.dy = choice.dy, .kept = &kept, .start = kStart, .replaces = true}), want,
+          tolerance, what + ", replacing");
     if (bench.plan().in_place) {
       choice.in_place = true;
       bench.expect(same_bits(bench.backward(choice).dx[0], compact.dx[0]),
