@@ -6,12 +6,10 @@
 //   - backward twice: the same bits; inputs, saved tensors and parameters unchanged;
 //   - a backward on K = 0, 1, N/2 and N kept items against the exact backward of zeroed and
 //   rescaled rows;
-//   - that parameter gradients are added, dx is added or written in place as the plan says, and
-//   what is
-//     not wanted is left out;
+//   - that parameter gradients are added, replaced too where the plan says so, dx is added or
+//     written in place as the plan says, and what is not wanted is left out;
 //   - that no byte is written outside the outputs, no more scratch taken than planned, and nothing
-//   read
-//     that the plan does not ask to be kept.
+//     read that the plan does not ask to be kept.
 #pragma once
 
 #include "layers/layer.h"
