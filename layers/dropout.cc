@@ -13,7 +13,6 @@ class DropoutLayer final : public Layer {
 
   NodePlan plan(const PlanInput& in) const override {
     NodePlan plan;
-    plan.output = in.inputs[0];
     plan.writes_norms = true;
     if (in.inputs.size() == 2) {
       check_sum("dropout", in);
@@ -22,15 +21,13 @@ class DropoutLayer final : public Layer {
       check_inputs("dropout", in, {in.dtype});
       plan.in_place = true;
     }
+    plan.output = in.inputs[0];
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
     const Tensor residual = io.inputs.size() == 2 ? io.inputs[1] : Tensor{};
-    if (residual && !io.output_norm && !drops(exec))
-      exec.ops.run(Add{.y = io.output, .a = io.inputs[0], .b = residual});
-    else
-      apply(exec, io.output, io.output_norm, io.inputs[0], residual, {});
+    apply(exec, io.output, io.output_norm, io.inputs[0], residual, {});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
@@ -39,19 +36,20 @@ class DropoutLayer final : public Layer {
   }
 
  private:
-  bool drops(const Exec& exec) const { return exec.training && p_ > 0; }
-
   void apply(Exec& exec, const Tensor& y, const Tensor& y_norm, const Tensor& x,
              const Tensor& residual, const Tensor& row) const {
-    if (drops(exec) || y_norm)
+    const double p = exec.training ? p_ : 0;
+    if (p > 0 || y_norm)
       exec.ops.run(Dropout{.y = y,
                            .y_norm = y_norm,
                            .x = x,
                            .residual = residual,
                            .row = row,
-                           .p = drops(exec) ? p_ : 0,
+                           .p = p,
                            .key = exec.key(Stream::kDropout, exec.site),
                            .step = exec.step});
+    else if (residual)
+      exec.ops.run(Add{.y = y, .a = x, .b = residual});
     else if (y.data != x.data)
       exec.ops.run(Copy{.y = y, .x = x});
   }
