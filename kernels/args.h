@@ -273,6 +273,7 @@ struct LayerNormForward {
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
   Tensor dx;                           // T [K, C], optional
+  Tensor added;                        // T [K, C], added to dx, optional; may be dx
   Tensor dx_norm;                      // S [K], optional, only with dx
   Tensor dgamma;                       // S [C], optional; given exactly when dbeta is
   Tensor dbeta;                        // S [C], optional
@@ -282,11 +283,11 @@ struct LayerNormBackward {
   Tensor rstd_full;                    // S [R]
   Tensor gamma;                        // T [C]
   Tensor row;                          // i32 [K], optional
-  bool accumulate = false;             // dx += instead of dx =
-  bool accumulate_parameters = false;  // likewise dgamma and dbeta
+  bool accumulate_parameters = false;  // dgamma += instead of dgamma =, likewise dbeta
   template <class V>
   void visit(V&& v) const {
-    v.out("dx", dx, accumulate), v.out("dx_norm", dx_norm);
+    v.out("dx", dx, added.data == dx.data), v.out("dx_norm", dx_norm);
+    if (added.data != dx.data) v.in("added", added);
     v.out("dgamma", dgamma, accumulate_parameters), v.out("dbeta", dbeta, accumulate_parameters);
     v.in("dy", dy), v.in("x_full", x_full), v.in("mean_full", mean_full);
     v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);

@@ -234,7 +234,7 @@ void Graph::plan_gradients() {
     planned.end = std::max(planned.end, time);
   };
   // Sampled weight gradients, and those of all biases beside them, wait for each other, at most to
-  // the next gate, while no backward changes what one of them reads.
+  // the next gate. Nothing changes a block that one of them reads.
   struct {
     std::vector<int> nodes, blocks;  // of their dy
     std::size_t scratch_bytes = 0;
@@ -257,19 +257,24 @@ void Graph::plan_gradients() {
     if (dy_block >= 0) use(dy_block, time);
     if (node.gate >= 0) dy_block = node.kept_block = new_block(i, gate_time(i));
     if (node.kept_block >= 0) use(node.kept_block, time);
-    node.writes.assign(node.inputs.size(), 0);
-    node.accumulates.assign(node.inputs.size(), 0);
-    const auto changes = [&](int block) {
-      if (std::ranges::find(waiting.blocks, block) != waiting.blocks.end()) flush();
+    const auto waits_for = [&](int block) {
+      return std::ranges::find(waiting.blocks, block) != waiting.blocks.end();
     };
+    node.dx.assign(node.inputs.size(), {});
     for (std::size_t j = 0; j < node.inputs.size(); ++j) {
       const int input = node.inputs[j];
       Node& producer = nodes_[static_cast<std::size_t>(input)];
+      Dx& dx = node.dx[j];
       if (!producer.layer || !producer.needs_gradient) continue;
-      if (producer.gradient_block >= 0) {
-        node.writes[j] = node.accumulates[j] = 1;
-        use(producer.gradient_block, time);
-        changes(producer.gradient_block);
+      if (const int block = producer.gradient_block; block >= 0) {
+        use(block, time);
+        dx.adds = true;
+        dx.moves = waits_for(block);
+        if (dx.moves) {
+          std::erase(holders_[static_cast<std::size_t>(block)], input);
+          producer.gradient_block = new_block(input, time);
+        }
+        dx.block = producer.gradient_block;
         continue;
       }
       const bool same_shape = producer.plan.output.width == node.plan.output.width &&
@@ -279,17 +284,15 @@ void Graph::plan_gradients() {
           dy_block >= 0 && std::none_of(holders_[static_cast<std::size_t>(dy_block)].begin(),
                                         holders_[static_cast<std::size_t>(dy_block)].end(),
                                         [&](int holder) { return holder < i; });
-      const bool in_place = node.plan.in_place && j == 0 && alone;
+      const bool in_place = node.plan.in_place && j == 0 && alone && !waits_for(dy_block);
       const bool pass = node.passes_gradient(j) && dy_block >= 0 && can_share(dy_block, input, i);
       if (same_shape && dy_block >= 0 && (in_place || pass)) {
         producer.gradient_block = dy_block;
         holders_[static_cast<std::size_t>(dy_block)].push_back(input);
-        node.writes[j] = !pass;
         use(dy_block, gate_time(input) + 1);
-        if (!pass) changes(dy_block);
+        if (!pass) dx.block = dy_block;
       } else {
-        producer.gradient_block = new_block(input, time);
-        node.writes[j] = 1;
+        dx.block = producer.gradient_block = new_block(input, time);
       }
     }
     if (node.plan.samples_weight) {
@@ -317,9 +320,9 @@ void Graph::allocate(Ops& ops) {
       layout_rows.push_back(max_rows(layout));
     }
     std::size_t added = 0;  // dx of a layer that cannot accumulate is made in scratch first
-    for (std::size_t j = 0; j < node.accumulates.size(); ++j) {
+    for (std::size_t j = 0; j < node.dx.size(); ++j) {
       const ValueSpec& spec = nodes_[static_cast<std::size_t>(node.inputs[j])].plan.output;
-      if (node.accumulates[j] && !node.plan.accumulates)
+      if (node.dx[j].adds && !node.plan.accumulates)
         added +=
             Arena::round_up(static_cast<std::size_t>(max_rows(spec.rows_per_item) * spec.width) *
                             dtype_bytes(dtype_));
@@ -459,6 +462,7 @@ void Graph::collect_tensors(const Node& node, std::size_t i) {
   tensors.saved.clear();
   tensors.parameters.clear();
   tensors.dx.clear();
+  tensors.added.clear();
   for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
   for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
     tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
@@ -535,33 +539,30 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     const auto input = static_cast<std::size_t>(node.inputs[j]);
     const Node& producer = nodes_[input];
-    Tensor dx;
-    if (producer.layer && producer.needs_gradient) {
+    const Dx& plan = node.dx[j];
+    Tensor dx, added;
+    if (plan.block < 0 && producer.layer && producer.needs_gradient) {
+      gradient_views_[input] = gradient;
+    } else if (plan.block >= 0) {
       const ValueSpec& spec = producer.plan.output;
       const std::int64_t kept_rows = rows.of(spec.rows_per_item).rows;
-      if (!node.writes[j]) {
-        gradient_views_[input] = gradient;
-      } else {
-        // A gate above that passed everything on left dy in its own block; dx follows in place.
-        const bool in_place =
-            node.plan.in_place && j == 0 && !node.accumulates[j] &&
-            producer.gradient_block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
-        dx = in_place
-                 ? dy
-                 : block_view(gradients_,
-                              gradient_blocks_[static_cast<std::size_t>(producer.gradient_block)],
-                              dtype_, kept_rows, spec.width);
-        if (node.accumulates[j]) dx = gradient_views_[input].dy;
-        gradient_views_[input] = {.dy = dx, .norm = {}};
-        if (node.accumulates[j] && !node.plan.accumulates)
-          dx = exec.scratch.take(dtype_, {kept_rows, spec.width});
-        else if (with_norms && j == 0 && producer.wants_gradient_norm)
-          gradient_views_[input].norm = dx_norm = norm_view(
-              gradients_, gradient_blocks_[static_cast<std::size_t>(producer.gradient_block)], spec,
-              kept_rows);
-      }
+      const PlannedBlock& block = gradient_blocks_[static_cast<std::size_t>(plan.block)];
+      // A gate above that passed everything on left dy in its own block; dx follows in place.
+      const bool in_place = node.plan.in_place && j == 0 && !plan.adds &&
+                            plan.block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
+      if (plan.adds) added = gradient_views_[input].dy;
+      dx = in_place ? dy
+           : plan.adds && !plan.moves
+               ? added
+               : block_view(gradients_, block, dtype_, kept_rows, spec.width);
+      gradient_views_[input] = {.dy = dx, .norm = {}};
+      if (plan.adds && !node.plan.accumulates)
+        dx = exec.scratch.take(dtype_, {kept_rows, spec.width});
+      else if (with_norms && j == 0 && producer.wants_gradient_norm)
+        gradient_views_[input].norm = dx_norm = norm_view(gradients_, block, spec, kept_rows);
     }
     tensors.dx.push_back(dx);
+    tensors.added.push_back(added);
   }
   for (const int j : node.plan.passes_gradient)
     if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
@@ -577,7 +578,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                                 .dy_norm = gradient.norm,
                                 .dx = tensors.dx,
                                 .dx_norm = dx_norm,
-                                .accumulate = node.accumulates,
+                                .added = tensors.added,
                                 .rows = rows,
                                 .rows_full = full_rows_,
                                 .context = context,
@@ -586,9 +587,9 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                                 .weight_sampler = weight_sampler_,
                                 .weight_site = node.weight_site});
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
-    if (!tensors.dx[j] || !node.accumulates[j] || node.plan.accumulates) continue;
+    if (!tensors.added[j] || node.plan.accumulates) continue;
     const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;
-    exec.ops.run(Add{.y = sum, .a = sum, .b = tensors.dx[j]});
+    exec.ops.run(Add{.y = sum, .a = tensors.added[j], .b = tensors.dx[j]});
   }
 }
 

@@ -98,6 +98,13 @@ class Graph {
   DType dtype() const { return dtype_; }
 
  private:
+  // How an input of a node gets its gradient, or its part of it, from that node.
+  struct Dx {
+    int block = -1;      // that it is written to, -1 = none: no gradient is wanted, or it is dy
+    bool adds = false;   // to what the nodes behind have given
+    bool moves = false;  // which stays where it was
+  };
+
   struct Node {
     std::string name;
     std::unique_ptr<Layer> layer;  // null for an input
@@ -118,16 +125,16 @@ class Graph {
     }
     std::size_t output_block = 0;
     std::vector<std::size_t> saved_blocks;
-    int gradient_block = -1;                        // of its output, -1 = none
-    int kept_block = -1;                            // of its output behind the gate
-    std::vector<std::uint8_t> writes, accumulates;  // per input: backward computes it; adds to it
+    int gradient_block = -1;       // of its output, -1 = none
+    int kept_block = -1;           // of its output behind the gate
+    std::vector<Dx> dx;            // of the inputs
     bool flushes_weights = false;  // the gradients that wait in weight_sampler_ follow its backward
     std::string forward_place, backward_place, sample_place, weights_place;
   };
 
   // The tensors of one node while it runs.
   struct NodeTensors {
-    std::vector<Tensor> inputs, saved, parameters, dx;
+    std::vector<Tensor> inputs, saved, parameters, dx, added;
   };
 
   // With the norms of its rows; empty: not known.

@@ -69,7 +69,7 @@ struct NodePlan {
   std::vector<int> saved_inputs;  // which inputs backward reads
   bool saved_output = false;      // whether backward reads the output
   RowCoupling coupling = RowCoupling::kItems;
-  bool accumulates = false;          // backward can add to dx; otherwise the graph adds for it
+  bool accumulates = false;          // backward adds io.added to dx; otherwise the graph does
   bool in_place = false;             // dx[0] may be the memory of dy
   std::vector<int> passes_gradient;  // inputs whose dx is dy: done by the graph, not by backward
   // Parameter 0 is the weight of a linear map that SampleW may sample: backward gives io.dy and
@@ -108,7 +108,7 @@ struct BackwardIo {
   Tensor dy_norm;                             // of its rows; empty where nothing has written it
   std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
   Tensor dx_norm;                             // of the rows of dx[0]; empty = not wanted
-  std::span<const std::uint8_t> accumulate;   // one an input: add to dx (plan.accumulates only)
+  std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)
   const RowSets& rows;                        // the rows that dy and dx hold
   const RowSets& rows_full;                   // the full batch
   const BackwardContext& context;             // what to sample and where parameter gradients go

@@ -42,6 +42,7 @@ class LayerNorm final : public Layer {
     if (!io.dx[0] && !io.gradient(0)) return;
     exec.ops.run(
         LayerNormBackward{.dx = io.dx[0],
+                          .added = io.added[0],
                           .dx_norm = io.dx_norm,
                           .dgamma = io.gradient(0),
                           .dbeta = io.gradient(1),
@@ -51,7 +52,6 @@ class LayerNorm final : public Layer {
                           .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
                           .gamma = io.parameters[0],
                           .row = io.rows.of(io.input_specs[0].rows_per_item).row,
-                          .accumulate = io.dx[0] && io.accumulate[0] != 0,
                           .accumulate_parameters = io.adds_gradients});
   }
 

@@ -41,11 +41,11 @@ class Linear final : public Layer {
   void backward(Exec& exec, const BackwardIo& io) const override {
     const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
     io.weight_sampler.add(exec, io, rows, bias_ ? io.gradient(1) : Tensor{});
-    if (io.dx[0])
-      exec.ops.run(LinearBackwardInput{.dx = io.dx[0],
-                                       .dy = io.dy,
-                                       .weight = io.parameters[0],
-                                       .accumulate = io.accumulate[0] != 0});
+    const Tensor &dx = io.dx[0], &added = io.added[0];
+    if (!dx) return;
+    if (added && added.data != dx.data) exec.ops.run(Copy{.y = dx, .x = added});
+    exec.ops.run(LinearBackwardInput{
+        .dx = dx, .dy = io.dy, .weight = io.parameters[0], .accumulate = bool{added}});
   }
 
  private:

@@ -32,10 +32,11 @@ void compute(CpuContext& cpu, const LayerNormBackward& args) {
     cpu.slices(slices, rows, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
       T* own = dgamma ? part + slice * 2 * width : nullptr;
       const auto write = [&](std::int64_t first, std::int64_t last) {
-        cpu.loops<T>().layer_norm_backward(
-            args.dx.ptr<T>(), own, own ? own + width : nullptr, args.dy.ptr<T>(),
-            args.x_full.ptr<T>(), args.mean_full.ptr<T>(), args.rstd_full.ptr<T>(),
-            args.gamma.ptr<T>(), args.row.ptr<std::int32_t>(), first, last, width, args.accumulate);
+        cpu.loops<T>().layer_norm_backward(args.dx.ptr<T>(), args.added.ptr<T>(), own,
+                                           own ? own + width : nullptr, args.dy.ptr<T>(),
+                                           args.x_full.ptr<T>(), args.mean_full.ptr<T>(),
+                                           args.rstd_full.ptr<T>(), args.gamma.ptr<T>(),
+                                           args.row.ptr<std::int32_t>(), first, last, width);
       };
       cpu.write_rows<T>(args.dx, args.dx_norm, begin, end, write);
     });

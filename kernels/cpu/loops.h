@@ -57,11 +57,11 @@ struct Loops {
   double (*sum_squares)(const T* x, std::int64_t n);
   void (*layer_norm_forward)(T* y, T* mean, T* rstd, const T* x, const T* gamma, const T* beta,
                              T eps, std::int64_t rows, std::int64_t width);
-  // dgamma and dbeta, +=, may be null together.
-  void (*layer_norm_backward)(T* dx, T* dgamma, T* dbeta, const T* dy, const T* x_full,
-                              const T* mean_full, const T* rstd_full, const T* gamma,
-                              const std::int32_t* row, std::int64_t begin, std::int64_t end,
-                              std::int64_t width, bool accumulate);
+  // dgamma and dbeta, +=, may be null together; so may dx, and what is added to it.
+  void (*layer_norm_backward)(T* dx, const T* added, T* dgamma, T* dbeta, const T* dy,
+                              const T* x_full, const T* mean_full, const T* rstd_full,
+                              const T* gamma, const std::int32_t* row, std::int64_t begin,
+                              std::int64_t end, std::int64_t width);
   void (*gelu_forward)(T* y, const T* x, std::int64_t n);
   void (*gelu_backward)(T* dx, const T* dy, const T* x, std::int64_t n);
   void (*tanh_backward)(T* dx, const T* dy, const T* y, std::int64_t n);

@@ -142,6 +142,7 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* 
 template <class T>
 struct LayerNormGradients {
   T* dx;                // optional
+  const T* added;       // to dx, optional; may be dx
   Compute<T>* dx_norm;  // optional
   Compute<T>* part;     // [block, 2, width], of dgamma and dbeta; optional
   const T* dy;
@@ -151,7 +152,6 @@ struct LayerNormGradients {
   const T* gamma;
   const std::int32_t* row;
   std::int64_t rows, width;
-  bool accumulate;
 };
 
 // With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma = the
@@ -181,10 +181,9 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
       const C slope = warp_sum(product) / static_cast<C>(t.width);
       double squares = 0;
       for (std::int64_t c = lane_of_thread(); c < t.width; c += kWarp) {
-        T& out = t.dx[r * t.width + c];
         const C d = s * (in[c] * t.gamma[c] - shift - (x[c] - m) * s * slope);
-        const C result = t.accumulate ? out + d : d;
-        out = static_cast<T>(result);
+        const C result = t.added ? t.added[r * t.width + c] + d : d;
+        t.dx[r * t.width + c] = static_cast<T>(result);
         if (t.dx_norm) squares += squared(result);
       }
       if (t.dx_norm) squares = warp_sum(squares);
@@ -292,10 +291,10 @@ void compute(Context& context, const LayerNormBackward& args) {
       part = scratch<C>(context, static_cast<std::int64_t>(grid.blocks.x) * 2 * width);
     }
     launch(context, grid, layer_norm_backward_kernel<T>,
-           LayerNormGradients<T>{args.dx.ptr<T>(), args.dx_norm.ptr<C>(), part, args.dy.ptr<T>(),
-                                 args.x_full.ptr<T>(), args.mean_full.ptr<C>(),
+           LayerNormGradients<T>{args.dx.ptr<T>(), args.added.ptr<T>(), args.dx_norm.ptr<C>(), part,
+                                 args.dy.ptr<T>(), args.x_full.ptr<T>(), args.mean_full.ptr<C>(),
                                  args.rstd_full.ptr<C>(), args.gamma.ptr<T>(),
-                                 args.row.ptr<std::int32_t>(), rows, width, args.accumulate});
+                                 args.row.ptr<std::int32_t>(), rows, width});
     if (!args.dgamma) return;
     const std::int64_t parts = grid.blocks.x;
     Several<ColumnSums<C>> sums;

@@ -59,9 +59,9 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
     for (const std::int64_t full : {1, 5, 700})
       for (const std::int64_t width : {1, 7, 33, 384})
         for (const bool narrow : {false, true})
-          for (const bool accumulate : {false, true})
+          for (const char* added : {"", "apart", "in place"})
             for (const bool parameters : {false, true}) {
-              INFO(full << " x " << width << ", narrow " << narrow << ", accumulate " << accumulate
+              INFO(full << " x " << width << ", narrow " << narrow << ", added " << added
                         << ", parameters " << parameters);
               const auto row = t.some_of(full);
               const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
@@ -69,8 +69,11 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
               const auto sum = [&] {
                 return narrow ? t.wide_normal({width}) : t.wide_unset({width});
               };
+              const bool apart = added == std::string_view("apart");
+              const Tensor to = *added ? t.normal(shape) : Tensor{};
               check_op(t,
-                       LayerNormBackward{.dx = accumulate ? t.normal(shape) : t.unset(shape),
+                       LayerNormBackward{.dx = to && !apart ? to : t.unset(shape),
+                                         .added = to,
                                          .dx_norm = full > 1 ? t.wide_unset({rows}) : Tensor{},
                                          .dgamma = parameters ? sum() : Tensor{},
                                          .dbeta = parameters ? sum() : Tensor{},
@@ -80,7 +83,6 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
                                          .rstd_full = t.wide_normal({full}),
                                          .gamma = t.normal({width}),
                                          .row = narrow ? t.indices(row) : Tensor{},
-                                         .accumulate = accumulate,
                                          .accumulate_parameters = narrow},
                        {.factor = 8, .length = std::max(rows, width)});
             }

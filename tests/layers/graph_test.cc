@@ -36,6 +36,43 @@ struct TwoLayers {
   Value middle;
 };
 
+// Of `graph`, whose output is to be classified: that a draw of all rows, each of which weighs 1,
+// gives the gradients of an exact pass. Returns where draws were made.
+std::vector<std::string> places_of_draws(CountOps& ops, Graph& graph, Value x, Value output) {
+  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {output, labels});
+  graph.finish(ops, {.max_items = 5});
+  graph.parameters().initialize(ops, 1);
+  graph.set_batch(5, {});
+  const Tensor input = graph.tensor(x);
+  for (std::int64_t i = 0; i < input.elements(); ++i)
+    input.ptr<double>()[i] = philox_normal(philox_address({}), i);
+  const Tensor gradients = graph.parameters().gradients();
+  GradSink sink;
+  for (const Parameter& parameter : graph.parameters().list())
+    sink.full.push_back(parameter.gradient);
+  Exec exec = graph.make_exec(1, 0, true);
+  graph.forward(exec);
+  const auto backward = [&](const BackwardContext& context) {
+    ops.run(Fill{.y = gradients, .value = 0});
+    ops.reset();
+    graph.backward(exec, context);
+    return std::vector<double>(gradients.ptr<double>(),
+                               gradients.ptr<double>() + gradients.elements());
+  };
+  const auto exact = backward({.sink = &sink});
+  const auto drawn = backward(
+      {.sink = &sink,
+       .mode = SamplingMode::kItemsAndRows,
+       .weight_ratio = std::vector<double>(graph.sampled_weights().size(), std::nextafter(1, 0))});
+  for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(drawn[i] - exact[i]) < 1e-13);
+  CHECK(std::ranges::any_of(exact, [](double g) { return g != 0; }));
+  std::vector<std::string> places;
+  for (const CostRow& row : ops.rows())
+    if (std::string_view(row.op) == Draw::kName) places.push_back(row.place);
+  return places;
+}
+
 }  // namespace
 
 TEST_CASE("a gate that another path goes round is refused", "[graph]") {
@@ -192,42 +229,44 @@ TEST_CASE("sampled weight gradients wait in groups, and get what an exact pass g
   CountOps ops(make_ops("cpu"));
   Graph graph(DType::kF64);
   const Value x = graph.input("x", {4, 1, DType::kF64});
-  const Value labels = graph.input("labels", {1, 1, DType::kI32});
-  constexpr int kLinears = 10;
   Value y = x;
-  for (int i = 0; i < kLinears; ++i)
+  for (int i = 0; i < 10; ++i)
     y = graph.add("linear." + std::to_string(i), make_layer("linear", {{"width", 4}}), {y});
-  graph.add("loss", make_layer("softmax_cross_entropy"), {y, labels});
-  graph.finish(ops, {.max_items = 5});
-  graph.parameters().initialize(ops, 1);
-  graph.set_batch(5, {});
-  for (std::int64_t i = 0; i < 20; ++i)
-    graph.tensor(x).ptr<double>()[i] = philox_normal(philox_address({}), i);
-  const Tensor gradients = graph.parameters().gradients();
-  GradSink sink;
-  for (const Parameter& parameter : graph.parameters().list())
-    sink.full.push_back(parameter.gradient);
-  Exec exec = graph.make_exec(1, 0, true);
-  graph.forward(exec);
-  const auto backward = [&](const BackwardContext& context) {
-    ops.run(Fill{.y = gradients, .value = 0});
-    ops.reset();
-    graph.backward(exec, context);
-    return std::vector<double>(gradients.ptr<double>(),
-                               gradients.ptr<double>() + gradients.elements());
-  };
-  const auto exact = backward({.sink = &sink});
-  // A draw of all rows: each weighs 1.
-  const auto drawn =
-      backward({.sink = &sink,
-                .mode = SamplingMode::kItemsAndRows,
-                .weight_ratio = std::vector<double>(kLinears, std::nextafter(1, 0))});
-  for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(drawn[i] - exact[i]) < 1e-14);
-  CHECK(std::ranges::any_of(exact, [](double g) { return g != 0; }));
-  std::vector<std::string> places;
-  for (const CostRow& row : ops.rows())
-    if (std::string_view(row.op) == Draw::kName) places.push_back(row.place);
-  CHECK(places == std::vector<std::string>{"linear.2/weights", "linear.0/weights"});
+  CHECK(places_of_draws(ops, graph, x, y) ==
+        std::vector<std::string>{"linear.2/weights", "linear.0/weights"});
+}
+
+TEST_CASE("weight gradients wait for others that add to the gradient they read", "[graph]") {
+  // That adds itself, by a copy, and for which the graph adds.
+  for (const char* reader : {"layer_norm", "linear", "gelu"}) {
+    INFO(reader);
+    CountOps ops(make_ops("cpu"));
+    Graph graph(DType::kF64);
+    const Value x = graph.input("x", {4, 1, DType::kF64});
+    const nlohmann::json width = {{"width", 4}}, none = nlohmann::json::object();
+    Value y = graph.add("in", make_layer("linear", width), {x});
+    for (const char* block : {"block.0", "block.1"}) {
+      const std::string name = block;
+      const Value read =
+          graph.add(name + ".read",
+                    make_layer(reader, reader == std::string_view("linear") ? width : none), {y});
+      const Value out = graph.add(name + ".out", make_layer("linear", width), {read});
+      y = graph.add(name, make_layer("add"), {out, y});
+    }
+    CHECK(places_of_draws(ops, graph, x, y) == std::vector<std::string>{"in/weights"});
+  }
+}
+
+TEST_CASE("weight gradients wait while another's gradient is changed in place", "[graph]") {
+  CountOps ops(make_ops("cpu"));
+  Graph graph(DType::kF64);
+  const nlohmann::json width = {{"width", 4}};
+  const Value x = graph.input("x", {4, 1, DType::kF64});
+  const Value in = graph.add("in", make_layer("linear", width), {x});
+  const Value changed = graph.add("gelu", make_layer("gelu"), {in});
+  const Value waits = graph.add("waits", make_layer("linear", width), {x});
+  const Value sum = graph.add("sum", make_layer("add"), {waits, changed});
+  CHECK(places_of_draws(ops, graph, x, sum) == std::vector<std::string>{"in/weights"});
 }
 
 TEST_CASE("a layer that samples its weight gradient does not work in place", "[graph]") {

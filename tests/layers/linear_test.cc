@@ -60,7 +60,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
     const std::vector<Tensor> parameters{{weight.data(), DType::kF64, {kOut, kIn}},
                                          {bias.data(), DType::kF64, {kOut}}};
     const std::vector<Tensor> dx{{out.dx.data(), DType::kF64, {kRows, kIn}}};
-    const std::vector<std::uint8_t> accumulate{0};
+    const std::vector<Tensor> added(1);
     const std::vector<int> parameter_numbers{0, 1};
     const GradSink sink{.full = {{out.dweight.data(), DType::kF64, {kOut, kIn}},
                                  {out.dbias.data(), DType::kF64, {kOut}}}};
@@ -74,7 +74,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                            .input_specs = specs,
                            .dy = {dy.data(), DType::kF64, {kRows, kOut}},
                            .dx = dx,
-                           .accumulate = accumulate,
+                           .added = added,
                            .rows = rows,
                            .rows_full = rows,
                            .context = context,

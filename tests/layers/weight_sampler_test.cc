@@ -93,7 +93,7 @@ class Rows {
                  .input_specs = specs,
                  .dy = {dy_.data(), DType::kF64, {used.rows, kOut}},
                  .dx = {},
-                 .accumulate = {},
+                 .added = {},
                  .rows = rows_,
                  .rows_full = rows_,
                  .context = context,

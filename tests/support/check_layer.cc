@@ -119,15 +119,17 @@ struct Kept {
   Numbers scale;
 };
 
+enum class Added { kNothing, kInPlace, kApart };
+
 // How one backward is called; the members' initial values are the plain exact one.
 struct BackwardChoice {
-  Numbers dy;                  // compact where `kept` is given; empty for a loss
-  const Kept* kept = nullptr;  // null: all items, without index tensors
-  bool accumulate = false;
+  Numbers dy;                     // compact where `kept` is given; empty for a loss
+  const Kept* kept = nullptr;     // null: all items, without index tensors
+  Added added = Added::kNothing;  // to dx
   bool in_place = false;
   bool parameters = true;  // parameter gradients are wanted
   int without_dx = -1;     // number of an input whose dx is not wanted
-  double start = 0;        // what parameter gradients, and dx with `accumulate`, hold before
+  double start = 0;        // what parameter gradients hold before, and what is added to dx
   bool replaces = false;   // parameter gradients; else adds to them
 };
 
@@ -256,13 +258,14 @@ class Bench {
       dy = memory_.make(dtype_, {rows.of(plan_.output.rows_per_item).rows, plan_.output.width},
                         choice.dy);
     std::vector<Tensor> dx(inputs_.size());
-    std::vector<std::uint8_t> accumulate(inputs_.size(), choice.accumulate);
+    std::vector<Tensor> added(inputs_.size());
     for (std::size_t i = 0; i < dx.size(); ++i) {
       if (!differentiable(i) || choice.without_dx == static_cast<int>(i)) continue;
       const Shape shape{rows.of(specs_[i].rows_per_item).rows, specs_[i].width};
       dx[i] = choice.in_place && i == 0 ? dy : memory_.make(dtype_, shape);
-      if (choice.accumulate)
-        memory_.write(dx[i], Numbers(static_cast<std::size_t>(shape.elements()), choice.start));
+      if (choice.added == Added::kNothing) continue;
+      added[i] = choice.added == Added::kInPlace ? dx[i] : memory_.make(dtype_, shape);
+      memory_.write(added[i], Numbers(static_cast<std::size_t>(shape.elements()), choice.start));
     }
     GradSink sink;
     for (const Tensor& parameter : parameters_)
@@ -292,7 +295,7 @@ class Bench {
                               .dy = dy,
                               .dx = dx,
                               .dx_norm = norm,
-                              .accumulate = accumulate,
+                              .added = added,
                               .rows = rows,
                               .rows_full = full_rows_,
                               .context = context,
@@ -303,6 +306,10 @@ class Bench {
       expect_norms(norm, dx[0], "dx_norm");
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
+      for (std::size_t i = 0; choice.added == Added::kApart && i < added.size(); ++i)
+        if (added[i])
+          expect(memory_.read(added[i]) == Numbers(memory_.read(added[i]).size(), choice.start),
+                 "backward changes what it adds to dx");
     }
     Gradients out;
     for (const Tensor& tensor : dx) out.dx.push_back(tensor ? memory_.read(tensor) : Numbers{});
@@ -539,15 +546,20 @@ void check_calls(Bench& bench, const Numbers& dy, const Gradients& plain, double
   if (bench.plan().writes_gradients)
     same(bench.backward({.dy = dy, .start = kStart, .replaces = true}), true,
          "parameter gradients that are replaced get other bits");
-  const bool accumulate = bench.plan().accumulates;
   Gradients raised = plain;
   for (Numbers& values : raised.parameters)
     for (double& value : values) value += kStart;
-  if (accumulate)
+  bench.expect_close(bench.backward({.dy = dy, .start = kStart}), raised, tolerance,
+                     "gradients added to what was there");
+  if (bench.plan().accumulates) {
     for (Numbers& values : raised.dx)
       for (double& value : values) value += kStart;
-  bench.expect_close(bench.backward({.dy = dy, .accumulate = accumulate, .start = kStart}), raised,
-                     tolerance, "gradients added to what was there");
+    for (const Added added : {Added::kInPlace, Added::kApart})
+      bench.expect_close(bench.backward({.dy = dy, .added = added, .start = kStart}), raised,
+                         tolerance,
+                         added == Added::kApart ? "gradients added to others"
+                                                : "gradients added to what was there");
+  }
   if (bench.plan().in_place)
     same(bench.backward({.dy = dy, .in_place = true}), true, "dx in place of dy gives other bits");
 }

@@ -281,6 +281,9 @@ void check_op(TestTensors& tensors, const Args& args, Tolerance tolerance = {}) 
                 }) {
     if (args.dy.data == args.dx.data) reference_args.dy = reference_args.dx;
   }
+  if constexpr (requires { args.added; }) {
+    if (args.added.data == args.dx.data) reference_args.added = reference_args.dx;
+  }
   if constexpr (requires {
                   args.a;
                   args.y;

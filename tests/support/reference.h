@@ -241,9 +241,9 @@ inline void run(const LayerNormBackward& a) {
       }
     }
     for (std::int64_t i = 0; a.dx && i < c; ++i)
-      put(f(a.dx)[r * c + i],
-          rstd * (dy[i] * f(a.gamma)[i] - mean_g - normal[static_cast<std::size_t>(i)] * mean_gh),
-          a.accumulate);
+      f(a.dx)[r * c + i] =
+          (a.added ? f(a.added)[r * c + i] : 0) +
+          rstd * (dy[i] * f(a.gamma)[i] - mean_g - normal[static_cast<std::size_t>(i)] * mean_gh);
   }
   put_norms(a.dx_norm, a.dx);
 }
