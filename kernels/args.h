@@ -140,15 +140,16 @@ struct ColumnSum {
   }
 };
 
-// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2. A factor whose norms are given is not read.
+// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2. A factor whose norms are given, those of P
+// parts of each row, is not read.
 struct RowScore {
   static constexpr const char* kName = "row_score";
   Tensor score;        // S [K]
   Tensor dy;           // T [K, D]
   Tensor x_full;       // T [R, C]
   Tensor row;          // i32 [K], optional
-  Tensor dy_norm;      // S [K], optional
-  Tensor x_norm_full;  // S [R], optional
+  Tensor dy_norm;      // S [K, P], optional
+  Tensor x_norm_full;  // S [R, P], optional
   template <class V>
   void visit(V&& v) const {
     v.out("score", score), v.in("row", row);
@@ -374,6 +375,7 @@ struct Dropout {
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   Tensor y;        // T [R, C], or [N, C]
+  Tensor y_norm;   // S [R, heads], or [N, heads], optional: of each head's part
   Tensor lse;      // S [R, heads], or [N, heads]: log of the sum of exponentials of the scores
   Tensor query;    // T [N, C], optional
   Tensor qkv;      // T [R, 3C]: query, key, value side by side; or [R, 2C]: key, value
@@ -385,22 +387,23 @@ struct AttentionForward {
   Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y), v.out("lse", lse), v.in("query", query), v.in("qkv", qkv);
-    v.in("offsets", offsets), v.in("step", step);
+    v.out("y", y), v.out("y_norm", y_norm), v.out("lse", lse), v.in("query", query);
+    v.in("qkv", qkv), v.in("offsets", offsets), v.in("step", step);
   }
 };
 
 // With `query_full`: dy and dquery have a row an item, y_full and lse_full N rows.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
-  Tensor dquery;        // T [items, C], given exactly when query_full is
-  Tensor dqkv;          // T [K, 3C], or [K, 2C]
-  Tensor dy;            // T [K, C], or [items, C]
-  Tensor query_full;    // T [N, C], optional
-  Tensor qkv_full;      // T [R, 3C], or [R, 2C]
-  Tensor y_full;        // T [R, C], or [N, C]
-  Tensor lse_full;      // S [R, heads], or [N, heads]
-  Tensor offsets;       // i64 [items + 1], of dqkv
+  Tensor dquery;      // T [items, C], given exactly when query_full is
+  Tensor dqkv;        // T [K, 3C], or [K, 2C]
+  Tensor dqkv_norm;   // S [K, heads, 2], optional, of [K, 3C]: of a head's query; its key and value
+  Tensor dy;          // T [K, C], or [items, C]
+  Tensor query_full;  // T [N, C], optional
+  Tensor qkv_full;    // T [R, 3C], or [R, 2C]
+  Tensor y_full;      // T [R, C], or [N, C]
+  Tensor lse_full;    // S [R, heads], or [N, heads]
+  Tensor offsets;     // i64 [items + 1], of dqkv
   Tensor offsets_full;  // i64 [N + 1]
   Tensor item;          // i32 [items], optional
   std::int64_t heads = 1;
@@ -410,8 +413,9 @@ struct AttentionBackward {
   Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
-    v.out("dquery", dquery), v.out("dqkv", dqkv), v.in("dy", dy), v.in("query_full", query_full);
-    v.in("qkv_full", qkv_full), v.in("y_full", y_full), v.in("lse_full", lse_full);
+    v.out("dquery", dquery), v.out("dqkv", dqkv), v.out("dqkv_norm", dqkv_norm);
+    v.in("dy", dy), v.in("query_full", query_full), v.in("qkv_full", qkv_full);
+    v.in("y_full", y_full), v.in("lse_full", lse_full);
     v.in("offsets", offsets), v.in("offsets_full", offsets_full), v.in("item", item);
     v.in("step", step);
   }

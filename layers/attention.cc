@@ -38,6 +38,9 @@ class Attention final : public Layer {
     plan.saved = {{heads_, query.rows_per_item, statistics_dtype(in.dtype)}};  // lse
     plan.saved_inputs = {0};
     plan.saved_output = true;
+    plan.writes_norms = !first_rows;
+    plan.output_norm_parts = heads_;
+    plan.dx_norm_parts = 2 * heads_;
     if (first_rows) {
       plan.saved_inputs.push_back(1);
       for (const ValueSpec& input : in.inputs)
@@ -51,6 +54,7 @@ class Attention final : public Layer {
   void forward(Exec& exec, const ForwardIo& io) const override {
     const RowSet& rows = io.rows.of(io.input_specs.back().rows_per_item);
     exec.ops.run(AttentionForward{.y = io.output,
+                                  .y_norm = io.output_norm,
                                   .lse = io.saved[0],
                                   .query = first_of_two(io.inputs),
                                   .qkv = io.inputs.back(),
@@ -75,6 +79,7 @@ class Attention final : public Layer {
     const bool first_rows = io.dx.size() == 2;
     exec.ops.run(AttentionBackward{.dquery = first_rows ? wanted(0, rows.items) : Tensor{},
                                    .dqkv = wanted(io.dx.size() - 1, rows.rows),
+                                   .dqkv_norm = io.dx_norm,
                                    .dy = io.dy,
                                    .query_full = first_of_two(io.inputs_full),
                                    .qkv_full = io.inputs_full.back(),

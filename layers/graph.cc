@@ -68,6 +68,8 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
     VCAS_CHECK(
         !node.plan.samples_weight || (!node.plan.in_place && node.plan.passes_gradient.empty()),
         node.name + " samples its weight gradient from a dy that does not stay");
+    VCAS_CHECK(node.plan.dx_norm_parts == 1 || (!node.plan.in_place && !node.plan.accumulates),
+               node.name + " writes norms of parts of a dx that is not its own");
     for (const ParameterSpec& spec : node.plan.parameters) {
       if (node.tied_to >= 0 && node.parameters.empty()) {
         const int number = nodes_[static_cast<std::size_t>(node.tied_to)].parameters.at(0);
@@ -188,7 +190,8 @@ void Graph::plan_activations() {
     const int begin = node.layer ? static_cast<int>(i) : 0;
     node.output_block = activation_blocks_.size();
     std::size_t bytes = bytes_of(spec.rows_per_item, spec.width, spec.dtype);
-    if (node.writes_output_norm) bytes = Arena::round_up(bytes) + norm_bytes(spec.rows_per_item);
+    if (node.writes_output_norm)
+      bytes = Arena::round_up(bytes) + norm_bytes(spec.rows_per_item, node.plan.output_norm_parts);
     activation_blocks_.push_back({bytes, begin, end});
     for (const SavedSpec& saved : node.plan.saved) {
       node.saved_blocks.push_back(activation_blocks_.size());
@@ -220,12 +223,12 @@ bool Graph::can_share(int block, int value, int node) const {
 void Graph::plan_gradients() {
   const int last = static_cast<int>(nodes_.size()) - 1;
   const auto gate_time = [&](int node) { return 2 * (last - node); };
-  const auto new_block = [&](int value, int begin) {
+  const auto new_block = [&](int value, int begin, std::int64_t norm_parts = 1) {
     const ValueSpec& spec = nodes_[static_cast<std::size_t>(value)].plan.output;
     const std::size_t bytes =
         static_cast<std::size_t>(max_rows(spec.rows_per_item) * spec.width) * dtype_bytes(dtype_);
     gradient_blocks_.push_back(
-        {Arena::round_up(bytes) + norm_bytes(spec.rows_per_item), begin, begin});
+        {Arena::round_up(bytes) + norm_bytes(spec.rows_per_item, norm_parts), begin, begin});
     holders_.push_back({value});
     return static_cast<int>(gradient_blocks_.size()) - 1;
   };
@@ -292,7 +295,7 @@ void Graph::plan_gradients() {
         use(dy_block, gate_time(input) + 1);
         if (!pass) dx.block = dy_block;
       } else {
-        dx.block = producer.gradient_block = new_block(input, time);
+        dx.block = producer.gradient_block = new_block(input, time, node.plan.dx_norm_parts);
       }
     }
     if (node.plan.samples_weight) {
@@ -410,15 +413,16 @@ Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType 
   return buffer.at(block.offset, dtype, {rows, width});
 }
 
-std::size_t Graph::norm_bytes(std::int64_t rows_per_item) const {
-  return static_cast<std::size_t>(max_rows(rows_per_item)) * dtype_bytes(statistics_dtype(dtype_));
+std::size_t Graph::norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const {
+  return static_cast<std::size_t>(max_rows(rows_per_item) * parts) *
+         dtype_bytes(statistics_dtype(dtype_));
 }
 
 // Norms lie at the end of the block that is planned for their rows.
 Tensor Graph::norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
-                        std::int64_t rows) const {
-  return buffer.at(block.offset + block.bytes - norm_bytes(spec.rows_per_item),
-                   statistics_dtype(dtype_), {rows});
+                        std::int64_t rows, std::int64_t parts) const {
+  return buffer.at(block.offset + block.bytes - norm_bytes(spec.rows_per_item, parts),
+                   statistics_dtype(dtype_), {rows, parts});
 }
 
 Tensor Graph::output_norm(const Exec& exec, int number) const {
@@ -426,7 +430,7 @@ Tensor Graph::output_norm(const Exec& exec, int number) const {
   if (!exec.keeps_norms || !node.writes_output_norm) return {};
   const ValueSpec& spec = node.plan.output;
   return norm_view(activations_, activation_blocks_[node.output_block], spec,
-                   rows_now(spec.rows_per_item));
+                   rows_now(spec.rows_per_item), node.plan.output_norm_parts);
 }
 
 Tensor Graph::tensor(Value value) const {
@@ -516,7 +520,7 @@ const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, cons
   const PlannedBlock& block = gradient_blocks_[static_cast<std::size_t>(node.kept_block)];
   const Gradient of_kept{.dy = block_view(gradients_, block, dtype_, kept_rows, spec.width),
                          .norm = exec.keeps_norms && node.wants_gradient_norm
-                                     ? norm_view(gradients_, block, spec, kept_rows)
+                                     ? norm_view(gradients_, block, spec, kept_rows, 1)
                                      : Tensor{}};
   gate.compact(exec, gradient.dy, of_kept.dy, of_kept.norm);
   gradient = of_kept;
@@ -559,7 +563,8 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       if (plan.adds && !node.plan.accumulates)
         dx = exec.scratch.take(dtype_, {kept_rows, spec.width});
       else if (with_norms && j == 0 && producer.wants_gradient_norm)
-        gradient_views_[input].norm = dx_norm = norm_view(gradients_, block, spec, kept_rows);
+        gradient_views_[input].norm = dx_norm =
+            norm_view(gradients_, block, spec, kept_rows, node.plan.dx_norm_parts);
     }
     tensors.dx.push_back(dx);
     tensors.added.push_back(added);

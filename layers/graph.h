@@ -153,11 +153,11 @@ class Graph {
   void allocate(Ops& ops);
   std::int64_t max_rows(std::int64_t rows_per_item) const;
   std::int64_t rows_now(std::int64_t rows_per_item) const;
-  std::size_t norm_bytes(std::int64_t rows_per_item) const;
+  std::size_t norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const;
   Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,
                     std::int64_t width) const;
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
-                   std::int64_t rows) const;
+                   std::int64_t rows, std::int64_t parts) const;
   Tensor output_norm(const Exec& exec, int node) const;
   const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
                            const RowSets& rows, double& ratio_above, Gradient& gradient);

@@ -81,13 +81,16 @@ struct NodePlan {
   // Forward writes io.output_norm and backward io.dx_norm where they are given, for a linear map
   // that samples its weight and need not read those rows once more then.
   bool writes_norms = false;
+  // The norms are those of so many parts of each row: [rows, parts]. With several, dx[0] is written
+  // apart: backward neither accumulates nor works in place.
+  std::int64_t output_norm_parts = 1, dx_norm_parts = 1;
   std::size_t scratch_bytes = 0;  // most that forward or backward take from Exec::scratch at a time
 };
 
 struct ForwardIo {
   std::span<const Tensor> inputs;
   Tensor output;
-  Tensor output_norm;  // statistics dtype [rows of the output]; empty = not wanted
+  Tensor output_norm;  // statistics dtype [rows of the output, parts]; empty = not wanted
   std::span<const Tensor> saved;
   std::span<const Tensor> parameters;
   const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
@@ -107,7 +110,7 @@ struct BackwardIo {
   Tensor dy;                                  // [rows, width of the output]; empty for a loss
   Tensor dy_norm;                             // of its rows; empty where nothing has written it
   std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
-  Tensor dx_norm;                             // of the rows of dx[0]; empty = not wanted
+  Tensor dx_norm;                             // [rows of dx[0], parts]; empty = not wanted
   std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)
   const RowSets& rows;                        // the rows that dy and dx hold
   const RowSets& rows_full;                   // the full batch

@@ -97,18 +97,22 @@ void compute(CpuContext& cpu, const AttentionForward& args) {
                    const std::int64_t y_row = args.query ? n : first;
                    const auto in = columns_of<const T>(args.query.ptr<T>(), args.qkv.ptr<T>(),
                                                        width, n, first, h * head_width);
+                   const std::int64_t queries = args.query ? 1 : tokens;
+                   T* const y = args.y.ptr<T>() + y_row * width + h * head_width;
                    cpu.loops<T>().attention_forward(
-                       args.y.ptr<T>() + y_row * width + h * head_width,
-                       args.lse.ptr<T>() + y_row * heads + h,
-                       head_of(in, width, first, args.query ? 1 : tokens, tokens, h, heads,
-                               args.dropout, address),
+                       y, args.lse.ptr<T>() + y_row * heads + h,
+                       head_of(in, width, first, queries, tokens, h, heads, args.dropout, address),
                        scratch);
+                   T* const norm = args.y_norm.ptr<T>();
+                   for (std::int64_t i = 0; norm && i < queries; ++i)
+                     norm[(y_row + i) * heads + h] = cpu.norm(y + i * width, head_width);
                  });
   });
 }
 
 void compute(CpuContext& cpu, const AttentionBackward& args) {
   check_width(args.dy, args.query_full, args.qkv_full, args.heads);
+  VCAS_CHECK(!args.dqkv_norm || !args.query_full, "norms of a query apart");
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.dy.width(), heads = args.heads, head_width = width / heads;
@@ -116,26 +120,33 @@ void compute(CpuContext& cpu, const AttentionBackward& args) {
     const auto* offsets_full = args.offsets_full.ptr<std::int64_t>();
     const auto* item = args.item.ptr<std::int32_t>();
     const PhiloxAddress address = step_key(args).address();
-    for_heads<T>(cpu, offsets, args.offsets.elements() - 1, heads, head_width,
-                 [&](std::int64_t n, std::int64_t h, T* scratch) {
-                   const std::int64_t n_full = item ? item[n] : n, full = offsets_full[n_full];
-                   const std::int64_t tokens = offsets[n + 1] - offsets[n];
-                   const bool first_only = static_cast<bool>(args.query_full);
-                   const std::int64_t y_row = first_only ? n_full : full;
-                   const auto in =
-                       columns_of<const T>(args.query_full.ptr<T>(), args.qkv_full.ptr<T>(), width,
-                                           n_full, full, h * head_width);
-                   const auto out = columns_of<T>(args.dquery.ptr<T>(), args.dqkv.ptr<T>(), width,
-                                                  n, offsets[n], h * head_width);
-                   cpu.loops<T>().attention_backward(
-                       out.q, out.k, out.v,
-                       args.dy.ptr<T>() + (first_only ? n : offsets[n]) * width + h * head_width,
-                       args.y_full.ptr<T>() + y_row * width + h * head_width,
-                       args.lse_full.ptr<T>() + y_row * heads + h,
-                       head_of(in, width, full, first_only ? 1 : tokens, tokens, h, heads,
-                               args.dropout, address),
-                       scratch);
-                 });
+    for_heads<T>(
+        cpu, offsets, args.offsets.elements() - 1, heads, head_width,
+        [&](std::int64_t n, std::int64_t h, T* scratch) {
+          const std::int64_t n_full = item ? item[n] : n, full = offsets_full[n_full];
+          const std::int64_t tokens = offsets[n + 1] - offsets[n];
+          const bool first_only = static_cast<bool>(args.query_full);
+          const std::int64_t y_row = first_only ? n_full : full;
+          const auto in = columns_of<const T>(args.query_full.ptr<T>(), args.qkv_full.ptr<T>(),
+                                              width, n_full, full, h * head_width);
+          const auto out = columns_of<T>(args.dquery.ptr<T>(), args.dqkv.ptr<T>(), width, n,
+                                         offsets[n], h * head_width);
+          cpu.loops<T>().attention_backward(
+              out.q, out.k, out.v,
+              args.dy.ptr<T>() + (first_only ? n : offsets[n]) * width + h * head_width,
+              args.y_full.ptr<T>() + y_row * width + h * head_width,
+              args.lse_full.ptr<T>() + y_row * heads + h,
+              head_of(in, width, full, first_only ? 1 : tokens, tokens, h, heads, args.dropout,
+                      address),
+              scratch);
+          T* const norm = args.dqkv_norm.ptr<T>();
+          for (std::int64_t i = 0; norm && i < tokens; ++i) {
+            const auto row = [&](const T* part) { return part + i * out.kv_stride; };
+            T* const own = norm + ((offsets[n] + i) * heads + h) * 2;
+            own[0] = cpu.norm(row(out.q), head_width);
+            own[1] = std::hypot(cpu.norm(row(out.k), head_width), cpu.norm(row(out.v), head_width));
+          }
+        });
   });
 }
 

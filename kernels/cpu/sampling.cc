@@ -160,12 +160,16 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   T* score = args.score.ptr<T>();
   const T* dy_norm = args.dy_norm.ptr<T>();
   const T* x_norm = args.x_norm_full.ptr<T>();
-  const std::int64_t work = (dy_norm ? 1 : d) + (x_norm ? 1 : c);
+  const std::int64_t dy_parts = args.dy_norm.width(), x_parts = args.x_norm_full.width();
+  const auto whole = [&](const T* parts, std::int64_t count) {
+    return count == 1 ? *parts : cpu.norm(parts, count);
+  };
+  const std::int64_t work = (dy_norm ? dy_parts : d) + (x_norm ? x_parts : c);
   cpu.rows(args.score.elements(), work, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t r = row ? row[i] : i;
-      score[i] = (dy_norm ? dy_norm[i] : cpu.norm(dy + i * d, d)) *
-                 (x_norm ? x_norm[r] : cpu.norm(x + r * c, c));
+      score[i] = (dy_norm ? whole(dy_norm + i * dy_parts, dy_parts) : cpu.norm(dy + i * d, d)) *
+                 (x_norm ? whole(x_norm + r * x_parts, x_parts) : cpu.norm(x + r * c, c));
     }
   });
 }

@@ -82,6 +82,7 @@ template <class T>
 struct BackwardTensors {
   T* dquery;
   T* dqkv;
+  Compute<T>* dqkv_norm;  // optional
   const T* dy;
   const T* query_full;
   const T* qkv_full;
@@ -97,6 +98,7 @@ struct BackwardTensors {
 template <class T>
 struct HeadGradients {
   HeadColumns<T> out;
+  Compute<T>* norm;       // optional: of row 0 of dQ; behind it that of dK and dV
   std::int64_t dy_row;    // of the item's first query
   const T* dy;            // from there on, the columns of the head
   const T* y;             // likewise
@@ -119,7 +121,8 @@ __device__ BackwardWork<T> backward_work(const BackwardTensors<T>& t, const Head
   const std::int64_t y_row = t.query_full ? n_full : first_full;
   return {
       Head<T>(t.query_full, t.qkv_full, n_full, first_full, t.offsets[n + 1] - first_row, shape),
-      {columns_of(t.dquery, t.dqkv, n, first_row, shape.width, shape.head_width), dy_row,
+      {columns_of(t.dquery, t.dqkv, n, first_row, shape.width, shape.head_width),
+       t.dqkv_norm ? t.dqkv_norm + (first_row * shape.heads + blockIdx.y) * 2 : nullptr, dy_row,
        t.dy + dy_row * shape.width + column, t.y_full + y_row * shape.width + column,
        t.lse_full + y_row * shape.heads + blockIdx.y}};
 }

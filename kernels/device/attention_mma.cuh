@@ -89,8 +89,8 @@ __device__ inline void round_square(std::uint32_t (&a)[4], const Square& square)
 }
 
 // Reduces over the four lanes of a row.
-template <class Op>
-__device__ float row_reduce(float value, const Op& op) {
+template <class T, class Op>
+__device__ T row_reduce(T value, const Op& op) {
   for (int distance = 2; distance > 0; distance /= 2)
     value = op(value, __shfl_xor_sync(kAllLanes, value, distance));
   return value;
@@ -145,6 +145,16 @@ __device__ void store_row(bfloat16* to, const Square (&square)[kSquares], int h,
       }
 }
 
+// The sum of the squares of row 8h + g, in each of its lanes.
+template <int kSquares>
+__device__ double row_squares(const Square (&square)[kSquares], int h) {
+  double sum = 0;
+  VCAS_UNROLL
+  for (int c = 0; c < kSquares; ++c)
+    for (int i = 0; i < 4; ++i) sum += squared(square[c][i / 2][2 * h + i % 2]);
+  return row_reduce(sum, Plus{});
+}
+
 template <int kWidth>
 struct ForwardTiles {
   static constexpr int kKeys = 64;
@@ -156,7 +166,7 @@ struct ForwardTiles {
 
 // A tile of queries going over the keys: softmax with a running maximum.
 template <int kWidth>
-__device__ void attend_tile_mma(bfloat16* y, float* lse, const Head<bfloat16>& head,
+__device__ void attend_tile_mma(bfloat16* y, float* y_norm, float* lse, const Head<bfloat16>& head,
                                 std::int64_t y_row, std::int64_t first_query,
                                 const HeadShape<bfloat16>& shape) {
   using Tiles = ForwardTiles<kWidth>;
@@ -234,12 +244,16 @@ __device__ void attend_tile_mma(bfloat16* y, float* lse, const Head<bfloat16>& h
 
   for (int h = 0; h < 2; ++h) {
     const float total = row_reduce(sum[h], Plus{});
+    const double squares = y_norm ? row_squares(sums, h) : 0;
     const std::int64_t query = first_query + own_row + source_row(8 * h + g);
     if (query >= head.queries) continue;
     const std::int64_t row = y_row + query;
     store_row(y + row * shape.width + blockIdx.y * shape.head_width, sums, h, 1 / total,
               shape.head_width);
-    if (t == 0) lse[row * shape.heads + blockIdx.y] = largest[h] + natural_log(total);
+    if (t != 0) continue;
+    const std::int64_t own = row * shape.heads + blockIdx.y;
+    lse[own] = largest[h] + natural_log(total);
+    if (y_norm) y_norm[own] = norm_from_squares<float>(squares) / total;
   }
 }
 
@@ -247,13 +261,13 @@ __device__ void attend_tile_mma(bfloat16* y, float* lse, const Head<bfloat16>& h
 // lie on chunks.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
-    attention_forward_mma_kernel(bfloat16* y, float* lse, const bfloat16* query,
+    attention_forward_mma_kernel(bfloat16* y, float* y_norm, float* lse, const bfloat16* query,
                                  const bfloat16* qkv, const std::int64_t* offsets,
                                  HeadShape<bfloat16> shape) {
   const std::int64_t n = blockIdx.z, first_row = offsets[n];
   const Head<bfloat16> head(query, qkv, n, first_row, offsets[n + 1] - first_row, shape);
   for (std::int64_t tile = blockIdx.x; tile * kOwnRows < head.queries; tile += gridDim.x)
-    attend_tile_mma<kWidth>(y, lse, head, query ? n : first_row, tile * kOwnRows, shape);
+    attend_tile_mma<kWidth>(y, y_norm, lse, head, query ? n : first_row, tile * kOwnRows, shape);
 }
 
 template <int kWidth, bool kOfKeys>
@@ -368,9 +382,17 @@ __device__ void backward_tile_mma(const HeadGradients<bfloat16>& t, float* delta
     }
   }
 
-  for (int h = 0; h < 2; ++h) {
+  VCAS_UNROLL  // or the sums would not stay in registers
+      for (int h = 0; h < 2; ++h) {
     const std::int64_t row = own_first + own_row + source_row(8 * h + g);
+    double squares = 0;
+    if (t.norm) {
+      VCAS_UNROLL
+      for (int s = 0; s < kSums; ++s) squares += row_squares(sums[s], h);
+    }
     if (row >= own_rows) continue;
+    if (t.norm && lane_t == 0)
+      t.norm[row * shape.heads * 2 + kOfKeys] = norm_from_squares<float>(squares);
     if constexpr (kOfKeys) {
       store_row(t.out.k + row * t.out.kv_stride, sums[0], h, 1, shape.head_width);
       store_row(t.out.v + row * t.out.kv_stride, sums[1], h, 1, shape.head_width);
@@ -410,9 +432,9 @@ inline bool attention_forward_mma(Context& context, const AttentionForward& args
     launch(context,
            grid_of_heads(args.y.rows(), args.offsets.elements() - 1, shape.heads, kOwnRows,
                          kMmaThreads, sizeof(ForwardTiles<kWidth>)),
-           attention_forward_mma_kernel<kWidth>, args.y.ptr<bfloat16>(), args.lse.ptr<float>(),
-           args.query.ptr<bfloat16>(), args.qkv.ptr<bfloat16>(), args.offsets.ptr<std::int64_t>(),
-           shape);
+           attention_forward_mma_kernel<kWidth>, args.y.ptr<bfloat16>(), args.y_norm.ptr<float>(),
+           args.lse.ptr<float>(), args.query.ptr<bfloat16>(), args.qkv.ptr<bfloat16>(),
+           args.offsets.ptr<std::int64_t>(), shape);
   };
   shape.head_width <= 64 ? run.template operator()<64>() : run.template operator()<128>();
   return true;

@@ -49,8 +49,9 @@ __device__ T query_reduce(T value, const Op& op) {
 // A tile of queries going over the keys: softmax with a running maximum. `sums` holds the sum so
 // far; each entry belongs to one thread.
 template <class T>
-__device__ void attend_tile(T* y, Compute<T>* lse, const Head<T>& head, std::int64_t y_row,
-                            std::int64_t first_query, const HeadShape<T>& shape) {
+__device__ void attend_tile(T* y, Compute<T>* y_norm, Compute<T>* lse, const Head<T>& head,
+                            std::int64_t y_row, std::int64_t first_query,
+                            const HeadShape<T>& shape) {
   using C = Compute<T>;
   const int stride = shape.tile_stride(), w = shape.head_width;
   VCAS_DYNAMIC_SHARED(C, shared);
@@ -105,20 +106,28 @@ __device__ void attend_tile(T* y, Compute<T>* lse, const Head<T>& head, std::int
       }
   }
   __syncthreads();  // q has been used
-  if (query >= head.queries) return;
-  for (int c = part; c < w; c += kThreadsPerQuery) out[c] = static_cast<T>(sums[c] / sum);
-  if (part == 0) lse[(y_row + query) * shape.heads + blockIdx.y] = largest + natural_log(sum);
+  double squares = 0;
+  for (int c = part; query < head.queries && c < w; c += kThreadsPerQuery) {
+    const C result = sums[c] / sum;
+    out[c] = static_cast<T>(result);
+    if (y_norm) squares += squared(result);
+  }
+  if (y_norm) squares = query_reduce(squares, Plus{});
+  if (query >= head.queries || part != 0) return;
+  const std::int64_t own = (y_row + query) * shape.heads + blockIdx.y;
+  lse[own] = largest + natural_log(sum);
+  if (y_norm) y_norm[own] = norm_from_squares<C>(squares);
 }
 
 // Blocks (tile, head, item); an item of more tiles than the grid has is gone over in turns.
 template <class T>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_forward_kernel(T* y, Compute<T>* lse, const T* query, const T* qkv,
-                             const std::int64_t* offsets, HeadShape<T> shape) {
+    attention_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* lse, const T* query,
+                             const T* qkv, const std::int64_t* offsets, HeadShape<T> shape) {
   const std::int64_t n = blockIdx.z, first_row = offsets[n];
   const Head<T> head(query, qkv, n, first_row, offsets[n + 1] - first_row, shape);
   for (std::int64_t tile = blockIdx.x; tile * kTileRows < head.queries; tile += gridDim.x)
-    attend_tile(y, lse, head, query ? n : first_row, tile * kTileRows, shape);
+    attend_tile(y, y_norm, lse, head, query ? n : first_row, tile * kTileRows, shape);
 }
 
 // With kOfKeys, a tile of keys goes over the queries and its dK and dV are written; else a tile of
@@ -129,8 +138,8 @@ __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
   using C = Compute<T>;
   const int stride = shape.tile_stride(), w = shape.head_width;
   VCAS_DYNAMIC_SHARED(C, shared);
-  constexpr int kSumTiles = kOfKeys ? 2 : 1;
-  C* const p = shared;  // P M, [query, key]
+  constexpr int kSumTiles = kOfKeys ? 2 : 1;  // of dK and dV, or of dQ
+  C* const p = shared;                        // P M, [query, key]
   C* const ds = p + kTileRows * kScoreStride;
   C* const apart = ds + kTileRows * kScoreStride;
   T* const q = reinterpret_cast<T*>(apart + (kSumsApart<T> ? kSumTiles * kTileRows * stride : 0));
@@ -207,11 +216,18 @@ __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
       }
     }
   }
-  if constexpr (kSumsApart<T>) {
-    if (row >= (kOfKeys ? head.tokens : head.queries)) return;
-    for (int s = 0; s < kSumTiles; ++s)
-      for (int c = part; c < w; c += kThreadsPerQuery) out(s)[c] = static_cast<T>(sums(s)[c]);
-  }
+  if (!kSumsApart<T> && !t.norm) return;
+  const bool inside = row < (kOfKeys ? head.tokens : head.queries);
+  double squares = 0;
+  for (int s = 0; inside && s < kSumTiles; ++s)
+    for (int c = part; c < w; c += kThreadsPerQuery) {
+      const C sum = sums(s)[c];
+      if constexpr (kSumsApart<T>) out(s)[c] = static_cast<T>(sum);
+      squares += squared(sum);
+    }
+  if (!t.norm) return;
+  squares = query_reduce(squares, Plus{});
+  if (inside && part == 0) t.norm[row * shape.heads * 2 + kOfKeys] = norm_from_squares<C>(squares);
 }
 
 // Blocks as in the forward kernel, without atomics on dQ.
@@ -245,18 +261,21 @@ void compute(Context& context, const AttentionForward& args) {
     if constexpr (std::is_same_v<T, bfloat16>)
       if (attention_forward_mma(context, args, shape)) return;
     launch(context, attention_grid(args.y.rows(), args.offsets.elements() - 1, shape, 3, 1, 1),
-           attention_forward_kernel<T>, args.y.ptr<T>(), args.lse.ptr<Compute<T>>(),
-           args.query.ptr<T>(), args.qkv.ptr<T>(), args.offsets.ptr<std::int64_t>(), shape);
+           attention_forward_kernel<T>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
+           args.lse.ptr<Compute<T>>(), args.query.ptr<T>(), args.qkv.ptr<T>(),
+           args.offsets.ptr<std::int64_t>(), shape);
   });
 }
 
 void compute(Context& context, const AttentionBackward& args) {
+  VCAS_CHECK(!args.dqkv_norm || !args.query_full, "norms of a query apart");
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
     const HeadShape<T> shape = head_shape<T>(args.dy, args.query_full, args.qkv_full, args.heads,
                                              args.dropout, step_key(args));
     const BackwardTensors<T> tensors{args.dquery.ptr<T>(),
                                      args.dqkv.ptr<T>(),
+                                     args.dqkv_norm.ptr<Compute<T>>(),
                                      args.dy.ptr<T>(),
                                      args.query_full.ptr<T>(),
                                      args.qkv_full.ptr<T>(),

@@ -11,15 +11,22 @@ namespace vcas::VCAS_DEVICE {
 template <class T>
 struct RowFactor {
   const T* x;
-  const Compute<T>* norm;  // optional
   std::int64_t width;
+  const Compute<T>* norm;  // of the parts of each row, optional
+  std::int64_t parts;
 
   // By one warp.
   __device__ Compute<T> norm_of(std::int64_t r) const {
-    if (norm) return norm[r];
+    if (norm && parts == 1) return norm[r];
+    return norm ? norm_of(norm + r * parts, parts) : norm_of(x + r * width, width);
+  }
+
+ private:
+  template <class Values>
+  __device__ static Compute<T> norm_of(const Values* values, std::int64_t count) {
     double sum = 0;
-    for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
-      sum += squared(static_cast<Compute<T>>(x[r * width + c]));
+    for (std::int64_t i = lane_of_thread(); i < count; i += kWarp)
+      sum += squared(static_cast<Compute<T>>(values[i]));
     return norm_from_squares<Compute<T>>(warp_sum(sum));
   }
 };
@@ -220,8 +227,10 @@ void compute(Context& context, const Group<RowScore>& group) {
     for (const RowScore& args : group) {
       const std::int64_t rows = args.score.elements();
       each.add({args.score.ptr<Compute<T>>(),
-                {args.dy.ptr<T>(), args.dy_norm.ptr<Compute<T>>(), args.dy.width()},
-                {args.x_full.ptr<T>(), args.x_norm_full.ptr<Compute<T>>(), args.x_full.width()},
+                {args.dy.ptr<T>(), args.dy.width(), args.dy_norm.ptr<Compute<T>>(),
+                 args.dy_norm.width()},
+                {args.x_full.ptr<T>(), args.x_full.width(), args.x_norm_full.ptr<Compute<T>>(),
+                 args.x_norm_full.width()},
                 args.row.ptr<std::int32_t>(),
                 rows});
       most_rows = std::max(most_rows, rows);

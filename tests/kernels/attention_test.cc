@@ -56,6 +56,7 @@ AttentionForward forward_of(TestTensors& t, const Problem& problem, double dropo
   const auto items = static_cast<std::int64_t>(tokens.size());
   const std::int64_t queries = rows.first ? items : offsets.back();
   return {.y = t.unset({queries, width}),
+          .y_norm = dropout > 0 ? t.wide_unset({queries, heads}) : Tensor{},
           .lse = t.wide_unset({queries, heads}),
           .query = rows.first ? t.normal({items, width}) : Tensor{},
           .qkv = t.normal({offsets.back(), (rows.first ? 2 : 3) * width}),
@@ -79,6 +80,8 @@ AttentionBackward backward_of(TestTensors& t, const Problem& problem,
   const auto kept = static_cast<std::int64_t>(item.size());
   return {.dquery = rows.first ? t.unset({kept, width}) : Tensor{},
           .dqkv = t.unset({offsets.back(), forward.qkv.width()}),
+          .dqkv_norm =
+              forward.y_norm && !rows.first ? t.wide_unset({offsets.back(), heads, 2}) : Tensor{},
           .dy = t.normal({rows.first ? kept : offsets.back(), width}),
           .query_full = forward.query,
           .qkv_full = forward.qkv,
@@ -199,6 +202,27 @@ TEST_CASE("attention_backward holds for scores far below zero", "[attention]") {
   });
 }
 
+TEST_CASE("norms of very small gradients of attention do not underflow", "[attention]") {
+  on_every_backend([](TestTensors& t) {
+    constexpr std::int64_t kTokens = 17, kWidth = 16;
+    AttentionForward forward = forward_of(t, {{kTokens}, 1, kWidth}, 0.2, {});
+    t.ops().run(forward);
+    AttentionBackward backward = backward_of(t, {{kTokens}, 1, kWidth}, forward, {});
+    backward.dy = t.filled({kTokens, kWidth}, [](std::int64_t i) { return 1e-25 * double(i % 7); });
+    t.ops().run(backward);
+    const auto dqkv = t.read(backward.dqkv), norm = t.read(backward.dqkv_norm);
+    for (std::size_t r = 0; r < kTokens; ++r)
+      for (const std::size_t of_key : {0, 1}) {
+        double squares = 0;
+        for (std::size_t c = 0; c < 3 * kWidth; ++c)
+          if ((c >= kWidth) == of_key) squares += std::pow(dqkv[r * 3 * kWidth + c], 2);
+        const double rounding = t.dtype() == DType::kBF16 ? 1e-2 : 1e-5;
+        CHECK(norm[2 * r + of_key] > 0);
+        CHECK(std::abs(norm[2 * r + of_key] / std::sqrt(squares) - 1) < rounding);
+      }
+  });
+}
+
 TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
   on_tensor_cores([](TestTensors& t) {
     for (const Problem& problem : kOnTensorCores) {
@@ -255,7 +279,8 @@ TEST_CASE("attention on tensor cores has the same bits in any order of threads",
     const AttentionBackward backward = backward_of(t, problem, forward, {.narrow = true});
     ops->run(backward);
     std::vector<std::vector<std::byte>> got;
-    for (const Tensor& tensor : {forward.y, forward.lse, backward.dqkv})
+    for (const Tensor& tensor :
+         {forward.y, forward.y_norm, forward.lse, backward.dqkv, backward.dqkv_norm})
       got.push_back(t.read_bytes(tensor));
     if (want.empty()) want = got;
     CHECK(got == want);

@@ -83,6 +83,12 @@ void check_frequencies(TestTensors& t, const std::vector<double>& scores, double
   }
 }
 
+// Of `parts` of each of `rows`.
+Tensor norms(TestTensors& t, std::int64_t rows, std::int64_t parts) {
+  return t.wide_filled({rows, parts},
+                       [](std::int64_t i) { return 0.1 + static_cast<double>(i % 13); });
+}
+
 }  // namespace
 
 TEST_CASE("row_score and item_norm", "[sampling]") {
@@ -100,7 +106,7 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
                           .x_full = x,
                           .row = t.indices(row)},
                  {.length = width + 40});
-        const Tensor dy_norm = t.wide_normal({rows}), x_norm = t.wide_normal({full});
+        const Tensor dy_norm = norms(t, rows, full % 40 + 1), x_norm = norms(t, full, 1);
         check_op(t, RowScore{.score = t.wide_unset({rows}),
                              .dy = t.normal({rows, 40}),
                              .x_full = x,
@@ -141,8 +147,8 @@ TEST_CASE("a group of row scores", "[sampling]") {
                  .dy = t.normal({std::ssize(row), 3 + full % 7}),
                  .x_full = t.normal({full, 33}),
                  .row = t.indices(row),
-                 .dy_norm = full % 2 ? t.wide_normal({std::ssize(row)}) : Tensor{},
-                 .x_norm_full = full % 3 ? t.wide_normal({full}) : Tensor{}});
+                 .dy_norm = full % 2 ? norms(t, std::ssize(row), 1) : Tensor{},
+                 .x_norm_full = full % 3 ? norms(t, full, 2) : Tensor{}});
     }
     check_op(t, group, {.length = 42});
   });

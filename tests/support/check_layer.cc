@@ -226,7 +226,7 @@ class Bench {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       memory_.write(parameters_[i], parameter_values[i]);
     memory_.poison(output_);
-    const Tensor norm = norms_of(output_);
+    const Tensor norm = norms_of(output_, plan_.output_norm_parts);
     for (const Tensor& saved : saved_) memory_.poison(saved);
     memory_.poison(scratch_);
     Arena arena(scratch_.data, plan_.scratch_bytes);
@@ -286,7 +286,7 @@ class Bench {
       Arena arena(scratch_.data, plan_.scratch_bytes);
       Exec exec = make_exec(arena);
       WeightSampler weight_sampler;
-      const Tensor norm = norms_of(dx[0]);
+      const Tensor norm = norms_of(dx[0], plan_.dx_norm_parts);
       layer_->backward(exec, {.inputs_full = inputs_,
                               .output_full = output_,
                               .saved_full = saved_,
@@ -358,16 +358,20 @@ class Bench {
   }
 
   // To be filled; empty where the layer writes no norms, or there are no rows.
-  Tensor norms_of(const Tensor& rows) {
-    return plan_.writes_norms && rows ? memory_.make(dtype_, {rows.rows()}) : Tensor{};
+  Tensor norms_of(const Tensor& rows, std::int64_t parts) {
+    return plan_.writes_norms && rows ? memory_.make(dtype_, {rows.rows(), parts}) : Tensor{};
   }
   void expect_norms(const Tensor& norm, const Tensor& rows, const std::string& what) {
     if (!norm) return;
-    const Numbers values = memory_.read(rows);
-    Numbers want;
-    for (auto row = values.begin(); row != values.end(); row += rows.width())
-      want.push_back(std::sqrt(std::inner_product(row, row + rows.width(), row, 0.0)));
-    expect_close(memory_.read(norm), want, dtype_ == DType::kF64 ? 1e-14 : 1e-6, what);
+    const auto norms_of_rows = [this](const Tensor& tensor) {
+      const Numbers values = memory_.read(tensor);
+      Numbers norms;
+      for (auto row = values.begin(); row != values.end(); row += tensor.width())
+        norms.push_back(std::sqrt(std::inner_product(row, row + tensor.width(), row, 0.0)));
+      return norms;
+    };
+    expect_close(norms_of_rows(norm), norms_of_rows(rows), dtype_ == DType::kF64 ? 1e-14 : 1e-6,
+                 what);
   }
 
   Exec make_exec(Arena& arena) {

@@ -84,10 +84,13 @@ inline void run(const ColumnSum& a) {
     for (std::int64_t i = 0; i < c; ++i) f(a.sum)[i] += f(a.x)[r * c + i];
 }
 
-inline double norm_of_row(const Tensor& x, std::int64_t r) {
+inline double norm_of(const double* x, std::int64_t width) {
   double sum = 0;
-  for (std::int64_t i = 0; i < x.width(); ++i) sum += std::pow(f(x)[r * x.width() + i], 2);
+  for (std::int64_t i = 0; i < width; ++i) sum += std::pow(x[i], 2);
   return std::sqrt(sum);
+}
+inline double norm_of_row(const Tensor& x, std::int64_t r) {
+  return norm_of(f(x) + r * x.width(), x.width());
 }
 inline void put_norms(const Tensor& norm, const Tensor& x) {
   for (std::int64_t r = 0; r < norm.elements(); ++r) f(norm)[r] = norm_of_row(x, r);
@@ -96,8 +99,8 @@ inline void put_norms(const Tensor& norm, const Tensor& x) {
 inline void run(const RowScore& a) {
   for (std::int64_t i = 0; i < a.score.elements(); ++i) {
     const std::int64_t r = index_at(a.row, i);
-    f(a.score)[i] = (a.dy_norm ? f(a.dy_norm)[i] : norm_of_row(a.dy, i)) *
-                    (a.x_norm_full ? f(a.x_norm_full)[r] : norm_of_row(a.x_full, r));
+    f(a.score)[i] = norm_of_row(a.dy_norm ? a.dy_norm : a.dy, i) *
+                    norm_of_row(a.x_norm_full ? a.x_norm_full : a.x_full, r);
   }
 }
 
@@ -344,6 +347,8 @@ inline void run(const AttentionForward& a) {
                  attention_mask(step_key(a), a.dropout, a.heads, first + i, head, j) * rows.v(j)[e];
           f(a.y)[out * c + e] = y;
         }
+        if (a.y_norm)
+          f(a.y_norm)[out * a.heads + head] = norm_of(f(a.y) + out * c + head * width, width);
       }
     }
 }
@@ -391,6 +396,12 @@ inline void run(const AttentionBackward& a) {
             add(gradients.k(j) + e, ds * rows.q(i)[e]);
           }
         }
+      }
+      for (std::int64_t i = 0; a.dqkv_norm && i < tokens; ++i) {
+        const auto part = [&](const double* row) { return norm_of(row + head * width, width); };
+        double* norm = f(a.dqkv_norm) + ((first + i) * a.heads + head) * 2;
+        norm[0] = part(gradients.q(i));
+        norm[1] = std::hypot(part(gradients.k(i)), part(gradients.v(i)));
       }
     }
 }

@@ -89,8 +89,8 @@ class OpCalls {
     a.row = row();
     // Of two in a group one has norms.
     if (score_has_norms_) {
-      a.dy_norm = positive(kept_rows());
-      a.x_norm_full = positive(rows());
+      a.dy_norm = positive(kept_rows()).reshaped({kept_rows(), 1});
+      a.x_norm_full = positive(rows()).reshaped({rows(), 1});
     }
     score_has_norms_ = !score_has_norms_;
   }
@@ -186,6 +186,7 @@ class OpCalls {
   }
   void fill(AttentionForward& a) {
     a.y = empty({rows(), size_.width});
+    a.y_norm = wide({rows(), size_.heads});
     a.lse = wide({rows(), size_.heads});
     a.qkv = random({rows(), 3 * size_.width});
     a.offsets = offsets(size_.items);
@@ -196,6 +197,7 @@ class OpCalls {
     const auto forward = make<AttentionForward>();
     ops_.run(forward);
     a.dqkv = empty({kept_rows(), 3 * size_.width});
+    a.dqkv_norm = wide({kept_rows(), size_.heads, 2});
     a.dy = random({kept_rows(), size_.width});
     a.qkv_full = forward.qkv;
     a.y_full = forward.y;
