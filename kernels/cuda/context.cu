@@ -107,13 +107,15 @@ Context::Context(Precision precision) : precision_(precision) {
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "compute capability");
   warpgroup_products_ = VCAS_SM90A && major == 9 && minor == 0;
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  for (cudaStream_t* stream : {&stream_, &bus_})
+    check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "a stream");
+  check(cudaEventCreateWithFlags(&crossed_, cudaEventDisableTiming), "an event");
   cudaMemPool_t pool = nullptr;
   std::uint64_t keep_all = UINT64_MAX;  // freed memory stays with the process
   check(cudaDeviceGetDefaultMemPool(&pool, device), "the memory pool");
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
         "the memory pool");
-  for (PinnedMemory& staging : staging_) staging.reserve(kStagingBytes);
+  for (Staging& staging : staging_) staging.host.reserve(kStagingBytes);
   workspace_ = allocate(kWorkspaceBytes);
   cublas_.check(cublas_.create(&handle_), "starting cuBLASLt");
   cublas_.check(cublas_.create_preference(&preference_), "a preference");
@@ -132,12 +134,14 @@ void Context::prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value
 Context::~Context() {
   if (preference_) cublas_.destroy_preference(preference_);
   if (handle_) cublas_.destroy(handle_);
-  for (void* data : {workspace_, scratch_})
+  for (void* data : {workspace_, scratch_, staging_[0].device, staging_[1].device})
     if (data) cudaFreeAsync(data, stream_);
-  if (stream_) {
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
-  }
+  for (cudaStream_t stream : {stream_, bus_})
+    if (stream) {
+      cudaStreamSynchronize(stream);
+      cudaStreamDestroy(stream);
+    }
+  if (crossed_) cudaEventDestroy(crossed_);
 }
 
 void Context::wait(const std::string& for_what) {
@@ -178,17 +182,41 @@ void Context::copy_to_device(void* device, const void* host, std::size_t bytes) 
     check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), what);
     return wait(what);
   }
-  if (staged_ + bytes > staging_[filling_].bytes()) {
+  if (staged_ + bytes > staging_[filling_].host.bytes()) {
     filling_ = 1 - filling_;
-    staging_[filling_].wait();
-    staging_[filling_].reserve(bytes);
+    staging_[filling_].host.wait();
+    staging_[filling_].host.reserve(bytes);
     staged_ = 0;
   }
-  char* const from = staging_[filling_].data() + staged_;
+  Staging& staging = staging_[filling_];
+  char* const from = staging.host.data() + staged_;
   std::memcpy(from, host, bytes);
-  check(cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, stream_), what);
-  staging_[filling_].mark(stream_);
+  if (bytes >= kLargeBytes)
+    copy_beside(device, staging, bytes);
+  else
+    check(cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, stream_), what);
+  staging.host.mark(stream_);
   staged_ += bytes;
+}
+
+// The last `bytes` of `staging`: over the bus while the stream is at the operations before, then
+// within the device when it has done them.
+void Context::copy_beside(void* device, Staging& staging, std::size_t bytes) {
+  const std::string what = "a copy to the device beside kernels";
+  if (staging.device_bytes < staging.host.bytes()) {
+    deallocate(staging.device);
+    staging.device = nullptr;
+    staging.device_bytes = 0;
+    staging.device = allocate(staging.host.bytes());
+    staging.device_bytes = staging.host.bytes();
+    check(cudaStreamSynchronize(stream_), what);  // the other stream must find it made
+  }
+  const char* const from = staging.host.data() + staged_;
+  char* const beside = static_cast<char*>(staging.device) + staged_;
+  check(cudaMemcpyAsync(beside, from, bytes, cudaMemcpyHostToDevice, bus_), what);
+  check(cudaEventRecord(crossed_, bus_), what);
+  check(cudaStreamWaitEvent(stream_, crossed_), what);
+  check(cudaMemcpyAsync(device, beside, bytes, cudaMemcpyDeviceToDevice, stream_), what);
 }
 
 void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {

@@ -61,9 +61,10 @@ class PinnedMemory {
   cudaEvent_t marked_ = nullptr;
 };
 
-// One device, the current one, with one stream: operations run in the order of their calls. The
-// host waits where it copies from the device; for copies to it that are not done when it has made
-// kStagingBytes of others since; and for those of more than kMostStagingBytes.
+// One device, the current one, with one stream: operations run in the order of their calls. Large
+// copies to the device cross the bus beside it. The host waits where it copies from the device; for
+// copies to it that are not done when it has made kStagingBytes of others since; and for those of
+// more than kMostStagingBytes.
 class Context {
  public:
   explicit Context(Precision precision = Precision::kF32);
@@ -107,17 +108,29 @@ class Context {
  private:
   static constexpr std::size_t kStagingBytes = std::size_t{32} << 20,
                                kMostStagingBytes = std::size_t{256} << 20;
+  // From here on a copy takes longer than to hand it from one stream to the other.
+  static constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
+
+  // Where copies to the device wait for it.
+  struct Staging {
+    PinnedMemory host;
+    void* device = nullptr;  // as much, once there was a large copy
+    std::size_t device_bytes = 0;
+  };
 
   template <class Value>
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
   void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
+  void copy_beside(void* device, Staging& staging, std::size_t bytes);
 
   const Precision precision_;
   cudaStream_t stream_ = nullptr;
-  // For copies to the device, filled in turns, each growing to the largest copy: one is filled
-  // again when those of the other fill it no more and its own are done.
-  PinnedMemory staging_[2];
+  cudaStream_t bus_ = nullptr;     // of large copies to the device
+  cudaEvent_t crossed_ = nullptr;  // behind the last of them
+  // Filled in turns, each growing to the largest copy: one is filled again when the copies of the
+  // other fill it no more and its own are done.
+  Staging staging_[2];
   int filling_ = 0;
   std::size_t staged_ = 0;  // bytes of the one that is filled
   Cublas cublas_;
