@@ -230,7 +230,7 @@ Tolerance tolerance(const LayerNormForward& args, std::string_view output, const
 Tolerance tolerance(const LayerNormBackward& args, std::string_view output, const Mirrors& m) {
   const double dy = m.top(args.dy), rstd = m.top(args.rstd_full);
   const double normal = 1 + m.top(args.x_full) * rstd;
-  const Tolerance dx{args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.dx)};
+  const Tolerance dx{args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.added)};
   if (output == "dx") return dx;
   if (output == "dx_norm") return of_norm(dx, args.dx);
   if (output == "dgamma") return {args.dy.rows(), dy * normal + m.top(args.dgamma)};
@@ -265,16 +265,19 @@ Tolerance tolerance(const TanhBackward& args, std::string_view, const Mirrors& m
 
 // The log of the sum of exponentials is about the largest score, whose rounding exp magnifies.
 Tolerance tolerance(const AttentionForward& args, std::string_view output, const Mirrors& m) {
+  const std::int64_t length = std::max(m.longest_item(args.offsets), args.y.width() / args.heads);
   const double score = 1 + m.top(args.lse);
-  return {std::max(m.longest_item(args.offsets), args.y.width() / args.heads),
-          output == "lse" ? score : score * m.top(args.qkv)};
+  if (output == "lse") return {length, score};
+  const Tolerance y{length, score * m.top(args.qkv)};
+  return output == "y_norm" ? of_norm(y, args.y) : y;
 }
 
-Tolerance tolerance(const AttentionBackward& args, std::string_view, const Mirrors& m) {
+Tolerance tolerance(const AttentionBackward& args, std::string_view output, const Mirrors& m) {
   const double score = 1 + m.top(args.lse_full), qkv = m.top(args.qkv_full);
   const double query = args.query_full ? m.top(args.query_full) : qkv;
-  return {std::max(m.longest_item(args.offsets), args.dy.width() / args.heads),
-          score * m.top(args.dy) * (1 + qkv * std::max(qkv, query))};
+  const Tolerance dqkv{std::max(m.longest_item(args.offsets), args.dy.width() / args.heads),
+                       score * m.top(args.dy) * (1 + qkv * std::max(qkv, query))};
+  return output == "dqkv_norm" ? of_norm(dqkv, args.dqkv) : dqkv;
 }
 
 Tolerance tolerance(const PatchTokensBackward& args, std::string_view, const Mirrors& m) {

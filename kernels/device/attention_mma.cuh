@@ -1,8 +1,8 @@
-// Attention of bf16 on tensor cores: products of bf16, sums, scores and probabilities in f32. A
-// block has 64 queries or keys of one head of one item, a warp 16 of them, and goes over the keys
-// or queries of the item, whose rows are copied into shared memory one tile ahead. The
+// Attention on tensor cores: products of bf16 or, of f32, of TF32; sums, scores and probabilities
+// in f32. A block has 64 queries or keys of one head of one item, a warp 16 of them, and goes over
+// the keys or queries of the item, whose rows are copied into shared memory one tile ahead. The
 // probabilities of a warp never leave its registers: as sums of one product they lie as the next
-// one takes its factor a, rounded to bf16.
+// one takes its factor a, rounded.
 #pragma once
 
 #include <initializer_list>
@@ -17,7 +17,8 @@ namespace vcas::VCAS_DEVICE {
 constexpr int kSquare = 16;
 constexpr int kOwnRows = 64;  // of a block
 constexpr int kMmaThreads = kOwnRows / kSquare * kWarp;
-constexpr int kMostHeadWidth = 128;
+template <class T>
+constexpr int kMostHeadWidth = std::is_same_v<T, bfloat16> ? 128 : 64;
 
 // 16 x 16 sums of a warp, of two mma side by side: lane 4g + t has entry (8h + g, 8f + 2t + e) as
 // [f][2h + e].
@@ -29,46 +30,89 @@ __device__ inline int source_row(int row) {
   return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2;
 }
 
+// 16 x 16 numbers as factor a or b of mma: of TF32 eight columns of a, or rows of b, after eight.
+template <class T>
+using Factor = std::uint32_t[2 * sizeof(T)];
+
 // One head's columns of the rows of an item.
+template <class T>
 struct HeadRows {
-  const bfloat16* data;
+  const T* data;
   std::int64_t stride, rows;
 };
 
-// Rows are a chunk longer than kWidth numbers, so that eight rows one below the other begin in
-// different banks: loads of blocks meet in none.
-template <int kWidth, int kRows>
+// Rows are a chunk longer than kWidth numbers, so that loads of factors meet in no bank.
+template <class T, int kWidth, int kRows>
 struct HeadTile {
-  static constexpr int kSize = Chunk<bfloat16>::kSize, kChunks = kWidth / kSize;
-  Chunk<bfloat16> value[kRows][kChunks + 1];
+  static constexpr bool kBf16 = std::is_same_v<T, bfloat16>;
+  static constexpr int kSize = Chunk<T>::kSize, kChunks = kWidth / kSize;
+  Chunk<T> value[kRows][kChunks + 1];
 
   // Starts to copy the rows from `first` on; zeros beyond the last and beyond the head's width.
-  __device__ void start_copy(const HeadRows& from, std::int64_t first, std::int64_t head_width) {
+  __device__ void start_copy(const HeadRows<T>& from, std::int64_t first, std::int64_t head_width) {
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
     for (int r = static_cast<int>(threadIdx.x) / kChunks; r < kRows; r += kMmaThreads / kChunks) {
       const std::int64_t row = first + source_row(r);
       const bool inside = row < from.rows && chunk * kSize < head_width;
-      const bfloat16* data = from.data + (inside ? row * from.stride + chunk * kSize : 0);
-      copy_async(&value[r][chunk], reinterpret_cast<const Chunk<bfloat16>*>(data), inside);
+      const T* data = from.data + (inside ? row * from.stride + chunk * kSize : 0);
+      copy_async(&value[r][chunk], reinterpret_cast<const Chunk<T>*>(data), inside);
     }
   }
 
   // Loads of the 16 x 16 numbers from (row, 16 column) on: as factor a; as two factors b, of eight
-  // of their columns each; as the like of them transposed, of eight of their rows each.
-  __device__ void load_a(std::uint32_t (&a)[4], int row, int column) const {
-    load_blocks(a, downwards(row, column));
+  // of their columns each, to be multiplied with a rounded square; as the like of them transposed,
+  // of eight of their rows each.
+  __device__ void load_a(Factor<T>& a, int row, int column) const {
+    if constexpr (kBf16)
+      load_blocks(a, downwards(row, column));
+    else
+      for (int i = 0; i < 8; ++i)
+        a[i] = to_tf32(number(row + i % 2 * 8 + group(), 16 * column + i / 2 * 4 + lane_of_four()));
   }
-  __device__ void load_b(std::uint32_t (&b)[4], int row, int column) const {
-    load_blocks_transposed(b, downwards(row, column));
+  __device__ void load_b(Factor<T>& b, int row, int column) const {
+    if constexpr (kBf16)
+      load_blocks_transposed(b, downwards(row, column));
+    else
+      for (int i = 0; i < 8; ++i)
+        b[i] = to_tf32(number(row + i / 4 * 8 + 2 * lane_of_four() + i % 2,
+                              16 * column + i / 2 % 2 * 8 + group()));
   }
-  __device__ void load_b_transposed(std::uint32_t (&b)[4], int row, int column) const {
-    const int block = lane_of_thread() / 8;
-    load_blocks(b, &value[row + block / 2 * 8 + lane_of_thread() % 8][2 * column + block % 2]);
+  __device__ void load_b_transposed(Factor<T>& b, int row, int column) const {
+    if constexpr (kBf16) {
+      const int block = lane_of_thread() / 8;
+      load_blocks(b, &value[row + block / 2 * 8 + lane_of_thread() % 8][2 * column + block % 2]);
+    } else {
+      for (int i = 0; i < 8; ++i)
+        b[i] = to_tf32(number(row + i / 2 % 2 * 8 + group(),
+                              16 * column + i / 4 * 8 + i % 2 * 4 + lane_of_four()));
+    }
+  }
+
+  // The lane's share of the products of rows `row` + 8h + g with those of `other`.
+  __device__ void add_row_products(float (&sum)[2], const HeadTile& other, int row) const {
+    for (int column = 0; column < kWidth / kSquare; ++column)
+      if constexpr (kBf16) {
+        std::uint32_t a[4], b[4];
+        load_a(a, row, column);
+        other.load_a(b, row, column);
+        for (int i = 0; i < 4; ++i)
+          sum[i % 2] += low_bf16(a[i]) * low_bf16(b[i]) + high_bf16(a[i]) * high_bf16(b[i]);
+      } else {
+        for (int i = 0; i < 8; ++i) {
+          const int r = row + i % 2 * 8 + group(), c = 16 * column + i / 2 * 4 + lane_of_four();
+          sum[i % 2] += number(r, c) * other.number(r, c);
+        }
+      }
   }
 
  private:
+  __device__ static int group() { return lane_of_thread() / 4; }
+  __device__ static int lane_of_four() { return lane_of_thread() % 4; }
+  __device__ T number(int row, int column) const {
+    return value[row][column / kSize].value[column % kSize];
+  }
   // The row that the lane names of the blocks of 8 x 8, the second of which lies below the first.
-  __device__ const Chunk<bfloat16>* downwards(int row, int column) const {
+  __device__ const Chunk<T>* downwards(int row, int column) const {
     const int block = lane_of_thread() / 8;
     return &value[row + block % 2 * 8 + lane_of_thread() % 8][2 * column + block / 2];
   }
@@ -81,11 +125,24 @@ __device__ inline void add_product(Square& sum, const std::uint32_t (&a)[4],
   mma_bf16(sum[0], a, left);
   mma_bf16(sum[1], a, right);
 }
+__device__ inline void add_product(Square& sum, const std::uint32_t (&a)[8],
+                                   const std::uint32_t (&b)[8]) {
+  for (int k = 0; k < 8; k += 4) {
+    const std::uint32_t a_part[4] = {a[k], a[k + 1], a[k + 2], a[k + 3]};
+    const std::uint32_t left[2] = {b[k], b[k + 1]}, right[2] = {b[k + 2], b[k + 3]};
+    mma_tf32(sum[0], a_part, left);
+    mma_tf32(sum[1], a_part, right);
+  }
+}
 
-// A square as factor a.
+// A square as factor a. Of TF32 a lane has two neighbouring columns where mma takes t and t + 4:
+// the rows of its factor b change places likewise (`load_b`).
 __device__ inline void round_square(std::uint32_t (&a)[4], const Square& square) {
   for (int i = 0; i < 4; ++i)
     a[i] = to_bf16_pair(square[i / 2][i % 2 * 2], square[i / 2][i % 2 * 2 + 1]);
+}
+__device__ inline void round_square(std::uint32_t (&a)[8], const Square& square) {
+  for (int i = 0; i < 8; ++i) a[i] = to_tf32(square[i / 4][i % 2 * 2 + i / 2 % 2]);
 }
 
 // Reduces over the four lanes of a row.
@@ -97,18 +154,16 @@ __device__ T row_reduce(T value, const Op& op) {
 }
 
 // The dropout factors of a square that begins at (first_row, first_column) of the item.
-template <bool kOfKeys>
-__device__ void square_mask(Square& factor, const HeadShape<bfloat16>& shape,
-                            const Head<bfloat16>& head, std::int64_t first_row,
-                            std::int64_t first_column) {
+template <bool kOfKeys, class T>
+__device__ void square_mask(Square& factor, const HeadShape<T>& shape, const Head<T>& head,
+                            std::int64_t first_row, std::int64_t first_column) {
   const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
   if constexpr (kOfKeys) {
     // Of four neighbouring keys a lane has two, of four queries; the lane of the next or last g has
     // the other two. Each draws for two of the queries.
     const bool odd = g % 2;
     for (int f = 0; f < 2; ++f) {
-      const Mask<bfloat16> mask(shape, head, first_column + 4 * t + 2 * f + odd,
-                                first_row + g / 2 * 4);
+      const Mask<T> mask(shape, head, first_column + 4 * t + 2 * f + odd, first_row + g / 2 * 4);
       for (int h = 0; h < 2; ++h) {
         const float even_key = mask.factor[2 * h], odd_key = mask.factor[2 * h + 1];
         const float own = odd ? odd_key : even_key;
@@ -119,8 +174,7 @@ __device__ void square_mask(Square& factor, const HeadShape<bfloat16>& shape,
     }
   } else {
     for (int h = 0; h < 2; ++h) {
-      const Mask<bfloat16> mask(shape, head, first_row + source_row(8 * h + g),
-                                first_column + 4 * t);
+      const Mask<T> mask(shape, head, first_row + source_row(8 * h + g), first_column + 4 * t);
       for (int f = 0; f < 2; ++f)
         for (int e = 0; e < 2; ++e) factor[f][2 * h + e] = mask.factor[2 * f + e];
     }
@@ -128,19 +182,23 @@ __device__ void square_mask(Square& factor, const HeadShape<bfloat16>& shape,
 }
 
 // to[0 .. head_width) = factor * row 8h + g of the squares; the lanes of a row together.
-template <int kSquares>
-__device__ void store_row(bfloat16* to, const Square (&square)[kSquares], int h, float factor,
+template <class T, int kSquares>
+__device__ void store_row(T* to, const Square (&square)[kSquares], int h, float factor,
                           std::int64_t head_width) {
-  struct alignas(4) Pair {
-    bfloat16 value[2];
+  struct alignas(2 * sizeof(T)) Pair {
+    T value[2];
   };
   for (int c = 0; c < kSquares; ++c)
     if (c * kSquare < head_width)
       for (int f = 0; f < 2; ++f) {
         const float* own = &square[c][f][2 * h];
-        const std::uint32_t bits = to_bf16_pair(own[0] * factor, own[1] * factor);
         Pair pair;
-        memcpy(&pair, &bits, sizeof pair);
+        if constexpr (std::is_same_v<T, bfloat16>) {
+          const std::uint32_t bits = to_bf16_pair(own[0] * factor, own[1] * factor);
+          memcpy(&pair, &bits, sizeof pair);
+        } else {
+          for (int e = 0; e < 2; ++e) pair.value[e] = own[e] * factor;
+        }
         *reinterpret_cast<Pair*>(to + c * kSquare + 8 * f + lane_of_thread() % 4 * 2) = pair;
       }
 }
@@ -155,25 +213,25 @@ __device__ double row_squares(const Square (&square)[kSquares], int h) {
   return row_reduce(sum, Plus{});
 }
 
-template <int kWidth>
+template <class T, int kWidth>
 struct ForwardTiles {
-  static constexpr int kKeys = 64;
-  HeadTile<kWidth, kOwnRows> q;
+  static constexpr int kKeys = 128 / sizeof(T);
+  HeadTile<T, kWidth, kOwnRows> q;
   struct {
-    HeadTile<kWidth, kKeys> k, v;
+    HeadTile<T, kWidth, kKeys> k, v;
   } stage[2];
 };
 
 // A tile of queries going over the keys: softmax with a running maximum.
-template <int kWidth>
-__device__ void attend_tile_mma(bfloat16* y, float* y_norm, float* lse, const Head<bfloat16>& head,
+template <class T, int kWidth>
+__device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& head,
                                 std::int64_t y_row, std::int64_t first_query,
-                                const HeadShape<bfloat16>& shape) {
-  using Tiles = ForwardTiles<kWidth>;
+                                const HeadShape<T>& shape) {
+  using Tiles = ForwardTiles<T, kWidth>;
   constexpr int kKeys = Tiles::kKeys, kSquares = kKeys / kSquare, kColumns = kWidth / kSquare;
   VCAS_DYNAMIC_SHARED(Tiles, tiles);
-  const HeadRows k{head.in.k, head.in.kv_stride, head.tokens};
-  const HeadRows v{head.in.v, head.in.kv_stride, head.tokens};
+  const HeadRows<T> k{head.in.k, head.in.kv_stride, head.tokens};
+  const HeadRows<T> v{head.in.v, head.in.kv_stride, head.tokens};
   const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
   const int own_row = warp_of_thread() * kSquare;
   const auto start_stage = [&](std::int64_t first_key) {
@@ -197,7 +255,7 @@ __device__ void attend_tile_mma(bfloat16* y, float* y_norm, float* lse, const He
 
     Square p[kSquares] = {};
     for (int c = 0; c < kColumns; ++c) {
-      std::uint32_t a[4], b[4];
+      Factor<T> a, b;
       tiles->q.load_a(a, own_row, c);
       for (int s = 0; s < kSquares; ++s) {
         stage.k.load_b_transposed(b, s * kSquare, c);
@@ -232,10 +290,10 @@ __device__ void attend_tile_mma(bfloat16* y, float* y_norm, float* lse, const He
           sum[i / 2] += e;
           p[s][f][i] = e * factor[f][i];
         }
-      std::uint32_t a[4];
+      Factor<T> a;
       round_square(a, p[s]);
       for (int c = 0; c < kColumns; ++c) {
-        std::uint32_t b[4];
+        Factor<T> b;
         stage.v.load_b(b, s * kSquare, c);
         add_product(sums[c], a, b);
       }
@@ -259,41 +317,40 @@ __device__ void attend_tile_mma(bfloat16* y, float* y_norm, float* lse, const He
 
 // As `attention_forward_kernel`, for heads of up to kWidth numbers, a multiple of 16, whose rows
 // lie on chunks.
-template <int kWidth>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
-    attention_forward_mma_kernel(bfloat16* y, float* y_norm, float* lse, const bfloat16* query,
-                                 const bfloat16* qkv, const std::int64_t* offsets,
-                                 HeadShape<bfloat16> shape) {
+    attention_forward_mma_kernel(T* y, float* y_norm, float* lse, const T* query, const T* qkv,
+                                 const std::int64_t* offsets, HeadShape<T> shape) {
   const std::int64_t n = blockIdx.z, first_row = offsets[n];
-  const Head<bfloat16> head(query, qkv, n, first_row, offsets[n + 1] - first_row, shape);
+  const Head<T> head(query, qkv, n, first_row, offsets[n + 1] - first_row, shape);
   for (std::int64_t tile = blockIdx.x; tile * kOwnRows < head.queries; tile += gridDim.x)
-    attend_tile_mma<kWidth>(y, y_norm, lse, head, query ? n : first_row, tile * kOwnRows, shape);
+    attend_tile_mma<T, kWidth>(y, y_norm, lse, head, query ? n : first_row, tile * kOwnRows, shape);
 }
 
-template <int kWidth, bool kOfKeys>
+template <class T, int kWidth, bool kOfKeys>
 struct BackwardTiles {
-  static constexpr int kRows = 32;
-  HeadTile<kWidth, kOwnRows> own[kOfKeys ? 2 : 3];  // k and v; or q, dy and y
+  static constexpr int kRows = 64 / sizeof(T);
+  HeadTile<T, kWidth, kOwnRows> own[kOfKeys ? 2 : 3];  // k and v; or q, dy and y
   struct {
-    HeadTile<kWidth, kRows> rows[2];  // q and dy; or k and v
-    float lse[kRows], delta[kRows];   // of the queries, with kOfKeys
+    HeadTile<T, kWidth, kRows> rows[2];  // q and dy; or k and v
+    float lse[kRows], delta[kRows];      // of the queries, with kOfKeys
   } stage[2];
 };
 
 // `backward_tile` with P, dP and dS as [key, query] with kOfKeys, else [query, key]: then either is
 // factor a of the products with a stage's rows. delta is that of the item's first query: a tile of
 // queries writes what tiles of keys read.
-template <int kWidth, bool kOfKeys>
-__device__ void backward_tile_mma(const HeadGradients<bfloat16>& t, float* delta,
-                                  const Head<bfloat16>& head, std::int64_t own_first,
-                                  const HeadShape<bfloat16>& shape) {
-  using Tiles = BackwardTiles<kWidth, kOfKeys>;
+template <class T, int kWidth, bool kOfKeys>
+__device__ void backward_tile_mma(const HeadGradients<T>& t, float* delta, const Head<T>& head,
+                                  std::int64_t own_first, const HeadShape<T>& shape) {
+  using Tiles = BackwardTiles<T, kWidth, kOfKeys>;
   constexpr int kRows = Tiles::kRows, kColumns = kWidth / kSquare;
   constexpr int kSums = kOfKeys ? 2 : 1;  // dK and dV, or dQ
   VCAS_DYNAMIC_SHARED(Tiles, tiles);
-  const HeadRows q{head.in.q, head.in.q_stride, head.queries}, dy{t.dy, shape.width, head.queries};
-  const HeadRows k{head.in.k, head.in.kv_stride, head.tokens};
-  const HeadRows v{head.in.v, head.in.kv_stride, head.tokens};
+  const HeadRows<T> q{head.in.q, head.in.q_stride, head.queries},
+      dy{t.dy, shape.width, head.queries};
+  const HeadRows<T> k{head.in.k, head.in.kv_stride, head.tokens};
+  const HeadRows<T> v{head.in.v, head.in.kv_stride, head.tokens};
   const int g = lane_of_thread() / 4, lane_t = lane_of_thread() % 4;
   const int own_row = warp_of_thread() * kSquare;
   const std::int64_t own_rows = kOfKeys ? head.tokens : head.queries;
@@ -328,13 +385,7 @@ __device__ void backward_tile_mma(const HeadGradients<bfloat16>& t, float* delta
     const auto& stage = tiles->stage[first / kRows % 2];
     if constexpr (!kOfKeys)
       if (first == 0) {
-        for (int c = 0; c < kColumns; ++c) {
-          std::uint32_t a[4], b[4];
-          tiles->own[1].load_a(a, own_row, c);
-          tiles->own[2].load_a(b, own_row, c);
-          for (int i = 0; i < 4; ++i)
-            own_delta[i % 2] += low_bf16(a[i]) * low_bf16(b[i]) + high_bf16(a[i]) * high_bf16(b[i]);
-        }
+        tiles->own[1].add_row_products(own_delta, tiles->own[2], own_row);
         for (int h = 0; h < 2; ++h) {
           own_delta[h] = row_reduce(own_delta[h], Plus{});
           const std::int64_t query = own_first + own_row + source_row(8 * h + g);
@@ -345,7 +396,7 @@ __device__ void backward_tile_mma(const HeadGradients<bfloat16>& t, float* delta
 
     for (int row = 0; row < kRows; row += kSquare) {
       Square p = {}, ds = {};
-      std::uint32_t a[4], b[4];
+      Factor<T> a, b;
       for (int c = 0; c < kColumns; ++c) {
         tiles->own[0].load_a(a, own_row, c);
         stage.rows[0].load_b_transposed(b, row, c);
@@ -403,64 +454,75 @@ __device__ void backward_tile_mma(const HeadGradients<bfloat16>& t, float* delta
 }
 
 // As `attention_backward_kernel`; delta is f32 [rows of dy, heads].
-template <int kWidth, bool kOfKeys>
-__global__ void __launch_bounds__(kMmaThreads, kWidth <= 64 ? 3 : 2)
-    attention_backward_mma_kernel(BackwardTensors<bfloat16> t, float* delta,
-                                  HeadShape<bfloat16> shape) {
+template <class T, int kWidth, bool kOfKeys>
+__global__ void __launch_bounds__(kMmaThreads, kWidth * sizeof(T) <= 128 ? 3 : 2)
+    attention_backward_mma_kernel(BackwardTensors<T> t, float* delta, HeadShape<T> shape) {
   const auto [head, gradients] = backward_work(t, shape);
   const std::int64_t rows = kOfKeys ? head.tokens : head.queries;
   for (std::int64_t tile = blockIdx.x; tile * kOwnRows < rows; tile += gridDim.x)
-    backward_tile_mma<kWidth, kOfKeys>(gradients,
-                                       delta + gradients.dy_row * shape.heads + blockIdx.y, head,
-                                       tile * kOwnRows, shape);
+    backward_tile_mma<T, kWidth, kOfKeys>(gradients,
+                                          delta + gradients.dy_row * shape.heads + blockIdx.y, head,
+                                          tile * kOwnRows, shape);
 }
 
 // ---- host ----
 
-inline bool on_tensor_cores(const HeadShape<bfloat16>& shape,
-                            std::initializer_list<const Tensor*> tensors) {
+template <class T>
+bool on_tensor_cores(const Context& context, const HeadShape<T>& shape,
+                     std::initializer_list<const Tensor*> tensors) {
+  if (std::is_same_v<T, float> && context.precision() != Precision::kTf32) return false;
   for (const Tensor* tensor : tensors)
     if (!lies_on_chunk(tensor->data)) return false;
-  return shape.head_width % kSquare == 0 && shape.head_width <= kMostHeadWidth;
+  return shape.head_width % kSquare == 0 && shape.head_width <= kMostHeadWidth<T>;
+}
+
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
+
+// f(the width of tiles)
+template <class T, class F>
+void with_tile_width(const HeadShape<T>& shape, const F& f) {
+  if constexpr (kMostHeadWidth < T >> 64)
+    if (shape.head_width > 64) return f(Constant<128>{});
+  f(Constant<64>{});
 }
 
 // Whether they have done it.
-inline bool attention_forward_mma(Context& context, const AttentionForward& args,
-                                  const HeadShape<bfloat16>& shape) {
-  if (!on_tensor_cores(shape, {&args.y, &args.query, &args.qkv})) return false;
-  const auto run = [&]<int kWidth>() {
+template <class T>
+bool attention_forward_mma(Context& context, const AttentionForward& args,
+                           const HeadShape<T>& shape) {
+  if (!on_tensor_cores(context, shape, {&args.y, &args.query, &args.qkv})) return false;
+  const auto run = [&]<int kWidth>(Constant<kWidth>) {
     launch(context,
            grid_of_heads(args.y.rows(), args.offsets.elements() - 1, shape.heads, kOwnRows,
-                         kMmaThreads, sizeof(ForwardTiles<kWidth>)),
-           attention_forward_mma_kernel<kWidth>, args.y.ptr<bfloat16>(), args.y_norm.ptr<float>(),
-           args.lse.ptr<float>(), args.query.ptr<bfloat16>(), args.qkv.ptr<bfloat16>(),
+                         kMmaThreads, sizeof(ForwardTiles<T, kWidth>)),
+           attention_forward_mma_kernel<T, kWidth>, args.y.ptr<T>(), args.y_norm.ptr<float>(),
+           args.lse.ptr<float>(), args.query.ptr<T>(), args.qkv.ptr<T>(),
            args.offsets.ptr<std::int64_t>(), shape);
   };
-  shape.head_width <= 64 ? run.template operator()<64>() : run.template operator()<128>();
+  with_tile_width(shape, run);
   return true;
 }
 
-inline bool attention_backward_mma(Context& context, const AttentionBackward& args,
-                                   const BackwardTensors<bfloat16>& tensors,
-                                   const HeadShape<bfloat16>& shape) {
-  if (!on_tensor_cores(shape, {&args.dquery, &args.dqkv, &args.dy, &args.query_full, &args.qkv_full,
-                               &args.y_full}))
+template <class T>
+bool attention_backward_mma(Context& context, const AttentionBackward& args,
+                            const BackwardTensors<T>& tensors, const HeadShape<T>& shape) {
+  if (!on_tensor_cores(
+          context, shape,
+          {&args.dquery, &args.dqkv, &args.dy, &args.query_full, &args.qkv_full, &args.y_full}))
     return false;
   auto* const delta = scratch<float>(context, args.dy.rows() * shape.heads);
   const auto run = [&]<int kWidth, bool kOfKeys>() {
-    launch(
-        context,
-        grid_of_heads(kOfKeys ? args.dqkv.rows() : args.dy.rows(), args.offsets.elements() - 1,
-                      shape.heads, kOwnRows, kMmaThreads, sizeof(BackwardTiles<kWidth, kOfKeys>)),
-        attention_backward_mma_kernel<kWidth, kOfKeys>, tensors, delta, shape);
+    launch(context,
+           grid_of_heads(kOfKeys ? args.dqkv.rows() : args.dy.rows(), args.offsets.elements() - 1,
+                         shape.heads, kOwnRows, kMmaThreads,
+                         sizeof(BackwardTiles<T, kWidth, kOfKeys>)),
+           attention_backward_mma_kernel<T, kWidth, kOfKeys>, tensors, delta, shape);
   };
-  if (shape.head_width <= 64) {
-    run.template operator()<64, false>();
-    run.template operator()<64, true>();
-  } else {
-    run.template operator()<128, false>();
-    run.template operator()<128, true>();
-  }
+  with_tile_width(shape, [&]<int kWidth>(Constant<kWidth>) {
+    run.template operator()<kWidth, false>();
+    run.template operator()<kWidth, true>();
+  });
   return true;
 }
 

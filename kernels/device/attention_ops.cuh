@@ -258,7 +258,7 @@ void compute(Context& context, const AttentionForward& args) {
     using T = decltype(type);
     const HeadShape<T> shape =
         head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout, step_key(args));
-    if constexpr (std::is_same_v<T, bfloat16>)
+    if constexpr (!std::is_same_v<T, double>)
       if (attention_forward_mma(context, args, shape)) return;
     launch(context, attention_grid(args.y.rows(), args.offsets.elements() - 1, shape, 3, 1, 1),
            attention_forward_kernel<T>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
@@ -285,7 +285,7 @@ void compute(Context& context, const AttentionBackward& args) {
                                      args.offsets_full.ptr<std::int64_t>(),
                                      args.item.ptr<std::int32_t>()};
     const std::int64_t items = args.offsets.elements() - 1;
-    if constexpr (std::is_same_v<T, bfloat16>)
+    if constexpr (!std::is_same_v<T, double>)
       if (attention_backward_mma(context, args, tensors, shape)) return;
     launch(context, attention_grid(args.dqkv.rows(), items, shape, 4, 2, 2),
            attention_backward_kernel<T, true>, tensors, shape);

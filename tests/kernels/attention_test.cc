@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "kernels/emu/emu_ops.h"
+#include "kernels/emu/tensor_core.h"
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -30,7 +31,7 @@ std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& tokens) {
   return offsets;
 }
 
-// Of bf16, for tensor cores: parts of a tile, whole ones and several, of queries and of keys; heads
+// For tensor cores: parts of a tile, whole ones and several, of queries and of keys; heads
 // that fill their tiles and others.
 const std::vector<std::int64_t> kLengths = {1, 15, 16, 17, 63, 64, 65, 130};
 const Problem kOnTensorCores[] = {{kLengths, 1, 64}, {kLengths, 1, 128}, {{17, 65}, 2, 32},
@@ -38,11 +39,22 @@ const Problem kOnTensorCores[] = {{kLengths, 1, 64}, {kLengths, 1, 128}, {{17, 6
 
 const RandomKey kKey{.seed = 9, .stream = Stream::kDropout, .step = 2, .site = 3};
 
-// body(tensors) for bf16 on every device with tensor cores that is here.
+// body(tensors) for bf16 and for f32 in TF32 on every device with tensor cores that is here.
 void on_tensor_cores(const std::function<void(TestTensors&)>& body) {
   for (const std::string& device : test_devices())
-    if (device != "cpu")
+    if (device != "cpu") {
       on_backend(device, *make_ops(device, Precision::kBf16), DType::kBF16, body);
+      on_backend(device, *make_ops(device, Precision::kTf32), DType::kF32, body);
+    }
+}
+
+// Of results of sums of `length` numbers. In TF32 factors are off by up to 2^-11 of themselves:
+// 2^-9 of the largest result is allowed.
+Tolerance tolerance_of(const TestTensors& t, const Problem& problem, std::int64_t length,
+                       bool tensor_cores) {
+  const bool tf32 = tensor_cores && t.dtype() == DType::kF32;
+  const double factor = 0x1p-9 / epsilon(t.dtype()) / std::sqrt(static_cast<double>(length));
+  return {.factor = tf32 ? factor : 8, .length = length, .roundings = problem.roundings()};
 }
 
 // Which rows are queries, and which items have gradients.
@@ -102,19 +114,21 @@ std::string text_of(const Problem& problem, double dropout, Rows rows) {
          (rows.first ? ", first rows" : "") + (rows.narrow ? ", narrow" : "");
 }
 
-void check_forward(TestTensors& t, const Problem& problem, double dropout, Rows rows) {
+void check_forward(TestTensors& t, const Problem& problem, double dropout, Rows rows,
+                   bool tensor_cores = false) {
   INFO(text_of(problem, dropout, rows));
   check_op(t, forward_of(t, problem, dropout, rows),
-           {.factor = 8, .length = problem.width, .roundings = problem.roundings()});
+           tolerance_of(t, problem, problem.width, tensor_cores));
 }
 
-void check_backward(TestTensors& t, const Problem& problem, double dropout, Rows rows) {
+void check_backward(TestTensors& t, const Problem& problem, double dropout, Rows rows,
+                    bool tensor_cores = false) {
   INFO(text_of(problem, dropout, rows));
   const AttentionForward forward = forward_of(t, problem, dropout, rows);
   t.ops().run(forward);
   const std::int64_t longest = *std::max_element(problem.tokens.begin(), problem.tokens.end());
   check_op(t, backward_of(t, problem, forward, rows),
-           {.factor = 8, .length = problem.width + longest, .roundings = problem.roundings()});
+           tolerance_of(t, problem, problem.width + longest, tensor_cores));
 }
 
 }  // namespace
@@ -226,15 +240,15 @@ TEST_CASE("norms of very small gradients of attention do not underflow", "[atten
 TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
   on_tensor_cores([](TestTensors& t) {
     for (const Problem& problem : kOnTensorCores) {
-      for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {});
-      check_forward(t, problem, 0.2, {.first = true});
-      check_backward(t, problem, 0, {});
-      check_backward(t, problem, 0.2, {.narrow = true});
-      check_backward(t, problem, 0.2, {.first = true, .narrow = true});
+      for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {}, true);
+      check_forward(t, problem, 0.2, {.first = true}, true);
+      check_backward(t, problem, 0, {}, true);
+      check_backward(t, problem, 0.2, {.narrow = true}, true);
+      check_backward(t, problem, 0.2, {.first = true, .narrow = true}, true);
     }
     const Problem with_empty_item{{17, 0, 65}, 2, 32};
-    check_forward(t, with_empty_item, 0.2, {});
-    check_backward(t, with_empty_item, 0.2, {});
+    check_forward(t, with_empty_item, 0.2, {}, true);
+    check_backward(t, with_empty_item, 0.2, {}, true);
   });
 }
 
@@ -242,11 +256,13 @@ TEST_CASE("attention_forward rounds probabilities for tensor cores", "[attention
   on_tensor_cores([](TestTensors& t) {
     // Two keys, of scores -1 / sqrt(width) and 0. The value of the one is 1, that of the other
     // minus the rounded exponential of its score.
-    for (const std::int64_t width : {8, 16, 80, 128, 144})
+    const bool bf16 = t.dtype() == DType::kBF16;
+    for (const std::int64_t width : {8, 16, 64, 80, 128, 144})
       for (const std::int64_t shift : {0, 1}) {  // of qkv, from where 16-byte copies can take it
         INFO("width " << width << ", shift " << shift);
         const double e = std::exp(-1 / std::sqrt(static_cast<double>(width)));
-        const double rounded = bfloat16(static_cast<float>(e));
+        const double rounded = bf16 ? static_cast<float>(bfloat16(static_cast<float>(e)))
+                                    : emu::round_to_tf32(static_cast<float>(e));
         Tensor qkv = t.filled({6 * width + shift}, [&](std::int64_t i) {
           const std::int64_t column = i - shift, part = column / width % 3;
           if (part == 0) return 1.0;
@@ -260,7 +276,7 @@ TEST_CASE("attention_forward rounds probabilities for tensor cores", "[attention
                                     .qkv = qkv,
                                     .offsets = t.offsets({0, 2})};
         t.ops().run(args);
-        const bool tensor_cores = width % 16 == 0 && width <= 128 && shift == 0;
+        const bool tensor_cores = width % 16 == 0 && width <= (bf16 ? 128 : 64) && shift == 0;
         for (const double y : t.read(args.y)) CHECK((y == 0) == tensor_cores);
       }
   });
@@ -269,11 +285,12 @@ TEST_CASE("attention_forward rounds probabilities for tensor cores", "[attention
 TEST_CASE("attention on tensor cores has the same bits in any order of threads",
           "[attention][tensor_core]") {
   const Problem problem{{130, 1, 65}, 2, 64};
+  const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
   std::vector<std::vector<std::byte>> want;
   for (const auto order :
        {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom}) {
-    const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kBf16);
-    TestTensors t(*ops, DType::kBF16);
+    const std::unique_ptr<Ops> ops = make_emu_ops(order, precision);
+    TestTensors t(*ops, compute_dtype(precision));
     const AttentionForward forward = forward_of(t, problem, 0.2, {});
     ops->run(forward);
     const AttentionBackward backward = backward_of(t, problem, forward, {.narrow = true});
