@@ -476,9 +476,6 @@ bool on_tensor_cores(const Context& context, const HeadShape<T>& shape,
   return shape.head_width % kSquare == 0 && shape.head_width <= kMostHeadWidth<T>;
 }
 
-template <int kValue>
-using Constant = std::integral_constant<int, kValue>;
-
 // f(the width of tiles)
 template <class T, class F>
 void with_tile_width(const HeadShape<T>& shape, const F& f) {

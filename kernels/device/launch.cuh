@@ -29,6 +29,10 @@ void with_type(DType dtype, const F& f) {
   with_statistics_type(dtype, f);
 }
 
+// What is known when a kernel is compiled.
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
+
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Grid {

@@ -83,12 +83,28 @@ __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const T* re
 
 template <class T>
 __global__ void add_kernel(T* y, const T* a, const T* b, std::int64_t n) {
-  for_each_element(n, [&](std::int64_t i) { y[i] = static_cast<T>(a[i] + b[i]); });
+  for_each_neighbours(n, [&](std::int64_t first, int count) {
+    auto sum = load_neighbours(a + first, 0, count);
+    const auto added = load_neighbours(b + first, 0, count);
+    for (int i = 0; i < kNeighbours; ++i) sum.value[i] += added.value[i];
+    store_neighbours(y + first, 0, count, sum);
+  });
 }
 
 template <class T>
 __global__ void fill_kernel(T* y, T value, std::int64_t n) {
   for_each_element(n, [&](std::int64_t i) { y[i] = value; });
+}
+
+// Parameters, and what layers read of them where that is rounded.
+template <class T>
+__device__ void store_updated(T* param, bfloat16* rounded, std::int64_t first, int count,
+                              const Neighbours<T>& updated) {
+  store_neighbours(param + first, 0, count, updated);
+  if (!rounded) return;
+  Neighbours<float> narrow;
+  for (int i = 0; i < kNeighbours; ++i) narrow.value[i] = static_cast<float>(updated.value[i]);
+  store_neighbours(rounded + first, 0, count, narrow);
 }
 
 template <class T>
@@ -107,15 +123,22 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
                                  std::int64_t n, AdamFactors<T> f) {
   if (!is_usable(*squared_norm)) return;
   const T grad_scale = static_cast<T>(clip_scale(*squared_norm, max_norm));
-  for_each_element(n, [&](std::int64_t i) {
-    const T g = grad_scale * grad[i] + f.decay * param[i];
-    const T m = f.beta1 * first_moment[i] + (T(1) - f.beta1) * g;
-    const T v = f.beta2 * second_moment[i] + (T(1) - f.beta2) * g * g;
-    first_moment[i] = m;
-    second_moment[i] = v;
-    const T step = m * f.first_correction / (square_root(v * f.second_correction) + f.eps);
-    param[i] = f.shrink * param[i] - f.learning_rate * step;
-    if (rounded) rounded[i] = bfloat16(static_cast<float>(param[i]));
+  for_each_neighbours(n, [&](std::int64_t first, int count) {
+    auto p = load_neighbours(param + first, 0, count);
+    auto m = load_neighbours(first_moment + first, 0, count);
+    auto v = load_neighbours(second_moment + first, 0, count);
+    const auto gradient = load_neighbours(grad + first, 0, count);
+    for (int i = 0; i < kNeighbours; ++i) {
+      const T g = grad_scale * gradient.value[i] + f.decay * p.value[i];
+      m.value[i] = f.beta1 * m.value[i] + (T(1) - f.beta1) * g;
+      v.value[i] = f.beta2 * v.value[i] + (T(1) - f.beta2) * g * g;
+      const T step =
+          m.value[i] * f.first_correction / (square_root(v.value[i] * f.second_correction) + f.eps);
+      p.value[i] = f.shrink * p.value[i] - f.learning_rate * step;
+    }
+    store_neighbours(first_moment + first, 0, count, m);
+    store_neighbours(second_moment + first, 0, count, v);
+    store_updated(param, rounded, first, count, p);
   });
 }
 
@@ -125,11 +148,17 @@ __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const 
                                 T learning_rate, T mu, T weight_decay) {
   if (!is_usable(*squared_norm)) return;
   const T grad_scale = static_cast<T>(clip_scale(*squared_norm, max_norm));
-  for_each_element(n, [&](std::int64_t i) {
-    const T m = mu * momentum[i] + (grad_scale * grad[i] + weight_decay * param[i]);
-    momentum[i] = m;
-    param[i] -= learning_rate * m;
-    if (rounded) rounded[i] = bfloat16(static_cast<float>(param[i]));
+  for_each_neighbours(n, [&](std::int64_t first, int count) {
+    auto p = load_neighbours(param + first, 0, count);
+    auto m = load_neighbours(momentum + first, 0, count);
+    const auto gradient = load_neighbours(grad + first, 0, count);
+    for (int i = 0; i < kNeighbours; ++i) {
+      const T g = grad_scale * gradient.value[i] + weight_decay * p.value[i];
+      m.value[i] = mu * m.value[i] + g;
+      p.value[i] -= learning_rate * m.value[i];
+    }
+    store_neighbours(momentum + first, 0, count, m);
+    store_updated(param, rounded, first, count, p);
   });
 }
 
@@ -137,8 +166,9 @@ __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const 
 template <class T>
 __global__ void sum_squares_kernel(double* part, const T* x, std::int64_t n) {
   double sum = 0;
-  for_each_element(
-      n, [&](std::int64_t i) { sum += static_cast<double>(x[i]) * static_cast<double>(x[i]); });
+  for_each_neighbours(n, [&](std::int64_t first, int count) {
+    for (const T value : load_neighbours(x + first, 0, count).value) sum += squared(value);
+  });
   sum = block_sum(sum);
   if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }
@@ -204,8 +234,8 @@ void compute(Context& context, const Add& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.y.elements();
-    launch(context, grid_over(context, n), add_kernel<T>, args.y.ptr<T>(), args.a.ptr<T>(),
-           args.b.ptr<T>(), n);
+    launch(context, grid_over_neighbours(context, n), add_kernel<T>, args.y.ptr<T>(),
+           args.a.ptr<T>(), args.b.ptr<T>(), n);
   });
 }
 
@@ -239,7 +269,7 @@ void compute(Context& context, const AdamStep& args) {
         .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),
         .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
     const std::int64_t n = args.param.elements();
-    launch(context, grid_over(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
+    launch(context, grid_over_neighbours(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(), args.second_moment.ptr<T>(),
            args.grad.ptr<T>(), args.squared_norm.ptr<double>(), args.max_norm, n, factors);
   });
@@ -249,7 +279,7 @@ void compute(Context& context, const SgdStep& args) {
   with_statistics_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.param.elements();
-    launch(context, grid_over(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
+    launch(context, grid_over_neighbours(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.momentum.ptr<T>(), args.grad.ptr<T>(),
            args.squared_norm.ptr<double>(), args.max_norm, n, static_cast<T>(args.learning_rate),
            static_cast<T>(args.mu), static_cast<T>(args.weight_decay));
@@ -260,7 +290,7 @@ void compute(Context& context, const SumSquares& args) {
   with_statistics_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.x.elements();
-    const Grid grid = grid_over(context, n);
+    const Grid grid = grid_over_neighbours(context, n);
     const std::int64_t parts = grid.blocks.x;
     double* part = scratch<double>(context, parts);
     launch(context, grid, sum_squares_kernel<T>, part, args.x.ptr<T>(), n);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/math.cuh"
+#include "kernels/device/neighbours.cuh"
 #include "kernels/device/reduce.cuh"
 
 namespace vcas::VCAS_DEVICE {
@@ -11,9 +12,9 @@ namespace vcas::VCAS_DEVICE {
 template <class T>
 struct RowFactor {
   const T* x;
-  std::int64_t width;
+  int width;
   const Compute<T>* norm;  // of the parts of each row, optional
-  std::int64_t parts;
+  int parts;
 
   // By one warp.
   __device__ Compute<T> norm_of(std::int64_t r) const {
@@ -23,10 +24,11 @@ struct RowFactor {
 
  private:
   template <class Values>
-  __device__ static Compute<T> norm_of(const Values* values, std::int64_t count) {
+  __device__ static Compute<T> norm_of(const Values* values, int count) {
     double sum = 0;
-    for (std::int64_t i = lane_of_thread(); i < count; i += kWarp)
-      sum += squared(static_cast<Compute<T>>(values[i]));
+    for_lane_columns<0>(count, [&](int, int c) {
+      for (const Compute<T> value : load_neighbours(values, c, count).value) sum += squared(value);
+    });
     return norm_from_squares<Compute<T>>(warp_sum(sum));
   }
 };
@@ -50,22 +52,37 @@ __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> 
   if (lane_of_thread() == 0) of.score[i] = score;
 }
 
-// One block an item.
+// One block an item, with much of it on its way at once: there may be few items.
 template <class T>
-__global__ void item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_t* offsets,
-                                 std::int64_t width) {
+__global__ void __launch_bounds__(kMostInBlock)
+    item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_t* offsets,
+                     std::int64_t width) {
+  using C = Compute<T>;
+  constexpr int kAtOnce = 4;
   const std::int64_t n = blockIdx.x;
+  const T* const item = x + offsets[n] * width;
+  const std::int64_t count = (offsets[n + 1] - offsets[n]) * width;
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kNeighbours;
   double sum = 0;
-  for (std::int64_t i = offsets[n] * width + threadIdx.x; i < offsets[n + 1] * width;
-       i += blockDim.x)
-    sum += squared(static_cast<Compute<T>>(x[i]));
+  for (std::int64_t first = threadIdx.x * kNeighbours; first < count; first += kAtOnce * step) {
+    Neighbours<C> of[kAtOnce];
+    VCAS_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t left = count - first - i * step;
+      of[i] = load_neighbours(item + first + i * step, 0,
+                              static_cast<int>(min(left, std::int64_t{kNeighbours})));
+    }
+    VCAS_UNROLL
+    for (int i = 0; i < kAtOnce * kNeighbours; ++i)
+      sum += squared(of[i / kNeighbours].value[i % kNeighbours]);
+  }
   sum = block_sum(sum);
-  if (threadIdx.x == 0) norm[n] = norm_from_squares<Compute<T>>(sum);
+  if (threadIdx.x == 0) norm[n] = norm_from_squares<C>(sum);
 }
 
 // ---- column sums ----
 
-constexpr int kColumnTile = 32, kRowLanes = 8;
+constexpr int kColumnThreads = 32, kColumnTile = kColumnThreads * kNeighbours, kRowLanes = 8;
 
 // sum[y, c] = (or, with `accumulate`, +=) the sum of column c of x over the rows of slice y. Rows
 // of x are `stride` apart.
@@ -73,72 +90,90 @@ template <class T>
 struct ColumnSums {
   Compute<T>* sum;  // [slices, width]
   const T* x;
-  std::int64_t rows, width, stride, slices;
+  std::int64_t rows;
+  int width;
+  std::int64_t stride, slices;
   bool accumulate;
 };
 
-// Blocks (32 columns, slice, one of the group), with 8 lanes of rows, so reads are whole lines.
+// Blocks (128 columns, slice, one of the group), with 8 lanes of rows.
 template <class T>
 __global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group) {
   using C = Compute<T>;
   struct Shared {
-    C sum[kRowLanes][kColumnTile];
+    Neighbours<C> sum[kRowLanes][kColumnThreads];
   };
   VCAS_SHARED(Shared, shared);
   const ColumnSums<T>& of = group.each[blockIdx.z];
   if (blockIdx.y >= of.slices) return;
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * kColumnTile + threadIdx.x;
-  C own = 0;
+  const int c =
+      static_cast<int>(blockIdx.x) * kColumnTile + static_cast<int>(threadIdx.x) * kNeighbours;
+  Neighbours<C> own{};
+  const auto add = [&](const Neighbours<C>& row) {
+    for (int i = 0; i < kNeighbours; ++i) own.value[i] += row.value[i];
+  };
   if (c < of.width)
     for (std::int64_t r = static_cast<std::int64_t>(blockIdx.y) * kRowLanes + threadIdx.y;
          r < of.rows; r += of.slices * kRowLanes)
-      own += of.x[r * of.stride + c];
+      add(load_neighbours(of.x + r * of.stride, c, of.width));
   shared.sum[threadIdx.y][threadIdx.x] = own;
   __syncthreads();
   if (threadIdx.y > 0 || c >= of.width) return;
-  for (int lane = 1; lane < kRowLanes; ++lane) own += shared.sum[lane][threadIdx.x];
-  C& out = of.sum[static_cast<std::int64_t>(blockIdx.y) * of.width + c];
-  out = of.accumulate ? out + own : own;
+  for (int lane = 1; lane < kRowLanes; ++lane) add(shared.sum[lane][threadIdx.x]);
+  C* const out = of.sum + static_cast<std::int64_t>(blockIdx.y) * of.width;
+  if (of.accumulate) add(load_neighbours(out, c, of.width));
+  store_neighbours(out, c, of.width, own);
 }
 
 template <class T>
 void column_sums(Context& context, const Several<ColumnSums<T>>& group) {
-  std::int64_t width = 0, slices = 0;
+  std::int64_t slices = 0;
+  int width = 0;
   for (unsigned n = 0; n < group.size; ++n) {
     width = std::max(width, group.each[n].width);
     slices = std::max(slices, group.each[n].slices);
   }
-  launch(context,
-         {extent(ceil_div(width, kColumnTile), slices, group.size), extent(kColumnTile, kRowLanes)},
-         column_sum_kernel<T>, group);
+  launch(
+      context,
+      {extent(ceil_div(width, kColumnTile), slices, group.size), extent(kColumnThreads, kRowLanes)},
+      column_sum_kernel<T>, group);
 }
 
 // ---- layer norm ----
 
-// One warp a row, which stays in L1 between its three passes: read once, written once.
-template <class T>
+// One warp a row.
+template <class T, int kHeld>
 __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* mean,
                                           Compute<T>* rstd, const T* x, const T* gamma,
                                           const T* beta, Compute<T> eps, std::int64_t rows,
-                                          std::int64_t width) {
+                                          int width) {
   using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
-  const T* in = x + r * width;
+  const WarpRow<T, kHeld> in(x + r * width, width);
   C sum = 0;
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) sum += in[c];
+  for_lane_columns<kHeld>(width, [&](int k, int c) {
+    for (const C value : in.at(k, c).value) sum += value;
+  });
   const C m = warp_sum(sum) / static_cast<C>(width);
   C squares = 0;
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp)
-    squares += (in[c] - m) * (in[c] - m);
+  for_lane_columns<kHeld>(width, [&](int k, int c) {
+    const Neighbours<C> of = in.at(k, c);
+    for (int i = 0; i < kNeighbours; ++i)
+      if (c + i < width) squares += (of.value[i] - m) * (of.value[i] - m);
+  });
   const C variance = warp_sum(squares) / static_cast<C>(width);
   const C s = C(1) / square_root(variance + eps);
   double y_squares = 0;
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) {
-    const C out = (in[c] - m) * s * gamma[c] + beta[c];
-    y[r * width + c] = static_cast<T>(out);
-    if (y_norm) y_squares += squared(out);
-  }
+  for_lane_columns<kHeld>(width, [&](int k, int c) {
+    Neighbours<C> out = in.at(k, c);
+    const auto g = load_neighbours(gamma, c, width), b = load_neighbours(beta, c, width);
+    for (int i = 0; i < kNeighbours; ++i)
+      out.value[i] = (out.value[i] - m) * s * g.value[i] + b.value[i];
+    store_neighbours(y + r * width, c, width, out);
+    for (int i = 0; y_norm && i < kNeighbours && c + i < width; ++i)
+      y_squares += squared(out.value[i]);
+  });
   if (y_norm) y_squares = warp_sum(y_squares);
   if (lane_of_thread() > 0) return;
   if (y_norm) y_norm[r] = norm_from_squares<C>(y_squares);
@@ -158,63 +193,86 @@ struct LayerNormGradients {
   const Compute<T>* rstd_full;
   const T* gamma;
   const std::int32_t* row;
-  std::int64_t rows, width;
+  std::int64_t rows;
+  int width;
 };
 
 // With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma = the
 // sum of dy h over the rows, dbeta = that of dy. A block takes eight rows at a time: first a warp a
 // row for dx; then, the rows being in L1, a thread a column for the sums.
-template <class T>
+template <class T, int kHeld>
 __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNormGradients<T> t) {
   using C = Compute<T>;
   constexpr int kRows = kThreads / kWarp;
   VCAS_DYNAMIC_SHARED(C, sum);  // [2, width], each entry of one thread
+  const auto for_own_columns = [&](const auto& f) {
+    const int own = static_cast<int>(threadIdx.x) * kNeighbours;
+    for (int c = own; c < t.width; c += kThreads * kNeighbours) f(c);
+  };
   if (t.part)
-    for (std::int64_t c = threadIdx.x; c < t.width; c += kThreads) sum[c] = sum[t.width + c] = 0;
+    for_own_columns([&](int c) {
+      for (C* const of : {sum, sum + t.width}) store_neighbours(of, c, t.width, {});
+    });
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kRows; first < t.rows;
        first += static_cast<std::int64_t>(gridDim.x) * kRows) {
     if (const std::int64_t r = first + warp_of_thread(); t.dx && r < t.rows) {
       const std::int64_t full = at(t.row, r);
-      const T* x = t.x_full + full * t.width;
-      const T* in = t.dy + r * t.width;
+      const WarpRow<T, kHeld> x(t.x_full + full * t.width, t.width);
+      const WarpRow<T, kHeld> in(t.dy + r * t.width, t.width);
       const C m = t.mean_full[full], s = t.rstd_full[full];
+      // f(i, h, g) for the neighbours at c, inside the width
+      const auto for_each = [&](int k, int c, const auto& f) {
+        const auto x_of = x.at(k, c), in_of = in.at(k, c),
+                   gamma = load_neighbours(t.gamma, c, t.width);
+        for (int i = 0; i < kNeighbours; ++i)
+          if (c + i < t.width) f(i, (x_of.value[i] - m) * s, in_of.value[i] * gamma.value[i]);
+      };
       C g_sum = 0, product = 0;
-      for (std::int64_t c = lane_of_thread(); c < t.width; c += kWarp) {
-        const C g = in[c] * t.gamma[c];
-        g_sum += g;
-        product += g * ((x[c] - m) * s);
-      }
+      for_lane_columns<kHeld>(t.width, [&](int k, int c) {
+        for_each(k, c, [&](int, C h, C g) {
+          g_sum += g;
+          product += g * h;
+        });
+      });
       const C shift = warp_sum(g_sum) / static_cast<C>(t.width);
       const C slope = warp_sum(product) / static_cast<C>(t.width);
       double squares = 0;
-      for (std::int64_t c = lane_of_thread(); c < t.width; c += kWarp) {
-        const C d = s * (in[c] * t.gamma[c] - shift - (x[c] - m) * s * slope);
-        const C result = t.added ? t.added[r * t.width + c] + d : d;
-        t.dx[r * t.width + c] = static_cast<T>(result);
-        if (t.dx_norm) squares += squared(result);
-      }
+      for_lane_columns<kHeld>(t.width, [&](int k, int c) {
+        Neighbours<C> out{};
+        if (t.added) out = load_neighbours(t.added + r * t.width, c, t.width);
+        for_each(k, c, [&](int i, C h, C g) {
+          out.value[i] += s * (g - shift - h * slope);
+          if (t.dx_norm) squares += squared(out.value[i]);
+        });
+        store_neighbours(t.dx + r * t.width, c, t.width, out);
+      });
       if (t.dx_norm) squares = warp_sum(squares);
       if (t.dx_norm && lane_of_thread() == 0) t.dx_norm[r] = norm_from_squares<C>(squares);
     }
     if (!t.part) continue;
-    for (std::int64_t c = threadIdx.x; c < t.width; c += kThreads) {
-      C dgamma = sum[c], dbeta = sum[t.width + c];
+    for_own_columns([&](int c) {
+      auto dgamma = load_neighbours(sum, c, t.width),
+           dbeta = load_neighbours(sum + t.width, c, t.width);
       for (std::int64_t r = first; r < min(first + kRows, t.rows); ++r) {
         const std::int64_t full = at(t.row, r);
-        const C d = t.dy[r * t.width + c];
-        dgamma += d * ((t.x_full[full * t.width + c] - t.mean_full[full]) * t.rstd_full[full]);
-        dbeta += d;
+        const auto d = load_neighbours(t.dy + r * t.width, c, t.width);
+        const auto x = load_neighbours(t.x_full + full * t.width, c, t.width);
+        const C m = t.mean_full[full], s = t.rstd_full[full];
+        for (int i = 0; i < kNeighbours; ++i) {
+          dgamma.value[i] += d.value[i] * ((x.value[i] - m) * s);
+          dbeta.value[i] += d.value[i];
+        }
       }
-      sum[c] = dgamma;
-      sum[t.width + c] = dbeta;
-    }
+      store_neighbours(sum, c, t.width, dgamma);
+      store_neighbours(sum + t.width, c, t.width, dbeta);
+    });
   }
   if (!t.part) return;
   C* const part = t.part + static_cast<std::int64_t>(blockIdx.x) * 2 * t.width;
-  for (std::int64_t c = threadIdx.x; c < t.width; c += kThreads) {
-    part[c] = sum[c];
-    part[t.width + c] = sum[t.width + c];
-  }
+  for_own_columns([&](int c) {
+    for (const int of : {0, t.width})
+      store_neighbours(part + of, c, t.width, load_neighbours(sum + of, c, t.width));
+  });
 }
 
 // ---- host ----
@@ -227,10 +285,10 @@ void compute(Context& context, const Group<RowScore>& group) {
     for (const RowScore& args : group) {
       const std::int64_t rows = args.score.elements();
       each.add({args.score.ptr<Compute<T>>(),
-                {args.dy.ptr<T>(), args.dy.width(), args.dy_norm.ptr<Compute<T>>(),
-                 args.dy_norm.width()},
-                {args.x_full.ptr<T>(), args.x_full.width(), args.x_norm_full.ptr<Compute<T>>(),
-                 args.x_norm_full.width()},
+                {args.dy.ptr<T>(), width_of(args.dy), args.dy_norm.ptr<Compute<T>>(),
+                 width_of(args.dy_norm)},
+                {args.x_full.ptr<T>(), width_of(args.x_full), args.x_norm_full.ptr<Compute<T>>(),
+                 width_of(args.x_norm_full)},
                 args.row.ptr<std::int32_t>(),
                 rows});
       most_rows = std::max(most_rows, rows);
@@ -244,9 +302,12 @@ void compute(Context& context, const Group<RowScore>& group) {
 void compute(Context& context, const ItemNorm& args) {
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, {extent(args.norm.elements()), extent(kThreads)}, item_norm_kernel<T>,
-           args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(),
-           args.x.width());
+    const std::int64_t items = args.norm.elements();
+    Grid grid =
+        one_block(ceil_div(args.x.elements(), kNeighbours * std::max<std::int64_t>(items, 1)));
+    grid.blocks.x = static_cast<unsigned>(items);
+    launch(context, grid, item_norm_kernel<T>, args.norm.ptr<Compute<T>>(), args.x.ptr<T>(),
+           args.offsets.ptr<std::int64_t>(), args.x.width());
   });
 }
 
@@ -264,7 +325,8 @@ void compute(Context& context, const Group<ColumnSum>& group) {
     Several<ColumnSums<T>> parts;
     Several<ColumnSums<C>> sums;
     for (const ColumnSum& args : group) {
-      const std::int64_t width = args.x.width(), slices = slices_of(args);
+      const int width = width_of(args.x);
+      const std::int64_t slices = slices_of(args);
       parts.add({part, args.x.ptr<T>(), args.x.rows(), width, width, slices, false});
       sums.add({args.sum.ptr<C>(), part, slices, width, width, 1, args.accumulate});
       part += slices * width;
@@ -277,17 +339,21 @@ void compute(Context& context, const Group<ColumnSum>& group) {
 void compute(Context& context, const LayerNormForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
+    using C = Compute<T>;
     const std::int64_t rows = args.y.rows();
-    launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T>, args.y.ptr<T>(),
-           args.y_norm.ptr<Compute<T>>(), args.mean.ptr<Compute<T>>(), args.rstd.ptr<Compute<T>>(),
-           args.x.ptr<T>(), args.gamma.ptr<T>(), args.beta.ptr<T>(),
-           static_cast<Compute<T>>(args.eps), rows, args.y.width());
+    with_held<T>(args.y.width(), [&]<int kHeld>(Constant<kHeld>) {
+      launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T, kHeld>, args.y.ptr<T>(),
+             args.y_norm.ptr<C>(), args.mean.ptr<C>(), args.rstd.ptr<C>(), args.x.ptr<T>(),
+             args.gamma.ptr<T>(), args.beta.ptr<T>(), static_cast<C>(args.eps), rows,
+             width_of(args.y));
+    });
   });
 }
 
 void compute(Context& context, const LayerNormBackward& args) {
   VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
-  const std::int64_t rows = args.dy.rows(), width = args.dy.width();
+  const std::int64_t rows = args.dy.rows();
+  const int width = width_of(args.dy);
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
@@ -299,11 +365,21 @@ void compute(Context& context, const LayerNormBackward& args) {
       grid.shared_bytes = static_cast<std::size_t>(2 * width) * sizeof(C);
       part = scratch<C>(context, static_cast<std::int64_t>(grid.blocks.x) * 2 * width);
     }
-    launch(context, grid, layer_norm_backward_kernel<T>,
-           LayerNormGradients<T>{args.dx.ptr<T>(), args.added.ptr<T>(), args.dx_norm.ptr<C>(), part,
-                                 args.dy.ptr<T>(), args.x_full.ptr<T>(), args.mean_full.ptr<C>(),
-                                 args.rstd_full.ptr<C>(), args.gamma.ptr<T>(),
-                                 args.row.ptr<std::int32_t>(), rows, width});
+    const LayerNormGradients<T> gradients{args.dx.ptr<T>(),
+                                          args.added.ptr<T>(),
+                                          args.dx_norm.ptr<C>(),
+                                          part,
+                                          args.dy.ptr<T>(),
+                                          args.x_full.ptr<T>(),
+                                          args.mean_full.ptr<C>(),
+                                          args.rstd_full.ptr<C>(),
+                                          args.gamma.ptr<T>(),
+                                          args.row.ptr<std::int32_t>(),
+                                          rows,
+                                          width};
+    with_held<T>(width, [&]<int kHeld>(Constant<kHeld>) {
+      launch(context, grid, layer_norm_backward_kernel<T, kHeld>, gradients);
+    });
     if (!args.dgamma) return;
     const std::int64_t parts = grid.blocks.x;
     Several<ColumnSums<C>> sums;

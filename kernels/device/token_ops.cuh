@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/math.cuh"
+#include "kernels/device/neighbours.cuh"
 #include "kernels/device/reduce.cuh"
 
 namespace vcas::VCAS_DEVICE {
@@ -89,11 +90,13 @@ __global__ void pool_backward_kernel(T* dx, const T* dy, const std::int64_t* off
 // One warp a row; entries lie side by side in both.
 template <class T>
 __global__ void embedding_forward_kernel(T* y, const T* table, const std::int32_t* tokens,
-                                         std::int64_t rows, std::int64_t width) {
+                                         std::int64_t rows, int width) {
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const T* from = table + tokens[r] * width;
-  for (std::int64_t c = lane_of_thread(); c < width; c += kWarp) y[r * width + c] = from[c];
+  for_lane_columns<0>(width, [&](int, int c) {
+    store_neighbours(y + r * width, c, width, load_neighbours(from, c, width));
+  });
 }
 
 // Rows in order of their tokens, those of a token in ascending order: its segment. Blocks (chunk of
@@ -336,7 +339,7 @@ void compute(Context& context, const EmbeddingForward& args) {
     using T = decltype(type);
     const std::int64_t rows = args.y.rows();
     launch(context, grid_of_rows(rows), embedding_forward_kernel<T>, args.y.ptr<T>(),
-           args.table.ptr<T>(), args.tokens.ptr<std::int32_t>(), rows, args.y.width());
+           args.table.ptr<T>(), args.tokens.ptr<std::int32_t>(), rows, width_of(args.y));
   });
 }
 
