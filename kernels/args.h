@@ -689,8 +689,8 @@ StepKey step_key(const Args& args) {
 #define VCAS_FOR_EACH_OP(X)                                                                      \
   X(LinearForward) X(LinearBackwardInput) X(Group<LinearBackwardWeight>) X(LinearWeightBlock)    \
   X(Group<ColumnSum>) X(Group<RowScore>) X(ItemNorm) X(KeepProbability) X(Group<Draw>)           \
-  X(NarrowRows) X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward) X(GeluForward)      \
-  X(GeluBackward) X(TanhForward) X(TanhBackward) X(Dropout) X(AttentionForward)                  \
+  X(Group<NarrowRows>) X(GatherScaledRows) X(LayerNormForward) X(LayerNormBackward)              \
+  X(GeluForward) X(GeluBackward) X(TanhForward) X(TanhBackward) X(Dropout) X(AttentionForward)   \
   X(AttentionBackward) X(Add) X(Copy) X(Fill) X(PatchExtract) X(PatchTokensForward)              \
   X(PatchTokensBackward) X(PoolForward) X(PoolBackward) X(CrossEntropyForward)                   \
   X(CrossEntropyBackward) X(EmbeddingForward) X(EmbeddingBackward) X(SquaredErrorForward)        \

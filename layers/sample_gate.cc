@@ -69,6 +69,7 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
     context.record->kept_items[static_cast<std::size_t>(number_)] = kept;
 
   kept_rows_.entries().clear();
+  Group<NarrowRows> narrowed;
   for (Layout& layout : layouts_) {
     const RowSet& old = rows.of(layout.rows_per_item);
     RowSet next{.items = kept,
@@ -90,19 +91,20 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
       next.host_offsets = layout.host_offsets.data();
     }
     next.row = {layout.row.data, DType::kI32, {next.rows}};
-    exec.ops.run(NarrowRows{.item = next.item,
-                            .scale = next.scale,
-                            .offsets = next.offsets,
-                            .row = layout.row,
-                            .source_row = layout.source_row,
-                            .kept = kept_items(),
-                            .kept_scale = first_kept(keep_scale_),
-                            .old_item = old.item,
-                            .old_scale = old.scale,
-                            .old_offsets = old.offsets,
-                            .old_row = old.row});
+    narrowed.add({.item = next.item,
+                  .scale = next.scale,
+                  .offsets = next.offsets,
+                  .row = layout.row,
+                  .source_row = layout.source_row,
+                  .kept = kept_items(),
+                  .kept_scale = first_kept(keep_scale_),
+                  .old_item = old.item,
+                  .old_scale = old.scale,
+                  .old_offsets = old.offsets,
+                  .old_row = old.row});
     kept_rows_.entries().push_back({layout.rows_per_item, next});
   }
+  exec.ops.run(narrowed);
   return kept_rows_;
 }
 

@@ -219,8 +219,9 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
     });
 }
 
-void compute(CpuContext&, const NarrowRows& args) {
-  with_type(args.kept_scale.dtype, [&](auto type) { narrow_rows<decltype(type)>(args); });
+void compute(CpuContext&, const Group<NarrowRows>& group) {
+  for (const NarrowRows& args : group)
+    with_type(args.kept_scale.dtype, [&](auto type) { narrow_rows<decltype(type)>(args); });
 }
 
 void compute(CpuContext& cpu, const GatherScaledRows& args) {

@@ -212,12 +212,20 @@ struct ItemRows {
   const std::int64_t* offsets;
   const std::int32_t* row;
 };
+template <class T>
+struct Narrowing {
+  NarrowedRows<T> out;
+  const std::int32_t* kept;
+  const T* kept_scale;
+  ItemRows<T> old;
+  int kept_items;
+};
 
-// Offsets by a scan of the lengths; then one warp an item.
+// One block for each of the group: offsets by a scan of the lengths; then one warp an item.
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    narrow_rows_kernel(NarrowedRows<T> out, const std::int32_t* kept, const T* kept_scale,
-                       ItemRows<T> old, int n) {
+    narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
+  const auto& [out, kept, kept_scale, old, n] = group.each[blockIdx.x];
   std::int64_t rows = 0;
   in_rounds(n, [&](int i, bool inside) {
     std::int64_t length = 0;
@@ -301,18 +309,26 @@ void compute(Context& context, const Group<Draw>& group) {
   });
 }
 
-void compute(Context& context, const NarrowRows& args) {
-  with_statistics_type(args.kept_scale.dtype, [&](auto type) {
+void compute(Context& context, const Group<NarrowRows>& group) {
+  with_statistics_type(group[0].kept_scale.dtype, [&](auto type) {
     using T = decltype(type);
-    const int n = count_of(args.kept);
-    launch(context, one_block(std::int64_t{kWarp} * n), narrow_rows_kernel<T>,
-           NarrowedRows<T>{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(),
-                           args.offsets.ptr<std::int64_t>(), args.row.ptr<std::int32_t>(),
-                           args.source_row.ptr<std::int32_t>(), args.row.elements()},
-           args.kept.ptr<std::int32_t>(), args.kept_scale.ptr<T>(),
-           ItemRows<T>{args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
-                       args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
-           n);
+    Several<Narrowing<T>> each;
+    int most = 0;
+    for (const NarrowRows& args : group) {
+      const int n = count_of(args.kept);
+      each.add(
+          {{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(), args.offsets.ptr<std::int64_t>(),
+            args.row.ptr<std::int32_t>(), args.source_row.ptr<std::int32_t>(), args.row.elements()},
+           args.kept.ptr<std::int32_t>(),
+           args.kept_scale.ptr<T>(),
+           {args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
+            args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
+           n});
+      most = std::max(most, n);
+    }
+    Grid grid = one_block(std::int64_t{kWarp} * most);
+    grid.blocks.x = each.size;
+    launch(context, grid, narrow_rows_kernel<T>, each);
   });
 }
 

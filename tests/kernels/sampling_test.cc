@@ -387,7 +387,16 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                 .old_scale = nested ? t.wide_normal({5}) : Tensor{},
                                 .old_offsets = old_offsets,
                                 .old_row = nested ? t.indices(old_row) : Tensor{}};
-        check_op(t, narrow);
+        NarrowRows other = narrow;  // another layout, of one row an item
+        for (Tensor* tensor : {&other.item, &other.row, &other.source_row})
+          *tensor = t.unset(DType::kI32, tensor->shape);
+        other.scale = t.wide_unset({count});
+        other.offsets = t.unset(DType::kI64, {count + 1});
+        other.old_offsets = t.offsets({0, 1, 2, 3, 4, 5});
+        Group<NarrowRows> group;
+        group.add(narrow);
+        group.add(other);
+        check_op(t, group);
         const auto rows = static_cast<std::int64_t>(t.read(narrow.offsets).back());
         Tensor source_row = narrow.source_row;
         source_row.shape = {rows};
