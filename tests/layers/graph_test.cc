@@ -67,10 +67,14 @@ std::vector<std::string> places_of_draws(CountOps& ops, Graph& graph, Value x, V
        .weight_ratio = std::vector<double>(graph.sampled_weights().size(), std::nextafter(1, 0))});
   for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(drawn[i] - exact[i]) < 1e-13);
   CHECK(std::ranges::any_of(exact, [](double g) { return g != 0; }));
-  std::vector<std::string> places;
-  for (const CostRow& row : ops.rows())
-    if (std::string_view(row.op) == Draw::kName) places.push_back(row.place);
-  return places;
+  const auto places_of = [&](std::string_view op) {
+    std::vector<std::string> places;
+    for (const CostRow& row : ops.rows())
+      if (row.op == op) places.push_back(row.place);
+    return places;
+  };
+  CHECK(places_of(ColumnSum::kName) == places_of(Draw::kName));  // of all biases
+  return places_of(Draw::kName);
 }
 
 }  // namespace
