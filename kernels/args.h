@@ -158,6 +158,13 @@ struct RowScore {
   }
 };
 
+inline void check_norms(const RowScore& args) {
+  VCAS_CHECK((!args.dy_norm || args.dy_norm.rows() == args.dy.rows()) &&
+                 (!args.x_norm_full || args.x_norm_full.rows() == args.x_full.rows()),
+             "norms " + args.dy_norm.shape.text() + " and " + args.x_norm_full.shape.text() +
+                 " of rows of " + args.dy.shape.text() + " and " + args.x_full.shape.text());
+}
+
 // norm[n] = Frobenius norm of the rows offsets[n] .. offsets[n + 1] of x.
 struct ItemNorm {
   static constexpr const char* kName = "item_norm";

@@ -38,10 +38,11 @@ class Attention final : public Layer {
     plan.saved = {{heads_, query.rows_per_item, statistics_dtype(in.dtype)}};  // lse
     plan.saved_inputs = {0};
     plan.saved_output = true;
-    plan.writes_norms = !first_rows;
-    plan.output_norm_parts = heads_;
-    plan.dx_norm_parts = 2 * heads_;
-    if (first_rows) {
+    if (!first_rows) {
+      plan.writes_norms = true;
+      plan.output_norm_parts = heads_;
+      plan.dx_norm_parts = 2 * heads_;
+    } else {
       plan.saved_inputs.push_back(1);
       for (const ValueSpec& input : in.inputs)
         plan.scratch_bytes += Arena::round_up(

@@ -295,7 +295,8 @@ void Graph::plan_gradients() {
         use(dy_block, gate_time(input) + 1);
         if (!pass) dx.block = dy_block;
       } else {
-        dx.block = producer.gradient_block = new_block(input, time, node.plan.dx_norm_parts);
+        dx.block = producer.gradient_block =
+            new_block(input, time, j == 0 ? node.plan.dx_norm_parts : 1);
       }
     }
     if (node.plan.samples_weight) {
@@ -332,6 +333,8 @@ void Graph::allocate(Ops& ops) {
     }
     memory_.scratch = std::max(memory_.scratch, node.plan.scratch_bytes + added);
   }
+  VCAS_CHECK(gate_nodes_.empty() || layouts.size() <= kMostInGroup,
+             "gates in a graph of " + std::to_string(layouts.size()) + " layouts of rows");
   activations_ = Buffer(ops, memory_.activations);
   gradients_ = Buffer(ops, memory_.gradients);
   scratch_ = Buffer(ops, memory_.scratch);

@@ -153,6 +153,7 @@ void narrow_rows(const NarrowRows& args) {
 
 template <class T>
 void row_score(CpuContext& cpu, const RowScore& args) {
+  check_norms(args);
   const std::int64_t c = args.x_full.width(), d = args.dy.width();
   const auto* row = args.row.ptr<std::int32_t>();
   const T* dy = args.dy.ptr<T>();

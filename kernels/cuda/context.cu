@@ -10,6 +10,8 @@ namespace {
 
 // Of cuBLAS on Hopper; others need less.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+// Of copies from page-locked memory and within the device.
+constexpr std::size_t kAlignment = 256;
 
 }  // namespace
 
@@ -191,23 +193,26 @@ void Context::copy_to_device(void* device, const void* host, std::size_t bytes) 
   Staging& staging = staging_[filling_];
   char* const from = staging.host.data() + staged_;
   std::memcpy(from, host, bytes);
-  if (bytes >= kLargeBytes)
-    copy_beside(device, staging, bytes);
-  else
+  if (!copy_beside(device, staging, bytes))
     check(cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, stream_), what);
   staging.host.mark(stream_);
-  staged_ += bytes;
+  staged_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 // The last `bytes` of `staging`: over the bus while the stream is at the operations before, then
-// within the device when it has done them.
-void Context::copy_beside(void* device, Staging& staging, std::size_t bytes) {
+// within the device when it has done them. Whether it is worth it, and has been done.
+bool Context::copy_beside(void* device, Staging& staging, std::size_t bytes) {
+  if (bytes < kLargeBytes || ++large_copies_[device] <= kSingleCopies) return false;
   const std::string what = "a copy to the device beside kernels";
   if (staging.device_bytes < staging.host.bytes()) {
     deallocate(staging.device);
     staging.device = nullptr;
     staging.device_bytes = 0;
-    staging.device = allocate(staging.host.bytes());
+    if (cudaMallocAsync(&staging.device, staging.host.bytes(), stream_) != cudaSuccess) {
+      cudaGetLastError();  // or the next launch would report it
+      staging.device = nullptr;
+      return false;
+    }
     staging.device_bytes = staging.host.bytes();
     check(cudaStreamSynchronize(stream_), what);  // the other stream must find it made
   }
@@ -217,6 +222,7 @@ void Context::copy_beside(void* device, Staging& staging, std::size_t bytes) {
   check(cudaEventRecord(crossed_, bus_), what);
   check(cudaStreamWaitEvent(stream_, crossed_), what);
   check(cudaMemcpyAsync(device, beside, bytes, cudaMemcpyDeviceToDevice, stream_), what);
+  return true;
 }
 
 void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {

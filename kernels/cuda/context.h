@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "kernels/cpu/gemm.h"
@@ -110,11 +111,13 @@ class Context {
                                kMostStagingBytes = std::size_t{256} << 20;
   // From here on a copy takes longer than to hand it from one stream to the other.
   static constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
+  // Copies to one place of which no more come: of weights, when they are made and when read.
+  static constexpr int kSingleCopies = 2;
 
   // Where copies to the device wait for it.
   struct Staging {
     PinnedMemory host;
-    void* device = nullptr;  // as much, once there was a large copy
+    void* device = nullptr;  // as much, once there was a large copy that comes again
     std::size_t device_bytes = 0;
   };
 
@@ -122,7 +125,7 @@ class Context {
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
   void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
-  void copy_beside(void* device, Staging& staging, std::size_t bytes);
+  bool copy_beside(void* device, Staging& staging, std::size_t bytes);
 
   const Precision precision_;
   cudaStream_t stream_ = nullptr;
@@ -132,7 +135,8 @@ class Context {
   // other fill it no more and its own are done.
   Staging staging_[2];
   int filling_ = 0;
-  std::size_t staged_ = 0;  // bytes of the one that is filled
+  std::unordered_map<void*, int> large_copies_;  // how many have come to a place
+  std::size_t staged_ = 0;                       // bytes of the one that is filled
   Cublas cublas_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;

@@ -212,10 +212,10 @@ Tolerance tolerance(const Draw& args, std::string_view, const Mirrors&) {
   return {args.score.elements()};
 }
 
-// A norm is off by as much as the row whose elements all are.
-Tolerance of_norm(const Tolerance& of_element, const Tensor& row) {
-  const auto width = static_cast<double>(row.width());
-  return {std::max(of_element.length, row.width()), of_element.magnitude * std::sqrt(width)};
+// A norm is off by as much as the row of `width` whose elements all are.
+Tolerance of_norm(const Tolerance& of_element, std::int64_t width) {
+  return {std::max(of_element.length, width),
+          of_element.magnitude * std::sqrt(static_cast<double>(width))};
 }
 
 // The deviation of x from its mean, relative to the standard deviation, is only as good as x is.
@@ -224,7 +224,7 @@ Tolerance tolerance(const LayerNormForward& args, std::string_view output, const
   if (output == "mean") return {args.x.width(), x};
   if (output == "rstd") return {args.x.width(), rstd * (1 + x * rstd)};
   const Tolerance y{args.x.width(), (1 + x * rstd) * m.top(args.gamma) + m.top(args.beta)};
-  return output == "y_norm" ? of_norm(y, args.y) : y;
+  return output == "y_norm" ? of_norm(y, args.y.width()) : y;
 }
 
 Tolerance tolerance(const LayerNormBackward& args, std::string_view output, const Mirrors& m) {
@@ -232,7 +232,7 @@ Tolerance tolerance(const LayerNormBackward& args, std::string_view output, cons
   const double normal = 1 + m.top(args.x_full) * rstd;
   const Tolerance dx{args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.added)};
   if (output == "dx") return dx;
-  if (output == "dx_norm") return of_norm(dx, args.dx);
+  if (output == "dx_norm") return of_norm(dx, args.dx.width());
   if (output == "dgamma") return {args.dy.rows(), dy * normal + m.top(args.dgamma)};
   return {args.dy.rows(), dy + m.top(args.dbeta)};
 }
@@ -240,18 +240,18 @@ Tolerance tolerance(const LayerNormBackward& args, std::string_view output, cons
 // Far below zero x Phi(x) is a small difference.
 Tolerance tolerance(const GeluForward& args, std::string_view output, const Mirrors& m) {
   const Tolerance y{1, m.top(args.x)};
-  return output == "y_norm" ? of_norm(y, args.y) : y;
+  return output == "y_norm" ? of_norm(y, args.y.width()) : y;
 }
 
 Tolerance tolerance(const GeluBackward& args, std::string_view output, const Mirrors& m) {
   const Tolerance dx{1, m.top(args.dy)};
-  return output == "dx_norm" ? of_norm(dx, args.dx) : dx;
+  return output == "dx_norm" ? of_norm(dx, args.dx.width()) : dx;
 }
 
 // Without a residual of norms only: the elements are products of two numbers.
 Tolerance tolerance(const Dropout& args, std::string_view output, const Mirrors& m) {
   const Tolerance y{1, args.residual ? m.top(args.x) / (1 - args.p) + m.top(args.residual) : 0};
-  return output == "y_norm" ? of_norm(y, args.y) : y;
+  return output == "y_norm" ? of_norm(y, args.y.width()) : y;
 }
 
 Tolerance tolerance(const GatherScaledRows& args, std::string_view, const Mirrors&) {
@@ -269,7 +269,7 @@ Tolerance tolerance(const AttentionForward& args, std::string_view output, const
   const double score = 1 + m.top(args.lse);
   if (output == "lse") return {length, score};
   const Tolerance y{length, score * m.top(args.qkv)};
-  return output == "y_norm" ? of_norm(y, args.y) : y;
+  return output == "y_norm" ? of_norm(y, args.y.width() / args.heads) : y;
 }
 
 Tolerance tolerance(const AttentionBackward& args, std::string_view output, const Mirrors& m) {
@@ -277,7 +277,7 @@ Tolerance tolerance(const AttentionBackward& args, std::string_view output, cons
   const double query = args.query_full ? m.top(args.query_full) : qkv;
   const Tolerance dqkv{std::max(m.longest_item(args.offsets), args.dy.width() / args.heads),
                        score * m.top(args.dy) * (1 + qkv * std::max(qkv, query))};
-  return output == "dqkv_norm" ? of_norm(dqkv, args.dqkv) : dqkv;
+  return output == "dqkv_norm" ? of_norm(dqkv, 2 * args.dy.width() / args.heads) : dqkv;
 }
 
 Tolerance tolerance(const PatchTokensBackward& args, std::string_view, const Mirrors& m) {

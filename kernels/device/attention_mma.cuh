@@ -215,7 +215,7 @@ __device__ double row_squares(const Square (&square)[kSquares], int h) {
 
 template <class T, int kWidth>
 struct ForwardTiles {
-  static constexpr int kKeys = 128 / sizeof(T);
+  static constexpr int kKeys = sizeof(T) == 2 ? 64 : 16;
   HeadTile<T, kWidth, kOwnRows> q;
   struct {
     HeadTile<T, kWidth, kKeys> k, v;
@@ -479,7 +479,7 @@ bool on_tensor_cores(const Context& context, const HeadShape<T>& shape,
 // f(the width of tiles)
 template <class T, class F>
 void with_tile_width(const HeadShape<T>& shape, const F& f) {
-  if constexpr (kMostHeadWidth < T >> 64)
+  if constexpr ((kMostHeadWidth<T>) > 64)
     if (shape.head_width > 64) return f(Constant<128>{});
   f(Constant<64>{});
 }

@@ -20,7 +20,8 @@ __global__ void gelu_forward_kernel(T* y, Compute<T>* y_norm, const T* x, int wi
   const std::int64_t r = blockIdx.x;
   write_row(y, y_norm, r, width, [&](int c) {
     auto of = load_neighbours(x + r * width, c, width);
-    for (Compute<T>& value : of.value) value = value * normal_cdf(value);
+    VCAS_UNROLL
+    for (int i = 0; i < kNeighbours; ++i) of.value[i] *= normal_cdf(of.value[i]);
     return of;
   });
 }

@@ -52,29 +52,33 @@ __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> 
   if (lane_of_thread() == 0) of.score[i] = score;
 }
 
-// One block an item, with much of it on its way at once: there may be few items.
-template <class T>
+// One block an item, with much of it on its way at once: there may be few items. With kAligned the
+// rows lie on packs.
+template <class T, bool kAligned>
 __global__ void __launch_bounds__(kMostInBlock)
     item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_t* offsets,
                      std::int64_t width) {
   using C = Compute<T>;
-  constexpr int kAtOnce = 4;
+  constexpr int kAtOnce = kAligned ? 4 : 1;
   const std::int64_t n = blockIdx.x;
   const T* const item = x + offsets[n] * width;
   const std::int64_t count = (offsets[n + 1] - offsets[n]) * width;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kNeighbours;
   double sum = 0;
   for (std::int64_t first = threadIdx.x * kNeighbours; first < count; first += kAtOnce * step) {
-    Neighbours<C> of[kAtOnce];
+    Packed<T> of[kAtOnce];
     VCAS_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
       const std::int64_t left = count - first - i * step;
-      of[i] = load_neighbours(item + first + i * step, 0,
-                              static_cast<int>(min(left, std::int64_t{kNeighbours})));
+      const T* const from = item + first + i * step;
+      of[i] = {};
+      if constexpr (!kAligned)
+        of[i] = load_packed(from, 0, static_cast<int>(min(left, std::int64_t{kNeighbours})));
+      else if (left > 0)
+        of[i] = load_aligned(from);
     }
-    VCAS_UNROLL
-    for (int i = 0; i < kAtOnce * kNeighbours; ++i)
-      sum += squared(of[i / kNeighbours].value[i % kNeighbours]);
+    for (const Packed<T>& packed : of)
+      for (const C value : unpack(packed).value) sum += squared(value);
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) norm[n] = norm_from_squares<C>(sum);
@@ -96,8 +100,9 @@ struct ColumnSums {
   bool accumulate;
 };
 
-// Blocks (128 columns, slice, one of the group), with 8 lanes of rows.
-template <class T>
+// Blocks (128 columns, slice, one of the group), with 8 lanes of rows. With kAligned rows lie on
+// packs.
+template <class T, bool kAligned>
 __global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group) {
   using C = Compute<T>;
   struct Shared {
@@ -112,10 +117,21 @@ __global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>>
   const auto add = [&](const Neighbours<C>& row) {
     for (int i = 0; i < kNeighbours; ++i) own.value[i] += row.value[i];
   };
+  constexpr int kAtOnce = 4;
+  const std::int64_t step = of.slices * kRowLanes;
   if (c < of.width)
-    for (std::int64_t r = static_cast<std::int64_t>(blockIdx.y) * kRowLanes + threadIdx.y;
-         r < of.rows; r += of.slices * kRowLanes)
-      add(load_neighbours(of.x + r * of.stride, c, of.width));
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kRowLanes + threadIdx.y;
+         first < of.rows; first += kAtOnce * step) {
+      Packed<T> packed[kAtOnce] = {};
+      VCAS_UNROLL
+      for (int i = 0; i < kAtOnce; ++i)
+        if (const std::int64_t r = first + i * step; r < of.rows) {
+          const T* const row = of.x + r * of.stride;
+          packed[i] = kAligned ? load_aligned(row + c) : load_packed(row, c, of.width);
+        }
+      VCAS_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) add(unpack(packed[i]));
+    }
   shared.sum[threadIdx.y][threadIdx.x] = own;
   __syncthreads();
   if (threadIdx.y > 0 || c >= of.width) return;
@@ -129,14 +145,17 @@ template <class T>
 void column_sums(Context& context, const Several<ColumnSums<T>>& group) {
   std::int64_t slices = 0;
   int width = 0;
+  bool aligned = true;
   for (unsigned n = 0; n < group.size; ++n) {
-    width = std::max(width, group.each[n].width);
-    slices = std::max(slices, group.each[n].slices);
+    const ColumnSums<T>& of = group.each[n];
+    width = std::max(width, of.width);
+    slices = std::max(slices, of.slices);
+    aligned = aligned && lie_on_packs(of.x, of.width, of.stride);
   }
   launch(
       context,
       {extent(ceil_div(width, kColumnTile), slices, group.size), extent(kColumnThreads, kRowLanes)},
-      column_sum_kernel<T>, group);
+      aligned ? column_sum_kernel<T, true> : column_sum_kernel<T, false>, group);
 }
 
 // ---- layer norm ----
@@ -284,6 +303,7 @@ void compute(Context& context, const Group<RowScore>& group) {
     std::int64_t most_rows = 0;
     for (const RowScore& args : group) {
       const std::int64_t rows = args.score.elements();
+      check_norms(args);
       each.add({args.score.ptr<Compute<T>>(),
                 {args.dy.ptr<T>(), width_of(args.dy), args.dy_norm.ptr<Compute<T>>(),
                  width_of(args.dy_norm)},
@@ -306,8 +326,11 @@ void compute(Context& context, const ItemNorm& args) {
     Grid grid =
         one_block(ceil_div(args.x.elements(), kNeighbours * std::max<std::int64_t>(items, 1)));
     grid.blocks.x = static_cast<unsigned>(items);
-    launch(context, grid, item_norm_kernel<T>, args.norm.ptr<Compute<T>>(), args.x.ptr<T>(),
-           args.offsets.ptr<std::int64_t>(), args.x.width());
+    const std::int64_t width = args.x.width();
+    launch(context, grid,
+           lie_on_packs(args.x.data, width, width) ? item_norm_kernel<T, true>
+                                                   : item_norm_kernel<T, false>,
+           args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(), width);
   });
 }
 
@@ -341,7 +364,7 @@ void compute(Context& context, const LayerNormForward& args) {
     using T = decltype(type);
     using C = Compute<T>;
     const std::int64_t rows = args.y.rows();
-    with_held<T>(args.y.width(), [&]<int kHeld>(Constant<kHeld>) {
+    with_held<T>({&args.x}, [&]<int kHeld>(Constant<kHeld>) {
       launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T, kHeld>, args.y.ptr<T>(),
              args.y_norm.ptr<C>(), args.mean.ptr<C>(), args.rstd.ptr<C>(), args.x.ptr<T>(),
              args.gamma.ptr<T>(), args.beta.ptr<T>(), static_cast<C>(args.eps), rows,
@@ -377,7 +400,7 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           args.row.ptr<std::int32_t>(),
                                           rows,
                                           width};
-    with_held<T>(width, [&]<int kHeld>(Constant<kHeld>) {
+    with_held<T>({&args.dy, &args.x_full}, [&]<int kHeld>(Constant<kHeld>) {
       launch(context, grid, layer_norm_backward_kernel<T, kHeld>, gradients);
     });
     if (!args.dgamma) return;

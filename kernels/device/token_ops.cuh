@@ -93,7 +93,7 @@ __global__ void embedding_forward_kernel(T* y, const T* table, const std::int32_
                                          std::int64_t rows, int width) {
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
-  const T* from = table + tokens[r] * width;
+  const T* from = table + std::int64_t{tokens[r]} * width;
   for_lane_columns<0>(width, [&](int, int c) {
     store_neighbours(y + r * width, c, width, load_neighbours(from, c, width));
   });

@@ -240,6 +240,8 @@ TEST_CASE("norms of very small gradients of attention do not underflow", "[atten
 TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
   on_tensor_cores([](TestTensors& t) {
     for (const Problem& problem : kOnTensorCores) {
+      const bool in_tf32 = problem.width / problem.heads <= 64;
+      if (t.dtype() == DType::kF32 && !in_tf32) continue;
       for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {}, true);
       check_forward(t, problem, 0.2, {.first = true}, true);
       check_backward(t, problem, 0, {}, true);
@@ -280,6 +282,30 @@ TEST_CASE("attention_forward rounds probabilities for tensor cores", "[attention
         for (const double y : t.read(args.y)) CHECK((y == 0) == tensor_cores);
       }
   });
+}
+
+TEST_CASE("attention rounds its factors to TF32, and does not cut them off",
+          "[attention][tensor_core]") {
+  constexpr std::int64_t kWidth = 16;
+  for (const std::string& device : test_devices()) {
+    if (device == "cpu") continue;
+    on_backend(device, *make_ops(device, Precision::kTf32), DType::kF32, [&](TestTensors& t) {
+      // A number half way between two of TF32 in query, key or value, all else ones; scores are 4.
+      const double between = 1 + 0x1p-11, above = 1 + 0x1p-10;
+      for (const std::int64_t part : {0, 1, 2}) {
+        INFO("part " << part);
+        const AttentionForward args{
+            .y = t.unset({1, kWidth}),
+            .lse = t.wide_unset({1, 1}),
+            .qkv = t.filled({1, 3 * kWidth},
+                            [&](std::int64_t i) { return i / kWidth == part ? between : 1; }),
+            .offsets = t.offsets({0, 1})};
+        t.ops().run(args);
+        CHECK(std::abs(t.read(args.lse)[0] - 4 * (part < 2 ? above : 1)) < 1e-5);
+        CHECK(std::abs(t.read(args.y)[0] - (part == 2 ? above : 1)) < 1e-5);
+      }
+    });
+  }
 }
 
 TEST_CASE("attention on tensor cores has the same bits in any order of threads",

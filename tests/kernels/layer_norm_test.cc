@@ -6,7 +6,7 @@ namespace {
 
 // Of a few rows those too that a device does not keep in registers.
 std::vector<std::int64_t> widths(std::int64_t rows) {
-  return rows == 5 ? std::vector<std::int64_t>{1, 7, 33, 384, 1027}
+  return rows == 5 ? std::vector<std::int64_t>{1, 7, 33, 384, 1000, 1024, 1027}
                    : std::vector<std::int64_t>{1, 7, 33, 384};
 }
 

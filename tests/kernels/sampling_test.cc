@@ -106,7 +106,7 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
                           .x_full = x,
                           .row = t.indices(row)},
                  {.length = width + 40});
-        const Tensor dy_norm = norms(t, rows, full % 40 + 1), x_norm = norms(t, full, 1);
+        const Tensor dy_norm = norms(t, rows, full == 9 ? 130 : 3), x_norm = norms(t, full, 1);
         check_op(t, RowScore{.score = t.wide_unset({rows}),
                              .dy = t.normal({rows, 40}),
                              .x_full = x,
@@ -132,6 +132,11 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
                           .offsets = t.offsets({0, full / 3, full / 3, full / 2, full})},
                  {.length = full * width});
       }
+    CHECK_THROWS_AS(t.ops().run(RowScore{.score = t.wide_unset({9}),
+                                         .dy = t.normal({9, 4}),
+                                         .x_full = t.normal({9, 4}),
+                                         .dy_norm = t.wide_unset({9})}),
+                    InternalError);
     const Tensor one_nan =
         t.filled({2, 2}, [](std::int64_t i) { return i == 1 ? std::nan("") : 1; });
     check_op(t, RowScore{.score = t.wide_unset({2}), .dy = one_nan, .x_full = t.normal({2, 3})});
