@@ -103,9 +103,9 @@ void compute(CpuContext& cpu, const AttentionForward& args) {
                        y, args.lse.ptr<T>() + y_row * heads + h,
                        head_of(in, width, first, queries, tokens, h, heads, args.dropout, address),
                        scratch);
-                   T* const norm = args.y_norm.ptr<T>();
-                   for (std::int64_t i = 0; norm && i < queries; ++i)
-                     norm[(y_row + i) * heads + h] = cpu.norm(y + i * width, head_width);
+                   if (T* const norm = args.y_norm.ptr<T>())
+                     cpu.loops<T>().row_norms(norm + y_row * heads + h, heads, y, nullptr, width,
+                                              queries, head_width);
                  });
   });
 }
@@ -139,13 +139,13 @@ void compute(CpuContext& cpu, const AttentionBackward& args) {
               head_of(in, width, full, first_only ? 1 : tokens, tokens, h, heads, args.dropout,
                       address),
               scratch);
-          T* const norm = args.dqkv_norm.ptr<T>();
-          for (std::int64_t i = 0; norm && i < tokens; ++i) {
-            const auto row = [&](const T* part) { return part + i * out.kv_stride; };
-            T* const own = norm + ((offsets[n] + i) * heads + h) * 2;
-            own[0] = cpu.norm(row(out.q), head_width);
-            own[1] = std::hypot(cpu.norm(row(out.k), head_width), cpu.norm(row(out.v), head_width));
-          }
+          if (!args.dqkv_norm) return;
+          T* const norm = args.dqkv_norm.ptr<T>() + (offsets[n] * heads + h) * 2;
+          const auto norms = [&](T* of, const T* x, const T* more) {
+            cpu.loops<T>().row_norms(of, 2 * heads, x, more, out.kv_stride, tokens, head_width);
+          };
+          norms(norm, out.q, nullptr);
+          norms(norm + 1, out.k, out.v);
         });
   });
 }

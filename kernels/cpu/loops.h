@@ -55,6 +55,9 @@ struct Loops {
   void (*column_sum)(T* sum, const T* x, std::int64_t x_stride, std::int64_t rows,
                      std::int64_t width);
   double (*sum_squares)(const T* x, std::int64_t n);
+  // norm[r * norm_stride] = the norm of row r of x, and of `more` beside it, which may be null.
+  void (*row_norms)(T* norm, std::int64_t norm_stride, const T* x, const T* more,
+                    std::int64_t stride, std::int64_t rows, std::int64_t width);
   void (*layer_norm_forward)(T* y, T* mean, T* rstd, const T* x, const T* gamma, const T* beta,
                              T eps, std::int64_t rows, std::int64_t width);
   // dgamma and dbeta, +=, may be null together; so may dx, and what is added to it.
