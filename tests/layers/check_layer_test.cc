@@ -86,7 +86,7 @@ std::string faults_of(const std::string& fault) {
 }  // namespace
 
 TEST_CASE("column_gain", "[layer]") {
-  check_layer({.kind = "column_gain", .inputs = {{.width = 24}}});
+  check_layer({.kind = "column_gain", .inputs = {{.width = 24}}, .bf16 = false});
 }
 
 TEST_CASE("check_layer notices every fault", "[check_layer]") {

@@ -10,7 +10,7 @@
 
 #include "kernels/buffer.h"
 #include "layers/weight_sampler.h"
-#include "tests/support/devices.h"
+#include "tests/support/check_op.h"
 
 namespace vcas {
 
@@ -18,20 +18,20 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-constexpr std::uint8_t kPoison = 0xFF;  // NaN in f32 and f64
+constexpr std::uint8_t kPoison = 0xFF;  // NaN in f32, f64 and bf16
 constexpr double kLossScale = 0.37;
 
-// Rounded to f32, so that runs in f32 and f64 start from the same numbers.
+// So that runs in all dtypes start from the same numbers.
+double rounded(double value) { return bfloat16(static_cast<float>(value)); }
+
 double random_normal(std::uint32_t site, std::uint64_t index) {
-  return static_cast<float>(
-      philox_normal(philox_address({.seed = 1, .stream = Stream::kInit, .site = site}), index));
+  return philox_normal(philox_address({.seed = 1, .stream = Stream::kInit, .site = site}), index);
 }
 
 Numbers random_normals(std::uint32_t site, std::int64_t count, double mean, double deviation) {
   Numbers out;
   for (std::int64_t i = 0; i < count; ++i)
-    out.push_back(
-        static_cast<float>(mean + deviation * random_normal(site, static_cast<std::uint64_t>(i))));
+    out.push_back(rounded(mean + deviation * random_normal(site, static_cast<std::uint64_t>(i))));
   return out;
 }
 
@@ -64,6 +64,8 @@ class Memory {
         return write_as<float>(tensor, values);
       case DType::kF64:
         return write_as<double>(tensor, values);
+      case DType::kBF16:
+        return write_as<bfloat16>(tensor, values);
       case DType::kI32:
         return write_as<std::int32_t>(tensor, values);
       default:
@@ -76,7 +78,8 @@ class Memory {
     return out;
   }
   Numbers read(const Tensor& tensor) const {
-    return tensor.dtype == DType::kF64 ? read_as<double>(tensor) : read_as<float>(tensor);
+    if (tensor.dtype == DType::kF64) return read_as<double>(tensor);
+    return tensor.dtype == DType::kF32 ? read_as<float>(tensor) : read_as<bfloat16>(tensor);
   }
 
   bool guards_intact() const {
@@ -99,7 +102,8 @@ class Memory {
   template <class T>
   void write_as(const Tensor& tensor, const Numbers& values) {
     std::vector<T> host;
-    for (const double value : values) host.push_back(static_cast<T>(value));
+    for (const double value : values)
+      host.push_back(static_cast<T>(static_cast<Compute<T>>(value)));
     VCAS_CHECK(host.size() * sizeof(T) == tensor.bytes(), "values for " + tensor.shape.text());
     ops_.copy_to_device(tensor.data, host.data(), tensor.bytes());
   }
@@ -158,7 +162,7 @@ class Bench {
       : test_(test),
         dtype_(dtype),
         faults_(faults),
-        ops_(make_ops(test.device)),
+        ops_(make_ops(test.device, dtype == DType::kBF16 ? Precision::kBf16 : Precision::kF32)),
         memory_(*ops_),
         layer_(make_layer(test.kind, test.config)) {
     for (const LayerInput& input : test.inputs)
@@ -271,7 +275,7 @@ class Bench {
     for (const Tensor& parameter : parameters_)
       sink.full.push_back(
           choice.parameters
-              ? memory_.make(dtype_, parameter.shape,
+              ? memory_.make(statistics_dtype(dtype_), parameter.shape,
                              Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
               : Tensor{});
     const BackwardContext context{
@@ -359,7 +363,8 @@ class Bench {
 
   // To be filled; empty where the layer writes no norms, or there are no rows.
   Tensor norms_of(const Tensor& rows, std::int64_t parts) {
-    return plan_.writes_norms && rows ? memory_.make(dtype_, {rows.rows(), parts}) : Tensor{};
+    return plan_.writes_norms && rows ? memory_.make(statistics_dtype(dtype_), {rows.rows(), parts})
+                                      : Tensor{};
   }
   void expect_norms(const Tensor& norm, const Tensor& rows, const std::string& what) {
     if (!norm) return;
@@ -370,8 +375,10 @@ class Bench {
         norms.push_back(std::sqrt(std::inner_product(row, row + tensor.width(), row, 0.0)));
       return norms;
     };
-    expect_close(norms_of_rows(norm), norms_of_rows(rows), dtype_ == DType::kF64 ? 1e-14 : 1e-6,
-                 what);
+    const double tolerance = dtype_ == DType::kF64   ? 1e-14
+                             : dtype_ == DType::kF32 ? 1e-6
+                                                     : kBf16Rounding;
+    expect_close(norms_of_rows(norm), norms_of_rows(rows), tolerance, what);
   }
 
   Exec make_exec(Arena& arena) {
@@ -574,11 +581,13 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
     Gradients gradients;
   };
   Outcome want;  // of f64
-  for (const DType dtype : {DType::kF64, DType::kF32}) {
+  std::vector<DType> dtypes = {DType::kF64, DType::kF32};
+  if (test.bf16 && test.device != "cpu") dtypes.push_back(DType::kBF16);
+  for (const DType dtype : dtypes) {
     Bench bench(test, dtype, faults);
-    const double epsilon = dtype == DType::kF64 ? std::numeric_limits<double>::epsilon()
-                                                : std::numeric_limits<float>::epsilon();
-    const double tolerance = 200 * epsilon;
+    const double tolerance = dtype == DType::kF64   ? 200 * std::numeric_limits<double>::epsilon()
+                             : dtype == DType::kF32 ? 200 * std::numeric_limits<float>::epsilon()
+                                                    : kBf16Rounding;
     Outcome got;
     got.y = bench.forward();
     const Numbers dy =

@@ -1,8 +1,8 @@
 // One test for any layer, from nothing but its settings and inputs (docs/layer_api.md).
 //
 // With random values, items of 5, 1, 7 and 3 rows and then items of equal size, it checks
-//   - every gradient in double against finite differences, and f32 against f64; the output against
-//     `formula` where there is one;
+//   - every gradient in double against finite differences, and f32, and bf16 where the device has
+//     it, against f64; the output against `formula` where there is one;
 //   - backward twice: the same bits; inputs, saved tensors and parameters unchanged;
 //   - a backward on K = 0, 1, N/2 and N kept items against the exact backward of zeroed and
 //   rescaled rows;
@@ -39,6 +39,7 @@ struct LayerCase {
   std::vector<std::int64_t> tokens = {5, 1, 7, 3};  // rows of each item in layout kTokens
   std::vector<std::int64_t> masked = {2, 0, 4, 1};  // and in layout kMasked
   std::string device = "cpu";
+  bool bf16 = true;  // false for a layer without it, as one with loops of its own over f32 and f64
   std::function<std::vector<double>(const LayerValues&)> formula = {};  // the output; optional
 };
 
