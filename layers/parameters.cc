@@ -58,11 +58,15 @@ namespace {
 template <class T>
 void fill_initial(Ops& ops, const Parameter& parameter, const RandomKey& key) {
   const PhiloxAddress address = philox_address(key);
-  std::vector<T> host(static_cast<std::size_t>(parameter.shape.elements()),
-                      static_cast<T>(parameter.init.value));
-  if (parameter.init.kind == Initializer::Kind::kNormal)
-    for (std::size_t i = 0; i < host.size(); ++i)
-      host[i] = static_cast<T>(parameter.init.value * philox_normal(address, i));
+  const std::int64_t count = parameter.shape.elements();
+  std::vector<T> host(static_cast<std::size_t>(count), static_cast<T>(parameter.init.value));
+  T* const to = host.data();
+  if (parameter.init.kind == Initializer::Kind::kNormal) {
+#pragma omp parallel for schedule(static)
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<T>(parameter.init.value *
+                             philox_normal(address, static_cast<std::uint64_t>(i)));
+  }
   ops.copy_to_device(parameter.master.data, host.data(), host.size() * sizeof(T));
 }
 

@@ -181,12 +181,16 @@ void on_backend(const std::string& name, Ops& ops, DType dtype, const Body& body
 template <class Body>
 void on_every_backend_but_bf16(const Body& body) {
   std::vector<std::pair<std::string, std::unique_ptr<Ops>>> backends;
-  for (const auto& [name, level] :
-       {std::pair{"cpu, base", CpuLevel::kBase}, std::pair{"cpu, v3", CpuLevel::kV3},
-        std::pair{"cpu, v4", CpuLevel::kV4}})
-    if (cpu_has(level)) backends.emplace_back(name, make_cpu_ops(level));
-  for (const std::string& device : test_devices())
-    if (device != "cpu") backends.emplace_back(device, make_ops(device));
+  for (const std::string& device : test_devices()) {
+    if (device != "cpu") {
+      backends.emplace_back(device, make_ops(device));
+      continue;
+    }
+    for (const auto& [name, level] :
+         {std::pair{"cpu, base", CpuLevel::kBase}, std::pair{"cpu, v3", CpuLevel::kV3},
+          std::pair{"cpu, v4", CpuLevel::kV4}})
+      if (cpu_has(level)) backends.emplace_back(name, make_cpu_ops(level));
+  }
   for (const auto& [name, ops] : backends)
     for (const DType dtype : {DType::kF32, DType::kF64}) on_backend(name, *ops, dtype, body);
 }

@@ -1,6 +1,7 @@
 // One realistic call of every operation, for benchmarks and for comparing backends.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <vector>
@@ -106,12 +107,13 @@ class OpCalls {
     a.budget = static_cast<double>(rows()) / 3;
   }
   void fill(Draw& a) {
-    a.kept = empty({rows()}, DType::kI32);
-    a.scale = wide({rows()});
-    a.count = empty({1}, DType::kI32);
+    const std::int64_t budget = std::max<std::int64_t>(rows() / 3, 1);
+    a.kept = empty({budget}, DType::kI32);
+    a.scale = wide({budget});
     a.prob = wide({rows()});
     a.score = positive(rows());
-    a.budget = static_cast<double>(rows()) / 3;
+    a.budget = static_cast<double>(budget);
+    a.selection = Selection::kSystematic;
   }
   void fill(NarrowRows& a) {
     a.item = empty({kept_items()}, DType::kI32);

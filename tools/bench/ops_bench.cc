@@ -3,9 +3,9 @@
 // both). Tensors that fit a cache can pass the copy.
 //
 // gathered_product is linear_backward_weight over half of the rows; gather_then_product copies
-// those rows first and leaves the product to the platform's library. On a GPU, and on emu, both run
-// in TF32 and bf16 besides, compared with a 1024^3 product in that precision; so does every
-// operation at the smallest size in bf16.
+// those rows first and leaves the product to the platform's library, compacted_product is that
+// product alone. On a GPU, and on emu, they run in bf16 and TF32 besides, compared with a 1024^3
+// product in that precision; so does every operation at the smallest size in bf16.
 //
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 
@@ -44,6 +44,8 @@ constexpr NamedSize kGathered[] = {
     {"small", {.items = 8, .tokens = 16, .width = 64, .hidden = 256, .keep = 2}},
     {"768x768", {.items = 128, .tokens = 128, .width = 768, .hidden = 768, .keep = 2}},
     {"3072x768", {.items = 128, .tokens = 128, .width = 768, .hidden = 3072, .keep = 2}},
+    {"1024x1024", {.items = 128, .tokens = 128, .width = 1024, .hidden = 1024, .keep = 2}},
+    {"4096x1024", {.items = 128, .tokens = 128, .width = 1024, .hidden = 4096, .keep = 2}},
 };
 
 struct Machine {
@@ -155,11 +157,11 @@ class GatheredCopies {
     product_ = {.dweight = args.dweight, .dy = gradient_.y, .x_full = input_.y};
   }
 
-  void run() const {
+  void copy() const {
     ops_.run(gradient_);
     ops_.run(input_);
-    ops_.run(product_);
   }
+  void multiply() const { ops_.run(product_); }
 
  private:
   Tensor placed(const void* values, DType dtype, const Shape& shape) {
@@ -177,19 +179,24 @@ class GatheredCopies {
 
 void add_gathered(Ops& ops, const NamedSize& size, const Machine& machine, const char* precision,
                   DType dtype = DType::kF32) {
-  const auto add = [&](const char* name, bool copies) {
-    benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", name, size.name, precision).c_str(),
-                                 [&ops, &size, &machine, dtype, copies](benchmark::State& state) {
-                                   OpCalls calls(ops, size.size, dtype);
-                                   const auto args = calls.make<LinearBackwardWeight>();
-                                   const GatheredCopies copied(ops, args);
-                                   time_calls(state, ops, machine, args,
-                                              [&] { copies ? copied.run() : ops.run(args); });
-                                 })
+  const auto add = [&](const char* name, bool gathers, bool copies) {
+    benchmark::RegisterBenchmark(
+        fmt::format("{}/{}/{}", name, size.name, precision).c_str(),
+        [&ops, &size, &machine, dtype, gathers, copies](benchmark::State& state) {
+          OpCalls calls(ops, size.size, dtype);
+          const auto args = calls.make<LinearBackwardWeight>();
+          const GatheredCopies copied(ops, args);
+          copied.copy();
+          time_calls(state, ops, machine, args, [&] {
+            if (copies) copied.copy();
+            gathers ? ops.run(args) : copied.multiply();
+          });
+        })
         ->UseRealTime();
   };
-  add("gathered_product", false);
-  add("gather_then_product", true);
+  add("gathered_product", true, false);
+  add("compacted_product", false, false);
+  add("gather_then_product", false, true);
 }
 
 int run(int argc, char** argv) {
