@@ -94,7 +94,8 @@ struct LinearBackwardInput {
   }
 };
 
-// dW = sum over i of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]]
+// dW = sum over i < n of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]], n the length of kept, or
+// count[0] where an independent draw has left the number on the device.
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
   Tensor dweight;           // S [D, C]
@@ -103,11 +104,13 @@ struct LinearBackwardWeight {
   Tensor row;               // i32 [K], optional
   Tensor kept;              // i32 [n], optional: all K rows
   Tensor scale;             // S [n], optional: all ones
+  Tensor count;             // i32 [1], optional, only with kept
+  double expected = 0;      // of count, where it is given: what the product costs
   bool accumulate = false;  // dW += instead of dW =
   template <class V>
   void visit(V&& v) const {
     v.out("dweight", dweight, accumulate), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
-    v.in("kept", kept), v.in("scale", scale);
+    v.in("kept", kept), v.in("scale", scale), v.in("count", count);
   }
 };
 

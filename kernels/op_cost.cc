@@ -1,18 +1,25 @@
 #include "kernels/op_cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
 namespace vcas {
 namespace {
 
+// Rows that a weight gradient sums.
+std::int64_t rows_summed(const LinearBackwardWeight& args) {
+  if (args.count) return std::llround(args.expected);
+  return args.kept ? args.kept.elements() : args.dy.rows();
+}
+
 // How many rows of the tensors of full batches, and of those that kept rows are taken from, an
 // operation reads.
 template <class Args>
 std::int64_t rows_read(const Args& args) {
   if constexpr (requires { args.kept, args.dweight; })
-    if (args.kept) return args.kept.elements();
+    if (args.kept) return rows_summed(args);
   if constexpr (requires { args.row, args.old_row; })
     return std::numeric_limits<std::int64_t>::max();  // `row` is an output
   else if constexpr (requires { args.row; })
@@ -56,8 +63,7 @@ double flops(const LinearBackwardInput& args) {
 }
 
 double flops(const LinearBackwardWeight& args) {
-  const std::int64_t rows = args.kept ? args.kept.elements() : args.dy.rows();
-  return 2 * product(rows, args.x_full.width(), args.dy.width());
+  return 2 * product(rows_summed(args), args.x_full.width(), args.dy.width());
 }
 
 double flops(const LinearWeightBlock& args) {

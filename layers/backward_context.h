@@ -63,7 +63,7 @@ struct BackwardRecord {
   std::vector<Tensor> item_norm;         // [gate], S [N] or more: ||G_i(l)||_F, exact passes only
   Tensor weight_variance;                // f64 [sampled linear]: at weight_ratio (Eq. 3)
   std::vector<std::int64_t> kept_items;  // [gate]
-  std::vector<std::int64_t> kept_rows;   // [sampled linear]
+  std::vector<std::int64_t> kept_rows;   // [sampled linear]; -1: of an independent draw
 };
 
 struct BackwardContext {

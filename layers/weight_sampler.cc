@@ -1,7 +1,6 @@
 #include "layers/weight_sampler.h"
 
 #include <algorithm>
-#include <array>
 
 namespace vcas {
 
@@ -76,7 +75,6 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
                 .x_norm_full = of.x_norm_full});
   exec.ops.run(scores);
 
-  const Tensor counts = exec.scratch.take(DType::kI32, {std::ssize(waiting_)});
   Group<Draw> draws;
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const Waiting& of = waiting_[i];
@@ -95,8 +93,7 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
     draws.add(
         {.kept = exec.scratch.take(DType::kI32, {most}),
          .scale = exec.scratch.take(statistics, {most}),
-         .count = systematic ? Tensor{}
-                             : Tensor{counts.ptr<std::int32_t>() + draws.size(), DType::kI32, {1}},
+         .count = systematic ? Tensor{} : exec.scratch.take(DType::kI32, {1}),
          .prob = prob,
          .score = scores[i].score,
          .id = of.row,
@@ -105,30 +102,28 @@ void WeightSampler::flush(Exec& exec, const BackwardContext& context) {
          .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), context.repeat),
          .step = exec.step});
   }
-  if (draws.size() > 0) multiply(exec, context, draws, counts);
+  if (draws.size() > 0) multiply(exec, context, draws);
   waiting_.clear();
 }
 
-void WeightSampler::multiply(Exec& exec, const BackwardContext& context, const Group<Draw>& draws,
-                             const Tensor& counts) const {
+void WeightSampler::multiply(Exec& exec, const BackwardContext& context,
+                             const Group<Draw>& draws) const {
   exec.ops.run(draws);
-  const bool systematic = context.selection == Selection::kSystematic;
-  std::array<std::int32_t, kMostInGroup> drawn;
-  if (!systematic) exec.ops.copy_to_host(drawn.data(), counts.data, draws.size() * sizeof drawn[0]);
   Group<LinearBackwardWeight> products;
   for (const Waiting& of : waiting_) {
     if (!of.dweight) continue;
-    const std::size_t i = products.size();
-    const std::int64_t count = systematic ? draws[i].kept.elements() : drawn[i];
+    const Draw& draw = draws[products.size()];
     products.add({.dweight = of.dweight,
                   .dy = of.dy,
                   .x_full = of.x_full,
                   .row = of.row,
-                  .kept = {draws[i].kept.data, DType::kI32, {count}},
-                  .scale = {draws[i].scale.data, draws[i].scale.dtype, {count}},
+                  .kept = draw.kept,
+                  .scale = draw.scale,
+                  .count = draw.count,
+                  .expected = std::min(draw.budget, static_cast<double>(of.dy.rows())),
                   .accumulate = of.accumulate});
     if (context.record && !context.record->kept_rows.empty())
-      context.record->kept_rows[of.site] = count;
+      context.record->kept_rows[of.site] = draw.count ? -1 : draw.kept.elements();
   }
   exec.ops.run(products);
 }

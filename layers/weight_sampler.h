@@ -19,8 +19,8 @@ class WeightSampler {
   //   io.dy: T [rows.rows, D]; x: T [full rows, C]; dbias: S [D], optional
   void add(Exec& exec, const BackwardIo& io, const RowSet& rows, const Tensor& dbias = {});
 
-  // Does what waits, in the same context. The host waits once where draws are independent; how many
-  // rows a systematic draw keeps it knows.
+  // Does what waits, in the same context. The host waits for nothing: how many rows an independent
+  // draw keeps only the device knows, and costs are counted for as many as are expected.
   void flush(Exec& exec, const BackwardContext& context);
   bool empty() const { return waiting_.empty() && waiting_biases_.size() == 0; }
   // Forgets what a backward that threw has left.
@@ -40,9 +40,8 @@ class WeightSampler {
     std::size_t site;
   };
 
-  // Draws, and gives the products over what was drawn. `counts` i32 [draws], of independent ones.
-  void multiply(Exec& exec, const BackwardContext& context, const Group<Draw>& draws,
-                const Tensor& counts) const;
+  // Draws, and gives the products over what was drawn.
+  void multiply(Exec& exec, const BackwardContext& context, const Group<Draw>& draws) const;
 
   std::vector<Waiting> waiting_;
   Group<ColumnSum> waiting_biases_;

@@ -72,7 +72,9 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
                  args.x_full.shape.text());
   const auto* row = args.row.ptr<std::int32_t>();
   const auto* kept = args.kept.ptr<std::int32_t>();
-  const std::int64_t rows = kept ? args.kept.elements() : args.dy.rows();
+  const std::int64_t rows = args.count ? *args.count.ptr<std::int32_t>()
+                            : kept     ? args.kept.elements()
+                                       : args.dy.rows();
   const T* dy = args.dy.ptr<T>();
   const T* x = args.x_full.ptr<T>();
   T* dw = args.dweight.ptr<T>();

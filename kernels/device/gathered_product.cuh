@@ -18,14 +18,17 @@ struct Gathered {
   __device__ std::int64_t row_of(std::int64_t k) const { return at(row, at(kept, k)) * stride; }
 };
 
-// c[i, j] (+)= sum over k < depth of scale[k] a(k, i) b(k, j)
+// c[i, j] (+)= sum over k < depth of scale[k] a(k, i) b(k, j), k < count[0] where there is one
 template <class T>
 struct GatheredProduct {
   Compute<T>* c;
   Gathered<T> a, b;
   const Compute<T>* scale;  // null: all ones
   std::int64_t depth;
-  bool accumulate;  // c += instead of c =
+  const std::int32_t* count;  // null: of all `depth`
+  bool accumulate;            // c += instead of c =
+
+  __device__ std::int64_t rows() const { return count ? *count : depth; }
 
   // How many tiles of `tile` x `tile` entries c has, and how many side by side.
   __host__ __device__ int tiles_across(int tile) const {
@@ -86,7 +89,8 @@ __global__ void __launch_bounds__(kTileThreads)
   };
   VCAS_SHARED(Shared, shared);
   const auto [product, first_i, first_j] = tile_of_block<kTile>(group);
-  const auto& [c, a, b, scale, depth, accumulate] = product;
+  const auto& [c, a, b, scale, most, count, accumulate] = product;
+  const std::int64_t depth = product.rows();
   const int own_i = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
   const int own_j = static_cast<int>(threadIdx.x) % (kTile / kPerThread);
   Compute<T> sum[kPerThread][kPerThread] = {};
@@ -145,7 +149,10 @@ template <int kTile, class Tile, class T>
 __device__ TilePlace<T> tile_of_block(const Several<GatheredProduct<T>>& group,
                                       Stages<Tile>& shared) {
   const TilePlace<T> place = tile_of_block<kTile>(group);
-  if (threadIdx.x == 0) shared.product = place.product;
+  if (threadIdx.x == 0) {
+    shared.product = place.product;
+    shared.product.depth = place.product.rows();
+  }
   __syncthreads();
   return {shared.product, place.i, place.j};
 }

@@ -54,6 +54,7 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
                       {x, c, kept, row, nullptr, c},
                       args.scale.ptr<Compute<T>>(),
                       kept ? args.kept.elements() : args.dy.rows(),
+                      args.count.ptr<std::int32_t>(),
                       args.accumulate});
     }
     gathered_products(context, gathered);
@@ -71,6 +72,7 @@ void compute(Context& context, const LinearWeightBlock& args) {
                 args.in_index.ptr<std::int32_t>(), args.in_index.elements()},
                nullptr,
                args.dy.rows(),
+               nullptr,
                false});
     gathered_products(context, block);
   });

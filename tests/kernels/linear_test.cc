@@ -47,7 +47,7 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
   on_every_backend([](TestTensors& t) {
     for (const auto& [full, in, out] : kSizes)
       for (const bool narrow : {false, true})
-        for (const int draw : {0, 1, 2}) {
+        for (const int draw : {0, 1, 2, 3}) {
           const bool accumulate = draw == 1 || (narrow && draw == 2);
           INFO(full << " x " << in << " -> " << out << ", narrow " << narrow << ", draw " << draw);
           const auto row = t.some_of(full);
@@ -60,7 +60,8 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
                        .x_full = t.normal({full, in}),
                        .row = narrow ? t.indices(row) : Tensor{},
                        .kept = draw ? t.indices(kept) : Tensor{},
-                       .scale = draw == 2 ? t.wide_normal({std::ssize(kept)}) : Tensor{},
+                       .scale = draw >= 2 ? t.wide_normal({std::ssize(kept)}) : Tensor{},
+                       .count = draw == 3 ? t.indices({std::ssize(kept) / 2}) : Tensor{},
                        .accumulate = accumulate},
                    {.length = rows + 1});
         }

@@ -52,18 +52,19 @@ std::vector<Size> sizes(Precision precision) {
 }
 
 // Which rows of dy and x_full a sum goes over.
-enum class Rows { kNarrow, kKept, kScaled, kNarrowKept, kNarrowScaled };
-constexpr Rows kRows[] = {Rows::kNarrow, Rows::kKept, Rows::kScaled, Rows::kNarrowKept,
-                          Rows::kNarrowScaled};
+enum class Rows { kNarrow, kKept, kScaled, kNarrowKept, kNarrowScaled, kNarrowCounted };
+constexpr Rows kRows[] = {Rows::kNarrow,     Rows::kKept,         Rows::kScaled,
+                          Rows::kNarrowKept, Rows::kNarrowScaled, Rows::kNarrowCounted};
 
 // A sum of `size.depth` products; `make` makes factors, `make_scale` scales.
 template <class Make, class MakeScale>
 LinearBackwardWeight product(TestTensors& t, const Size& size, Rows rows, const Make& make,
                              const MakeScale& make_scale) {
-  const bool narrow =
-      rows == Rows::kNarrow || rows == Rows::kNarrowKept || rows == Rows::kNarrowScaled;
-  const bool kept = rows != Rows::kNarrow;
-  const std::int64_t compact = kept ? 2 * size.depth + 1 : size.depth;
+  const bool narrow = rows != Rows::kKept && rows != Rows::kScaled;
+  const bool kept = rows != Rows::kNarrow, counted = rows == Rows::kNarrowCounted;
+  const bool scaled = rows == Rows::kScaled || rows == Rows::kNarrowScaled || counted;
+  const std::int64_t drawn = size.depth + (counted ? 70 : 0);  // of which the count leaves depth
+  const std::int64_t compact = kept ? 2 * drawn + 1 : drawn;
   const std::int64_t full = narrow ? 3 * compact : compact;
   const auto every = [&](std::int64_t count, std::int64_t step) {
     std::vector<std::int64_t> index;
@@ -77,8 +78,9 @@ LinearBackwardWeight product(TestTensors& t, const Size& size, Rows rows, const 
                             .x_full = make(Shape{full, size.in}),
                             .accumulate = accumulate};
   if (narrow) args.row = every(compact, 3);
-  if (kept) args.kept = every(size.depth, 2);
-  if (rows == Rows::kScaled || rows == Rows::kNarrowScaled) args.scale = make_scale(size.depth);
+  if (kept) args.kept = every(drawn, 2);
+  if (scaled) args.scale = make_scale(drawn);
+  if (counted) args.count = t.indices({size.depth});
   return args;
 }
 

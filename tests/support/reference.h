@@ -54,7 +54,7 @@ inline void run(const LinearBackwardInput& a) {
 
 inline void run(const LinearBackwardWeight& a) {
   const std::int64_t d = a.dy.width(), c = a.x_full.width();
-  const std::int64_t count = a.kept ? a.kept.elements() : a.dy.rows();
+  const std::int64_t count = a.count ? i32(a.count)[0] : a.kept ? a.kept.elements() : a.dy.rows();
   if (!a.accumulate) std::fill_n(f(a.dweight), d * c, 0.0);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t k = index_at(a.kept, i), r = index_at(a.row, k);
