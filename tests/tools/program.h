@@ -45,8 +45,9 @@ class Process {
     const std::filesystem::path program(VCAS_PROGRAM);
     arguments.insert(arguments.begin(),
                      (train ? program.parent_path() / "vcas-train" : program).string());
-    // No setting of the machine that runs the tests leaks in.
-    std::vector<std::string> variables = {"PATH=/usr/bin:/bin", "TERM=dumb"};
+    // No setting of the machine that runs the tests leaks in, and it has no GPU.
+    std::vector<std::string> variables = {"PATH=/usr/bin:/bin", "TERM=dumb",
+                                          "CUDA_VISIBLE_DEVICES="};
     variables.insert(variables.end(), environment.begin(), environment.end());
 
     posix_spawn_file_actions_t actions;
