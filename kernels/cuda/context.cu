@@ -17,7 +17,11 @@ constexpr std::size_t kAlignment = 256;
 
 void check(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
-  const std::string why = what + ": " + cudaGetErrorString(status);
+  // This status is also what the runtime has where no driver is installed.
+  const std::string why = what + ": " +
+                          (status == cudaErrorInsufficientDriver
+                               ? "no NVIDIA driver, or one older than this build needs"
+                               : cudaGetErrorString(status));
   cudaGetLastError();  // forget it, where it can be forgotten
   switch (status) {
     case cudaErrorMemoryAllocation:
@@ -47,9 +51,26 @@ void check(cudaError_t status, const std::string& what) {
       throw Error(ExitCode::kUnavailable, "the GPU was lost (" + why + ")",
                   "look at dmesg for Xid messages; the last checkpoint is whole, and --resume goes "
                   "on from it once the GPU works again");
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMisalignedAddress:
+      throw Error(ExitCode::kInternal, "a kernel failed on the GPU (" + why + ")",
+                  "this is a bug in vcas, please report it, unless Xid messages in dmesg tell of "
+                  "broken hardware; the last checkpoint is whole, and --resume goes on from it");
     default:
       throw InternalError("CUDA: " + why);
   }
+}
+
+void check_host(cudaError_t status, std::size_t bytes) {
+  const std::string what = std::to_string(bytes) + " bytes of page-locked memory";
+  if (status != cudaErrorMemoryAllocation) return check(status, what);
+  cudaGetLastError();  // forget it
+  throw Error(ExitCode::kOutOfMemory, "host out of memory: no " + what,
+              "free memory on this machine, or raise the limit of its control group");
 }
 
 Graph::Graph(cudaGraph_t captured) {
@@ -75,7 +96,7 @@ void PinnedMemory::reserve(std::size_t bytes) {
   cudaFreeHost(data_);
   data_ = nullptr;
   bytes_ = 0;
-  check(cudaMallocHost(&data_, bytes), "page-locked memory");
+  check_host(cudaMallocHost(&data_, bytes), bytes);
   bytes_ = bytes;
 }
 

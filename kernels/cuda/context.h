@@ -17,9 +17,11 @@
 namespace vcas::cuda {
 
 // Throws Error(kOutOfMemory) where the device has no memory left, Error(kUnavailable) where there
-// is no device or driver or the device failed in mid-run, InternalError for the rest, which are
-// mistakes of kernels and of calls; `what` says what was tried.
+// is no device or driver or the device failed in mid-run, Error(kInternal) where a kernel did,
+// InternalError for the rest, which are mistakes of calls; `what` says what was tried.
 void check(cudaError_t status, const std::string& what);
+// The same of `bytes` asked of the host.
+void check_host(cudaError_t status, std::size_t bytes);
 
 // Launches with their arguments, which the device is given at once.
 class Graph {

@@ -29,6 +29,11 @@ TEST_CASE("cuda: a status of the runtime becomes an error of its kind", "[cuda]"
   CHECK(none.what() == std::string("no CUDA device (copy to the host: no CUDA-capable device is "
                                    "detected)"));
 
+  const Error driver = refused(cudaErrorInsufficientDriver);
+  CHECK(driver.code() == ExitCode::kUnavailable);
+  CHECK(driver.what() == std::string("no CUDA device (copy to the host: no NVIDIA driver, or one "
+                                     "older than this build needs)"));
+
   const Error other = refused(cudaErrorNoKernelImageForDevice);
   CHECK(other.code() == ExitCode::kUnavailable);
   CHECK(other.hint() == "build with CMAKE_CUDA_ARCHITECTURES=native");
@@ -41,7 +46,29 @@ TEST_CASE("cuda: a status of the runtime becomes an error of its kind", "[cuda]"
     CHECK(lost.hint().find("--resume") != std::string::npos);
   }
 
-  CHECK_THROWS_AS(cuda::check(cudaErrorIllegalAddress, "copy to the host"), InternalError);
+  for (const cudaError_t status : {cudaErrorLaunchFailure, cudaErrorIllegalAddress}) {
+    const Error failed = refused(status);
+    CHECK(failed.code() == ExitCode::kInternal);
+    CHECK(failed.what() == std::string("a kernel failed on the GPU (copy to the host: ") +
+                               cudaGetErrorString(status) + ")");
+    CHECK(failed.hint().find("please report it") != std::string::npos);
+    CHECK(failed.hint().find("the last checkpoint is whole, and --resume") != std::string::npos);
+  }
+
+  CHECK_THROWS_AS(cuda::check(cudaErrorInvalidValue, "copy to the host"), InternalError);
+}
+
+TEST_CASE("cuda: memory that the host lacks is not said to be the GPU's", "[cuda]") {
+  CHECK_NOTHROW(cuda::check_host(cudaSuccess, 64));
+  try {
+    cuda::check_host(cudaErrorMemoryAllocation, 64);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kOutOfMemory);
+    CHECK(error.what() == std::string("host out of memory: no 64 bytes of page-locked memory"));
+    CHECK(error.hint().find("on this machine") != std::string::npos);
+  }
+  CHECK_THROWS_AS(cuda::check_host(cudaErrorInvalidValue, 64), InternalError);
 }
 
 TEST_CASE("cuda: a status of cuBLASLt becomes an error of its kind", "[cuda]") {
