@@ -34,7 +34,7 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  // "cpu", "count(cpu)", ...
+  // "cpu", "trace(cpu)", ...
   virtual std::string name() const = 0;
 
   // Memory of this backend, 64-byte aligned, zeroed. Throws Error(kOutOfMemory).

@@ -384,6 +384,8 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   json["probe_every"] = every;
   json["probe_share"] = probe / (static_cast<double>(every) * sampled_seconds + probe);
   json["peak_resident_bytes"] = peak_resident_bytes();
+  json["device"] = exact.session.ops().name();
+  json["precision"] = config.precision;
   json["threads"] = use_threads(config);
   std::fputs((request.json ? json.dump(2) + "\n" : text_of(json)).c_str(), stdout);
 }

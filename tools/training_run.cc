@@ -168,7 +168,7 @@ void TrainingRun::greet() {
   const Graph& graph = session_.model().graph;
   const RunConfig& c = config();
   say(fmt::format("vcas-train {} · run {} · seed {} · {} ({} threads)", VCAS_VERSION,
-                  folder_.path().string(), c.seed, c.device, use_threads(c)));
+                  folder_.path().string(), c.seed, session_.ops().name(), use_threads(c)));
   if (request_.resume) {
     for (const std::string& ignored : request_.from.ignored) say("  ignored  " + ignored);
     say(fmt::format("{} {} at step {}/{} (epoch {:.2f}, data position {}, O(1))",
@@ -518,7 +518,7 @@ std::string validate_run(const LoadedConfig& loaded, FolderUse use) {
       data.skipped_rows > 0 ? fmt::format(", bad rows skipped: {}", format_count(data.skipped_rows))
                             : "",
       config.run.folder, format_bytes(static_cast<double>(free_disk_bytes(config.run.folder))),
-      format_bytes(static_cast<double>(session.trainer().planned_bytes())), config.device);
+      format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
 }
 
 }  // namespace vcas

@@ -166,6 +166,7 @@ TEST_CASE("checks (--validate, --dry-run) leave nothing behind") {
   CHECK(valid.code == 0);
   CHECK(contains(valid.out, "ok  tiny ("));
   CHECK(contains(valid.out, "256 train, 64 test, 4 classes"));
+  CHECK(contains(valid.out, "   device cpu\n"));  // that of "auto"
   const Outcome dry = tiny.train({"--dry-run", "run.folder=out"});
   CHECK(dry.code == 0);
   CHECK(dry.out == "ok  trained, evaluated, saved and resumed\n");
@@ -307,6 +308,8 @@ TEST_CASE("bench prints times, rates and memory") {
   CHECK(json["flops_ratio"].get<double>() > 1.2);
   CHECK(json["peak_flops_per_second"].get<double>() > 0);
   CHECK(json["products"].size() >= 4);
+  CHECK(json["device"] == "cpu");  // that of "auto"
+  CHECK(json["precision"] == "f32");
   const Outcome given = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1",
                                           "vcas.act_ratio=[0.3]", "vcas.weight_ratio=[0.7]"});
   CHECK(contains(given.out, "sampled at fixed ratios: keep act 0.30-0.30, w 0.70-0.70\n"));

@@ -49,6 +49,7 @@ TEST_CASE("training lowers the loss and leaves a complete run behind") {
   CHECK(contains(outcome.out, "done in "));
   CHECK(contains(outcome.out, "best checkpoint-"));
   CHECK(contains(outcome.err, "vcas-train 0."));
+  CHECK(contains(outcome.err, " · seed 0 · cpu (1 threads)\n"));  // the device of "auto"
   CHECK_FALSE(contains(outcome.err, "\x1b"));
 
   const fs::path folder = tiny.path() / "out";
