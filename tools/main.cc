@@ -13,7 +13,6 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/nearest_name.h"
-#include "kernels/decorators/range_ops.h"
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
@@ -137,11 +136,6 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
     twins.json = arguments.json;
     compare(twins);
   } else {
-    if (request.profile_first > 0 && !make_profiler(make_ops(config)->name()))
-      throw Error(ExitCode::kUnavailable,
-                  fmt::format("--profile-steps needs a GPU; device \"{}\" has no profiler here",
-                              config.device),
-                  "--timing prints the seconds of each layer on any device");
     train(request);
   }
 }

@@ -91,6 +91,9 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"--profile-steps", "1:2", "--dry-run"}), 2, "--profile-steps is for a run of its own"},
       {with({"--profile-steps", "1:2", "device=emu"}), 69,
        "error: --profile-steps needs a GPU; device \"emu\" has no profiler here\n  hint: --timing"},
+      {with({"--profile-steps", "40:41", "device=emu"}), 2,
+       "error: --profile-steps 40:41 is not within the steps of this run, 1:40\n  hint: "},
+      {with({"--profile-steps", "40:40", "device=emu"}), 69, "has no profiler here"},
       {with({"--confg"}), 2,
        "error: unknown argument --confg of vcas train\n"
        "  hint: did you mean --config?\n"},

@@ -322,6 +322,22 @@ TEST_CASE("resuming with other settings is refused, a fork is not") {
   CHECK(fs::exists(tiny.path() / "fork/checkpoint-40"));
 }
 
+TEST_CASE("steps to profile that a checkpoint is past are refused, and nothing is changed") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
+  const std::vector<std::string> resume = {"vcas-train", "--resume", "out/checkpoint-20",
+                                           "--profile-steps", "20:30"};
+  const Outcome late = run(tiny.path(), resume);
+  CHECK(late.code == 2);
+  CHECK(contains(late.err, "--profile-steps 20:30 is not within the steps of this run, 21:40\n"));
+  CHECK(content(tiny.path() / "out/metrics.jsonl") == metrics);
+  std::vector<std::string> fork = resume;
+  fork.insert(fork.end(), {"--resume-mode=fork", "run.folder=fork"});
+  CHECK(run(tiny.path(), fork).code == 2);
+  CHECK_FALSE(fs::exists(tiny.path() / "fork"));
+}
+
 TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own settings") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out", "vcas.act_ratio=[0.25]"}).code == 0);
