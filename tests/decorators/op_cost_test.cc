@@ -42,6 +42,10 @@ TEST_CASE("a sampled weight gradient costs its drawn rows only", "[op_cost]") {
   args.scale = memory.f32({2});
   CHECK(op_cost(args).flops == 2 * 2 * 3 * 5);
   CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 2 * 5 + 2 * 3 + 7 + 2 + 2));
+  args.count = memory.holding<std::int32_t>({2});
+  args.expected = 0.9;
+  CHECK(op_cost(args).flops == 2 * 1 * 3 * 5);
+  CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 1 * 5 + 1 * 3 + 7 + 2 + 2 + 1));
 }
 
 TEST_CASE("a block of a weight gradient costs its entries only", "[op_cost]") {
