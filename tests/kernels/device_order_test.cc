@@ -12,10 +12,16 @@ namespace {
 std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep, DType dtype,
                                             bool warpgroup_products) {
   const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kF32, warpgroup_products);
-  OpCalls calls(
-      *ops,
-      {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = keep},
-      dtype);
+  OpCalls calls(*ops,
+                {.items = 6,
+                 .tokens = 49,
+                 .width = 48,
+                 .hidden = 80,
+                 .heads = 2,
+                 .patch = 4,
+                 .keep = keep,
+                 .selection = keep == 1 ? Selection::kBernoulli : Selection::kSystematic},
+                dtype);
   std::vector<std::vector<std::byte>> out;
   struct Read {
     Ops& ops;

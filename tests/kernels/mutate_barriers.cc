@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -27,6 +26,8 @@ const OpSize kSizes[] = {
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 1},
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 3}};
 const OpSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
+const OpSize kIndependentDraws = {
+    .items = 2200, .tokens = 1, .width = 4, .selection = Selection::kBernoulli};
 // A sum over more rows than are on their way at once.
 const OpSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
 
@@ -61,13 +62,10 @@ Outputs outputs(emu::ThreadOrder order) {
   const std::unique_ptr<Ops> ops = make_emu_ops(order);
   OpCalls calls(*ops, kRounds);
   collect(*ops, calls.make<KeepProbability>());
-  auto draw = calls.make<Draw>();
-  collect(*ops, draw);
-  draw.selection = Selection::kSystematic;
-  draw.count = {};
-  draw.kept.shape = draw.scale.shape = {static_cast<std::int64_t>(std::ceil(draw.budget))};
-  collect(*ops, draw);
+  collect(*ops, calls.make<Draw>());
   collect(*ops, calls.make<NarrowRows>());
+  OpCalls independent(*ops, kIndependentDraws);
+  collect(*ops, independent.make<Draw>());
 
   for (const auto& [precision, warpgroup_products] :
        {std::pair{Precision::kTf32, false}, {Precision::kBf16, false}, {Precision::kBf16, true}}) {
@@ -89,8 +87,9 @@ Outputs outputs(emu::ThreadOrder order) {
   };
   collect_attention(*ops, kSizes[0], DType::kF32,
                     {0, 4, 8, 12, 16, 20, kSizes[0].items * kSizes[0].tokens});
-  collect_attention(*make_emu_ops(order, Precision::kBf16), kLongItem, DType::kBF16,
-                    {0, 4, kLongItem.items * kLongItem.tokens});
+  for (const Precision precision : {Precision::kTf32, Precision::kBf16})
+    collect_attention(*make_emu_ops(order, precision), kLongItem, compute_dtype(precision),
+                      {0, 4, kLongItem.items * kLongItem.tokens});
   return out;
 }
 

@@ -20,6 +20,7 @@ struct OpSize {
   std::int64_t classes = 10;
   std::int64_t vocabulary = 100;
   std::int64_t keep = 1;  // gradients hold one of `keep` items; weight gradients half of their rows
+  Selection selection = Selection::kSystematic;
 };
 
 // Owns the tensors of the calls it makes, in f32 or bf16. There is one `fill` for each operation: a
@@ -108,12 +109,15 @@ class OpCalls {
   }
   void fill(Draw& a) {
     const std::int64_t budget = std::max<std::int64_t>(rows() / 3, 1);
-    a.kept = empty({budget}, DType::kI32);
-    a.scale = wide({budget});
+    const bool systematic = size_.selection == Selection::kSystematic;
+    const std::int64_t most = systematic ? budget : rows();
+    a.kept = empty({most}, DType::kI32);
+    a.scale = wide({most});
+    if (!systematic) a.count = empty({1}, DType::kI32);
     a.prob = wide({rows()});
     a.score = positive(rows());
     a.budget = static_cast<double>(budget);
-    a.selection = Selection::kSystematic;
+    a.selection = size_.selection;
   }
   void fill(NarrowRows& a) {
     a.item = empty({kept_items()}, DType::kI32);
