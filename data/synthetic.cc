@@ -79,29 +79,34 @@ std::unique_ptr<Dataset> make_images(const SyntheticOptions& options) {
   if (std.empty()) std.assign(content.channels, 0.25f);
   const std::int64_t size = content.channels * content.height * content.width;
   const PhiloxAddress waves = data_address(options.seed, DataSite::kSyntheticClass);
-  std::vector<double> patterns;  // [classes, channels, height, width]
-  for (std::int64_t wave = 0; wave < options.classes * content.channels; ++wave) {
-    std::uint32_t words[4];
-    philox_draw(waves, wave, words);
-    const auto periods_down = static_cast<double>(1 + uniform_below(words[0], 3));
-    const auto periods_across = static_cast<double>(1 + uniform_below(words[1], 3));
-    const double phase = uniform_from_bits(words[2]);
-    for (std::int64_t y = 0; y < content.height; ++y) {
-      for (std::int64_t x = 0; x < content.width; ++x) {
-        const double turns =
-            phase + periods_down * static_cast<double>(y) / static_cast<double>(content.height) +
-            periods_across * static_cast<double>(x) / static_cast<double>(content.width);
-        patterns.push_back(std::sin(2.0 * std::numbers::pi * turns));
+  // [class][channels, height, width], empty until an item has drawn the class
+  std::vector<std::vector<double>> patterns(static_cast<std::size_t>(options.classes));
+  const auto pattern_of = [&](std::int64_t drawn) -> const std::vector<double>& {
+    std::vector<double>& pattern = patterns[static_cast<std::size_t>(drawn)];
+    for (std::int64_t c = 0; c < content.channels && std::ssize(pattern) < size; ++c) {
+      std::uint32_t words[4];
+      philox_draw(waves, drawn * content.channels + c, words);
+      const auto periods_down = static_cast<double>(1 + uniform_below(words[0], 3));
+      const auto periods_across = static_cast<double>(1 + uniform_below(words[1], 3));
+      const double phase = uniform_from_bits(words[2]);
+      for (std::int64_t y = 0; y < content.height; ++y) {
+        for (std::int64_t x = 0; x < content.width; ++x) {
+          const double turns =
+              phase + periods_down * static_cast<double>(y) / static_cast<double>(content.height) +
+              periods_across * static_cast<double>(x) / static_cast<double>(content.width);
+          pattern.push_back(std::sin(2.0 * std::numbers::pi * turns));
+        }
       }
     }
-  }
+    return pattern;
+  };
   const PhiloxAddress noise = data_address(options.seed, DataSite::kSyntheticNoise);
   for (std::int64_t item = options.first_item; item < options.first_item + options.items; ++item) {
     const ItemClass kind = item_class(options, item);
     content.labels.push_back(kind.label);
+    const std::vector<double>& pattern = pattern_of(kind.drawn);
     for (std::int64_t i = 0; i < size; ++i) {
-      const double value =
-          patterns[kind.drawn * size + i] + options.noise * philox_normal(noise, item * size + i);
+      const double value = pattern[i] + options.noise * philox_normal(noise, item * size + i);
       content.pixels.push_back(static_cast<std::uint8_t>(
           std::lround(std::clamp(kMiddle + kSignal * value, 0.0, 255.0))));
     }

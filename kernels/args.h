@@ -114,6 +114,10 @@ struct LinearBackwardWeight {
   }
 };
 
+inline void check_count(const LinearBackwardWeight& args) {
+  VCAS_CHECK(!args.count || args.kept, "the count of a draw without the draw");
+}
+
 // block[a, b] = sum over r of dy[r, out_index[a]] * x_full[row[r], in_index[b]]: some entries of
 // dW.
 struct LinearWeightBlock {

@@ -46,15 +46,23 @@ const char* family_of(const std::string& op) {
 constexpr const char* kFamilyOrder[] = {"gemm",     "attention", "norms", "gelu",
                                         "sampling", "optimizer", "rest"};
 
+// Until the device has done all that it was given. `data` is some of its memory.
+void wait_for(Ops& ops, const void* data) {
+  std::byte first;
+  ops.copy_to_host(&first, data, sizeof first);
+}
+
 // One kind of step: its session and what was measured of it.
 struct Subject {
   Session session;
+  Loader loader;
   std::int64_t resident_bytes = 0;  // what the session added to the process
   std::vector<double> seconds;      // of a step, probes left out
   std::vector<double> forward, backward, optimizer;
   double best_rate = 0;  // FLOP/s of the best step: steps of text differ in size
 
-  Subject(const RunConfig& config, const RunData& data) : session(config, data) {}
+  Subject(const RunConfig& config, const RunData& data)
+      : session(config, data), loader(*data.train, train_loader_options(config)) {}
 
   void warm_up(std::int64_t resident_before) {
     for (int i = 0; i < kWarmupSteps; ++i) session.step();
@@ -66,21 +74,36 @@ struct Subject {
     session.ops().set_timing(true);
   }
 
+  // Of batches that are there before the first: data that come late would give a device time to
+  // work that nobody counts.
   void run(std::int64_t steps) {
+    std::vector<Batch> batches;
+    for (std::int64_t i = 0; i < steps; ++i) batches.push_back(loader.next());
+    Trainer& trainer = session.trainer();
+    const void* memory = session.model().graph.parameters().gradients().data;
     std::vector<double> flops;  // of each
-    std::size_t finished = 0;
+    const std::size_t before_turn = seconds.size();
+    wait_for(session.ops(), memory);
+    const double start = monotonic_seconds();
     for (std::int64_t i = 1; i <= steps; ++i) {
       const double before = done_flops();
-      session.queue_step();
+      trainer.queue(batches[static_cast<std::size_t>(i - 1)]);
       flops.push_back(done_flops() - before);
-      session.finish_steps(i == steps, [&](const StepReport& report) {
+      while (trainer.queued() > 0 && (i == steps || trainer.full())) {
+        const StepReport report = trainer.finish();
         seconds.push_back(report.seconds.total() - report.seconds.probe);
-        best_rate = std::max(best_rate, flops[finished++] / seconds.back());
         forward.push_back(report.seconds.forward);
         backward.push_back(report.seconds.backward);
         optimizer.push_back(report.seconds.optimizer);
-      });
+      }
     }
+    wait_for(session.ops(), memory);
+    // Of a device that is behind the host only the whole turn can be timed.
+    if (session.ops().name() != "cpu")
+      std::fill(seconds.begin() + static_cast<std::ptrdiff_t>(before_turn), seconds.end(),
+                (monotonic_seconds() - start) / static_cast<double>(steps));
+    for (std::size_t i = 0; i < flops.size(); ++i)
+      best_rate = std::max(best_rate, flops[i] / seconds[before_turn + i]);
   }
 
   double done_flops() const {
@@ -152,12 +175,6 @@ RunData padded_data(const RunConfig& config, std::int64_t tokens) {
       std::make_unique<PaddedDataset>(std::move(data.train), tokens, data.tokenizer->pad());
   data.limits.tokens = std::max(data.limits.tokens, tokens);
   return data;
-}
-
-// Until the device has done all that it was given. `data` is some of its memory.
-void wait_for(Ops& ops, const void* data) {
-  std::byte first;
-  ops.copy_to_host(&first, data, sizeof first);
 }
 
 // The fastest products that this device makes, through the operation that layers use.

@@ -66,7 +66,6 @@ class TrainingRun {
   SignalHandlers signals_;
   RunData data_;
   Session session_;
-  const nlohmann::json resumed_;  // what the checkpoint says besides the session; else null
   RunFolder folder_;
   Progress progress_;
   std::int64_t eval_every_, checkpoint_every_;
@@ -119,17 +118,6 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved,
               "weights and this optimizer state");
 }
 
-// Sets the session to where the checkpoint was, and returns what that says besides.
-nlohmann::json resumed_state(const TrainRequest& request, const RunData& data, Session& session) {
-  if (!request.resume) return nullptr;
-  const nlohmann::json state = load_checkpoint(request.from.checkpoint, session.trainer());
-  if (!request.fork)
-    check_same_data(request.from.checkpoint, state.value("data", nlohmann::json::object()),
-                    data.fingerprints());
-  session.restore(state.at("session"));
-  return state;
-}
-
 // Throws unless there is a profiler and the steps that it shall record are still to come.
 void check_profile(const TrainRequest& request, Session& session) {
   if (request.profile_first == 0) return;
@@ -146,9 +134,9 @@ void check_profile(const TrainRequest& request, Session& session) {
                 "--timing prints the seconds of each layer on any device");
 }
 
-// After all checks: a folder that was made for nothing is in the way of the next try.
+// After all checks of a new run: a folder that was made for nothing is in the way of the next try.
 RunFolder open_folder(const TrainRequest& request, Session& session) {
-  check_profile(request, session);
+  if (!request.resume) check_profile(request, session);
   return RunFolder(folder_of(request), use_of(request));
 }
 
@@ -156,7 +144,6 @@ TrainingRun::TrainingRun(const TrainRequest& request)
     : request_(request),
       data_(checked(request)),
       session_(config(), data_),
-      resumed_(resumed_state(request, data_, session_)),
       folder_(open_folder(request, session_)),
       progress_(stderr, progress_options(2)),
       eval_every_(config().train.eval_every > 0 ? config().train.eval_every
@@ -178,13 +165,19 @@ TrainingRun::TrainingRun(const TrainRequest& request)
 }
 
 void TrainingRun::restore() {
-  evaluated_ = resumed_.at("evaluated").get<std::int64_t>();
+  const nlohmann::json state = load_checkpoint(request_.from.checkpoint, trainer());
+  if (!request_.fork)
+    check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()),
+                    data_.fingerprints());
+  session_.restore(state.at("session"));
+  check_profile(request_, session_);
+  evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) return;
-  const nlohmann::json& best = resumed_.at("best");
+  const nlohmann::json& best = state.at("best");
   best_ = {best.at("step"), best.at("score")};
-  evaluation_.loss = resumed_.at("evaluation").at("loss");
+  evaluation_.loss = state.at("evaluation").at("loss");
   for (Measure& measure : evaluation_.measures)
-    resumed_.at("evaluation").at(measure.name).get_to(measure.value);
+    state.at("evaluation").at(measure.name).get_to(measure.value);
   saved_ = trainer().steps();
   folder_.metrics().truncate_after(trainer().steps());
 }

@@ -72,6 +72,7 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
                  args.x_full.shape.text());
   const auto* row = args.row.ptr<std::int32_t>();
   const auto* kept = args.kept.ptr<std::int32_t>();
+  check_count(args);
   const std::int64_t rows = args.count ? *args.count.ptr<std::int32_t>()
                             : kept     ? args.kept.elements()
                                        : args.dy.rows();

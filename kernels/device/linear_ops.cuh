@@ -40,6 +40,7 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
       VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
                  "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                      args.x_full.shape.text());
+      check_count(args);
       auto* dweight = args.dweight.ptr<Compute<T>>();
       const auto* row = args.row.ptr<std::int32_t>();
       const auto* kept = args.kept.ptr<std::int32_t>();

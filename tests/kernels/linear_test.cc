@@ -87,6 +87,9 @@ TEST_CASE("a group of weight gradients", "[linear]") {
                  .accumulate = accumulate});
     }
     check_op(t, group, {.length = 700});
+    LinearBackwardWeight counted = group[1];
+    counted.count = t.indices({1});
+    CHECK_THROWS_WITH(t.ops().run(counted), ContainsSubstring("without the draw"));
     CHECK_THROWS_WITH(group.add(group[0]),
                       ContainsSubstring("a group of too many: linear_backward_weight"));
   });

@@ -332,10 +332,6 @@ TEST_CASE("steps to profile that a checkpoint is past are refused, and nothing i
   CHECK(late.code == 2);
   CHECK(contains(late.err, "--profile-steps 20:30 is not within the steps of this run, 21:40\n"));
   CHECK(content(tiny.path() / "out/metrics.jsonl") == metrics);
-  std::vector<std::string> fork = resume;
-  fork.insert(fork.end(), {"--resume-mode=fork", "run.folder=fork"});
-  CHECK(run(tiny.path(), fork).code == 2);
-  CHECK_FALSE(fs::exists(tiny.path() / "fork"));
 }
 
 TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own settings") {

@@ -45,12 +45,12 @@ table(["step, ms", "in", "exact", "VCAS", "exact/VCAS", "PyTorch", "compiled", "
       rows)
 
 seconds = {run["name"].removesuffix("/real_time"): run["real_time"]
-           for run in reports.get("gathered", {}).get("benchmarks", [])}
+           for run in reports.get("gathered", {}).get("benchmarks", []) if "real_time" in run}
 rows = []
 for name, gathered in seconds.items():
     kernel, _, size = name.partition("/")
     if kernel == "gathered_product":
-        compacted, copied = (seconds[f"{other}/{size}"]
+        compacted, copied = (seconds.get(f"{other}/{size}", float("nan"))
                              for other in ("compacted_product", "gather_then_product"))
         rows.append([size, *(f"{t / 1e3:.1f}" for t in (gathered, compacted, copied)),
                      f"{compacted / gathered:.2f}"])

@@ -359,11 +359,14 @@ class OpCalls {
     return holding(values, {static_cast<std::int64_t>(values.size())});
   }
 
-  // Uniform in (0, 1), the next tensor's numbers differing from the last one's.
+  // Uniform in (0, 1), the next tensor's numbers differing from the last one's. Many repeat after a
+  // while: drawing them would take longer than what they are for.
   std::vector<float> uniforms(std::int64_t count) {
+    constexpr std::size_t kDrawn = 65537;
     const PhiloxAddress address = philox_address({.seed = 1, .site = site_++});
     std::vector<float> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = philox_uniform(address, i);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = i < kDrawn ? philox_uniform(address, i) : values[i - kDrawn];
     return values;
   }
   Tensor positive(std::int64_t count) { return holding(uniforms(count)); }

@@ -103,8 +103,11 @@ void time_calls(benchmark::State& state, Ops& ops, const Machine& machine, const
                 const Run& run) {
   wait(ops, args);
   const Clock::time_point start = Clock::now();
-  for (auto _ : state) run();
-  wait(ops, args);
+  std::int64_t left = static_cast<std::int64_t>(state.max_iterations);
+  for (auto _ : state) {
+    run();
+    if (--left == 0) wait(ops, args);
+  }
   const double seconds = seconds_since(start) / static_cast<double>(state.iterations());
   const Cost cost = op_cost(args);
   state.counters["GB/s"] = cost.bytes / seconds / 1e9;
