@@ -65,7 +65,7 @@ struct Subject {
       : session(config, data), loader(*data.train, train_loader_options(config)) {}
 
   void warm_up(std::int64_t resident_before) {
-    for (int i = 0; i < kWarmupSteps; ++i) session.step();
+    for (int i = 0; i < kWarmupSteps; ++i) session.trainer().step(loader.next());
     resident_bytes = vcas::resident_bytes() - resident_before;
   }
 
