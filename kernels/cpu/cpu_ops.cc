@@ -1,6 +1,9 @@
 #include "kernels/cpu/cpu_ops.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "kernels/cpu/compute.h"
 #include "kernels/cpu/gemm.h"
@@ -114,16 +117,25 @@ bool cpu_has(CpuLevel level) {
   return false;
 }
 
+CpuLevel best_cpu_level() {
+  constexpr std::pair<std::string_view, CpuLevel> kLevels[] = {
+      {"v4", CpuLevel::kV4}, {"v3", CpuLevel::kV3}, {"v2", CpuLevel::kBase}};
+  const char* asked = std::getenv("VCAS_CPU_LEVEL");
+  for (const auto& [name, level] : kLevels)
+    if (asked ? name == asked : cpu_has(level)) return level;
+  throw Error(ExitCode::kBadConfig,
+              std::string("VCAS_CPU_LEVEL=\"") + asked + "\" is not one of: v2, v3, v4");
+}
+
 std::unique_ptr<Ops> make_cpu_ops(CpuLevel level) {
+  if (level == CpuLevel::kBest) level = best_cpu_level();
   if (!cpu_has(level))
     throw Error(ExitCode::kUnavailable,
-                "this processor lacks the instructions of the level asked for");
+                "this processor lacks the instructions of the level asked for",
+                "without VCAS_CPU_LEVEL it runs the best level that it has");
 #if defined(__x86_64__)
-  const bool best = level == CpuLevel::kBest;
-  if (level == CpuLevel::kV4 || (best && cpu_has(CpuLevel::kV4)))
-    return std::make_unique<CpuOps>(v4::loops_f32, v4::loops_f64);
-  if (level == CpuLevel::kV3 || (best && cpu_has(CpuLevel::kV3)))
-    return std::make_unique<CpuOps>(v3::loops_f32, v3::loops_f64);
+  if (level == CpuLevel::kV4) return std::make_unique<CpuOps>(v4::loops_f32, v4::loops_f64);
+  if (level == CpuLevel::kV3) return std::make_unique<CpuOps>(v3::loops_f32, v3::loops_f64);
 #endif
   return std::make_unique<CpuOps>(base::loops_f32, base::loops_f64);
 }

@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "tests/core/environment.h"
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -87,4 +88,26 @@ TEST_CASE("a level that the processor lacks is refused", "[cpu_ops]") {
   for (const CpuLevel level : {CpuLevel::kV3, CpuLevel::kV4})
     if (!cpu_has(level)) CHECK_THROWS_AS(make_cpu_ops(level), Error);
   CHECK(make_cpu_ops(CpuLevel::kBase)->name() == "cpu");
+}
+
+TEST_CASE("VCAS_CPU_LEVEL chooses the loops", "[cpu_ops]") {
+  for (const auto& [name, level] :
+       {std::pair{"v2", CpuLevel::kBase}, std::pair{"v3", CpuLevel::kV3},
+        std::pair{"v4", CpuLevel::kV4}}) {
+    const EnvironmentVariable asked("VCAS_CPU_LEVEL", name);
+    CHECK(best_cpu_level() == level);
+    if (cpu_has(level)) {
+      CHECK(make_ops("cpu")->name() == "cpu");
+    } else {
+      CHECK(refused("cpu").code() == ExitCode::kUnavailable);
+    }
+  }
+  {
+    const EnvironmentVariable asked("VCAS_CPU_LEVEL", "avx2");
+    CHECK(refused("cpu").code() == ExitCode::kBadConfig);
+    CHECK_THAT(refused("cpu").what(),
+               ContainsSubstring("VCAS_CPU_LEVEL=\"avx2\" is not one of: v2, v3, v4"));
+  }
+  const EnvironmentVariable none("VCAS_CPU_LEVEL", nullptr);
+  CHECK(cpu_has(best_cpu_level()));
 }
