@@ -1,6 +1,5 @@
 # Everything comes from the distribution; nothing is fetched.
 find_package(nlohmann_json 3.11 REQUIRED)
-find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(fmt 9 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_path(VCAS_UTF8PROC_INCLUDE utf8proc.h REQUIRED)
@@ -35,6 +34,7 @@ if(VCAS_OPENBLAS)
   target_link_libraries(vcas_blas INTERFACE
     $<BUILD_INTERFACE:${VCAS_OPENBLAS_LIBRARY}> $<INSTALL_INTERFACE:openblas>)
 else()
+  find_package(Eigen3 3.4 REQUIRED NO_MODULE)
   target_link_libraries(vcas_blas INTERFACE Eigen3::Eigen)
 endif()
 
