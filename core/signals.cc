@@ -15,13 +15,13 @@ constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGUSR2, SIGUSR1};
 
 // Handlers can reach nothing but statics.
 std::atomic<int> stop_request = 0;
-std::atomic<bool> save_request = false;
+std::atomic<int> save_request_count = 0;
 std::atomic<bool> interrupted = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void handle(int signal) {
   if (signal == SIGUSR1) {
-    save_request = true;
+    ++save_request_count;
     return;
   }
   if (signal == SIGINT && interrupted.exchange(true)) {
@@ -35,7 +35,8 @@ void handle(int signal) {
 
 SignalHandlers::SignalHandlers() {
   stop_request = 0;
-  save_request = interrupted = false;
+  save_request_count = 0;
+  interrupted = false;
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;  // no read or write of a checkpoint fails half-way
@@ -56,6 +57,6 @@ void stop_if_asked() {
         "the same command starts again");
 }
 
-bool take_save_request() { return save_request.exchange(false); }
+int save_requests() { return save_request_count; }
 
 }  // namespace vcas

@@ -24,6 +24,6 @@ class SignalHandlers {
 int stop_signal();  // the signal that asked to stop, 0 if none did
 // For work before there is anything to save: throws Error(kStopped) once a signal asked to stop.
 void stop_if_asked();
-bool take_save_request();  // true once after each SIGUSR1
+int save_requests();  // SIGUSR1 so far
 
 }  // namespace vcas

@@ -170,19 +170,13 @@ void link_checkpoint(const fs::path& run, const std::string& name, std::int64_t 
                 fmt::format("{}: cannot create: {}", (run / name).string(), error.message()));
 }
 
-std::optional<std::int64_t> linked_checkpoint(const fs::path& run, const std::string& name) {
-  std::error_code error;
-  const fs::path target = fs::read_symlink(run / name, error);
-  return error ? std::nullopt : step_of(target.filename().string());
-}
-
-void prune_checkpoints(const fs::path& run, std::int64_t keep) {
-  std::vector<std::int64_t> steps = checkpoint_steps(run);
-  const auto best = linked_checkpoint(run, "best"), last = linked_checkpoint(run, "last");
+void prune_checkpoints(const fs::path& run, std::int64_t keep,
+                       const std::vector<std::int64_t>& spared) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
   const std::int64_t excess = std::ssize(steps) - keep;
   for (std::int64_t i = 0; i < excess; ++i) {
     const std::int64_t step = steps[static_cast<std::size_t>(i)];
-    if (step == best || step == last) continue;
+    if (std::ranges::count(spared, step) > 0) continue;
     // Without its manifest a folder is incomplete, whatever of it is left if this is interrupted.
     const fs::path folder = checkpoint_folder(run, step);
     std::error_code ignored;

@@ -37,11 +37,9 @@ NewestCheckpoint find_newest_checkpoint(const std::filesystem::path& run);
 
 // Makes `name` in the run folder a link to the checkpoint of `step`, in one go.
 void link_checkpoint(const std::filesystem::path& run, const std::string& name, std::int64_t step);
-// What such a link leads to.
-std::optional<std::int64_t> linked_checkpoint(const std::filesystem::path& run,
-                                              const std::string& name);
 
-// Removes all but the newest `keep` checkpoints and those that "best" and "last" lead to.
-void prune_checkpoints(const std::filesystem::path& run, std::int64_t keep);
+// Removes all but the newest `keep` checkpoints and those of the steps in `spared`.
+void prune_checkpoints(const std::filesystem::path& run, std::int64_t keep,
+                       const std::vector<std::int64_t>& spared);
 
 }  // namespace vcas

@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "core/metrics.h"
 #include "core/progress.h"
 #include "core/signals.h"
+#include "optim/checkpoint.h"
 #include "tools/report_text.h"
-#include "tools/run_folder.h"
-#include "tools/session.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -21,135 +20,62 @@ namespace {
 // else the machine does.
 constexpr std::int64_t kBlock = 20;
 
-class Contender {
- public:
-  Contender(const std::string& name, const LoadedConfig& loaded, const RunData& data,
-            const fs::path& folder)
-      : name_(name),
-        config_(loaded.config),
-        measures_(measure_names(data)),
-        session_(config_, data),
-        metrics_(made(folder, name)) {
-    metrics_.write(
-        MetricEvent::kStart, 0,
-        {{"name", name}, {"total_steps", session_.total_steps()}, {"config", to_json(config_)}});
+// One of the two.
+struct Contender {
+  std::string name;
+  TrainingRun run;
+  std::string stopped = {};  // what it said when a signal stopped it
+
+  const Session& session() const { return run.session(); }
+
+  void advance(std::int64_t step) {
+    try {
+      run.advance(step);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kStopped) throw;
+      stopped = error.what();
+    }
   }
 
-  const std::string& name() const { return name_; }
-  const RunConfig& config() const { return config_; }
-  Session& session() { return session_; }
-  std::int64_t steps() const { return session_.trainer().steps(); }
-  bool done() const { return session_.trainer().done(); }
-
-  void run_block(Progress& progress) {
-    const std::int64_t every =
-        config_.train.eval_every > 0 ? config_.train.eval_every : session_.steps_per_epoch();
-    const auto take = [this](const StepReport& report) {
-      losses_.push_back(report.loss);
-      log(report);
-    };
-    for (std::int64_t i = 0; i < kBlock && !done() && stop_signal() == 0; ++i) {
-      session_.queue_step();
-      const bool evaluates = done() || steps() % every == 0;
-      session_.finish_steps(evaluates, take);
-      if (evaluates) evaluate(progress);
-    }
-    session_.finish_steps(true, take);
+  // Unless it is ahead, as it may be after a resume.
+  void take_turn(const Contender& other) {
+    if (run.steps() <= other.run.steps() || other.run.done())
+      advance((run.steps() / kBlock + 1) * kBlock);
   }
 
   // Null for what there is none of yet.
-  nlohmann::ordered_json result() const {
-    const Savings savings = session_.savings();
-    const RunTotals& totals = session_.totals();
-    nlohmann::ordered_json json = {{"name", name_},
-                                   {"steps", steps()},
+  nlohmann::ordered_json result(const std::vector<std::string>& measures) const {
+    const Savings savings = session().savings();
+    const RunTotals& totals = session().totals();
+    const VcasController& controller = session().trainer().controller();
+    nlohmann::ordered_json json = {{"name", name},
+                                   {"steps", run.steps()},
                                    {"train_loss", nullptr},
                                    {"eval_loss", nullptr},
                                    {"flops",
-                                    {{"forward", session_.flops(Phase::kForward)},
-                                     {"backward", session_.flops(Phase::kBackward)},
-                                     {"probe", session_.flops(Phase::kProbe)}}},
+                                    {{"forward", session().flops(Phase::kForward)},
+                                     {"backward", session().flops(Phase::kBackward)},
+                                     {"probe", session().flops(Phase::kProbe)}}},
                                    {"formula_flops_saved", savings.formula},
                                    {"formula_backward_flops_saved", savings.formula_backward},
                                    {"own_time_saved", savings.time},
                                    {"seconds",
-                                    {{"train", session_.train_seconds()},
+                                    {{"train", session().train_seconds()},
                                      {"data", totals.data_seconds},
                                      {"forward", totals.step_seconds.forward},
                                      {"backward", totals.step_seconds.backward},
                                      {"probe", totals.step_seconds.probe},
                                      {"optimizer", totals.step_seconds.optimizer},
                                      {"evaluation", totals.eval_seconds}}},
-                                   {"act_ratio", session_.trainer().controller().act_ratio()},
-                                   {"weight_ratio", session_.trainer().controller().weight_ratio()},
-                                   {"s", session_.trainer().controller().s()}};
-    if (!losses_.empty()) json["train_loss"] = final_loss();
-    for (const std::string& name : measures_) json["eval_" + name] = nullptr;
-    if (evaluation_) json.update(evaluation_->to_json("eval_"));
+                                   {"act_ratio", controller.act_ratio()},
+                                   {"weight_ratio", controller.weight_ratio()},
+                                   {"s", controller.s()}};
+    if (totals.late_steps > 0)
+      json["train_loss"] = totals.late_loss / static_cast<double>(totals.late_steps);
+    for (const std::string& measure : measures) json["eval_" + measure] = nullptr;
+    if (const auto evaluation = run.evaluation()) json.update(evaluation->to_json("eval_"));
     return json;
   }
-
-  void write_end(const nlohmann::ordered_json& result) {
-    metrics_.write(MetricEvent::kEnd, result["steps"], result);
-  }
-
- private:
-  static fs::path made(const fs::path& folder, const std::string& name) {
-    fs::create_directories(folder / name);
-    return folder / name / "metrics.jsonl";
-  }
-
-  void log(const StepReport& report) {
-    const Savings savings = session_.savings();
-    nlohmann::ordered_json line = {{"loss", report.loss}};
-    if (session_.model().has_accuracy()) line["accuracy"] = report.accuracy;
-    line.update({{"learning_rate", report.learning_rate},
-                 {"gradient_norm", report.gradient_norm},
-                 {"exact", report.exact},
-                 {"seconds", report.seconds.total()},
-                 {"probe_seconds", report.seconds.probe},
-                 {"train_seconds", session_.train_seconds()},
-                 {"flops_saved", savings.flops},
-                 {"backward_flops_saved", savings.backward_flops}});
-    metrics_.write(MetricEvent::kTrain, report.step, line);
-    if (!report.probed) return;
-    const ProbeResult& probe = session_.trainer().last_probe();
-    const VcasController& controller = session_.trainer().controller();
-    metrics_.write(MetricEvent::kVariance, report.step,
-                   {{"v_s", probe.v_s},
-                    {"v_act", probe.v_act},
-                    {"v_w_linear", probe.v_w},
-                    {"v_s_linear", probe.v_s_weight},
-                    {"s", controller.s()},
-                    {"act_ratio", controller.act_ratio()},
-                    {"weight_ratio", controller.weight_ratio()}});
-  }
-
-  void evaluate(Progress& progress) {
-    const auto result = session_.evaluate([] { return stop_signal() != 0; });
-    if (!result) return;
-    evaluation_ = result;
-    metrics_.write(MetricEvent::kEval, steps(), result->to_json(""));
-    progress.message(fmt::format("{:>8}  eval step {}  {}   trained {}", name_,
-                                 format_count(steps()), result->text(),
-                                 format_duration(session_.train_seconds())));
-  }
-
-  // Over the last tenth of the steps.
-  double final_loss() const {
-    const std::size_t count = std::max<std::size_t>(1, losses_.size() / 10);
-    double sum = 0;
-    for (std::size_t i = losses_.size() - count; i < losses_.size(); ++i) sum += losses_[i];
-    return sum / static_cast<double>(count);
-  }
-
-  std::string name_;
-  const RunConfig config_;
-  std::vector<std::string> measures_;
-  Session session_;
-  MetricsLog metrics_;
-  std::vector<double> losses_;
-  std::optional<TestResult> evaluation_;
 };
 
 double total_flops(const nlohmann::ordered_json& run, bool with_forward) {
@@ -232,40 +158,91 @@ bool same_data(const RunConfig& a, const RunConfig& b) {
          a.model.head == b.model.head && to_json(a.data) == to_json(b.data);
 }
 
+// Where each of the two goes on; one that had not saved yet begins again.
+void find_checkpoints(CompareRequest& request) {
+  const auto find = [&](const std::string& name, TrainRequest& run) {
+    const fs::path folder = request.folder / name;
+    run.resume = find_newest_checkpoint(folder).step.has_value();
+    if (!run.resume) return;
+    run.from = find_resume_point(folder, true);
+    check_same_config(run.from.checkpoint, run.loaded.config);
+  };
+  find(request.first_name, request.first);
+  find(request.second_name, request.second);
+  if (!request.first.resume && !request.second.resume)
+    throw Error(ExitCode::kNoInput, request.folder.string() + ": no complete checkpoint",
+                "start again with --overwrite");
+}
+
+FolderUse use_of(const TrainRequest& run, FolderUse comparison) {
+  if (comparison != FolderUse::kResume)
+    return comparison == FolderUse::kOverwrite ? FolderUse::kOverwrite : FolderUse::kNew;
+  return run.resume ? FolderUse::kResume : FolderUse::kOverwrite;
+}
+
 }  // namespace
 
 CompareRequest compare_with_exact(const LoadedConfig& loaded) {
   CompareRequest request;
-  request.first = request.second = loaded;
+  request.first.loaded = request.second.loaded = loaded;
   request.first_name = "exact";
   request.second_name = "vcas";
-  request.folder = loaded.config.run.folder;
-  request.overwrite = loaded.config.run.overwrite;
-  request.first.config.vcas.enabled = false;
-  request.second.config.vcas.enabled = true;
+  const RunOptions& run = loaded.config.run;
+  request.folder = run.folder.empty() ? loaded.own_folder + "-compare" : run.folder;
+  request.use = use_of(run);
+  request.first.loaded.config.vcas.enabled = false;
+  request.second.loaded.config.vcas.enabled = true;
   return request;
 }
 
-void compare(const CompareRequest& request) {
-  const FolderUse use = request.overwrite ? FolderUse::kOverwrite : FolderUse::kNew;
-  check_run_folder(request.folder, use);
-  const SignalHandlers signals;
-  const RunData data(request.first.config);
-  std::optional<RunData> other;
-  if (!same_data(request.first.config, request.second.config)) other.emplace(request.second.config);
-  data.print_warnings();
-  if (other) other->print_warnings();
-  RunFolder folder(request.folder, use);
-  Contender first(request.first_name, request.first, data, request.folder);
-  Contender second(request.second_name, request.second, other ? *other : data, request.folder);
+CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::string>& overrides) {
+  const std::vector<std::string> names = runs_of_comparison(folder);
+  if (names.size() != 2)
+    throw Error(ExitCode::kNoInput,
+                folder.string() + ": not the folder of a comparison, which has compare.json");
+  const auto load = [&](const std::string& name) {
+    return TrainRequest{.loaded = load_config((folder / name / "config.json").string(), overrides)};
+  };
+  return {.first = load(names[0]),
+          .second = load(names[1]),
+          .first_name = names[0],
+          .second_name = names[1],
+          .folder = folder,
+          .use = FolderUse::kResume};
+}
 
+void compare(CompareRequest request) {
+  check_run_folder(request.folder, request.use, kComparisonFile);
+  if (request.use == FolderUse::kResume) find_checkpoints(request);
+  const SignalHandlers signals;
+  const RunConfig &first_config = request.first.loaded.config,
+                  &second_config = request.second.loaded.config;
+  const RunData data(first_config);
+  std::optional<RunData> other;
+  if (!same_data(first_config, second_config)) other.emplace(second_config);
+  const RunData& second_data = other ? *other : data;
   Progress progress(stderr, progress_options(2));
+  const auto make = [&](const std::string& name, const TrainRequest& run, const RunData& its_data) {
+    return Contender{.name = name, .run = TrainingRun(run, its_data, progress, name)};
+  };
+  Contender first = make(request.first_name, request.first, data);
+  Contender second = make(request.second_name, request.second, second_data);
+  const fs::path folder = take_run_folder(request.folder, request.use, kComparisonFile);
+  const FolderLock lock(folder);
+  const auto note = [&](const nlohmann::ordered_json& result) {
+    atomic_write(folder / kComparisonFile, result.dump(2) + "\n");
+  };
+  if (request.use != FolderUse::kResume)
+    note({{"runs", {{{"name", first.name}}, {{"name", second.name}}}}});
+  first.run.start(folder / first.name, use_of(request.first, request.use));
+  second.run.start(folder / second.name, use_of(request.second, request.use));
+
   const std::int64_t total = first.session().total_steps() + second.session().total_steps();
   const auto describe = [&] {
     const Savings savings = second.session().savings();
     const VcasController& controller = second.session().trainer().controller();
     return ProgressText{
-        .label = first.name() + " / " + second.name(),
+        .label = first.name + " / " + second.name,
         .lines = {fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}",
                               format_change(savings.flops), format_change(savings.backward_flops),
                               format_duration(first.session().train_seconds()),
@@ -276,33 +253,40 @@ void compare(const CompareRequest& request) {
                               savings.flops, savings.backward_flops,
                               first.session().train_seconds(), second.session().train_seconds())};
   };
-  progress.update(0, total, describe);
-  nlohmann::ordered_json a = first.result(), b = second.result();
-  for (bool first_leads = true; !(first.done() && second.done()) && stop_signal() == 0;
-       first_leads = !first_leads) {
+  const auto steps = [&] { return first.run.steps() + second.run.steps(); };
+  const auto done = [&] { return first.run.done() && second.run.done(); };
+  const auto results = [&] {
+    return std::pair(first.result(measure_names(data)), second.result(measure_names(second_data)));
+  };
+  progress.update(steps(), total, describe);
+  auto [a, b] = results();
+  for (bool first_leads = true; !done() && stop_signal() == 0; first_leads = !first_leads) {
     // The lead changes, so that neither always runs just after the other.
-    (first_leads ? first : second).run_block(progress);
-    (first_leads ? second : first).run_block(progress);
-    progress.update(first.steps() + second.steps(), total, describe);
+    Contender &lead = first_leads ? first : second, &follower = first_leads ? second : first;
+    lead.take_turn(follower);
+    follower.take_turn(lead);
+    progress.update(steps(), total, describe);
     // When a signal comes between the two, what they had made of the same steps counts.
-    if (first.steps() == second.steps() || (first.done() && second.done())) {
-      a = first.result();
-      b = second.result();
-    }
+    if (first.run.steps() == second.run.steps() || done()) std::tie(a, b) = results();
   }
   progress.finish();
 
-  first.write_end(a);
-  second.write_end(b);
+  const bool stopped = !done();
+  for (Contender* contender : {&first, &second}) {
+    if (stopped && contender->stopped.empty())
+      contender->advance(contender->session().total_steps());
+    if (!stopped) contender->run.finish();
+  }
   const nlohmann::ordered_json saved = saved_json(a, b);
   const nlohmann::ordered_json json = {{"runs", {a, b}}, {"saved", saved}};
-  atomic_write(request.folder / "compare.json", json.dump(2) + "\n");
+  if (!stopped) note(json);
   const std::string text = request.json ? json.dump(2) + "\n" : table(a, b, saved);
   std::fputs(text.c_str(), stdout);
-  if (stop_signal() != 0)
-    throw Error(ExitCode::kInterrupted,
-                "stopped by a signal; a comparison cannot be resumed, the numbers are of the steps "
-                "that both made");
+  if (stopped)
+    throw Error(ExitCode::kStopped,
+                fmt::format("{}\n{}\nthe numbers are of the steps that both had made",
+                            first.stopped, second.stopped),
+                "go on with --resume");
 }
 
 }  // namespace vcas

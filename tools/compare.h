@@ -5,22 +5,27 @@
 #include <filesystem>
 #include <string>
 
-#include "tools/run_config.h"
+#include "tools/training_run.h"
 
 namespace vcas {
 
 struct CompareRequest {
-  LoadedConfig first, second;  // savings are those of the second over the first
+  TrainRequest first, second;  // savings are those of the second over the first
   std::string first_name, second_name;
-  std::filesystem::path folder;
-  bool overwrite = false;
+  std::filesystem::path folder;  // of the folders of both runs, which have their names
+  FolderUse use = FolderUse::kNext;
   bool json = false;
 };
 
-// The exact twin of a configuration against itself, in the configuration's own folder.
+// The exact twin of a configuration against itself, in a folder beside the configuration's own.
 CompareRequest compare_with_exact(const LoadedConfig& loaded);
 
-// Prints the table, or JSON, to stdout. Metrics of both go to FOLDER/<name>/metrics.jsonl.
-void compare(const CompareRequest& request);
+// The comparison that is in `folder`, with the settings of both changed. Throws kNoInput.
+CompareRequest saved_comparison(const std::filesystem::path& folder,
+                                const std::vector<std::string>& overrides);
+
+// Prints the table, or JSON, to stdout; JSON goes to FOLDER/compare.json too. Throws kStopped after
+// both have saved when a signal asked for it.
+void compare(CompareRequest request);
 
 }  // namespace vcas

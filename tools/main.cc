@@ -90,14 +90,29 @@ void parse_profile_steps(const Arguments& arguments, TrainRequest& request) {
     fail_usage("--profile-steps is for a run of its own");
 }
 
+// Without --resume's own word: that of the configuration, or the newest of its own ones.
+fs::path folder_to_resume(const RunOptions& run, const fs::path& own_folder) {
+  return run.folder.empty() ? newest_run_folder(own_folder) : fs::path(run.folder);
+}
+
+void resume_comparison(CompareRequest& request, const std::string& folder) {
+  request.folder = !folder.empty()                   ? fs::path(folder)
+                   : request.use == FolderUse::kNext ? newest_run_folder(request.folder)
+                                                     : request.folder;
+  request.use = FolderUse::kResume;
+}
+
 void run_train(const CLI::App& command, const Arguments& arguments) {
   TrainRequest request;
   request.resume = command.count("--resume") > 0;
+  const bool compares = !arguments.compare.empty();
   request.fork = arguments.resume_mode == "fork";
   request.timing = arguments.timing;
   if (!arguments.profile_steps.empty()) parse_profile_steps(arguments, request);
   if (request.fork && !request.resume) fail_usage("--resume-mode without --resume");
-  if (!arguments.resume.empty() && arguments.config.empty()) {
+  if (compares && (request.fork || (request.resume && (arguments.validate || arguments.dry_run))))
+    fail_usage("--compare goes on by --resume alone");
+  if (!arguments.resume.empty() && arguments.config.empty() && !compares) {
     request.from = find_resume_point(arguments.resume, true);
     request.loaded =
         load_config((request.from.checkpoint / "config.json").string(), overrides_of(arguments));
@@ -106,33 +121,34 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
     request.loaded = load(arguments);
   }
   const bool own_config = request.from.checkpoint.empty();  // else that of the checkpoint
-  RunConfig& config = request.loaded.config;
+  LoadedConfig& loaded = request.loaded;
+  RunConfig& config = loaded.config;
   config.run.overwrite |= arguments.overwrite;
+  if (request.fork && !own_config) loaded.own_folder = request.from.run.string() + "-fork";
   const bool printed = command.count("--print-config") > 0;
   // What is not there yet says nothing about the settings.
   if (own_config && !(printed && !fs::exists(config.model.pretrained)))
-    use_pretrained_settings(request.loaded);
+    use_pretrained_settings(loaded);
   if (printed) {
     const PrintMode mode = arguments.print_config == "origins"   ? PrintMode::kOrigins
                            : arguments.print_config == "minimal" ? PrintMode::kMinimal
                                                                  : PrintMode::kPlain;
-    std::fputs(print_config(config, request.loaded.origins, mode).c_str(), stdout);
+    std::fputs(print_config(config, loaded.origins, mode).c_str(), stdout);
     return;
   }
-  if (request.resume && own_config)
+  if (request.resume && own_config && !compares)
     request.from =
-        find_resume_point(arguments.resume.empty() ? config.run.folder : arguments.resume, true);
-  if (request.resume && !request.fork) check_same_config(request.from.checkpoint, config);
+        find_resume_point(arguments.resume.empty() ? folder_to_resume(config.run, loaded.own_folder)
+                                                   : fs::path(arguments.resume),
+                          true);
   if (arguments.validate) {
-    const FolderUse use = request.resume         ? FolderUse::kResume
-                          : config.run.overwrite ? FolderUse::kOverwrite
-                                                 : FolderUse::kNew;
-    std::fputs(validate_run(request.loaded, use).c_str(), stdout);
+    std::fputs(validate_run(request).c_str(), stdout);
   } else if (arguments.dry_run) {
-    dry_run(request.loaded);
+    dry_run(loaded);
     std::fputs("ok  trained, evaluated, saved and resumed\n", stdout);
-  } else if (!arguments.compare.empty()) {
-    CompareRequest twins = compare_with_exact(request.loaded);
+  } else if (compares) {
+    CompareRequest twins = compare_with_exact(loaded);
+    if (request.resume) resume_comparison(twins, arguments.resume);
     twins.json = arguments.json;
     compare(twins);
   } else {
@@ -140,11 +156,13 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   }
 }
 
-void run_compare(const Arguments& arguments) {
+void run_compare(const CLI::App& command, const Arguments& arguments) {
   std::vector<std::string> files, overrides = arguments.set;
   for (const std::string& text : arguments.positional)
     (text.find('=') == std::string::npos ? files : overrides).push_back(text);
-  if (files.empty() || files.size() > 2)
+  const bool resume = command.count("--resume") > 0;
+  const bool saved = resume && files.empty() && !arguments.resume.empty();
+  if (!saved && (files.empty() || files.size() > 2))
     fail_usage(
         fmt::format("compare takes two configurations, or one against exact training; got "
                     "{}",
@@ -156,21 +174,27 @@ void run_compare(const Arguments& arguments) {
     use_pretrained_settings(loaded);
     return loaded;
   };
-  request.first = load_file(files[0]);
-  if (files.size() == 1) {
-    request = compare_with_exact(request.first);
+  if (saved) {
+    request = saved_comparison(arguments.resume, overrides);
+  } else if (files.size() == 1) {
+    request = compare_with_exact(load_file(files[0]));
   } else {
-    request.second = load_file(files[1]);
-    request.first_name = request.first.name;
-    request.second_name = request.second.name;
+    request.first.loaded = load_file(files[0]);
+    request.second.loaded = load_file(files[1]);
+    request.first_name = request.first.loaded.name;
+    request.second_name = request.second.loaded.name;
     if (request.first_name == request.second_name) {
       request.first_name += "-1";
       request.second_name += "-2";
     }
     request.folder = fmt::format("runs/compare-{}-{}", request.first_name, request.second_name);
   }
-  if (!arguments.folder.empty()) request.folder = arguments.folder;
-  request.overwrite |= arguments.overwrite;
+  if (!arguments.folder.empty()) {
+    request.folder = arguments.folder;
+    request.use = FolderUse::kNew;
+  }
+  if (arguments.overwrite) request.use = FolderUse::kOverwrite;
+  if (resume && !saved) resume_comparison(request, arguments.resume);
   request.json = arguments.json;
   compare(request);
 }
@@ -247,7 +271,11 @@ struct Program {
     compare->add_option("--set", arguments.set, "Change one setting of both")
         ->allow_extra_args(false)
         ->take_all();
-    compare->add_option("--folder", arguments.folder, "Where the metrics of both go");
+    compare->add_option("--folder", arguments.folder, "Where the folders of both runs go");
+    compare
+        ->add_option("--resume", arguments.resume,
+                     "Go on with the newest comparison, or with the one in this folder")
+        ->expected(0, 1);
     compare->add_flag("--overwrite", arguments.overwrite, "Replace what is in the folder");
     compare->add_flag("--json", arguments.json, "Print JSON");
 
@@ -332,11 +360,11 @@ struct Program {
 
   void run() {
     check_extras();
-    // A setting right after --resume is not the folder to resume from.
-    if (arguments.resume.find('=') != std::string::npos)
+    // A setting or a configuration right after --resume is not the folder to resume from.
+    if (arguments.resume.find('=') != std::string::npos || fs::is_regular_file(arguments.resume))
       arguments.positional.push_back(std::exchange(arguments.resume, {}));
     if (*train) run_train(*train, arguments);
-    if (*compare) run_compare(arguments);
+    if (*compare) run_compare(*compare, arguments);
     const auto checkpoint = [&] {
       return CheckpointRequest{arguments.model, overrides_of(arguments), arguments.json};
     };

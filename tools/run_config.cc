@@ -16,6 +16,8 @@
 #include "models/weights_io.h"
 
 namespace vcas {
+namespace fs = std::filesystem;
+
 void SyntheticData::validate(ConfigErrors& errors) const {
   if (shape.size() != 1 && shape.size() != 3)
     errors.add({"shape"}, fmt::format("must be [width] or [channels, height, width], got {} sizes",
@@ -114,6 +116,23 @@ void RunConfig::validate(ConfigErrors& errors) const {
                "is missing: a vocab.txt, unless model.pretrained has one");
 }
 
+// Empty unless the file is the configuration that a run has saved.
+static fs::path run_that_saved(const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  if (file.filename() != "config.json") return {};
+  if (fs::exists(folder / "trainer_state.json")) return folder.parent_path();
+  return fs::exists(folder / "metrics.jsonl") ? folder : fs::path();
+}
+
+// A folder that a run was in, and that it replaced another one there, is no wish of who reads its
+// settings.
+static void forget_folder(LoadedConfig& loaded, const fs::path& run) {
+  const auto is_saved = [&](const char* key) { return loaded.origins.at(key).source == 1; };
+  if (is_saved("run.folder")) loaded.config.run.folder.clear();
+  if (is_saved("run.overwrite")) loaded.config.run.overwrite = false;
+  loaded.own_folder = run.string();
+}
+
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides) {
   LoadedConfig loaded;
   loaded.name = std::filesystem::path(text.name).stem().string();
@@ -121,13 +140,15 @@ LoadedConfig load_config(const SourceText& text, const std::vector<std::string>&
       loaded.config, {.documents = {text},
                       .environment = {{"VCAS_DEVICE", "device"}, {"VCAS_NUM_THREADS", "threads"}},
                       .overrides = overrides});
-  if (loaded.config.run.folder.empty()) loaded.config.run.folder = "runs/" + loaded.name;
+  loaded.own_folder = "runs/" + loaded.name;
   return loaded;
 }
 
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return load_config(path.empty() ? SourceText{"default", "{}"} : load_config_text(path),
-                     overrides);
+  if (path.empty()) return load_config(SourceText{"default", "{}"}, overrides);
+  LoadedConfig loaded = load_config(load_config_text(path), overrides);
+  if (const fs::path run = run_that_saved(path); !run.empty()) forget_folder(loaded, run);
+  return loaded;
 }
 
 void use_pretrained_settings(LoadedConfig& loaded) {

@@ -21,7 +21,8 @@ struct RunOptions {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("folder", folder,
-            "Where checkpoints, metrics and logs go; empty: runs/<name of the configuration>.");
+            "Where checkpoints, metrics and logs go; empty: runs/<name of the configuration>, of "
+            "later runs runs/<name>-2 and so on.");
     v.field("overwrite", overwrite, "Replace the folder when it holds another run.");
   }
 };
@@ -261,11 +262,14 @@ struct RunConfig {
 struct LoadedConfig {
   RunConfig config;
   ConfigOrigins origins;
-  std::string name;  // of the file without folder and suffix
+  std::string name;        // of the file without folder and suffix
+  std::string own_folder;  // where run.folder is empty
+
+  std::string folder() const { return config.run.folder.empty() ? own_folder : config.run.folder; }
 };
 
 // File, then environment (VCAS_DEVICE, VCAS_NUM_THREADS), then overrides "a.b=c". An empty path
-// stands for the defaults. A run without a folder gets runs/<name>.
+// stands for the defaults. The configuration that a run has saved is no reason to overwrite a run.
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides);
 

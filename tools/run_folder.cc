@@ -4,6 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "optim/checkpoint.h"
@@ -28,12 +32,6 @@ bool is_empty_or_absent(const fs::path& folder) {
   return !fs::exists(folder, error) || fs::is_empty(folder, error);
 }
 
-fs::path prepared(const fs::path& folder, FolderUse use) {
-  check_run_folder(folder, use);
-  make_folder(folder, "choose another run.folder");
-  return folder;
-}
-
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
 bool is_of_a_run(const std::string& name) {
   static const std::vector<std::string> kNames = {"best",          "last",    "config.json",
@@ -42,12 +40,67 @@ bool is_of_a_run(const std::string& name) {
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-// The lock is held, so nobody else writes here.
-fs::path cleared(const fs::path& folder, FolderUse use) {
-  if (use == FolderUse::kOverwrite)
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-      if (is_of_a_run(entry.path().filename().string())) fs::remove_all(entry.path());
-  return folder / "metrics.jsonl";
+std::vector<fs::path> entries_of_run(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (is_of_a_run(entry.path().filename().string())) entries.push_back(entry.path());
+  return entries;
+}
+
+void move_run(const fs::path& from, const fs::path& to) {
+  for (const fs::path& entry : entries_of_run(from)) fs::rename(entry, to / entry.filename());
+}
+
+// Where a run waits that is being replaced, and where its parts are while they are moved. Moves can
+// be interrupted: what is in the second one is always moved back.
+fs::path set_aside(const fs::path& folder) { return folder / "replaced"; }
+fs::path moving(const fs::path& folder) { return folder / "replaced.tmp"; }
+
+bool is_being_replaced(const fs::path& folder) {
+  return fs::exists(set_aside(folder)) || fs::exists(moving(folder));
+}
+
+void settle_replaced(const fs::path& folder) {
+  if (fs::exists(set_aside(folder))) {
+    if (find_newest_checkpoint(folder).step) {
+      fs::remove_all(set_aside(folder));
+      return;
+    }
+    for (const fs::path& entry : entries_of_run(folder))
+      if (!entry.filename().string().starts_with("crash-")) fs::remove_all(entry);
+    fs::rename(set_aside(folder), moving(folder));
+  }
+  if (!fs::exists(moving(folder))) return;
+  move_run(moving(folder), folder);
+  fs::remove(moving(folder));
+}
+
+// The number of "x-3" among the runs of "x", 1 of "x" itself; empty for other names.
+std::optional<std::int64_t> run_number(std::string_view name, std::string_view base) {
+  if (!name.starts_with(base)) return std::nullopt;
+  name.remove_prefix(base.size());
+  if (name.empty()) return 1;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), number);
+  if (name[0] != '-' || error != std::errc() || end != name.data() + name.size() || number < 2)
+    return std::nullopt;
+  return number;
+}
+
+// 0: there is none yet.
+std::int64_t newest_run_number(const fs::path& folder) {
+  std::int64_t newest = 0;
+  std::error_code error;
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : ".";
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, error))
+    if (const auto number =
+            run_number(entry.path().filename().string(), folder.filename().string()))
+      newest = std::max(newest, *number);
+  return newest;
+}
+
+fs::path numbered(fs::path folder, std::int64_t number) {
+  return number <= 1 ? folder : folder += fmt::format("-{}", number);
 }
 
 }  // namespace
@@ -60,10 +113,12 @@ void make_folder(const fs::path& folder, const std::string& hint) {
                 fmt::format("{}: cannot create: {}", folder.string(), error.message()), hint);
 }
 
-void check_run_folder(const fs::path& folder, FolderUse use) {
+void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   const auto refuse = [&](const std::string& why, const std::string& hint) {
     throw Error(ExitCode::kCannotCreate, folder.string() + ": " + why, hint);
   };
+  if (use == FolderUse::kNext)
+    return check_run_folder(next_run_folder(folder), FolderUse::kNew, mark);
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error))
     refuse("is a file, and a folder is needed", "choose another run.folder");
@@ -80,18 +135,93 @@ void check_run_folder(const fs::path& folder, FolderUse use) {
     refuse("the folder of another run",
            "go on with that run by --resume, replace it by --overwrite, or choose another "
            "run.folder");
-  if (!fs::exists(folder / "metrics.jsonl"))
-    refuse("is not empty and not the folder of a run, so it is not overwritten",
+  if (!fs::exists(folder / mark) && !is_being_replaced(folder))
+    refuse(fmt::format("is not empty and not the folder of a run (it has no {}), so it is not "
+                       "overwritten",
+                       mark),
            "choose another run.folder");
 }
 
+fs::path take_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
+  const std::string hint = "choose another run.folder";
+  check_run_folder(folder, use, mark);
+  if (use != FolderUse::kNext) {
+    make_folder(folder, hint);
+    return folder;
+  }
+  if (folder.has_parent_path()) make_folder(folder.parent_path(), hint);
+  std::int64_t number = newest_run_number(folder);
+  while (true) {  // another run may have been faster
+    const fs::path next = numbered(folder, ++number);
+    std::error_code error;
+    if (fs::create_directory(next, error)) return next;
+    if (error && error != std::errc::file_exists) make_folder(next, hint);
+  }
+}
+
+void check_not_source(const fs::path& folder, const fs::path& checkpoint) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) return;
+  for (fs::path above = fs::canonical(checkpoint); above.has_relative_path();
+       above = above.parent_path())
+    if (fs::equivalent(above, folder, error))
+      throw Error(ExitCode::kCannotCreate,
+                  fmt::format("{}: holds {}, which the new run starts from", folder.string(),
+                              checkpoint.string()),
+                  "choose another run.folder");
+}
+
+FolderUse use_of(const RunOptions& options) {
+  if (options.overwrite) return FolderUse::kOverwrite;
+  return options.folder.empty() ? FolderUse::kNext : FolderUse::kNew;
+}
+
+fs::path newest_run_folder(const fs::path& folder) {
+  return numbered(folder, newest_run_number(folder));
+}
+
+fs::path next_run_folder(const fs::path& folder) {
+  return numbered(folder, newest_run_number(folder) + 1);
+}
+
+ReplacedRun::ReplacedRun(fs::path folder, FolderUse use) : folder_(std::move(folder)) {
+  settle();
+  if (use != FolderUse::kOverwrite || entries_of_run(folder_).empty()) return;
+  fs::create_directory(moving(folder_));
+  move_run(folder_, moving(folder_));
+  fs::rename(moving(folder_), set_aside(folder_));
+}
+
+ReplacedRun::~ReplacedRun() {
+  try {
+    settle();
+  } catch (const std::exception&) {  // the next start tries again
+  }
+}
+
+void ReplacedRun::settle() { settle_replaced(folder_); }
+
 RunFolder::RunFolder(const fs::path& folder, FolderUse use)
-    : path_(prepared(folder, use)),
+    : path_(take_run_folder(folder, use)),
       lock_(path_),
-      metrics_(cleared(path_, use)),
+      replaced_(path_, use),
+      metrics_(path_ / "metrics.jsonl"),
       log_(path_ / "log.txt", std::ios::app) {}
 
 void RunFolder::log(std::string_view line) { log_ << line << std::endl; }
+
+std::vector<std::string> runs_of_comparison(const fs::path& folder) {
+  std::vector<std::string> names;
+  const fs::path file = folder / kComparisonFile;
+  if (!fs::exists(file)) return names;
+  try {
+    const nlohmann::json content = nlohmann::json::parse(read_file(file));
+    for (const nlohmann::json& run : content.at("runs")) names.push_back(run.at("name"));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), error.what()));
+  }
+  return names;
+}
 
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   const fs::path folder = given.has_filename() ? given : given.parent_path();  // "run/best/"
@@ -106,12 +236,23 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   if (is_checkpoint(path))
     return {folder.has_parent_path() ? folder.parent_path() : path.parent_path(), path, {}};
   NewestCheckpoint newest = find_newest_checkpoint(folder);
+  if (!newest.step && to_resume && is_being_replaced(folder)) {
+    const FolderLock lock(folder);
+    settle_replaced(folder);
+    newest = find_newest_checkpoint(folder);
+  }
   if (!newest.step) {
     std::string ignored;
     for (const std::string& line : newest.ignored) ignored += "\n  " + line;
     if (fs::exists(path / "model.safetensors", error))
       throw Error(ExitCode::kNoInput, folder.string() + ": a Hugging Face folder, no checkpoint",
                   "model.pretrained names it for a run; vcas export makes such folders");
+    if (const std::vector<std::string> runs = runs_of_comparison(path); !runs.empty())
+      throw Error(
+          ExitCode::kNoInput,
+          folder.string() + ": a comparison of two runs, no complete checkpoint",
+          fmt::format("each run has a folder in it, such as {}{}", (folder / runs.front()).string(),
+                      to_resume ? "; vcas compare --resume goes on with both" : ""));
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
                 to_resume ? "start again with --overwrite" : model_hint);
   }

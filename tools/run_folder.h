@@ -12,13 +12,52 @@
 
 namespace vcas {
 
-enum class FolderUse { kNew, kOverwrite, kResume };
+enum class FolderUse {
+  kNew,        // it must be empty or absent
+  kNext,       // the same of the first of FOLDER, FOLDER-2, FOLDER-3, ... behind the last there is
+  kOverwrite,  // replaces the run in it, if any
+  kResume
+};
+
+// That of a new run.
+FolderUse use_of(const RunOptions& options);
 
 // Creates it with its parents. Throws kCannotCreate with this hint.
 void make_folder(const std::filesystem::path& folder, const std::string& hint);
 
-// Throws kCannotCreate when `folder` cannot take a run; creates nothing.
-void check_run_folder(const std::filesystem::path& folder, FolderUse use);
+// Throws kCannotCreate when `folder` cannot take a run; creates nothing. Only what has the file
+// `mark` is overwritten.
+void check_run_folder(const std::filesystem::path& folder, FolderUse use,
+                      const char* mark = "metrics.jsonl");
+// The same, and makes the folder; its path, which kNext decides.
+std::filesystem::path take_run_folder(const std::filesystem::path& folder, FolderUse use,
+                                      const char* mark = "metrics.jsonl");
+
+// Throws kCannotCreate when a new run in `folder` would be one in the run, or above the run, that
+// it starts from, however the paths are written.
+void check_not_source(const std::filesystem::path& folder, const std::filesystem::path& checkpoint);
+
+// The last of FOLDER, FOLDER-2, FOLDER-3, ... that is there, FOLDER where none is; and the one
+// behind it.
+std::filesystem::path newest_run_folder(const std::filesystem::path& folder);
+std::filesystem::path next_run_folder(const std::filesystem::path& folder);
+
+// The run that a new one in its folder replaces. It is set aside until the new one has saved a
+// checkpoint, and comes back when the new one ends before; if that was killed, at the next start.
+class ReplacedRun {
+ public:
+  // The folder is locked.
+  ReplacedRun(std::filesystem::path folder, FolderUse use);
+  ReplacedRun(const ReplacedRun&) = delete;
+  ReplacedRun& operator=(const ReplacedRun&) = delete;
+  ~ReplacedRun();
+
+  // Removes the old run if there is a checkpoint of the new one, else puts it back.
+  void settle();
+
+ private:
+  std::filesystem::path folder_;
+};
 
 class RunFolder {
  public:
@@ -27,13 +66,21 @@ class RunFolder {
   const std::filesystem::path& path() const { return path_; }
   MetricsLog& metrics() { return metrics_; }
   void log(std::string_view line);  // to log.txt
+  // The run has saved a checkpoint: what it replaces goes for good.
+  void saved() { replaced_.settle(); }
 
  private:
   std::filesystem::path path_;
   FolderLock lock_;
+  ReplacedRun replaced_;
   MetricsLog metrics_;
   std::ofstream log_;
 };
+
+// What `vcas compare` writes beside the folders of its runs, and the names of these as it says;
+// none where it is not there.
+inline constexpr const char* kComparisonFile = "compare.json";
+std::vector<std::string> runs_of_comparison(const std::filesystem::path& folder);
 
 struct ResumePoint {
   std::filesystem::path run, checkpoint;

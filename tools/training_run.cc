@@ -18,11 +18,6 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-struct Best {
-  std::int64_t step = 0;  // 0: none yet
-  double score = 0;
-};
-
 // Whether the step has passed a multiple of `every` since `last`.
 bool is_due(std::int64_t step, std::int64_t last, std::int64_t every) {
   return step / every > last / every;
@@ -36,64 +31,14 @@ nlohmann::ordered_json savings_json(const Savings& savings) {
           {"time_saved", savings.time}};
 }
 
-class TrainingRun {
- public:
-  explicit TrainingRun(const TrainRequest& request);
-  void run();
-
- private:
-  const RunConfig& config() const { return request_.loaded.config; }
-  Trainer& trainer() { return session_.trainer(); }
-  void restore();
-  void greet();
-  // False when a signal cut the evaluation short.
-  bool evaluate();
-  void save();
-  // Between two steps: evaluates and saves where that is due. Throws kStopped after a signal.
-  void rest();
-  void finish_steps(bool all);
-  void take(const StepReport& report);
-  bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
-  void log_step(const StepReport& report);
-  void log_probe(std::int64_t step);
-  void warn_if_nothing_is_saved();
-  void note_crash(const Error& error);
-  ProgressText describe(const StepReport& report) const;
-  void say(const std::string& line);
-  std::string summary();
-
-  const TrainRequest& request_;
-  SignalHandlers signals_;
-  RunData data_;
-  Session session_;
-  RunFolder folder_;
-  Progress progress_;
-  std::int64_t eval_every_, checkpoint_every_;
-  std::int64_t evaluated_ = 0, saved_ = -1;  // steps
-  Best best_;
-  TestResult evaluation_;
-  StepReport report_;                 // of the last step that was finished
-  double shown_loss_ = std::nan("");  // smoothed, for people
-  double started_ = monotonic_seconds();
-  bool warned_ = false;
-};
-
 bool continues(const TrainRequest& request) { return request.resume && !request.fork; }
 
 FolderUse use_of(const TrainRequest& request) {
-  if (continues(request)) return FolderUse::kResume;
-  return request.loaded.config.run.overwrite ? FolderUse::kOverwrite : FolderUse::kNew;
+  return continues(request) ? FolderUse::kResume : use_of(request.loaded.config.run);
 }
 
 fs::path folder_of(const TrainRequest& request) {
-  return continues(request) ? request.from.run : fs::path(request.loaded.config.run.folder);
-}
-
-// Before anything slow: nobody should wait for the data to learn that the folder is taken.
-const RunConfig& checked(const TrainRequest& request) {
-  if (continues(request)) check_same_config(request.from.checkpoint, request.loaded.config);
-  check_run_folder(folder_of(request), use_of(request));
-  return request.loaded.config;
+  return continues(request) ? request.from.run : fs::path(request.loaded.folder());
 }
 
 // Throws kBadConfig unless the run finds the files that the checkpoint's has read.
@@ -134,34 +79,45 @@ void check_profile(const TrainRequest& request, Session& session) {
                 "--timing prints the seconds of each layer on any device");
 }
 
-// After all checks of a new run: a folder that was made for nothing is in the way of the next try.
-RunFolder open_folder(const TrainRequest& request, Session& session) {
-  if (!request.resume) check_profile(request, session);
-  return RunFolder(folder_of(request), use_of(request));
+// Before anything slow: nobody should wait for the data to learn that the folder is taken.
+void check_request(const TrainRequest& request) {
+  if (continues(request)) check_same_config(request.from.checkpoint, request.loaded.config);
+  if (request.fork && use_of(request) != FolderUse::kNext)
+    check_not_source(request.loaded.folder(), request.from.checkpoint);
+  check_run_folder(folder_of(request), use_of(request));
 }
 
-TrainingRun::TrainingRun(const TrainRequest& request)
+}  // namespace
+
+TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progress& progress,
+                         const std::string& label)
     : request_(request),
-      data_(checked(request)),
+      data_(data),
+      progress_(progress),
+      label_(label),
       session_(config(), data_),
-      folder_(open_folder(request, session_)),
-      progress_(stderr, progress_options(2)),
       eval_every_(config().train.eval_every > 0 ? config().train.eval_every
                                                 : session_.steps_per_epoch()),
       checkpoint_every_(config().train.checkpoint_every) {
   session_.ops().set_timing(request.timing);
   for (const std::string& name : measure_names(data_)) evaluation_.measures.push_back({name, 0});
-  if (request.resume) restore();
-  atomic_write(folder_.path() / "config.json",
-               print_config(config(), request.loaded.origins, PrintMode::kOrigins));
-  if (config().data.type == "image_folder") {
-    nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
-    for (const std::string& name : data_.train->class_names()) {
-      const std::size_t number = numbers.size();
-      numbers[name] = number;
-    }
-    atomic_write(folder_.path() / "class_to_idx.json", numbers.dump(2) + "\n");
-  }
+}
+
+// A new run gets its folder after all checks: one made for nothing is in the way of the next try.
+void TrainingRun::start(const fs::path& folder, FolderUse use) {
+  if (continues(request_)) folder_.emplace(folder, use);
+  if (request_.resume) restore();
+  check_profile(request_, session_);
+  if (continues(request_))
+    mend_folder();
+  else
+    folder_.emplace(folder, use);
+  write_facts();
+  greet();
+  report_.step = steps();
+  // Starts the clock; lines are drawn from the first step on.
+  if (label_.empty())
+    progress_.update(steps(), session_.total_steps(), [this] { return describe(report_); });
 }
 
 void TrainingRun::restore() {
@@ -170,7 +126,6 @@ void TrainingRun::restore() {
     check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()),
                     data_.fingerprints());
   session_.restore(state.at("session"));
-  check_profile(request_, session_);
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) return;
   const nlohmann::json& best = state.at("best");
@@ -179,19 +134,50 @@ void TrainingRun::restore() {
   for (Measure& measure : evaluation_.measures)
     state.at("evaluation").at(measure.name).get_to(measure.value);
   saved_ = trainer().steps();
-  folder_.metrics().truncate_after(trainer().steps());
+}
+
+// Links and lines as the checkpoint says: a run may be killed at any moment.
+void TrainingRun::mend_folder() {
+  folder_->metrics().truncate_after(trainer().steps());
+  link_checkpoint(folder_->path(), "last", saved_);
+  if (fs::exists(checkpoint_folder(folder_->path(), best_.step)))
+    link_checkpoint(folder_->path(), "best", best_.step);
+}
+
+void TrainingRun::write_facts() {
+  atomic_write(folder_->path() / "config.json",
+               print_config(stored_config(), request_.loaded.origins, PrintMode::kOrigins));
+  if (config().data.type == "image_folder") {
+    nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
+    for (const std::string& name : data_.train->class_names()) {
+      const std::size_t number = numbers.size();
+      numbers[name] = number;
+    }
+    atomic_write(folder_->path() / "class_to_idx.json", numbers.dump(2) + "\n");
+  }
+}
+
+RunConfig TrainingRun::stored_config() const {
+  RunConfig stored = config();
+  stored.run.folder = folder_->path().string();
+  stored.run.overwrite = false;
+  return stored;
+}
+
+std::optional<TestResult> TrainingRun::evaluation() const {
+  return evaluated_ > 0 ? std::optional(evaluation_) : std::nullopt;
 }
 
 void TrainingRun::say(const std::string& line) {
-  progress_.message(line);
-  folder_.log(line);
+  progress_.message(label_.empty() ? line : fmt::format("{}: {}", label_, line));
+  folder_->log(line);
 }
 
 void TrainingRun::greet() {
   const Graph& graph = session_.model().graph;
   const RunConfig& c = config();
   say(fmt::format("vcas-train {} · run {} · seed {} · {} ({} threads)", VCAS_VERSION,
-                  folder_.path().string(), c.seed, session_.ops().name(), use_threads(c)));
+                  folder_->path().string(), c.seed, session_.ops().name(), use_threads(c)));
   if (request_.resume) {
     for (const std::string& ignored : request_.from.ignored) say("  ignored  " + ignored);
     say(fmt::format("{} {} at step {}/{} (epoch {:.2f}, data position {}, O(1))",
@@ -233,6 +219,13 @@ void TrainingRun::greet() {
     say(fmt::format("  vcas     tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
                     c.vcas.tau_act, c.vcas.tau_w, trainer().controller().update_every(),
                     c.vcas.repeats, c.vcas.repeats, c.vcas.probe, c.vcas.selection));
+  folder_->metrics().write(MetricEvent::kStart, steps(),
+                           {{"version", VCAS_VERSION},
+                            {"total_steps", session_.total_steps()},
+                            {"parameters", graph.parameters().count()},
+                            {"planned_bytes", trainer().planned_bytes()},
+                            {"threads", use_threads(c)},
+                            {"config", to_json(stored_config())}});
 }
 
 bool TrainingRun::evaluate() {
@@ -245,7 +238,7 @@ bool TrainingRun::evaluate() {
   nlohmann::ordered_json line = {{"epoch", session_.epoch(evaluated_)}};
   line.update(evaluation_.to_json(""));
   line.update({{"items", evaluation_.items}, {"best", improved}});
-  folder_.metrics().write(MetricEvent::kEval, evaluated_, line);
+  folder_->metrics().write(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
   if (!evaluation_.warning.empty()) say("warning: " + evaluation_.warning);
@@ -261,21 +254,22 @@ void TrainingRun::save() {
                                 {"best", {{"step", best_.step}, {"score", best_.score}}},
                                 {"data", data_.fingerprints()},
                                 {"session", session_.state()}};
-  const fs::path target = checkpoint_folder(folder_.path(), step);
+  const fs::path target = checkpoint_folder(folder_->path(), step);
   std::map<std::string, std::string> texts =
       model_files(data_.facts(), data_.tokenizer.get(), session_.model());
-  texts["config.json"] = print_config(config(), request_.loaded.origins, PrintMode::kPlain);
+  texts["config.json"] = print_config(stored_config(), request_.loaded.origins, PrintMode::kPlain);
   save_checkpoint(target, trainer(), state, texts);
-  link_checkpoint(folder_.path(), "last", step);
-  if (is_best(step)) link_checkpoint(folder_.path(), "best", step);
-  prune_checkpoints(folder_.path(), config().train.keep_checkpoints);
+  link_checkpoint(folder_->path(), "last", step);
+  if (is_best(step)) link_checkpoint(folder_->path(), "best", step);
+  prune_checkpoints(folder_->path(), config().train.keep_checkpoints, {step, best_.step});
+  folder_->saved();
   saved_ = step;
   const double seconds = monotonic_seconds() - start;
   session_.totals().checkpoint_seconds += seconds;
-  folder_.metrics().write(
+  folder_->metrics().write(
       MetricEvent::kCheckpoint, step,
       {{"folder", target.filename().string()}, {"best", is_best(step)}, {"seconds", seconds}});
-  folder_.log(fmt::format("saved {}", target.string()));
+  folder_->log(fmt::format("saved {}", target.string()));
 }
 
 void TrainingRun::log_step(const StepReport& report) {
@@ -295,7 +289,7 @@ void TrainingRun::log_step(const StepReport& report) {
                  {"optimizer", report.seconds.optimizer}}},
                {"train_seconds", session_.train_seconds()}});
   line.update(savings_json(savings));
-  folder_.metrics().write(MetricEvent::kTrain, report.step, line);
+  folder_->metrics().write(MetricEvent::kTrain, report.step, line);
 }
 
 void TrainingRun::log_probe(std::int64_t step) {
@@ -303,17 +297,17 @@ void TrainingRun::log_probe(std::int64_t step) {
   const VcasController& controller = trainer().controller();
   double v_w = 0;
   for (const double v : probe.v_w) v_w += v;
-  folder_.metrics().write(MetricEvent::kVariance, step,
-                          {{"v_s", probe.v_s},
-                           {"v_act", probe.v_act},
-                           {"v_w", v_w},
-                           {"v_w_linear", probe.v_w},
-                           {"v_s_linear", probe.v_s_weight},
-                           {"s", controller.s()},
-                           {"act_ratio", controller.act_ratio()},
-                           {"weight_ratio", controller.weight_ratio()}});
+  folder_->metrics().write(MetricEvent::kVariance, step,
+                           {{"v_s", probe.v_s},
+                            {"v_act", probe.v_act},
+                            {"v_w", v_w},
+                            {"v_w_linear", probe.v_w},
+                            {"v_s_linear", probe.v_s_weight},
+                            {"s", controller.s()},
+                            {"act_ratio", controller.act_ratio()},
+                            {"weight_ratio", controller.weight_ratio()}});
   if (!trainer().probe_note().empty()) {
-    folder_.metrics().write(MetricEvent::kWarning, step, {{"message", trainer().probe_note()}});
+    folder_->metrics().write(MetricEvent::kWarning, step, {{"message", trainer().probe_note()}});
     say("warning: " + trainer().probe_note());
   }
 }
@@ -327,14 +321,14 @@ void TrainingRun::warn_if_nothing_is_saved() {
   const std::string message =
       fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
                   format_change(savings.time), format_count(step), format_change(savings.flops));
-  folder_.metrics().write(MetricEvent::kWarning, step, {{"message", message}});
+  folder_->metrics().write(MetricEvent::kWarning, step, {{"message", message}});
   say("warning: " + message + "\n  hint: raise vcas.tau_act, or set vcas.enabled=false");
 }
 
 void TrainingRun::note_crash(const Error& error) {
   const std::int64_t step = report_.step + 1;
-  const fs::path note = folder_.path() / fmt::format("crash-{}.json", step);
-  const std::vector<std::int64_t> kept = checkpoint_steps(folder_.path());
+  const fs::path note = folder_->path() / fmt::format("crash-{}.json", step);
+  const std::vector<std::int64_t> kept = checkpoint_steps(folder_->path());
   const nlohmann::ordered_json content = {{"step", step},
                                           {"message", error.what()},
                                           {"seed", config().seed},
@@ -342,7 +336,7 @@ void TrainingRun::note_crash(const Error& error) {
                                           {"act_ratio", trainer().controller().act_ratio()},
                                           {"weight_ratio", trainer().controller().weight_ratio()}};
   atomic_write(note, content.dump(2) + "\n");
-  folder_.metrics().write(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
+  folder_->metrics().write(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
   throw Error(error.code(),
               fmt::format("{}\n  saved {}; {}", error.what(), note.string(),
                           kept.empty() ? "no checkpoint was made yet"
@@ -381,7 +375,7 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
   return text;
 }
 
-std::string TrainingRun::summary() {
+std::string TrainingRun::finish() {
   const RunTotals& totals = session_.totals();
   const Savings savings = session_.savings();
   const double loss = totals.late_loss / static_cast<double>(totals.late_steps);
@@ -395,7 +389,7 @@ std::string TrainingRun::summary() {
               {"totals", totals.to_json()},
               {"peak_resident_bytes", peak_resident_bytes()}});
   end.update(savings_json(savings));
-  folder_.metrics().write(MetricEvent::kEnd, trainer().steps(), end);
+  folder_->metrics().write(MetricEvent::kEnd, trainer().steps(), end);
 
   std::string exact;
   if (config().vcas.enabled)
@@ -411,7 +405,7 @@ std::string TrainingRun::summary() {
   text += fmt::format("\n  train loss {:.4f} (last tenth of the steps)   eval {}", loss,
                       evaluation_.text());
   text += fmt::format("\n  best checkpoint-{}  {} {:.4f}     {}", best_.step, score, best_.score,
-                      (folder_.path() / "metrics.jsonl").string());
+                      (folder_->path() / "metrics.jsonl").string());
   const StepSeconds& step = totals.step_seconds;
   const double whole = seconds + totals.eval_seconds + totals.checkpoint_seconds;
   const auto share = [&](double part) { return 100 * part / std::max(whole, 1e-9); };
@@ -421,6 +415,7 @@ std::string TrainingRun::summary() {
       "eval {:.1f}%  checkpoints {:.1f}%\n",
       share(totals.data_seconds), share(step.forward), share(step.backward), share(step.probe),
       share(step.optimizer), share(totals.eval_seconds), share(totals.checkpoint_seconds));
+  folder_->log(text);
   return text;
 }
 
@@ -431,7 +426,8 @@ void TrainingRun::take(const StepReport& report) {
   if (report.step % config().train.log_every == 0) log_step(report);
   if (report.probed) log_probe(report.step);
   warn_if_nothing_is_saved();
-  progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
+  if (label_.empty())
+    progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
 }
 
 void TrainingRun::finish_steps(bool all) {
@@ -448,10 +444,12 @@ void TrainingRun::rest() {
   const std::int64_t step = t.steps();
   const bool evaluate_now =
       is_due(step, evaluated_, eval_every_) || (t.done() && evaluated_ < step);
+  const bool asked = save_requests() != save_requests_;
   bool save_now =
-      take_save_request() || t.done() ||
+      asked || t.done() ||
       (checkpoint_every_ > 0 && is_due(step, std::max<std::int64_t>(saved_, 0), checkpoint_every_));
   if (!evaluate_now && !save_now && stop_signal() == 0) return;
+  save_requests_ = save_requests();
   finish_steps(true);
   if (evaluate_now && evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
   const int signal = t.done() && evaluated_ == step ? 0 : stop_signal();
@@ -459,27 +457,16 @@ void TrainingRun::rest() {
   if (signal == 0) return;
   const std::string where =
       fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
-                  session_.total_steps(), checkpoint_folder(folder_.path(), step).string());
-  folder_.log(where);
+                  session_.total_steps(), checkpoint_folder(folder_->path(), step).string());
+  folder_->log(where);
   throw Error(ExitCode::kStopped, where, "go on with --resume");
 }
 
-void TrainingRun::run() {
-  greet();
+void TrainingRun::advance(std::int64_t step) {
   Trainer& t = trainer();
-  folder_.metrics().write(MetricEvent::kStart, t.steps(),
-                          {{"version", VCAS_VERSION},
-                           {"total_steps", session_.total_steps()},
-                           {"parameters", session_.model().graph.parameters().count()},
-                           {"planned_bytes", t.planned_bytes()},
-                           {"threads", use_threads(config())},
-                           {"config", to_json(config())}});
-  report_.step = t.steps();
-  // Starts the clock; lines are drawn from the first step on.
-  progress_.update(t.steps(), session_.total_steps(), [&] { return describe(report_); });
   while (true) {
     if (t.at_rest()) rest();
-    if (t.at_rest() && t.done()) break;
+    if (t.steps() >= step || (t.at_rest() && t.done())) break;
     if (t.steps() + 1 == request_.profile_first) {
       finish_steps(true);
       session_.ranges()->start();
@@ -487,16 +474,23 @@ void TrainingRun::run() {
     session_.queue_step();
     finish_steps(t.steps() == request_.profile_last);
   }
-  progress_.finish();
-  const std::string text = summary();
-  folder_.log(text);
-  std::fputs(text.c_str(), stdout);
-  if (request_.timing) std::fputs(timing_table(session_.ops()).c_str(), stdout);
+  finish_steps(true);
 }
 
-}  // namespace
+void TrainingRun::print_timing() { std::fputs(timing_table(session_.ops()).c_str(), stdout); }
 
-void train(const TrainRequest& request) { TrainingRun(request).run(); }
+void train(const TrainRequest& request) {
+  check_request(request);
+  const SignalHandlers signals;
+  const RunData data(request.loaded.config);
+  Progress progress(stderr, progress_options(2));
+  TrainingRun run(request, data, progress);
+  run.start(folder_of(request), use_of(request));
+  while (!run.done()) run.advance(run.session().total_steps() + 1);
+  progress.finish();
+  std::fputs(run.finish().c_str(), stdout);
+  if (request.timing) run.print_timing();
+}
 
 void dry_run(const LoadedConfig& loaded) {
   const RunData data(loaded.config);
@@ -510,7 +504,7 @@ void dry_run(const LoadedConfig& loaded) {
   if (!trainer.done()) steps();
   Loader loader(*data.test, eval_loader_options(loaded.config, *data.test));
   trainer.evaluate(loader.next());
-  fs::path folder = fs::absolute(loaded.config.run.folder);
+  fs::path folder = fs::absolute(loaded.folder());
   folder += ".dry-run";
   check_run_folder(folder, FolderUse::kResume);
   std::vector<fs::path> parents;  // that are made for it
@@ -526,12 +520,14 @@ void dry_run(const LoadedConfig& loaded) {
   for (const fs::path& parent : parents) fs::remove(parent, ignored);
 }
 
-std::string validate_run(const LoadedConfig& loaded, FolderUse use) {
-  const RunConfig& config = loaded.config;
-  check_run_folder(config.run.folder, use);
-  const RunData data(config);
-  Session session(config, data);
+std::string validate_run(const TrainRequest& request) {
+  check_request(request);
+  const LoadedConfig& loaded = request.loaded;
+  const RunData data(loaded.config);
+  Session session(loaded.config, data);
   const Graph& graph = session.model().graph;
+  fs::path folder = folder_of(request);
+  if (use_of(request) == FolderUse::kNext) folder = next_run_folder(folder);
   return fmt::format(
       "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
       "test, {} classes{}\n    output {} writable ({} free)   memory {}   device {}\n",
@@ -540,7 +536,7 @@ std::string validate_run(const LoadedConfig& loaded, FolderUse use) {
       format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
       data.skipped_rows > 0 ? fmt::format(", bad rows skipped: {}", format_count(data.skipped_rows))
                             : "",
-      config.run.folder, format_bytes(static_cast<double>(free_disk_bytes(config.run.folder))),
+      folder.string(), format_bytes(static_cast<double>(free_disk_bytes(folder))),
       format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
 }
 

@@ -1,11 +1,13 @@
-// `vcas train`: the loop round the trainer, with everything a user sees of it.
+// One run: the loop round the trainer, with everything a user sees of it.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 
+#include "core/progress.h"
 #include "tools/run_config.h"
 #include "tools/run_folder.h"
+#include "tools/session.h"
 
 namespace vcas {
 
@@ -23,10 +25,79 @@ struct TrainRequest {
 // kUsage for steps to profile that the run does not make, kUnavailable without a profiler for them.
 void train(const TrainRequest& request);
 
+class TrainingRun {
+ public:
+  // Makes the model. A label, for one of several runs, stands before its lines, and leaves the bar
+  // of `progress` alone. All must outlive it.
+  TrainingRun(const TrainRequest& request, const RunData& data, Progress& progress,
+              const std::string& label = {});
+
+  // Reads the checkpoint to start from, opens the folder, and greets.
+  void start(const std::filesystem::path& folder, FolderUse use);
+  // Trains until `step` steps are made, or all of the run; evaluates and saves where that is due.
+  void advance(std::int64_t step);
+  // All steps are made, and what they lead to is evaluated and saved.
+  bool done() const {
+    return session_.trainer().done() && evaluated_ == steps() && saved_ == steps();
+  }
+  // Notes the end in the folder; returns what people want to know then.
+  std::string finish();
+
+  std::int64_t steps() const { return session_.trainer().steps(); }
+  const Session& session() const { return session_; }
+  // The last evaluation; empty before the first.
+  std::optional<TestResult> evaluation() const;
+  void print_timing();
+
+ private:
+  struct Best {
+    std::int64_t step = 0;  // 0: none yet
+    double score = 0;
+  };
+
+  const RunConfig& config() const { return request_.loaded.config; }
+  Trainer& trainer() { return session_.trainer(); }
+  void restore();
+  void mend_folder();
+  void write_facts();
+  RunConfig stored_config() const;
+  void greet();
+  // False when a signal cut the evaluation short.
+  bool evaluate();
+  void save();
+  // Between two steps: evaluates and saves where that is due. Throws kStopped after a signal.
+  void rest();
+  void finish_steps(bool all);
+  void take(const StepReport& report);
+  bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
+  void log_step(const StepReport& report);
+  void log_probe(std::int64_t step);
+  void warn_if_nothing_is_saved();
+  void note_crash(const Error& error);
+  ProgressText describe(const StepReport& report) const;
+  void say(const std::string& line);
+
+  const TrainRequest& request_;
+  const RunData& data_;
+  Progress& progress_;
+  const std::string label_;
+  Session session_;
+  std::optional<RunFolder> folder_;
+  std::int64_t eval_every_, checkpoint_every_;
+  std::int64_t evaluated_ = 0, saved_ = -1;  // steps
+  int save_requests_ = 0;                    // that were seen
+  Best best_;
+  TestResult evaluation_;
+  StepReport report_;                 // of the last step that was finished
+  double shown_loss_ = std::nan("");  // smoothed, for people
+  double started_ = monotonic_seconds();
+  bool warned_ = false;
+};
+
 // Everything a run does, once, in a folder beside the run's own that is removed again.
 void dry_run(const LoadedConfig& loaded);
 
 // One line about a configuration that is fit to run. Throws what the run would throw.
-std::string validate_run(const LoadedConfig& loaded, FolderUse use);
+std::string validate_run(const TrainRequest& request);
 
 }  // namespace vcas

@@ -105,6 +105,23 @@ inline bool wait_for_lines(const std::filesystem::path& file, std::ptrdiff_t lin
   return false;
 }
 
+inline std::vector<std::int64_t> saved_steps(const std::filesystem::path& run) {
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : std::filesystem::directory_iterator(run))
+    if (const std::string name = entry.path().filename().string(); name.starts_with("checkpoint-"))
+      steps.push_back(std::stoll(name.substr(11)));
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+// Forgets what the run did after this checkpoint, as if it had been killed.
+inline void forget_after(const std::filesystem::path& run, std::int64_t step) {
+  for (const std::int64_t saved : saved_steps(run))
+    if (saved > step) std::filesystem::remove_all(run / ("checkpoint-" + std::to_string(saved)));
+  std::filesystem::remove(run / "last");
+  std::filesystem::remove(run / "best");
+}
+
 // A folder with tiny.json: a small Vision Transformer on random images.
 class TinyRun : public TemporaryFolder {
  public:

@@ -19,26 +19,6 @@ double mean_loss(const fs::path& metrics, std::int64_t first, std::int64_t last)
   return sum / static_cast<double>(last - first + 1);
 }
 
-// Forgets what the run did after this checkpoint, as if it had been killed.
-void forget_after(const fs::path& folder, std::int64_t step) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("checkpoint-") && std::stoll(name.substr(11)) > step)
-      fs::remove_all(entry.path());
-  }
-  fs::remove(folder / "last");
-  fs::remove(folder / "best");
-}
-
-std::vector<std::int64_t> saved_steps(const fs::path& folder) {
-  std::vector<std::int64_t> steps;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (const std::string name = entry.path().filename().string(); name.starts_with("checkpoint-"))
-      steps.push_back(std::stoll(name.substr(11)));
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
 }  // namespace
 
 TEST_CASE("training lowers the loss and leaves a complete run behind") {

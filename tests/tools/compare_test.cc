@@ -1,0 +1,124 @@
+// `vcas compare`: two runs in turns, whose folders are those of any run.
+#include <nlohmann/json.hpp>
+
+#include "core/metrics.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What a comparison printed, without what clocks said.
+nlohmann::json untimed(const std::string& text) {
+  nlohmann::json json = nlohmann::json::parse(text);
+  for (nlohmann::json& run : json["runs"]) {
+    CHECK(run["seconds"]["train"].get<double>() > 0);
+    run.erase("seconds");
+    run.erase("own_time_saved");
+  }
+  for (const char* key : {"seconds", "backward_seconds", "conversion"}) json["saved"].erase(key);
+  return json;
+}
+
+}  // namespace
+
+TEST_CASE("a comparison that was stopped goes on to the numbers of one that was not") {
+  const TinyRun tiny;
+  const std::vector<std::string> whole = {"compare",
+                                          "tiny.json",
+                                          "--folder",
+                                          "whole",
+                                          "--json",
+                                          "train.steps=1000",
+                                          "train.eval_every=100",
+                                          "train.keep_checkpoints=1"};
+  std::vector<std::string> cut = whole;
+  cut[3] = "cut";
+  const Outcome uninterrupted = run(tiny.path(), whole);
+  INFO(uninterrupted.err);
+  REQUIRE(uninterrupted.code == 0);
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
+  {
+    const Process process(tiny.path(), cut);
+    REQUIRE(wait_for_lines(tiny.path() / "cut/vcas/metrics.jsonl", 200));
+    process.signal(signal);
+    const Outcome stopped = process.wait();
+    INFO(stopped.err);
+    if (signal == SIGKILL) {
+      REQUIRE(stopped.code == 128 + SIGKILL);
+    } else {
+      REQUIRE(stopped.code == 75);
+      CHECK_FALSE(contains(stopped.err, "error:"));
+      for (const char* name : {"exact", "vcas"})
+        CHECK(contains(stopped.err, std::string("; saved cut/") + name + "/checkpoint-"));
+      CHECK(contains(stopped.err, "\n  hint: go on with --resume\n"));
+      // Of the same steps, without what is not known yet.
+      const nlohmann::json json = nlohmann::json::parse(stopped.out);
+      CHECK(json["runs"][0]["steps"].get<int>() >= 20);
+      CHECK(json["runs"][0]["steps"] == json["runs"][1]["steps"]);
+      CHECK(json["runs"][0]["train_loss"].is_null());
+      CHECK(json["saved"]["flops"].is_number());
+    }
+  }
+  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "cut", "--json"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(untimed(resumed.out) == untimed(uninterrupted.out));
+  for (const char* name : {"exact", "vcas"}) {
+    const std::string folder = std::string("cut/") + name;
+    CHECK(contains(resumed.err, std::string(name) + ": resuming " + folder + "/checkpoint-"));
+    CHECK(tiny.weights(folder) == tiny.weights(std::string("whole/") + name));
+    std::int64_t steps = 0;
+    for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
+      if (line["event"] == "train") CHECK(line["step"] == ++steps);
+    CHECK(steps == 1000);
+    CHECK(run(tiny.path(), {"eval", "--model", folder + "/best"}).code == 0);
+    CHECK(run(tiny.path(), {"eval", "--model", folder}).code == 0);
+  }
+  CHECK(untimed(content(tiny.path() / "cut/compare.json")) == untimed(resumed.out));
+}
+
+TEST_CASE("comparisons get folders of their own, and --resume the newest") {
+  const TinyRun tiny;
+  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "train.steps=20"}).code == 0);
+  REQUIRE(tiny.train({"--compare", "exact", "train.steps=40"}).code == 0);
+  for (const char* folder : {"runs/tiny-compare", "runs/tiny-compare-2"})
+    CHECK(fs::exists(tiny.path() / folder / "vcas/last/model.safetensors"));
+  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "tiny.json", "train.steps=40"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "vcas: resuming runs/tiny-compare-2/vcas/checkpoint-40 at step 40"));
+  CHECK(contains(tiny.train({"--compare", "exact", "train.steps=40", "--resume"}).err,
+                 "exact: resuming runs/tiny-compare-2/exact/checkpoint-40 at step 40"));
+
+  const Outcome other = run(tiny.path(), {"compare", "--resume", "runs/tiny-compare", "seed=1"});
+  CHECK(other.code == 78);
+  CHECK(contains(other.err, "error: seed differs from the checkpoint (0 -> 1); this run would"));
+  const Outcome taken = run(tiny.path(), {"compare", "tiny.json", "--folder", "runs/tiny-compare"});
+  CHECK(taken.code == 73);
+  CHECK(contains(taken.err, "error: runs/tiny-compare: the folder of another run\n"));
+  const Outcome none = run(tiny.path(), {"compare", "--resume", "runs"});
+  CHECK(none.code == 66);
+  CHECK(
+      contains(none.err, "error: runs: not the folder of a comparison, which has compare.json\n"));
+  const Outcome model = run(tiny.path(), {"eval", "--model", "runs/tiny-compare"});
+  CHECK(model.code == 66);
+  CHECK(contains(model.err,
+                 "error: runs/tiny-compare: a comparison of two runs, no complete checkpoint\n"
+                 "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n"));
+
+  const Outcome again = run(tiny.path(), {"compare", "tiny.json", "train.steps=20", "--overwrite"});
+  CHECK(again.code == 0);
+  CHECK(saved_steps(tiny.path() / "runs/tiny-compare/exact") == std::vector<std::int64_t>{20});
+  CHECK_FALSE(fs::exists(tiny.path() / "runs/tiny-compare-3"));
+}
+
+TEST_CASE("a comparison that cannot begin leaves no folder") {
+  const TinyRun tiny;
+  write_text(tiny.path() / "wide.json", content(tiny.path() / "tiny.json"));
+  const Outcome outcome =
+      run(tiny.path(), {"compare", "tiny.json", "wide.json", "vcas.act_ratio=[0.1, 0.2, 0.3]"});
+  CHECK(outcome.code == 78);
+  CHECK_FALSE(fs::exists(tiny.path() / "runs"));
+}

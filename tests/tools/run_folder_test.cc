@@ -1,0 +1,201 @@
+// What the folders of runs hold, and that no command takes it away unasked.
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/files.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> kEndless = {"vcas-train", "--config", "tiny.json",
+                                           "train.steps=1000000", "train.eval_every=1000000"};
+
+// All files of a folder with their content, and where links lead.
+std::map<std::string, std::string> snapshot(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_symlink())
+      files[entry.path().string()] = fs::read_symlink(entry.path()).string();
+    else if (entry.is_regular_file() && entry.path().filename() != "lock")
+      files[entry.path().string()] = content(entry.path());
+  return files;
+}
+
+std::vector<std::string> with(std::vector<std::string> arguments,
+                              const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+}  // namespace
+
+TEST_CASE("a fork never replaces the run that it starts from") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=all/out"}).code == 0);
+  fs::create_directory_symlink("all/out", tiny.path() / "link");
+  const auto before = snapshot(tiny.path() / "all");
+  for (const std::string& folder :
+       {std::string("all/out"), std::string("./all/../all/out"), std::string("link"),
+        std::string("all"), (tiny.path() / "all/out").string()})
+    for (const char* source : {"all/out", "link/checkpoint-20", "all/out/best"}) {
+      CAPTURE(folder, source);
+      const Outcome fork = run(tiny.path(), {"vcas-train", "--resume", source, "--resume-mode=fork",
+                                             "--overwrite", "run.folder=" + folder});
+      CHECK(fork.code == 73);
+      CHECK(contains(fork.err, "error: " + folder + ": holds "));
+      CHECK(contains(fork.err, ", which the new run starts from\n  hint: choose another "));
+      CHECK(snapshot(tiny.path() / "all") == before);
+    }
+
+  // A fork that is not told its folder gets one beside that of the run.
+  const std::vector<std::string> fork = {"vcas-train", "--resume", "all/out", "--resume-mode=fork"};
+  CHECK(run(tiny.path(), with(fork, {"--overwrite"})).code == 0);
+  CHECK(run(tiny.path(), fork).code == 0);
+  CHECK(snapshot(tiny.path() / "all/out") == std::map<std::string, std::string>(before));
+  REQUIRE(tiny.train({}).code == 0);
+  CHECK(tiny.train({"--resume", "--resume-mode=fork"}).code == 0);
+  CHECK(fs::exists(tiny.path() / "runs/tiny-2/last"));
+  CHECK(fs::exists(tiny.path() / "all/out-fork/last"));
+  CHECK(fs::exists(tiny.path() / "all/out-fork-2/last"));
+}
+
+TEST_CASE("that a run was overwriting is not stored, and is no reason to overwrite") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=1", "--overwrite"}).code == 0);
+  const fs::path file = tiny.path() / "out/last/config.json";
+  nlohmann::json config = nlohmann::json::parse(content(file));
+  CHECK(config["run"]["overwrite"] == false);
+  config["run"]["overwrite"] = true;  // as earlier versions did
+  write_text(file, config.dump(2));
+  vcas::write_manifest(tiny.path() / "out/last");
+  REQUIRE(tiny.train({"run.folder=other", "train.steps=2"}).code == 0);
+  const auto before = snapshot(tiny.path() / "other");
+  const Outcome fork =
+      run(tiny.path(), {"vcas-train", "--resume", "out", "--resume-mode=fork", "run.folder=other"});
+  CHECK(fork.code == 73);
+  CHECK(contains(fork.err, "error: other: the folder of another run\n"));
+  CHECK(snapshot(tiny.path() / "other") == before);
+}
+
+TEST_CASE("a run that fails before it has saved leaves the one that it was to replace") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const fs::path out = tiny.path() / "out";
+  auto before = snapshot(out);
+  const Outcome outcome = tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant",
+                                      "vcas.enabled=false", "run.folder=out", "--overwrite"});
+  CHECK(outcome.code == 70);
+  CHECK(contains(outcome.err, "saved out/crash-2.json; no checkpoint was made yet"));
+  CHECK(fs::remove(out / "crash-2.json"));
+  CHECK(snapshot(out) == before);
+
+  // Killed, at the next start.
+  const auto kill_early = [&](int number) {
+    const std::string seed = "\"seed\":" + std::to_string(number);
+    const Process process(tiny.path(), with(kEndless, {"run.folder=out", "--overwrite",
+                                                       "seed=" + std::to_string(number)}));
+    while (content(out / "metrics.jsonl").find(seed) == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    REQUIRE(wait_for_lines(out / "metrics.jsonl", 30));
+    process.signal(SIGKILL);
+    process.wait();
+    CHECK(saved_steps(out).empty());
+    CHECK(saved_steps(out / "replaced") == std::vector<std::int64_t>{20, 40});
+  };
+  kill_early(1);
+  kill_early(2);
+  const Outcome resumed = tiny.train({"run.folder=out", "--resume"});
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "resuming out/checkpoint-40 "));
+  CHECK(saved_steps(out) == std::vector<std::int64_t>{20, 40});
+  CHECK_FALSE(fs::exists(out / "replaced"));
+
+  // One that has saved has replaced it.
+  CHECK(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}).code == 0);
+  CHECK(saved_steps(out) == std::vector<std::int64_t>{10});
+  CHECK_FALSE(fs::exists(out / "replaced"));
+}
+
+TEST_CASE("a run that was killed before it linked its best checkpoint keeps it") {
+  const TinyRun tiny;
+  const std::vector<std::string> settings = {"run.folder=out", "train.eval_every=5",
+                                             "train.steps=60", "schedule.learning_rate=0.02"};
+  const fs::path out = tiny.path() / "out";
+  REQUIRE(tiny.train(with(settings, {"train.keep_checkpoints=100"})).code == 0);
+  const auto state = [&] {
+    return nlohmann::json::parse(content(out / "last/trainer_state.json"));
+  };
+  const std::int64_t best = state()["best"]["step"];
+  REQUIRE(best < 60);  // else the end of the run would link it
+  const nlohmann::json end = state()["best"];
+  forget_after(out, best);
+  fs::create_directory_symlink("checkpoint-5", out / "best");  // the last that was linked
+  const Outcome resumed = tiny.train(with(settings, {"train.keep_checkpoints=1", "--resume"}));
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(state()["best"] == end);
+  CHECK(fs::read_symlink(out / "best") == "checkpoint-" + std::to_string(best));
+  CHECK(contains(resumed.out, "best checkpoint-" + std::to_string(best) + " "));
+  CHECK(run(tiny.path(), {"eval", "--model", "out/best"}).code == 0);
+  CHECK(saved_steps(out) == std::vector<std::int64_t>{best, 60});
+}
+
+TEST_CASE("a fork that is refused leaves no folder") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const Outcome fork =
+      run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
+                        "run.folder=new/fork", "--profile-steps", "20:30"});
+  CHECK(fork.code == 2);
+  CHECK(contains(fork.err, "--profile-steps 20:30 is not within the steps of this run, 21:40\n"));
+  CHECK_FALSE(fs::exists(tiny.path() / "new"));
+  const Outcome wider = run(tiny.path(), {"vcas-train", "--resume", "out", "--resume-mode=fork",
+                                          "run.folder=new/fork", "model.width=32"});
+  CHECK(wider.code == 78);
+  CHECK_FALSE(fs::exists(tiny.path() / "new"));
+}
+
+TEST_CASE("a run that is not told its folder gets the next one of its configuration") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"train.steps=1"}).code == 0);
+  REQUIRE(tiny.train({"train.steps=2"}).code == 0);
+  CHECK(saved_steps(tiny.path() / "runs/tiny") == std::vector<std::int64_t>{1});
+  CHECK(saved_steps(tiny.path() / "runs/tiny-2") == std::vector<std::int64_t>{2});
+  fs::create_directories(tiny.path() / "runs/tiny-8b");  // no number
+  fs::remove_all(tiny.path() / "runs/tiny");
+  const Outcome third = tiny.train({"train.steps=3", "--validate"});
+  CHECK(contains(third.out, "output runs/tiny-3 writable"));
+  REQUIRE(tiny.train({"train.steps=3"}).code == 0);
+  CHECK(saved_steps(tiny.path() / "runs/tiny-3") == std::vector<std::int64_t>{3});
+
+  // --resume takes the newest and says so; another folder must be told.
+  const Outcome resumed = tiny.train({"train.steps=3", "--resume"});
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "resuming runs/tiny-3/checkpoint-3 at step 3/3"));
+  CHECK(contains(tiny.train({"train.steps=2", "--resume", "runs/tiny-2"}).err,
+                 "resuming runs/tiny-2/checkpoint-2 at step 2/2"));
+  const Outcome taken = tiny.train({"run.folder=runs/tiny-2"});
+  CHECK(taken.code == 73);
+  CHECK(contains(taken.err, "error: runs/tiny-2: the folder of another run\n"));
+
+  // The configuration that a run has saved stands for another run of its own.
+  REQUIRE(run(tiny.path(), {"vcas-train", "--config", "runs/tiny-3/config.json"}).code == 0);
+  CHECK(saved_steps(tiny.path() / "runs/tiny-3-2") == std::vector<std::int64_t>{3});
+  // Replacing is for the first one.
+  REQUIRE(tiny.train({"train.steps=4", "--overwrite"}).code == 0);
+  CHECK(saved_steps(tiny.path() / "runs/tiny") == std::vector<std::int64_t>{4});
+}
+
+TEST_CASE("runs that start at the same time get folders of their own") {
+  const TinyRun tiny;
+  std::vector<Process> processes;
+  for (int i = 0; i < 4; ++i)
+    processes.emplace_back(tiny.path(), std::vector<std::string>{"vcas-train", "--config",
+                                                                 "tiny.json", "train.steps=1"});
+  for (const Process& process : processes) CHECK(process.wait().code == 0);
+  for (const char* folder : {"tiny", "tiny-2", "tiny-3", "tiny-4"})
+    CHECK(saved_steps(tiny.path() / "runs" / folder) == std::vector<std::int64_t>{1});
+}
