@@ -85,15 +85,21 @@ class CpuContext {
     return static_cast<T>(std::sqrt(loops<T>().sum_squares(x, n)));
   }
 
-  // body(begin, end) writes rows [begin, end) of y, all that are given here, or one at a time
+  // body(begin, end) writes rows [begin, end) of y, all that are given here, or a few at a time
   // where norms of the rows are wanted too: then they are still in the cache.
   template <class T, class Body>
   void write_rows(const Tensor& y, const Tensor& y_norm, std::int64_t begin, std::int64_t end,
                   const Body& body) const {
     if (!y_norm) return body(begin, end);
-    for (std::int64_t r = begin; r < end; ++r) {
-      body(r, r + 1);
-      y_norm.ptr<T>()[r] = norm(y.ptr<T>() + r * y.width(), y.width());
+    constexpr std::int64_t kElements = 4096;
+    const std::int64_t width = y.width();
+    const std::int64_t step =
+        std::max<std::int64_t>(kElements / std::max<std::int64_t>(width, 1), 1);
+    for (std::int64_t first = begin; first < end; first += step) {
+      const std::int64_t last = std::min(first + step, end);
+      body(first, last);
+      loops<T>().row_norms(y_norm.ptr<T>() + first, 1, y.ptr<T>() + first * width, nullptr, width,
+                           last - first, width);
     }
   }
   // All rows, in parallel where they are worth it at `work` each.

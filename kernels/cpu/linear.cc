@@ -131,7 +131,8 @@ void weight_block(CpuContext& cpu, const LinearWeightBlock& args) {
   const auto* out_index = args.out_index.ptr<std::int32_t>();
   const auto* in_index = args.in_index.ptr<std::int32_t>();
   T* block = args.block.ptr<T>();
-  const int slices = cpu.slices_for(a, rows * (a + b));
+  constexpr std::int64_t kGatherCost = 4;  // of one entry, in elements copied
+  const int slices = cpu.slices_for(a, kGatherCost * rows * (a + b));
   const std::int64_t space = kPanelRows * (a + b);
   T* scratch = cpu.scratch<T>(slices * space);
   cpu.slices(slices, a, 1, [&](std::int64_t begin, std::int64_t end, int slice) {

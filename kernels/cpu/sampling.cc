@@ -1,73 +1,71 @@
 // Norms, keep probabilities, draws, and the rows they keep.
 #include <cmath>
-#include <functional>
 
 #include "kernels/cpu/compute.h"
 
 namespace vcas {
 namespace {
 
-// The factor c of p = min(1, c x) with sum p = budget, for positive values in any order
-// (reordered). With the values sorted from the largest, x_m is capped exactly when the m before it
-// are and (budget - m) x_m >= sum over i >= m of x_i; the first m where that fails is found by
-// bisection, each step partitioning half of what the last one left: O(n).
-double capped_scale(double* value, std::int64_t n, double budget) {
-  std::int64_t begin = 0, end = n;  // before begin: capped; from end on: not, with sum `tail`
-  double tail = 0;
-  while (begin < end) {
-    const std::int64_t middle = begin + (end - begin) / 2;
-    std::nth_element(value + begin, value + middle, value + end, std::greater<>());
-    double sum = tail;
-    for (std::int64_t i = end - 1; i >= middle; --i) sum += value[i];
-    if ((budget - static_cast<double>(middle)) * value[middle] >= sum) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-      tail = sum;
+// The factor c of p = min(1, c x) with sum p = budget, for values x >= 0 of which more than the
+// budget are positive. c = (budget - capped) / (sum of the others); each pass caps what the last c
+// takes to 1, until nothing more is capped. Where the capped use up the budget, the others are too
+// small to be seen in the sum.
+double capped_scale(const double* value, std::int64_t n, double budget) {
+  double scale = 0;
+  for (double before = -1;;) {
+    double capped = 0, others = 0;
+#pragma omp simd reduction(+ : capped, others)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const bool over = scale * value[i] >= 1;
+      capped += over ? 1 : 0;
+      others += over ? 0 : value[i];
     }
+    if (capped == before || capped >= budget) return scale;
+    before = capped;
+    scale = (budget - capped) / others;
   }
-  return (budget - static_cast<double>(begin)) / tail;
 }
 
-// Returns the variance.
+// `value` has room for n numbers. `variance` may be null.
 template <class T>
-double keep_probability(CpuContext& cpu, T* prob, const T* score, std::int64_t n, double budget) {
+void keep_probability(T* prob, double* variance, const T* score, std::int64_t n, double budget,
+                      double* value) {
   double largest = 0;
   for (std::int64_t i = 0; i < n; ++i)
     if (std::isfinite(score[i])) largest = std::max(largest, static_cast<double>(score[i]));
-  double* value = cpu.scratch<double>(n);
-  std::int64_t nonzero = 0, not_finite = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    if (!std::isfinite(score[i]))
-      ++not_finite;
-    else if (score[i] > 0)
-      value[nonzero++] = score[i] / largest;
-  budget = std::max(budget - static_cast<double>(not_finite), 0.0);
-  const bool all = budget >= static_cast<double>(nonzero);
-  const double scale = all ? 0 : capped_scale(value, nonzero, budget);
-  double variance = 0;
+  const double divisor = largest > 0 ? largest : 1;
+  std::int64_t positive = 0, not_finite = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    double p = 0;
-    if (!std::isfinite(score[i])) {
-      p = 1;
-    } else if (score[i] > 0) {
-      p = all ? 1 : std::min(1.0, scale * (score[i] / largest));
-    }
-    prob[i] = static_cast<T>(p);
-    const double x = static_cast<double>(score[i]);
-    if (p > 0) variance += (1 - p) / p * x * x;
+    const bool finite = std::isfinite(score[i]);
+    value[i] = finite ? static_cast<double>(score[i]) / divisor : 0;
+    positive += value[i] > 0;
+    not_finite += !finite;
   }
-  return variance;
+  budget = std::max(budget - static_cast<double>(not_finite), 0.0);
+  const bool all = budget >= static_cast<double>(positive);
+  const double scale = all ? 0 : capped_scale(value, n, budget);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double p = all ? value[i] > 0 : std::min(1.0, scale * value[i]);
+    prob[i] = static_cast<T>(p);
+    if (variance && p > 0) {
+      const double x = static_cast<double>(score[i]);
+      *variance += (1 - p) / p * x * x;
+    }
+  }
+  if (not_finite == 0) return;
+  for (std::int64_t i = 0; i < n; ++i)
+    if (!std::isfinite(score[i])) prob[i] = 1;
+  if (variance) *variance = std::nan("");
 }
 
+// `u` has room for n numbers.
 template <class T>
-void draw_bernoulli(CpuContext& cpu, const Draw& args) {
+void draw_bernoulli(const Loops<T>& loops, const Draw& args, float* u) {
   const std::int64_t n = args.prob.elements();
   const T* prob = args.prob.ptr<T>();
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
-  float* u = cpu.scratch<float>(n);
-  cpu.loops<T>().uniforms(u, args.id.ptr<std::int32_t>(), 0, n, step_key(args).address());
+  loops.uniforms(u, args.id.ptr<std::int32_t>(), 0, n, step_key(args).address());
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     if (!(static_cast<T>(u[i]) < prob[i])) continue;
@@ -82,7 +80,6 @@ void draw_bernoulli(CpuContext& cpu, const Draw& args) {
 template <class T>
 void draw_systematic(const Draw& args) {
   const std::int64_t n = args.prob.elements(), count = args.kept.elements();
-  VCAS_CHECK(count <= n, std::to_string(count) + " of " + std::to_string(n) + " indices");
   const T* prob = args.prob.ptr<T>();
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
@@ -92,33 +89,27 @@ void draw_systematic(const Draw& args) {
     sum += static_cast<double>(prob[i]);
     if (prob[i] > 0) last = i;
   }
-  VCAS_CHECK(sum >= 0 && sum < static_cast<double>(n) + 1,
-             std::to_string(n) + " probabilities sum to " + std::to_string(sum));
   const double rounding = 1e-6 * sum;
   const double whole = std::ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
   const double u = static_cast<double>(philox_uniform(step_key(args).address(), 0));
 
-  // Calls take(i) for each index drawn, ascending.
-  const auto walk = [&](const auto& take) {
-    double running = 0, before = 0;  // floor(u) = 0
-    for (std::int64_t i = 0; i <= last; ++i) {
+  // Keeps what is drawn and the first `free` others; returns how many these are together.
+  const auto keep = [&](std::int64_t free) {
+    std::int64_t next = 0;
+    double running = 0, boundary = 1;  // the next integer
+    for (std::int64_t i = 0; i < n && next < count; ++i) {
       running = i == last ? total : running + static_cast<double>(prob[i]);
-      const double after = std::floor(running + u);
-      take(i, prob[i] > 0 && after > before);
-      before = after;
+      const bool drawn = i <= last && prob[i] > 0 && running + u >= boundary;
+      if (drawn) boundary = std::floor(running + u) + 1;
+      if (!drawn && free-- <= 0) continue;
+      kept[next] = static_cast<std::int32_t>(i);
+      scale[next++] = drawn ? T(1) / prob[i] : T(0);
     }
-    for (std::int64_t i = last + 1; i < n; ++i) take(i, false);
+    return next;
   };
-  std::int64_t free = count;
-  walk([&](std::int64_t, bool drawn) { free -= drawn; });
-  std::int64_t next = 0;
-  walk([&](std::int64_t i, bool drawn) {
-    if (!drawn && free-- <= 0) return;
-    if (next == count) return;
-    kept[next] = static_cast<std::int32_t>(i);
-    scale[next++] = drawn ? T(1) / prob[i] : T(0);
-  });
+  const std::int64_t drawn = keep(0);
+  if (drawn < count) keep(count - drawn);
 }
 
 template <class T>
@@ -201,23 +192,41 @@ void compute(CpuContext& cpu, const ItemNorm& args) {
 void compute(CpuContext& cpu, const KeepProbability& args) {
   with_type(args.score.dtype, [&](auto type) {
     using T = decltype(type);
-    const double variance = keep_probability<T>(cpu, args.prob.ptr<T>(), args.score.ptr<T>(),
-                                                args.score.elements(), args.budget);
-    if (args.variance) *args.variance.ptr<double>() = variance;
+    const std::int64_t n = args.score.elements();
+    auto* variance = args.variance.ptr<double>();
+    if (variance) *variance = 0;
+    keep_probability<T>(args.prob.ptr<T>(), variance, args.score.ptr<T>(), n, args.budget,
+                        cpu.scratch<double>(n));
   });
 }
 
+// Each draw is one thread's: its sums run over all scores.
 void compute(CpuContext& cpu, const Group<Draw>& group) {
-  for (const Draw& args : group)
+  constexpr std::int64_t kCostOfScore = 32;  // in elements copied
+  std::int64_t scores = 0, longest = 0;
+  for (const Draw& args : group) {
+    const std::int64_t n = args.prob.elements();
+    VCAS_CHECK(args.count || args.kept.elements() <= n,
+               std::to_string(args.kept.elements()) + " of " + std::to_string(n) + " indices");
+    scores += n;
+    longest = std::max(longest, n);
+  }
+  const auto draws = static_cast<std::int64_t>(group.size());
+  const int threads = cpu.slices_for(draws, kCostOfScore * scores);
+  double* scratch = cpu.scratch<double>(threads * longest);
+  cpu.tasks(threads, draws, 1, [&](std::int64_t number, int thread) {
+    const Draw& args = group[static_cast<std::size_t>(number)];
+    double* space = scratch + thread * longest;
     with_type(args.prob.dtype, [&](auto type) {
       using T = decltype(type);
-      keep_probability<T>(cpu, args.prob.ptr<T>(), args.score.ptr<T>(), args.score.elements(),
-                          args.budget);
+      keep_probability<T>(args.prob.ptr<T>(), nullptr, args.score.ptr<T>(), args.score.elements(),
+                          args.budget, space);
       if (args.selection == Selection::kBernoulli)
-        draw_bernoulli<T>(cpu, args);
+        draw_bernoulli<T>(cpu.loops<T>(), args, reinterpret_cast<float*>(space));
       else
         draw_systematic<T>(args);
     });
+  });
 }
 
 void compute(CpuContext&, const Group<NarrowRows>& group) {

@@ -63,10 +63,11 @@ __device__ double keep_probability(T* prob, const T* score, int n, double budget
     });
     const int now_capped = block_sum(own_capped);
     const double sum = block_sum(own_sum);
-    changed = now_capped > capped;
+    // Where the capped use up the budget, the others are too small to be seen in the sum.
+    changed = now_capped > capped && now_capped < budget;
     if (!changed) break;
     capped = now_capped;
-    scale = max(budget - capped, 0.0) / sum;
+    scale = (budget - capped) / sum;
   }
 
   double own_variance = 0;

@@ -235,6 +235,18 @@ TEST_CASE("keep_probability is the optimum, found by trying every capped set", "
   });
 }
 
+TEST_CASE("keep_probability where a few scores hide the others in the sum", "[sampling]") {
+  on_every_backend_but_bf16([](TestTensors& t) {
+    const Tensor prob = t.unset({4});
+    t.ops().run(KeepProbability{.prob = prob, .score = t.of({1, 1e-20, 1, 1e-20}), .budget = 2});
+    const std::vector<double> got = t.read(prob);
+    CHECK(got[0] == 1);
+    CHECK(got[2] == 1);
+    CHECK(got[1] < 1e-15);
+    CHECK(got[3] < 1e-15);
+  });
+}
+
 TEST_CASE("keep_probability does not see the scale of the scores", "[sampling]") {
   on_every_backend_but_bf16([](TestTensors& t) {
     const auto probabilities = [&](double scale) {
