@@ -5,6 +5,8 @@ find_package(ZLIB REQUIRED)
 find_path(VCAS_UTF8PROC_INCLUDE utf8proc.h REQUIRED)
 find_library(VCAS_UTF8PROC_LIBRARY utf8proc REQUIRED)
 mark_as_advanced(VCAS_UTF8PROC_INCLUDE VCAS_UTF8PROC_LIBRARY)
+find_path(VCAS_XXHASH_INCLUDE xxhash.h REQUIRED)  # inlined, so that nothing is linked
+mark_as_advanced(VCAS_XXHASH_INCLUDE)
 find_package(Threads REQUIRED)
 if(VCAS_OPENMP)
   find_package(OpenMP REQUIRED COMPONENTS CXX)

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <limits>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -41,17 +41,26 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(std::filesystem::path path)
+MetricsLog::MetricsLog(std::filesystem::path path, std::function<double()> now)
     : path_(std::move(path)),
+      now_(std::move(now)),
+      opened_(now_()),
       file_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path_, "cannot create");
-  truncate_after(std::numeric_limits<std::int64_t>::max());
+  truncate([](const nlohmann::json&) { return false; });
 }
 
-void MetricsLog::truncate_after(std::int64_t step) {
+void MetricsLog::truncate_after(std::int64_t step, std::int64_t evaluated) {
+  truncate([&](const nlohmann::json& line) {
+    const std::int64_t at = line["step"];
+    return at > step || (line.value("event", "") == "eval" && at > evaluated);
+  });
+}
+
+void MetricsLog::truncate(const std::function<bool(const nlohmann::json&)>& is_late) {
   std::size_t size = 0;
   for (const Line& line : read_lines(path_)) {
-    if (line.value["step"].get<std::int64_t>() > step) break;
+    if (is_late(line.value)) break;
     size = line.end;
   }
   if (::ftruncate(file_.get(), static_cast<off_t>(size)) != 0) {
@@ -61,7 +70,8 @@ void MetricsLog::truncate_after(std::int64_t step) {
 
 void MetricsLog::write(MetricEvent event, std::int64_t step, const nlohmann::ordered_json& fields) {
   nlohmann::ordered_json line = {{"event", kEventNames[static_cast<std::size_t>(event)]},
-                                 {"step", step}};
+                                 {"step", step},
+                                 {"time", std::round(1000 * (now_() - opened_)) / 1000}};
   line.update(fields.is_null() ? nlohmann::ordered_json::object() : fields);
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -1,5 +1,6 @@
 #include "core/progress.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 #include <limits>
 #include <utility>
 
@@ -63,6 +65,8 @@ std::string format_count(std::int64_t count) {
 double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+std::string utc_time() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
 
 bool use_color(int fd, std::optional<bool> flag) {
   if (flag) return *flag;

@@ -8,7 +8,7 @@ namespace vcas {
 
 struct SourceFile {
   std::filesystem::path path;
-  // ContentHash of its bytes, compressed as they are; of a folder, of the names and sizes in it.
+  // XXH3 of its bytes, compressed as they are; of a folder, ContentHash of names and sizes in it.
   std::uint64_t hash = 0;
 };
 

@@ -90,14 +90,22 @@ void parse_profile_steps(const Arguments& arguments, TrainRequest& request) {
     fail_usage("--profile-steps is for a run of its own");
 }
 
-// Without --resume's own word: that of the configuration, or the newest of its own ones.
-fs::path folder_to_resume(const RunOptions& run, const fs::path& own_folder) {
-  return run.folder.empty() ? newest_run_folder(own_folder) : fs::path(run.folder);
+// Without --resume's own word: that of the configuration, or the newest of its own ones with its
+// settings; a fork may have others.
+fs::path folder_to_resume(const LoadedConfig& loaded, bool fork) {
+  const RunConfig& config = loaded.config;
+  if (!config.run.folder.empty()) return config.run.folder;
+  return newest_run_folder(
+      loaded.own_folder, [&](const fs::path& folder) { return fork || can_go_on(folder, config); });
 }
 
 void resume_comparison(CompareRequest& request, const std::string& folder) {
+  const auto fits = [&](const fs::path& comparison) {
+    return can_go_on(comparison / request.first_name, request.first.loaded.config) &&
+           can_go_on(comparison / request.second_name, request.second.loaded.config);
+  };
   request.folder = !folder.empty()                   ? fs::path(folder)
-                   : request.use == FolderUse::kNext ? newest_run_folder(request.folder)
+                   : request.use == FolderUse::kNext ? newest_run_folder(request.folder, fits)
                                                      : request.folder;
   request.use = FolderUse::kResume;
 }
@@ -138,7 +146,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   }
   if (request.resume && own_config && !compares)
     request.from =
-        find_resume_point(arguments.resume.empty() ? folder_to_resume(config.run, loaded.own_folder)
+        find_resume_point(arguments.resume.empty() ? folder_to_resume(loaded, request.fork)
                                                    : fs::path(arguments.resume),
                           true);
   if (arguments.validate) {

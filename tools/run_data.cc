@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <map>
 
+#include "core/content_hash.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "core/safetensors.h"
 #include "data/cifar.h"
 #include "data/glue.h"
@@ -21,6 +23,8 @@
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr const char* kFileHash = "xxh3:";
 
 // What the settings say of images, then what the trained model or the pretrained weights had.
 ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts* trained) {
@@ -270,14 +274,24 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokeniz
 std::map<std::string, std::string> RunData::fingerprints() const {
   std::map<std::string, std::string> hashes;
   const auto add = [&](const std::string& file, std::uint64_t hash) {
-    hashes[file] = fmt::format("{:016x}", hash);
+    hashes[file] = fmt::format("{}{:016x}", fs::is_regular_file(file) ? kFileHash : "", hash);
   };
   for (const Dataset* items : {train.get(), test.get(), mismatched.get()}) {
     if (!items) continue;
     for (const SourceFile& source : items->sources()) add(source.path.string(), source.hash);
   }
-  if (tokenizer) add(tokenizer->name(), tokenizer->fingerprint());
+  if (tokenizer) hashes[tokenizer->name()] = fmt::format("{:016x}", tokenizer->fingerprint());
   return hashes;
+}
+
+bool is_same_fingerprint(const std::string& file, const std::string& saved,
+                         const std::string& found) {
+  if (saved == found || saved.starts_with(kFileHash) || !found.starts_with(kFileHash))
+    return saved == found;
+  const MappedFile bytes(file);
+  ContentHash hash;
+  hash.add(bytes.bytes());
+  return saved == fmt::format("{:016x}", hash.value());
 }
 
 ModelFacts RunData::facts() const {

@@ -63,6 +63,11 @@ struct RunData {
   ImageTransformOptions transform_;  // of images
 };
 
+// Whether fingerprints of a file are of the same content. Those of checkpoints that are older than
+// XXH3 have no word before the number; the file is read again for these.
+bool is_same_fingerprint(const std::string& file, const std::string& saved,
+                         const std::string& found);
+
 // "train", "dev", "dev_matched" (the same, of MNLI), "dev_mismatched", "test", "test_mismatched" or
 // "diagnostic"; kUsage for another name.
 GlueSplit glue_split(const std::string& name);

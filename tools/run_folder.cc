@@ -34,8 +34,9 @@ bool is_empty_or_absent(const fs::path& folder) {
 
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
 bool is_of_a_run(const std::string& name) {
-  static const std::vector<std::string> kNames = {"best",          "last",    "config.json",
-                                                  "metrics.jsonl", "log.txt", "class_to_idx.json"};
+  static const std::vector<std::string> kNames = {
+      "best",          "last",    "config.json",      "config.origins.txt",
+      "metrics.jsonl", "log.txt", "class_to_idx.json"};
   return name.starts_with("checkpoint-") || name.starts_with("crash-") ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -73,6 +74,19 @@ void settle_replaced(const fs::path& folder) {
   if (!fs::exists(moving(folder))) return;
   move_run(moving(folder), folder);
   fs::remove(moving(folder));
+}
+
+// A line for each setting that decides what is trained and is not that of the checkpoint.
+std::string differences(const fs::path& checkpoint, const RunConfig& config) {
+  RunConfig saved;
+  read_config(saved, {.documents = {load_config_text((checkpoint / "config.json").string())}});
+  std::string changes;
+  for (const ConfigChange& change : config_changes(saved, config))
+    if (!is_harmless(change.key))
+      changes +=
+          fmt::format("{}{} differs from the checkpoint ({} -> {})", changes.empty() ? "" : "\n  ",
+                      change.key, change.before, change.after);
+  return changes;
 }
 
 // The number of "x-3" among the runs of "x", 1 of "x" itself; empty for other names.
@@ -176,8 +190,12 @@ FolderUse use_of(const RunOptions& options) {
   return options.folder.empty() ? FolderUse::kNext : FolderUse::kNew;
 }
 
-fs::path newest_run_folder(const fs::path& folder) {
-  return numbered(folder, newest_run_number(folder));
+fs::path newest_run_folder(const fs::path& folder,
+                           const std::function<bool(const fs::path&)>& fits) {
+  const std::int64_t newest = newest_run_number(folder);
+  for (std::int64_t number = newest; number > 0; --number)
+    if (fits(numbered(folder, number))) return numbered(folder, number);
+  return numbered(folder, newest);
 }
 
 fs::path next_run_folder(const fs::path& folder) {
@@ -208,7 +226,15 @@ RunFolder::RunFolder(const fs::path& folder, FolderUse use)
       metrics_(path_ / "metrics.jsonl"),
       log_(path_ / "log.txt", std::ios::app) {}
 
-void RunFolder::log(std::string_view line) { log_ << line << std::endl; }
+void RunFolder::log(std::string_view text) {
+  const std::string time = utc_time();
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    log_ << time << "  " << text.substr(0, end) << '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  log_.flush();
+}
 
 std::vector<std::string> runs_of_comparison(const fs::path& folder) {
   std::vector<std::string> names;
@@ -259,17 +285,13 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   return {folder, checkpoint_folder(folder, *newest.step), std::move(newest.ignored)};
 }
 
+bool can_go_on(const fs::path& run, const RunConfig& config) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  return !steps.empty() && differences(checkpoint_folder(run, steps.back()), config).empty();
+}
+
 void check_same_config(const fs::path& checkpoint, const RunConfig& config) {
-  RunConfig saved;
-  read_config(saved, {.documents = {load_config_text((checkpoint / "config.json").string())}});
-  std::string changes;
-  int count = 0;
-  for (const ConfigChange& change : config_changes(saved, config)) {
-    if (is_harmless(change.key)) continue;
-    changes += fmt::format("{}{} differs from the checkpoint ({} -> {})", count++ ? "\n  " : "",
-                           change.key, change.before, change.after);
-  }
-  if (count > 0)
+  if (const std::string changes = differences(checkpoint, config); !changes.empty())
     throw Error(ExitCode::kBadConfig, changes + "; this run would not be an exact continuation",
                 "add --resume-mode=fork to start a new run from these weights and this optimizer "
                 "state");

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,12 @@ std::filesystem::path take_run_folder(const std::filesystem::path& folder, Folde
 // it starts from, however the paths are written.
 void check_not_source(const std::filesystem::path& folder, const std::filesystem::path& checkpoint);
 
-// The last of FOLDER, FOLDER-2, FOLDER-3, ... that is there, FOLDER where none is; and the one
-// behind it.
-std::filesystem::path newest_run_folder(const std::filesystem::path& folder);
+// The last of FOLDER, FOLDER-2, FOLDER-3, ... that is there and fits, else the last that is there;
+// FOLDER where none is.
+std::filesystem::path newest_run_folder(
+    const std::filesystem::path& folder,
+    const std::function<bool(const std::filesystem::path&)>& fits);
+// The one behind the last that is there.
 std::filesystem::path next_run_folder(const std::filesystem::path& folder);
 
 // The run that a new one in its folder replaces. It is set aside until the new one has saved a
@@ -65,7 +69,7 @@ class RunFolder {
 
   const std::filesystem::path& path() const { return path_; }
   MetricsLog& metrics() { return metrics_; }
-  void log(std::string_view line);  // to log.txt
+  void log(std::string_view text);  // to log.txt, each line with the time of day
   // The run has saved a checkpoint: what it replaces goes for good.
   void saved() { replaced_.settle(); }
 
@@ -90,6 +94,9 @@ struct ResumePoint {
 // `folder` is a checkpoint, or a run whose newest complete one is meant, to go on with it or else
 // to use its model. Throws kNoInput.
 ResumePoint find_resume_point(const std::filesystem::path& folder, bool to_resume);
+
+// Whether the run has saved, and can go on with these settings.
+bool can_go_on(const std::filesystem::path& run, const RunConfig& config);
 
 // Throws kBadConfig unless a run with `config` goes on exactly as the checkpoint's would have.
 void check_same_config(const std::filesystem::path& checkpoint, const RunConfig& config);

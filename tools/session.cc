@@ -150,10 +150,16 @@ void Session::measure_exact_step() {
   }
   const double portions =
       static_cast<double>(config_.train.batch_size) / static_cast<double>(items);
+  exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
   exact_backward_flops_ = ops_->flops(Phase::kBackward) / ops_->flops(Phase::kForward);
   totals_.exact_forward_seconds += portions * median(forward);
   totals_.exact_backward_seconds += portions * median(backward);
   ops_->reset();
+}
+
+StepFlops Session::exact_step_flops() {
+  if (exact_backward_flops_ == 0) measure_exact_step();
+  return {exact_forward_flops_, exact_forward_flops_ * exact_backward_flops_};
 }
 
 void Session::queue_step() {

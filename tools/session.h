@@ -40,6 +40,10 @@ struct Savings {
   double time = 0;  // of steps, without waiting for data
 };
 
+struct StepFlops {
+  double forward = 0, backward = 0;
+};
+
 class Session {
  public:
   // `data` must outlive the session. Throws kBadConfig for items longer than the model's positions.
@@ -73,6 +77,8 @@ class Session {
   std::int64_t test_items(const Dataset& items) const;
   double epoch(std::int64_t step) const;
 
+  // Of an exact step of the batch that was timed before the first.
+  StepFlops exact_step_flops();
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;
   double train_seconds() const { return totals_.data_seconds + totals_.step_seconds.total(); }
@@ -110,6 +116,7 @@ class Session {
   std::deque<Counted> queued_;  // of each step that is queued
   Counted counted_;             // of the last one that was finished
   RunTotals totals_;
+  double exact_forward_flops_ = 0;         // of a step
   double exact_backward_flops_ = 0;        // for each of forward
   std::map<Phase, double> earlier_flops_;  // before a resume
 };

@@ -1,6 +1,8 @@
 #include "tools/training_run.h"
 
 #include <fmt/format.h>
+#include <limits.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -51,7 +53,7 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved,
   for (const auto& [file, hash] : saved.items())
     if (!found.contains(file))
       add(file, "is not read any more");
-    else if (found.at(file) != hash)
+    else if (!is_same_fingerprint(file, hash, found.at(file)))
       add(file, "has changed");
   for (const auto& [file, hash] : found.items())
     if (!saved.contains(file)) add(file, "is new");
@@ -61,6 +63,38 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved,
                           changes, checkpoint.string()),
               "bring the files back, or add --resume-mode=fork to start a new run from these "
               "weights and this optimizer state");
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// Of the sampled linears, in the order of weight ratios: "vit.encoder.layer.0.output.dense".
+std::vector<std::string> linear_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const int weight : graph.sampled_weights()) {
+    const std::string& name = graph.parameters().list()[static_cast<std::size_t>(weight)].name;
+    names.push_back(name.substr(0, name.rfind('.')));
+  }
+  return names;
+}
+
+// In the order of ratios: of each gate what the names of the linears below it, and above the next
+// one, begin with.
+std::vector<std::string> gate_names(const Graph& graph) {
+  std::vector<std::string> names(static_cast<std::size_t>(graph.gates()));
+  const std::vector<std::string> linears = linear_names(graph);
+  for (int k = 0; k < std::ssize(linears); ++k) {
+    if (graph.gate_above(k) < 0) continue;
+    const std::string& linear = linears[static_cast<std::size_t>(k)];
+    std::string& name = names[static_cast<std::size_t>(graph.gate_above(k))];
+    if (name.empty()) name = linear;
+    while (!name.empty() && !(linear + ".").starts_with(name + "."))
+      name.resize(std::max<std::size_t>(name.rfind('.') + 1, 1) - 1);
+  }
+  return names;
 }
 
 // Throws unless there is a profiler and the steps that it shall record are still to come.
@@ -138,15 +172,18 @@ void TrainingRun::restore() {
 
 // Links and lines as the checkpoint says: a run may be killed at any moment.
 void TrainingRun::mend_folder() {
-  folder_->metrics().truncate_after(trainer().steps());
+  folder_->metrics().truncate_after(steps(), evaluated_);
   link_checkpoint(folder_->path(), "last", saved_);
   if (fs::exists(checkpoint_folder(folder_->path(), best_.step)))
     link_checkpoint(folder_->path(), "best", best_.step);
 }
 
 void TrainingRun::write_facts() {
-  atomic_write(folder_->path() / "config.json",
-               print_config(stored_config(), request_.loaded.origins, PrintMode::kOrigins));
+  const auto print = [&](PrintMode mode) {
+    return print_config(stored_config(), request_.loaded.origins, mode);
+  };
+  atomic_write(folder_->path() / "config.json", print(PrintMode::kPlain));
+  atomic_write(folder_->path() / "config.origins.txt", print(PrintMode::kOrigins));
   if (config().data.type == "image_folder") {
     nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
     for (const std::string& name : data_.train->class_names()) {
@@ -219,13 +256,24 @@ void TrainingRun::greet() {
     say(fmt::format("  vcas     tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
                     c.vcas.tau_act, c.vcas.tau_w, trainer().controller().update_every(),
                     c.vcas.repeats, c.vcas.repeats, c.vcas.probe, c.vcas.selection));
-  folder_->metrics().write(MetricEvent::kStart, steps(),
-                           {{"version", VCAS_VERSION},
-                            {"total_steps", session_.total_steps()},
-                            {"parameters", graph.parameters().count()},
-                            {"planned_bytes", trainer().planned_bytes()},
-                            {"threads", use_threads(c)},
-                            {"config", to_json(stored_config())}});
+  const StepFlops flops = session_.exact_step_flops();
+  folder_->metrics().write(
+      MetricEvent::kStart, steps(),
+      {{"date", utc_time()},
+       {"host", host_name()},
+       {"version", VCAS_VERSION},
+       {"device", session_.ops().name()},
+       {"precision", c.precision},
+       {"threads", use_threads(c)},
+       {"seed", c.seed},
+       {"total_steps", session_.total_steps()},
+       {"steps_per_epoch", session_.steps_per_epoch()},
+       {"parameters", graph.parameters().count()},
+       {"planned_bytes", trainer().planned_bytes()},
+       {"exact_step_flops", {{"forward", flops.forward}, {"backward", flops.backward}}},
+       {"gates", gate_names(graph)},
+       {"linears", linear_names(graph)},
+       {"config", to_json(stored_config())}});
 }
 
 bool TrainingRun::evaluate() {

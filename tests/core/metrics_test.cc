@@ -23,16 +23,18 @@ std::string summary(const std::filesystem::path& path) {
 TEST_CASE("metrics: one object a line, there as soon as it is written", "[metrics]") {
   TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
-  MetricsLog log(path);
+  double now = 100;
+  MetricsLog log(path, [&] { return now; });
   log.write(MetricEvent::kStart, 0);
+  now = 101.2504;
   log.write(MetricEvent::kTrain, 10, {{"loss", 0.5}, {"lr", 2e-5}});
   log.write(MetricEvent::kWarning, 10, {{"text", "line\nbreak \xff"}});
   log.write(MetricEvent::kEnd, 11, {{"loss", std::nan("")}});
   CHECK(read_file(path) ==
-        "{\"event\":\"start\",\"step\":0}\n"
-        "{\"event\":\"train\",\"step\":10,\"loss\":0.5,\"lr\":2e-05}\n"
-        "{\"event\":\"warning\",\"step\":10,\"text\":\"line\\nbreak \uFFFD\"}\n"
-        "{\"event\":\"end\",\"step\":11,\"loss\":null}\n");
+        "{\"event\":\"start\",\"step\":0,\"time\":0.0}\n"
+        "{\"event\":\"train\",\"step\":10,\"time\":1.25,\"loss\":0.5,\"lr\":2e-05}\n"
+        "{\"event\":\"warning\",\"step\":10,\"time\":1.25,\"text\":\"line\\nbreak \uFFFD\"}\n"
+        "{\"event\":\"end\",\"step\":11,\"time\":1.25,\"loss\":null}\n");
 }
 
 TEST_CASE("metrics: a resumed run writes the later steps again", "[metrics]") {
@@ -49,15 +51,29 @@ TEST_CASE("metrics: a resumed run writes the later steps again", "[metrics]") {
   atomic_write(path, read_file(path) + "{\"event\":\"train\",\"st");  // torn
   CHECK(summary(path) == "start0 train100 checkpoint100 train120 warning120 ");
   MetricsLog log(path);
-  log.truncate_after(100);
+  log.truncate_after(100, 100);
   CHECK(summary(path) == "start0 train100 checkpoint100 ");
   log.write(MetricEvent::kTrain, 110);
   CHECK(summary(path) == "start0 train100 checkpoint100 train110 ");
   log.write(MetricEvent::kWarning, 105);  // late: what follows a later step goes with it
-  log.truncate_after(105);
+  log.truncate_after(105, 105);
   CHECK(summary(path) == "start0 train100 checkpoint100 ");
-  log.truncate_after(-1);
+  log.truncate_after(-1, -1);
   CHECK(read_file(path).empty());
+}
+
+TEST_CASE("metrics: an evaluation that a checkpoint does not know is written again", "[metrics]") {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  MetricsLog log(path);
+  log.write(MetricEvent::kTrain, 20);
+  log.write(MetricEvent::kCheckpoint, 20);
+  log.write(MetricEvent::kStart, 20);
+  log.write(MetricEvent::kEval, 20);
+  log.truncate_after(20, 20);
+  CHECK(summary(path) == "train20 checkpoint20 start20 eval20 ");
+  log.truncate_after(20, 10);
+  CHECK(summary(path) == "train20 checkpoint20 start20 ");
 }
 
 TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]") {

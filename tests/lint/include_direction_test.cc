@@ -27,11 +27,9 @@ const std::set<std::pair<std::string, std::string>> kExceptions = {
 };
 
 // Libraries that belong to one place each.
-const std::vector<std::pair<std::string, std::string>> kLibraryHomes = {{"Eigen/", "kernels/cpu/"},
-                                                                        {"cblas", "kernels/cpu/"},
-                                                                        {"CLI/", "tools/"},
-                                                                        {"utf8proc", "data/"},
-                                                                        {"cuda", "kernels/"}};
+const std::vector<std::pair<std::string, std::string>> kLibraryHomes = {
+    {"Eigen/", "kernels/cpu/"}, {"cblas", "kernels/cpu/"}, {"CLI/", "tools/"},
+    {"utf8proc", "data/"},      {"xxhash", "data/"},       {"cuda", "kernels/"}};
 
 std::optional<std::string> match(const std::string& line, const char* pattern) {
   std::smatch found;

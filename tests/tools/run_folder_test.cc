@@ -171,7 +171,12 @@ TEST_CASE("a run that is not told its folder gets the next one of its configurat
   REQUIRE(tiny.train({"train.steps=3"}).code == 0);
   CHECK(saved_steps(tiny.path() / "runs/tiny-3") == std::vector<std::int64_t>{3});
 
-  // --resume takes the newest and says so; another folder must be told.
+  // --resume takes the newest with these settings and says so; another folder must be told.
+  CHECK(contains(tiny.train({"train.steps=2", "--resume"}).err,
+                 "resuming runs/tiny-2/checkpoint-2 at step 2/2"));
+  const Outcome unlike = tiny.train({"train.steps=7", "--resume"});
+  CHECK(unlike.code == 78);
+  CHECK(contains(unlike.err, "error: train.steps differs from the checkpoint (3 -> 7); this "));
   const Outcome resumed = tiny.train({"train.steps=3", "--resume"});
   CHECK(resumed.code == 0);
   CHECK(contains(resumed.err, "resuming runs/tiny-3/checkpoint-3 at step 3/3"));

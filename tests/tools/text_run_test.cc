@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/content_hash.h"
+#include "core/files.h"
 #include "core/metrics.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
@@ -598,6 +600,30 @@ TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") 
     CHECK(content(tiny.path() / "whole/last/model.safetensors") ==
           content(tiny.path() / "parts/last/model.safetensors"));
   }
+}
+
+TEST_CASE("a checkpoint that has its files by the hash before XXH3 goes on", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const fs::path out = tiny.path() / "out";
+  fs::remove_all(out / "checkpoint-40");
+  const fs::path file = out / "checkpoint-20/trainer_state.json";
+  nlohmann::json state = nlohmann::json::parse(content(file));
+  for (const char* name : {"train.tsv", "test.tsv"}) {
+    CHECK(contains(state["data"][name], "xxh3:"));
+    vcas::ContentHash hash;
+    hash.add(content(tiny.path() / name));
+    state["data"][name] = fmt::format("{:016x}", hash.value());
+  }
+  write_text(file, state.dump());
+  vcas::write_manifest(out / "checkpoint-20");
+  const std::string before = content(tiny.path() / "test.tsv");
+  write_text(tiny.path() / "test.tsv", before + "c\tbad\n");
+  const Outcome refused = tiny.train({"run.folder=out", "--resume"});
+  CHECK(refused.code == 78);
+  CHECK(contains(refused.err, "error: test.tsv has changed since out/checkpoint-20 was saved;"));
+  write_text(tiny.path() / "test.tsv", before);
+  CHECK(tiny.train({"run.folder=out", "--resume"}).code == 0);
 }
 
 TEST_CASE("a run does not go on with other data or another vocabulary", "[text]") {

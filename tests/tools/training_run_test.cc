@@ -1,5 +1,7 @@
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/files.h"
 #include "core/metrics.h"
@@ -52,6 +54,90 @@ TEST_CASE("training lowers the loss and leaves a complete run behind") {
   CHECK(count("train") == 200);
   CHECK(count("variance") == 40);
   CHECK(count("eval") == 10);
+}
+
+TEST_CASE("metrics have one form in a run and a comparison, and the start says how to read them") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}).code == 0);
+  const auto keys = [&](const char* folder) {
+    std::map<std::string, std::set<std::string>> of_event;
+    for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
+      for (const auto& [key, value] : line.items()) of_event[line["event"]].insert(key);
+    return of_event;
+  };
+  const auto events = keys("out");
+  CHECK(keys("twins/vcas") == events);
+  std::string doc = content(fs::path(VCAS_SOURCE_DIR) / "docs/metrics.md");
+  for (const auto& [event, names] : events)
+    for (const std::string& name : names) {
+      CAPTURE(event, name);
+      CHECK(names.count("time") == 1);
+      CHECK(contains(doc, "`" + name + "`"));
+    }
+
+  const std::vector<nlohmann::json> lines = vcas::read_metrics(tiny.path() / "out/metrics.jsonl");
+  const nlohmann::json& start = lines.front();
+  CHECK(start["time"] == 0);
+  CHECK(lines.back()["time"] > 0);
+  CHECK_THAT(start["date"].get<std::string>(), Catch::Matches("20..-..-..T..:..:..Z"));
+  CHECK(start["host"].get<std::string>() != "");
+  CHECK(start["device"] == "cpu");  // that of "auto"
+  CHECK(start["precision"] == "f32");
+  CHECK(start["threads"] == 1);
+  CHECK(start["seed"] == 0);
+  CHECK(start["gates"] == nlohmann::json({"vit.encoder.layer.0", "vit.encoder.layer.1"}));
+  CHECK(start["linears"].size() == 8);
+  CHECK(start["linears"][7] == "vit.encoder.layer.1.output.dense");
+  CHECK(start["config"]["run"]["folder"] == "out");
+  // A step's share of what was counted of all steps.
+  nlohmann::json flops;
+  {
+    const Outcome compared = run(tiny.path(), {"compare", "--resume", "twins", "--json"});
+    flops = nlohmann::json::parse(compared.out)["runs"][0]["flops"];
+  }
+  for (const char* pass : {"forward", "backward"})
+    CHECK_THAT(start["exact_step_flops"][pass].get<double>(),
+               WithinRel(flops[pass].get<double>() / 40, 1e-9));
+}
+
+TEST_CASE("the settings of a run are JSON, and each line of its log has a time") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "seed=3"}).code == 0);
+  const fs::path out = tiny.path() / "out";
+  CHECK(nlohmann::json::parse(content(out / "config.json"))["seed"] == 3);
+  CHECK(contains(content(out / "config.origins.txt"), "\"seed\": 3,"));
+  CHECK(contains(content(out / "config.origins.txt"), "// --set"));
+  std::ifstream log(out / "log.txt");
+  int lines = 0;
+  for (std::string line; std::getline(log, line); ++lines) {
+    CAPTURE(line);
+    CHECK_THAT(line, Catch::Matches("20..-..-..T..:..:..Z  .*"));
+  }
+  CHECK(lines > 8);
+
+  // Earlier runs have comments in it.
+  fs::rename(out / "config.origins.txt", out / "config.json");
+  CHECK(run(tiny.path(), {"vcas-train", "-c", "out/config.json", "--validate"}).code == 0);
+}
+
+TEST_CASE("an evaluation that a signal cut short is noted once, whatever is killed then") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.checkpoint_every=20"}).code == 0);
+  // As if a signal had stopped the evaluation of step 20, and a kill the resumed run after it.
+  const fs::path out = tiny.path() / "out";
+  forget_after(out, 20);
+  const fs::path state = out / "checkpoint-20/trainer_state.json";
+  nlohmann::json saved = nlohmann::json::parse(content(state));
+  saved["evaluated"] = 0;
+  saved["best"]["step"] = 0;
+  write_text(state, saved.dump());
+  vcas::write_manifest(out / "checkpoint-20");
+  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  std::map<std::int64_t, int> evaluations;
+  for (const nlohmann::json& line : vcas::read_metrics(out / "metrics.jsonl"))
+    if (line["event"] == "eval") ++evaluations[line["step"]];
+  CHECK(evaluations == std::map<std::int64_t, int>{{20, 1}, {40, 1}});
 }
 
 TEST_CASE("the end of a run says what was saved, whatever the probes") {
