@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/safetensors.h"
 #include "data/cifar.h"
 #include "data/glue.h"
@@ -311,7 +312,7 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
 }
 
 void RunData::print_warnings() const {
-  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : warnings) log_line(LogLevel::kWarning, "warning: " + warning);
 }
 
 // Whether the vocabulary is that of the weights, and of these texts.
