@@ -249,6 +249,13 @@ std::size_t DecompressedFile::read(std::span<std::uint8_t> out) {
   return filled;
 }
 
+std::string compression_formats() {
+  std::string text;
+  for (const Compression& kind : compressions())
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "  ", kind.name, kind.make ? "yes" : "no");
+  return text;
+}
+
 std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path) {
   DecompressedFile file(path);
   std::error_code ignored;

@@ -43,6 +43,9 @@ class DecompressedFile {
   bool inside_ = false;  // of a member
 };
 
+// "gzip: yes  xz: yes  zstd: no"
+std::string compression_formats();
+
 // The whole content.
 std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path);
 

@@ -39,6 +39,11 @@ struct Shape<std::optional<T>> {
 template <class T>
 constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
+constexpr const char* kVersionKey = "config_version";
+
+// Of the user, for notes.
+constexpr bool is_own_key(std::string_view name) { return name.starts_with("x-"); }
+
 template <class T>
 const char* schema_type() {
   if (std::is_same_v<T, bool>) return "boolean";
@@ -75,6 +80,12 @@ Json scalar_to_json(const Element& value, const std::string& key) {
   return value;
 }
 
+Json scalar_to_json(const Duration& duration, const std::string& key) {
+  if (duration.unit() != duration.plain()) return duration.text();
+  if (duration.unit() == Duration::Unit::kSteps) return duration.steps();
+  return scalar_to_json(duration.amount(), key);
+}
+
 Json value_to_json(const Setting& setting) {
   return with_value(setting, [&](const auto* value) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
@@ -88,6 +99,17 @@ Json value_to_json(const Setting& setting) {
       json = scalar_to_json(*value, setting.key);
     }
     return json;
+  });
+}
+
+// "an integer", "a list of strings"
+std::string phrase_of(const Setting& setting) {
+  if (const Duration* const* duration = std::get_if<Duration*>(&setting.value))
+    return (*duration)->plain() == Duration::Unit::kSteps
+               ? "a whole number of steps, \"500st\" or \"3ep\""
+               : "a number of epochs, \"3ep\" or \"500st\"";
+  return with_value(setting, [](const auto* value) {
+    return type_phrase<std::remove_const_t<std::remove_pointer_t<decltype(value)>>>();
   });
 }
 
@@ -231,11 +253,12 @@ class ConfigReader {
     const JsonDocument document = parse_json(source.text, /*ignore_comments=*/true);
     if (document.error) {
       const std::size_t offset = document.error->offset;
-      syntax_error_ = true;
+      unread_ = true;
       add_error(offset, document.error->message, source.underline(offset, offset + 1));
       if (!document.root.value.is_object()) return;
     }
-    read_section(root_, document.root);
+    if (!is_too_new(document.root)) return read_section(root_, document.root);
+    unread_ = true;
   }
 
   // `spelling` is how the user wrote it, `where` and `label` as in ConfigOrigin.
@@ -266,7 +289,10 @@ class ConfigReader {
   void read_assignment(const std::string& assignment) {
     const std::size_t equals = assignment.find('=');
     std::string key = assignment.substr(0, equals);
-    std::replace(key.begin(), key.end(), '-', '_');
+    for (std::size_t i = 0; i < key.size(); ++i) {
+      const bool own = i > 0 && key[i - 1] == 'x' && (i == 1 || key[i - 2] == '.');  // "x-note"
+      if (key[i] == '-' && !own) key[i] = '_';
+    }
     if (equals == std::string::npos) {
       begin_source({"--set " + assignment, {}}, {}, "--set");
       return add_error(0, "expected key=value");
@@ -283,9 +309,9 @@ class ConfigReader {
   }
 
   void validate() {
-    // A document that broke off lacks settings: what would be said about those is not to be
-    // trusted.
-    if (!syntax_error_) validate(root_);
+    // A document that broke off, or is of a newer form, lacks settings: what would be said about
+    // those is not to be trusted.
+    if (!unread_) validate(root_);
   }
 
  private:
@@ -340,7 +366,9 @@ class ConfigReader {
                                                       source_.line(first->second->key_begin)));
       else if (section.key.empty() && member.name == "$schema")
         read_schema_name(member);
-      else
+      else if (section.key.empty() && member.name == kVersionKey)
+        read_version(member);
+      else if (!is_own_key(member.name))
         read_member(section, member);
     }
   }
@@ -348,6 +376,27 @@ class ConfigReader {
   void read_schema_name(const JsonNode& node) {
     if (!node.value.is_string())
       add_value_error("$schema", node, fmt::format("must be a string, got {}", shown(node)));
+  }
+
+  // Reports it: the keys of such a document may mean other things.
+  bool is_too_new(const JsonNode& root) {
+    for (const JsonNode& member : root.children) {
+      if (member.name != kVersionKey || !member.value.is_number_integer()) continue;
+      if (member.value.get<double>() <= kConfigVersion) continue;
+      add_error(member.begin,
+                fmt::format("config_version {} is newer than {}, which this program "
+                            "reads",
+                            raw(member), kConfigVersion),
+                "  hint: use the program that wrote it, or a newer one\n");
+      return true;
+    }
+    return false;
+  }
+
+  void read_version(const JsonNode& node) {
+    if (!node.value.is_number_integer() || node.value != kConfigVersion)
+      add_value_error(kVersionKey, node,
+                      fmt::format("must be {}, got {}", kConfigVersion, shown(node)));
   }
 
   void read_member(Setting& section, const JsonNode& node) {
@@ -381,11 +430,23 @@ class ConfigReader {
               key_underline(node) + did_you_mean(is_document() ? nearest : nearest_key));
   }
 
+  void read_setting(const Setting& setting, const JsonNode& node, Duration& value) {
+    const bool whole = raw(node).find_first_of(".eE") == std::string_view::npos;
+    Duration duration = value;
+    if (node.value.is_number() && (whole || duration.plain() == Duration::Unit::kEpochs))
+      duration.set_plain(node.value.get<double>());
+    else if (!node.value.is_string() || !duration.set_text(node.value.get<std::string>()))
+      return add_type_error(phrase_of(setting), setting.key, node, true);
+    Range range = setting.range;
+    range.narrow(at_most(Duration::kMost));
+    if (check_range(range, setting.key, node, duration.amount())) value = duration;
+  }
+
   template <class T>
   void read_setting(const Setting& setting, const JsonNode& node, T& value) {
     using Element = typename Shape<T>::Element;
     if constexpr (Shape<T>::kList) {
-      if (!node.value.is_array()) return add_type_error<T>(setting.key, node);
+      if (!node.value.is_array()) return add_type_error(type_phrase<T>(), setting.key, node, false);
       T list;
       bool complete = true;
       for (std::size_t i = 0; i < node.children.size(); ++i) {
@@ -414,16 +475,16 @@ class ConfigReader {
     }
   }
 
-  template <class T>
-  void add_type_error(const std::string& key, const JsonNode& node) {
+  // A number that is not one of `whole` numbers may have been meant as one.
+  void add_type_error(const std::string& phrase, const std::string& key, const JsonNode& node,
+                      bool whole) {
     std::string detail;
-    if (kIsInteger<typename Shape<T>::Element> && node.value.is_number_float()) {
+    if (whole && node.value.is_number_float()) {
       const double number = node.value.get<double>();
       if (std::trunc(number) == number && std::abs(number) < 1e15)
         detail = did_you_mean(fmt::format("{:.0f}", number));
     }
-    add_value_error(key, node, fmt::format("must be {}, got {}", type_phrase<T>(), shown(node)),
-                    detail);
+    add_value_error(key, node, fmt::format("must be {}, got {}", phrase, shown(node)), detail);
   }
 
   // `Whole` is the type that a message names.
@@ -440,16 +501,16 @@ class ConfigReader {
       if (json.is_number() && raw(node).find_first_of(".eE") == std::string_view::npos)
         return read_integer<Element>(setting, key, node);
     } else {
-      if (json.is_number()) return check_range(setting, key, node, json.get<double>());
+      if (json.is_number()) return check_range(setting.range, key, node, json.get<double>());
     }
-    add_type_error<Whole>(key, node);
+    add_type_error(type_phrase<Whole>(), key, node, kIsInteger<Element>);
     return std::nullopt;
   }
 
   template <class Number>
-  std::optional<Number> check_range(const Setting& setting, const std::string& key,
+  std::optional<Number> check_range(const Range& range, const std::string& key,
                                     const JsonNode& node, Number number) {
-    const std::string violation = setting.range.violation(static_cast<double>(number));
+    const std::string violation = range.violation(static_cast<double>(number));
     if (violation.empty()) return number;
     add_value_error(key, node, fmt::format("{}, got {}", violation, shown(node)));
     return std::nullopt;
@@ -463,7 +524,7 @@ class ConfigReader {
     const bool fits = json.is_number_unsigned()  ? std::in_range<Integer>(json.get<std::uint64_t>())
                       : json.is_number_integer() ? std::in_range<Integer>(json.get<std::int64_t>())
                                                  : false;
-    if (fits) return check_range(setting, key, node, json.get<Integer>());
+    if (fits) return check_range(setting.range, key, node, json.get<Integer>());
     const bool negative = raw(node).front() == '-';
     add_value_error(key, node,
                     fmt::format("must be {} {}, got {}", negative ? "at least" : "at most",
@@ -493,7 +554,7 @@ class ConfigReader {
 
   Setting& root_;
   ConfigErrors& errors_;
-  bool syntax_error_ = false;
+  bool unread_ = false;
   std::size_t source_count_ = 0;
   SourceText source_;          // the current source; its name is what errors show
   std::string where_, label_;  // of an override; empty for a document
@@ -505,6 +566,12 @@ void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& er
   for (const EnvironmentSetting& setting : sources.environment) reader.read_environment(setting);
   for (const std::string& assignment : sources.overrides) reader.read_assignment(assignment);
   reader.validate();
+}
+
+std::vector<std::string> setting_keys(const Setting& root) {
+  std::vector<std::string> keys;
+  for (const Setting* setting : all_settings(root)) keys.push_back(setting->key);
+  return keys;
 }
 
 Json settings_to_json(const Setting& setting) {
@@ -525,9 +592,18 @@ Json element_schema(const char* type, Range range) {
   return schema;
 }
 
+Json duration_schema(const Duration& duration, const Range& range) {
+  const bool steps = duration.plain() == Duration::Unit::kSteps;
+  Json schema = element_schema(steps ? "integer" : "number", range);
+  schema["type"] = {schema["type"], "string"};
+  schema["pattern"] = Duration::kPattern;
+  return schema;
+}
+
 Json setting_schema(const Setting& setting) {
-  Json schema = with_value(setting, [&](const auto* value) {
+  Json schema = with_value(setting, [&](const auto* value) -> Json {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
+    if constexpr (std::is_same_v<T, Duration>) return duration_schema(*value, setting.range);
     using Element = typename Shape<T>::Element;
     Range range = setting.range;
     if (std::is_same_v<Element, int>)
@@ -552,6 +628,7 @@ Json section_schema(const Setting& section) {
   Json& properties = schema["properties"] = Json::object();
   for (const Setting& child : section.children)
     properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
+  schema["patternProperties"] = {{"^x-", Json::object()}};
   schema["additionalProperties"] = false;
   return schema;
 }
@@ -560,25 +637,27 @@ struct PrintedLine {
   std::string text, comment;
 };
 
-void print_section(const Setting& section, const ConfigOrigins* origins, const Setting* defaults,
+bool has_shown(const Setting& setting, const SettingFilter& shown) {
+  if (!setting.is_section()) return shown(setting);
+  return std::any_of(setting.children.begin(), setting.children.end(),
+                     [&](const Setting& child) { return has_shown(child, shown); });
+}
+
+void print_section(const Setting& section, const SettingFilter& shown,
+                   const std::function<std::string(const Setting&)>& comment,
                    const std::string& indent, std::vector<PrintedLine>& lines) {
-  std::vector<std::size_t> shown;
-  for (std::size_t i = 0; i < section.children.size(); ++i)
-    if (defaults == nullptr ||
-        settings_to_json(section.children[i]) != settings_to_json(defaults->children[i]))
-      shown.push_back(i);
-  for (const std::size_t i : shown) {
-    const Setting& child = section.children[i];
-    const std::string comma = i == shown.back() ? "" : ",";
-    const std::string key = fmt::format("{}\"{}\": ", indent, child.name);
-    if (child.is_section()) {
+  std::vector<const Setting*> children;
+  for (const Setting& child : section.children)
+    if (has_shown(child, shown)) children.push_back(&child);
+  for (const Setting* child : children) {
+    const std::string comma = child == children.back() ? "" : ",";
+    const std::string key = fmt::format("{}\"{}\": ", indent, child->name);
+    if (child->is_section()) {
       lines.push_back({key + "{", {}});
-      print_section(child, origins, defaults == nullptr ? nullptr : &defaults->children[i],
-                    indent + "  ", lines);
+      print_section(*child, shown, comment, indent + "  ", lines);
       lines.push_back({indent + "}" + comma, {}});
     } else {
-      lines.push_back({key + value_to_json(child).dump() + comma,
-                       origins == nullptr ? "" : origins->at(child.key).label});
+      lines.push_back({key + value_to_json(*child).dump() + comma, comment(*child)});
     }
   }
 }
@@ -589,6 +668,11 @@ Json settings_schema(const Setting& root) {
   Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"}};
   schema.update(section_schema(root));
   schema["properties"]["$schema"] = {{"type", "string"}};
+  schema["properties"]["config_version"] = {{"type", "integer"},
+                                            {"minimum", 1},
+                                            {"maximum", kConfigVersion},
+                                            {"description", "Form of this file."},
+                                            {"default", 1}};
   return schema;
 }
 
@@ -596,9 +680,7 @@ std::string settings_help(const Setting& root) {
   std::string text;
   for (const Setting* setting : all_settings(root)) {
     const Range& range = setting->range;
-    std::string type = with_value(*setting, [](const auto* value) {
-      return type_phrase<std::remove_const_t<std::remove_pointer_t<decltype(value)>>>();
-    });
+    std::string type = phrase_of(*setting);
     if (!range.choices.empty()) type = fmt::format("{}", fmt::join(range.choices, ", "));
     const bool has_low = std::isfinite(range.low), has_high = std::isfinite(range.high);
     if (has_low) type += ", " + low_phrase(range);
@@ -609,11 +691,11 @@ std::string settings_help(const Setting& root) {
   return text;
 }
 
-std::string print_settings(const Setting& root, const ConfigOrigins* origins,
-                           const Setting* defaults) {
+std::string print_settings(const Setting& root, const SettingFilter& shown,
+                           const std::function<std::string(const Setting&)>& comment) {
   constexpr std::size_t kWidestColumn = 60;  // a longer line does not push all comments away
   std::vector<PrintedLine> lines;
-  print_section(root, origins, defaults, "  ", lines);
+  print_section(root, shown, comment, "  ", lines);
   std::size_t column = 0;
   for (const PrintedLine& line : lines)
     if (line.text.size() <= kWidestColumn) column = std::max(column, line.text.size());
@@ -622,6 +704,21 @@ std::string print_settings(const Setting& root, const ConfigOrigins* origins,
     text += line.comment.empty() ? line.text + "\n"
                                  : fmt::format("{:<{}}  // {}\n", line.text, column, line.comment);
   return text + "}\n";
+}
+
+std::string print_settings(const Setting& root, const Setting& defaults,
+                           const ConfigOrigins& origins, PrintMode mode,
+                           const SettingFilter& shown) {
+  std::set<std::string> changed;
+  for (const ConfigChange& change : settings_changes(defaults, root)) changed.insert(change.key);
+  return print_settings(
+      root,
+      [&](const Setting& setting) {
+        return shown(setting) && (mode != PrintMode::kMinimal || changed.contains(setting.key));
+      },
+      [&](const Setting& setting) {
+        return mode == PrintMode::kOrigins ? origins.at(setting.key).label : "";
+      });
 }
 
 std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after) {

@@ -26,6 +26,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/duration.h"
 #include "core/json_text.h"
 
 namespace vcas {
@@ -55,9 +56,9 @@ class ConfigErrors;
 struct Setting {
   using Pointer =
       std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
-                   std::string*, std::vector<double>*, std::vector<int>*, std::vector<std::string>*,
-                   std::optional<int>*, std::optional<std::int64_t>*, std::optional<double>*,
-                   std::optional<std::string>*>;
+                   std::string*, Duration*, std::vector<double>*, std::vector<int>*,
+                   std::vector<std::string>*, std::optional<int>*, std::optional<std::int64_t>*,
+                   std::optional<double>*, std::optional<std::string>*>;
 
   std::string name, key, help;  // key: "train.learning_rate"; empty for the root
   Range range;
@@ -156,13 +157,21 @@ struct EnvironmentSetting {
   std::string variable, key;  // {"VCAS_DEVICE", "run.device"}; unset or empty: no override
 };
 
+// The form of configurations that this program reads: "config_version" at the top of a document, 1
+// where it is absent.
+constexpr int kConfigVersion = 1;
+
 struct ConfigSources {
-  std::vector<SourceText> documents = {};  // JSON with comments; a top-level "$schema" is ignored
+  // JSON with comments. A top-level "$schema" is ignored, and so are keys that begin with "x-".
+  std::vector<SourceText> documents = {};
   std::vector<EnvironmentSetting> environment = {};
   // "train.learning_rate=3e-5". The value is JSON if it parses, else a string; for a string setting
   // it is always a string. '-' may stand for '_' in the key.
   std::vector<std::string> overrides = {};
 };
+
+// "train.learning_rate", ...: all settings in the order of declaration.
+std::vector<std::string> setting_keys(const Setting& root);
 
 void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& errors);
 nlohmann::ordered_json settings_to_json(const Setting& setting);
@@ -196,15 +205,23 @@ enum class PrintMode {
   kMinimal,  // only what differs from the default
 };
 
-std::string print_settings(const Setting& root, const ConfigOrigins* origins,
-                           const Setting* defaults);
+using SettingFilter = std::function<bool(const Setting&)>;
 
+// The settings that are `shown`, each with its comment, if that is not empty.
+std::string print_settings(const Setting& root, const SettingFilter& shown,
+                           const std::function<std::string(const Setting&)>& comment);
+
+std::string print_settings(const Setting& root, const Setting& defaults,
+                           const ConfigOrigins& origins, PrintMode mode,
+                           const SettingFilter& shown);
+
+// `shown`: all settings, or fewer.
 template <class Config>
-std::string print_config(Config config, const ConfigOrigins& origins, PrintMode mode) {
-  Config default_config;
-  const Setting defaults = describe(default_config);
-  return print_settings(describe(config), mode == PrintMode::kOrigins ? &origins : nullptr,
-                        mode == PrintMode::kMinimal ? &defaults : nullptr);
+std::string print_config(
+    Config config, const ConfigOrigins& origins, PrintMode mode,
+    const SettingFilter& shown = [](const Setting&) { return true; }) {
+  Config defaults;
+  return print_settings(describe(config), describe(defaults), origins, mode, shown);
 }
 
 // Draft-07. `config` holds the defaults. The schema accepts what the reader accepts, except that it

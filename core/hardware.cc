@@ -41,10 +41,11 @@ void read_group(const fs::path& folder, CgroupLimits& limits) {
   }
 }
 
-std::optional<int> positive_number(std::string_view text) {
+std::optional<int> thread_count(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostThreads)
+    return std::nullopt;
   return value;
 }
 
@@ -76,14 +77,15 @@ CgroupLimits cgroup_limits(const fs::path& root, const fs::path& membership) {
 
 int usable_threads() {
   if (const char* text = std::getenv("VCAS_NUM_THREADS")) {
-    if (const auto threads = positive_number(text)) return *threads;
+    if (const auto threads = thread_count(text)) return *threads;
     throw Error(ExitCode::kBadConfig,
-                fmt::format("VCAS_NUM_THREADS=\"{}\" is not a positive whole number", text));
+                fmt::format("VCAS_NUM_THREADS=\"{}\" is not a whole number from 1 to {}", text,
+                            kMostThreads));
   }
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     // A list has one number for each level of nesting; what OpenMP ignores is ignored here too.
     const std::string_view list = text;
-    if (const auto threads = positive_number(list.substr(0, list.find(',')))) return *threads;
+    if (const auto threads = thread_count(list.substr(0, list.find(',')))) return *threads;
   }
   const int cpus = allowed_cpus();
   const std::optional<double> limit = cgroup_limits().cpus;

@@ -16,6 +16,9 @@ struct CgroupLimits {
 CgroupLimits cgroup_limits(const std::filesystem::path& root = "/sys/fs/cgroup",
                            const std::filesystem::path& membership = "/proc/self/cgroup");
 
+// More threads than any machine has use up the address space.
+constexpr int kMostThreads = 1024;
+
 // VCAS_NUM_THREADS, then OMP_NUM_THREADS, then the CPUs that affinity and control group allow.
 int usable_threads();
 

@@ -86,7 +86,7 @@ int terminal_columns(int fd) {
 }
 
 ProgressOptions progress_options(int fd, std::optional<bool> color_flag) {
-  return {.live = is_smart_terminal(fd), .color = use_color(fd, color_flag)};
+  return {.live = is_smart_terminal(fd), .color = use_color(fd, color_flag), .level = log_level()};
 }
 
 Progress::Progress(std::FILE* out, ProgressOptions options)
@@ -95,6 +95,7 @@ Progress::Progress(std::FILE* out, ProgressOptions options)
 void Progress::update(std::int64_t step, std::int64_t total,
                       const std::function<ProgressText()>& describe) {
   const std::lock_guard lock(mutex_);
+  if (options_.level < LogLevel::kInfo) return;
   const double now = options_.now();
   if (step_ < 0) drawn_time_ = options_.live ? -std::numeric_limits<double>::infinity() : now;
   if (step_ < 0 || step < step_ || total != total_) {
@@ -125,7 +126,8 @@ void Progress::update(std::int64_t step, std::int64_t total,
   write(line + "\n");
 }
 
-void Progress::message(std::string_view text) {
+void Progress::message(std::string_view text, LogLevel level) {
+  if (options_.level < level) return;
   const std::lock_guard lock(mutex_);
   const bool redraw = block_lines_ > 0;
   std::string output = clear_block();

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/log.h"
+
 namespace vcas {
 
 std::string format_duration(double seconds);   // "18:52", "1:02:03", "--:--" if not known
@@ -26,7 +28,8 @@ int terminal_columns(int fd);  // COLUMNS, then the terminal's width, then 80
 struct ProgressOptions {
   bool live = false;  // redraw in place
   bool color = false;
-  double line_seconds = 10;  // between lines where not live
+  double line_seconds = 10;          // between lines where not live
+  LogLevel level = LogLevel::kInfo;  // the bar and the lines of steps are kInfo
   std::function<double()> now = monotonic_seconds;
 };
 ProgressOptions progress_options(int fd, std::optional<bool> color_flag = {});
@@ -46,8 +49,8 @@ class Progress {
   // called only when something is drawn. A smaller step or another total starts the ETA anew.
   void update(std::int64_t step, std::int64_t total, const std::function<ProgressText()>& describe);
 
-  // A full line above the bar.
-  void message(std::string_view text);
+  // A full line above the bar, where lines of this level are wanted.
+  void message(std::string_view text, LogLevel level = LogLevel::kInfo);
 
   // Leaves the block as it is and goes on below it.
   void finish();

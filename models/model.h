@@ -36,12 +36,13 @@ struct ModelOptions {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("type", type, "Kind of model.", one_of({"vit", "bert", "mlp"}));
-    v.field("width", width, "Width of the blocks.", at_least(1));
-    v.field("depth", depth, "Number of blocks.", at_least(1));
-    v.field("heads", heads, "Attention heads; must divide width (vit, bert).", at_least(1));
-    v.field("patch", patch, "Side of a patch in pixels; must divide the image (vit).", at_least(1));
+    v.field("width", width, "Width of the blocks.", between(1, 1 << 20));
+    v.field("depth", depth, "Number of blocks.", between(1, 10'000));
+    v.field("heads", heads, "Attention heads; must divide width (vit, bert).", between(1, 1 << 20));
+    v.field("patch", patch, "Side of a patch in pixels; must divide the image (vit).",
+            between(1, 1 << 16));
     v.field("ffn_ratio", ffn_ratio, "Inner width of the feed-forward over width (vit, bert).",
-            above(0.0));
+            above(0.0), at_most(1000.0));
     v.field("pooling", pooling,
             "What the classifier reads: the class token or the mean (vit, bert). bert reads the "
             "class token through its pooler, and the last block then computes that row alone.",
@@ -49,8 +50,9 @@ struct ModelOptions {
     v.field("head", head,
             "What is learned: a class of the item, a number, or masked words (the last two: bert).",
             one_of({"classification", "regression", "mlm"}));
-    v.field("max_positions", max_positions, "Most tokens of an item (bert).", at_least(1));
-    v.field("type_vocabulary", type_vocabulary, "Kinds of text in an item (bert).", at_least(1));
+    v.field("max_positions", max_positions, "Most tokens of an item (bert).", between(1, 1 << 24));
+    v.field("type_vocabulary", type_vocabulary, "Kinds of text in an item (bert).",
+            between(1, 1 << 20));
     v.field("norm_eps", norm_eps,
             "Added to variances in layer norms; 0: 1e-6 of a vit, 1e-12 of a bert.", at_least(0.0));
     v.field("dropout", dropout, "Dropout after embeddings and in residual branches.", at_least(0.0),
@@ -61,7 +63,7 @@ struct ModelOptions {
             "Dropout before the classifier; null: as dropout (bert).", at_least(0.0), below(1.0));
     v.field("vocabulary", vocabulary,
             "Rows of the table of words; 0: as many as the tokenizer has tokens (bert).",
-            at_least(0));
+            between(0, 1 << 30));
     v.field("pretrained", pretrained,
             "Weights to start from: a Hugging Face folder or its model.safetensors. Its "
             "config.json then sets the sizes and dropout (vit, bert).");

@@ -7,7 +7,7 @@
 namespace vcas {
 
 void ScheduleOptions::validate(ConfigErrors& errors) const {
-  if (warmup_steps != 0 && warmup_ratio != 0)
+  if (warmup_steps.amount() != 0 && warmup_ratio != 0)
     errors.add({"warmup_ratio", "warmup_steps"}, "and warmup_steps say the same: give one of them");
 }
 
@@ -16,7 +16,7 @@ Schedule::Schedule(const ScheduleOptions& options, std::int64_t total_steps)
             : options.kind == "linear" ? Kind::kLinear
                                        : Kind::kCosine),
       peak_(options.learning_rate),
-      warmup_(std::max(options.warmup_steps,
+      warmup_(std::max(options.warmup_steps.steps(),
                        static_cast<std::int64_t>(
                            std::ceil(options.warmup_ratio * static_cast<double>(total_steps))))),
       total_(total_steps) {}

@@ -11,7 +11,7 @@ namespace vcas {
 struct ScheduleOptions {
   std::string kind = "linear";
   double learning_rate = 1e-3;
-  std::int64_t warmup_steps = 0;
+  Duration warmup_steps = 0;
   double warmup_ratio = 0;
 
   template <class Visitor>

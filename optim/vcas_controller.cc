@@ -33,11 +33,11 @@ bool is_positive(double x) { return x > 0 && std::isfinite(x); }
 void VcasOptions::validate(ConfigErrors& errors) const {
   if (!std::is_sorted(act_ratio.begin(), act_ratio.end()))
     errors.add({"act_ratio"}, "must not decrease from input to output: dropped items stay dropped");
-  if (probe == "in_place" && update_every != 0 && update_every <= repeats)
+  if (update_every.unit() == Duration::Unit::kSteps && probes_too_often(update_every.steps()))
     errors.add({"update_every", "repeats"},
                fmt::format("must be above vcas.repeats ({}), the exact steps of a probe in place, "
                            "or no step is sampled; got {}",
-                           repeats, update_every));
+                           repeats, update_every.steps()));
 }
 
 double top_mass(double s, std::vector<double> norms) {
@@ -54,7 +54,7 @@ VcasController::VcasController(const VcasOptions& options, int gates, int linear
                                std::int64_t total_steps)
     : options_(options),
       adapts_(options.enabled && !options.pinned()),
-      update_every_(options.update_every),
+      update_every_(options.update_every.steps()),
       act_ratio_(static_cast<std::size_t>(gates), 1.0),
       weight_ratio_(static_cast<std::size_t>(linears), 1.0) {
   if (update_every_ == 0) {

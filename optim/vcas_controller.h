@@ -22,7 +22,7 @@ struct VcasOptions {
   double weight_multiplier = 0.95;  // beta
   double weight_ratio_min = 0.001;  // nu_min
   int repeats = 2;                  // M
-  std::int64_t update_every = 0;    // F
+  Duration update_every = 0;        // F
   double ratio_smoothing = 0;
   std::string probe = "in_place";
   double probe_fraction = 0.01;
@@ -31,6 +31,10 @@ struct VcasOptions {
 
   // Whether ratios were given: they stay, and no probes run.
   bool pinned() const { return !act_ratio.empty() || !weight_ratio.empty(); }
+  // Whether probes in place, whose steps are exact, would leave no step to sample.
+  bool probes_too_often(std::int64_t every) const {
+    return probe == "in_place" && every != 0 && every <= repeats;
+  }
 
   template <class Visitor>
   void fields(Visitor& v) {

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/log.h"
 #include "core/progress.h"
 #include "data/glue.h"
 #include "data/tokenizer_files.h"
@@ -93,7 +94,7 @@ void write_submission(const PredictRequest& request, const Trained& trained,
       if (has_glue_split(task, config.data.folder, more)) splits.push_back(more);
   if (task.name == "MNLI" && splits[0] == GlueSplit::kTest &&
       std::ranges::count(splits, GlueSplit::kTestMismatched) == 0)
-    fmt::print(stderr, "warning: there is no test_mismatched.tsv for MNLI-mm.tsv\n");
+    log_line(LogLevel::kWarning, "warning: there is no test_mismatched.tsv for MNLI-mm.tsv");
   make_folder(request.submission, "choose another folder for the submission");
   for (const GlueSplit split : splits) {
     const auto items = load_glue_split(config, split, tokenizer);
@@ -126,7 +127,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
                    : fmt::format("{}  {}  ({} items in {:.1f} s)\n", trained.checkpoint.string(),
                                  result.text(), format_count(result.items), seconds);
   std::fputs(text.c_str(), stdout);
-  if (!result.warning.empty()) fmt::print(stderr, "warning: {}\n", result.warning);
+  if (!result.warning.empty()) log_line(LogLevel::kWarning, "warning: " + result.warning);
 }
 
 void predict(const PredictRequest& request) {

@@ -2,40 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <sstream>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/hardware.h"
 #include "core/nearest_name.h"
 #include "core/progress.h"
 #include "core/safetensors.h"
-#include "data/image_file.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cuda_support.h"
 #include "tools/report_text.h"
 #include "tools/run_config.h"
 #include "tools/templates.h"
+#include "tools/version.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
+// Of OpenBLAS; its others leave half of such a processor unused.
+constexpr std::string_view kAvx512Kernels[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
-
-const char* cpu_level() {
-  if (cpu_has(CpuLevel::kV4)) return "avx512";
-  return cpu_has(CpuLevel::kV3) ? "avx2" : "base";
-}
-
-// Empty where there is a CUDA device, else why there is none.
-std::string lacks_cuda() {
-  try {
-    make_ops("cuda");
-    return {};
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 std::vector<std::string> template_names() {
   std::vector<std::string> names;
@@ -43,13 +35,48 @@ std::vector<std::string> template_names() {
   return names;
 }
 
-}  // namespace
-
-std::string version_line() {
-  return fmt::format("vcas {}  C++20 {}  CPU: {} ({})  CUDA: {}  {}", VCAS_VERSION, VCAS_COMPILER,
-                     gemm_name(), cpu_level(), lacks_cuda().empty() ? "yes" : "no",
-                     image_formats());
+// The lines of comment that a template begins with. The first says what it trains, one beginning
+// "Needs: " what must be there first.
+std::vector<std::string> head_comment(const std::string& text) {
+  constexpr std::string_view kMark = "  // ";
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  std::string line;
+  std::getline(stream, line);  // {
+  while (std::getline(stream, line) && line.starts_with(kMark))
+    lines.push_back(line.substr(kMark.size()));
+  return lines;
 }
+
+// "ViT on CIFAR-10. Needs: its binary files"
+std::string in_a_line(const std::string& text) {
+  const std::vector<std::string> lines = head_comment(text);
+  const auto needs = std::ranges::find_if(
+      lines, [](const std::string& line) { return line.starts_with("Needs: "); });
+  return lines.front() + (needs == lines.end() ? "" : " " + *needs);
+}
+
+void print_gemm() {
+  const auto [name, kernel] = gemm_library();
+  print(fmt::format("products  {}{}\n", name, kernel.empty() ? "" : ", kernel " + kernel));
+  if (kernel.empty() || !cpu_has(CpuLevel::kV4) ||
+      std::ranges::count(kAvx512Kernels, std::string_view(kernel)) > 0)
+    return;
+  print(
+      fmt::format("  warning: kernel {} lacks AVX-512, which this CPU has\n"
+                  "  hint: set OPENBLAS_CORETYPE=SkylakeX in the environment\n",
+                  kernel));
+}
+
+void print_cuda() {
+  const CudaSupport cuda = cuda_support();
+  if (cuda.build.empty()) return print(fmt::format("cuda      {}\n", cuda.missing));
+  print(fmt::format("cuda      kernels of CUDA {}\n", cuda.build));
+  if (!cuda.missing.empty()) print(fmt::format("gpu       none: {}\n", cuda.missing));
+  for (const std::string& device : cuda.devices) print(fmt::format("gpu       {}\n", device));
+}
+
+}  // namespace
 
 void inspect_file(const fs::path& path, bool json) {
   const fs::path file = fs::is_directory(path) ? path / "model.safetensors" : path;
@@ -90,37 +117,36 @@ void print_settings_help() {
   print(config_help(defaults));
 }
 
+void print_template_names() {
+  for (const auto& [name, text] : config_templates())
+    print(fmt::format("{:<18} {}\n", name, in_a_line(text)));
+}
+
 void print_template(const std::string& name) {
-  const std::vector<std::string> names = template_names();
-  if (name.empty()) return print(fmt::format("{}\n", fmt::join(names, "\n")));
   const auto found = config_templates().find(name);
   if (found == config_templates().end()) {
+    const std::vector<std::string> names = template_names();
     const std::string nearest = nearest_name(name, names);
     throw Error(ExitCode::kUsage, fmt::format("there is no template \"{}\"", name),
                 nearest.empty() ? fmt::format("the names are: {}", fmt::join(names, ", "))
                                 : fmt::format("did you mean \"{}\"?", nearest));
   }
   RunConfig config;
-  read_config(config, {.documents = {{name, found->second}}});
-  // Printed with each setting's explanation where otherwise its origin stands.
-  ConfigOrigins explanations;
-  const auto explain = [&](const auto& self, const Setting& section) -> void {
-    for (const Setting& setting : section.children) {
-      if (setting.is_section())
-        self(self, setting);
-      else
-        explanations.set(setting.key, {.label = setting.help});
-    }
-  };
-  const Setting root = describe(config);
-  explain(explain, root);
-  print(print_settings(root, &explanations, nullptr));
+  const ConfigOrigins origins = read_config(config, {.documents = {{name, found->second}}});
+  // What the template leaves to defaults stays out: model.pretrained and others may decide it.
+  const std::string settings = print_settings(
+      describe(config), [&](const Setting& setting) { return origins.at(setting.key).given(); },
+      [](const Setting& setting) { return setting.help; });
+  std::string head;
+  for (const std::string& line : head_comment(found->second)) head += "  // " + line + "\n";
+  print("{\n" + head + "  // All other settings: vcas settings\n" + settings.substr(2));
 }
 
 void print_doctor() {
   const CgroupLimits limits = cgroup_limits();
   print(version_line() + "\n");
-  print(fmt::format("cpu       {} ({})\n", cpu_name(), cpu_level()));
+  print(fmt::format("cpu       {}\n", cpu_name()));
+  print_gemm();
   print(fmt::format("threads   {} usable", usable_threads()));
   print(limits.cpus ? fmt::format(" (control group allows {:.2f} CPUs)\n", *limits.cpus)
                     : std::string(" (no limit by a control group)\n"));
@@ -128,8 +154,7 @@ void print_doctor() {
                     limits.memory_bytes ? " (limit of the control group)" : ""));
   print(fmt::format("disk      {} free here\n",
                     format_bytes(static_cast<double>(free_disk_bytes(".")))));
-  const std::string no_cuda = lacks_cuda();
-  print(fmt::format("cuda      {}\n", no_cuda.empty() ? "available" : no_cuda));
+  print_cuda();
   const fs::path fashion = "/usr/share/datasets/fashion-mnist";
   print(fmt::format("data      {}: {}\n", fashion.string(),
                     fs::exists(fashion) ? "there" : "missing (package dataset-fashion-mnist)"));

@@ -12,13 +12,16 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/log.h"
 #include "core/nearest_name.h"
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/setting_arguments.h"
 #include "tools/step_bench.h"
 #include "tools/tokenize.h"
 #include "tools/training_run.h"
+#include "tools/version.h"
 #include "tools/vocab.h"
 
 namespace vcas {
@@ -43,15 +46,15 @@ struct Arguments {
   throw Error(ExitCode::kUsage, message, hint);
 }
 
-std::vector<std::string> overrides_of(const Arguments& arguments) {
-  std::vector<std::string> overrides = arguments.set;
+// A configuration may be given without --config.
+void take_config(Arguments& arguments) {
   for (const std::string& text : arguments.positional) {
-    if (text.find('=') == std::string::npos)
+    if (!arguments.config.empty())
       fail_usage(fmt::format("\"{}\" is not expected here", text),
-                 "settings are given as section.name=value, the configuration by --config FILE");
-    overrides.push_back(text);
+                 fmt::format("the configuration is {}; settings are given as section.name=value",
+                             arguments.config));
+    arguments.config = text;
   }
-  return overrides;
 }
 
 // An unknown device is best explained where it was set.
@@ -70,8 +73,9 @@ void check_device(const LoadedConfig& loaded) {
 
 LoadedConfig load(const Arguments& arguments) {
   if (arguments.config.empty())
-    fail_usage("no configuration", "give one by --config FILE; vcas init writes one to start from");
-  LoadedConfig loaded = load_config(arguments.config, overrides_of(arguments));
+    fail_usage("no configuration",
+               "give one as in vcas-train FILE.json; vcas init lists some to start from");
+  LoadedConfig loaded = load_config(arguments.config, arguments.set);
   check_device(loaded);
   return loaded;
 }
@@ -122,8 +126,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
     fail_usage("--compare goes on by --resume alone");
   if (!arguments.resume.empty() && arguments.config.empty() && !compares) {
     request.from = find_resume_point(arguments.resume, true);
-    request.loaded =
-        load_config((request.from.checkpoint / "config.json").string(), overrides_of(arguments));
+    request.loaded = load_config((request.from.checkpoint / "config.json").string(), arguments.set);
     check_device(request.loaded);
   } else {
     request.loaded = load(arguments);
@@ -134,14 +137,13 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   config.run.overwrite |= arguments.overwrite;
   if (request.fork && !own_config) loaded.own_folder = request.from.run.string() + "-fork";
   const bool printed = command.count("--print-config") > 0;
-  // What is not there yet says nothing about the settings.
-  if (own_config && !(printed && !fs::exists(config.model.pretrained)))
-    use_pretrained_settings(loaded);
+  if (own_config && !(printed && lacks_pretrained(config))) use_pretrained_settings(loaded);
   if (printed) {
     const PrintMode mode = arguments.print_config == "origins"   ? PrintMode::kOrigins
                            : arguments.print_config == "minimal" ? PrintMode::kMinimal
                                                                  : PrintMode::kPlain;
-    std::fputs(print_config(config, loaded.origins, mode).c_str(), stdout);
+    const auto known = [&](const Setting& setting) { return is_known(loaded, setting.key); };
+    std::fputs(print_config(config, loaded.origins, mode, known).c_str(), stdout);
     return;
   }
   if (request.resume && own_config && !compares)
@@ -165,9 +167,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
 }
 
 void run_compare(const CLI::App& command, const Arguments& arguments) {
-  std::vector<std::string> files, overrides = arguments.set;
-  for (const std::string& text : arguments.positional)
-    (text.find('=') == std::string::npos ? files : overrides).push_back(text);
+  const std::vector<std::string>& files = arguments.positional;
   const bool resume = command.count("--resume") > 0;
   const bool saved = resume && files.empty() && !arguments.resume.empty();
   if (!saved && (files.empty() || files.size() > 2))
@@ -177,13 +177,13 @@ void run_compare(const CLI::App& command, const Arguments& arguments) {
                     files.size()));
   CompareRequest request;
   const auto load_file = [&](const std::string& file) {
-    LoadedConfig loaded = load_config(file, overrides);
+    LoadedConfig loaded = load_config(file, arguments.set);
     check_device(loaded);
     use_pretrained_settings(loaded);
     return loaded;
   };
   if (saved) {
-    request = saved_comparison(arguments.resume, overrides);
+    request = saved_comparison(arguments.resume, arguments.set);
   } else if (files.size() == 1) {
     request = compare_with_exact(load_file(files[0]));
   } else {
@@ -207,12 +207,21 @@ void run_compare(const CLI::App& command, const Arguments& arguments) {
   compare(request);
 }
 
-void add_config_options(CLI::App& command, Arguments& arguments) {
-  command.add_option("-c,--config", arguments.config, "Configuration, a JSON file");
-  command.add_option("--set", arguments.set, "Change one setting: section.name=value")
+void add_set_option(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--set", arguments.set,
+                  "Change one setting: section.name=value; also without --set, or as "
+                  "--section.name value")
       ->allow_extra_args(false)
       ->take_all();
-  command.add_option("settings", arguments.positional, "The same without --set");
+  command.footer("Short forms of settings, where they are no options above: " + short_forms() +
+                 ". vcas settings lists all settings.");
+}
+
+void add_config_options(CLI::App& command, Arguments& arguments) {
+  command.add_option("-c,--config", arguments.config, "Configuration, a JSON file");
+  command.add_option("file", arguments.positional, "The same without --config");
+  add_set_option(command, arguments);
 }
 
 void add_model_options(CLI::App& command, Arguments& arguments) {
@@ -220,10 +229,7 @@ void add_model_options(CLI::App& command, Arguments& arguments) {
       .add_option("--model", arguments.model,
                   "A checkpoint such as runs/x/best, or a run: its newest one")
       ->required();
-  command.add_option("--set", arguments.set, "Change one setting")
-      ->allow_extra_args(false)
-      ->take_all();
-  command.add_option("settings", arguments.positional, "The same without --set");
+  add_set_option(command, arguments);
 }
 
 void run_predict(const CheckpointRequest& checkpoint, const Arguments& arguments) {
@@ -242,7 +248,7 @@ struct Program {
       *doctor, *help_config, *tokenize, *vocab;
 
   Program() {
-    app.set_version_flag("-V,--version", version_line());
+    app.set_version_flag("-V,--version", version_line);
     app.require_subcommand(1);
     const CLI::Range positive(1, 1'000'000'000);
 
@@ -275,10 +281,8 @@ struct Program {
 
     compare = app.add_subcommand("compare", "Train two configurations in turns and compare them");
     compare->add_option("configs", arguments.positional,
-                        "Two configurations, or one against exact training; settings for both");
-    compare->add_option("--set", arguments.set, "Change one setting of both")
-        ->allow_extra_args(false)
-        ->take_all();
+                        "Two configurations, or one against exact training; settings are for both");
+    add_set_option(*compare, arguments);
     compare->add_option("--folder", arguments.folder, "Where the folders of both runs go");
     compare
         ->add_option("--resume", arguments.resume,
@@ -343,14 +347,12 @@ struct Program {
 
   void check_extras() const {
     for (const CLI::App* command : app.get_subcommands()) {
-      const std::vector<std::string> extras = command->remaining();
+      std::vector<std::string> extras = command->remaining();
+      std::erase(extras, "--");
       if (extras.empty()) continue;
       const std::string& extra = extras.front();
-      std::vector<std::string> names;
-      for (const CLI::Option* option : command->get_options())
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
       const std::string nearest =
-          extra.starts_with("-") ? nearest_name(extra.substr(0, extra.find('=')), names) : "";
+          extra.starts_with("-") ? nearest_option(*command, extra.substr(0, extra.find('='))) : "";
       fail_usage(fmt::format("unknown argument {} of vcas {}", extra, command->get_name()),
                  nearest.empty() ? fmt::format("vcas {} --help lists them", command->get_name())
                                  : fmt::format("did you mean {}?", nearest));
@@ -368,13 +370,14 @@ struct Program {
 
   void run() {
     check_extras();
-    // A setting or a configuration right after --resume is not the folder to resume from.
-    if (arguments.resume.find('=') != std::string::npos || fs::is_regular_file(arguments.resume))
+    // A configuration right after --resume is not the folder to resume from.
+    if (arguments.resume.ends_with(".json") || fs::is_regular_file(arguments.resume))
       arguments.positional.push_back(std::exchange(arguments.resume, {}));
+    if (*train || *bench) take_config(arguments);
     if (*train) run_train(*train, arguments);
     if (*compare) run_compare(*compare, arguments);
     const auto checkpoint = [&] {
-      return CheckpointRequest{arguments.model, overrides_of(arguments), arguments.json};
+      return CheckpointRequest{arguments.model, arguments.set, arguments.json};
     };
     if (*eval) evaluate_checkpoint(checkpoint());
     if (*predict) run_predict(checkpoint(), arguments);
@@ -386,7 +389,7 @@ struct Program {
       bench_steps(loaded, {arguments.steps, arguments.pad_to, arguments.json});
     }
     if (*schema) print_schema();
-    if (*init) print_template(arguments.name);
+    if (*init) arguments.name.empty() ? print_template_names() : print_template(arguments.name);
     if (*doctor) print_doctor();
     if (*help_config) print_settings_help();
     if (*tokenize) tokenize_lines(arguments.tokenize, stdin, stdout);
@@ -415,6 +418,8 @@ void flush_output() {
 int run_program(std::vector<std::string> arguments) {
   Program program;
   const std::string first = arguments.empty() ? "" : arguments.front();
+  for (const CLI::App* command : program.app.get_subcommands({}))
+    if (command->get_name() == first) arguments = with_settings_as_set(*command, arguments);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants it
   try {
     program.app.parse(arguments);
@@ -428,6 +433,7 @@ int run_program(std::vector<std::string> arguments) {
       program.fail_unknown_command(first);
     fail_usage(error.what(), "vcas --help lists the commands");
   }
+  if (log_level() == LogLevel::kDebug) log_line(LogLevel::kDebug, "debug: " + version_line());
   program.run();
   flush_output();
   return 0;
@@ -451,7 +457,10 @@ int main(int argc, char** argv) {
   using vcas::Error, vcas::ExitCode;
   std::vector<std::string> arguments;
   if (std::filesystem::path(argv[0]).filename() == "vcas-train") arguments.emplace_back("train");
-  for (int i = 1; i < argc; ++i) arguments.push_back(vcas::normalized(argv[i]));
+  for (int i = 1; i < argc; ++i) {
+    const bool ended = std::find(arguments.begin(), arguments.end(), "--") != arguments.end();
+    arguments.push_back(ended ? argv[i] : vcas::normalized(argv[i]));
+  }
   try {
     return vcas::run_program(std::move(arguments));
   } catch (const Error& error) {

@@ -6,11 +6,12 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 
 #include "core/error.h"
-#include "core/hardware.h"
+#include "core/log.h"
 #include "data/glue.h"
 #include "data/vocabulary.h"
 #include "models/weights_io.h"
@@ -19,6 +20,11 @@ namespace vcas {
 namespace fs = std::filesystem;
 
 void SyntheticData::validate(ConfigErrors& errors) const {
+  constexpr double kMostValues = 1 << 26;
+  const double values = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+  if (values > kMostValues)
+    errors.add({"shape"},
+               fmt::format("must have at most {:.0f} values, got {:.0f}", kMostValues, values));
   if (shape.size() != 1 && shape.size() != 3)
     errors.add({"shape"}, fmt::format("must be [width] or [channels, height, width], got {} sizes",
                                       shape.size()));
@@ -141,6 +147,10 @@ LoadedConfig load_config(const SourceText& text, const std::vector<std::string>&
                       .environment = {{"VCAS_DEVICE", "device"}, {"VCAS_NUM_THREADS", "threads"}},
                       .overrides = overrides});
   loaded.own_folder = "runs/" + loaded.name;
+  log_line(LogLevel::kDebug,
+           "debug: settings given\n" +
+               print_config(loaded.config, loaded.origins, PrintMode::kOrigins,
+                            [&](const Setting& s) { return loaded.origins.at(s.key).given(); }));
   return loaded;
 }
 
@@ -177,6 +187,15 @@ void use_pretrained_settings(LoadedConfig& loaded) {
                 "leave these settings out; for another dropout, change that file");
 }
 
+bool lacks_pretrained(const RunConfig& config) {
+  return !config.model.pretrained.empty() && !std::filesystem::exists(config.model.pretrained);
+}
+
+bool is_known(const LoadedConfig& loaded, const std::string& key) {
+  const bool decided = key.starts_with("model.") || key == "data.text.lower_case";
+  return !decided || loaded.origins.at(key).given() || !lacks_pretrained(loaded.config);
+}
+
 LoaderOptions train_loader_options(const RunConfig& config) {
   const ImageData& image = config.data.image;
   std::optional<ResizedCropOptions> resized_crop;
@@ -201,19 +220,29 @@ LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test) 
 }
 
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch) {
-  if (config.train.steps > 0) return config.train.steps;
-  return std::max<std::int64_t>(
-      1, std::llround(config.train.epochs * static_cast<double>(steps_per_epoch)));
+  const std::int64_t steps = config.train.steps.steps(steps_per_epoch);
+  return steps > 0 ? steps : config.train.epochs.steps(steps_per_epoch);
 }
 
-TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps) {
+TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps,
+                               std::int64_t steps_per_epoch) {
+  ScheduleOptions schedule = config.schedule;
+  schedule.warmup_steps = schedule.warmup_steps.steps(steps_per_epoch);
+  VcasOptions sampling = config.vcas;
+  sampling.update_every = sampling.update_every.steps(steps_per_epoch);
+  if (sampling.probes_too_often(sampling.update_every.steps()))
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("vcas.update_every \"{}\" is {} steps here, and must be above "
+                            "vcas.repeats ({}), the exact steps of a probe in place",
+                            config.vcas.update_every.text(), sampling.update_every.steps(),
+                            sampling.repeats));
   return {.total_steps = total_steps,
           .batch = config.train.batch_size,
           .micro_batch = config.train.micro_batch,
           .seed = config.seed,
           .optimizer = config.optimizer,
-          .schedule = config.schedule,
-          .vcas = config.vcas};
+          .schedule = schedule,
+          .vcas = sampling};
 }
 
 Precision precision_of(const RunConfig& config) {

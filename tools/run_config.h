@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/hardware.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "models/model.h"
@@ -39,12 +40,12 @@ struct SyntheticData {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("items", items, "Items to train on.", at_least(1));
-    v.field("eval_items", eval_items, "Items to evaluate on.", at_least(1));
-    v.field("classes", classes, "Number of classes.", at_least(2));
+    v.field("items", items, "Items to train on.", between(1, 1 << 30));
+    v.field("eval_items", eval_items, "Items to evaluate on.", between(1, 1 << 30));
+    v.field("classes", classes, "Number of classes.", between(2, 1 << 24));
     v.field("shape", shape, "[width] of vectors, or [channels, height, width] of images.",
-            at_least(1));
-    v.field("tokens", tokens, "Tokens of an item of synthetic_text.", at_least(3));
+            between(1, 1 << 20));
+    v.field("tokens", tokens, "Tokens of an item of synthetic_text.", between(3, 1 << 24));
     v.field("vocabulary", vocabulary, "Tokens of the vocabulary of synthetic_text.",
             between(16, 1 << 30));
     v.field("noise", noise, "Noise in units of the signal.", at_least(0.0));
@@ -115,10 +116,10 @@ struct ImageData {
     v.field("size", size,
             "Side of the square that the model reads; images are resized to it. 0: that of "
             "model.pretrained, else images stay as they are.",
-            at_least(0));
+            between(0, 1 << 16));
     v.field("short_side", short_side,
             "Evaluation resizes the short side to this, then cuts the middle out; 0: to size.",
-            at_least(0));
+            between(0, 1 << 16));
     v.field("interpolation", interpolation,
             "Of resized images; auto: that of model.pretrained, else bicubic.",
             one_of({"auto", "bilinear", "bicubic"}));
@@ -171,7 +172,8 @@ struct DataOptions {
     v.field("limit", limit, "Train on the first items only; 0: on all.", at_least(0));
     v.field("eval_limit", eval_limit, "Evaluate on the first items only; 0: on all.", at_least(0));
     v.field("crop_padding", crop_padding,
-            "Pixels added on each side of a training image before a random crop.", at_least(0));
+            "Pixels added on each side of a training image before a random crop.",
+            between(0, 1 << 16));
     v.field("flip", flip, "Mirror every other training image.");
     v.section("synthetic", synthetic, "Sizes of synthetic data.");
     v.section("image", image, "Images and their pixels.");
@@ -181,28 +183,28 @@ struct DataOptions {
 };
 
 struct TrainOptions {
-  double epochs = 3;
-  std::int64_t steps = 0;
+  Duration epochs = Duration::epochs(3);
+  Duration steps = 0;
   std::int64_t batch_size = 32;
   std::int64_t micro_batch = 0;
   std::int64_t eval_batch = 0;
   double label_smoothing = 0;
-  std::int64_t eval_every = 0;
-  std::int64_t checkpoint_every = 0;
+  Duration eval_every = 0;
+  Duration checkpoint_every = 0;
   std::int64_t keep_checkpoints = 3;
-  std::int64_t log_every = 1;
+  Duration log_every = 1;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("epochs", epochs, "Passes over the training data.", above(0.0));
     v.field("steps", steps, "Optimizer steps; 0: as many as the epochs have.", at_least(0));
-    v.field("batch_size", batch_size, "Items of an optimizer step.", at_least(1));
+    v.field("batch_size", batch_size, "Items of an optimizer step.", between(1, 1 << 30));
     v.field("micro_batch", micro_batch,
             "Items computed at once, for less memory; 0: the whole batch. Exact gradients are the "
             "same; sampling then draws from each part.",
-            at_least(0));
+            between(0, 1 << 30));
     v.field("eval_batch", eval_batch, "Items of an evaluation at once; 0: as in training.",
-            at_least(0));
+            between(0, 1 << 30));
     v.field("label_smoothing", label_smoothing, "Share of the target spread over all classes.",
             at_least(0.0), below(1.0));
     v.field("eval_every", eval_every, "Steps between evaluations; 0: once an epoch.", at_least(0));
@@ -240,7 +242,7 @@ struct RunConfig {
             "of weights and the weights that are updated and saved stay f32.",
             one_of({"f32", "tf32", "bf16"}));
     v.field("threads", threads, "Threads of the CPU; 0: all that this process may use.",
-            at_least(0));
+            between(0, kMostThreads));
     v.field("seed", seed, "Seed of everything random.");
     v.section("data", data, "What to train on.");
     v.section("model", model, "What to train.");
@@ -277,10 +279,16 @@ LoadedConfig load_config(const SourceText& text, const std::vector<std::string>&
 // of the tokenizer. Throws kBadConfig where settings were given that say otherwise.
 void use_pretrained_settings(LoadedConfig& loaded);
 
+// Whether model.pretrained names what is not there, so that it says nothing yet.
+bool lacks_pretrained(const RunConfig& config);
+// False for a setting that such a folder will decide.
+bool is_known(const LoadedConfig& loaded, const std::string& key);
+
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);
-TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps);
+TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps,
+                               std::int64_t steps_per_epoch);
 
 Precision precision_of(const RunConfig& config);
 

@@ -9,6 +9,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/log.h"
 #include "core/safetensors.h"
 #include "data/cifar.h"
 #include "data/glue.h"
@@ -325,7 +326,7 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
 }
 
 void RunData::print_warnings() const {
-  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : warnings) log_line(LogLevel::kWarning, "warning: " + warning);
 }
 
 // Whether the vocabulary is that of the weights, and of these texts.

@@ -118,11 +118,11 @@ Session::Session(const RunConfig& config, const RunData& data)
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
   LoaderOptions probe_options = train_loader_options(config);
   probe_options.seed ^= kProbeSeed;
-  trainer_ = std::make_unique<Trainer>(*model_, *ops_, trainer_options(config, total_steps_),
-                                       [this, probe_options](std::int64_t first) {
-                                         return std::make_unique<Loader>(*data_.train,
-                                                                         probe_options, first);
-                                       });
+  trainer_ = std::make_unique<Trainer>(
+      *model_, *ops_, trainer_options(config, total_steps_, steps_per_epoch_),
+      [this, probe_options](std::int64_t first) {
+        return std::make_unique<Loader>(*data_.train, probe_options, first);
+      });
 }
 
 // A few exact passes before the first step say what exact training costs, and make the first step
@@ -239,6 +239,11 @@ std::int64_t Session::train_items() const {
 std::int64_t Session::test_items(const Dataset& items) const {
   const std::int64_t limit = config_.data.eval_limit;
   return limit > 0 ? std::min(limit, items.size()) : items.size();
+}
+
+std::int64_t Session::eval_every() const {
+  const std::int64_t steps = steps_of(config_.train.eval_every);
+  return steps > 0 ? steps : steps_per_epoch_;
 }
 
 double Session::epoch(std::int64_t step) const {

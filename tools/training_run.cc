@@ -130,9 +130,9 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
       progress_(progress),
       label_(label),
       session_(config(), data_),
-      eval_every_(config().train.eval_every > 0 ? config().train.eval_every
-                                                : session_.steps_per_epoch()),
-      checkpoint_every_(config().train.checkpoint_every) {
+      eval_every_(session_.eval_every()),
+      checkpoint_every_(session_.steps_of(config().train.checkpoint_every)),
+      log_every_(session_.steps_of(config().train.log_every)) {
   session_.ops().set_timing(request.timing);
   for (const std::string& name : measure_names(data_)) evaluation_.measures.push_back({name, 0});
 }
@@ -205,8 +205,8 @@ std::optional<TestResult> TrainingRun::evaluation() const {
   return evaluated_ > 0 ? std::optional(evaluation_) : std::nullopt;
 }
 
-void TrainingRun::say(const std::string& line) {
-  progress_.message(label_.empty() ? line : fmt::format("{}: {}", label_, line));
+void TrainingRun::say(const std::string& line, LogLevel level) {
+  progress_.message(label_.empty() ? line : fmt::format("{}: {}", label_, line), level);
   folder_->log(line);
 }
 
@@ -241,7 +241,7 @@ void TrainingRun::greet() {
           : fmt::format(": {}", fmt::join(classes, ", "))));
   if (data_.skipped_rows > 0)
     say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
-  for (const std::string& warning : data_.warnings) say("warning: " + warning);
+  for (const std::string& warning : data_.warnings) say("warning: " + warning, LogLevel::kWarning);
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
                   c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
@@ -289,7 +289,7 @@ bool TrainingRun::evaluate() {
   folder_->metrics().write(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
-  if (!evaluation_.warning.empty()) say("warning: " + evaluation_.warning);
+  if (!evaluation_.warning.empty()) say("warning: " + evaluation_.warning, LogLevel::kWarning);
   return true;
 }
 
@@ -356,7 +356,7 @@ void TrainingRun::log_probe(std::int64_t step) {
                             {"weight_ratio", controller.weight_ratio()}});
   if (!trainer().probe_note().empty()) {
     folder_->metrics().write(MetricEvent::kWarning, step, {{"message", trainer().probe_note()}});
-    say("warning: " + trainer().probe_note());
+    say("warning: " + trainer().probe_note(), LogLevel::kWarning);
   }
 }
 
@@ -370,7 +370,8 @@ void TrainingRun::warn_if_nothing_is_saved() {
       fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
                   format_change(savings.time), format_count(step), format_change(savings.flops));
   folder_->metrics().write(MetricEvent::kWarning, step, {{"message", message}});
-  say("warning: " + message + "\n  hint: raise vcas.tau_act, or set vcas.enabled=false");
+  say("warning: " + message + "\n  hint: raise vcas.tau_act, or set vcas.enabled=false",
+      LogLevel::kWarning);
 }
 
 void TrainingRun::note_crash(const Error& error) {
@@ -471,7 +472,7 @@ void TrainingRun::take(const StepReport& report) {
   report_ = report;
   if (report.step == request_.profile_last) session_.ranges()->stop();
   shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
-  if (report.step % config().train.log_every == 0) log_step(report);
+  if (report.step % log_every_ == 0) log_step(report);
   if (report.probed) log_probe(report.step);
   warn_if_nothing_is_saved();
   if (label_.empty())

@@ -75,7 +75,7 @@ class TrainingRun {
   void warn_if_nothing_is_saved();
   void note_crash(const Error& error);
   ProgressText describe(const StepReport& report) const;
-  void say(const std::string& line);
+  void say(const std::string& line, LogLevel level = LogLevel::kInfo);
 
   const TrainRequest& request_;
   const RunData& data_;
@@ -83,7 +83,7 @@ class TrainingRun {
   const std::string label_;
   Session session_;
   std::optional<RunFolder> folder_;
-  std::int64_t eval_every_, checkpoint_every_;
+  std::int64_t eval_every_, checkpoint_every_, log_every_;
   std::int64_t evaluated_ = 0, saved_ = -1;  // steps
   int save_requests_ = 0;                    // that were seen
   Best best_;

@@ -4,6 +4,8 @@
 
 #if VCAS_OPENBLAS
 #include <cblas.h>
+
+#include <sstream>
 #else
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
@@ -84,10 +86,19 @@ void checked_product(std::int64_t m, std::int64_t n, std::int64_t k, const Facto
 }  // namespace
 
 #if VCAS_OPENBLAS
-const char* gemm_name() { return "openblas"; }
+GemmLibrary gemm_library() {
+  std::istringstream build(openblas_get_config());  // "OpenBLAS 0.3.21 NO_LAPACKE ..."
+  std::string name, version;
+  build >> name >> version;
+  return {"openblas " + version, openblas_get_corename()};
+}
 void gemm_use_one_thread() { openblas_set_num_threads(1); }
 #else
-const char* gemm_name() { return "eigen"; }
+GemmLibrary gemm_library() {
+  return {"eigen " + std::to_string(EIGEN_WORLD_VERSION) + "." +
+              std::to_string(EIGEN_MAJOR_VERSION) + "." + std::to_string(EIGEN_MINOR_VERSION),
+          ""};
+}
 void gemm_use_one_thread() {}
 #endif
 

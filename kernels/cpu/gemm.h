@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace vcas {
 
@@ -22,8 +23,12 @@ struct Factor {
   Factor moved(std::int64_t elements) const { return {data + elements, stride, transposed}; }
 };
 
-// "openblas" or "eigen"
-const char* gemm_name();
+// What computes the products.
+struct GemmLibrary {
+  std::string name;    // "openblas 0.3.21" or "eigen 3.4.0"
+  std::string kernel;  // of OpenBLAS: which of its kernels this process uses, "SkylakeX"
+};
+GemmLibrary gemm_library();
 
 // Called once before the first product: the threads are ours, the library must not start its own.
 void gemm_use_one_thread();

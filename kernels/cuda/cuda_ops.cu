@@ -14,4 +14,16 @@ std::string cuda_missing() {
   return devices > 0 ? "" : "no device";
 }
 
+std::vector<std::string> cuda_devices() {
+  std::vector<std::string> names;
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) return names;
+  for (int device = 0; device < devices; ++device) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) return names;
+    names.emplace_back(properties.name);
+  }
+  return names;
+}
+
 }  // namespace vcas

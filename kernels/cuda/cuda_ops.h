@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/ops.h"
 
@@ -13,5 +14,8 @@ std::unique_ptr<Ops> make_cuda_ops(Precision precision = Precision::kF32);
 
 // Why make_cuda_ops would throw; empty where there is a device.
 std::string cuda_missing();
+
+// Their names, in the order of their numbers.
+std::vector<std::string> cuda_devices();
 
 }  // namespace vcas

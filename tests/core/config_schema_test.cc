@@ -33,6 +33,8 @@ struct ToolConfig {
   std::vector<int> sizes = {2};
   std::vector<std::string> names = {"a"};
   std::optional<int> limit;
+  Duration epochs = Duration::epochs(3);
+  Duration every = 1;
   OptimizerConfig optimizer;
 
   template <class Visitor>
@@ -45,6 +47,8 @@ struct ToolConfig {
     v.field("sizes", sizes, "Sizes.", at_least(1));
     v.field("names", names, "Names.");
     v.field("limit", limit, "Limit.");
+    v.field("epochs", epochs, "Epochs.", above(0));
+    v.field("every", every, "Every.", at_least(0));
     v.section("optimizer", optimizer, "The optimizer.");
   }
 };
@@ -81,6 +85,10 @@ TEST_CASE("the reader and the schema accept the same documents", "[config]") {
       R"({"optimizer": {}})",
       R"({"optimizer": {"name": "sgd", "betas": [0, 0.5], "schedule": "cosine"}})",
       R"({"optimizer": {"schedule": null}})",
+      R"({"epochs": 0.5, "every": 0})",
+      R"({"epochs": "0.5ep", "every": "500st"})",
+      R"({"x-note": {"a": [1]}, "optimizer": {"x-y": null}})",
+      R"({"config_version": 1})",
   };
   const std::vector<std::string> bad = {
       R"([])",
@@ -110,6 +118,16 @@ TEST_CASE("the reader and the schema accept the same documents", "[config]") {
       R"({"optimizer": {"betas": [1.0]}})",
       R"({"optimizer": {"schedule": "linea"}})",
       R"({"optimizer": {"$schema": "x"}})",
+      R"({"epochs": 0})",
+      R"({"epochs": "3"})",
+      R"({"every": 1.5})",
+      R"({"every": "1.5st"})",
+      R"({"every": "10Mtok"})",
+      R"({"every": -1})",
+      R"({"x_note": 1})",
+      R"({"config_version": 2})",
+      R"({"config_version": 0})",
+      R"({"optimizer": {"config_version": 1}})",
   };
   for (const std::string& text : good) {
     CAPTURE(text);

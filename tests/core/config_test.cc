@@ -576,3 +576,94 @@ TEST_CASE("the nearest name", "[config]") {
   CHECK(nearest_name("", names).empty());
   CHECK(nearest_name("x", {}).empty());
 }
+
+namespace {
+
+struct DurationConfig {
+  Duration epochs = Duration::epochs(3);
+  Duration every = 0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("epochs", epochs, "Passes.", above(0));
+    v.field("every", every, "Steps between.", at_least(0));
+  }
+};
+
+std::string duration_error(const std::string& text) {
+  DurationConfig config;
+  try {
+    read_config(config, document(text));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("durations are numbers or texts with a unit", "[config]") {
+  DurationConfig config;
+  read_config(config, document(R"({"epochs": "500st", "every": "0.5ep"})"));
+  CHECK(config.epochs.steps(10) == 500);
+  CHECK(config.every.steps(10) == 5);
+  const std::string printed = print_config(config, {}, PrintMode::kPlain);
+  CHECK(printed == "{\n  \"epochs\": \"500st\",\n  \"every\": \"0.5ep\"\n}\n");
+  DurationConfig again;
+  read_config(again, document(printed));
+  CHECK(config_changes(config, again).empty());
+  read_config(config, document(R"({"epochs": 2.5, "every": 7})"));
+  CHECK(print_config(config, {}, PrintMode::kPlain) ==
+        "{\n  \"epochs\": 2.5,\n  \"every\": 7\n}\n");
+  read_config(config, set({"epochs=4", "every=3st"}));
+  CHECK(print_config(config, {}, PrintMode::kPlain) ==
+        "{\n  \"epochs\": 4.0,\n  \"every\": 3\n}\n");
+  const std::string help = config_help(DurationConfig{});
+  CHECK_THAT(help,
+             ContainsSubstring("a number of epochs, \"3ep\" or \"500st\", above 0; default 3"));
+  CHECK_THAT(help, ContainsSubstring("a whole number of steps, \"500st\" or \"3ep\", at least 0"));
+
+  CHECK_THAT(
+      duration_error(R"({"every": 1.5})"),
+      ContainsSubstring("every must be a whole number of steps, \"500st\" or \"3ep\", got 1.5"));
+  CHECK_THAT(duration_error(R"({"every": 2.0})"), ContainsSubstring("  did you mean \"2\"?"));
+  CHECK_THAT(duration_error(R"({"every": -1})"), ContainsSubstring("must be at least 0, got -1"));
+  CHECK_THAT(duration_error(R"({"every": 10000000000000000})"),
+             ContainsSubstring("must be at most 1000000000000000, got 10000000000000000"));
+  CHECK_THAT(duration_error(R"({"epochs": "0ep"})"),
+             ContainsSubstring("must be above 0, got \"0ep\""));
+  CHECK_THAT(
+      duration_error(R"({"epochs": true})"),
+      ContainsSubstring("epochs must be a number of epochs, \"3ep\" or \"500st\", got true"));
+}
+
+TEST_CASE("keys that begin with x- are the user's own", "[config]") {
+  RunConfig config;
+  const ConfigOrigins origins = read_config(
+      config, document(R"({"x-note": {"epochs": [1]}, "train": {"x-": 1, "epochs": 5}})",
+                       {"x-run-name=a", "train.x-b=2", "train.max-steps=9"}));
+  CHECK(config.train.epochs == 5);
+  CHECK(config.train.max_steps == 9);
+  CHECK(origins.count_given() == 2);
+  CHECK_THAT(error_of(document(R"({"X-note": 1})")), ContainsSubstring("unknown key \"X-note\""));
+  CHECK_THAT(error_of(document(R"({"x-a": 1, "x-a": 2})")), ContainsSubstring("duplicate key"));
+  CHECK_THAT(error_of(document(R"({"x-epochs": 1, "epochz": 2})")),
+             !ContainsSubstring("x-epochs\"?"));
+}
+
+TEST_CASE("a configuration of a newer form is refused before its keys", "[config]") {
+  RunConfig config;
+  read_config(config, document(R"({"config_version": 1, "device": "cpu"})"));
+  CHECK(config.device == "cpu");
+  CHECK(error_of(document(R"({"devise": 3, "config_version": 2})")) ==
+        "run.json:1:33: error: config_version 2 is newer than 1, which this program reads\n"
+        "  hint: use the program that wrote it, or a newer one\n" +
+            kOneError);
+  for (const char* bad : {"0", "-1", "1.0", "\"1\"", "null", "[1]"}) {
+    CAPTURE(bad);
+    CHECK_THAT(error_of(document(std::string("{\"config_version\": ") + bad + "}")),
+               ContainsSubstring("config_version must be 1, got "));
+  }
+  CHECK_THAT(error_of(document(R"({"train": {"config_version": 1}})")),
+             ContainsSubstring("unknown key \"config_version\" in \"train\""));
+}

@@ -6,6 +6,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -23,8 +24,9 @@ struct Display {
   Progress progress;
   EnvironmentVariable columns{"COLUMNS", "80"};
 
-  explicit Display(bool live, bool color = false)
-      : progress(file.get(), {.live = live, .color = color, .now = [this] { return time; }}) {}
+  explicit Display(bool live, bool color = false, LogLevel level = LogLevel::kInfo)
+      : progress(file.get(),
+                 {.live = live, .color = color, .level = level, .now = [this] { return time; }}) {}
 
   // What was written since the last call.
   std::string take() {
@@ -104,6 +106,44 @@ TEST_CASE("progress: in a log, a line at intervals and one at the end", "[progre
   CHECK(display.take() == "step=100 loss=0.5 eta=0s\n");
   update(100);
   CHECK(display.take().empty());
+}
+
+TEST_CASE("progress: lines below the level of the log are left out", "[progress]") {
+  const auto shown = [](LogLevel level, bool live) {
+    Display display(live, false, level);
+    display.progress.message("a warning", LogLevel::kWarning);
+    display.progress.message("a line");
+    display.progress.message("a detail", LogLevel::kDebug);
+    display.progress.update(1, 1, [] { return ProgressText{}; });
+    display.progress.finish();
+    return display.take();
+  };
+  for (const bool live : {false, true}) {
+    CHECK(shown(LogLevel::kError, live).empty());
+    CHECK(shown(LogLevel::kWarning, live) == "a warning\n");
+    CHECK_THAT(shown(LogLevel::kInfo, live), Catch::Matchers::StartsWith("a warning\na line\n"));
+    CHECK_THAT(shown(LogLevel::kDebug, live),
+               Catch::Matchers::StartsWith("a warning\na line\na detail\n"));
+  }
+  CHECK(shown(LogLevel::kInfo, false) == "a warning\na line\nstep=1\n");
+}
+
+TEST_CASE("log: the level is that of the environment", "[log]") {
+  {
+    const EnvironmentVariable unset("VCAS_LOG_LEVEL", nullptr);
+    CHECK(log_level() == LogLevel::kInfo);
+  }
+  for (const auto& [name, level] : std::map<const char*, LogLevel>{{"", LogLevel::kInfo},
+                                                                   {"error", LogLevel::kError},
+                                                                   {"warning", LogLevel::kWarning},
+                                                                   {"info", LogLevel::kInfo},
+                                                                   {"debug", LogLevel::kDebug}}) {
+    const EnvironmentVariable set("VCAS_LOG_LEVEL", name);
+    CHECK(log_level() == level);
+  }
+  const EnvironmentVariable bad("VCAS_LOG_LEVEL", "Info");
+  CHECK_THROWS_WITH(log_level(),
+                    "VCAS_LOG_LEVEL=\"Info\" is not one of: error, warning, info, debug");
 }
 
 TEST_CASE("progress: the ETA follows this process's own steps", "[progress]") {
