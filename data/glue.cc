@@ -124,6 +124,7 @@ std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPie
   const GlueTask& task = glue_task(options.task);
   const std::filesystem::path folder = folder_of(task, options.folder);
   const bool test = is_test(options.split);
+  const std::string get_data = fmt::format("tools/get_data {} {}", task.name, folder.string());
   const bool headless = task.name == "CoLA" && !test;  // the one pair of files without header line
   return load_text(
       {.file = folder / split_file(task, options.split),
@@ -132,17 +133,18 @@ std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPie
        .label = test       ? ""
                 : headless ? "1"
                            : task.label,
+       // A submission has a line for each row, and a blank line is none: rows have tabs.
        .table = {.format = TableFormat::kTsv,
                  .header = !headless,
-                 // A submission has a line for each row.
-                 .skip_bad_rows = !test && (options.skip_bad_rows || task.name == "QQP"),
-                 .blank_rows = test},
+                 .skip_bad_rows = !test && options.skip_bad_rows,
+                 .skip_uneven_rows = !test && task.name == "QQP",
+                 .column_hint = "is this the official file? " + get_data + " gets it"},
        .items = {.regression = task.regression(),
                  .labels = task.labels,
                  .skip_bad_labels = options.skip_bad_rows,
                  .max_length = options.max_length},
        .cache = options.cache,
-       .missing_hint = fmt::format("tools/get_data {} {}", task.name, folder.string())},
+       .missing_hint = get_data},
       tokenizer);
 }
 

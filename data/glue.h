@@ -43,7 +43,8 @@ struct GlueOptions {
   std::filesystem::path folder = {};  // empty: glue/<task>, where tools/get_data puts it
   GlueSplit split = GlueSplit::kTrain;
   std::int64_t max_length = 128;
-  bool skip_bad_rows = false;  // not of test splits; QQP's short rows are left out in any case
+  bool skip_bad_rows = false;  // not of test splits; QQP's rows with too few or too many fields are
+                               // left out in any case, and counted
   bool cache = true;
 };
 

@@ -26,7 +26,7 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   const std::int64_t items = options.limit > 0 ? options.limit : size - options.first_item;
   require(!options.drop_last || items >= options.batch,
           fmt::format("a batch of {} cannot be filled from {} items", options.batch, items),
-          "take a smaller batch, or keep the last, smaller batch of an epoch");
+          "train.batch_size must be smaller, or the data larger");
   require(first_step >= 0, fmt::format("first step must not be negative, got {}", first_step));
 
   const AugmentOptions& augment = options.augment;

@@ -17,8 +17,12 @@
 namespace vcas {
 namespace {
 
-constexpr std::uint64_t kFormatVersion = 2;
+constexpr std::uint64_t kFormatVersion = 3;
 constexpr std::int64_t kSpecial = 2;  // [CLS] and [SEP]
+constexpr const char* kMissingHint =
+    "data.text.train_file and data.text.test_file each name a text with a document on each line, a "
+    "folder, or files by a pattern; apt-get install wordnet-base, then sed -n 's/.* | //p' "
+    "/usr/share/wordnet/data.noun > corpus.txt makes such a text";
 
 // kAuto of plain text. Shards such as "c4.json-00001.gz" have a suffix of their own.
 TableFormat format_of(const std::filesystem::path& file) {
@@ -30,28 +34,41 @@ TableFormat format_of(const std::filesystem::path& file) {
   return TableFormat::kAuto;
 }
 
-void for_each_document(const std::filesystem::path& file, const MlmOptions& options,
-                       const std::function<void(const std::string&)>& use) {
+// How many bad rows or lines were left out.
+std::int64_t for_each_document(const std::filesystem::path& file, const MlmOptions& options,
+                               const std::function<void(const std::string&)>& use) {
   const TableFormat format = format_of(file);
   if (format != TableFormat::kAuto) {
-    TextTable table(
-        file, {options.text_field},
-        {.format = format, .header = options.header, .skip_bad_rows = options.skip_bad_rows});
+    TextTable table(file, {options.text_field},
+                    {.format = format,
+                     .header = options.header,
+                     .skip_bad_rows = options.skip_bad_rows,
+                     .column_hint = "data.text.first names the column of the text"});
     std::vector<std::string> fields;
     while (table.next(fields)) use(fields[0]);
-    return;
+    return table.skipped();
   }
   TextLines lines(file);
   std::string line;
+  std::int64_t skipped = 0;
   while (lines.next(line)) {
-    if (const std::string fault = text_fault(line); !fault.empty())
-      throw Error(ExitCode::kBadData, fmt::format("{}: {}", lines.place(), fault));
-    use(line);
+    const std::string fault = text_fault(line);
+    if (fault.empty()) {
+      use(line);
+    } else if (options.skip_bad_rows) {
+      ++skipped;
+    } else {
+      throw Error(ExitCode::kBadData, fmt::format("{}: {}", lines.place(), fault),
+                  "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it; "
+                  "data.text.skip_bad_rows=true leaves bad lines out");
+    }
   }
+  return skipped;
 }
 
-void tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
-                        const TokenSink& sink) {
+// How many bad rows or lines were left out.
+std::int64_t tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
+                                const TokenSink& sink) {
   const auto room = static_cast<std::size_t>(options.max_length - kSpecial);
   bool empty = true;
   std::vector<std::int32_t> item;
@@ -63,8 +80,9 @@ void tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
     empty = false;
   };
   std::vector<std::int32_t> waiting;
+  std::int64_t skipped = 0;
   for (const std::filesystem::path& file : options.files) {
-    for_each_document(file, options, [&](const std::string& text) {
+    skipped += for_each_document(file, options, [&](const std::string& text) {
       stop_if_asked();
       const std::size_t before = waiting.size();
       if (before > 0) waiting.push_back(tokenizer.sep());
@@ -79,7 +97,9 @@ void tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
   if (!waiting.empty()) add_item(waiting);
   if (empty)
     throw Error(ExitCode::kBadData,
-                fmt::format("{}: there is no text", options.files.back().string()));
+                fmt::format("{}: there is no text{}", options.files.back().string(),
+                            bad_rows_text(skipped)));
+  return skipped;
 }
 
 }  // namespace
@@ -187,8 +207,7 @@ std::vector<std::filesystem::path> corpus_files(const std::string& name) {
     files = {name};
   }
   if (files.empty())
-    throw Error(ExitCode::kNoInput, fmt::format("{}: there are no such files", name),
-                "data.text.train_file and test_file name a file, a folder, or files by a pattern");
+    throw Error(ExitCode::kNoInput, fmt::format("{}: there are no such files", name), kMissingHint);
   return files;
 }
 
@@ -196,7 +215,7 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
   MlmOptions options = given;
   if (options.files.empty())
     throw Error(ExitCode::kBadConfig, "a masked language model needs text files, and none is named",
-                "set data.text.train_file");
+                kMissingHint);
   if (options.max_length <= kSpecial)
     throw Error(
         ExitCode::kBadConfig,
@@ -207,7 +226,7 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
                 fmt::format("data.text.mask_probability must be above 0 and below 1, got {}",
                             options.mask_probability));
   for (std::filesystem::path& file : options.files)
-    file = find_plain_or_compressed(file, "data.text.train_file and test_file name the texts");
+    file = find_plain_or_compressed(file, kMissingHint);
 
   ContentHash key;
   std::vector<SourceFile> sources;
@@ -222,7 +241,9 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
   key.add("mlm");
   key.add_number(kFormatVersion);
   key.add_number(tokenizer.fingerprint());
-  const auto make = [&](const TokenSink& sink) { tokenise_documents(options, tokenizer, sink); };
+  const auto make = [&](const TokenSink& sink) {
+    return tokenise_documents(options, tokenizer, sink);
+  };
   TokenStream tokens =
       options.cache ? cached_token_stream(key.value(), make) : token_stream_in_memory(make);
   MlmDataset::Masking masking{.probability = options.mask_probability,

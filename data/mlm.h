@@ -25,7 +25,7 @@ struct MlmOptions {
   std::int64_t max_length = 128;  // tokens of an item
   double mask_probability = 0.15;
   bool whole_words = false;    // a word's pieces are masked together
-  bool skip_bad_rows = false;  // of tables: leave them out instead of an error
+  bool skip_bad_rows = false;  // or lines: leave them out and count them, instead of an error
   bool cache = true;
 };
 
@@ -49,6 +49,7 @@ class MlmDataset final : public Dataset {
   std::int32_t label(std::int64_t) const override { return -1; }
   // Masked positions depend on (draw.seed, draw.epoch, index) alone.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
+  std::int64_t skipped_rows() const { return stream_.skipped_rows(); }
   // Masked tokens of an item of `rows`: a fixed number, so that memory can be planned. Whole words
   // may leave a few of them out.
   std::int64_t masked_count(std::int64_t rows) const;

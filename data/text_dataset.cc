@@ -18,7 +18,7 @@ namespace vcas {
 namespace {
 
 // Changes whenever the same files and options give other tokens.
-constexpr std::uint64_t kFormatVersion = 3;
+constexpr std::uint64_t kFormatVersion = 4;
 
 std::string lower_case(std::string text) {
   for (char& letter : text)
@@ -268,15 +268,16 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
     }
     content.offsets.push_back(std::ssize(tokens));
   }
+  content.skipped_rows = rows.skipped() + bad_labels;
   if (content.offsets.size() == 1)
-    throw Error(ExitCode::kBadData, fmt::format("{}: there are no rows", rows.place()));
+    throw Error(ExitCode::kBadData, fmt::format("{}: there are no rows{}", rows.place(),
+                                                bad_rows_text(content.skipped_rows)));
   if (!options.regression) labels.finish(content);
   if (!content.labels.empty() && content.class_names.size() < 2)
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: \"{}\" is the only class, and a classifier needs two",
                             rows.place(), content.class_names.front()),
                 "is this the right label column?");
-  content.skipped_rows = rows.skipped() + bad_labels;
   return content;
 }
 
@@ -300,7 +301,10 @@ std::unique_ptr<TextDataset> load_text(const TextOptions& given, const WordPiece
   key.add_number(source.hash);
   for (const std::string& column : {options.first, options.second, options.label}) key.add(column);
   key.add_number(static_cast<std::uint64_t>(table_format(options.file, options.table.format)));
-  for (const bool flag : {options.table.header, options.table.skip_bad_rows}) key.add_number(flag);
+  const TableOptions& table = options.table;
+  for (const bool flag :
+       {table.header, table.skip_bad_rows, table.skip_uneven_rows, table.blank_rows})
+    key.add_number(flag);
   options.items.add_to(key);
   key.add_number(tokenizer.fingerprint());
   return with_source(cached_tokens(key.value(), make));

@@ -13,6 +13,14 @@
 namespace vcas {
 namespace {
 
+constexpr const char* kUtf8Hint =
+    "a table must be UTF-8; iconv -f utf-16 -t utf-8 (or -f latin1) converts it";
+constexpr const char* kOneColumnHint =
+    "the file has one column; columns end at tabs in .tsv files, at commas in .csv files";
+constexpr const char* kBadRowHint =
+    "is the file cut off or of another format? data.text.skip_bad_rows=true leaves bad rows out of "
+    "labelled data";
+
 std::string missing_column(const std::string& column, const std::vector<std::string>& there) {
   const std::string nearest = nearest_name(column, there);
   return fmt::format("no column \"{}\" among {}{}", column, fmt::join(there, ", "),
@@ -35,6 +43,10 @@ TableFormat table_format(const std::filesystem::path& path, TableFormat wanted) 
               "names end in .tsv, .txt, .csv or .jsonl, maybe before .gz, .xz or .zst");
 }
 
+std::string bad_rows_text(std::int64_t skipped) {
+  return skipped > 0 ? fmt::format("; bad rows left out: {}", skipped) : "";
+}
+
 TextTable::TextTable(const std::filesystem::path& path, std::vector<std::string> columns,
                      const TableOptions& options)
     : name_(path.string()), lines_(path), columns_(std::move(columns)), options_(options) {
@@ -47,14 +59,22 @@ TextTable::TextTable(const std::filesystem::path& path, std::vector<std::string>
 
 // Without a header the first record tells how many fields there are.
 void TextTable::read_header() {
-  std::string fault;
+  Fault fault;
   if (!read_record(fault))
     throw Error(ExitCode::kBadData, fmt::format("{}: the file is empty", name_),
                 "was it cut off while it was copied?");
-  if (!fault.empty()) throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault));
+  if (!fault.text.empty())
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text), kUtf8Hint);
   width_ = record_.size();
-  pending_ = !options_.header;
-  if (options_.header) header_ = record_;
+  if (!options_.header) {
+    pending_ = true;
+    if (options_.blank_rows) blanks_ = begin_ - 1;
+    return;
+  }
+  header_ = record_;
+  if (line_.find('\r') != std::string::npos)
+    throw Error(ExitCode::kBadData, fmt::format("{}: a carriage return inside the line", place()),
+                "if lines end so, tr '\\r' '\\n' < FILE makes ends of lines of them");
 }
 
 void TextTable::find_columns() {
@@ -63,7 +83,14 @@ void TextTable::find_columns() {
       const auto found = std::find(header_.begin(), header_.end(), column);
       if (found == header_.end())
         throw Error(ExitCode::kBadData,
-                    fmt::format("{}: {}", place(), missing_column(column, header_)));
+                    fmt::format("{}: {}", place(), missing_column(column, header_)),
+                    header_.size() == 1 && header_[0].find_first_of(",;|\t") != std::string::npos
+                        ? kOneColumnHint
+                        : options_.column_hint);
+      if (std::find(found + 1, header_.end(), column) != header_.end())
+        throw Error(ExitCode::kBadData,
+                    fmt::format("{}: two columns are named \"{}\"", place(), column),
+                    "rename the one that is not meant");
       positions_.push_back(static_cast<std::size_t>(found - header_.begin()));
       continue;
     }
@@ -73,10 +100,13 @@ void TextTable::find_columns() {
     if (status != std::errc() || stop != end)
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{}: without a header line columns are numbers from 0, got \"{}\"",
-                              name_, column));
+                              name_, column),
+                  options_.column_hint);
     if (position >= width_)
       throw Error(ExitCode::kBadData,
-                  fmt::format("{}: {} columns, there is no column {}", place(), width_, position));
+                  fmt::format("{}: {} {}, there is no column {}", place(), width_,
+                              width_ == 1 ? "column" : "columns", position),
+                  options_.column_hint);
     positions_.push_back(position);
   }
 }
@@ -84,12 +114,15 @@ void TextTable::find_columns() {
 std::string TextTable::place() const { return fmt::format("{}:{}", name_, begin_); }
 
 // The next record, split; what is wrong with it goes to `fault`.
-bool TextTable::read_record(std::string& fault) {
+bool TextTable::read_record(Fault& fault) {
+  const bool rows_may_be_blank =
+      options_.blank_rows && (width_ > 0 || options_.format == TableFormat::kJsonl);
   do {
     if (!lines_.next(line_)) return false;
-  } while (line_.empty() && !(options_.blank_rows && width_ > 0));
+  } while (line_.empty() && !rows_may_be_blank);
   begin_ = lines_.line();
-  fault = text_fault(line_);
+  blank_ = line_.empty();
+  fault.text = text_fault(line_);
   record_.clear();
   switch (options_.format) {
     case TableFormat::kTsv:
@@ -97,7 +130,7 @@ bool TextTable::read_record(std::string& fault) {
       break;
     case TableFormat::kCsv: {
       const std::string bad_quotes = split_csv();
-      if (fault.empty()) fault = bad_quotes;
+      if (fault.text.empty()) fault.text = bad_quotes;
       break;
     }
     default:
@@ -161,55 +194,63 @@ std::string TextTable::split_csv() {
   }
 }
 
-std::string TextTable::split_json(std::vector<std::string>& fields) const {
+TextTable::Fault TextTable::split_json(std::vector<std::string>& fields) const {
   const nlohmann::json object = nlohmann::json::parse(line_, nullptr, false);
-  if (object.is_discarded()) return "not valid JSON";
-  if (!object.is_object()) return fmt::format("a JSON {}, expected an object", object.type_name());
+  if (object.is_discarded()) return {"not valid JSON"};
+  if (!object.is_object())
+    return {fmt::format("a JSON {}, expected an object", object.type_name())};
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     const auto found = object.find(columns_[i]);
     if (found == object.end()) {
       std::vector<std::string> there;
       for (const auto& [name, value] : object.items()) there.push_back(name);
-      return missing_column(columns_[i], there);
+      return {.text = missing_column(columns_[i], there), .lacks_column = true};
     }
     if (found->is_string()) {
       fields[i] = found->get<std::string>();
       if (const std::string fault = text_fault(fields[i]); !fault.empty())  // "\u0000"
-        return fmt::format("\"{}\": {}", columns_[i], fault);
+        return {fmt::format("\"{}\": {}", columns_[i], fault)};
     } else if (found->is_number() || found->is_boolean()) {
       fields[i] = found->dump();
     } else {
-      return fmt::format("\"{}\" is a JSON {}, expected text or a number", columns_[i],
-                         found->type_name());
+      return {fmt::format("\"{}\" is a JSON {}, expected text or a number", columns_[i],
+                          found->type_name())};
     }
   }
   return {};
 }
 
+// The wanted fields of the record; what is wrong with it.
+TextTable::Fault TextTable::split_row(std::vector<std::string>& fields) const {
+  if (options_.format == TableFormat::kJsonl) return split_json(fields);
+  if (record_.size() != width_) {
+    const bool fewer = record_.size() < width_;
+    return {.text = fmt::format("{} {}, expected {}{}", record_.size(),
+                                record_.size() == 1 ? "column" : "columns", width_,
+                                fewer && options_.header
+                                    ? fmt::format(" (\"{}\" is missing)", header_[record_.size()])
+                                    : ""),
+            .uneven = true};
+  }
+  for (std::size_t i = 0; i < columns_.size(); ++i) fields[i] = record_[positions_[i]];
+  return {};
+}
+
 bool TextTable::next(std::vector<std::string>& fields) {
-  fields.resize(columns_.size());
   while (true) {
-    std::string fault;
-    if (!std::exchange(pending_, false) && !read_record(fault)) return false;
-    if (fault.empty() && options_.format == TableFormat::kJsonl) {
-      fault = split_json(fields);
-    } else if (fault.empty() && record_.size() != width_) {
-      const bool fewer = record_.size() < width_;
-      fault = fmt::format("{} {}, expected {}{}", record_.size(),
-                          record_.size() == 1 ? "column" : "columns", width_,
-                          fewer && options_.header
-                              ? fmt::format(" (\"{}\" is missing)", header_[record_.size()])
-                              : "");
-    }
-    if (fault.empty()) {
-      if (options_.format != TableFormat::kJsonl)
-        for (std::size_t i = 0; i < columns_.size(); ++i) fields[i] = record_[positions_[i]];
+    fields.assign(columns_.size(), "");
+    if (blanks_ > 0) {
+      --blanks_;
       return true;
     }
-    if (!options_.skip_bad_rows)
-      throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault),
-                  "is the file cut off or of another format? data.text.skip_bad_rows=true "
-                  "leaves bad rows out of labelled data");
+    Fault fault;
+    if (!std::exchange(pending_, false) && !read_record(fault)) return false;
+    if (blank_) return true;
+    if (fault.text.empty()) fault = split_row(fields);
+    if (fault.text.empty()) return true;
+    if (!options_.skip_bad_rows && !(fault.uneven && options_.skip_uneven_rows))
+      throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
+                  fault.lacks_column ? options_.column_hint : kBadRowHint);
     ++skipped_;
   }
 }

@@ -19,13 +19,18 @@ enum class TableFormat {
 
 struct TableOptions {
   TableFormat format = TableFormat::kAuto;
-  bool header = true;          // false: columns are numbers, from 0; not for JSON lines
-  bool skip_bad_rows = false;  // leave them out and count them, instead of an error
-  bool blank_rows = false;     // a blank line is a row of one empty field (not of JSON lines)
+  bool header = true;             // false: columns are numbers, from 0; not for JSON lines
+  bool skip_bad_rows = false;     // leave them out and count them, instead of an error
+  bool skip_uneven_rows = false;  // the same, of rows with too few or too many fields alone
+  bool blank_rows = false;        // a blank line is a row of empty fields
+  std::string column_hint = {};   // where a column is missing: what names the columns
 };
 
 // kBadConfig: a name that says no format.
 TableFormat table_format(const std::filesystem::path& path, TableFormat wanted);
+
+// "; bad rows left out: 3", or nothing.
+std::string bad_rows_text(std::int64_t skipped);
 
 // Reads the wanted columns of one row after another. A row with too few or too many fields, invalid
 // UTF-8, a NUL byte, bad quotes or bad JSON is bad: kBadData with file:line, or skipped. Missing
@@ -42,10 +47,17 @@ class TextTable {
   std::int64_t skipped() const { return skipped_; }
 
  private:
-  bool read_record(std::string& fault);
+  // What is wrong with a row.
+  struct Fault {
+    std::string text;  // empty: nothing
+    bool uneven = false, lacks_column = false;
+  };
+
+  bool read_record(Fault& fault);
   void split_tsv();
   std::string split_csv();
-  std::string split_json(std::vector<std::string>& fields) const;
+  Fault split_json(std::vector<std::string>& fields) const;
+  Fault split_row(std::vector<std::string>& fields) const;
   void read_header();
   void find_columns();
 
@@ -58,8 +70,10 @@ class TextTable {
   std::size_t width_ = 0;               // fields of a record
   std::string line_;
   std::vector<std::string> record_;
-  std::int64_t begin_ = 0;  // line of the record
-  bool pending_ = false;    // the first record was read to count its fields
+  std::int64_t begin_ = 0;   // line of the record
+  bool blank_ = false;       // the record is a blank line
+  bool pending_ = false;     // the first record was read to count its fields
+  std::int64_t blanks_ = 0;  // blank rows before it, still to come
   std::int64_t skipped_ = 0;
 };
 

@@ -20,8 +20,9 @@ constexpr std::size_t kBlock = 1 << 18;  // tokens hashed at a time
 
 // At the end of a file: its length is known only there.
 struct Trailer {
-  char magic[8] = {'v', 'c', 'a', 's', 't', 'o', 'k', '1'};
+  char magic[8] = {'v', 'c', 'a', 's', 't', 'o', 'k', '2'};
   std::uint64_t tokens = 0;
+  std::int64_t skipped_rows = 0;
   std::uint64_t hash = 0;
 };
 
@@ -39,8 +40,10 @@ class Writer {
     }
   }
 
-  void commit() {
+  void commit(std::int64_t skipped_rows) {
     if (!block_.empty()) flush();
+    trailer_.skipped_rows = skipped_rows;
+    hash_.add_number(static_cast<std::uint64_t>(skipped_rows));
     trailer_.hash = hash_.value();
     file_.write(std::as_bytes(std::span(&trailer_, 1)));
     file_.commit();
@@ -60,16 +63,17 @@ class Writer {
 };
 
 // Reads the file, rather than its map: what was only checked need not stay in memory.
-std::uint64_t hash_of_tokens(const fs::path& path, std::uint64_t tokens) {
+std::uint64_t hash_of(const fs::path& path, const Trailer& trailer) {
   std::ifstream file(path, std::ios::binary);
   std::vector<std::byte> block(kBlock * sizeof(std::int32_t));
   ContentHash hash;
-  for (std::uint64_t left = tokens * sizeof(std::int32_t); left > 0;) {
+  for (std::uint64_t left = trailer.tokens * sizeof(std::int32_t); left > 0;) {
     const std::size_t count = std::min<std::uint64_t>(left, block.size());
     file.read(reinterpret_cast<char*>(block.data()), static_cast<std::streamsize>(count));
     hash.add(std::span(block).first(count));
     left -= count;
   }
+  hash.add_number(static_cast<std::uint64_t>(trailer.skipped_rows));
   return hash.value();
 }
 
@@ -83,8 +87,8 @@ void remove_abandoned(const fs::path& folder) {
 
 }  // namespace
 
-TokenStream::TokenStream(std::vector<std::int32_t> tokens)
-    : memory_(std::move(tokens)), tokens_(memory_) {}
+TokenStream::TokenStream(std::vector<std::int32_t> tokens, std::int64_t skipped_rows)
+    : memory_(std::move(tokens)), tokens_(memory_), skipped_rows_(skipped_rows) {}
 
 TokenStream::TokenStream(const fs::path& path) : file_(path) {
   const std::span<const std::byte> bytes = file_->bytes();
@@ -95,23 +99,23 @@ TokenStream::TokenStream(const fs::path& path) : file_(path) {
   if (bytes.size() < sizeof trailer ||
       std::memcmp(trailer.magic, wanted.magic, sizeof wanted.magic) != 0 ||
       trailer.tokens != (bytes.size() - sizeof trailer) / sizeof(std::int32_t) ||
-      trailer.hash != hash_of_tokens(path, trailer.tokens))
+      trailer.hash != hash_of(path, trailer))
     throw Error(ExitCode::kBadData, path.string() + ": damaged");
   tokens_ = {reinterpret_cast<const std::int32_t*>(bytes.data()), trailer.tokens};
+  skipped_rows_ = trailer.skipped_rows;
 }
 
 void write_token_stream(const fs::path& path, const MakeTokens& make) {
   Writer writer(path);
-  make([&](std::span<const std::int32_t> tokens) { writer.add(tokens); });
-  writer.commit();
+  writer.commit(make([&](std::span<const std::int32_t> tokens) { writer.add(tokens); }));
 }
 
 TokenStream token_stream_in_memory(const MakeTokens& make) {
   std::vector<std::int32_t> all;
-  make([&](std::span<const std::int32_t> tokens) {
+  const std::int64_t skipped = make([&](std::span<const std::int32_t> tokens) {
     all.insert(all.end(), tokens.begin(), tokens.end());
   });
-  return TokenStream(std::move(all));
+  return TokenStream(std::move(all), skipped);
 }
 
 TokenStream cached_token_stream(std::uint64_t key, const MakeTokens& make) {

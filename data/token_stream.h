@@ -15,20 +15,24 @@ namespace vcas {
 
 class TokenStream {
  public:
-  explicit TokenStream(std::vector<std::int32_t> tokens);
+  explicit TokenStream(std::vector<std::int32_t> tokens, std::int64_t skipped_rows = 0);
   // A file of `write_token_stream`. Damaged: kBadData.
   explicit TokenStream(const std::filesystem::path& path);
 
   std::span<const std::int32_t> tokens() const { return tokens_; }
+  // Bad rows that the tokens were made without.
+  std::int64_t skipped_rows() const { return skipped_rows_; }
 
  private:
   std::vector<std::int32_t> memory_;
   std::optional<MappedFile> file_;
   std::span<const std::int32_t> tokens_;  // of one of the two
+  std::int64_t skipped_rows_ = 0;
 };
 
 using TokenSink = std::function<void(std::span<const std::int32_t>)>;
-using MakeTokens = std::function<void(const TokenSink&)>;
+// Gives all tokens to the sink; how many bad rows were left out.
+using MakeTokens = std::function<std::int64_t(const TokenSink&)>;
 
 void write_token_stream(const std::filesystem::path& path, const MakeTokens& make);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "core/error.h"
 
@@ -55,6 +56,29 @@ double f1_score(Classes predictions, Classes labels, std::int32_t positive) {
     either += (predictions[i] == positive) + (labels[i] == positive);
   }
   return either > 0 ? 2 * both / either : 0;
+}
+
+double macro_f1_score(Classes predictions, Classes labels) {
+  check_sizes(predictions, labels);
+  std::set<std::int32_t> classes(predictions.begin(), predictions.end());
+  classes.insert(labels.begin(), labels.end());
+  double sum = 0;
+  for (const std::int32_t k : classes) sum += f1_score(predictions, labels, k);
+  return sum / static_cast<double>(classes.size());
+}
+
+std::int64_t count_among_largest(std::span<const float> logits, std::int64_t classes,
+                                 Classes labels, std::int64_t k) {
+  VCAS_CHECK(std::ssize(logits) == classes * std::ssize(labels), "a row of logits for each label");
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const std::span<const float> row = logits.subspan(i * classes, classes);
+    const auto own = row.begin() + labels[i];
+    const auto larger = std::count_if(row.begin(), own, [&](float x) { return x >= *own; }) +
+                        std::count_if(own, row.end(), [&](float x) { return x > *own; });
+    count += larger < k;
+  }
+  return count;
 }
 
 double matthews_correlation(Classes predictions, Classes labels) {

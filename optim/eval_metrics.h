@@ -18,6 +18,15 @@ double accuracy(std::span<const std::int32_t> predictions, std::span<const std::
 double f1_score(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels,
                 std::int32_t positive);
 
+// The mean of f1_score over the classes that occur on either side.
+double macro_f1_score(std::span<const std::int32_t> predictions,
+                      std::span<const std::int32_t> labels);
+
+// How many labels are among the k largest of their rows of `logits` [labels, classes]. Of equal
+// logits that of the lower class counts as the larger one.
+std::int64_t count_among_largest(std::span<const float> logits, std::int64_t classes,
+                                 std::span<const std::int32_t> labels, std::int64_t k);
+
 // Matthews' correlation of any number of classes (Gorodkin, "Comparing two K-category assignments
 // by a K-category correlation coefficient", 2004); 0 where either side has one class only.
 double matthews_correlation(std::span<const std::int32_t> predictions,

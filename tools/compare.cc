@@ -152,10 +152,12 @@ std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json&
   return format_table(rows);
 }
 
-// The model counts too: its folder may have the vocabulary and the order of the classes.
+// The model counts too: its folder may have the vocabulary and the order of the classes. So does
+// what is measured of the data.
 bool same_data(const RunConfig& a, const RunConfig& b) {
   return a.seed == b.seed && a.model.pretrained == b.model.pretrained &&
-         a.model.head == b.model.head && to_json(a.data) == to_json(b.data);
+         a.model.head == b.model.head && a.train.measures == b.train.measures &&
+         a.train.positive_class == b.train.positive_class && to_json(a.data) == to_json(b.data);
 }
 
 // Where each of the two goes on; one that had not saved yet begins again.

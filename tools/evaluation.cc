@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "data/loader.h"
 #include "optim/eval_metrics.h"
 
@@ -26,51 +27,94 @@ std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
       fmt::join(moved, ", "));
 }
 
-double measure(const RunData& data, const std::string& name, const std::vector<float>& logits,
-               const std::vector<std::int32_t>& labels, const std::vector<double>& targets) {
-  const std::vector<double> numbers(logits.begin(), logits.end());
-  if (name == "pearson") return pearson_correlation(numbers, targets);
-  if (name == "spearman") return spearman_correlation(numbers, targets);
-  const auto predictions = predicted_classes(logits, data.test->classes());
-  return name == "f1" ? f1_score(predictions, labels, data.positive)
-                      : matthews_correlation(predictions, labels);
-}
+// What the measures are computed from, batch by batch.
+class Collected {
+ public:
+  Collected(const RunConfig& config, const RunData& data, const Dataset& items)
+      : data_(data), classes_(items.classes()), masked_(config.model.head == "mlm") {}
+
+  // Whether `add` needs the logits: not of masked words, of which accuracy alone is measured.
+  bool needs_logits() const { return !masked_; }
+  bool may_be_mixed_up() const { return classes_ > 0 && classes_ <= kMostMixedUp; }
+
+  void add(const Batch& batch, const Evaluation& part, const std::vector<float>& logits) {
+    right_ += part.accuracy * static_cast<double>(part.terms);
+    terms_ += static_cast<double>(part.terms);
+    targets_.insert(targets_.end(), batch.targets.begin(), batch.targets.end());
+    if (masked_) return;
+    if (classes_ == 0) {
+      numbers_.insert(numbers_.end(), logits.begin(), logits.end());
+      return;
+    }
+    const std::vector<std::int32_t> predictions = predicted_classes(logits, classes_);
+    predictions_.insert(predictions_.end(), predictions.begin(), predictions.end());
+    labels_.insert(labels_.end(), batch.labels.begin(), batch.labels.end());
+    top_ += count_among_largest(logits, classes_, batch.labels, kTop);
+  }
+
+  double measure(const std::string& name) const {
+    if (name == "accuracy") return right_ / terms_;
+    if (name == "pearson") return pearson_correlation(numbers_, targets_);
+    if (name == "spearman") return spearman_correlation(numbers_, targets_);
+    if (name == "matthews") return matthews_correlation(predictions_, labels_);
+    if (name == "top5") return static_cast<double>(top_) / static_cast<double>(labels_.size());
+    VCAS_CHECK(name == "f1", name);
+    return data_.positive ? f1_score(predictions_, labels_, *data_.positive)
+                          : macro_f1_score(predictions_, labels_);
+  }
+
+  const std::vector<std::int32_t>& predictions() const { return predictions_; }
+  const std::vector<std::int32_t>& labels() const { return labels_; }
+
+ private:
+  const RunData& data_;
+  std::int64_t classes_;
+  bool masked_;
+  std::vector<std::int32_t> predictions_, labels_;
+  std::vector<double> numbers_, targets_;
+  std::int64_t top_ = 0;
+  double right_ = 0, terms_ = 0;
+};
 
 std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& config,
                                       const RunData& data, const EvaluateBatch& evaluate,
                                       const std::function<bool()>& stop) {
   Loader loader(items, eval_loader_options(config, items));
-  std::vector<float> logits;
-  const bool accuracy_alone = data.metrics == std::vector<std::string>{"accuracy"};
-  const bool may_be_mixed_up =
-      config.model.head == "classification" && items.classes() <= kMostMixedUp;
-  std::vector<std::int32_t> labels;
-  std::vector<double> targets;
+  Collected collected(config, data, items);
+  std::vector<float> logits;  // of a batch
   TestResult result;
-  double terms = 0, right = 0;
+  double terms = 0;
   for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
     if (stop()) return std::nullopt;
     const Batch& batch = loader.next();
-    const Evaluation part = evaluate(batch, accuracy_alone && !may_be_mixed_up ? nullptr : &logits);
-    const auto weight = static_cast<double>(part.terms);
+    logits.clear();
+    const Evaluation part = evaluate(batch, collected.needs_logits() ? &logits : nullptr);
+    collected.add(batch, part, logits);
     result.items += part.items;
-    result.loss += part.loss * weight;
-    right += part.accuracy * weight;
-    terms += weight;
-    labels.insert(labels.end(), batch.labels.begin(), batch.labels.end());
-    targets.insert(targets.end(), batch.targets.begin(), batch.targets.end());
+    result.loss += part.loss * static_cast<double>(part.terms);
+    terms += static_cast<double>(part.terms);
   }
   result.loss /= terms;
-  for (const std::string& name : data.metrics)
-    result.measures.push_back(
-        {name, name == "accuracy" ? right / terms : measure(data, name, logits, labels, targets)});
-  if (may_be_mixed_up)
+  for (const std::string& name : data.measures)
+    result.measures.push_back({name, collected.measure(name)});
+  if (collected.may_be_mixed_up())
     result.warning =
-        mix_up_warning(predicted_classes(logits, items.classes()), labels, items.class_names());
+        mix_up_warning(collected.predictions(), collected.labels(), items.class_names());
   return result;
 }
 
 }  // namespace
+
+bool is_better(const std::string& measure, double value, double than) {
+  return measure.starts_with("loss") ? value < than : value > than;
+}
+
+double TestResult::value(const std::string& name) const {
+  if (name == "loss") return loss;
+  const auto found = std::ranges::find(measures, name, &Measure::name);
+  VCAS_CHECK(found != measures.end(), name);
+  return found->value;
+}
 
 std::string TestResult::text() const {
   std::string text = fmt::format("loss {:.4f}", loss);
@@ -83,14 +127,6 @@ nlohmann::ordered_json TestResult::to_json(const std::string& prefix) const {
   nlohmann::ordered_json json = {{prefix + "loss", loss}};
   for (const Measure& measure : measures) json[prefix + measure.name] = measure.value;
   return json;
-}
-
-std::vector<std::string> measure_names(const RunData& data) {
-  std::vector<std::string> names = data.metrics;
-  if (!data.mismatched) return names;
-  names.push_back("loss_mm");
-  for (const std::string& name : data.metrics) names.push_back(name + "_mm");
-  return names;
 }
 
 std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,

@@ -24,7 +24,8 @@ struct TestResult {
   std::vector<Measure> measures;  // as measure_names
   std::string warning;            // of classes that seem mixed up; empty: there are none
 
-  double score() const { return measures.front().value; }
+  // Of "loss" or one of the measures.
+  double value(const std::string& name) const;
   // "loss 0.3012  matthews 0.5531"
   std::string text() const;
   // {"eval_loss": 0.3012, "eval_matthews": 0.5531}, or with another prefix
@@ -34,9 +35,8 @@ struct TestResult {
 // Evaluator::evaluate, or what stands for it.
 using EvaluateBatch = std::function<Evaluation(const Batch&, std::vector<float>* logits)>;
 
-// Those of an evaluation, the first of which says what the best checkpoint is: RunData::metrics,
-// and where there is a second test set "loss_mm", "accuracy_mm" and so on.
-std::vector<std::string> measure_names(const RunData& data);
+// Whether a value of the measure is better than another: of a loss the lower one.
+bool is_better(const std::string& measure, double value, double than);
 
 // On the test data. Empty when `stop` said so between two batches.
 std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,

@@ -1,6 +1,7 @@
 #include "tools/run_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -52,13 +53,21 @@ void DataOptions::validate(ConfigErrors& errors) const {
   if (is_text() && (flip || crop_padding > 0))
     errors.add({flip ? "flip" : "crop_padding", "type"}, "needs images");
   if ((type == "text" || type == "mlm") && (text.train_file.empty() || text.test_file.empty()))
-    errors.add({text.train_file.empty() ? "text.train_file" : "text.test_file", "type"},
-               fmt::format("is missing: data.type \"{}\" reads files", type));
+    errors.add(
+        {text.train_file.empty() ? "text.train_file" : "text.test_file", "type"},
+        fmt::format("is missing: data.type \"{}\" reads files, {}", type,
+                    type == "text" ? "such as train.tsv with the line \"sentence<TAB>label\" "
+                                     "and a text and its label on each line after it"
+                                   : "such as corpus.txt with a document on each line"));
   if (type == "text" && text.label.empty())
-    errors.add({"text.label", "type"}, "is missing: which column has the labels?");
+    errors.add({"text.label", "type"},
+               "is missing: which column has the labels? \"label\" is that of a table with the "
+               "line \"sentence<TAB>label\"");
   if (type == "wordnet" && text.task != "is_a" && text.task != "lexicographer_file")
     errors.add({"text.task", "type"},
-               fmt::format("must be \"is_a\" or \"lexicographer_file\", got \"{}\"", text.task));
+               fmt::format("must be \"is_a\" or \"lexicographer_file\" (apt-get install "
+                           "wordnet-base gets the files), got \"{}\"",
+                           text.task));
   const auto only_for = [&](const char* setting, bool set, bool read, const char* types) {
     if (set && !read)
       errors.add({setting, "type"},
@@ -76,7 +85,10 @@ void DataOptions::validate(ConfigErrors& errors) const {
   only_for("text.eval_split", text.eval_split != "dev", type == "glue", "glue");
   only_for("text.whole_words", text.whole_words, type == "mlm", "mlm");
   if (type == "glue" && text.task.empty())
-    errors.add({"text.task", "type"}, "is missing: which of the nine tasks?");
+    errors.add(
+        {"text.task", "type"},
+        "is missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; \"tools/get_data "
+        "SST-2\" gets the files of SST-2");
 }
 
 void TrainOptions::validate(ConfigErrors& errors) const {
@@ -84,6 +96,9 @@ void TrainOptions::validate(ConfigErrors& errors) const {
     errors.add(
         {"micro_batch", "batch_size"},
         fmt::format("must be at most train.batch_size ({}), got {}", batch_size, micro_batch));
+  for (auto measure = measures.begin(); measure != measures.end(); ++measure)
+    if (std::find(measures.begin(), measure, *measure) != measure)
+      errors.add({"measures"}, fmt::format("has \"{}\" twice", *measure));
 }
 
 void RunConfig::validate(ConfigErrors& errors) const {
@@ -109,6 +124,15 @@ void RunConfig::validate(ConfigErrors& errors) const {
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and the data mlm go "
                            "together",
                            model.head, data.type));
+  const std::vector<std::string> measures =
+      model.head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
+      : model.head == "mlm"      ? std::vector<std::string>{"accuracy"}
+                                 : std::vector<std::string>{"accuracy", "f1", "matthews", "top5"};
+  for (const std::string& measure : train.measures)
+    if (std::ranges::count(measures, measure) == 0)
+      errors.add({"train.measures", "model.head"},
+                 fmt::format("has \"{}\", which is not among {}, those of model.head \"{}\"",
+                             measure, fmt::join(measures, ", "), model.head));
   const GlueTask* task = data.type == "glue" ? find_glue_task(data.text.task) : nullptr;
   if ((task || data.type == "wordnet") &&
       (model.head == "regression") != (task && task->regression()))
@@ -119,7 +143,8 @@ void RunConfig::validate(ConfigErrors& errors) const {
   if (data.is_text() && data.type != "synthetic_text" && data.text.vocabulary.empty() &&
       model.pretrained.empty())
     errors.add({"data.text.vocabulary", "model.pretrained"},
-               "is missing: a vocab.txt, unless model.pretrained has one");
+               "is missing: a vocab.txt, unless model.pretrained has one; \"cut -f 1 train.tsv | "
+               "vcas vocab > vocab.txt\" learns one");
 }
 
 // Empty unless the file is the configuration that a run has saved.

@@ -193,6 +193,9 @@ struct TrainOptions {
   Duration checkpoint_every = 0;
   std::int64_t keep_checkpoints = 3;
   Duration log_every = 1;
+  std::vector<std::string> measures;
+  std::string best_measure;
+  std::string positive_class;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -214,6 +217,15 @@ struct TrainOptions {
             at_least(0));
     v.field("keep_checkpoints", keep_checkpoints, "Newest checkpoints to keep.", at_least(1));
     v.field("log_every", log_every, "Steps between lines in metrics.jsonl.", at_least(1));
+    v.field("measures", measures,
+            "What an evaluation measures besides the loss. Empty: what the GLUE task has, pearson "
+            "and spearman of numbers, else accuracy.",
+            one_of({"accuracy", "f1", "matthews", "top5", "pearson", "spearman"}));
+    v.field("best_measure", best_measure,
+            "One of the measures, or loss: chooses the best checkpoint; empty: the first.");
+    v.field("positive_class", positive_class,
+            "Class that f1 is about. Empty: the second of two classes; of more classes f1 is then "
+            "the mean over all.");
   }
   void validate(ConfigErrors& errors) const;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <map>
@@ -110,10 +111,38 @@ std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
                   tokenizer);
 }
 
+// How a table looks, and which settings name its columns.
+struct TableHints {
+  std::string file, columns;
+
+  TableHints(const DataOptions& data, bool labelled) {
+    std::vector<std::string> settings = {"data.text.first"}, names = {data.text_column()},
+                             row = {"a fine film"};
+    if (!data.text.second.empty()) {
+      settings.push_back("data.text.second");
+      names.push_back(data.text.second);
+      row.push_back("a good one");
+    }
+    if (labelled) {
+      settings.push_back("data.text.label");
+      names.push_back(data.text.label);
+      row.push_back("yes");
+    }
+    file = fmt::format(
+        "{} a table: in a .tsv file the line \"{}\", then for each text a line such as \"{}\"",
+        labelled ? "data.text.train_file and data.text.test_file each name" : "--input names",
+        fmt::join(names, "<TAB>"), fmt::join(row, "<TAB>"));
+    columns = fmt::format("{} {}; data.text.header=false if the file has no line of names",
+                          fmt::join(settings, ", "),
+                          settings.size() == 1 ? "names the column" : "name the columns");
+  }
+};
+
 std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path& file,
                                         bool labelled, const WordPiece& tokenizer,
                                         const std::vector<std::string>& known_classes = {}) {
   const TextData& text = config.data.text;
+  const TableHints hints(config.data, labelled);
   return load_text({.file = file,
                     .first = config.data.text_column(),
                     .second = text.second,
@@ -121,13 +150,15 @@ std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path&
                     // Predictions have a line for each row.
                     .table = {.header = text.header,
                               .skip_bad_rows = labelled && text.skip_bad_rows,
-                              .blank_rows = !labelled},
+                              .blank_rows = !labelled,
+                              .column_hint = hints.columns},
                     .items = {.regression = config.model.head == "regression",
                               .labels = text.labels.empty() ? known_classes : text.labels,
                               .skip_bad_labels = text.skip_bad_rows,
                               .label_numbers = !text.labels.empty(),
                               .max_length = text.max_length},
-                    .cache = text.cache},
+                    .cache = text.cache,
+                    .missing_hint = hints.file},
                    tokenizer);
 }
 
@@ -252,7 +283,7 @@ RunData::RunData(const RunConfig& config) : tokenizer(load_tokenizer(config)) {
                             config.data.limit, train->size()),
                 "data.limit=0 takes all");
   load_mismatched(config, train->class_names());
-  choose_metrics(config);
+  choose_measures(config);
 }
 
 RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokenizer,
@@ -269,7 +300,7 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokeniz
   if (test->classes() > 0 || !trained.class_names.empty())
     test = in_order_of(config, std::move(test), trained.class_names);
   load_mismatched(config, trained.class_names);
-  choose_metrics(config);
+  choose_measures(config);
 }
 
 std::map<std::string, std::string> RunData::fingerprints() const {
@@ -314,6 +345,7 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
   if (config.data.type == "mlm") {
     auto masked = load_masked(config, split, *tokenizer);
     limits.masked = std::max(limits.masked, masked->masked_count(masked->item_shape()[0]));
+    skipped_rows += masked->skipped_rows();
     items = std::move(masked);
   } else {
     auto texts = load_texts(config, split, *tokenizer, known_classes);
@@ -327,6 +359,8 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
 
 void RunData::print_warnings() const {
   for (const std::string& warning : warnings) log_line(LogLevel::kWarning, "warning: " + warning);
+  if (skipped_rows > 0)
+    log_line(LogLevel::kWarning, fmt::format("warning: bad rows left out: {}", skipped_rows));
 }
 
 // Whether the vocabulary is that of the weights, and of these texts.
@@ -376,17 +410,53 @@ std::unique_ptr<Dataset> RunData::in_order_of(const RunConfig& config,
   }
 }
 
-void RunData::choose_metrics(const RunConfig& config) {
-  const DataOptions& data = config.data;
-  if (data.type == "glue") {
-    const GlueTask& task = glue_task(data.text.task);
-    metrics = task.metrics;
-    const std::vector<std::string>& names = test->class_names();
-    if (!task.regression())
-      positive = static_cast<std::int32_t>(std::find(names.begin(), names.end(), task.labels[1]) -
-                                           names.begin());
-  }
-  if (data.type == "text" && config.model.head == "regression") metrics = {"pearson", "spearman"};
+void RunData::choose_measures(const RunConfig& config) {
+  const TrainOptions& options = config.train;
+  const GlueTask* task = config.data.type == "glue" ? &glue_task(config.data.text.task) : nullptr;
+  if (!options.measures.empty())
+    measures = options.measures;
+  else if (task)
+    measures = task->metrics;
+  else if (config.model.head == "regression")
+    measures = {"pearson", "spearman"};
+  else
+    measures = {"accuracy"};
+  const auto is_measured = [&](const char* name) { return std::ranges::count(measures, name) > 0; };
+  const auto fail = [](const std::string& message, const std::string& hint) {
+    throw Error(ExitCode::kBadConfig, message, hint);
+  };
+  if (is_measured("top5") && test->classes() <= kTop)
+    fail(fmt::format("train.measures has \"top5\", and the data have {} classes", test->classes()),
+         fmt::format("of at most {} classes every prediction is among the first {}", kTop, kTop));
+
+  const std::vector<std::string>& names = test->class_names();
+  std::string positive_name = options.positive_class;
+  if (positive_name.empty() && task && !task->regression()) positive_name = task->labels[1];
+  if (positive_name.empty() && names.size() == 2) positive_name = names[1];
+  const auto found = std::ranges::find_if(names, [&](const std::string& name) {
+    return ::strcasecmp(name.c_str(), positive_name.c_str()) == 0;
+  });
+  if (found != names.end()) positive = static_cast<std::int32_t>(found - names.begin());
+  if (!options.positive_class.empty() && !(is_measured("f1") && positive))
+    fail(fmt::format("train.positive_class is \"{}\", and {}", positive_name,
+                     is_measured("f1") ? fmt::format("the classes are {}", fmt::join(names, ", "))
+                                       : "\"f1\" is not measured"),
+         "it names the class that the measure f1 is about");
+
+  const std::vector<std::string> measured = measure_names(*this);
+  best_measure = options.best_measure.empty() ? measured.front() : options.best_measure;
+  if (best_measure != "loss" && std::ranges::count(measured, best_measure) == 0)
+    fail(fmt::format("train.best_measure is \"{}\", and an evaluation has loss, {}", best_measure,
+                     fmt::join(measured, ", ")),
+         "train.measures names what is measured");
+}
+
+std::vector<std::string> measure_names(const RunData& data) {
+  std::vector<std::string> names = data.measures;
+  if (!data.mismatched) return names;
+  names.push_back("loss_mm");
+  for (const std::string& name : data.measures) names.push_back(name + "_mm");
+  return names;
 }
 
 GlueSplit glue_split(const std::string& name) {
@@ -422,9 +492,9 @@ std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiec
   RunConfig columns = config;
   if (config.data.type == "glue") {
     const GlueTask& task = glue_task(config.data.text.task);
-    columns.data.text.first = task.first;
-    columns.data.text.second = task.second;
-    columns.data.text.header = true;
+    TextData& text = columns.data.text;
+    if (text.first.empty()) text.first = task.first;
+    if (text.second.empty()) text.second = task.second;
   }
   if (config.data.type == "wordnet" && config.data.text.task == "is_a" &&
       config.data.text.second.empty())

@@ -34,13 +34,13 @@ struct RunData {
   std::unique_ptr<WordPiece> tokenizer;  // of texts, else null
   std::unique_ptr<Dataset> train, test;
   std::unique_ptr<Dataset> mismatched;  // MNLI's second test set, where it is there; else null
-  // Measures of an evaluation, the first of which says what the best checkpoint is: "accuracy",
-  // "f1", "matthews", "pearson", "spearman".
-  std::vector<std::string> metrics = {"accuracy"};
-  std::int32_t positive = 1;          // the class that "f1" is about
-  BatchLimits limits;                 // of both splits
-  std::int64_t skipped_rows = 0;      // bad rows left out of both splits
-  std::vector<std::string> warnings;  // of what may be a mistake
+  // Measures of an evaluation: those of train.measures, else those that the task has.
+  std::vector<std::string> measures;
+  std::string best_measure;              // of measure_names, or "loss": chooses the best checkpoint
+  std::optional<std::int32_t> positive;  // the class that "f1" is about; none: the mean over all
+  BatchLimits limits;                    // of both splits
+  std::int64_t skipped_rows = 0;         // bad rows left out of both splits
+  std::vector<std::string> warnings;     // of what may be a mistake
 
   explicit RunData(const RunConfig& config);
   // Test data alone, for a model that was trained.
@@ -58,7 +58,7 @@ struct RunData {
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);
   void look_at_tokens(const RunConfig& config, const TokenContent& content);
-  void choose_metrics(const RunConfig& config);
+  void choose_measures(const RunConfig& config);
 
   ImageTransformOptions transform_;  // of images
 };
@@ -67,6 +67,12 @@ struct RunData {
 // XXH3 have no word before the number; the file is read again for these.
 bool is_same_fingerprint(const std::string& file, const std::string& saved,
                          const std::string& found);
+
+// Those of an evaluation besides its loss: RunData::measures, and where there is a second test set
+// "loss_mm", "accuracy_mm" and so on.
+std::vector<std::string> measure_names(const RunData& data);
+
+constexpr std::int64_t kTop = 5;  // classes: "top5" counts labels among so many first predictions
 
 // "train", "dev", "dev_matched" (the same, of MNLI), "dev_mismatched", "test", "test_mismatched" or
 // "diagnostic"; kUsage for another name.

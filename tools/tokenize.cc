@@ -50,8 +50,7 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
     if (line.ends_with('\n')) line.remove_suffix(1);
     if (const auto bad = first_invalid_utf8(line))
       throw Error(ExitCode::kBadData,
-                  fmt::format("{}:{}: invalid UTF-8 at byte {} of the line ({:#04x})", kInput,
-                              number, *bad, static_cast<unsigned char>(line[*bad])),
+                  fmt::format("{}:{}: byte {} is not valid UTF-8", kInput, number, *bad + 1),
                   "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it");
     ids.clear();
     if (request.special) ids.push_back(cls);

@@ -281,8 +281,9 @@ bool TrainingRun::evaluate() {
   if (!result) return false;
   evaluation_ = *result;
   evaluated_ = trainer().steps();
-  const bool improved = best_.step == 0 || evaluation_.score() > best_.score;
-  if (improved) best_ = {evaluated_, evaluation_.score()};
+  const double score = evaluation_.value(data_.best_measure);
+  const bool improved = best_.step == 0 || is_better(data_.best_measure, score, best_.score);
+  if (improved) best_ = {evaluated_, score};
   nlohmann::ordered_json line = {{"epoch", session_.epoch(evaluated_)}};
   line.update(evaluation_.to_json(""));
   line.update({{"items", evaluation_.items}, {"best", improved}});
@@ -429,7 +430,7 @@ std::string TrainingRun::finish() {
   const Savings savings = session_.savings();
   const double loss = totals.late_loss / static_cast<double>(totals.late_steps);
   const double seconds = session_.train_seconds();
-  const std::string& score = evaluation_.measures.front().name;
+  const std::string& score = data_.best_measure;
   nlohmann::ordered_json end = {{"train_loss", loss}};
   end.update(evaluation_.to_json("eval_"));
   end.update({{"best_step", best_.step},
@@ -573,6 +574,7 @@ std::string validate_run(const TrainRequest& request) {
   check_request(request);
   const LoadedConfig& loaded = request.loaded;
   const RunData data(loaded.config);
+  data.print_warnings();
   Session session(loaded.config, data);
   const Graph& graph = session.model().graph;
   fs::path folder = folder_of(request);

@@ -110,6 +110,32 @@ TEST_CASE("the official files of all nine tasks are read", "[glue]") {
                       [&](const OfficialFile& file) { return file.task == task.name; }));
 }
 
+TEST_CASE("blank lines are no rows, and bad rows of QQP are counted", "[glue]") {
+  const WordPiece tokenizer = tiny_tokenizer();
+  const TemporaryFolder folder;
+  const auto load = [&](const std::string& task, GlueSplit split, const std::string& text) {
+    folder.write_text(split == GlueSplit::kTest ? "test.tsv" : "train.tsv", text);
+    return load_glue({.task = task, .folder = folder.path(), .split = split, .cache = false},
+                     tokenizer);
+  };
+  for (const char* end : {"", "\n", "\n\n", "\r\n\r\n\r\n"})
+    for (const GlueSplit split : {GlueSplit::kTrain, GlueSplit::kTest}) {
+      const std::string text =
+          "index\tsentence1\tsentence2\tlabel\n1\ta\tb\tentailment\n\n2\tc\td\t";
+      CHECK(load("RTE", split, text + "not_entailment" + end)->size() == 2);
+    }
+  const std::string questions = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n";
+  const std::string rows =
+      "1\t2\t3\ta\tb\t0\n4\t5\t6\tc\n7\t8\t9\tc\td\te\t1\n7\t8\t9\tc\td\t1\n\n";
+  const auto data = load("QQP", GlueSplit::kTrain, questions + rows);
+  CHECK(data->size() == 2);
+  CHECK(data->content().skipped_rows == 2);
+  check_error([&] { load("QQP", GlueSplit::kTrain, questions + rows + "7\t8\t9\tc\td\xFF\t1\n"); },
+              ExitCode::kBadData, "train.tsv:7: byte 10 is not valid UTF-8");
+  check_error([&] { load("QQP", GlueSplit::kTrain, questions + "1\t2\n"); }, ExitCode::kBadData,
+              "train.tsv:2: there are no rows; bad rows left out: 1");
+}
+
 TEST_CASE("glue tasks are found by name", "[glue]") {
   CHECK(glue_tasks().size() == 9);
   CHECK(glue_task("sst2").name == "SST-2");
@@ -136,8 +162,11 @@ TEST_CASE("missing glue files are met with the command that gets them", "[glue]"
   check_error([&] { load({.task = "RTE", .split = GlueSplit::kDevMismatched}); },
               ExitCode::kBadConfig, "RTE has no mismatched split; only MNLI has");
   folder.write_text("train.tsv", kMnliHead + "label1\n" + kMnliRow + "a\tb\tneutral\n");
-  check_error([&] { load({.folder = folder.path()}); }, ExitCode::kBadData,
-              "train.tsv:1: no column \"gold_label\" among index, promptID");
+  const Error column = error_of([&] { load({.folder = folder.path()}); });
+  CHECK_THAT(column.what(),
+             ContainsSubstring("train.tsv:1: no column \"gold_label\" among index, promptID"));
+  CHECK(column.hint() ==
+        "is this the official file? tools/get_data MNLI " + folder.path().string() + " gets it");
 }
 
 TEST_CASE("submissions are what the server takes", "[glue]") {

@@ -223,6 +223,27 @@ TEST_CASE("whole words are masked together, separators never", "[mlm]") {
   CHECK(masked > 200 * (data->masked_count(102) - 1));
 }
 
+TEST_CASE("bad rows and lines of a corpus are left out and counted where asked for", "[mlm]") {
+  const TemporaryFolder folder;
+  const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
+  MlmOptions options{
+      .files = {folder.write_text("x.txt", "a b\nc\xFF\nd e\n"),
+                folder.write_text("y.jsonl", "{\"text\": null}\n{\"text\": \"a\"}\n{}\n")}};
+  const Error error = error_of([&] { load(options); });
+  CHECK(error.what() == (folder.path() / "x.txt").string() + ":2: byte 2 is not valid UTF-8");
+  CHECK_THAT(error.hint(), ContainsSubstring("data.text.skip_bad_rows=true leaves bad lines out"));
+  options.skip_bad_rows = true;
+  const auto made = load_mlm(options, tiny_tokenizer()),
+             cached = load_mlm(options, tiny_tokenizer());
+  for (const auto* data : {made.get(), cached.get()}) {
+    CHECK(unmasked(item(*data, 0)) == Ids{kCls, kA, kB, kSep, kD, kE, kSep, kA, kSep});
+    CHECK(data->skipped_rows() == 3);
+  }
+  options.files = {folder.write_text("z.txt", "\xFF\n")};
+  check_error([&] { load(options); }, ExitCode::kBadData,
+              "z.txt: there is no text; bad rows left out: 1");
+}
+
 TEST_CASE("corpora that cannot be used", "[mlm]") {
   const TemporaryFolder folder;
   const auto check = [&](const MlmOptions& options, ExitCode code, const std::string& text) {

@@ -59,6 +59,24 @@ TEST_CASE("byte order mark, CR LF and blank lines are tolerated", "[table]") {
   CHECK(folder.read("x.tsv", "a\tb\n", {"a"}).empty());
 }
 
+TEST_CASE("blank lines are rows of empty fields where asked for", "[table]") {
+  const Folder folder;
+  const TableOptions blank{.blank_rows = true};
+  const Rows want = {{"1", "2"}, {"", ""}, {"3", "4"}, {"", ""}};
+  CHECK(folder.read("x.tsv", "a\tb\n1\t2\n\n3\t4\n\n", {"a", "b"}, blank) == want);
+  CHECK(folder.read("x.tsv", "\n\na\tb\r\n1\t2\r\n\r\n3\t4\r\n\r\n", {"a", "b"}, blank) == want);
+  CHECK(folder.read("x.csv", "a,b\n1,2\n\n3,\"4\"\n\n", {"a", "b"}, blank) == want);
+  CHECK(folder.read("x.jsonl", "{\"a\": 1, \"b\": 2}\n\n{\"a\": 3, \"b\": 4}\n\n", {"a", "b"},
+                    blank) == want);
+  CHECK(folder.read("x.tsv", "a\n1\n\n", {"a"}, blank) == Rows{{"1"}, {""}});
+  CHECK(folder.read("x.tsv", "a\n1", {"a"}, blank) == Rows{{"1"}});
+  CHECK(
+      folder.read("x.tsv", "\n\n1\t2\n\n3\t4", {"1", "0"}, {.header = false, .blank_rows = true}) ==
+      Rows{{"", ""}, {"", ""}, {"2", "1"}, {"", ""}, {"4", "3"}});
+  folder.check_bad("x.tsv", "a\tb\n1\t2\n \n", ":3: 1 column, expected 2 (\"b\" is missing)",
+                   {"a", "b"}, blank);
+}
+
 TEST_CASE("a table without header has numbered columns", "[table]") {
   const Folder folder;
   const TableOptions options{.header = false};
@@ -119,6 +137,18 @@ TEST_CASE("bad rows are named by file and line", "[table]") {
                    ":1: no column \"sentance\" among label, sentence; did you mean \"sentence\"?",
                    {"sentance"});
   folder.check_bad("x.tsv", "", ": the file is empty");
+  const Error wide = folder.error("x.tsv", std::string("\xFF\xFE"
+                                                       "a\0\n\0",
+                                                       6));
+  CHECK(wide.what() == (folder.folder.path() / "x.tsv").string() + ":1: byte 4 is NUL");
+  CHECK(wide.hint() ==
+        "a table must be UTF-8; iconv -f utf-16 -t utf-8 (or -f latin1) converts it");
+  folder.check_bad("x.tsv", "a\tb\r1\t2\r", ":1: a carriage return inside the line");
+  const Error commas = folder.error("x.tsv", "a,b\n1,2\n");
+  CHECK(commas.what() ==
+        (folder.folder.path() / "x.tsv").string() + ":1: no column \"a\" among a,b");
+  CHECK(commas.hint() ==
+        "the file has one column; columns end at tabs in .tsv files, at commas in .csv files");
   check_error([&] { folder.read("x.dat", "a\n", {"a"}); }, ExitCode::kBadConfig,
               "x.dat: the name does not say which format the file has");
 }
@@ -130,6 +160,23 @@ TEST_CASE("bad rows are skipped and counted where asked for", "[table]") {
       {"a", "b"}, {.skip_bad_rows = true});
   CHECK(rows_of(table) == Rows{{"2", "3"}, {"7", "8"}});
   CHECK(table.skipped() == 3);
+  const TableOptions uneven{.skip_uneven_rows = true};
+  TextTable other(folder.folder.write_text("y.tsv", "a\tb\n1\n2\t3\n4\t5\t6\n"), {"a"}, uneven);
+  CHECK(rows_of(other) == Rows{{"2"}});
+  CHECK(other.skipped() == 2);
+  folder.check_bad("y.tsv", "a\tb\n1\n\xFF\t1\n", ":3: byte 1 is not valid UTF-8", {"a"}, uneven);
+}
+
+TEST_CASE("a column that is not there, or twice, is met with what names it", "[table]") {
+  const Folder folder;
+  const TableOptions options{.column_hint = "data.text.first names the column"};
+  for (const auto& [name, text] :
+       {std::pair("x.tsv", "a\tb\n1\t2\n"), std::pair("x.jsonl", "{\"a\": 1}\n")})
+    CHECK(folder.error(name, text, {"c"}, options).hint() == options.column_hint);
+  const TableOptions headless{.header = false, .column_hint = options.column_hint};
+  CHECK(folder.error("x.tsv", "1\t2\n", {"2"}, headless).hint() == options.column_hint);
+  folder.check_bad("x.tsv", "a\tb\ta\n", ":1: two columns are named \"a\"", {"a"});
+  CHECK(folder.read("x.tsv", "a\tb\ta\n1\t2\t3\n", {"b"}) == Rows{{"2"}});
 }
 
 TEST_CASE("compressed tables are told by their content, formats by the inner name", "[table]") {

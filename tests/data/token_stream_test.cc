@@ -24,10 +24,11 @@ Ids many() {
   return ids;
 }
 
-void give(const Ids& ids, const TokenSink& sink) {
+std::int64_t give(const Ids& ids, const TokenSink& sink) {
   constexpr std::size_t kPortion = 1001;
   for (std::size_t at = 0; at < ids.size(); at += kPortion)
     sink(std::span(ids).subspan(at, std::min(kPortion, ids.size() - at)));
+  return 3;  // bad rows
 }
 
 Ids content_of(const TokenStream& stream) {
@@ -39,28 +40,30 @@ Ids content_of(const TokenStream& stream) {
 TEST_CASE("a stream of tokens is read as it was written", "[stream]") {
   const TemporaryFolder folder;
   const fs::path file = folder.path() / "x";
-  const auto make = [](const TokenSink& sink) { give(many(), sink); };
+  const auto make = [](const TokenSink& sink) { return give(many(), sink); };
   write_token_stream(file, make);
   CHECK(content_of(TokenStream(file)) == many());
+  CHECK(TokenStream(file).skipped_rows() == 3);
   CHECK(content_of(token_stream_in_memory(make)) == many());
+  CHECK(token_stream_in_memory(make).skipped_rows() == 3);
   TokenStream moved = TokenStream(Ids{1, 2});
   const TokenStream here = std::move(moved);
   CHECK(content_of(here) == Ids{1, 2});
-  write_token_stream(file, [](const TokenSink&) {});
+  write_token_stream(file, [](const TokenSink&) { return 0; });
   CHECK(TokenStream(file).tokens().empty());
 }
 
 TEST_CASE("a damaged stream is refused", "[stream]") {
   const TemporaryFolder folder;
   const fs::path file = folder.path() / "x";
-  write_token_stream(file, [](const TokenSink& sink) { give(many(), sink); });
+  write_token_stream(file, [](const TokenSink& sink) { return give(many(), sink); });
   const std::string good = read_file(file);
   const auto check = [&](const std::string& bytes) {
     atomic_write(file, bytes);
     check_error([&] { TokenStream stream(file); }, ExitCode::kBadData, "x: damaged");
   };
   for (const std::size_t at :
-       {std::size_t{0}, good.size() / 2, good.size() - 30, good.size() - 1}) {
+       {std::size_t{0}, good.size() / 2, good.size() - 30, good.size() - 10, good.size() - 1}) {
     std::string bad = good;
     bad[at] ^= 1;
     check(bad);
@@ -79,6 +82,7 @@ TEST_CASE("streams are cached, and made anew or in memory where that fails", "[s
     return content_of(cached_token_stream(5, [&](const TokenSink& sink) {
       ++made;
       sink(Ids{1, 2, 3});
+      return 0;
     }));
   };
   CHECK(load() == Ids{1, 2, 3});
@@ -107,7 +111,7 @@ TEST_CASE("streams are cached, and made anew or in memory where that fails", "[s
   int tried = 0;
   check_error(
       [&] {
-        cached_token_stream(6, [&](const TokenSink&) {
+        cached_token_stream(6, [&](const TokenSink&) -> std::int64_t {
           ++tried;
           throw Error(ExitCode::kBadData, "no text");
         });

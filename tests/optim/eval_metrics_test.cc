@@ -1,5 +1,6 @@
 #include "optim/eval_metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -48,6 +49,36 @@ TEST_CASE("class measures agree with scikit-learn", "[metrics]") {
   CHECK_THAT(matthews_correlation(binary(kPredictions), binary(kLabels)),
              WithinAbs(-0.2022792022792023, 1e-15));
   CHECK_THAT(f1_score(binary(kPredictions), binary(kLabels), 1), WithinAbs(0.35, 1e-15));
+}
+
+TEST_CASE("the mean F1 is over the classes that occur", "[metrics]") {
+  CHECK_THAT(macro_f1_score(kPredictions, kLabels), WithinAbs(0.25392156862745097, 1e-15));
+  Ids without = kPredictions;
+  std::ranges::replace(without, 2, 0);
+  CHECK_THAT(macro_f1_score(without, kLabels), WithinAbs(0.16352201257861634, 1e-15));
+  Ids far = kPredictions, far_labels = kLabels;
+  std::ranges::replace(far, 2, 7);
+  std::ranges::replace(far_labels, 2, 7);
+  CHECK_THAT(macro_f1_score(far, far_labels), WithinAbs(0.25392156862745097, 1e-15));
+  CHECK(macro_f1_score(Ids{3, 3}, Ids{3, 3}) == 1);
+}
+
+TEST_CASE("labels among the largest logits agree with scikit-learn", "[metrics]") {
+  std::vector<float> logits;
+  Ids labels;
+  for (int i = 0; i < 40; ++i) {
+    for (int k = 0; k < 9; ++k)
+      logits.push_back(static_cast<float>((i * 37 + k * 11 + i * k * 4) % 101));
+    labels.push_back((i * i + 3 * i) % 9);
+  }
+  CHECK(count_among_largest(logits, 9, labels, 1) == 5);
+  CHECK(count_among_largest(logits, 9, labels, 3) == 15);
+  CHECK(count_among_largest(logits, 9, labels, 5) == 21);
+  CHECK(count_among_largest(logits, 9, labels, 9) == 40);
+  // Equal ones go by their class: a model that always says the same knows nothing.
+  const std::vector<float> equal(9, 0.5f);
+  for (std::int32_t k = 0; k < 9; ++k)
+    CHECK(count_among_largest(equal, 9, Ids{k}, 5) == (k < 5 ? 1 : 0));
 }
 
 TEST_CASE("correlations agree with SciPy, ties included", "[metrics]") {

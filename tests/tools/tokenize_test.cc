@@ -42,7 +42,7 @@ TEST_CASE("tokenize: what is wrong is said once, with its place") {
   CHECK(latin1.code == 65);
   CHECK(latin1.out.empty());
   CHECK(latin1.err ==
-        "error: standard input:2: invalid UTF-8 at byte 3 of the line (0xe9)\n"
+        "error: standard input:2: byte 4 is not valid UTF-8\n"
         "  hint: if the text is Latin-1, iconv -f latin1 -t utf-8 converts it\n");
   CHECK(run(tokenize.path(), {"tokenize"}).code == 2);
   const Outcome missing = run(tokenize.path(), {"tokenize", "--vocab", "no.txt"});

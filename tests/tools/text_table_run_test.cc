@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tests/support/catch.h"
+#include "tests/tools/tiny_text.h"
+
+namespace fs = std::filesystem;
+
+TEST_CASE("each line of a table has its prediction, a blank one as an empty text", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
+  const auto lines = [&](const std::string& name, const std::string& text) {
+    write_text(tiny.path() / name, text);
+    const Outcome outcome = tiny.vcas({"predict", "--model", "out/last", "--input", name});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err.empty());
+    return std::count(outcome.out.begin(), outcome.out.end(), '\n') - 1;
+  };
+  for (const std::string end : {"\n", "\r\n"}) {
+    const std::string three = "id\tsentence" + end + "1\ta" + end + end + "2\tb";
+    CHECK(lines("x.tsv", three) == 3);
+    CHECK(lines("x.tsv", three + end) == 3);
+    CHECK(lines("x.tsv", three + end + end) == 4);
+    CHECK(lines("x.tsv", "sentence" + end + "a" + end + end) == 2);
+    CHECK(lines("x.jsonl", "{\"sentence\": \"a\"}" + end + end) == 2);
+  }
+  // An empty text is predicted as one that is written out.
+  write_text(tiny.path() / "x.tsv", "id\tsentence\n\n1\t\n");
+  const std::string out = tiny.vcas({"predict", "--model", "out/last", "--input", "x.tsv"}).out;
+  const std::size_t second = out.find("\n1\t");
+  CHECK(out.substr(out.find("\n0\t") + 3, second - out.find("\n0\t") - 3) ==
+        out.substr(second + 3, out.size() - second - 4));
+
+  for (const char* name : {"train.tsv", "test.tsv"})
+    write_text(tiny.path() / name, content(tiny.path() / name) + "\r\n\n");
+  CHECK(contains(tiny.train({"--validate"}).out, "64 train, 16 test, 2 classes\n"));
+  CHECK(contains(tiny.vcas({"eval", "--model", "out/last"}).out, "(16 items in "));
+}
+
+TEST_CASE("a blank line of a GLUE file is no row", "[text]") {
+  const TinyText tiny;
+  const fs::path glue = tiny.path() / "glue/SST-2";
+  fs::create_directories(glue);
+  const std::string labelled = "sentence\tlabel\na a\t1\nb b\t0\na\t1\nb\t0\n";
+  write_text(glue / "train.tsv", labelled);
+  write_text(glue / "dev.tsv", labelled + "\n");
+  write_text(glue / "test.tsv", "index\tsentence\r\n0\ta\r\n1\tb\r\n2\tc\r\n\r\n");
+  REQUIRE(tiny.train({"data.type=glue", "data.text.task=SST-2", "data.text.labels=[]",
+                      "run.folder=out", "train.steps=1", "train.batch_size=2"})
+              .code == 0);
+  const Outcome outcome =
+      tiny.vcas({"predict", "--model", "out", "--glue-submission", "submission"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  const std::string lines = content(tiny.path() / "submission/SST-2.tsv");
+  CHECK(std::count(lines.begin(), lines.end(), '\n') == 4);
+}
+
+TEST_CASE("rows that are left out are counted wherever data are read", "[text]") {
+  const TinyText tiny;
+  const fs::path glue = tiny.path() / "glue/QQP";
+  fs::create_directories(glue);
+  std::string rows = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n";
+  for (int i = 0; i < 8; ++i) rows += fmt::format("1\t2\t3\ta a\tb\t{}\n", i % 2);
+  write_text(glue / "train.tsv", rows + "1\t2\t3\ta\n1\t2\t3\ta\tb\tc\t1\n");
+  write_text(glue / "dev.tsv", rows + "1\t2\t3\ta\n");
+  const std::vector<std::string> settings = {"data.type=glue", "data.text.task=QQP",
+                                             "data.text.labels=[]", "train.steps=1"};
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    return tiny.train(arguments);
+  };
+  const Outcome valid = run({"--validate", "run.folder=out"});
+  CHECK(contains(valid.out, "8 train, 8 test, 2 classes, bad rows skipped: 3\n"));
+  CHECK(valid.err == "warning: bad rows left out: 3\n");
+  const Outcome trained = run({"run.folder=out"});
+  CHECK(contains(trained.err, "skipped  bad rows: 3\n"));
+  CHECK(tiny.vcas({"eval", "--model", "out/last"}).err == "warning: bad rows left out: 1\n");
+
+  write_text(tiny.path() / "bad.txt", content(tiny.path() / "corpus.txt") + "a\xFF\n");
+  const auto masked = [&](const std::string& skip) {
+    return tiny.train({"--validate", "data.type=mlm", "model.head=mlm", "data.text.labels=[]",
+                       "train.batch_size=1", "data.text.train_file=bad.txt",
+                       "data.text.test_file=corpus.txt", "data.text.skip_bad_rows=" + skip});
+  };
+  CHECK(contains(masked("true").out, "bad rows skipped: 1\n"));
+  const Outcome refused = masked("false");
+  CHECK(refused.code == 65);
+  CHECK(refused.err ==
+        "error: bad.txt:3: byte 2 is not valid UTF-8\n  hint: if the text is Latin-1, iconv -f "
+        "latin1 -t utf-8 converts it; data.text.skip_bad_rows=true leaves bad lines out\n");
+}
+
+TEST_CASE("what is missing is met with an example", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
+  const Outcome input = tiny.vcas({"predict", "--model", "out", "--input", "none.tsv"});
+  CHECK(input.code == 66);
+  CHECK(contains(input.err,
+                 "hint: --input names a table: in a .tsv file the line \"sentence\", then for each "
+                 "text a line such as \"a fine film\"\n"));
+  struct Case {
+    std::vector<std::string> arguments;
+    int code;
+    std::string says;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{"data.text.train_file=none.tsv"},
+            66,
+            "none.tsv: no such file, nor with .gz, .xz or .zst\n  hint: data.text.train_file and "
+            "data.text.test_file each name a table: in a .tsv file the line "
+            "\"sentence<TAB>label\", then for each text a line such as \"a fine film<TAB>yes\"\n"},
+           {{"data.text.first=sentense"},
+            65,
+            "train.tsv:1: no column \"sentense\" among sentence, label; did you mean "
+            "\"sentence\"?\n  hint: data.text.first, data.text.label name the columns; "
+            "data.text.header=false if the file has no line of names\n"},
+           {{"data.text.train_file="},
+            78,
+            "data.text.train_file is missing: data.type \"text\" reads files, such as train.tsv "
+            "with the line \"sentence<TAB>label\" and a text and its label on each line after it"},
+           {{"data.text.label="},
+            78,
+            "data.text.label is missing: which column has the labels? \"label\" is that of a table "
+            "with the line \"sentence<TAB>label\""},
+           {{"data.text.vocabulary="},
+            78,
+            "data.text.vocabulary is missing: a vocab.txt, unless model.pretrained has one; \"cut "
+            "-f 1 train.tsv | vcas vocab > vocab.txt\" learns one"},
+           {{"data.type=glue"},
+            78,
+            "data.text.task is missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; "
+            "\"tools/get_data SST-2\" gets the files of SST-2"},
+           {{"data.type=wordnet"}, 78, "apt-get install wordnet-base gets the files"},
+           {{"data.type=mlm", "model.head=mlm", "data.text.train_file="},
+            78,
+            "data.text.train_file is missing: data.type \"mlm\" reads files, such as corpus.txt "
+            "with a document on each line"},
+           {{"data.type=mlm", "model.head=mlm", "data.text.labels=[]",
+             "data.text.train_file=none.txt"},
+            66,
+            "apt-get install wordnet-base, then sed -n 's/.* | //p' /usr/share/wordnet/data.noun > "
+            "corpus.txt makes such a text\n"}}) {
+    std::vector<std::string> arguments = c.arguments;
+    arguments.push_back("run.folder=bad");
+    const Outcome outcome = tiny.train(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == c.code);
+    CHECK(contains(outcome.err, c.says));
+    CHECK_FALSE(fs::exists(tiny.path() / "bad"));
+  }
+}
