@@ -208,7 +208,7 @@ bool TextTable::next(std::vector<std::string>& fields) {
     }
     if (!options_.skip_bad_rows)
       throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault),
-                  "is the file cut off or of another format? data.text.skip_bad_rows=true "
+                  "is the file cut off or of another format? data.skip_bad_rows=true "
                   "leaves bad rows out of labelled data");
     ++skipped_;
   }
