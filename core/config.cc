@@ -400,12 +400,24 @@ class ConfigReader {
   }
 
   void read_member(Setting& section, const JsonNode& node) {
-    const auto child = std::find_if(section.children.begin(), section.children.end(),
-                                    [&](const Setting& s) { return s.name == node.name; });
-    if (child == section.children.end()) return add_unknown_key(section, node);
+    Setting* child = find_member(section, node.name);
+    if (!child) return add_unknown_key(section, node);
     if (child->is_section()) return read_section(*child, node);
+    if (const ConfigOrigin& first = errors_.origins_.at(child->key); first.source == source_count_)
+      return add_error(node.key_begin,
+                       fmt::format("\"{}\"{} sets {}, which {} has set already", node.name,
+                                   in_section(section), child->key, first.where),
+                       key_underline(node));
     with_value(*child, [&](auto* value) { read_setting(*child, node, *value); });
     errors_.origins_.set(child->key, origin(node));
+  }
+
+  Setting* find_member(Setting& section, const std::string& name) {
+    for (Setting& child : section.children)
+      if (child.name == name) return &child;
+    for (Setting* setting : all_settings(root_))
+      if (setting->former_key == section.key + "." + name) return setting;
+    return nullptr;
   }
 
   ConfigOrigin origin(const JsonNode& node) const {
@@ -673,6 +685,16 @@ Json settings_schema(const Setting& root) {
                                             {"maximum", kConfigVersion},
                                             {"description", "Form of this file."},
                                             {"default", 1}};
+  for (const Setting* setting : all_settings(root)) {
+    const std::string& former = setting->former_key;
+    if (former.empty()) continue;
+    Json* section = &schema;
+    std::size_t begin = 0;
+    for (std::size_t dot; (dot = former.find('.', begin)) != std::string::npos; begin = dot + 1)
+      section = &(*section)["properties"][former.substr(begin, dot - begin)];
+    Json& property = (*section)["properties"][former.substr(begin)] = setting_schema(*setting);
+    property["description"] = fmt::format("The former name of {}.", setting->key);
+  }
   return schema;
 }
 

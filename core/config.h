@@ -61,6 +61,7 @@ struct Setting {
                    std::optional<double>*, std::optional<std::string>*>;
 
   std::string name, key, help;  // key: "train.learning_rate"; empty for the root
+  std::string former_key;       // is read too; empty: there is none
   Range range;
   Pointer value;                  // a section has none
   std::vector<Setting> children;  // of a section
@@ -74,6 +75,9 @@ struct Setting {
     child.value = &place;
     (child.range.narrow(ranges), ...);
   }
+
+  // The key that the last field had in older configurations.
+  void formerly(const char* old_key) { children.back().former_key = old_key; }
 
   template <class Section>
   void section(const char* section_name, Section& place, const char* section_help) {

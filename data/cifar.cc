@@ -74,21 +74,12 @@ std::vector<std::filesystem::path> find_files(const CifarOptions& options, const
   return found;
 }
 
-std::vector<std::string> read_class_names(const std::filesystem::path& path, std::int64_t classes) {
+std::vector<std::string> find_class_names(const std::filesystem::path& path, std::int64_t classes) {
   if (!std::filesystem::exists(path)) return numbered_classes(classes);
-  std::vector<std::string> names(1);
-  for (const std::uint8_t byte : read_decompressed(path)) {
-    if (byte != '\n') {
-      if (byte != '\r') names.back() += static_cast<char>(byte);
-    } else if (!names.back().empty()) {
-      names.emplace_back();
-    }
-  }
-  if (names.back().empty()) names.pop_back();
-  if (std::ssize(names) != classes) {
+  std::vector<std::string> names = read_class_names(path);
+  if (std::ssize(names) != classes)
     throw Error(ExitCode::kBadData, fmt::format("{}: {} class names, expected {}", path.string(),
                                                 names.size(), classes));
-  }
   return names;
 }
 
@@ -127,7 +118,7 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
       content.pixels.insert(content.pixels.end(), begin + facts.label_bytes, begin + record);
     }
   }
-  content.class_names = read_class_names(options.folder / facts.names_file, facts.classes);
+  content.class_names = find_class_names(options.folder / facts.names_file, facts.classes);
   auto dataset = std::make_unique<ImageDataset>(std::move(content));
   dataset->set_sources(std::move(sources));
   return dataset;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/compressed_file.h"
 #include "core/error.h"
 
 namespace vcas {
@@ -11,6 +12,19 @@ namespace vcas {
 std::vector<std::string> numbered_classes(std::int64_t classes) {
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < classes; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+std::vector<std::string> read_class_names(const std::filesystem::path& file) {
+  std::vector<std::string> names(1);
+  for (const std::uint8_t byte : read_decompressed(file)) {
+    if (byte != '\n') {
+      if (byte != '\r') names.back() += static_cast<char>(byte);
+    } else if (!names.back().empty()) {
+      names.emplace_back();
+    }
+  }
+  if (names.back().empty()) names.pop_back();
   return names;
 }
 

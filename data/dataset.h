@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@ enum class DataSite : std::uint32_t {
   kWordnetSplit,
   kWordnetNegative,
   kResizedCrop,
+  kValidation,
 };
 
 inline PhiloxAddress data_address(std::uint64_t seed, DataSite site, std::uint64_t epoch = 0) {
@@ -109,6 +111,8 @@ class RelabelledDataset final : public Dataset {
 
 // Names "0", "1", ...: for datasets that come without.
 std::vector<std::string> numbered_classes(std::int64_t classes);
+// Names from a file, plain or compressed: its lines without the blank ones.
+std::vector<std::string> read_class_names(const std::filesystem::path& file);
 
 struct VectorContent {
   std::int64_t width = 0;

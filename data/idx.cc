@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -24,14 +27,78 @@ struct IdxFile {
 
 IdxFile read_idx(const std::filesystem::path& path, int dims) {
   const std::string name =
-      find_plain_or_compressed(path,
-                               "Fashion-MNIST: apt-get install dataset-fashion-mnist "
-                               "puts it into /usr/share/datasets/fashion-mnist")
+      find_plain_or_compressed(
+          path,
+          "data.folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte, "
+          "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or compressed; "
+          "data.validation_share=0.1 does without the last two. Fashion-MNIST: apt-get install "
+          "dataset-fashion-mnist puts it into /usr/share/datasets/fashion-mnist")
           .string();
   return {name, parse_idx(read_decompressed(name), dims, name)};
 }
 
+struct PixelStatistics {
+  double mean = 0;
+  double std = 0;
+};
+
+// Of pixels from 0 to 1.
+PixelStatistics pixel_statistics(const std::vector<std::uint8_t>& pixels) {
+  std::array<std::int64_t, 256> counts{};
+  for (const std::uint8_t pixel : pixels) ++counts[pixel];
+  const auto mean_of = [&](auto value) {
+    double sum = 0;
+    for (int pixel = 0; pixel < 256; ++pixel)
+      sum += static_cast<double>(counts[pixel]) * value(pixel / 255.0);
+    return sum / static_cast<double>(pixels.size());
+  };
+  const double mean = mean_of([](double x) { return x; });
+  return {mean, std::sqrt(mean_of([mean](double x) { return (x - mean) * (x - mean); }))};
+}
+
+void add_missing_statistics(const IdxFile& images, ImageTransformOptions& transform) {
+  if (!transform.mean.empty() && !transform.std.empty()) return;
+  const std::vector<std::uint8_t>& pixels = images.array.values;
+  const PixelStatistics found = pixel_statistics(pixels);
+  if (transform.mean.empty()) transform.mean = {static_cast<float>(found.mean)};
+  if (!transform.std.empty()) return;
+  if (std::ranges::count(pixels, pixels.front()) == std::ssize(pixels))
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: all pixels are {}", images.name, pixels.front()),
+                "data.image.std takes the place of their standard deviation, which is 0");
+  transform.std = {static_cast<float>(found.std)};
+}
+
+ImageContent image_content(const IdxFile& images, const ImageTransformOptions& transform) {
+  if (images.array.values.empty())
+    throw Error(ExitCode::kBadData, fmt::format("{}: no pixels in it ({})", images.name,
+                                                fmt::join(images.array.sizes, " x ")));
+  ImageContent content{.height = images.array.sizes[1],
+                       .width = images.array.sizes[2],
+                       .pixels = images.array.values,
+                       .transform = transform};
+  add_missing_statistics(images, content.transform);
+  return content;
+}
+
+std::vector<std::string> find_class_names(const std::filesystem::path& folder,
+                                          const std::vector<std::uint8_t>& labels) {
+  const std::filesystem::path file = folder / "classes.txt";
+  if (std::filesystem::exists(file)) return read_class_names(file);
+  return numbered_classes(*std::ranges::max_element(labels) + 1);
+}
+
 }  // namespace
+
+IdxOptions fashion_mnist(IdxOptions asked) {
+  if (asked.folder.empty()) asked.folder = "/usr/share/datasets/fashion-mnist";
+  if (asked.class_names.empty())
+    asked.class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                         "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+  if (asked.transform.mean.empty()) asked.transform.mean = {0.2860f};
+  if (asked.transform.std.empty()) asked.transform.std = {0.3530f};
+  return asked;
+}
 
 IdxArray parse_idx(const std::vector<std::uint8_t>& bytes, int dims, const std::string& name) {
   const std::size_t header = 4 + 4 * static_cast<std::size_t>(dims);
@@ -68,25 +135,17 @@ IdxArray parse_idx(const std::vector<std::uint8_t>& bytes, int dims, const std::
 
 std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   const std::string prefix = options.split == Split::kTrain ? "train" : "t10k";
-  IdxFile images = read_idx(options.folder / (prefix + "-images-idx3-ubyte"), 3);
+  const IdxFile images = read_idx(options.folder / (prefix + "-images-idx3-ubyte"), 3);
   const IdxFile labels = read_idx(options.folder / (prefix + "-labels-idx1-ubyte"), 1);
   if (labels.array.sizes[0] != images.array.sizes[0]) {
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: {} labels, expected {} as there are images in {}", labels.name,
                             labels.array.sizes[0], images.array.sizes[0], images.name));
   }
-  ImageContent content;
-  content.height = images.array.sizes[1];
-  content.width = images.array.sizes[2];
-  content.pixels = std::move(images.array.values);
-  content.class_names = options.class_names;
-  content.transform = options.transform;
-  if (content.class_names.empty()) {
-    content.class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
-                           "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
-  }
-  if (content.transform.mean.empty()) content.transform.mean = {0.2860f};
-  if (content.transform.std.empty()) content.transform.std = {0.3530f};
+  ImageContent content = image_content(images, options.transform);
+  content.class_names = options.class_names.empty()
+                            ? find_class_names(options.folder, labels.array.values)
+                            : options.class_names;
   for (const std::uint8_t label : labels.array.values) {
     if (label >= content.class_names.size()) {
       throw Error(ExitCode::kBadData,
@@ -98,6 +157,15 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   auto dataset = std::make_unique<ImageDataset>(std::move(content));
   dataset->set_sources({source_file(images.name), source_file(labels.name)});
   return dataset;
+}
+
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& file,
+                                         const IdxOptions& options) {
+  const IdxFile images = read_idx(file, 3);
+  ImageContent content = image_content(images, options.transform);
+  content.class_names = options.class_names;
+  content.labels.assign(static_cast<std::size_t>(images.array.sizes[0]), -1);
+  return std::make_unique<ImageDataset>(std::move(content));
 }
 
 }  // namespace vcas

@@ -21,16 +21,24 @@ struct IdxArray {
 // `name` stands in messages. Anything else, too short or too long: kBadData.
 IdxArray parse_idx(const std::vector<std::uint8_t>& bytes, int dims, const std::string& name);
 
-// The defaults are Fashion-MNIST as Debian's package dataset-fashion-mnist installs it. Empty lists
-// take Fashion-MNIST's own values.
 struct IdxOptions {
   // Holds {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or compressed.
-  std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
+  std::filesystem::path folder = {};
   Split split = Split::kTrain;
-  std::vector<std::string> class_names = {};  // a label must be below their number
-  ImageTransformOptions transform = {};       // without mean or std: those of Fashion-MNIST
+  // Names of the classes in order; labels are below their number. Empty: the lines of classes.txt
+  // in the folder, where it is there, else numbers up to the largest label.
+  std::vector<std::string> class_names = {};
+  ImageTransformOptions transform = {};  // without mean or std: those of these pixels
 };
 
+// What `asked` leaves out is that of Fashion-MNIST, as Debian's package dataset-fashion-mnist
+// installs it.
+IdxOptions fashion_mnist(IdxOptions asked = {});
+
 std::unique_ptr<Dataset> load_idx(const IdxOptions& options);
+
+// A file of images alone, whose labels are unknown. The options' folder and split do not count.
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& file,
+                                         const IdxOptions& options);
 
 }  // namespace vcas

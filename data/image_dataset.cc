@@ -8,8 +8,21 @@
 
 namespace vcas {
 
+namespace {
+
+// All of one size, squares are squeezed as well as cut: a ViTImageProcessor of transformers knows
+// no other way.
+ImageContent squeezed(ImageContent content) {
+  ImageTransformOptions& transform = content.transform;
+  if (transform.short_side == 0 && (transform.size == 0 || content.height == content.width))
+    transform.squeeze = true;
+  return content;
+}
+
+}  // namespace
+
 ImageDataset::ImageDataset(ImageContent content)
-    : content_(std::move(content)),
+    : content_(squeezed(std::move(content))),
       transform_(content_.transform, content_.channels, content_.height, content_.width) {
   const ImageContent& c = content_;
   VCAS_CHECK(std::ssize(c.pixels) == size() * c.channels * c.height * c.width,

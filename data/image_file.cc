@@ -22,9 +22,12 @@ namespace {
 
 using Bytes = std::span<const unsigned char>;
 
+constexpr const char* kBadFileHint =
+    "replace the file, or take it out of the folder; data.skip_bad_rows=true leaves it out, and "
+    "--validate finds all of its kind";
+
 [[noreturn]] void fail_damaged(const std::string& name, const std::string& why) {
-  throw Error(ExitCode::kBadData, fmt::format("{}: {}", name, why),
-              "the file is damaged: replace it, or take it out of the folder");
+  throw Error(ExitCode::kBadData, fmt::format("{}: {}", name, why), kBadFileHint);
 }
 
 // Room for the pixels, before a small file can ask for all memory.
@@ -153,7 +156,7 @@ DecodedImage read_image(const std::filesystem::path& path) {
   throw Error(ExitCode::kBadData,
               fmt::format("{}: its {} bytes do not begin as a JPEG or PNG file does", path.string(),
                           text.size()),
-              "replace the file, or take it out of the folder");
+              kBadFileHint);
 }
 
 std::string image_formats() {

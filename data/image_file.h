@@ -18,9 +18,10 @@ struct DecodedImage {
 // build lacks: kUnavailable.
 bool has_image_name(const std::filesystem::path& path);
 
-// The pixels as Pillow's convert("RGB") has them; an orientation in the file is not looked at. The
-// format is told by the first bytes. Missing or unreadable: kNoInput. Corrupt, cut off, or in
-// another format: kBadData. A format that this build lacks: kUnavailable.
+// The pixels as Pillow's convert("RGB") has them, but of grey with 16 bits the upper eight; an
+// orientation in the file is not looked at. The format is told by the first bytes. Missing or
+// unreadable: kNoInput. Corrupt, cut off, or in another format: kBadData. A format that this build
+// lacks: kUnavailable.
 DecodedImage read_image(const std::filesystem::path& path);
 
 // "JPEG: yes  PNG: no"

@@ -8,75 +8,21 @@
 
 #include "core/content_hash.h"
 #include "core/error.h"
-#include "data/image_file.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
-
-class ImageFolderDataset final : public Dataset {
- public:
-  ImageFolderDataset(std::vector<std::string> class_names, ImageTransformOptions transform)
-      : class_names_(std::move(class_names)), transform_(std::move(transform), 3) {}
-
-  void add(const fs::path& file, std::int32_t label) {
-    files_.push_back(file.string());
-    labels_.push_back(label);
-  }
-
-  std::int64_t size() const override { return std::ssize(labels_); }
-  std::vector<std::int64_t> item_shape() const override { return transform_.shape(); }
-  const std::vector<std::string>& class_names() const override { return class_names_; }
-  std::int32_t label(std::int64_t index) const override { return labels_[index]; }
-  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
-    VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
-    const DecodedImage image = read_image(files_[index]);
-    transform_.append(interleaved_view(image.pixels.data(), 3, image.height, image.width), index,
-                      draw, out.values);
-  }
-  const ImageTransformOptions* image_transform() const override { return &transform_.options(); }
-
- private:
-  std::vector<std::string> class_names_;
-  ImageTransform transform_;
-  std::vector<std::string> files_;  // [N]
-  std::vector<std::int32_t> labels_;
-};
-
-// A folder that cannot be listed is no bug of the program.
-template <class Call>
-auto listing(Call call) {
-  try {
-    return call();
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ExitCode::kNoInput,
-                fmt::format("{}: {}", error.path1().string(), error.code().message()));
-  }
-}
-
-std::vector<std::string> sub_folders(const fs::path& folder) {
+std::vector<std::string> sub_folders(const fs::path& folder) try {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.is_directory() && !is_hidden(entry.path()))
-      names.push_back(entry.path().filename().string());
+    if (std::string name = entry.path().filename(); entry.is_directory() && !name.starts_with('.'))
+      names.push_back(std::move(name));
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::vector<fs::path> image_files(const fs::path& folder) {
-  std::vector<fs::path> files;
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::end(entry); ++entry) {
-    const fs::path& path = entry->path();
-    if (is_hidden(path)) {
-      entry.disable_recursion_pending();
-    } else if (!entry->is_directory() && has_image_name(path)) {
-      files.push_back(path);
-    }
-  }
-  std::sort(files.begin(), files.end());
-  return files;
+} catch (const fs::filesystem_error& error) {
+  throw Error(ExitCode::kNoInput,
+              fmt::format("{}: {}", error.path1().string(), error.code().message()));
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -86,35 +32,41 @@ std::string some_of(const std::vector<std::string>& names) {
                      names.size() > kShown ? ", ..." : "");
 }
 
-}  // namespace
+// The files of all classes, before any is decoded.
+struct FoundImages {
+  ImageFilesContent content;
+  std::uint64_t hash = 0;  // of names and sizes: reading all images would take as long as an epoch
+};
 
-std::unique_ptr<Dataset> load_image_folder(const ImageFolderOptions& options) {
-  const fs::path folder = options.folder / (options.split == Split::kTrain ? "train" : "val");
+FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_classes) {
   if (!fs::is_directory(folder))
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such folder", folder.string()),
-                "data.folder holds train/CLASS/FILE.jpg and val/CLASS/FILE.jpg, a folder a class");
-  const std::vector<std::string> found = listing([&] { return sub_folders(folder); });
-  const std::vector<std::string> classes = options.classes.empty() ? found : options.classes;
-  if (classes.empty())
+                fmt::format("data.folder holds a folder for each class, as in {0}/train/cat/1.jpg "
+                            "and {0}/val/cat/2.jpg; data.validation_share=0.1 does without val",
+                            folder.parent_path().string()));
+  const std::vector<std::string> found = sub_folders(folder);
+  FoundImages images;
+  std::vector<std::string>& classes = images.content.class_names;
+  classes = asked_classes.empty() ? found : std::move(asked_classes);
+  if (found.empty())
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: no folder in it, expected one a class", folder.string()),
-                "the images of a class belong into a folder with the name of the class");
-  ImageTransformOptions transform = options.transform;
-  if (transform.mean.empty()) transform.mean = {0.485f, 0.456f, 0.406f};
-  if (transform.std.empty()) transform.std = {0.229f, 0.224f, 0.225f};
-  auto data = std::make_unique<ImageFolderDataset>(classes, std::move(transform));
+                fmt::format("the images of a class belong into a folder with the name of the "
+                            "class, as in {}/cat/1.jpg",
+                            folder.string()));
   std::vector<std::string> unknown, empty, unreadable;
-  ContentHash hash;  // of names and sizes: reading all images would take as long as an epoch
+  ContentHash hash;
   for (const std::string& name : found) {
     const auto known = std::find(classes.begin(), classes.end(), name);
     if (known == classes.end()) unknown.push_back(name);
-    const std::vector<fs::path> files = listing([&] { return image_files(folder / name); });
+    const std::vector<fs::path> files = image_files(folder / name);
     if (files.empty()) empty.push_back(name);
     for (const fs::path& file : files) {
       if (::access(file.c_str(), R_OK) != 0) unreadable.push_back(file.string());
       hash.add(file.lexically_relative(folder).string());
       hash.add_number(fs::is_regular_file(file) ? fs::file_size(file) : 0);
-      data->add(file, static_cast<std::int32_t>(known - classes.begin()));
+      images.content.files.push_back(file.string());
+      images.content.labels.push_back(static_cast<std::int32_t>(known - classes.begin()));
     }
   }
   if (!unknown.empty())
@@ -132,8 +84,37 @@ std::unique_ptr<Dataset> load_image_folder(const ImageFolderOptions& options) {
                 fmt::format("{}: {} files cannot be read: {}", folder.string(), unreadable.size(),
                             some_of(unreadable)),
                 "links may lead nowhere, or permissions be missing");
-  data->set_sources({{folder, hash.value()}});
-  return data;
+  images.hash = hash.value();
+  return images;
+}
+
+}  // namespace
+
+std::vector<std::string> evaluation_parts(const fs::path& folder) {
+  std::vector<std::string> parts;
+  for (const char* name : {"val", "valid", "validation", "test"})
+    if (fs::is_directory(folder / name)) parts.emplace_back(name);
+  if (parts.empty()) parts.emplace_back("val");
+  return parts;
+}
+
+ImageFolder load_image_folder(const ImageFolderOptions& options) {
+  const fs::path folder = options.folder / options.part;
+  FoundImages images = find_images(folder, options.classes);
+  ImageFilesContent& content = images.content;
+  const std::int64_t size = options.transform.size;
+  content.shape = {3, size, size};
+  content.transform = options.transform;
+  if (content.transform.mean.empty()) content.transform.mean = {0.485f, 0.456f, 0.406f};
+  if (content.transform.std.empty()) content.transform.std = {0.229f, 0.224f, 0.225f};
+  ImageFolder loaded;
+  if (options.check) {
+    loaded.checked = std::ssize(content.files);
+    loaded.skipped = check_images(*options.check, content);
+  }
+  loaded.data = std::make_unique<ImageFilesDataset>(std::move(content));
+  loaded.data->set_sources({{folder, images.hash}});
+  return loaded;
 }
 
 }  // namespace vcas

@@ -17,7 +17,7 @@ ImageTransform::ImageTransform(ImageTransformOptions options, std::int64_t chann
       height_(options_.size > 0 ? options_.size : height),
       width_(options_.size > 0 ? options_.size : width) {
   VCAS_CHECK(height_ > 0 && width_ > 0, "images without a size");
-  const auto& [size, short_side, interpolation, means, deviations] = options_;
+  const auto& [size, short_side, squeeze, interpolation, means, deviations] = options_;
   if (std::ssize(means) != channels || std::ssize(deviations) != channels) {
     throw Error(ExitCode::kBadConfig,
                 fmt::format("mean has {} values and std has {}, but the images have {} channels",
@@ -55,8 +55,12 @@ std::vector<std::uint8_t> ImageTransform::resized(const ImageView& image, std::i
   // As torchvision's Resize and CenterCrop: the long side is rounded down, a half to even.
   const std::int64_t side = options_.short_side > 0 ? options_.short_side : options_.size;
   const std::int64_t short_side = std::min(image.height, image.width);
-  const std::int64_t height = side > 0 ? side * image.height / short_side : height_;
-  const std::int64_t width = side > 0 ? side * image.width / short_side : width_;
+  const auto resized_side = [&](std::int64_t before, std::int64_t fixed) {
+    if (side == 0) return fixed;
+    return options_.squeeze ? side : side * before / short_side;
+  };
+  const std::int64_t height = resized_side(image.height, height_);
+  const std::int64_t width = resized_side(image.width, width_);
   if (image.height == height_ && image.width == width_ && height == height_ && width == width_)
     return {};
   const auto middle = [](std::int64_t outer, std::int64_t inner) -> std::int64_t {

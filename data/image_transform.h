@@ -16,6 +16,7 @@ struct ImageTransformOptions {
   // The short side is resized to this before the middle is cut out; 0: to `size`. Not looked at
   // where a random part is cut out.
   std::int64_t short_side = 0;
+  bool squeeze = false;  // all sides, so that images which are not square change their shape
   Interpolation interpolation = Interpolation::kBicubic;
   std::vector<float> mean = {};  // [channels] a value is (pixel / 255 - mean) / std
   std::vector<float> std = {};   // [channels]

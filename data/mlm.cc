@@ -60,7 +60,7 @@ std::int64_t for_each_document(const std::filesystem::path& file, const MlmOptio
     } else {
       throw Error(ExitCode::kBadData, fmt::format("{}: {}", lines.place(), fault),
                   "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it; "
-                  "data.text.skip_bad_rows=true leaves bad lines out");
+                  "data.skip_bad_rows=true leaves bad lines out");
     }
   }
   return skipped;

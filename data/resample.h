@@ -2,7 +2,7 @@
 // is the mean of what it stands for (Turkowski, "Filters for common resampling tasks", Graphics
 // Gems, 1990). Weights are integers of 22 fractional bits and the image between the two passes has
 // 8 bits: the pixels are those of Pillow up to version 12, bit for bit. (From 13 on Pillow begins
-// with the columns where the height shrinks much more than the width.)
+// with the columns for some shapes whose height shrinks, which rounds elsewhere.)
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ bool is_bare(const std::string& name) {
 
 // Labels of a file as class ids.
 constexpr const char* kBadLabelHint =
-    "is this the right file and label column? data.text.skip_bad_rows=true leaves such rows out";
+    "is this the right file and label column? data.skip_bad_rows=true leaves such rows out";
 
 class LabelReader {
  public:

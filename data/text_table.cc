@@ -18,7 +18,7 @@ constexpr const char* kUtf8Hint =
 constexpr const char* kOneColumnHint =
     "the file has one column; columns end at tabs in .tsv files, at commas in .csv files";
 constexpr const char* kBadRowHint =
-    "is the file cut off or of another format? data.text.skip_bad_rows=true leaves bad rows out of "
+    "is the file cut off or of another format? data.skip_bad_rows=true leaves bad rows out of "
     "labelled data";
 
 std::string missing_column(const std::string& column, const std::vector<std::string>& there) {

@@ -134,6 +134,11 @@ class HfConfig {
                   fmt::format("{}: \"{}\" is {}, and only {} is supported", file_, key,
                               Json(value).dump(), Json(only).dump()));
   }
+  [[noreturn]] void fail_unsupported(const std::string& key, const std::string& supported) const {
+    throw Error(ExitCode::kBadConfig, fmt::format("{}: \"{}\" is {}, and {} supported", file_, key,
+                                                  json_.at(key).dump(), supported));
+  }
+  auto items() const { return json_.items(); }
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   const Json& at(const char* key) const { return json_.at(key); }
   const std::string& file() const { return file_; }
@@ -168,6 +173,47 @@ std::vector<std::int64_t> read_image_shape(const HfConfig& config) {
   }
   const std::int64_t side = config.count("image_size");
   return {channels, side, side};
+}
+
+// {height, width} of an image; empty where the key says something else.
+std::vector<std::int64_t> read_sides(const HfConfig& config, const char* key) {
+  const Json& sides = config.at(key);
+  if (sides.is_number()) return {config.count(key), config.count(key)};
+  if (!sides.is_object() || sides.size() != 2 || !sides.contains("height") ||
+      !sides.contains("width"))
+    return {};
+  const auto sizes = config.get<std::map<std::string, std::int64_t>>(key);
+  return {config.checked(key, sizes.at("height")), config.checked(key, sizes.at("width"))};
+}
+
+// How images come to one size: transformers resizes them and then may cut the middle out.
+void read_image_size(const HfConfig& config, HfImageProcessor& images) {
+  const bool crop = config.get("do_center_crop", false);
+  if (crop) {
+    if (config.has("crop_size")) images.size = read_sides(config, "crop_size");
+    if (images.size.empty())
+      config.fail_unsupported(config.has("crop_size") ? "crop_size" : "do_center_crop",
+                              "only a crop_size with a height and a width is");
+  }
+  if (!config.has("size")) return;
+  const std::string type = config.get<std::string>("image_processor_type", "ViT");
+  if (config.at("size").is_number() && !type.starts_with("ViT"))
+    config.fail_unsupported("size", fmt::format("of {} only {{\"height\", \"width\"}} and "
+                                                "{{\"shortest_edge\"}} are",
+                                                type));
+  const std::vector<std::int64_t> sides = read_sides(config, "size");
+  images.squeeze = !sides.empty();
+  if (images.squeeze && !crop) {
+    images.size = sides;
+  } else if (images.squeeze && sides[0] == sides[1]) {
+    images.short_side = sides[0];
+  } else if (crop && config.at("size").size() == 1 && config.at("size").contains("shortest_edge")) {
+    const auto edges = config.get<std::map<std::string, std::int64_t>>("size");
+    images.short_side = config.checked("size", edges.at("shortest_edge"));
+  } else {
+    config.fail_unsupported("size", crop ? "only a square or a shortest_edge is"
+                                         : "without do_center_crop only a height and a width are");
+  }
 }
 
 Json label_entries(const HfModel& description, std::int64_t classes) {
@@ -309,21 +355,22 @@ std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) 
   const fs::path file = folder / kHfImageProcessorFile;
   if (!fs::exists(file)) return std::nullopt;
   const HfConfig config(file);
-  config.expect("do_rescale", true);
-  config.expect("do_normalize", true);
+  for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) config.expect(key, true);
+  const std::set<std::string> steps = {"do_resize", "do_rescale", "do_normalize", "do_center_crop",
+                                       "do_convert_rgb"};
+  for (const auto& [key, value] : config.items())
+    if (key.starts_with("do_") && value == true && !steps.contains(key))
+      config.fail_unsupported(key, "only false is");
+  if (config.has("crop_pct")) config.fail_unsupported("crop_pct", "only null is");
   const double factor = config.get("rescale_factor", kRescaleFactor);
   if (std::abs(factor - kRescaleFactor) > 1e-6)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("{}: \"rescale_factor\" is {}, and only 1/255 is supported",
-                            config.file(), factor));
+    config.fail_unsupported("rescale_factor", "only 1/255 is");
   HfImageProcessor images{.mean = config.get("image_mean", std::vector<float>{}),
                           .std = config.get("image_std", std::vector<float>{}),
                           .resample = config.get("resample", HfImageProcessor{}.resample)};
   if (images.resample != 2 && images.resample != 3)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("{}: \"resample\" is {}, and only 2 (bilinear) and 3 (bicubic) are "
-                            "supported",
-                            config.file(), images.resample));
+    config.fail_unsupported("resample", "only 2 (bilinear) and 3 (bicubic) are");
+  read_image_size(config, images);
   return images;
 }
 
@@ -334,15 +381,24 @@ std::string image_processor_text(const HfImageProcessor& images,
     for (const float value : values) list.push_back(std::stod(fmt::format("{}", value)));
     return list;
   };
-  const Json config = {{"image_processor_type", "ViTImageProcessor"},
-                       {"do_resize", true},
-                       {"size", {{"height", shape[1]}, {"width", shape[2]}}},
-                       {"resample", images.resample},
-                       {"do_rescale", true},
-                       {"rescale_factor", kRescaleFactor},
-                       {"do_normalize", true},
-                       {"image_mean", numbers(images.mean)},
-                       {"image_std", numbers(images.std)}};
+  const Json size = {{"height", shape[1]}, {"width", shape[2]}};
+  Json config = {{"image_processor_type", "ViTImageProcessor"},
+                 {"do_resize", true},
+                 {"size", size},
+                 {"resample", images.resample},
+                 {"do_rescale", true},
+                 {"rescale_factor", kRescaleFactor},
+                 {"do_normalize", true},
+                 {"image_mean", numbers(images.mean)},
+                 {"image_std", numbers(images.std)}};
+  if (images.squeeze && images.short_side == 0) return config.dump(2) + "\n";
+  // Before version 5 of transformers no ViTImageProcessor cuts the middle out.
+  const std::int64_t side = images.short_side > 0 ? images.short_side : shape[1];
+  config["image_processor_type"] = "BitImageProcessor";
+  config["size"] =
+      images.squeeze ? Json{{"height", side}, {"width", side}} : Json{{"shortest_edge", side}};
+  config["do_center_crop"] = true;
+  config["crop_size"] = size;
   return config.dump(2) + "\n";
 }
 

@@ -22,8 +22,11 @@ struct HfModel {
 
 // What preprocessor_config.json says of images.
 struct HfImageProcessor {
-  std::vector<float> mean, std;  // [channels]; empty: not given
-  int resample = 2;              // in numbers of Pillow: 2 bilinear, 3 bicubic
+  std::vector<float> mean, std;         // [channels]; empty: not given
+  int resample = 2;                     // in numbers of Pillow: 2 bilinear, 3 bicubic
+  std::vector<std::int64_t> size = {};  // {height, width} of what comes out; empty: not given
+  std::int64_t short_side = 0;          // before the middle is cut out; 0: nothing is cut off
+  bool squeeze = false;  // images of another shape change it, before the middle is cut out
 };
 
 struct HfFiles {

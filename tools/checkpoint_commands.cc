@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "core/error.h"
@@ -16,6 +17,7 @@
 #include "tools/evaluation.h"
 #include "tools/model_setup.h"
 #include "tools/run_folder.h"
+#include "tools/run_images.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -23,13 +25,22 @@ namespace {
 
 // What was trained must not be called otherwise: these settings are those of the checkpoint.
 void check_overrides(const RunConfig& saved, const RunConfig& config) {
-  for (const ConfigChange& change : config_changes(saved, config))
+  // What was trained on is not to evaluate on; without a share the evaluation data count.
+  const bool held_out = saved.data.validation_share > 0 && config.data.validation_share > 0;
+  for (const ConfigChange& change : config_changes(saved, config)) {
+    if (held_out && (change.key == "seed" || change.key == "data.validation_share"))
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
+                              "would be evaluated on",
+                              change.key, change.before, change.after),
+                  "leave it as it was; data.validation_share=0 takes the evaluation data");
     if (change.key.starts_with("model.") || change.key == "data.text.vocabulary" ||
         change.key == "data.text.lower_case")
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{} is {} in the checkpoint, and cannot become {}", change.key,
                               change.before, change.after),
                   "the model was trained so");
+  }
 }
 
 // A checkpoint, without what it was made from.
@@ -108,6 +119,63 @@ void write_submission(const PredictRequest& request, const Trained& trained,
   }
 }
 
+// Throws kUsage for what this model cannot predict.
+void check_request(const PredictRequest& request, const RunConfig& config) {
+  const std::string& type = config.data.type;
+  const bool submission = !request.submission.empty();
+  if (type == "mlm" || type.starts_with("synthetic"))
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("predict reads texts and images; data.type of this model is \"{}\"", type),
+        "vcas eval evaluates models of all kinds");
+  if (submission && type != "glue")
+    throw Error(ExitCode::kUsage,
+                fmt::format("data.type is \"{}\", and only glue has submissions", type),
+                "--input predicts labels of texts and images");
+  if (request.probabilities && (submission || config.model.head == "regression"))
+    throw Error(ExitCode::kUsage,
+                fmt::format("--probabilities is for classes, and {}",
+                            submission ? "submissions have no place for them"
+                                       : "this model predicts a number"),
+                "leave it out");
+  if (config.data.is_text() && request.inputs.size() > 1)
+    throw Error(ExitCode::kUsage,
+                fmt::format("predict reads one table of texts, got {}", request.inputs.size()),
+                "call it for each table");
+}
+
+std::vector<double> softmax(const float* logits, std::size_t classes) {
+  const double most = *std::max_element(logits, logits + classes);
+  std::vector<double> shares;
+  double sum = 0;
+  for (std::size_t k = 0; k < classes; ++k) {
+    shares.push_back(std::exp(logits[k] - most));
+    sum += shares.back();
+  }
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+// A line for each item, which is called as its file is or by its number.
+std::string prediction_table(const RunConfig& config, const std::vector<std::string>& classes,
+                             const std::vector<std::string>& files,
+                             const std::vector<float>& logits, bool probabilities) {
+  const bool regression = config.model.head == "regression";
+  const std::size_t width = regression ? 1 : classes.size();
+  std::string text = files.empty() ? "index\tprediction" : "file\tprediction";
+  if (probabilities) text += fmt::format("\t{}", fmt::join(classes, "\t"));
+  for (std::size_t i = 0; i < logits.size() / width; ++i) {
+    const float* row = logits.data() + i * width;
+    text += '\n' + (files.empty() ? std::to_string(i) : files[i]) + '\t';
+    text += regression
+                ? fmt::format("{:.4f}", *row)
+                : classes[static_cast<std::size_t>(std::max_element(row, row + width) - row)];
+    if (!probabilities) continue;
+    for (const double share : softmax(row, width)) text += fmt::format("\t{:.6f}", share);
+  }
+  return text + '\n';
+}
+
 }  // namespace
 
 void evaluate_checkpoint(const CheckpointRequest& request) {
@@ -133,32 +201,21 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
 void predict(const PredictRequest& request) {
   const Trained trained(request.checkpoint);
   const RunConfig& config = trained.config();
-  const bool submission = !request.submission.empty();
-  if (!config.data.is_text() || config.data.type == "mlm")
-    throw Error(ExitCode::kUsage,
-                fmt::format("predict reads tables of text; data.type of this model is \"{}\"",
-                            config.data.type),
-                "vcas eval evaluates models of all kinds");
-  if (submission && config.data.type != "glue")
-    throw Error(ExitCode::kUsage,
-                fmt::format("data.type is \"{}\", and only glue has submissions", config.data.type),
-                "--input predicts the rows of a table");
+  check_request(request, config);
   const auto tokenizer = trained.tokenizer();
-  TrainedModel model(trained, tokenizer.get(), text_limits(config, *tokenizer));
-  if (submission) return write_submission(request, trained, *tokenizer, model);
-  const auto items = load_unlabelled(config, *tokenizer, request.input);
-  const std::vector<float> logits = predict_items(config, *items, model.evaluate());
-  std::string text = "index\tprediction\n";
-  if (config.model.head == "regression") {
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      text += fmt::format("{}\t{:.4f}\n", i, logits[i]);
-  } else {
-    const std::vector<std::string>& names = trained.facts.class_names;
-    const auto classes = predicted_classes(logits, std::ssize(names));
-    for (std::size_t i = 0; i < classes.size(); ++i)
-      text += fmt::format("{}\t{}\n", i, names[static_cast<std::size_t>(classes[i])]);
-  }
-  std::fputs(text.c_str(), stdout);
+  TrainedModel model(trained, tokenizer.get(),
+                     tokenizer ? text_limits(config, *tokenizer) : BatchLimits{});
+  if (!request.submission.empty()) return write_submission(request, trained, *tokenizer, model);
+  const Unlabelled found = tokenizer
+                               ? load_unlabelled_texts(config, *tokenizer, request.inputs[0])
+                               : load_unlabelled_images(config, trained.facts, request.inputs);
+  const std::vector<float> logits = predict_items(config, *found.items, model.evaluate());
+  std::fputs(prediction_table(config, trained.facts.class_names, found.files, logits,
+                              request.probabilities)
+                 .c_str(),
+             stdout);
+  for (const std::string& fault : found.skipped)
+    fmt::print(stderr, "warning: left out {}\n", fault);
 }
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {

@@ -17,13 +17,15 @@ struct CheckpointRequest {
 // Loss and measures on the test data of the configuration.
 void evaluate_checkpoint(const CheckpointRequest& request);
 
-// Prints a line for each row of `input`, a table with the text columns of the configuration: the
-// row's number and its class, or its number of a regression. With `submission` the files of a GLUE
-// task are predicted and submissions are written there instead: those of `split`, and with MNLI's
-// test split those of test_mismatched and diagnostic where they are.
+// Prints a line for each item of `inputs` with its class, or its number of a regression: for each
+// row of a table with the text columns of the configuration, for each image of files and folders.
+// With `submission` the files of a GLUE task are predicted and submissions are written there
+// instead: those of `split`, and with MNLI's test split those of test_mismatched and diagnostic
+// where they are.
 struct PredictRequest {
   CheckpointRequest checkpoint;
-  std::filesystem::path input = {};
+  std::vector<std::filesystem::path> inputs = {};
+  bool probabilities = false;             // a column for each class besides
   std::filesystem::path submission = {};  // folder
   std::string split = "test";
 };

@@ -35,7 +35,9 @@ struct Arguments {
   std::vector<std::string> set, positional;
   std::string resume, resume_mode = "exact", print_config = "plain", compare, profile_steps;
   bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
-  std::string folder, model, name, input, submission, split = "test";
+  std::string folder, model, name, submission, split = "test";
+  std::vector<std::string> inputs;
+  bool probabilities = false;
   std::int64_t steps = 20, pad_to = 0;
   TokenizeRequest tokenize;
   VocabularyOptions vocabulary;
@@ -232,11 +234,16 @@ void add_model_options(CLI::App& command, Arguments& arguments) {
   add_set_option(command, arguments);
 }
 
-void run_predict(const CheckpointRequest& checkpoint, const Arguments& arguments) {
-  if (arguments.input.empty() == arguments.submission.empty())
+// What is no setting is another input: a shell makes many files of one pattern.
+void run_predict(const Arguments& arguments) {
+  std::vector<std::string> inputs = arguments.inputs, overrides = arguments.set;
+  for (const std::string& text : arguments.positional)
+    (text.find('=') == std::string::npos ? inputs : overrides).push_back(text);
+  if (inputs.empty() == arguments.submission.empty())
     fail_usage("predict needs either --input FILE or --glue-submission FOLDER");
-  vcas::predict({.checkpoint = checkpoint,
-                 .input = arguments.input,
+  vcas::predict({.checkpoint = {arguments.model, overrides, arguments.json},
+                 .inputs = {inputs.begin(), inputs.end()},
+                 .probabilities = arguments.probabilities,
                  .submission = arguments.submission,
                  .split = arguments.split});
 }
@@ -295,10 +302,16 @@ struct Program {
     add_model_options(*eval, arguments);
     eval->add_flag("--json", arguments.json, "Print JSON");
 
-    predict = app.add_subcommand("predict", "Predict the labels of texts");
+    predict = app.add_subcommand("predict", "Predict the labels of texts or images");
     add_model_options(*predict, arguments);
-    predict->add_option("--input", arguments.input,
-                        "Table with the text columns of the configuration");
+    predict
+        ->add_option("--input", arguments.inputs,
+                     "Table with the text columns of the configuration; or images, and folders of "
+                     "images, any number of them")
+        ->allow_extra_args(false)
+        ->take_all();
+    predict->add_flag("--probabilities", arguments.probabilities,
+                      "A column with the probability of each class besides");
     predict->add_option("--glue-submission", arguments.submission,
                         "Folder for the files that the GLUE server takes, instead of --input");
     predict->add_option("--split", arguments.split, "Split of the submission");
@@ -380,7 +393,7 @@ struct Program {
       return CheckpointRequest{arguments.model, arguments.set, arguments.json};
     };
     if (*eval) evaluate_checkpoint(checkpoint());
-    if (*predict) run_predict(checkpoint(), arguments);
+    if (*predict) run_predict(arguments);
     if (*export_model) export_checkpoint(checkpoint(), arguments.folder);
     if (*inspect) inspect_file(arguments.model, arguments.json);
     if (*bench) {

@@ -113,8 +113,9 @@ std::map<std::string, std::string> model_files(const ModelFacts& facts, const Wo
   if (tokenizer) files = tokenizer_files(*tokenizer, model.max_positions);
   if (facts.images)
     files[kHfImageProcessorFile] = image_processor_text(*facts.images, facts.item_shape);
-  const nlohmann::ordered_json json = {{"item_shape", facts.item_shape},
-                                       {"class_names", facts.class_names}};
+  nlohmann::ordered_json json = {{"item_shape", facts.item_shape},
+                                 {"class_names", facts.class_names}};
+  if (facts.images) json["squeeze"] = facts.images->squeeze;
   files["model.json"] = json.dump(2) + "\n";
   return files;
 }
@@ -124,9 +125,12 @@ ModelFacts read_model_facts(const std::filesystem::path& checkpoint) {
   const std::string text = read_file(file);
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    return {.item_shape = json.at("item_shape"),
-            .class_names = json.at("class_names"),
-            .images = read_hf_image_processor(checkpoint)};
+    ModelFacts facts{.item_shape = json.at("item_shape"),
+                     .class_names = json.at("class_names"),
+                     .images = read_hf_image_processor(checkpoint)};
+    // Older checkpoints, which do not say it, cut all images.
+    if (facts.images) facts.images->squeeze = json.value("squeeze", false);
+    return facts;
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), e.what()));
   }

@@ -52,13 +52,21 @@ void DataOptions::validate(ConfigErrors& errors) const {
                "needs images of one size; data.image.crop_scale=[0.08,1] cuts parts out of others");
   if (is_text() && (flip || crop_padding > 0))
     errors.add({flip ? "flip" : "crop_padding", "type"}, "needs images");
-  if ((type == "text" || type == "mlm") && (text.train_file.empty() || text.test_file.empty()))
+  const bool held_out = validation_share > 0;
+  const bool tables = type == "text" || type == "mlm";
+  if (tables && (text.train_file.empty() || (text.test_file.empty() && !held_out)))
     errors.add(
         {text.train_file.empty() ? "text.train_file" : "text.test_file", "type"},
-        fmt::format("is missing: data.type \"{}\" reads files, {}", type,
+        fmt::format("is missing: data.type \"{}\" reads files, {}{}", type,
                     type == "text" ? "such as train.tsv with the line \"sentence<TAB>label\" "
                                      "and a text and its label on each line after it"
-                                   : "such as corpus.txt with a document on each line"));
+                                   : "such as corpus.txt with a document on each line",
+                    text.train_file.empty() ? ""
+                                            : "; data.validation_share=0.1 evaluates on a "
+                                              "tenth of data.text.train_file"));
+  if (tables && held_out && !text.test_file.empty())
+    errors.add({"validation_share", "text.test_file"},
+               "is for data without an evaluation set, and data.text.test_file names one");
   if (type == "text" && text.label.empty())
     errors.add({"text.label", "type"},
                "is missing: which column has the labels? \"label\" is that of a table with the "
@@ -78,6 +86,7 @@ void DataOptions::validate(ConfigErrors& errors) const {
                fmt::format("is not read by data.type \"{}\": data.text.train_file and "
                            "data.text.test_file name its files",
                            type));
+  only_for("image.eval_folder", !image.eval_folder.empty(), type == "image_folder", "image_folder");
   only_for("text.mask_probability", text.mask_probability != TextData{}.mask_probability,
            type == "mlm", "mlm");
   only_for("text.task", !text.task.empty(), type == "glue" || type == "wordnet",

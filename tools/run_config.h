@@ -69,7 +69,6 @@ struct TextData {
   std::int64_t max_length = 128;
   double mask_probability = 0.15;
   bool whole_words = false;
-  bool skip_bad_rows = false;
   bool cache = true;
 
   template <class Visitor>
@@ -98,7 +97,6 @@ struct TextData {
     v.field("mask_probability", mask_probability, "Share of tokens to predict (mlm).", above(0.0),
             below(1.0));
     v.field("whole_words", whole_words, "Mask all pieces of a word together (mlm).");
-    v.field("skip_bad_rows", skip_bad_rows, "Leave bad rows out instead of stopping.");
     v.field("cache", cache, "Keep tokenised data in VCAS_CACHE_DIR between runs.");
   }
 };
@@ -106,7 +104,9 @@ struct TextData {
 struct ImageData {
   std::int64_t size = 0;
   std::int64_t short_side = 0;
+  std::string fit = "auto";
   std::string interpolation = "auto";
+  std::string eval_folder;
   std::vector<double> mean, std;
   std::vector<double> crop_scale;
   std::vector<double> crop_ratio = {3.0 / 4.0, 4.0 / 3.0};
@@ -118,11 +118,19 @@ struct ImageData {
             "model.pretrained, else images stay as they are.",
             between(0, 1 << 16));
     v.field("short_side", short_side,
-            "Evaluation resizes the short side to this, then cuts the middle out; 0: to size.",
+            "Evaluation resizes the short side to this, then cuts the middle out; 0: as that of "
+            "model.pretrained, else to size.",
             between(0, 1 << 16));
+    v.field("fit", fit,
+            "How images become squares: crop cuts the middle out, squeeze changes their shape; "
+            "auto: as that of model.pretrained, else crop.",
+            one_of({"auto", "crop", "squeeze"}));
     v.field("interpolation", interpolation,
             "Of resized images; auto: that of model.pretrained, else bicubic.",
             one_of({"auto", "bilinear", "bicubic"}));
+    v.field("eval_folder", eval_folder,
+            "Sub-folder of image_folder to evaluate on; empty: the first of val, valid, validation "
+            "and test.");
     v.field("mean", mean,
             "Of each channel, of pixels from 0 to 1. Empty: that of model.pretrained, else of the "
             "data.");
@@ -142,6 +150,8 @@ struct DataOptions {
   std::string folder;
   std::int64_t limit = 0;
   std::int64_t eval_limit = 0;
+  double validation_share = 0;
+  bool skip_bad_rows = false;
   std::int64_t crop_padding = 0;
   bool flip = false;
   SyntheticData synthetic;
@@ -171,6 +181,13 @@ struct DataOptions {
             "glue/TASK (glue).");
     v.field("limit", limit, "Train on the first items only; 0: on all.", at_least(0));
     v.field("eval_limit", eval_limit, "Evaluate on the first items only; 0: on all.", at_least(0));
+    v.field("validation_share", validation_share,
+            "Share of the training items to hold out and evaluate on, in place of evaluation data; "
+            "0: none.",
+            at_least(0.0), below(1.0));
+    v.field("skip_bad_rows", skip_bad_rows,
+            "Leave bad rows of tables and damaged images out instead of stopping.");
+    v.formerly("data.text.skip_bad_rows");
     v.field("crop_padding", crop_padding,
             "Pixels added on each side of a training image before a random crop.",
             between(0, 1 << 16));

@@ -12,90 +12,20 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "core/safetensors.h"
-#include "data/cifar.h"
 #include "data/glue.h"
-#include "data/idx.h"
-#include "data/image_folder.h"
 #include "data/mlm.h"
 #include "data/synthetic.h"
 #include "data/text_dataset.h"
+#include "data/validation_split.h"
 #include "data/wordnet.h"
 #include "models/weights_io.h"
+#include "tools/run_images.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFileHash = "xxh3:";
-
-// What the settings say of images, then what the trained model or the pretrained weights had.
-ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts* trained) {
-  const ImageData& image = config.data.image;
-  ImageTransformOptions transform{.size = image.size,
-                                  .short_side = image.short_side,
-                                  .mean = {image.mean.begin(), image.mean.end()},
-                                  .std = {image.std.begin(), image.std.end()}};
-  std::optional<HfImageProcessor> before;
-  if (trained) {
-    before = trained->images;
-    const std::vector<std::int64_t>& shape = trained->item_shape;
-    if (before && shape[1] == shape[2]) transform.size = shape[1];
-  } else if (!config.model.pretrained.empty()) {
-    const HfFiles files = find_hf_files(config.model.pretrained);
-    const std::vector<std::int64_t> shape = read_hf_config(files.config).image_shape;
-    if (shape.size() == 3 && shape[1] == shape[2]) {
-      if (transform.size != 0 && transform.size != shape[1])
-        throw Error(
-            ExitCode::kBadConfig,
-            fmt::format("data.image.size is {}, but the model of {} reads images of {} x {}",
-                        transform.size, files.config.string(), shape[1], shape[2]),
-            "leave data.image.size out");
-      transform.size = shape[1];
-    }
-    before = read_hf_image_processor(files.folder);
-  }
-  std::string interpolation = image.interpolation;
-  if (before) {
-    if (transform.mean.empty()) transform.mean = before->mean;
-    if (transform.std.empty()) transform.std = before->std;
-    if (interpolation == "auto") interpolation = before->resample == 2 ? "bilinear" : "bicubic";
-  }
-  transform.interpolation =
-      interpolation == "bilinear" ? Interpolation::kBilinear : Interpolation::kBicubic;
-  return transform;
-}
-
-// `known_classes`: those of the training data, where they have been read.
-std::unique_ptr<Dataset> load_images(const RunConfig& config, Split split,
-                                     const ImageTransformOptions& transform,
-                                     const std::vector<std::string>& known_classes) {
-  const DataOptions& data = config.data;
-  if (data.type == "synthetic") {
-    const SyntheticData& sizes = data.synthetic;
-    const bool train = split == Split::kTrain;
-    return make_synthetic({.items = train ? sizes.items : sizes.eval_items,
-                           .first_item = train ? 0 : sizes.items,
-                           .classes = sizes.classes,
-                           .shape = {sizes.shape.begin(), sizes.shape.end()},
-                           .noise = sizes.noise,
-                           .label_noise = sizes.label_noise,
-                           .seed = config.seed,
-                           .transform = transform});
-  }
-  if (data.type.starts_with("cifar")) {
-    return load_cifar({.folder = data.folder,
-                       .kind = data.type == "cifar10" ? CifarKind::kCifar10 : CifarKind::kCifar100,
-                       .split = split,
-                       .transform = transform});
-  }
-  if (data.type == "image_folder") {
-    return load_image_folder(
-        {.folder = data.folder, .split = split, .classes = known_classes, .transform = transform});
-  }
-  IdxOptions options{.split = split, .transform = transform};
-  if (!data.folder.empty()) options.folder = data.folder;
-  return load_idx(options);
-}
 
 std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
                                         const WordPiece& tokenizer) {
@@ -106,7 +36,7 @@ std::unique_ptr<MlmDataset> load_masked(const RunConfig& config, Split split,
                    .max_length = text.max_length,
                    .mask_probability = text.mask_probability,
                    .whole_words = text.whole_words,
-                   .skip_bad_rows = text.skip_bad_rows,
+                   .skip_bad_rows = config.data.skip_bad_rows,
                    .cache = text.cache},
                   tokenizer);
 }
@@ -149,12 +79,12 @@ std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path&
                     .label = labelled ? text.label : "",
                     // Predictions have a line for each row.
                     .table = {.header = text.header,
-                              .skip_bad_rows = labelled && text.skip_bad_rows,
+                              .skip_bad_rows = labelled && config.data.skip_bad_rows,
                               .blank_rows = !labelled,
                               .column_hint = hints.columns},
                     .items = {.regression = config.model.head == "regression",
                               .labels = text.labels.empty() ? known_classes : text.labels,
-                              .skip_bad_labels = text.skip_bad_rows,
+                              .skip_bad_labels = config.data.skip_bad_rows,
                               .label_numbers = !text.labels.empty(),
                               .max_length = text.max_length},
                     .cache = text.cache,
@@ -252,6 +182,10 @@ std::unique_ptr<Dataset> in_given_order(const RunConfig& config, std::unique_ptr
   return relabelled(std::move(data), given, true);
 }
 
+ValidationSplit held_out(const RunConfig& config, std::unique_ptr<Dataset> train) {
+  return split_off(std::move(train), config.data.validation_share, config.seed);
+}
+
 }  // namespace
 
 std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config) {
@@ -267,15 +201,26 @@ std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config) {
   return tokenizer;
 }
 
-RunData::RunData(const RunConfig& config) : tokenizer(load_tokenizer(config)) {
+RunData::RunData(const RunConfig& config, bool check_images)
+    : tokenizer(load_tokenizer(config)), check_images_(check_images) {
   if (!tokenizer) transform_ = image_transform(config, nullptr);
   // A head that was trained on another order would start as if trained on wrong labels.
   const std::vector<std::string> pretrained = pretrained_classes(config);
-  for (const Split split : {Split::kTrain, Split::kTest}) {
-    std::unique_ptr<Dataset>& target = split == Split::kTrain ? train : test;
-    target = load(config, split, train ? train->class_names() : std::vector<std::string>{});
-    if (target->classes() > 0 && std::ssize(pretrained) == target->classes())
-      target = in_order_of(config, std::move(target), pretrained);
+  const auto load_ordered = [&](Split split, const std::vector<std::string>& known_classes) {
+    std::unique_ptr<Dataset> items = load(config, split, known_classes);
+    if (items->classes() > 0 && std::ssize(pretrained) == items->classes())
+      items = in_order_of(config, std::move(items), pretrained);
+    return items;
+  };
+  train = load_ordered(Split::kTrain, {});
+  // Test images are prepared as those of training: their statistics may be measured.
+  if (const ImageTransformOptions* transform = train->image_transform()) transform_ = *transform;
+  if (config.data.validation_share > 0) {
+    ValidationSplit split = held_out(config, std::move(train));
+    train = std::move(split.train);
+    test = std::move(split.validation);
+  } else {
+    test = load_ordered(Split::kTest, train->class_names());
   }
   if (config.data.limit > train->size())
     throw Error(ExitCode::kBadConfig,
@@ -290,7 +235,8 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokeniz
                  const ModelFacts& trained)
     : tokenizer(std::move(its_tokenizer)) {
   if (!tokenizer) transform_ = image_transform(config, &trained);
-  test = load(config, Split::kTest, trained.class_names);
+  const bool has_share = config.data.validation_share > 0;
+  test = load(config, has_share ? Split::kTrain : Split::kTest, trained.class_names);
   if (!tokenizer && test->item_shape() != trained.item_shape)
     throw Error(
         ExitCode::kBadData,
@@ -299,6 +245,7 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokeniz
         "data.type and data.folder name the data");
   if (test->classes() > 0 || !trained.class_names.empty())
     test = in_order_of(config, std::move(test), trained.class_names);
+  if (has_share) test = held_out(config, std::move(test)).validation;
   load_mismatched(config, trained.class_names);
   choose_measures(config);
 }
@@ -333,14 +280,25 @@ ModelFacts RunData::facts() const {
   if (const ImageTransformOptions* transform = train->image_transform())
     facts.images = {.mean = transform->mean,
                     .std = transform->std,
-                    .resample = transform->interpolation == Interpolation::kBilinear ? 2 : 3};
+                    .resample = transform->interpolation == Interpolation::kBilinear ? 2 : 3,
+                    .short_side = transform->short_side,
+                    .squeeze = transform->squeeze};
   return facts;
 }
 
 // `known_classes`: those of the training data, where they are known.
 std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
                                        const std::vector<std::string>& known_classes) {
-  if (!tokenizer) return load_images(config, split, transform_, known_classes);
+  if (!tokenizer) {
+    RunImages images = load_images(config, split, transform_, known_classes, check_images_);
+    checked_images += images.checked;
+    skipped_rows += std::ssize(images.skipped);
+    if (!images.note.empty()) notes.push_back(images.note);
+    if (!images.skipped.empty())
+      warnings.push_back(fmt::format("{} bad images are left out, the first: {}",
+                                     images.skipped.size(), images.skipped.front()));
+    return std::move(images.data);
+  }
   std::unique_ptr<Dataset> items;
   if (config.data.type == "mlm") {
     auto masked = load_masked(config, split, *tokenizer);
@@ -386,7 +344,7 @@ void RunData::look_at_tokens(const RunConfig& config, const TokenContent& conten
 // `names`: those of the model's classes.
 void RunData::load_mismatched(const RunConfig& config, const std::vector<std::string>& names) {
   const DataOptions& data = config.data;
-  if (data.type != "glue" || data.text.eval_split != "dev" ||
+  if (data.type != "glue" || data.validation_share > 0 || data.text.eval_split != "dev" ||
       !has_glue_split(glue_task(data.text.task), data.folder, GlueSplit::kDevMismatched))
     return;
   auto texts = load_glue_split(config, GlueSplit::kDevMismatched, *tokenizer);
@@ -482,13 +440,13 @@ std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit 
                     .folder = config.data.folder,
                     .split = split,
                     .max_length = text.max_length,
-                    .skip_bad_rows = text.skip_bad_rows,
+                    .skip_bad_rows = config.data.skip_bad_rows,
                     .cache = text.cache},
                    tokenizer);
 }
 
-std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiece& tokenizer,
-                                         const fs::path& file) {
+Unlabelled load_unlabelled_texts(const RunConfig& config, const WordPiece& tokenizer,
+                                 const fs::path& file) {
   RunConfig columns = config;
   if (config.data.type == "glue") {
     const GlueTask& task = glue_task(config.data.text.task);
@@ -501,7 +459,7 @@ std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiec
     throw Error(ExitCode::kBadConfig,
                 "the model reads pairs of texts, and data.text.second names none",
                 "data.text.first=COLUMN and data.text.second=COLUMN name those of the input");
-  return load_table(columns, file, false, tokenizer);
+  return {.items = load_table(columns, file, false, tokenizer)};
 }
 
 }  // namespace vcas

@@ -39,10 +39,13 @@ struct RunData {
   std::string best_measure;              // of measure_names, or "loss": chooses the best checkpoint
   std::optional<std::int32_t> positive;  // the class that "f1" is about; none: the mean over all
   BatchLimits limits;                    // of both splits
-  std::int64_t skipped_rows = 0;         // bad rows left out of both splits
+  std::int64_t skipped_rows = 0;         // bad rows and images left out of both splits
+  std::int64_t checked_images = 0;       // decoded before anything else
+  std::vector<std::string> notes;        // on what was read
   std::vector<std::string> warnings;     // of what may be a mistake
 
-  explicit RunData(const RunConfig& config);
+  // With `check_images`, or with data.skip_bad_rows, all files of images are decoded.
+  explicit RunData(const RunConfig& config, bool check_images = false);
   // Test data alone, for a model that was trained.
   RunData(const RunConfig& config, std::unique_ptr<WordPiece> tokenizer, const ModelFacts& trained);
 
@@ -61,6 +64,7 @@ struct RunData {
   void choose_measures(const RunConfig& config);
 
   ImageTransformOptions transform_;  // of images
+  bool check_images_ = false;
 };
 
 // Whether fingerprints of a file are of the same content. Those of checkpoints that are older than
@@ -83,8 +87,15 @@ std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit 
 // Null of data without texts.
 std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config);
 
-// Texts or pairs to predict labels of, in the columns that `config` trains on.
-std::unique_ptr<Dataset> load_unlabelled(const RunConfig& config, const WordPiece& tokenizer,
-                                         const std::filesystem::path& file);
+// Items to predict labels of.
+struct Unlabelled {
+  std::unique_ptr<Dataset> items;
+  std::vector<std::string> files = {};    // of each item; empty where they are rows of one file
+  std::vector<std::string> skipped = {};  // what is wrong with those that were left out
+};
+
+// Texts or pairs in the columns that `config` trains on.
+Unlabelled load_unlabelled_texts(const RunConfig& config, const WordPiece& tokenizer,
+                                 const std::filesystem::path& file);
 
 }  // namespace vcas

@@ -231,8 +231,9 @@ void TrainingRun::greet() {
   constexpr std::size_t kMostNamed = 10;
   const std::vector<std::string>& classes = data_.train->class_names();
   say(fmt::format(
-      "  data     {}   train {} · test {}{} · {} classes{}", c.data.type,
+      "  data     {}   train {} · test {}{}{} · {} classes{}", c.data.type,
       format_count(session_.train_items()), format_count(session_.test_items(*data_.test)),
+      c.data.validation_share > 0 ? " held out" : "",
       data_.mismatched ? " · mismatched " + format_count(session_.test_items(*data_.mismatched))
                        : "",
       classes.size(),
@@ -241,6 +242,7 @@ void TrainingRun::greet() {
           : fmt::format(": {}", fmt::join(classes, ", "))));
   if (data_.skipped_rows > 0)
     say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
+  for (const std::string& note : data_.notes) say("  note     " + note);
   for (const std::string& warning : data_.warnings) say("warning: " + warning, LogLevel::kWarning);
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
@@ -573,21 +575,26 @@ void dry_run(const LoadedConfig& loaded) {
 std::string validate_run(const TrainRequest& request) {
   check_request(request);
   const LoadedConfig& loaded = request.loaded;
-  const RunData data(loaded.config);
-  data.print_warnings();
+  const RunData data(loaded.config, /*check_images=*/true);
   Session session(loaded.config, data);
+  data.print_warnings();
   const Graph& graph = session.model().graph;
   fs::path folder = folder_of(request);
   if (use_of(request) == FolderUse::kNext) folder = next_run_folder(folder);
+  const auto count_of = [](const char* what, std::int64_t count) {
+    return count > 0 ? fmt::format(", {}: {}", what, format_count(count)) : "";
+  };
+  std::string notes;
+  for (const std::string& note : data.notes) notes += "    note   " + note + "\n";
   return fmt::format(
       "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
-      "test, {} classes{}\n    output {} writable ({} free)   memory {}   device {}\n",
+      "test, {} classes{}{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
       loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
       graph.parameters().size(), format_count(graph.parameters().count()),
       format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
-      data.skipped_rows > 0 ? fmt::format(", bad rows skipped: {}", format_count(data.skipped_rows))
-                            : "",
-      folder.string(), format_bytes(static_cast<double>(free_disk_bytes(folder))),
+      count_of("images decoded", data.checked_images),
+      count_of("bad rows skipped", data.skipped_rows), notes, folder.string(),
+      format_bytes(static_cast<double>(free_disk_bytes(folder))),
       format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
 }
 

@@ -44,6 +44,7 @@ struct ToolConfig {
     v.field("steps", steps, "Steps.", between(0, 1000));
     v.field("seed", seed, "Seed.");
     v.field("rate", rate, "Rate.", above(0), at_most(1));
+    v.formerly("optimizer.rate");
     v.field("sizes", sizes, "Sizes.", at_least(1));
     v.field("names", names, "Names.");
     v.field("limit", limit, "Limit.");
@@ -78,6 +79,7 @@ TEST_CASE("the reader and the schema accept the same documents", "[config]") {
       R"({"seed": 9223372036854775807})",
       R"({"rate": 1})",
       R"({"rate": 1e-300})",
+      R"({"optimizer": {"rate": 0.5}})",
       R"({"sizes": [], "names": []})",
       R"({"sizes": [1, 2], "names": ["", "é"]})",
       R"({"limit": null})",
@@ -91,6 +93,7 @@ TEST_CASE("the reader and the schema accept the same documents", "[config]") {
       R"({"config_version": 1})",
   };
   const std::vector<std::string> bad = {
+      R"({"optimizer": {"rate": 2}})",
       R"([])",
       R"(null)",
       R"({"$schema": 1})",

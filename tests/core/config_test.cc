@@ -191,6 +191,47 @@ TEST_CASE("unknown keys", "[config]") {
   }
 }
 
+namespace {
+
+struct MovedSetting {
+  struct Old {
+    template <class Visitor>
+    void fields(Visitor&) {}
+  };
+  int size = 1;
+  Old old;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("size", size, "Size.", at_least(1));
+    v.formerly("old.extent");
+    v.section("old", old, "What it was part of.");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a setting is read by its former key too, but not by both", "[config]") {
+  MovedSetting config;
+  const ConfigOrigins origins =
+      read_config(config, {.documents = {{"a.json", R"({"old": {"extent": 3}})"}}});
+  CHECK(config.size == 3);
+  CHECK(origins.where("size") == "a.json:1:20");
+  CHECK(to_json(config).dump() == R"({"size":3,"old":{}})");
+  read_config(config, {.documents = {{"a.json", R"({"size": 4})"}}, .overrides = {"old.extent=5"}});
+  CHECK(config.size == 5);
+  for (const char* text :
+       {R"({"size": 2, "old": {"extent": 3}})", R"({"old": {"extent": 3}, "size": 2})"}) {
+    CAPTURE(text);
+    try {
+      read_config(config, {.documents = {{"a.json", text}}});
+      FAIL("no error");
+    } catch (const Error& error) {
+      CHECK_THAT(error.what(), ContainsSubstring("sets size, which a.json:1:"));
+    }
+  }
+}
+
 TEST_CASE("duplicate keys", "[config]") {
   CHECK(error_of(document("{\"train\": {\n  \"epochs\": 1,\n  \"epochs\": 2}}")) ==
         "run.json:3:3: error: duplicate key \"epochs\" in \"train\"\n"

@@ -59,6 +59,34 @@ TEST_CASE("idx files become normalised images and labels", "[idx]") {
   for (int i = 0; i < 8; ++i) CHECK_THAT(batch.values[i], WithinAbs(want[i], 1e-6));
 }
 
+TEST_CASE("idx files without names or statistics get neutral ones", "[idx]") {
+  const Files files;
+  const auto load = [&] { return load_idx({.folder = files.folder.path()}); };
+  files.labels(idx_file(0x801, {3}, {1, 0, 255}));
+  CHECK(load()->class_names() == numbered_classes(256));
+  files.folder.write_text("classes.txt", "no\r\nyes\n\nmaybe\n");
+  files.check_bad("train-labels-idx1-ubyte: item 2 has label 255, expected 0 to 1");
+  files.labels(idx_file(0x801, {3}, {1, 0, 2}));
+  CHECK(load()->class_names() == std::vector<std::string>{"no", "yes", "maybe"});
+
+  Batch batch;
+  const auto data = load();
+  for (std::int64_t item = 0; item < data->size(); ++item) data->append(item, {}, batch);
+  double sum = 0, squares = 0;
+  for (const float value : batch.values) {
+    sum += value;
+    squares += static_cast<double>(value) * value;
+  }
+  CHECK_THAT(sum / 12, WithinAbs(0.0, 1e-6));
+  CHECK_THAT(squares / 12, WithinAbs(1.0, 1e-6));
+
+  files.images(idx_file(0x803, {3, 2, 2}, Bytes(12, 7)));
+  check_error(load, ExitCode::kBadData, "train-images-idx3-ubyte: all pixels are 7");
+  files.images(idx_file(0x803, {0, 2, 2}, {}));
+  files.labels(idx_file(0x801, {0}, {}));
+  check_error(load, ExitCode::kBadData, "train-images-idx3-ubyte: no pixels in it (0 x 2 x 2)");
+}
+
 TEST_CASE("bad idx files are refused with what was expected and found", "[idx]") {
   const Files files;
   SECTION("short header") {
@@ -143,15 +171,16 @@ TEST_CASE("a missing idx file names the path and the command that gets it", "[id
   CHECK(error.code() == ExitCode::kNoInput);
   CHECK_THAT(error.what(), ContainsSubstring((folder.path() / "t10k-images-idx3-ubyte").string()));
   CHECK_THAT(error.hint(), ContainsSubstring("apt-get install dataset-fashion-mnist"));
+  CHECK_THAT(error.hint(), ContainsSubstring("data.validation_share=0.1 does without the last"));
 }
 
 TEST_CASE("Fashion-MNIST reads as published", "[idx]") {
-  if (!std::filesystem::exists(IdxOptions{}.folder)) {
-    WARN("skipped: no " << IdxOptions{}.folder << "; apt-get install dataset-fashion-mnist");
+  if (!std::filesystem::exists(fashion_mnist().folder)) {
+    WARN("skipped: no " << fashion_mnist().folder << "; apt-get install dataset-fashion-mnist");
     return;
   }
   for (const Split split : {Split::kTrain, Split::kTest}) {
-    const auto data = load_idx({.split = split});
+    const auto data = load_idx(fashion_mnist({.split = split}));
     const std::int64_t per_class = split == Split::kTrain ? 6000 : 1000;
     CHECK(data->size() == 10 * per_class);
     CHECK(data->item_shape() == std::vector<std::int64_t>{1, 28, 28});

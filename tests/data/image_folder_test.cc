@@ -51,13 +51,18 @@ class SmallFolder : public TemporaryFolder {
     write("train/1.jpg", {});
     write("val/b/1.jpg", jpeg(8, 8, {10, 20, 30}));
   }
-  std::unique_ptr<Dataset> load(Split split = Split::kTrain,
+  std::unique_ptr<Dataset> load(const std::string& part = "train",
                                 const std::vector<std::string>& classes = {}) const {
+    return checked(std::nullopt, part, classes).data;
+  }
+  ImageFolder checked(const std::optional<ImageCheck>& check, const std::string& part = "train",
+                      const std::vector<std::string>& classes = {}) const {
     return load_image_folder(
         {.folder = path(),
-         .split = split,
+         .part = part,
          .classes = classes,
-         .transform = {.size = 8, .mean = {0, 0, 0}, .std = {1 / 255.f, 1 / 255.f, 1 / 255.f}}});
+         .transform = {.size = 8, .mean = {0, 0, 0}, .std = {1 / 255.f, 1 / 255.f, 1 / 255.f}},
+         .check = check});
   }
 };
 #endif
@@ -129,7 +134,7 @@ TEST_CASE("a folder of images has a class for each sub-folder, all sorted", "[im
     for (std::size_t channel = 0; channel < 3; ++channel)
       CHECK(std::abs(batch.values[64 * channel + 30] - colours[item][channel]) < 3);
   }
-  const auto test = folder.load(Split::kTest, data->class_names());
+  const auto test = folder.load("val", data->class_names());
   CHECK(test->size() == 1);
   CHECK(test->label(0) == 1);
 }
@@ -150,7 +155,7 @@ TEST_CASE("an image folder that is not as expected is refused with what is wrong
   const SmallFolder folder;
   check_error(
       [&] {
-        folder.load(Split::kTest, {"a", "c"});
+        folder.load("val", {"a", "c"});
       },
       ExitCode::kBadData, "val: 1 of 1 classes are not those of the training data: b");
   fs::create_directories(folder.path() / "train/c");
@@ -158,16 +163,94 @@ TEST_CASE("an image folder that is not as expected is refused with what is wrong
   fs::create_symlink("nowhere.jpg", folder.path() / "train/c/1.jpg");
   check_error([&] { folder.load(); }, ExitCode::kNoInput, "train: 1 files cannot be read: ");
   fs::remove_all(folder.path() / "val/b");
-  check_error([&] { folder.load(Split::kTest); }, ExitCode::kBadData, "val: no folder in it");
+  check_error([&] { folder.load("val"); }, ExitCode::kBadData, "val: no folder in it");
   fs::remove_all(folder.path() / "val");
-  const Error missing = error_of([&] { folder.load(Split::kTest); });
+  const Error missing = error_of([&] { folder.load("val"); });
   CHECK(missing.code() == ExitCode::kNoInput);
   CHECK(missing.what() == (folder.path() / "val").string() + ": no such folder");
-  CHECK_THAT(missing.hint(), ContainsSubstring("val/CLASS/FILE.jpg"));
+  CHECK_THAT(missing.hint(), ContainsSubstring((folder.path() / "val/cat/2.jpg").string() +
+                                               "; data.validation_share=0.1 does without val"));
+}
+TEST_CASE("a check finds every bad image of a folder, and leaves them out where asked",
+          "[images]") {
+  const SmallFolder folder;
+  std::int64_t last = 0, total = 0;
+  ImageCheck check{.threads = 3, .progress = [&](std::int64_t done, std::int64_t of) {
+                     CHECK(done == last + 1);
+                     last = done;
+                     total = of;
+                   }};
+  const ImageFolder good = folder.checked(check);
+  CHECK(good.checked == 4);
+  CHECK(last == 4);
+  CHECK(total == 4);
+  CHECK(good.skipped.empty());
+
+  last = 0;
+  folder.write("train/b/10.jpg", {'n', 'o'});
+  folder.write("train/a.b/x.jpg", {});
+  const Error bad = error_of([&] { folder.checked(check); });
+  CHECK(bad.code() == ExitCode::kBadData);
+  const std::string first = (folder.path() / "train/a.b/x.jpg").string() +
+                            ": its 0 bytes do not begin as a JPEG or PNG file does";
+  const std::string second = (folder.path() / "train/b/10.jpg").string() +
+                             ": its 2 bytes do not begin as a JPEG or PNG file does";
+  CHECK(bad.what() == "2 of 4 images are bad\n  " + first + "\n  " + second);
+  CHECK_THAT(bad.hint(), ContainsSubstring("data.skip_bad_rows=true leaves them out"));
+
+  check = {.skip = true, .threads = 2};
+  const ImageFolder rest = folder.checked(check);
+  CHECK(rest.skipped == std::vector<std::string>{first, second});
+  CHECK(rest.checked == 4);
+  REQUIRE(rest.data->size() == 2);
+  CHECK(rest.data->label(0) == 1);
+  folder.write("val/b/1.jpg", {});
+  check_error([&] { folder.checked(check, "val"); }, ExitCode::kBadData, "1 of 1 images are bad");
+}
+
+TEST_CASE("evaluation images lie in val, else in folders of other names", "[images]") {
+  const TemporaryFolder folder;
+  const auto check = [&](const std::vector<std::string>& parts) {
+    CHECK(evaluation_parts(folder.path()) == parts);
+  };
+  check({"val"});
+  fs::create_directories(folder.path() / "test");
+  check({"test"});
+  fs::create_directories(folder.path() / "validation");
+  check({"validation", "test"});
+  fs::create_directories(folder.path() / "val");
+  check({"val", "validation", "test"});
+}
+
+TEST_CASE("images of one channel are the luma of their colours", "[images]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.write("a.jpg", jpeg(8, 8, {200, 100, 50}));
+  const DecodedImage rgb = read_image(file);
+  const ImageFilesDataset data({.files = {file.string()},
+                                .labels = {-1},
+                                .class_names = {},
+                                .shape = {1, 8, 8},
+                                .transform = {.mean = {0}, .std = {1 / 255.f}}});
+  Batch batch;
+  data.append(0, {}, batch);
+  REQUIRE(batch.values.size() == 64);
+  const double luma = 0.299 * rgb.pixels[0] + 0.587 * rgb.pixels[1] + 0.114 * rgb.pixels[2];
+  CHECK(std::abs(batch.values[0] - luma) <= 0.51);
 }
 #endif
 
 #ifdef VCAS_PNG
+TEST_CASE("a PNG file of 16 bits gives its upper eight, grey as well as coloured", "[images]") {
+  const std::string golden = std::string(VCAS_SOURCE_DIR) + "/tests/golden/images/grey16.";
+  const DecodedImage image = read_image(golden + "png");
+  const SafetensorsFile file(golden + "safetensors");
+  const StoredTensor& want = *file.find("pixels");
+  CHECK(want.shape == std::vector<std::int64_t>{image.height, image.width});
+  REQUIRE(image.pixels.size() == 3 * want.bytes.size());
+  for (std::size_t i = 0; i < image.pixels.size(); ++i)
+    CHECK(std::byte{image.pixels[i]} == want.bytes[i / 3]);
+}
+
 TEST_CASE("PNG files become pixels, without their transparency", "[images]") {
   const TemporaryFolder folder;
   const auto png = [&](const Bytes& pixels, std::uint8_t colour_type) {

@@ -231,7 +231,7 @@ TEST_CASE("bad rows and lines of a corpus are left out and counted where asked f
                 folder.write_text("y.jsonl", "{\"text\": null}\n{\"text\": \"a\"}\n{}\n")}};
   const Error error = error_of([&] { load(options); });
   CHECK(error.what() == (folder.path() / "x.txt").string() + ":2: byte 2 is not valid UTF-8");
-  CHECK_THAT(error.hint(), ContainsSubstring("data.text.skip_bad_rows=true leaves bad lines out"));
+  CHECK_THAT(error.hint(), ContainsSubstring("data.skip_bad_rows=true leaves bad lines out"));
   options.skip_bad_rows = true;
   const auto made = load_mlm(options, tiny_tokenizer()),
              cached = load_mlm(options, tiny_tokenizer());

@@ -128,7 +128,7 @@ TEST_CASE("bad rows are named by file and line", "[table]") {
   CHECK(std::string(error.what()) ==
         (folder.folder.path() / "x.tsv").string() + ":3: 1 column, expected 2 (\"b\" is missing)");
   CHECK(error.hint() ==
-        "is the file cut off or of another format? data.text.skip_bad_rows=true "
+        "is the file cut off or of another format? data.skip_bad_rows=true "
         "leaves bad rows out of labelled data");
   folder.check_bad("x.tsv", "a\tb\n1\t2\t3\n", ":2: 3 columns, expected 2");
   folder.check_bad("x.tsv", "a\tb\n1\t2\xC3\n", ":2: byte 4 is not valid UTF-8");

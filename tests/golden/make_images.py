@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes images/*.jpg and images/colours.safetensors with Pillow (pip install pillow numpy safetensors).
+"""Makes images/*.jpg, images/*.png and their pixels with Pillow (pip install pillow numpy safetensors).
 
-colours.jpg has subsampled colours; "pixels" are those that Pillow reads from it.
+colours.jpg has subsampled colours; "pixels" are those that Pillow reads from it. grey16.png has 16
+bits a pixel; "pixels" are the upper 8 of those that Pillow reads from it (its convert("RGB") would
+make everything above 255 white).
 """
 
 import pathlib
@@ -22,3 +24,10 @@ pixels = numpy.clip(128 + 100 * waves + noise, 0, 255).astype(numpy.uint8)
 Image.fromarray(pixels).save(folder / "colours.jpg", quality=80, subsampling="4:2:0")
 read = numpy.asarray(Image.open(folder / "colours.jpg").convert("RGB"))
 safetensors.numpy.save_file({"pixels": numpy.ascontiguousarray(read)}, folder / "colours.safetensors")
+
+levels = numpy.random.default_rng(2).integers(0, 1 << 16, size=(9, 13), dtype=numpy.uint16)
+levels[0, :6] = [0, 127, 128, 255, 256, 65535]
+Image.fromarray(levels).save(folder / "grey16.png")
+read = Image.open(folder / "grey16.png")
+assert read.mode == "I;16"
+safetensors.numpy.save_file({"pixels": (numpy.asarray(read) >> 8).astype(numpy.uint8)}, folder / "grey16.safetensors")

@@ -155,8 +155,85 @@ TEST_CASE("settings of images that do not fit are refused before training", "[im
   check("seed=1", 78, "\"rescale_factor\" is 0.5, and only 1/255 is supported");
   tiny.write_processor({{"do_normalize", false}});
   check("seed=1", 78, "\"do_normalize\" is false, and only true is supported");
+  tiny.write_processor({{"do_resize", false}});
+  check("seed=1", 78, "\"do_resize\" is false, and only true is supported");
+  tiny.write_processor({{"do_pad", true}});
+  check("seed=1", 78, "\"do_pad\" is true, and only false is supported");
+  tiny.write_processor({{"crop_pct", 0.875}});
+  check("seed=1", 78, "\"crop_pct\" is 0.875, and only null is supported");
+  tiny.write_processor({{"size", {{"height", 16}, {"width", 16}}}});
+  check("seed=1", 78,
+        "vit/preprocessor_config.json makes images of 16 x 16, but the model of vit/config.json "
+        "reads 8 x 8");
+  tiny.write_processor({{"size", {{"shortest_edge", 8}}}});
+  check(
+      "seed=1", 78,
+      "\"size\" is {\"shortest_edge\":8}, and without do_center_crop only a height and a width are "
+      "supported");
+  tiny.write_processor(
+      {{"size", {{"longest_edge", 8}}}, {"do_center_crop", true}, {"crop_size", 8}});
+  check("seed=1", 78,
+        "\"size\" is {\"longest_edge\":8}, and only a square or a shortest_edge is supported");
+  tiny.write_processor({{"size", 8}, {"image_processor_type", "CLIPImageProcessor"}});
+  check("seed=1", 78, "\"size\" is 8, and of CLIPImageProcessor only ");
+  tiny.write_processor({{"do_center_crop", true}});
+  check("seed=1", 78,
+        "\"do_center_crop\" is true, and only a crop_size with a height and a width is");
+  tiny.write_processor({{"size", 8}, {"do_convert_rgb", true}});
+  CHECK(tiny.train({"--validate"}).code == 0);
   fs::remove(tiny.path() / "vit/preprocessor_config.json");
   CHECK(tiny.train({"--validate"}).code == 0);
+}
+
+TEST_CASE("images are cut or squeezed as those of the pretrained weights", "[image]") {
+  const TinyImages tiny;
+  if (!reads_jpeg(tiny.path())) return;
+  for (const char* part : {"images/train/a", "images/train/b", "images/val/a"}) {
+    fs::create_directories(tiny.path() / part);
+    for (int copy = 0; copy < 8; ++copy)
+      fs::copy_file(kGolden / "images/colours.jpg",
+                    tiny.path() / part / (std::to_string(copy) + ".jpg"));
+  }
+  int runs = 0;
+  const auto train = [&](const nlohmann::json& processor, std::vector<std::string> settings = {}) {
+    tiny.write_processor(processor);
+    const std::string folder = "out" + std::to_string(++runs);
+    settings.insert(settings.end(), {"data.type=image_folder", "data.folder=images",
+                                     "train.steps=1", "run.folder=" + folder});
+    const Outcome outcome = tiny.train(settings);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    const nlohmann::json loss = tiny.end_of(folder)["eval_loss"];
+    const Outcome eval = run(tiny.path(), {"eval", "--model", folder + "/last", "--json"});
+    CHECK(nlohmann::json::parse(eval.out)["eval_loss"] == loss);
+    return loss;
+  };
+  const nlohmann::json square = {{"height", 8}, {"width", 8}};
+  const nlohmann::json squeezed = train({{"size", square}});
+  const nlohmann::json cut = train({{"size", square}}, {"data.image.fit=crop"});
+  const nlohmann::json edge =
+      train({{"size", {{"shortest_edge", 12}}}, {"do_center_crop", true}, {"crop_size", square}});
+  CHECK(squeezed != cut);
+  CHECK(train(nlohmann::json::object()) == cut);
+  CHECK(train(nlohmann::json::object(), {"data.image.fit=squeeze"}) == squeezed);
+  CHECK(edge != cut);
+  CHECK(train(nlohmann::json::object(), {"data.image.short_side=12"}) == edge);
+  CHECK(train({{"size", square}}, {"data.image.short_side=12"}) == edge);
+
+  const auto exported = [&](const std::string& folder) {
+    REQUIRE(
+        run(tiny.path(), {"export", "--model", folder + "/last", "--to", "hf-" + folder}).code ==
+        0);
+    return tiny.json("hf-" + folder + "/preprocessor_config.json");
+  };
+  CHECK(exported("out1")["image_processor_type"] == "ViTImageProcessor");
+  CHECK(exported("out1")["size"] == square);
+  const nlohmann::json cutting = exported("out3");
+  CHECK(cutting["image_processor_type"] == "BitImageProcessor");
+  CHECK(cutting["size"] == nlohmann::json{{"shortest_edge", 12}});
+  CHECK(cutting["do_center_crop"] == true);
+  CHECK(cutting["crop_size"] == square);
+  CHECK(exported("out2")["size"] == nlohmann::json{{"shortest_edge", 8}});
 }
 
 TEST_CASE("recipes with pretrained weights say what is missing", "[image]") {
@@ -184,8 +261,10 @@ TEST_CASE("recipes with pretrained weights say what is missing", "[image]") {
   const Outcome folder = validate("vit_base_imagenet", {"model.pretrained=vit"});
   CHECK(folder.code == 66);
   CHECK(contains(folder.err, "data/imagenet/train: no such folder"));
-  CHECK(
-      contains(folder.err, "hint: data.folder holds train/CLASS/FILE.jpg and val/CLASS/FILE.jpg"));
+  CHECK(contains(folder.err,
+                 "hint: data.folder holds a folder for each class, as in "
+                 "data/imagenet/train/cat/1.jpg and data/imagenet/val/cat/2.jpg; "
+                 "data.validation_share=0.1 does without val"));
 
   const Outcome ready = validate("vit_base_cifar10", {"model.pretrained=vit", "data.folder=cifar",
                                                       "model.new_classifier=true"});
@@ -227,6 +306,34 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   const Outcome bad = train({"run.folder=bad"});
   CHECK(bad.code == 65);
   CHECK(contains(bad.err, "images/train/red/9.jpg: "));
+  CHECK(contains(bad.err, "data.skip_bad_rows=true leaves it out"));
+  const Outcome checked = train({"--validate", "run.folder=new"});
+  CHECK(checked.code == 65);
+  CHECK(contains(checked.err, "error: 1 of 17 images are bad\n  images/train/red/9.jpg: "));
+  const Outcome skipped = train({"run.folder=skipped", "data.skip_bad_rows=true"});
+  CHECK(skipped.code == 0);
+  CHECK(contains(skipped.err, "train 16 · test 16"));
+  CHECK(contains(skipped.err, "skipped  bad rows: 1"));
+  CHECK(contains(skipped.err,
+                 "warning: 1 bad images are left out, the first: images/train/red/9.jpg: "));
+  const Outcome valid = train({"--validate", "run.folder=new", "data.skip_bad_rows=true"});
+  CHECK(valid.code == 0);
+  CHECK(contains(valid.out, "images decoded: 33, bad rows skipped: 1"));
+
+  // Other names of the folder to evaluate on.
+  fs::remove(tiny.path() / "images/train/red/9.jpg");
+  fs::rename(tiny.path() / "images/val", tiny.path() / "images/test");
+  CHECK(contains(train({"--validate", "run.folder=new"}).out, "data 16 train, 16 test"));
+  fs::create_directories(tiny.path() / "images/valid/red");
+  fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "images/valid/red/1.jpg");
+  const Outcome both = train({"--validate", "run.folder=new"});
+  CHECK(contains(both.out, "data 16 train, 1 test"));
+  CHECK(contains(both.out,
+                 "note   images/valid is evaluated on, and images/test is not: "
+                 "data.image.eval_folder decides"));
+  const Outcome chosen = train({"--validate", "run.folder=new", "data.image.eval_folder=test"});
+  CHECK(contains(chosen.out, "data 16 train, 16 test"));
+  CHECK_FALSE(contains(chosen.out, "note"));
 
   const Outcome padded = train({"data.crop_padding=2"});
   CHECK(padded.code == 78);
@@ -234,4 +341,179 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   const Outcome sizeless = train({"model.pretrained="});
   CHECK(sizeless.code == 78);
   CHECK(contains(sizeless.err, "data.image.size is missing: image files differ in size"));
+}
+
+namespace {
+
+// IDX files of `count` images of 8 x 6 in three classes, each with bright rows of its own.
+void write_idx(const fs::path& folder, const std::string& prefix, std::uint8_t count) {
+  const auto header = [](std::uint8_t dims, std::initializer_list<std::uint8_t> sizes) {
+    std::string text = {0, 0, 8, static_cast<char>(dims)};
+    for (const std::uint8_t size : sizes) text += std::string(3, '\0') + static_cast<char>(size);
+    return text;
+  };
+  std::string images = header(3, {count, 8, 6}), labels = header(1, {count});
+  for (int i = 0; i < count; ++i) {
+    labels += static_cast<char>(i % 3);
+    for (int y = 0; y < 8; ++y)
+      for (int x = 0; x < 6; ++x)
+        images += static_cast<char>((y / 3 == i % 3 ? 200 : 20) + (i * 7 + y * x) % 40);
+  }
+  fs::create_directories(folder);
+  write_text(folder / (prefix + "-images-idx3-ubyte"), images);
+  write_text(folder / (prefix + "-labels-idx1-ubyte"), labels);
+}
+
+const std::vector<std::string> kIdx = {
+    "model.pretrained=", "data.type=idx", "data.folder=idx", "data.image.crop_scale=[]",
+    "model.width=16",    "model.depth=1", "model.heads=2",   "model.patch=2"};
+
+Outcome train_idx(const TinyImages& tiny, std::vector<std::string> settings) {
+  settings.insert(settings.begin(), kIdx.begin(), kIdx.end());
+  return tiny.train(settings);
+}
+
+}  // namespace
+
+TEST_CASE("idx files have classes and statistics of their own, to the export", "[image]") {
+  const TinyImages tiny;
+  write_idx(tiny.path() / "idx", "train", 96);
+  write_idx(tiny.path() / "idx", "t10k", 48);
+  const Outcome trained = train_idx(tiny, {"run.folder=out"});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  CHECK(tiny.end_of("out")["eval_accuracy"] == 1.0);
+  REQUIRE(run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"}).code == 0);
+  CHECK(tiny.json("hf/config.json")["id2label"] ==
+        nlohmann::json{{"0", "0"}, {"1", "1"}, {"2", "2"}});
+  const nlohmann::json processor = tiny.json("hf/preprocessor_config.json");
+  CHECK(processor["image_mean"].at(0).get<double>() > 0.3);
+  CHECK(processor["image_std"].at(0).get<double>() > 0.2);
+
+  // As checkpoints were whose data had the names and statistics of Fashion-MNIST.
+  REQUIRE(train_idx(tiny, {"run.folder=old", "data.type=fashion_mnist"}).code == 0);
+  CHECK(tiny.json("old/last/model.json")["class_names"][0] == "T-shirt/top");
+  const Outcome old = run(tiny.path(), {"eval", "--model", "old/last", "--json", "data.type=idx"});
+  INFO(old.err);
+  REQUIRE(old.code == 0);
+  CHECK(nlohmann::json::parse(old.out)["eval_loss"] == tiny.end_of("old")["eval_loss"]);
+}
+
+TEST_CASE("a share of the training data is evaluated on, in eval and after a resume too",
+          "[image]") {
+  const TinyImages tiny;
+  write_idx(tiny.path() / "idx", "train", 96);
+  const Outcome lacking = train_idx(tiny, {"run.folder=out"});
+  CHECK(lacking.code == 66);
+  CHECK(contains(lacking.err, "idx/t10k-images-idx3-ubyte: no such file"));
+  CHECK(contains(lacking.err, "data.validation_share=0.1 does without the last two"));
+  const auto train = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"data.validation_share=0.25", "train.eval_every=30"});
+    const Outcome outcome = train_idx(tiny, settings);
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    return outcome;
+  };
+  CHECK(contains(train({"run.folder=out"}).err, "train 72 · test 24 held out"));
+  const nlohmann::json end = tiny.end_of("out");
+  CHECK(end["eval_accuracy"] == 1.0);
+  const auto eval = [&](const std::string& setting) {
+    return run(tiny.path(), {"eval", "--model", "out/last", "--json", "--set", setting});
+  };
+  CHECK(nlohmann::json::parse(eval("threads=1").out)["eval_loss"] == end["eval_loss"]);
+  CHECK(nlohmann::json::parse(eval("threads=1").out)["eval_items"] == 24);
+  const Outcome other = eval("seed=1");
+  CHECK(other.code == 78);
+  CHECK(contains(other.err,
+                 "seed is 0 in the checkpoint and 1 here: items that were trained on would be "
+                 "evaluated on"));
+  CHECK(eval("data.validation_share=0.3").code == 78);
+  write_idx(tiny.path() / "idx", "t10k", 48);
+  CHECK(nlohmann::json::parse(eval("data.validation_share=0").out)["eval_items"] == 48);
+
+  fs::remove_all(tiny.path() / "out/checkpoint-60");
+  for (const char* link : {"best", "last"}) fs::remove(tiny.path() / "out" / link);
+  train({"run.folder=out", "--resume"});
+  CHECK(tiny.end_of("out")["eval_loss"] == end["eval_loss"]);
+}
+
+TEST_CASE("labels of images are predicted, with their files", "[image]") {
+  const TinyImages tiny;
+  if (!reads_jpeg(tiny.path())) return;
+  for (const char* colour : {"red", "blue"}) {
+    fs::create_directories(tiny.path() / "images/train" / colour);
+    for (int copy = 0; copy < 8; ++copy)
+      fs::copy_file(kGolden / "images" / (std::string(colour) + ".jpg"),
+                    tiny.path() / "images/train" / colour / (std::to_string(copy) + ".jpg"));
+  }
+  REQUIRE(tiny.train({"run.folder=out", "data.type=image_folder", "data.folder=images",
+                      "data.validation_share=0.25", "train.batch_size=4"})
+              .code == 0);
+  fs::create_directories(tiny.path() / "new");
+  fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "new/a.jpg");
+  fs::copy_file(kGolden / "images/blue.jpg", tiny.path() / "new/b.JPEG");
+  write_text(tiny.path() / "new/notes.txt", "none");
+  const auto predict = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"predict", "--model", "out/best"});
+    return run(tiny.path(), arguments);
+  };
+  const Outcome folder = predict({"--input", "new"});
+  INFO(folder.err);
+  CHECK(folder.code == 0);
+  CHECK(folder.out == "file\tprediction\nnew/a.jpg\tred\nnew/b.JPEG\tblue\n");
+  CHECK(predict({"--input", "new/b.JPEG", "new/a.jpg", "threads=1"}).out ==
+        "file\tprediction\nnew/b.JPEG\tblue\nnew/a.jpg\tred\n");
+
+  const std::string table = predict({"--input=new/a.jpg", "--probabilities"}).out;
+  CHECK(table.starts_with("file\tprediction\tblue\tred\nnew/a.jpg\tred\t"));
+  double blue = 0, red = 0;
+  REQUIRE(std::sscanf(table.c_str() + table.rfind("red\t"), "red\t%lf\t%lf", &blue, &red) == 2);
+  CHECK(std::abs(blue + red - 1) < 2e-6);
+  CHECK(red > blue);
+
+  write_text(tiny.path() / "new/c.png", "no picture");
+  const Outcome bad = predict({"--input", "new"});
+  CHECK(bad.code == 65);
+  CHECK(bad.out.empty());
+  CHECK(
+      contains(bad.err, "error: new/c.png: its 10 bytes do not begin as a JPEG or PNG file does"));
+  const Outcome skipped = predict({"--input", "new", "data.skip_bad_rows=true"});
+  CHECK(skipped.code == 0);
+  CHECK(skipped.out == folder.out);
+  CHECK(contains(skipped.err, "warning: left out new/c.png: its 10 bytes"));
+  CHECK(predict({"--input", "new/c.png", "data.skip_bad_rows=true"}).code == 65);
+  const Outcome missing = predict({"--input", "none.jpg"});
+  CHECK(missing.code == 66);
+  CHECK(contains(missing.err, "none.jpg: no such file or folder"));
+  fs::create_directories(tiny.path() / "empty");
+  CHECK(predict({"--input", "empty"}).code == 66);
+  const Outcome submission = predict({"--glue-submission", "to"});
+  CHECK(submission.code == 2);
+  CHECK(contains(submission.err, "data.type is \"image_folder\", and only glue has submissions"));
+}
+
+TEST_CASE("labels of idx and cifar files are predicted, with numbers", "[image]") {
+  const TinyImages tiny;
+  write_idx(tiny.path() / "idx", "train", 96);
+  write_idx(tiny.path() / "idx", "t10k", 6);
+  REQUIRE(train_idx(tiny, {"run.folder=grey"}).code == 0);
+  const Outcome grey = run(
+      tiny.path(), {"predict", "--model", "grey/best", "--input", "idx/t10k-images-idx3-ubyte"});
+  CHECK(grey.out == "index\tprediction\n0\t0\n1\t1\n2\t2\n3\t0\n4\t1\n5\t2\n");
+  const Outcome other = run(
+      tiny.path(), {"predict", "--model", "grey/best", "--input", "idx/t10k-labels-idx1-ubyte"});
+  CHECK(other.code == 65);
+  CHECK(contains(other.err, "14 bytes, expected an IDX header of 16"));
+
+  REQUIRE(tiny.train({"run.folder=colour"}).code == 0);
+  const Outcome colour =
+      run(tiny.path(), {"predict", "--model", "colour/best", "--input", "cifar/test_batch.bin"});
+  CHECK(colour.out.starts_with("index\tprediction\n0\t2\n1\t5\n2\t2\n"));
+  if (!reads_jpeg(tiny.path())) return;
+  fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "red.jpg");
+  // Pictures of another size, of a model that reads 8 x 6 in grey.
+  const Outcome picture =
+      run(tiny.path(), {"predict", "--model", "grey/best", "--input", "red.jpg"});
+  CHECK(picture.code == 0);
+  CHECK(picture.out.starts_with("file\tprediction\nred.jpg\t"));
 }

@@ -46,6 +46,18 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   INFO(predicted.err);
   CHECK(predicted.code == 0);
   CHECK(predicted.out == "index\tprediction\n0\tgood\n1\tbad\n");
+  const Outcome shares =
+      tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv", "--probabilities"});
+  double bad = 0, good = 0;
+  REQUIRE(std::sscanf(shares.out.c_str(),
+                      "index\tprediction\tbad\tgood\n0\tgood\t%lf\t%lf\n1\tbad\t", &bad,
+                      &good) == 2);
+  CHECK(good > 0.5);
+  CHECK(std::abs(bad + good - 1) < 2e-6);
+  const Outcome two =
+      tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv", "new.tsv"});
+  CHECK(two.code == 2);
+  CHECK(contains(two.err, "predict reads one table of texts, got 2"));
 
   // What is exported starts another run with the same weights, whatever the settings say of sizes.
   REQUIRE(tiny.vcas({"export", "--model", "out/last", "--to", "hf"}).code == 0);
@@ -284,13 +296,12 @@ TEST_CASE("a prediction for each row, however many and long, and none where one 
   write_text(tiny.path() / "train.tsv", content(tiny.path() / "train.tsv") + "one column\n");
   const std::vector<std::string> settings = {"run.folder=out", "train.steps=1", "data.eval_limit=1",
                                              "data.text.max_length=16",
-                                             "data.text.skip_bad_rows=true"};
+                                             "data.skip_bad_rows=true"};
   const Outcome trained = tiny.train(settings);
   INFO(trained.err);
   REQUIRE(trained.code == 0);
   CHECK(contains(trained.err, "skipped  bad rows: 1\n"));
-  const Outcome valid =
-      tiny.train({"--validate", "run.folder=other", "data.text.skip_bad_rows=true"});
+  const Outcome valid = tiny.train({"--validate", "run.folder=other", "data.skip_bad_rows=true"});
   CHECK(contains(valid.out, "64 train, 16 test, 2 classes, bad rows skipped: 1\n"));
 
   std::string rows = "sentence\n";
@@ -321,7 +332,7 @@ TEST_CASE("a GLUE submission makes its folder and has a line for each row", "[te
   write_text(glue / "test.tsv", "index\tsentence\n0\ta\n1\tb\n2\tc\n");
   const Outcome trained = tiny.train(
       {"data.type=glue", "data.text.task=SST-2", "data.text.labels=[]", "run.folder=out",
-       "train.steps=1", "train.batch_size=2", "data.eval_limit=1", "data.text.skip_bad_rows=true"});
+       "train.steps=1", "train.batch_size=2", "data.eval_limit=1", "data.skip_bad_rows=true"});
   INFO(trained.err);
   REQUIRE(trained.code == 0);
   const std::vector<std::string> predict = {"predict", "--model", "out", "--glue-submission",
@@ -483,6 +494,10 @@ TEST_CASE("a regression has no accuracy, and a comparison gives each head its da
     CHECK_FALSE(line.contains("accuracy"));
   const Outcome trained = tiny.train({"model.head=regression", "run.folder=out", "train.steps=2"});
   REQUIRE(trained.code == 0);
+  const Outcome shares = tiny.vcas(
+      {"predict", "--model", "out/last", "--input", "train.tsv", "--probabilities"});
+  CHECK(shares.code == 2);
+  CHECK(contains(shares.err, "--probabilities is for classes, and this model predicts a number"));
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
     CHECK_FALSE(line.contains("accuracy"));
 }
@@ -695,7 +710,7 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
                           {"spaces.tsv:3: label \"bad \" has white space around it"}},
                          {{"data.text.train_file=gaps.tsv", "data.text.labels=[]"},
                           65,
-                          {"gaps.tsv:4: label \"\" is empty", "data.text.skip_bad_rows=true"}},
+                          {"gaps.tsv:4: label \"\" is empty", "data.skip_bad_rows=true"}},
                          {{"data.type=glue"}, 78, {"data.text.task", "is missing"}},
                          {{"data.type=glue", "data.text.task=MLNI"}, 78, {"MLNI", "MNLI"}},
                          {{"data.type=glue", "data.text.task=MNLI"}, 66, {"tools/get_data MNLI"}},

@@ -83,14 +83,14 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
   const auto masked = [&](const std::string& skip) {
     return tiny.train({"--validate", "data.type=mlm", "model.head=mlm", "data.text.labels=[]",
                        "train.batch_size=1", "data.text.train_file=bad.txt",
-                       "data.text.test_file=corpus.txt", "data.text.skip_bad_rows=" + skip});
+                       "data.text.test_file=corpus.txt", "data.skip_bad_rows=" + skip});
   };
   CHECK(contains(masked("true").out, "bad rows skipped: 1\n"));
   const Outcome refused = masked("false");
   CHECK(refused.code == 65);
   CHECK(refused.err ==
         "error: bad.txt:3: byte 2 is not valid UTF-8\n  hint: if the text is Latin-1, iconv -f "
-        "latin1 -t utf-8 converts it; data.text.skip_bad_rows=true leaves bad lines out\n");
+        "latin1 -t utf-8 converts it; data.skip_bad_rows=true leaves bad lines out\n");
 }
 
 TEST_CASE("what is missing is met with an example", "[text]") {

@@ -211,7 +211,7 @@ Study study_of_images(const TrainerOptions& training) {
   model.heads = 2;
   model.patch = 7;
   model.pooling = "mean";
-  return {model, load_idx({}), training};
+  return {model, load_idx(fashion_mnist()), training};
 }
 
 // The model of configs/bert_wordnet.json.

@@ -1,0 +1,57 @@
+// Files of images, decoded when their turn comes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/image_transform.h"
+
+namespace vcas {
+
+struct ImageFilesContent {
+  std::vector<std::string> files;    // [N]
+  std::vector<std::int32_t> labels;  // [N], -1 where unknown
+  std::vector<std::string> class_names;
+  std::vector<std::int64_t> shape;  // {1 or 3, height, width} of what comes out
+  ImageTransformOptions transform;
+};
+
+class ImageFilesDataset final : public Dataset {
+ public:
+  // A transform that does not fit the shape is kBadConfig.
+  explicit ImageFilesDataset(ImageFilesContent content);
+
+  std::int64_t size() const override { return std::ssize(content_.labels); }
+  std::vector<std::int64_t> item_shape() const override { return transform_.shape(); }
+  const std::vector<std::string>& class_names() const override { return content_.class_names; }
+  std::int32_t label(std::int64_t index) const override { return content_.labels[index]; }
+  // Throws what read_image throws.
+  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
+  const ImageTransformOptions* image_transform() const override { return &transform_.options(); }
+
+ private:
+  ImageFilesContent content_;
+  ImageTransform transform_;
+};
+
+// Image files of a folder and of those in it, sorted. Hidden ones, those that has_image_name does
+// not know and links to folders are left out. A folder that cannot be listed: kNoInput.
+std::vector<std::filesystem::path> image_files(const std::filesystem::path& folder);
+
+// How all images are decoded before they are used.
+struct ImageCheck {
+  bool skip = false;  // bad images are left out, instead of an error
+  int threads = 1;
+  // From any thread, one at a time.
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
+};
+
+// Decodes all files and leaves the bad ones out of the content: what is wrong with each, "PATH:
+// why". No good one is left, or `skip` is not set: kBadData.
+std::vector<std::string> check_images(const ImageCheck& check, ImageFilesContent& content);
+
+}  // namespace vcas
