@@ -494,8 +494,8 @@ TEST_CASE("a regression has no accuracy, and a comparison gives each head its da
     CHECK_FALSE(line.contains("accuracy"));
   const Outcome trained = tiny.train({"model.head=regression", "run.folder=out", "train.steps=2"});
   REQUIRE(trained.code == 0);
-  const Outcome shares = tiny.vcas(
-      {"predict", "--model", "out/last", "--input", "train.tsv", "--probabilities"});
+  const Outcome shares =
+      tiny.vcas({"predict", "--model", "out/last", "--input", "train.tsv", "--probabilities"});
   CHECK(shares.code == 2);
   CHECK(contains(shares.err, "--probabilities is for classes, and this model predicts a number"));
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
