@@ -50,6 +50,8 @@ double f1(const std::vector<std::string>& predictions, const std::vector<std::st
 
 TEST_CASE("one's own table is measured as one likes", "[text][measures]") {
   const TinyText tiny;
+  // Rows that no model should get right.
+  write_text(tiny.path() / "test.tsv", TinyText::table(16) + "a a a c\tbad\na a c\tbad\n");
   const Outcome trained =
       tiny.train({"run.folder=out", "train.steps=200", R"(train.measures=["f1","matthews"])"});
   INFO(trained.err);
