@@ -272,7 +272,8 @@ struct LayerNormForward {
   static constexpr const char* kName = "layer_norm_forward";
   Tensor y;       // T [R, C]
   Tensor y_norm;  // S [R], optional
-  Tensor mean;    // S [R]
+  Tensor center;  // S [R]: mean of the row less its first entry, for the mean itself would be
+                  // rounded by more than a row far from zero deviates from it
   Tensor rstd;    // S [R]
   Tensor x;       // T [R, C]
   Tensor gamma;   // T [C]
@@ -280,7 +281,7 @@ struct LayerNormForward {
   double eps = 1e-5;
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y), v.out("y_norm", y_norm), v.out("mean", mean), v.out("rstd", rstd);
+    v.out("y", y), v.out("y_norm", y_norm), v.out("center", center), v.out("rstd", rstd);
     v.in("x", x), v.in("gamma", gamma), v.in("beta", beta);
   }
 };
@@ -294,7 +295,7 @@ struct LayerNormBackward {
   Tensor dbeta;                        // S [C], optional
   Tensor dy;                           // T [K, C]
   Tensor x_full;                       // T [R, C]
-  Tensor mean_full;                    // S [R]
+  Tensor center_full;                  // S [R]
   Tensor rstd_full;                    // S [R]
   Tensor gamma;                        // T [C]
   Tensor row;                          // i32 [K], optional
@@ -304,7 +305,7 @@ struct LayerNormBackward {
     v.out("dx", dx, added.data == dx.data), v.out("dx_norm", dx_norm);
     if (added.data != dx.data) v.in("added", added);
     v.out("dgamma", dgamma, accumulate_parameters), v.out("dbeta", dbeta, accumulate_parameters);
-    v.in("dy", dy), v.in("x_full", x_full), v.in("mean_full", mean_full);
+    v.in("dy", dy), v.in("x_full", x_full), v.in("center_full", center_full);
     v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);
   }
 };

@@ -607,6 +607,20 @@ void Graph::clear_gradients(Exec& exec, const GradSink& sink, const Node& node) 
       exec.ops.run(Fill{.y = gradient, .value = 0});
 }
 
+// Nothing was kept: everything from node `top` down gets exactly zero.
+void Graph::leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const {
+  BackwardRecord* record = context.record;
+  for (std::size_t i = 0; i <= top; ++i) {
+    const Node& node = nodes_[i];
+    if (node.writes_gradients && !context.adds_gradients)
+      clear_gradients(exec, *context.sink, node);
+    if (record && !record->kept_items.empty() && node.gate >= 0)
+      record->kept_items[static_cast<std::size_t>(node.gate)] = 0;
+    if (record && !record->kept_rows.empty() && node.weight_site >= 0)
+      record->kept_rows[static_cast<std::size_t>(node.weight_site)] = 0;
+  }
+}
+
 void Graph::backward(Exec& exec, const BackwardContext& context) {
   weight_sampler_.clear();
   if (!context.adds_gradients) {
@@ -630,11 +644,7 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
       exec.ops.enter(node.sample_place);
       rows = &pass_gate(exec, context, node, *rows, ratio_above, gradient);
     }
-    if (rows->items() == 0) {  // nothing was kept: everything from here on gets exactly zero
-      for (std::size_t below = 0; below <= i && !context.adds_gradients; ++below)
-        if (nodes_[below].writes_gradients) clear_gradients(exec, *context.sink, nodes_[below]);
-      return;
-    }
+    if (rows->items() == 0) return leave_zeros(exec, context, i);
 
     run_backward(exec, context, i, *rows, gradient);
     if (node.flushes_weights && !weight_sampler_.empty()) {

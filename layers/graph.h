@@ -162,6 +162,7 @@ class Graph {
   const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
                            const RowSets& rows, double& ratio_above, Gradient& gradient);
   void clear_gradients(Exec& exec, const GradSink& sink, const Node& node) const;
+  void leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const;
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
                     const Gradient& gradient);
 

@@ -19,7 +19,7 @@ class LayerNorm final : public Layer {
     plan.output = x;
     plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, 1}, false},
                        {"bias", {x.width}, {}, false}};
-    plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
+    plan.saved = {statistic, statistic};  // center, 1 / standard deviation
     plan.saved_inputs = {0};
     plan.accumulates = true;
     plan.writes_gradients = true;
@@ -30,7 +30,7 @@ class LayerNorm final : public Layer {
   void forward(Exec& exec, const ForwardIo& io) const override {
     exec.ops.run(LayerNormForward{.y = io.output,
                                   .y_norm = io.output_norm,
-                                  .mean = io.saved[0].reshaped({io.saved[0].rows()}),
+                                  .center = io.saved[0].reshaped({io.saved[0].rows()}),
                                   .rstd = io.saved[1].reshaped({io.saved[1].rows()}),
                                   .x = io.inputs[0],
                                   .gamma = io.parameters[0],
@@ -48,7 +48,7 @@ class LayerNorm final : public Layer {
                           .dbeta = io.gradient(1),
                           .dy = io.dy,
                           .x_full = io.inputs_full[0],
-                          .mean_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),
+                          .center_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),
                           .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
                           .gamma = io.parameters[0],
                           .row = io.rows.of(io.input_specs[0].rows_per_item).row,

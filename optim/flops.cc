@@ -48,7 +48,7 @@ void FormulaFlops::add_separate_probe(int repeats, double batch_share,
   backward_ += batch_share * (2 * m + 2 * m * m * mean_act(act_ratio));
 }
 
-void FormulaFlops::add_in_place_probe(int repeats, double batch_share,
+void FormulaFlops::add_in_place_probe(int repeats, int passes, double batch_share,
                                       const std::vector<double>& entry_share,
                                       const std::vector<double>& act_ratio) {
   VCAS_CHECK(entry_share.size() == linears_.size(), "one share of entries for each linear");
@@ -56,7 +56,7 @@ void FormulaFlops::add_in_place_probe(int repeats, double batch_share,
   for (std::size_t k = 0; k < linears_.size(); ++k)
     backward_ += batch_share * linears_[k].size *
                  (1.5 * m * entry_share[k] +
-                  m * m * (1 + entry_share[k]) * act_ratio_of(linears_[k], act_ratio));
+                  m * passes * (1 + entry_share[k]) * act_ratio_of(linears_[k], act_ratio));
 }
 
 double FormulaFlops::saved() const {

@@ -10,12 +10,13 @@
 // A probe of M batches, of which it reads the share b (the first micro-batch of a step), costs
 //
 //     separate:  b (3 M + M^2 (1 + 2 mean rho))
-//     in place:  b (M mean f + M^2 mean (rho (1 + f)))
+//     in place:  b (M mean f + M P mean (rho (1 + f)))
 //
 // Separate is the paper's formula: M exact steps on batches of their own, and M^2 sampled ones,
 // each with its forward. In place counts what such a probe runs. Its M exact passes are steps of
-// training, counted as such, that compute the share f of each dW a second time to look at it. A
-// sampled pass follows on the same forward: dX on the kept items, and the share f of dW on them.
+// training, counted as such, that compute the share f of each dW a second time to look at it. P
+// sampled passes follow on the same forward, M or as many as are needed (VarianceProbe::passes):
+// dX on the kept items, and the share f of dW on them.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ class FormulaFlops {
   void add_separate_probe(int repeats, double batch_share, const std::vector<double>& act_ratio);
   // Besides the exact steps that the probe measures, which are steps like any other.
   // `entry_share`: of each linear, the share of its weight's entries that the probe looks at.
-  void add_in_place_probe(int repeats, double batch_share, const std::vector<double>& entry_share,
+  void add_in_place_probe(int repeats, int passes, double batch_share,
+                          const std::vector<double>& entry_share,
                           const std::vector<double>& act_ratio);
 
   // Shares of what the same steps cost in exact training, negative where probes cost more than

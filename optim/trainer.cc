@@ -43,7 +43,7 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
   if (options_.micro_batch == 0) options_.micro_batch = options_.batch;
   for (const Parameter& parameter : model.graph.parameters().list())
     sink_.full.push_back(parameter.gradient);
-  if (controller_.adapts())
+  if (controller_.adapts() && options_.micro_batch > 1)
     probe_ = std::make_unique<VarianceProbe>(model.graph, ops, options.vcas.probe_fraction,
                                              options.vcas.repeats);
   record_.kept_items.assign(static_cast<std::size_t>(model.graph.gates()), 0);
@@ -166,6 +166,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
   const bool ends = !in_place || step_ + options_.vcas.repeats <= options_.total_steps;
   if (!probing_ && probe_ && controller_.probe_due(step_) && ends) {
     probe_->begin(options_.seed, static_cast<std::uint64_t>(controller_.probes()));
+    probe_passes_ = probe_->passes(context_);
     probing_ = true;
     if (!in_place) run_separate_probe();
   }
@@ -195,8 +196,12 @@ const StepReport& Trainer::queue(const Batch& batch) {
       else
         graph.backward(exec, context_);
     };
+    const double looked = ops_.seconds(Phase::kProbe);
     repeat_pass(kind, pass, report.seconds, watch);
     if (kind == PassKind::kMeasured) {
+      const double looks = ops_.seconds(Phase::kProbe) - looked;
+      report.seconds.backward -= looks;
+      report.seconds.probe += looks;
       ops_.set_phase(Phase::kProbe);
       probe_->sampled_backwards(exec, context_);
       report.seconds.probe += watch.lap();

@@ -30,7 +30,7 @@ struct TrainerOptions {
 };
 
 // As the host sees them: on a device that queues its work the sum over many steps is right, its
-// parts are not.
+// parts are not. What a probe in place does within the backward that it measures is its own.
 struct StepSeconds {
   double forward = 0, backward = 0, probe = 0, optimizer = 0;
   double total() const { return forward + backward + probe + optimizer; }
@@ -43,7 +43,7 @@ struct StepReport {
   double learning_rate = 0;
   double gradient_norm = 0;  // before clipping
   bool exact = true;         // the backward of this step was not sampled
-  bool measured = false;     // it was exact for a probe in place, whose own work is part of it
+  bool measured = false;     // it was exact for a probe in place
   bool probed = false;       // a probe ended with this step: the ratios may have changed
   StepSeconds seconds;
 };
@@ -95,6 +95,10 @@ class Trainer {
   // The share of the entries of each sampled linear's weight that probes look at; empty without
   // probes.
   std::vector<double> probed_entry_shares() const;
+  // Sampled backwards of the last probe on each of its batches.
+  int probe_passes() const { return probe_passes_; }
+  // Whether probes change the ratios. A micro-batch of one item has no halves to measure V_s on.
+  bool adapts() const { return probe_ != nullptr; }
   std::size_t planned_bytes() const;
 
   // Everything besides parameters and optimizer tensors.
@@ -140,6 +144,7 @@ class Trainer {
   Schedule schedule_;
   VcasController controller_;
   std::unique_ptr<VarianceProbe> probe_;  // null when ratios never change
+  int probe_passes_ = 0;
   GradSink sink_;
   BackwardRecord record_;
   BackwardContext context_;  // of training passes; kept, so that a step allocates nothing

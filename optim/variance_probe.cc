@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 namespace vcas {
 
@@ -128,6 +129,13 @@ void VarianceProbe::exact_backward(Exec& exec, const BackwardContext& context) c
   graph_.backward(exec, exact);
 }
 
+int VarianceProbe::passes(const BackwardContext& context) const {
+  const auto drops = [](const std::vector<double>& ratios) {
+    return std::ranges::any_of(ratios, [](double ratio) { return ratio < 1; });
+  };
+  return drops(context.act_ratio) ? repeats_ : drops(context.weight_ratio) ? 1 : 0;
+}
+
 void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context) {
   if (sent_) receive();
   GradSink sink;
@@ -135,7 +143,8 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   BackwardContext sampled = context;
   sampled.sink = &sink;
   sampled.mode = SamplingMode::kItems;
-  for (Pass& pass : sampled_) {
+  const int passes = this->passes(context);
+  for (Pass& pass : std::span(sampled_).first(static_cast<std::size_t>(passes))) {
     ++sampled.repeat;
     sink.blocks = pass.blocks;
     sampled.record = &pass.record;
@@ -143,7 +152,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   }
   mailbox_->send(measured_.data(), measured_.bytes());
   sent_ = true;
-  batches_.emplace_back().items = graph_.items();
+  batches_.push_back({.items = graph_.items(), .passes = passes});
 }
 
 // What the last batch has measured.
@@ -170,13 +179,16 @@ void VarianceProbe::receive() {
     batch.batch_variance.push_back(
         variance_of_sum(values(exact_.blocks[number].half), exact, half, batch.items));
     double error = 0;
-    for (const Pass& pass : sampled_)
-      error += squared_distance(values(pass.blocks[number].block), exact) / repeats_;
+    for (int j = 0; j < repeats_ && batch.passes == repeats_; ++j)
+      error += squared_distance(values(sampled_[static_cast<std::size_t>(j)].blocks[number].block),
+                                exact) /
+               repeats_;
     batch.act_error.push_back(error);
   }
   batch.weight_variance.assign(graph_.sampled_weights().size(), 0.0);
-  for (const Pass& pass : sampled_) {
-    const std::vector<double> variance = values(pass.record.weight_variance);
+  for (int j = 0; j < repeats_ && batch.passes > 0; ++j) {
+    const auto pass = static_cast<std::size_t>(std::min(j, batch.passes - 1));
+    const std::vector<double> variance = values(sampled_[pass].record.weight_variance);
     for (std::size_t k = 0; k < variance.size(); ++k)
       batch.weight_variance[k] += variance[k] / repeats_;
   }

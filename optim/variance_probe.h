@@ -21,10 +21,15 @@ class VarianceProbe {
 
   // Both after the same forward in `exec`: first the exact backward of a batch, whose parameter
   // gradients go where `context.sink` says, and which can be part of what Ops::repeat does again;
-  // then `repeats` backwards with SampleA at the ratios of `context`, whose gradients go nowhere.
+  // then `passes` backwards with SampleA at the ratios of `context`, whose gradients go nowhere.
   // Neither waits for what it measures on this batch.
   void exact_backward(Exec& exec, const BackwardContext& context) const;
   void sampled_backwards(Exec& exec, const BackwardContext& context);
+
+  // Sampled backwards on a batch at the ratios of `context`: as many as batches where items are
+  // dropped. Where none are, V_act is 0 and all passes are the same: one gives V_w, and none is
+  // needed where no rows are dropped either.
+  int passes(const BackwardContext& context) const;
 
   int batches() const { return static_cast<int>(batches_.size()); }
   bool complete() const { return batches() == repeats_; }
@@ -43,6 +48,7 @@ class VarianceProbe {
   };
   struct BatchMeasurement {
     std::int64_t items = 0;
+    int passes = 0;
     std::vector<double> batch_variance;          // [linear]
     std::vector<double> act_error;               // [linear]: mean over repeats of ||G_ij - G_i||^2
     std::vector<double> weight_variance;         // [linear]: mean over repeats

@@ -45,31 +45,33 @@ struct Contender {
 
   // Null for what there is none of yet.
   nlohmann::ordered_json result(const std::vector<std::string>& measures) const {
-    const Savings savings = session().savings();
+    const nlohmann::ordered_json savings = session().savings().to_json();
     const RunTotals& totals = session().totals();
     const VcasController& controller = session().trainer().controller();
-    nlohmann::ordered_json json = {{"name", name},
-                                   {"steps", run.steps()},
-                                   {"train_loss", nullptr},
-                                   {"eval_loss", nullptr},
-                                   {"flops",
-                                    {{"forward", session().flops(Phase::kForward)},
-                                     {"backward", session().flops(Phase::kBackward)},
-                                     {"probe", session().flops(Phase::kProbe)}}},
-                                   {"formula_flops_saved", savings.formula},
-                                   {"formula_backward_flops_saved", savings.formula_backward},
-                                   {"own_time_saved", savings.time},
-                                   {"seconds",
-                                    {{"train", session().train_seconds()},
-                                     {"data", totals.data_seconds},
-                                     {"forward", totals.step_seconds.forward},
-                                     {"backward", totals.step_seconds.backward},
-                                     {"probe", totals.step_seconds.probe},
-                                     {"optimizer", totals.step_seconds.optimizer},
-                                     {"evaluation", totals.eval_seconds}}},
-                                   {"act_ratio", controller.act_ratio()},
-                                   {"weight_ratio", controller.weight_ratio()},
-                                   {"s", controller.s()}};
+    nlohmann::ordered_json json = {
+        {"name", name},
+        {"steps", run.steps()},
+        {"train_loss", nullptr},
+        {"eval_loss", nullptr},
+        {"flops",
+         {{"forward", session().flops(Phase::kForward)},
+          {"backward", session().flops(Phase::kBackward)},
+          {"probe", session().flops(Phase::kProbe)}}},
+        {"formula_flops_saved", savings["formula_flops_saved"]},
+        {"formula_backward_flops_saved", savings["formula_backward_flops_saved"]},
+        {"own_time_saved", savings["time_saved"]},
+        {"own_time_saved_interval", savings["time_saved_interval"]},
+        {"seconds",
+         {{"train", session().train_seconds()},
+          {"data", totals.data_seconds},
+          {"forward", totals.step_seconds.forward},
+          {"backward", totals.step_seconds.backward},
+          {"probe", totals.step_seconds.probe},
+          {"optimizer", totals.step_seconds.optimizer},
+          {"evaluation", totals.eval_seconds}}},
+        {"act_ratio", controller.act_ratio()},
+        {"weight_ratio", controller.weight_ratio()},
+        {"s", controller.s()}};
     if (totals.late_steps > 0)
       json["train_loss"] = totals.late_loss / static_cast<double>(totals.late_steps);
     for (const std::string& measure : measures) json["eval_" + measure] = nullptr;

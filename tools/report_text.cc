@@ -16,6 +16,11 @@ std::string format_bytes(double bytes) {
 
 std::string format_change(double saved) { return fmt::format("{:+.1f}%", -100 * saved); }
 
+std::string format_change(const std::optional<Estimate>& saved) {
+  if (!is_known(saved)) return "not known yet";
+  return fmt::format("{} ±{:.1f}", format_change(saved->middle), 50 * (saved->high - saved->low));
+}
+
 std::string format_range(const std::vector<double>& values) {
   if (values.empty()) return "-";
   const auto [low, high] = std::minmax_element(values.begin(), values.end());

@@ -15,9 +15,6 @@ namespace {
 // Separate probes draw their batches in an order of their own.
 constexpr std::uint64_t kProbeSeed = 0x9E3779B97F4A7C15;
 
-// Exact passes timed before the first step.
-constexpr int kTimedPasses = 3;
-
 constexpr std::pair<Phase, const char*> kTrainPhases[] = {
     {Phase::kForward, "forward"}, {Phase::kBackward, "backward"}, {Phase::kProbe, "probe"}};
 
@@ -60,8 +57,7 @@ class ProfiledRange {
 }  // namespace
 
 nlohmann::json RunTotals::to_json() const {
-  return {{"exact_forward_seconds", exact_forward_seconds},
-          {"exact_backward_seconds", exact_backward_seconds},
+  return {{"clipped_steps", clipped_steps},
           {"late_loss", late_loss},
           {"late_steps", late_steps},
           {"data_seconds", data_seconds},
@@ -74,8 +70,7 @@ nlohmann::json RunTotals::to_json() const {
 }
 
 void RunTotals::from_json(const nlohmann::json& state) {
-  state.at("exact_forward_seconds").get_to(exact_forward_seconds);
-  state.at("exact_backward_seconds").get_to(exact_backward_seconds);
+  clipped_steps = state.value("clipped_steps", std::int64_t{0});
   state.at("late_loss").get_to(late_loss);
   state.at("late_steps").get_to(late_steps);
   state.at("data_seconds").get_to(data_seconds);
@@ -85,6 +80,16 @@ void RunTotals::from_json(const nlohmann::json& state) {
   state.at("backward_seconds").get_to(step_seconds.backward);
   state.at("probe_seconds").get_to(step_seconds.probe);
   state.at("optimizer_seconds").get_to(step_seconds.optimizer);
+}
+
+nlohmann::ordered_json Savings::to_json() const {
+  nlohmann::ordered_json json = {
+      {"flops_saved", flops},           {"backward_flops_saved", backward_flops},
+      {"formula_flops_saved", formula}, {"formula_backward_flops_saved", formula_backward},
+      {"time_saved", nullptr},          {"time_saved_interval", nullptr}};
+  if (is_known(time)) json["time_saved"] = time->middle;
+  if (time) json["time_saved_interval"] = {time->low, time->high};
+  return json;
 }
 
 double median(std::vector<double> values) {
@@ -125,45 +130,32 @@ Session::Session(const RunConfig& config, const RunData& data)
       });
 }
 
-// A few exact passes before the first step say what exact training costs, and make the first step
-// as fast as the others. They leave gradients behind, which every step clears.
-void Session::measure_exact_step() {
-  const std::int64_t items = config_.micro_batch();
+// The pass leaves gradients behind, which every step clears.
+void Session::prepare() {
+  if (exact_backward_flops_ > 0) return;
   Loader loader(*data_.train, train_loader_options(config_));
   const GradSink sink = gradient_sink(*model_);
-  Graph& graph = model_->graph;
-  Exec exec = graph.make_exec(config_.seed, 0, true);
-  std::vector<double> forward, backward;
-  const Batch& batch = loader.next();
-  for (int pass = 0; pass <= kTimedPasses; ++pass) {  // the first warms up
-    ops_->reset();
-    ops_->set_phase(Phase::kForward);
-    const double start = monotonic_seconds();
-    model_->load(*ops_, batch, 0, items);
-    graph.forward(exec);
-    ops_->set_phase(Phase::kBackward);
-    const double middle = monotonic_seconds();
-    graph.backward(exec, {.sink = &sink});
-    if (pass == 0) continue;
-    forward.push_back(middle - start);
-    backward.push_back(monotonic_seconds() - middle);
-  }
-  const double portions =
-      static_cast<double>(config_.train.batch_size) / static_cast<double>(items);
+  Exec exec = model_->graph.make_exec(config_.seed, 0, true);
+  ops_->reset();
+  ops_->set_phase(Phase::kForward);
+  model_->load(*ops_, loader.next(), 0, config_.micro_batch());
+  model_->graph.forward(exec);
+  ops_->set_phase(Phase::kBackward);
+  model_->graph.backward(exec, {.sink = &sink});
+  const double portions = static_cast<double>(config_.train.batch_size) /
+                          static_cast<double>(config_.micro_batch());
   exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
   exact_backward_flops_ = ops_->flops(Phase::kBackward) / ops_->flops(Phase::kForward);
-  totals_.exact_forward_seconds += portions * median(forward);
-  totals_.exact_backward_seconds += portions * median(backward);
   ops_->reset();
 }
 
 StepFlops Session::exact_step_flops() {
-  if (exact_backward_flops_ == 0) measure_exact_step();
+  prepare();
   return {exact_forward_flops_, exact_forward_flops_ * exact_backward_flops_};
 }
 
 void Session::queue_step() {
-  if (exact_backward_flops_ == 0) measure_exact_step();
+  prepare();
   if (!loader_)
     loader_ =
         std::make_unique<Loader>(*data_.train, train_loader_options(config_), trainer_->steps());
@@ -182,8 +174,8 @@ void Session::queue_step() {
   const double batch_share =
       static_cast<double>(config_.micro_batch()) / static_cast<double>(config_.train.batch_size);
   if (report.probed && config_.vcas.probe == "in_place")
-    formula_.add_in_place_probe(config_.vcas.repeats, batch_share, trainer_->probed_entry_shares(),
-                                act_ratio);
+    formula_.add_in_place_probe(config_.vcas.repeats, trainer_->probe_passes(), batch_share,
+                                trainer_->probed_entry_shares(), act_ratio);
   else if (report.probed)
     formula_.add_separate_probe(config_.vcas.repeats, batch_share, act_ratio);
   queued_.push_back(counted_so_far());
@@ -207,10 +199,13 @@ StepReport Session::finish_step() {
   totals_.step_seconds.backward += report.seconds.backward;
   totals_.step_seconds.probe += report.seconds.probe;
   totals_.step_seconds.optimizer += report.seconds.optimizer;
-  if (report.exact && !report.measured) {
-    totals_.exact_forward_seconds += report.seconds.forward;
-    totals_.exact_backward_seconds += report.seconds.backward;
+  if (report.measured && !ranges_) {
+    const double ratio = report.seconds.backward / report.seconds.forward;
+    exact_backwards_.insert(std::ranges::upper_bound(exact_backwards_, ratio), ratio);
+    backward_of_forward_ = estimate_median(exact_backwards_);
   }
+  const double max_norm = config_.optimizer.max_gradient_norm;
+  if (max_norm > 0 && report.gradient_norm > max_norm) ++totals_.clipped_steps;
   if (10 * report.step > 9 * total_steps_) {
     totals_.late_loss += report.loss;
     ++totals_.late_steps;
@@ -262,31 +257,36 @@ Session::Counted Session::counted_so_far() const {
           .formula_backward = formula_.backward_saved()};
 }
 
-double Session::exact_step_seconds() const {
-  const double backward = totals_.exact_backward_seconds / totals_.exact_forward_seconds;
-  return (totals_.step_seconds.forward * (1 + backward) + totals_.step_seconds.optimizer) /
-         static_cast<double>(trainer_->finished());
+double Session::exact_train_seconds(double backward_of_forward) const {
+  const StepSeconds& steps = totals_.step_seconds;
+  return totals_.data_seconds + steps.forward * (1 + backward_of_forward) + steps.optimizer;
 }
 
 Savings Session::savings() const {
   Savings savings;
-  const auto steps = static_cast<double>(trainer_->finished());
-  if (steps == 0) return savings;
+  if (trainer_->finished() == 0) return savings;
   const auto [forward, backward, formula, formula_backward] = counted_;
   const double exact_backward = forward * exact_backward_flops_;
   savings.backward_flops = 1 - backward / exact_backward;
   savings.flops = 1 - (forward + backward) / (forward + exact_backward);
   savings.formula = formula;
   savings.formula_backward = formula_backward;
-  savings.time = 1 - totals_.step_seconds.total() / (steps * exact_step_seconds());
+  if (const auto& of = backward_of_forward_) {
+    const auto saved = [&](double ratio) {
+      return 1 - train_seconds() / exact_train_seconds(ratio);
+    };
+    savings.time = {.middle = saved(of->middle), .low = saved(of->low), .high = saved(of->high)};
+  }
   return savings;
 }
 
 nlohmann::json Session::state() const {
   nlohmann::json flops_by_phase;
   for (const auto& [phase, name] : kTrainPhases) flops_by_phase[name] = flops(phase);
+  nlohmann::json totals = totals_.to_json();
+  totals["exact_backwards"] = exact_backwards_;
   return {{"trainer", trainer_->state()},
-          {"totals", totals_.to_json()},
+          {"totals", totals},
           {"flops", flops_by_phase},
           {"formula", formula_.to_json()}};
 }
@@ -295,6 +295,10 @@ void Session::restore(const nlohmann::json& state) {
   try {
     trainer_->restore(state.at("trainer"));
     totals_.from_json(state.at("totals"));
+    exact_backwards_ = state.at("totals").value("exact_backwards", std::vector<double>());
+    backward_of_forward_ = estimate_median(exact_backwards_);
+    prepare();
+    ops_->reset();
     for (const auto& [phase, name] : kTrainPhases)
       earlier_flops_[phase] = state.at("flops").at(name).get<double>();
     formula_.from_json(state.at("formula"));
@@ -303,7 +307,6 @@ void Session::restore(const nlohmann::json& state) {
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("the state of the run: {}", e.what()));
   }
-  measure_exact_step();
 }
 
 }  // namespace vcas

@@ -11,6 +11,7 @@
 #include "kernels/decorators/range_ops.h"
 #include "models/weights_io.h"
 #include "optim/flops.h"
+#include "optim/time_saved.h"
 #include "optim/trainer.h"
 #include "tools/evaluation.h"
 #include "tools/model_setup.h"
@@ -19,9 +20,7 @@ namespace vcas {
 
 // Sums over a run. They are saved with checkpoints, so they cover what ran before a resume.
 struct RunTotals {
-  // Of exact passes, those timed before the first step and those of exact steps; not of steps that
-  // a probe measured, for its own work is part of them.
-  double exact_forward_seconds = 0, exact_backward_seconds = 0;
+  std::int64_t clipped_steps = 0;
   double late_loss = 0;  // of the last tenth of the steps
   std::int64_t late_steps = 0;
   double data_seconds = 0;  // waiting for batches
@@ -37,7 +36,10 @@ struct Savings {
   double flops = 0;           // counted, probes included
   double backward_flops = 0;  // the same without forwards
   double formula = 0, formula_backward = 0;
-  double time = 0;  // of steps, without waiting for data
+  std::optional<Estimate> time;  // empty: nothing is known yet
+
+  // As metrics.jsonl has it: "time_saved" is null until the estimate can be told.
+  nlohmann::ordered_json to_json() const;
 };
 
 struct StepFlops {
@@ -49,6 +51,10 @@ class Session {
   // `data` must outlive the session. Throws kBadConfig for items longer than the model's positions.
   Session(const RunConfig& config, const RunData& data);
 
+  // An exact pass before the first step: it says how many FLOPs exact training takes, makes the
+  // first step as fast as the others, and throws kBadConfig where the device cannot run the model.
+  // Once; the first step does it else.
+  void prepare();
   // Gives the device the next step.
   void queue_step();
   // Takes the reports of the steps that the device is done with, or without which no other step can
@@ -84,10 +90,14 @@ class Session {
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;
   double train_seconds() const { return totals_.data_seconds + totals_.step_seconds.total(); }
-  // What a step of this run would take if it were exact: the forward and the update are the same,
-  // and so is what else the machine does, so the mean forward of the run, times what an exact
-  // backward takes of a forward, stands for its backward. After the first step.
-  double exact_step_seconds() const;
+  // What train_seconds() would be if all steps were exact: forward, update and waiting for data are
+  // the same, and so is what else the machine does, so a forward of this run stands for
+  // `backward_of_forward` of an exact backward.
+  double exact_train_seconds(double backward_of_forward) const;
+  // Seconds of an exact backward for one of the forward before it, by the exact steps of probes in
+  // place; they are next to each other, so that what else the machine does slows both alike. Empty
+  // before enough of them, with other probes, and on a device that queues its work.
+  const std::optional<Estimate>& backward_of_forward() const { return backward_of_forward_; }
   Savings savings() const;
 
   // Totals and trainer; weights and optimizer tensors are not in it.
@@ -101,7 +111,6 @@ class Session {
     double formula = 0, formula_backward = 0;  // shares saved
   };
 
-  void measure_exact_step();
   StepReport finish_step();
   Counted counted_so_far() const;
 
@@ -118,8 +127,10 @@ class Session {
   std::deque<Counted> queued_;  // of each step that is queued
   Counted counted_;             // of the last one that was finished
   RunTotals totals_;
-  double exact_forward_flops_ = 0;         // of a step
-  double exact_backward_flops_ = 0;        // for each of forward
+  double exact_forward_flops_ = 0;       // of a step
+  double exact_backward_flops_ = 0;      // for each of forward
+  std::vector<double> exact_backwards_;  // ascending: of each measured step, for its forward
+  std::optional<Estimate> backward_of_forward_;
   std::map<Phase, double> earlier_flops_;  // before a resume
 };
 

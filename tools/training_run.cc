@@ -25,14 +25,6 @@ bool is_due(std::int64_t step, std::int64_t last, std::int64_t every) {
   return step / every > last / every;
 }
 
-nlohmann::ordered_json savings_json(const Savings& savings) {
-  return {{"flops_saved", savings.flops},
-          {"backward_flops_saved", savings.backward_flops},
-          {"formula_flops_saved", savings.formula},
-          {"formula_backward_flops_saved", savings.formula_backward},
-          {"time_saved", savings.time}};
-}
-
 bool continues(const TrainRequest& request) { return request.resume && !request.fork; }
 
 FolderUse use_of(const TrainRequest& request) {
@@ -142,6 +134,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   if (continues(request_)) folder_.emplace(folder, use);
   if (request_.resume) restore();
   check_profile(request_, session_);
+  session_.prepare();
   if (continues(request_))
     mend_folder();
   else
@@ -149,6 +142,11 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   write_facts();
   greet();
   report_.step = steps();
+  if (trainer().controller().adapts() && !trainer().adapts())
+    warn(
+        "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
+        "saves nothing",
+        "raise train.micro_batch or train.batch_size, or set vcas.enabled=false");
   // Starts the clock; lines are drawn from the first step on.
   if (label_.empty())
     progress_.update(steps(), session_.total_steps(), [this] { return describe(report_); });
@@ -254,6 +252,8 @@ void TrainingRun::greet() {
     say(fmt::format("  vcas     fixed ratios · keep act {} · w {} · {}",
                     format_range(trainer().controller().act_ratio()),
                     format_range(trainer().controller().weight_ratio()), c.vcas.selection));
+  else if (!trainer().adapts())
+    say("  vcas     no probes: exact training");
   else
     say(fmt::format("  vcas     tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
                     c.vcas.tau_act, c.vcas.tau_w, trainer().controller().update_every(),
@@ -324,7 +324,6 @@ void TrainingRun::save() {
 }
 
 void TrainingRun::log_step(const StepReport& report) {
-  const Savings savings = session_.savings();
   nlohmann::ordered_json line = {
       {"epoch", session_.epoch(report.step)},
       {"loss", report.loss},
@@ -339,7 +338,7 @@ void TrainingRun::log_step(const StepReport& report) {
                  {"probe", report.seconds.probe},
                  {"optimizer", report.seconds.optimizer}}},
                {"train_seconds", session_.train_seconds()}});
-  line.update(savings_json(savings));
+  line.update(session_.savings().to_json());
   folder_->metrics().write(MetricEvent::kTrain, report.step, line);
 }
 
@@ -363,18 +362,34 @@ void TrainingRun::log_probe(std::int64_t step) {
   }
 }
 
+void TrainingRun::warn(const std::string& message, const std::string& hint) {
+  folder_->metrics().write(MetricEvent::kWarning, report_.step, {{"message", message}});
+  say("warning: " + message + "\n  hint: " + hint, LogLevel::kWarning);
+}
+
 void TrainingRun::warn_if_nothing_is_saved() {
   const std::int64_t step = report_.step;
-  if (warned_ || !config().vcas.enabled || 2 * step < session_.total_steps()) return;
-  warned_ = true;
+  if (warned_of_time_ || !config().vcas.enabled || 2 * step < session_.total_steps()) return;
   const Savings savings = session_.savings();
-  if (savings.time >= 0) return;
-  const std::string message =
-      fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
-                  format_change(savings.time), format_count(step), format_change(savings.flops));
-  folder_->metrics().write(MetricEvent::kWarning, step, {{"message", message}});
-  say("warning: " + message + "\n  hint: raise vcas.tau_act, or set vcas.enabled=false",
-      LogLevel::kWarning);
+  if (!is_known(savings.time) || savings.time->middle >= 0) return;
+  warned_of_time_ = true;
+  warn(fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
+                   format_change(savings.time), format_count(step), format_change(savings.flops)),
+       "raise vcas.tau_act, or set vcas.enabled=false");
+}
+
+// Clipping bends a sampled gradient away from the exact one: docs/sampling.md.
+void TrainingRun::warn_if_most_is_clipped() {
+  constexpr std::int64_t kFewest = 100;
+  const std::int64_t step = report_.step, clipped = session_.totals().clipped_steps;
+  if (warned_of_clipping_ || !config().vcas.enabled || step < kFewest || 2 * clipped < step) return;
+  warned_of_clipping_ = true;
+  warn(
+      fmt::format("{} of {} steps had a gradient longer than optimizer.max_gradient_norm ({}), the "
+                  "last one of {:.3g}; sampling loses accuracy where most steps are clipped",
+                  format_count(clipped), format_count(step), config().optimizer.max_gradient_norm,
+                  report_.gradient_norm),
+      "set it above the usual norm, or to 0: docs/sampling.md, \"Clipping\"");
 }
 
 void TrainingRun::note_crash(const Error& error) {
@@ -423,7 +438,8 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
                                    format_range(controller.act_ratio()),
                                    format_range(controller.weight_ratio()), controller.s()));
   text.fields +=
-      fmt::format(" bp_flops_saved={:.3f} time_saved={:.3f}", savings.backward_flops, savings.time);
+      fmt::format(" bp_flops_saved={:.3f} time_saved={}", savings.backward_flops,
+                  is_known(savings.time) ? fmt::format("{:.3f}", savings.time->middle) : "unknown");
   return text;
 }
 
@@ -440,16 +456,17 @@ std::string TrainingRun::finish() {
               {"train_seconds", seconds},
               {"totals", totals.to_json()},
               {"peak_resident_bytes", peak_resident_bytes()}});
-  end.update(savings_json(savings));
+  end.update(savings.to_json());
   folder_->metrics().write(MetricEvent::kEnd, trainer().steps(), end);
 
   std::string exact;
   if (config().vcas.enabled)
-    exact = fmt::format(
-        " (exact would take about {} by this run's own timing; time {})",
-        format_duration(totals.data_seconds +
-                        session_.exact_step_seconds() * static_cast<double>(trainer().steps())),
-        format_change(savings.time));
+    exact = is_known(savings.time)
+                ? fmt::format(" (exact would take about {} by this run's own timing; time {})",
+                              format_duration(session_.exact_train_seconds(
+                                  session_.backward_of_forward()->middle)),
+                              format_change(savings.time))
+                : " (time against exact is not known; vcas compare measures it)";
   std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
   if (config().vcas.enabled)
     text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
@@ -478,6 +495,7 @@ void TrainingRun::take(const StepReport& report) {
   if (report.step % log_every_ == 0) log_step(report);
   if (report.probed) log_probe(report.step);
   warn_if_nothing_is_saved();
+  warn_if_most_is_clipped();
   if (label_.empty())
     progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
 }

@@ -73,6 +73,8 @@ class TrainingRun {
   void log_step(const StepReport& report);
   void log_probe(std::int64_t step);
   void warn_if_nothing_is_saved();
+  void warn_if_most_is_clipped();
+  void warn(const std::string& message, const std::string& hint);
   void note_crash(const Error& error);
   ProgressText describe(const StepReport& report) const;
   void say(const std::string& line, LogLevel level = LogLevel::kInfo);
@@ -91,7 +93,7 @@ class TrainingRun {
   StepReport report_;                 // of the last step that was finished
   double shown_loss_ = std::nan("");  // smoothed, for people
   double started_ = monotonic_seconds();
-  bool warned_ = false;
+  bool warned_of_time_ = false, warned_of_clipping_ = false;
 };
 
 // Everything a run does, once, in a folder beside the run's own that is removed again.

@@ -7,11 +7,11 @@ void compute(CpuContext& cpu, const LayerNormForward& args) {
     using T = decltype(type);
     const std::int64_t width = args.y.width();
     T* y = args.y.ptr<T>();
-    T* mean = args.mean.ptr<T>();
+    T* center = args.center.ptr<T>();
     T* rstd = args.rstd.ptr<T>();
     const T* x = args.x.ptr<T>();
     cpu.write_rows<T>(args.y, args.y_norm, width, [&](std::int64_t begin, std::int64_t end) {
-      cpu.loops<T>().layer_norm_forward(y + begin * width, mean + begin, rstd + begin,
+      cpu.loops<T>().layer_norm_forward(y + begin * width, center + begin, rstd + begin,
                                         x + begin * width, args.gamma.ptr<T>(), args.beta.ptr<T>(),
                                         static_cast<T>(args.eps), end - begin, width);
     });
@@ -34,7 +34,7 @@ void compute(CpuContext& cpu, const LayerNormBackward& args) {
       const auto write = [&](std::int64_t first, std::int64_t last) {
         cpu.loops<T>().layer_norm_backward(args.dx.ptr<T>(), args.added.ptr<T>(), own,
                                            own ? own + width : nullptr, args.dy.ptr<T>(),
-                                           args.x_full.ptr<T>(), args.mean_full.ptr<T>(),
+                                           args.x_full.ptr<T>(), args.center_full.ptr<T>(),
                                            args.rstd_full.ptr<T>(), args.gamma.ptr<T>(),
                                            args.row.ptr<std::int32_t>(), first, last, width);
       };

@@ -33,7 +33,8 @@ struct AttentionHead {
 
 template <class T>
 struct AdamFactors {
-  T learning_rate, beta1, beta2, eps, grad_scale;
+  T learning_rate, eps, grad_scale;
+  T gain1, gain2;       // 1 - beta: of beta in f32 it would have three digits less
   T shrink;             // parameter factor of decoupled weight decay, 1 = none
   T decay;              // added to the gradient per parameter, 0 = none
   T first_correction;   // 1 / (1 - beta1^step)
@@ -58,11 +59,11 @@ struct Loops {
   // norm[r * norm_stride] = the norm of row r of x, and of `more` beside it, which may be null.
   void (*row_norms)(T* norm, std::int64_t norm_stride, const T* x, const T* more,
                     std::int64_t stride, std::int64_t rows, std::int64_t width);
-  void (*layer_norm_forward)(T* y, T* mean, T* rstd, const T* x, const T* gamma, const T* beta,
+  void (*layer_norm_forward)(T* y, T* center, T* rstd, const T* x, const T* gamma, const T* beta,
                              T eps, std::int64_t rows, std::int64_t width);
   // dgamma and dbeta, +=, may be null together; so may dx, and what is added to it.
   void (*layer_norm_backward)(T* dx, const T* added, T* dgamma, T* dbeta, const T* dy,
-                              const T* x_full, const T* mean_full, const T* rstd_full,
+                              const T* x_full, const T* center_full, const T* rstd_full,
                               const T* gamma, const std::int32_t* row, std::int64_t begin,
                               std::int64_t end, std::int64_t width);
   void (*gelu_forward)(T* y, const T* x, std::int64_t n);

@@ -135,10 +135,10 @@ void compute(CpuContext& cpu, const AdamStep& args) {
     const double shrink = args.decoupled ? 1 - args.learning_rate * args.weight_decay : 1;
     const AdamFactors<T> factors{
         .learning_rate = static_cast<T>(args.learning_rate),
-        .beta1 = static_cast<T>(args.beta1),
-        .beta2 = static_cast<T>(args.beta2),
         .eps = static_cast<T>(args.eps),
         .grad_scale = static_cast<T>(clip_scale(squared_norm, args.max_norm)),
+        .gain1 = static_cast<T>(1 - args.beta1),
+        .gain2 = static_cast<T>(1 - args.beta2),
         .shrink = static_cast<T>(shrink),
         .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
         .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),

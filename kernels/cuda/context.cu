@@ -125,6 +125,10 @@ Context::Context(Precision precision) : precision_(precision) {
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "number of multiprocessors");
   multiprocessors_ = static_cast<unsigned>(multiprocessors);
+  int most_shared_bytes = 0;
+  check(cudaDeviceGetAttribute(&most_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "shared memory of a block");
+  most_shared_bytes_ = static_cast<std::size_t>(most_shared_bytes);
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "compute capability");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),

@@ -77,6 +77,8 @@ class Context {
 
   std::string name() const { return "cuda"; }
   unsigned multiprocessors() const { return multiprocessors_; }
+  // Bytes of shared memory that a block can have.
+  std::size_t most_shared_bytes() const { return most_shared_bytes_; }
   Precision precision() const { return precision_; }
   // Whether the device is one of compute capability 9.0 and this build has the code for it, sm_90a.
   bool warpgroup_products() const { return warpgroup_products_; }
@@ -146,6 +148,7 @@ class Context {
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   unsigned multiprocessors_ = 0;
+  std::size_t most_shared_bytes_ = 0;
   bool warpgroup_products_ = false;
   bool capturing_ = false;
 };

@@ -221,7 +221,7 @@ Tolerance of_norm(const Tolerance& of_element, std::int64_t width) {
 // The deviation of x from its mean, relative to the standard deviation, is only as good as x is.
 Tolerance tolerance(const LayerNormForward& args, std::string_view output, const Mirrors& m) {
   const double x = m.top(args.x), rstd = m.top(args.rstd);
-  if (output == "mean") return {args.x.width(), x};
+  if (output == "center") return {args.x.width(), x};
   if (output == "rstd") return {args.x.width(), rstd * (1 + x * rstd)};
   const Tolerance y{args.x.width(), (1 + x * rstd) * m.top(args.gamma) + m.top(args.beta)};
   return output == "y_norm" ? of_norm(y, args.y.width()) : y;

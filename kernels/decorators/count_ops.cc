@@ -108,11 +108,12 @@ CostTally& CountOps::add(const Call& call) {
 template <class Args>
 void CountOps::count(const Args& args) {
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = timing_ ? Clock::now() : Clock::time_point{};
+  constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
+  const bool timed = timing_ || kProbeOnly;
+  const Clock::time_point start = timed ? Clock::now() : Clock::time_point{};
   inner_->run(args);
   ++calls_;
-  constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
-  const double seconds = timing_ ? std::chrono::duration<double>(Clock::now() - start).count() : 0;
+  const double seconds = timed ? std::chrono::duration<double>(Clock::now() - start).count() : 0;
   const Call call{current_, Args::kName, kProbeOnly ? Phase::kProbe : phase_, op_cost(args)};
   add(call).seconds += seconds;
   if (log_) log_->push_back(call);
@@ -123,13 +124,17 @@ void CountOps::count(const Args& args) {
 VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
-double CountOps::flops(Phase phase) const {
+double CountOps::sum(Phase phase, double CostTally::*what) const {
   double sum = 0;
   for (const Place& place : places_)
     for (const CostTally& tally : place.tallies)
-      if (tally.phase == phase) sum += tally.flops;
+      if (tally.phase == phase) sum += tally.*what;
   return sum;
 }
+
+double CountOps::flops(Phase phase) const { return sum(phase, &CostTally::flops); }
+
+double CountOps::seconds(Phase phase) const { return sum(phase, &CostTally::seconds); }
 
 std::vector<CostRow> CountOps::rows() const {
   std::vector<CostRow> rows;

@@ -23,7 +23,7 @@ struct CostTally {
   double flops = 0;
   double bytes = 0;
   std::int64_t launches = 0;
-  double seconds = 0;  // of the calls made while timing was on
+  double seconds = 0;  // of the calls made while timing was on; always of the looks of probes
 };
 
 struct CostRow : CostTally {
@@ -46,10 +46,12 @@ class CountOps final : public ForwardingOps {
 
   void set_phase(Phase phase) { phase_ = phase; }
   // Off at first. Times the call on the host, so a backend that queues its work shows too little,
-  // and of a repetition nothing.
+  // and of a repetition nothing. Blocks of weight gradients are timed always: a training step that
+  // a probe looks at would have taken so much less without them.
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;
+  double seconds(Phase phase) const;  // of the calls that were timed
   // How often the host waited until the device had nothing left to do: the copies from it, and what
   // was received with no operation called since it was sent.
   std::int64_t waits() const { return waits_; }
@@ -79,6 +81,7 @@ class CountOps final : public ForwardingOps {
   template <class Args>
   void count(const Args& args);
   static CostTally& add(const Call& call);
+  double sum(Phase phase, double CostTally::*what) const;
 
   std::deque<Place> places_;  // never moves its elements, which the index points at
   std::unordered_map<std::string_view, Place*> index_;

@@ -242,15 +242,26 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 // ---- host ----
 
-// `tiles`, `scores` and `sums` say what shared memory holds.
+// `tiles`, `scores` and `sums` say what shared memory holds. Throws Error(kBadConfig) where the
+// device has less.
 template <class T>
-Grid attention_grid(std::int64_t rows, std::int64_t items, const HeadShape<T>& shape,
-                    std::int64_t tiles, std::int64_t scores, std::int64_t sums) {
+Grid attention_grid(const Context& context, std::int64_t rows, std::int64_t items,
+                    const HeadShape<T>& shape, std::int64_t tiles, std::int64_t scores,
+                    std::int64_t sums) {
   const std::int64_t wide =
       scores * kScoreStride + (kSumsApart<T> ? sums * shape.tile_stride() : 0);
-  const std::size_t bytes = static_cast<std::size_t>(wide) * sizeof(Compute<T>) +
-                            static_cast<std::size_t>(tiles * shape.tile_stride()) * sizeof(T);
-  return grid_of_heads(rows, items, shape.heads, kTileRows, kAttentionThreads, kTileRows * bytes);
+  const std::size_t bytes =
+      kTileRows * (static_cast<std::size_t>(wide) * sizeof(Compute<T>) +
+                   static_cast<std::size_t>(tiles * shape.tile_stride()) * sizeof(T));
+  if (bytes > context.most_shared_bytes())
+    throw Error(ExitCode::kBadConfig,
+                "attention heads of width " + std::to_string(shape.head_width) + " need " +
+                    std::to_string(bytes >> 10) + " KiB of shared memory, device \"" +
+                    context.name() + "\" has " + std::to_string(context.most_shared_bytes() >> 10) +
+                    " KiB",
+                "give the model more heads (model.heads), which are narrower, or train it on "
+                "device=\"cpu\"");
+  return grid_of_heads(rows, items, shape.heads, kTileRows, kAttentionThreads, bytes);
 }
 
 void compute(Context& context, const AttentionForward& args) {
@@ -260,7 +271,8 @@ void compute(Context& context, const AttentionForward& args) {
         head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout, step_key(args));
     if constexpr (!std::is_same_v<T, double>)
       if (attention_forward_mma(context, args, shape)) return;
-    launch(context, attention_grid(args.y.rows(), args.offsets.elements() - 1, shape, 3, 1, 1),
+    launch(context,
+           attention_grid(context, args.y.rows(), args.offsets.elements() - 1, shape, 3, 1, 1),
            attention_forward_kernel<T>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
            args.lse.ptr<Compute<T>>(), args.query.ptr<T>(), args.qkv.ptr<T>(),
            args.offsets.ptr<std::int64_t>(), shape);
@@ -287,9 +299,9 @@ void compute(Context& context, const AttentionBackward& args) {
     const std::int64_t items = args.offsets.elements() - 1;
     if constexpr (!std::is_same_v<T, double>)
       if (attention_backward_mma(context, args, tensors, shape)) return;
-    launch(context, attention_grid(args.dqkv.rows(), items, shape, 4, 2, 2),
+    launch(context, attention_grid(context, args.dqkv.rows(), items, shape, 4, 2, 2),
            attention_backward_kernel<T, true>, tensors, shape);
-    launch(context, attention_grid(args.dy.rows(), items, shape, 4, 2, 1),
+    launch(context, attention_grid(context, args.dy.rows(), items, shape, 4, 2, 1),
            attention_backward_kernel<T, false>, tensors, shape);
   });
 }

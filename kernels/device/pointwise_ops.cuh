@@ -110,7 +110,8 @@ __device__ void store_updated(T* param, bfloat16* rounded, std::int64_t first, i
 
 template <class T>
 struct AdamFactors {
-  T learning_rate, beta1, beta2, eps;
+  T learning_rate, eps;
+  T gain1, gain2;       // 1 - beta: of beta in f32 it would have three digits less
   T shrink;             // parameter factor of decoupled weight decay, 1 = none
   T decay;              // added to the gradient per parameter, 0 = none
   T first_correction;   // 1 / (1 - beta1^step)
@@ -131,8 +132,8 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
     const auto gradient = load_neighbours(grad + first, 0, count);
     for (int i = 0; i < kNeighbours; ++i) {
       const T g = grad_scale * gradient.value[i] + f.decay * p.value[i];
-      m.value[i] = f.beta1 * m.value[i] + (T(1) - f.beta1) * g;
-      v.value[i] = f.beta2 * v.value[i] + (T(1) - f.beta2) * g * g;
+      m.value[i] += f.gain1 * (g - m.value[i]);
+      v.value[i] += f.gain2 * (g * g - v.value[i]);
       const T step =
           m.value[i] * f.first_correction / (square_root(v.value[i] * f.second_correction) + f.eps);
       p.value[i] = f.shrink * p.value[i] - f.learning_rate * step;
@@ -262,9 +263,9 @@ void compute(Context& context, const AdamStep& args) {
     const double shrink = args.decoupled ? 1 - args.learning_rate * args.weight_decay : 1;
     const AdamFactors<T> factors{
         .learning_rate = static_cast<T>(args.learning_rate),
-        .beta1 = static_cast<T>(args.beta1),
-        .beta2 = static_cast<T>(args.beta2),
         .eps = static_cast<T>(args.eps),
+        .gain1 = static_cast<T>(1 - args.beta1),
+        .gain2 = static_cast<T>(1 - args.beta2),
         .shrink = static_cast<T>(shrink),
         .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
         .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),

@@ -162,7 +162,7 @@ void column_sums(Context& context, const Several<ColumnSums<T>>& group) {
 
 // One warp a row.
 template <class T, int kHeld>
-__global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* mean,
+__global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* center,
                                           Compute<T>* rstd, const T* x, const T* gamma,
                                           const T* beta, Compute<T> eps, std::int64_t rows,
                                           int width) {
@@ -170,16 +170,21 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* 
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const WarpRow<T, kHeld> in(x + r * width, width);
+  const C x_first = x[r * width];
   C sum = 0;
   for_lane_columns<kHeld>(width, [&](int k, int c) {
-    for (const C value : in.at(k, c).value) sum += value;
+    const Neighbours<C> of = in.at(k, c);
+    for (int i = 0; i < kNeighbours; ++i)
+      if (c + i < width) sum += of.value[i] - x_first;
   });
   const C m = warp_sum(sum) / static_cast<C>(width);
   C squares = 0;
   for_lane_columns<kHeld>(width, [&](int k, int c) {
     const Neighbours<C> of = in.at(k, c);
-    for (int i = 0; i < kNeighbours; ++i)
-      if (c + i < width) squares += (of.value[i] - m) * (of.value[i] - m);
+    for (int i = 0; i < kNeighbours; ++i) {
+      const C d = of.value[i] - x_first - m;
+      if (c + i < width) squares += d * d;
+    }
   });
   const C variance = warp_sum(squares) / static_cast<C>(width);
   const C s = C(1) / square_root(variance + eps);
@@ -188,7 +193,7 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* 
     Neighbours<C> out = in.at(k, c);
     const auto g = load_neighbours(gamma, c, width), b = load_neighbours(beta, c, width);
     for (int i = 0; i < kNeighbours; ++i)
-      out.value[i] = (out.value[i] - m) * s * g.value[i] + b.value[i];
+      out.value[i] = (out.value[i] - x_first - m) * s * g.value[i] + b.value[i];
     store_neighbours(y + r * width, c, width, out);
     for (int i = 0; y_norm && i < kNeighbours && c + i < width; ++i)
       y_squares += squared(out.value[i]);
@@ -196,7 +201,7 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* 
   if (y_norm) y_squares = warp_sum(y_squares);
   if (lane_of_thread() > 0) return;
   if (y_norm) y_norm[r] = norm_from_squares<C>(y_squares);
-  mean[r] = m;
+  center[r] = m;
   rstd[r] = s;
 }
 
@@ -208,7 +213,7 @@ struct LayerNormGradients {
   Compute<T>* part;     // [block, 2, width], of dgamma and dbeta; optional
   const T* dy;
   const T* x_full;
-  const Compute<T>* mean_full;
+  const Compute<T>* center_full;
   const Compute<T>* rstd_full;
   const T* gamma;
   const std::int32_t* row;
@@ -216,9 +221,9 @@ struct LayerNormGradients {
   int width;
 };
 
-// With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma = the
-// sum of dy h over the rows, dbeta = that of dy. A block takes eight rows at a time: first a warp a
-// row for dx; then, the rows being in L1, a thread a column for the sums.
+// With h = (x - x[0] - center) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma
+// = the sum of dy h over the rows, dbeta = that of dy. A block takes eight rows at a time: first a
+// warp a row for dx; then, the rows being in L1, a thread a column for the sums.
 template <class T, int kHeld>
 __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNormGradients<T> t) {
   using C = Compute<T>;
@@ -238,13 +243,14 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
       const std::int64_t full = at(t.row, r);
       const WarpRow<T, kHeld> x(t.x_full + full * t.width, t.width);
       const WarpRow<T, kHeld> in(t.dy + r * t.width, t.width);
-      const C m = t.mean_full[full], s = t.rstd_full[full];
+      const C x_first = t.x_full[full * t.width], m = t.center_full[full], s = t.rstd_full[full];
       // f(i, h, g) for the neighbours at c, inside the width
       const auto for_each = [&](int k, int c, const auto& f) {
         const auto x_of = x.at(k, c), in_of = in.at(k, c),
                    gamma = load_neighbours(t.gamma, c, t.width);
         for (int i = 0; i < kNeighbours; ++i)
-          if (c + i < t.width) f(i, (x_of.value[i] - m) * s, in_of.value[i] * gamma.value[i]);
+          if (c + i < t.width)
+            f(i, (x_of.value[i] - x_first - m) * s, in_of.value[i] * gamma.value[i]);
       };
       C g_sum = 0, product = 0;
       for_lane_columns<kHeld>(t.width, [&](int k, int c) {
@@ -276,9 +282,9 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
         const std::int64_t full = at(t.row, r);
         const auto d = load_neighbours(t.dy + r * t.width, c, t.width);
         const auto x = load_neighbours(t.x_full + full * t.width, c, t.width);
-        const C m = t.mean_full[full], s = t.rstd_full[full];
+        const C x_first = t.x_full[full * t.width], m = t.center_full[full], s = t.rstd_full[full];
         for (int i = 0; i < kNeighbours; ++i) {
-          dgamma.value[i] += d.value[i] * ((x.value[i] - m) * s);
+          dgamma.value[i] += d.value[i] * ((x.value[i] - x_first - m) * s);
           dbeta.value[i] += d.value[i];
         }
       }
@@ -366,7 +372,7 @@ void compute(Context& context, const LayerNormForward& args) {
     const std::int64_t rows = args.y.rows();
     with_held<T>({&args.x}, [&]<int kHeld>(Constant<kHeld>) {
       launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T, kHeld>, args.y.ptr<T>(),
-             args.y_norm.ptr<C>(), args.mean.ptr<C>(), args.rstd.ptr<C>(), args.x.ptr<T>(),
+             args.y_norm.ptr<C>(), args.center.ptr<C>(), args.rstd.ptr<C>(), args.x.ptr<T>(),
              args.gamma.ptr<T>(), args.beta.ptr<T>(), static_cast<C>(args.eps), rows,
              width_of(args.y));
     });
@@ -394,7 +400,7 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           part,
                                           args.dy.ptr<T>(),
                                           args.x_full.ptr<T>(),
-                                          args.mean_full.ptr<C>(),
+                                          args.center_full.ptr<C>(),
                                           args.rstd_full.ptr<C>(),
                                           args.gamma.ptr<T>(),
                                           args.row.ptr<std::int32_t>(),

@@ -60,6 +60,7 @@ class Context {
   bool warpgroup_products() const { return warpgroup_products_; }
   // Few, so that loops over a grid go round more than once.
   unsigned multiprocessors() const { return 2; }
+  std::size_t most_shared_bytes() const { return Emulator::kMaxSharedBytes; }
 
   void* allocate(std::size_t bytes);
   void deallocate(void* data);

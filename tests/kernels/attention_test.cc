@@ -216,6 +216,28 @@ TEST_CASE("attention_backward holds for scores far below zero", "[attention]") {
   });
 }
 
+TEST_CASE("heads that need more shared memory than the device has are refused", "[attention]") {
+  const std::unique_ptr<Ops> ops = make_ops("emu");
+  on_backend("emu", *ops, DType::kF32, [](TestTensors& t) {
+    check_backward(t, {{3}, 1, 160}, 0, {});
+    const Problem wide{{3}, 1, 240};
+    const AttentionForward forward = forward_of(t, wide, 0, {});
+    t.ops().run(forward);  // which needs less than the backward
+    try {
+      t.ops().run(backward_of(t, wide, forward, {}));
+      FAIL("no error");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadConfig);
+      CHECK(error.what() ==
+            std::string("attention heads of width 240 need 128 KiB of shared memory, device "
+                        "\"emu\" has 99 KiB"));
+      CHECK(error.hint() ==
+            "give the model more heads (model.heads), which are narrower, or train "
+            "it on device=\"cpu\"");
+    }
+  });
+}
+
 TEST_CASE("norms of very small gradients of attention do not underflow", "[attention]") {
   on_every_backend([](TestTensors& t) {
     constexpr std::int64_t kTokens = 17, kWidth = 16;

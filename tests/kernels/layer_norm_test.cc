@@ -20,7 +20,7 @@ TEST_CASE("layer_norm_forward", "[layer_norm]") {
         check_op(t,
                  LayerNormForward{.y = t.unset({rows, width}),
                                   .y_norm = rows % 2 ? t.wide_unset({rows}) : Tensor{},
-                                  .mean = t.wide_unset({rows}),
+                                  .center = t.wide_unset({rows}),
                                   .rstd = t.wide_unset({rows}),
                                   .x = t.normal({rows, width}, 2),
                                   .gamma = t.normal({width}),
@@ -31,21 +31,63 @@ TEST_CASE("layer_norm_forward", "[layer_norm]") {
   });
 }
 
-TEST_CASE("layer_norm_forward of rows far from zero", "[layer_norm]") {
+TEST_CASE("layer_norm of rows that are far from zero, and constant or nearly so", "[layer_norm]") {
   on_every_backend([](TestTensors& t) {
-    // The variance of x - 1000: computed as E[x^2] - E[x]^2 it would be lost in f32. bf16 has no
-    // 1001.
-    const std::int64_t width = 256;
-    const double far = t.dtype() == DType::kBF16 ? 100 : 1000;
-    const Tensor x = t.filled({4, width}, [&](std::int64_t i) { return far + double(i % 2); });
-    const Tensor rstd = t.wide_unset({4});
-    t.ops().run(LayerNormForward{.y = t.unset({4, width}),
-                                 .mean = t.wide_unset({4}),
+    // Entries differ by nothing or by one unit in the last place of x: the mean lies between two
+    // numbers, and eps is as small as BERT's.
+    const std::int64_t width = GENERATE(7, 256, 1027);
+    const double eps = 1e-12, ulp = t.dtype() == DType::kBF16 ? 0x1p-7 : 0x1p-23;
+    const std::vector<double> bases = {0.3, 1, 1000, -77.7};
+    const auto rows = static_cast<std::int64_t>(2 * bases.size());
+    const Tensor x = t.filled({rows, width}, [&](std::int64_t i) {
+      const double base = bases[static_cast<std::size_t>(i / width / 2)];
+      const bool moves = i / width % 2 == 1 && i % width % 3 == 1;
+      return base * (1 + (moves ? 2 * ulp : 0));
+    });
+    const Tensor y = t.unset({rows, width}), dx = t.unset({rows, width});
+    const Tensor center = t.wide_unset({rows}), rstd = t.wide_unset({rows});
+    const Tensor gamma = t.integers({width}), dy = t.integers({rows, width});
+    t.ops().run(LayerNormForward{.y = y,
+                                 .center = center,
                                  .rstd = rstd,
                                  .x = x,
-                                 .gamma = t.normal({width}),
-                                 .beta = t.normal({width})});
-    for (const double value : t.read(rstd)) CHECK(std::abs(value - 2) < 1e-3);
+                                 .gamma = gamma,
+                                 .beta = t.filled({width}, [](std::int64_t) { return 0; }),
+                                 .eps = eps});
+    t.ops().run(LayerNormBackward{
+        .dx = dx, .dy = dy, .x_full = x, .center_full = center, .rstd_full = rstd, .gamma = gamma});
+    const auto in = t.read(x), out = t.read(y), scale = t.read(gamma), above = t.read(dy),
+               below = t.read(dx);
+    const double rounding = t.dtype() == DType::kBF16 ? kBf16Rounding : 1e-6;
+    double worst = 0, worst_dx = 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto at = [&](std::int64_t c) { return static_cast<std::size_t>(r * width + c); };
+      const auto mean_of = [&](const auto& f) {
+        double sum = 0;
+        for (std::int64_t c = 0; c < width; ++c) sum += f(c) / static_cast<double>(width);
+        return sum;
+      };
+      const auto g = [&](std::int64_t c) {
+        return above[at(c)] * scale[static_cast<std::size_t>(c)];
+      };
+      // Of x less its first entry: the mean of x itself is not good enough even in f64.
+      const auto from_first = [&](std::int64_t c) { return in[at(c)] - in[at(0)]; };
+      const double mean = mean_of(from_first);
+      const double variance =
+          mean_of([&](std::int64_t c) { return std::pow(from_first(c) - mean, 2); });
+      const double s = 1 / std::sqrt(variance + eps);
+      const auto h = [&](std::int64_t c) { return (from_first(c) - mean) * s; };
+      const double shift = mean_of(g), slope = mean_of([&](std::int64_t c) { return g(c) * h(c); });
+      for (std::int64_t c = 0; c < width; ++c) {
+        const double want = h(c) * scale[static_cast<std::size_t>(c)];
+        worst = std::max(worst, std::abs(out[at(c)] - want) / (1 + std::abs(want)));
+        const double want_dx = s * (g(c) - shift - h(c) * slope);
+        worst_dx = std::max(worst_dx, std::abs(below[at(c)] - want_dx) / s / 25);
+      }
+    }
+    INFO("width " << width << ", y off by " << worst << ", dx by " << worst_dx);
+    CHECK(worst <= rounding);
+    CHECK(worst_dx <= rounding);
   });
 }
 
@@ -54,7 +96,7 @@ TEST_CASE("layer_norm_forward spreads a NaN over its row only", "[layer_norm]") 
     check_op(t,
              LayerNormForward{
                  .y = t.unset({3, 5}),
-                 .mean = t.wide_unset({3}),
+                 .center = t.wide_unset({3}),
                  .rstd = t.wide_unset({3}),
                  .x = t.filled(
                      {3, 5}, [](std::int64_t i) { return i == 6 ? std::nan("") : double(i * i); }),
@@ -89,7 +131,7 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
                                          .dbeta = parameters ? sum() : Tensor{},
                                          .dy = t.normal(shape),
                                          .x_full = t.normal({full, width}),
-                                         .mean_full = t.wide_normal({full}),
+                                         .center_full = t.wide_normal({full}),
                                          .rstd_full = t.wide_normal({full}),
                                          .gamma = t.normal({width}),
                                          .row = narrow ? t.indices(row) : Tensor{},
@@ -103,7 +145,7 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
                                  .dbeta = t.wide_unset({33}),
                                  .dy = t.normal({rows, 33}),
                                  .x_full = t.normal({5, 33}),
-                                 .mean_full = t.wide_normal({5}),
+                                 .center_full = t.wide_normal({5}),
                                  .rstd_full = t.wide_normal({5}),
                                  .gamma = t.normal({33})},
                {.factor = 8, .length = 33});

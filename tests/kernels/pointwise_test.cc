@@ -206,6 +206,27 @@ TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
   });
 }
 
+TEST_CASE("adam_step: the first steps have the length of the learning rate", "[pointwise]") {
+  on_every_backend_but_bf16([](TestTensors& t) {
+    // Of the same gradient again and again both moments are unbiased, whatever beta rounds to.
+    const std::int64_t n = 5;
+    const auto zero = [](std::int64_t) { return 0; };
+    const Tensor param = t.filled({n}, zero), first = t.filled({n}, zero),
+                 second = t.filled({n}, zero),
+                 grad = t.filled({n}, [](std::int64_t i) { return 0.25 + double(i); });
+    for (int step = 1; step <= 4; ++step) {
+      t.ops().run(AdamStep{.param = param,
+                           .first_moment = first,
+                           .second_moment = second,
+                           .grad = grad,
+                           .squared_norm = one_f64(t, 1),
+                           .learning_rate = 1,
+                           .step = step});
+      for (const double value : t.read(param)) CHECK(std::abs(value / -step - 1) <= 1e-6);
+    }
+  });
+}
+
 TEST_CASE("sgd_step", "[pointwise]") {
   on_every_backend([](TestTensors& t) {
     for (const std::int64_t n : kLengths)

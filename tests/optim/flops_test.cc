@@ -43,7 +43,7 @@ TEST_CASE("a probe in place adds its sampled passes and a share of dW", "[flops]
   const std::vector<double> rho = {0.4, 0.8};  // mean 0.7 by size
   flops.add_exact_step();
   flops.add_exact_step();
-  flops.add_in_place_probe(2, 1, {0.04, 0.01}, rho);
+  flops.add_in_place_probe(2, 2, 1, {0.04, 0.01}, rho);
   for (int i = 0; i < 8; ++i) flops.add_sampled_step(rho, {0.5, 0.5});
   const double looks = 0.25 * 0.04 + 0.75 * 0.01;
   const double sampled = 0.25 * 0.4 * 1.04 + 0.75 * 0.8 * 1.01;
@@ -58,7 +58,7 @@ TEST_CASE("a probe of one micro-batch costs its share of a batch", "[flops]") {
     FormulaFlops flops({{0, 1}, {1, 3}});
     flops.add_exact_step();
     if (in_place)
-      flops.add_in_place_probe(2, batch_share, {0.04, 0.01}, rho);
+      flops.add_in_place_probe(2, 2, batch_share, {0.04, 0.01}, rho);
     else
       flops.add_separate_probe(2, batch_share, rho);
     return -flops.saved();  // beyond the step
@@ -143,18 +143,23 @@ TEST_CASE("counted and formula FLOPs agree on linear layers alone", "[flops][law
   SECTION("of a probe in place") {
     options.vcas.update_every = 100;
     Counted probed(options);
+    const std::vector<double> ones(3, 1.0);
+    const auto [act_ratio, weight_ratio, passes] =
+        GENERATE_COPY(std::tuple(kActRatio, kWeightRatio, 2), std::tuple(ones, kWeightRatio, 1),
+                      std::tuple(ones, ones, 0));
     probed.trainer->restore(
         {{"step", 0},
          {"optimizer_steps", 0},
          {"vcas",
-          {{"s", 0.5}, {"act_ratio", kActRatio}, {"weight_ratio", kWeightRatio}, {"probes", 0}}}});
+          {{"s", 0.5}, {"act_ratio", act_ratio}, {"weight_ratio", weight_ratio}, {"probes", 0}}}});
     FormulaFlops formula(probed.linears);
     exact.steps(2);
     probed.steps(2);
     REQUIRE(probed.trainer->controller().probes() == 1);
+    CHECK(probed.trainer->probe_passes() == passes);
     for (int i = 0; i < 2; ++i) formula.add_exact_step();
-    formula.add_in_place_probe(2, options.micro_batch == 0 ? 1 : 0.5,
-                               probed.trainer->probed_entry_shares(), kActRatio);
+    formula.add_in_place_probe(2, passes, options.micro_batch == 0 ? 1 : 0.5,
+                               probed.trainer->probed_entry_shares(), act_ratio);
     CHECK_THAT(formula.saved(), WithinAbs(1 - probed.all() / exact.all(), 1e-12));
     CHECK_THAT(formula.backward_saved(),
                WithinAbs(1 - probed.backward() / exact.backward(), 1e-12));

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
@@ -44,6 +46,22 @@ TEST_CASE("probes leave no trace when the ratios stay at one", "[trainer][law]")
 }
 
 // Both run every operation of exact and sampled steps and of probes; the first that differs throws.
+TEST_CASE("an exact step that a probe measures is timed without the probe's work", "[trainer]") {
+  static constexpr double kLook = 0.01;
+  const auto reports =
+      TrainerFixture(TrainerFixture::defaults(), 0,
+                     watched_ops([](const LinearWeightBlock&, const std::string&) {
+                       std::this_thread::sleep_for(std::chrono::duration<double>(kLook));
+                     }))
+          .run(2);
+  for (const StepReport& report : reports) {
+    REQUIRE(report.measured);
+    constexpr int kLooks = 2 * 8;  // at all and at half of the gradient, of four linears a block
+    CHECK(report.seconds.probe >= kLooks * kLook);
+    CHECK(report.seconds.backward < kLooks * kLook / 2);
+  }
+}
+
 TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.vcas.tau_act = options.vcas.tau_w = 0.3;

@@ -136,6 +136,43 @@ TEST_CASE("backwards that keep nothing differ by the whole gradient", "[probe]")
   CHECK(std::abs(got.v_act - want) <= 1e-9 * want);
 }
 
+TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
+  // Where nothing is dropped a sampled pass is the exact one, and where only rows are, all sampled
+  // passes are the same.
+  ModelFixture f = make_fixture();
+  Exec exec = f.exec();
+  f.model->graph.forward(exec);
+  BackwardRecord record;
+  record.weight_variance = {nullptr, DType::kF64, {std::ssize(f.model->graph.sampled_weights())}};
+  const Buffer variances(*f.ops, {&record.weight_variance});
+  const auto variance_of = [&](double weight_ratio, std::uint32_t repeat) {
+    BackwardContext context = f.context(SamplingMode::kItems, 1, weight_ratio);
+    context.record = &record;
+    context.repeat = repeat;
+    CHECK(f.gradient(exec, context) == f.gradient(exec, f.context(SamplingMode::kExact, 1, 1)));
+    const auto* values = record.weight_variance.ptr<double>();
+    return std::vector<double>(values, values + record.weight_variance.elements());
+  };
+  CHECK(variance_of(1, 1) == std::vector<double>(f.model->graph.sampled_weights().size()));
+  const std::vector<double> want = variance_of(0.1, 1);
+  CHECK(variance_of(0.1, 2) == want);
+
+  for (const auto& [weight_ratio, passes] : {std::pair{1.0, 0}, {0.1, 1}}) {
+    int looks = 0;
+    ModelFixture watched =
+        make_fixture(watched_ops([&](const LinearWeightBlock&, const std::string&) { ++looks; }));
+    VarianceProbe probe(watched.model->graph, *watched.ops, 1.0, kRepeats);
+    run_probe(watched, probe, 0);  // leaves other gradients and variances where this probe measures
+    looks = 0;
+    const ProbeResult got =
+        run_probe(watched, probe, 1, watched.context(SamplingMode::kItemsAndRows, 1, weight_ratio));
+    CHECK(looks == (2 + passes) * kRepeats * static_cast<int>(want.size()));
+    CHECK(got.v_s > 0);
+    CHECK(got.v_act == 0);
+    for (const double v_w : got.v_w) CHECK((v_w > 0) == (passes > 0));
+  }
+}
+
 TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][law]") {
   constexpr int kBatches = 300;
   ModelFixture f = make_fixture();

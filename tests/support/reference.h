@@ -215,7 +215,7 @@ inline void run(const LayerNormForward& a) {
     for (std::int64_t i = 0; i < c; ++i) mean += x[i] / static_cast<double>(c);
     for (std::int64_t i = 0; i < c; ++i)
       variance += std::pow(x[i] - mean, 2) / static_cast<double>(c);
-    f(a.mean)[r] = mean;
+    f(a.center)[r] = mean - x[0];
     f(a.rstd)[r] = 1 / std::sqrt(variance + a.eps);
     for (std::int64_t i = 0; i < c; ++i)
       f(a.y)[r * c + i] = (x[i] - mean) * f(a.rstd)[r] * f(a.gamma)[i] + f(a.beta)[i];
@@ -230,12 +230,13 @@ inline void run(const LayerNormBackward& a) {
   for (std::int64_t r = 0; r < a.dy.rows(); ++r) {
     const std::int64_t full = index_at(a.row, r);
     const double rstd = f(a.rstd_full)[full];
+    const double mean = f(a.x_full)[full * c] + f(a.center_full)[full];
     const double* dy = f(a.dy) + r * c;
     std::vector<double> normal(static_cast<std::size_t>(c));
     double mean_g = 0, mean_gh = 0;
     for (std::int64_t i = 0; i < c; ++i) {
       double& h = normal[static_cast<std::size_t>(i)];
-      h = (f(a.x_full)[full * c + i] - f(a.mean_full)[full]) * rstd;
+      h = (f(a.x_full)[full * c + i] - mean) * rstd;
       mean_g += dy[i] * f(a.gamma)[i] / static_cast<double>(c);
       mean_gh += dy[i] * f(a.gamma)[i] * h / static_cast<double>(c);
       if (a.dgamma) {

@@ -16,6 +16,7 @@ nlohmann::json untimed(const std::string& text) {
     CHECK(run["seconds"]["train"].get<double>() > 0);
     run.erase("seconds");
     run.erase("own_time_saved");
+    run.erase("own_time_saved_interval");
   }
   for (const char* key : {"seconds", "backward_seconds", "conversion"}) json["saved"].erase(key);
   return json;

@@ -46,6 +46,10 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"model.heads=3"}), 78,
        "--set model.heads: error: model.heads must divide model.width 16, got 3\n"
        "1 error; nothing was run\n"},
+      {with({"device=emu", "model.width=256", "model.heads=1"}), 78,
+       "error: attention heads of width 256 need 100 KiB of shared memory, device \"emu\" has 99 "
+       "KiB\n  hint: give the model more heads (model.heads), which are narrower, or train it on "
+       "device=\"cpu\"\n"},
       {with({"model.patch=3"}), 78,
        "error: patch_embed.patch 3 does not divide the image of 8 x 8"},
       {with({"data.synthetic.shape=[12]"}), 78,

@@ -140,7 +140,7 @@ class OpCalls {
   void fill(LayerNormForward& a) {
     a.y = empty({rows(), size_.width});
     a.y_norm = wide({rows()});
-    a.mean = wide({rows()});
+    a.center = wide({rows()});
     a.rstd = wide({rows()});
     a.x = random({rows(), size_.width});
     a.gamma = random({size_.width});
@@ -155,7 +155,7 @@ class OpCalls {
     a.dbeta = wide({size_.width});
     a.dy = random({kept_rows(), size_.width});
     a.x_full = forward.x;
-    a.mean_full = forward.mean;
+    a.center_full = forward.center;
     a.rstd_full = forward.rstd;
     a.gamma = forward.gamma;
     a.row = row();
