@@ -213,6 +213,11 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
   const char* text = reinterpret_cast<const char*>(bytes.data()) + 8;
   if (header_bytes == 0 || *text != '{')
     fail("not a safetensors file: header does not start with {");
+  // To the JSON reader a NUL is the end of its text, whatever follows.
+  if (const auto nul = std::string_view(text, header_bytes).find('\0');
+      nul != std::string_view::npos)
+    fail(fmt::format("header is not JSON at byte {}: a NUL", nul),
+         "a header is padded with spaces");
   HeaderReader reader(file);
   nlohmann::json::sax_parse(text, text + header_bytes, &reader);
   Header header = reader.take();
@@ -260,7 +265,7 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path.string()), file_(path), content_(parse_safetensors(file_.bytes(), path_)) {}
+    : path_(path), file_(path), content_(parse_safetensors(file_.bytes(), path.string())) {}
 
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {
   const auto found = std::ranges::find(content_.tensors, name, &StoredTensor::name);
@@ -285,8 +290,8 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, std::span<float> o
       });
     default:
       throw Error(ExitCode::kBadData,
-                  fmt::format("{}: tensor {}: dtype {} where floating point is needed", path_,
-                              tensor.name, stored_type_name(tensor.dtype)));
+                  fmt::format("{}: tensor {}: dtype {} where floating point is needed",
+                              path_.string(), tensor.name, stored_type_name(tensor.dtype)));
   }
 }
 

@@ -41,6 +41,7 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
+  const std::filesystem::path& path() const { return path_; }
   const std::vector<StoredTensor>& tensors() const { return content_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return content_.metadata; }
   const StoredTensor* find(std::string_view name) const;  // null where there is none
@@ -50,7 +51,7 @@ class SafetensorsFile {
   std::vector<float> read_floats(const StoredTensor& tensor) const;
 
  private:
-  std::string path_;
+  std::filesystem::path path_;
   MappedFile file_;
   SafetensorsContent content_;
 };
