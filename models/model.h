@@ -30,6 +30,7 @@ struct ModelOptions {
   double attention_dropout = 0.0;
   std::optional<double> classifier_dropout;
   std::int64_t vocabulary = 0;
+  bool tied_decoder = true;
   std::string pretrained;
   bool new_classifier = false;
 
@@ -62,6 +63,9 @@ struct ModelOptions {
     v.field("vocabulary", vocabulary,
             "Rows of the table of words; 0: as many as the tokenizer has tokens (bert).",
             at_least(0));
+    v.field("tied_decoder", tied_decoder,
+            "Masked words are scored with the table of words; false: with weights of their own "
+            "(bert with head mlm).");
     v.field("pretrained", pretrained,
             "Weights to start from: a Hugging Face folder or its model.safetensors. Its "
             "config.json then sets the sizes and dropout (vit, bert).");

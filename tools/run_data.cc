@@ -7,7 +7,6 @@
 #include <map>
 
 #include "core/error.h"
-#include "core/safetensors.h"
 #include "data/cifar.h"
 #include "data/glue.h"
 #include "data/idx.h"
@@ -164,14 +163,14 @@ std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
 std::vector<std::string> pretrained_classes(const RunConfig& config) {
   if (config.model.pretrained.empty() || config.model.new_classifier) return {};
   const HfFiles files = find_hf_files(config.model.pretrained);
-  const SafetensorsFile weights(files.weights);
-  const StoredTensor* classifier = weights.find("classifier.weight");
-  if (!classifier || classifier->shape.empty()) return {};
+  const HfWeights weights(files.weights);
+  const HfTensor* classifier = weights.find("classifier.weight");
+  if (!classifier || classifier->stored->shape.empty()) return {};
+  const std::int64_t classes = classifier->stored->shape[0];
   std::vector<std::string> names = read_hf_config(files.config).labels;
-  if (std::ssize(names) == classifier->shape[0]) return names;
+  if (std::ssize(names) == classes) return names;
   names.clear();
-  for (std::int64_t i = 0; i < classifier->shape[0]; ++i)
-    names.push_back(fmt::format("LABEL_{}", i));
+  for (std::int64_t i = 0; i < classes; ++i) names.push_back(fmt::format("LABEL_{}", i));
   return names;
 }
 

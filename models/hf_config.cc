@@ -1,0 +1,296 @@
+#include "models/hf_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/files.h"
+#include "models/hf_files.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMostOfAnything = 1 << 24;
+constexpr double kRescaleFactor = 1.0 / 255;
+
+// One configuration, with its file in messages.
+class HfConfig {
+ public:
+  explicit HfConfig(const fs::path& file) : file_(file.string()) {
+    try {
+      json_ = Json::parse(read_file(file));
+    } catch (const nlohmann::json::exception& e) {
+      throw Error(ExitCode::kBadData, fmt::format("{}: {}", file_, e.what()));
+    }
+    if (!json_.is_object())
+      throw Error(ExitCode::kBadData, fmt::format("{}: not a JSON object", file_));
+  }
+
+  template <class T>
+  T get(const char* key) const {
+    if (!has(key)) throw Error(ExitCode::kBadData, fmt::format("{}: lacks \"{}\"", file_, key));
+    try {
+      return json_.at(key).get<T>();
+    } catch (const nlohmann::json::exception&) {
+      throw Error(ExitCode::kBadData, fmt::format("{}: \"{}\" has the wrong type: {}", file_, key,
+                                                  json_.at(key).dump()));
+    }
+  }
+  template <class T>
+  T get(const char* key, const T& otherwise) const {
+    return has(key) ? get<T>(key) : otherwise;
+  }
+  std::int64_t count(const char* key) const { return checked(key, get<std::int64_t>(key)); }
+  // Sizes beyond kMostOfAnything would overflow products of them.
+  std::int64_t checked(const char* key, std::int64_t value) const {
+    if (value < 1 || value > kMostOfAnything)
+      throw Error(ExitCode::kBadData, fmt::format("{}: \"{}\" must be from 1 to {}, got {}", file_,
+                                                  key, kMostOfAnything, value));
+    return value;
+  }
+  // Throws unless the key is absent or holds the one value that our models have.
+  template <class T>
+  void expect(const char* key, const T& only) const {
+    const T value = get<T>(key, only);
+    if (value != only)
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{}: \"{}\" is {}, and only {} is supported", file_, key,
+                              Json(value).dump(), Json(only).dump()));
+  }
+  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  const Json& at(const char* key) const { return json_.at(key); }
+  const std::string& file() const { return file_; }
+
+ private:
+  std::string file_;
+  Json json_;
+};
+
+std::vector<std::string> read_labels(const HfConfig& config) {
+  std::vector<std::string> labels;
+  if (!config.has("id2label")) return labels;
+  const auto names = config.get<std::map<std::string, std::string>>("id2label");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto name = names.find(std::to_string(i));
+    if (name == names.end())
+      throw Error(ExitCode::kBadData, fmt::format("{}: \"id2label\" has {} entries and none for {}",
+                                                  config.file(), names.size(), i));
+    labels.push_back(name->second);
+  }
+  return labels;
+}
+
+// {channels, height, width}; image_size is one number or two.
+std::vector<std::int64_t> read_image_shape(const HfConfig& config) {
+  const std::int64_t channels = config.count("num_channels");
+  if (config.has("image_size") && config.at("image_size").is_array()) {
+    const auto sides = config.get<std::vector<std::int64_t>>("image_size");
+    if (sides.size() == 2)
+      return {channels, config.checked("image_size", sides[0]),
+              config.checked("image_size", sides[1])};
+  }
+  const std::int64_t side = config.count("image_size");
+  return {channels, side, side};
+}
+
+std::string problem_type(const std::string& head) {
+  return head == "regression" ? "regression" : "single_label_classification";
+}
+
+Json label_entries(const HfModel& description, std::int64_t classes) {
+  VCAS_CHECK(description.labels.empty() || std::ssize(description.labels) == classes,
+             std::to_string(description.labels.size()) + " names of " + std::to_string(classes) +
+                 " classes");
+  Json names = Json::object(), numbers = Json::object();
+  for (std::int64_t i = 0; i < classes; ++i) {
+    const std::string name = description.labels.empty()
+                                 ? fmt::format("LABEL_{}", i)
+                                 : description.labels[static_cast<std::size_t>(i)];
+    names[std::to_string(i)] = name;
+    numbers[name] = i;
+  }
+  return {{"id2label", names}, {"label2id", numbers}};
+}
+
+// Throws unless the classifier, if there is one, is for whole items and for this head: others have
+// the same names, and some the same shapes.
+void check_classifier(const HfModel& model, const std::string& head, const std::string& file) {
+  constexpr const char* kWithoutClassifier[] = {"BertModel",
+                                                "BertForPreTraining",
+                                                "BertForMaskedLM",
+                                                "BertForQuestionAnswering",
+                                                "BertForNextSentencePrediction",
+                                                "ViTModel",
+                                                "ViTForMaskedImageModeling"};
+  if (std::ranges::count(kWithoutClassifier, model.architecture) > 0) return;
+  const char* hint = "model.new_classifier=true starts a new classifier over its blocks";
+  const std::string ours =
+      model.options.type == "bert" ? "BertForSequenceClassification" : "ViTForImageClassification";
+  if (!model.architecture.empty() && model.architecture != ours)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{}: \"architectures\" is \"{}\", and only the classifier of {} is read", file,
+                    model.architecture, ours),
+        hint);
+  const std::string wanted = problem_type(head);
+  if (!model.problem_type.empty() && model.problem_type != wanted)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: \"problem_type\" is \"{}\", and model.head \"{}\" needs \"{}\"",
+                            file, model.problem_type, head, wanted),
+                hint);
+}
+
+}  // namespace
+
+HfModel read_hf_config(const fs::path& file) {
+  const HfConfig config(file);
+  HfModel model;
+  ModelOptions& options = model.options;
+  options.type = config.get<std::string>("model_type");
+  const bool bert = options.type == "bert";
+  if (!bert && options.type != "vit")
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: \"model_type\" is \"{}\", and only bert and vit are supported",
+                            config.file(), options.type));
+  options.width = config.count("hidden_size");
+  options.depth = config.count("num_hidden_layers");
+  options.heads = config.count("num_attention_heads");
+  options.ffn_ratio =
+      static_cast<double>(config.count("intermediate_size")) / static_cast<double>(options.width);
+  const double dropout = bert ? 0.1 : 0.0;  // BertConfig's and ViTConfig's
+  options.dropout = config.get("hidden_dropout_prob", dropout);
+  options.attention_dropout = config.get("attention_probs_dropout_prob", dropout);
+  options.norm_eps = config.get("layer_norm_eps", 1e-12);
+  config.expect<std::string>("hidden_act", "gelu");
+  if (bert) {
+    options.vocabulary = config.count("vocab_size");
+    options.max_positions = config.count("max_position_embeddings");
+    options.type_vocabulary = config.count("type_vocab_size");
+    if (config.has("classifier_dropout"))
+      options.classifier_dropout = config.get<double>("classifier_dropout");
+    config.expect<std::string>("position_embedding_type", "absolute");
+    config.expect("is_decoder", false);
+    options.tied_decoder = config.get("tie_word_embeddings", true);
+  } else {
+    model.image_shape = read_image_shape(config);
+    options.patch = config.count("patch_size");
+    config.expect("qkv_bias", true);
+  }
+  model.labels = read_labels(config);
+  model.problem_type = config.get<std::string>("problem_type", "");
+  if (const auto classes = config.get("architectures", std::vector<std::string>{});
+      !classes.empty())
+    model.architecture = classes[0];
+  if (model.architecture == "BertForMaskedLM" || model.architecture == "BertForPreTraining")
+    options.head = "mlm";
+  else if (model.problem_type == "regression" || (bert && model.labels.size() == 1))
+    options.head = "regression";
+  return model;
+}
+
+std::string hf_config_text(const HfModel& description, std::int64_t classes) {
+  const ModelOptions& options = description.options;
+  const bool bert = options.type == "bert", mlm = options.head == "mlm";
+  Json config = {
+      {"architectures",
+       {!bert ? "ViTForImageClassification"
+        : mlm ? "BertForMaskedLM"
+              : "BertForSequenceClassification"}},
+      {"model_type", options.type},
+      {"hidden_size", options.width},
+      {"num_hidden_layers", options.depth},
+      {"num_attention_heads", options.heads},
+      {"intermediate_size", options.inner_width()},
+      {"hidden_act", "gelu"},
+      {"hidden_dropout_prob", options.dropout},
+      {"attention_probs_dropout_prob", options.attention_dropout},
+      {"initializer_range", 0.02},
+      {"layer_norm_eps", options.eps()},
+  };
+  if (bert) {
+    config["vocab_size"] = options.vocabulary;
+    config["max_position_embeddings"] = options.max_positions;
+    config["type_vocab_size"] = options.type_vocabulary;
+    config["pad_token_id"] = description.pad_token;
+    config["tie_word_embeddings"] = options.tied_decoder;
+    config["classifier_dropout"] =
+        options.classifier_dropout ? Json(*options.classifier_dropout) : Json();
+  } else {
+    const auto& shape = description.image_shape;
+    config["num_channels"] = shape.at(0);
+    config["image_size"] = shape.at(1) == shape.at(2) ? Json(shape[1]) : Json{shape[1], shape[2]};
+    config["patch_size"] = options.patch;
+    config["qkv_bias"] = true;
+  }
+  if (mlm) return config.dump(2) + "\n";
+  config.update(label_entries(description, classes));
+  config["problem_type"] = problem_type(options.head);
+  return config.dump(2) + "\n";
+}
+
+std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) {
+  const fs::path file = folder / kHfImageProcessorFile;
+  if (!fs::exists(file)) return std::nullopt;
+  const HfConfig config(file);
+  config.expect("do_rescale", true);
+  config.expect("do_normalize", true);
+  const double factor = config.get("rescale_factor", kRescaleFactor);
+  if (std::abs(factor - kRescaleFactor) > 1e-6)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: \"rescale_factor\" is {}, and only 1/255 is supported",
+                            config.file(), factor));
+  HfImageProcessor images{.mean = config.get("image_mean", std::vector<float>{}),
+                          .std = config.get("image_std", std::vector<float>{}),
+                          .resample = config.get("resample", HfImageProcessor{}.resample)};
+  if (images.resample != 2 && images.resample != 3)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: \"resample\" is {}, and only 2 (bilinear) and 3 (bicubic) are "
+                            "supported",
+                            config.file(), images.resample));
+  return images;
+}
+
+std::string image_processor_text(const HfImageProcessor& images,
+                                 const std::vector<std::int64_t>& shape) {
+  const auto numbers = [](const std::vector<float>& values) {
+    Json list = Json::array();  // a float's own few digits, not those of the double nearest to it
+    for (const float value : values) list.push_back(std::stod(fmt::format("{}", value)));
+    return list;
+  };
+  const Json config = {{"image_processor_type", "ViTImageProcessor"},
+                       {"do_resize", true},
+                       {"size", {{"height", shape[1]}, {"width", shape[2]}}},
+                       {"resample", images.resample},
+                       {"do_rescale", true},
+                       {"rescale_factor", kRescaleFactor},
+                       {"do_normalize", true},
+                       {"image_mean", numbers(images.mean)},
+                       {"image_std", numbers(images.std)}};
+  return config.dump(2) + "\n";
+}
+
+ModelOptions pretrained_options(const ModelOptions& asked) {
+  const HfFiles files = find_hf_files(asked.pretrained);
+  const HfModel model = read_hf_config(files.config);
+  ModelOptions options = model.options;
+  if (options.type != asked.type)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("model.type is \"{}\", but {} is a {}", asked.type,
+                            files.config.string(), options.type),
+                fmt::format("set model.type to \"{}\"", options.type));
+  if (asked.head != "mlm" && !asked.new_classifier)
+    check_classifier(model, asked.head, files.config.string());
+  options.head = asked.head;
+  options.pooling = asked.pooling;
+  options.pretrained = asked.pretrained;
+  options.new_classifier = asked.new_classifier;
+  return options;
+}
+
+}  // namespace vcas
