@@ -265,7 +265,7 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), file_(path), content_(parse_safetensors(file_.bytes(), path.string())) {}
+    : path_(path.string()), file_(path), content_(parse_safetensors(file_.bytes(), path_)) {}
 
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {
   const auto found = std::ranges::find(content_.tensors, name, &StoredTensor::name);
@@ -290,8 +290,8 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, std::span<float> o
       });
     default:
       throw Error(ExitCode::kBadData,
-                  fmt::format("{}: tensor {}: dtype {} where floating point is needed",
-                              path_.string(), tensor.name, stored_type_name(tensor.dtype)));
+                  fmt::format("{}: tensor {}: dtype {} where floating point is needed", path_,
+                              tensor.name, stored_type_name(tensor.dtype)));
   }
 }
 

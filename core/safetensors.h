@@ -41,7 +41,6 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
   const std::vector<StoredTensor>& tensors() const { return content_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return content_.metadata; }
   const StoredTensor* find(std::string_view name) const;  // null where there is none
@@ -51,7 +50,7 @@ class SafetensorsFile {
   std::vector<float> read_floats(const StoredTensor& tensor) const;
 
  private:
-  std::filesystem::path path_;
+  std::string path_;
   MappedFile file_;
   SafetensorsContent content_;
 };

@@ -134,6 +134,10 @@ std::uint64_t WordPiece::fingerprint() const {
   return hash.value();
 }
 
+bool WordPiece::has(std::string_view token) const {
+  return find(hash_text(token), false, token) >= 0;
+}
+
 std::int32_t WordPiece::id(std::string_view token) const {
   const std::int32_t found = find(hash_text(token), false, token);
   if (found >= 0) return found;

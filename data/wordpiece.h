@@ -54,6 +54,7 @@ class WordPiece {
   // Of all that decides about ids: for keys of caches.
   std::uint64_t fingerprint() const;
 
+  bool has(std::string_view token) const;
   // kBadData, with the nearest token, where there is none.
   std::int32_t id(std::string_view token) const;
   std::int32_t cls() const { return id("[CLS]"); }

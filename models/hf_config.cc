@@ -63,6 +63,14 @@ class HfConfig {
                   fmt::format("{}: \"{}\" is {}, and only {} is supported", file_, key,
                               Json(value).dump(), Json(only).dump()));
   }
+  // The object under that key.
+  HfConfig part(const char* key) const {
+    HfConfig part = *this;
+    part.json_ = get<Json>(key);
+    if (!part.json_.is_object())
+      throw Error(ExitCode::kBadData, fmt::format("{}: \"{}\" is no object", file_, key));
+    return part;
+  }
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   const Json& at(const char* key) const { return json_.at(key); }
   const std::string& file() const { return file_; }
@@ -99,6 +107,13 @@ std::vector<std::int64_t> read_image_shape(const HfConfig& config) {
   return {channels, side, side};
 }
 
+// The class of transformers that a model is.
+std::string architecture(const ModelOptions& options) {
+  if (options.is_siglip()) return "SiglipForImageClassification";
+  if (options.type == "vit") return "ViTForImageClassification";
+  return options.head == "mlm" ? "BertForMaskedLM" : "BertForSequenceClassification";
+}
+
 std::string problem_type(const std::string& head) {
   return head == "regression" ? "regression" : "single_label_classification";
 }
@@ -127,11 +142,13 @@ void check_classifier(const HfModel& model, const std::string& head, const std::
                                                 "BertForQuestionAnswering",
                                                 "BertForNextSentencePrediction",
                                                 "ViTModel",
-                                                "ViTForMaskedImageModeling"};
+                                                "ViTForMaskedImageModeling",
+                                                "SiglipVisionModel"};
   if (std::ranges::count(kWithoutClassifier, model.architecture) > 0) return;
   const char* hint = "model.new_classifier=true starts a new classifier over its blocks";
-  const std::string ours =
-      model.options.type == "bert" ? "BertForSequenceClassification" : "ViTForImageClassification";
+  ModelOptions wanted_model = model.options;
+  wanted_model.head = head;
+  const std::string ours = architecture(wanted_model);
   if (!model.architecture.empty() && model.architecture != ours)
     throw Error(
         ExitCode::kBadConfig,
@@ -149,15 +166,21 @@ void check_classifier(const HfModel& model, const std::string& head, const std::
 }  // namespace
 
 HfModel read_hf_config(const fs::path& file) {
-  const HfConfig config(file);
+  const HfConfig whole(file);
   HfModel model;
   ModelOptions& options = model.options;
-  options.type = config.get<std::string>("model_type");
-  const bool bert = options.type == "bert";
-  if (!bert && options.type != "vit")
+  options.type = whole.get<std::string>("model_type");
+  const bool bert = options.type == "bert", siglip = options.type == "siglip";
+  if (!bert && !siglip && options.type != "vit")
     throw Error(ExitCode::kBadConfig,
-                fmt::format("{}: \"model_type\" is \"{}\", and only bert and vit are supported",
-                            config.file(), options.type));
+                fmt::format("{}: \"model_type\" is \"{}\", and only bert, vit and siglip are "
+                            "supported",
+                            whole.file(), options.type));
+  const HfConfig config = siglip ? whole.part("vision_config") : whole;
+  if (siglip) {
+    options.type = "vit";
+    options.pooling = "mean";
+  }
   options.width = config.count("hidden_size");
   options.depth = config.count("num_hidden_layers");
   options.heads = config.count("num_attention_heads");
@@ -165,8 +188,9 @@ HfModel read_hf_config(const fs::path& file) {
       static_cast<double>(config.count("intermediate_size")) / static_cast<double>(options.width);
   const double dropout = bert ? 0.1 : 0.0;  // BertConfig's and ViTConfig's
   options.dropout = config.get("hidden_dropout_prob", dropout);
-  options.attention_dropout = config.get("attention_probs_dropout_prob", dropout);
-  options.norm_eps = config.get("layer_norm_eps", 1e-12);
+  options.attention_dropout =
+      config.get(siglip ? "attention_dropout" : "attention_probs_dropout_prob", dropout);
+  options.norm_eps = config.get("layer_norm_eps", siglip ? 1e-6 : 1e-12);
   config.expect<std::string>("hidden_act", "gelu");
   if (bert) {
     options.vocabulary = config.count("vocab_size");
@@ -182,10 +206,9 @@ HfModel read_hf_config(const fs::path& file) {
     options.patch = config.count("patch_size");
     config.expect("qkv_bias", true);
   }
-  model.labels = read_labels(config);
-  model.problem_type = config.get<std::string>("problem_type", "");
-  if (const auto classes = config.get("architectures", std::vector<std::string>{});
-      !classes.empty())
+  model.labels = read_labels(whole);
+  model.problem_type = whole.get<std::string>("problem_type", "");
+  if (const auto classes = whole.get("architectures", std::vector<std::string>{}); !classes.empty())
     model.architecture = classes[0];
   if (model.architecture == "BertForMaskedLM" || model.architecture == "BertForPreTraining")
     options.head = "mlm";
@@ -196,42 +219,56 @@ HfModel read_hf_config(const fs::path& file) {
 
 std::string hf_config_text(const HfModel& description, std::int64_t classes) {
   const ModelOptions& options = description.options;
-  const bool bert = options.type == "bert", mlm = options.head == "mlm";
-  Json config = {
-      {"architectures",
-       {!bert ? "ViTForImageClassification"
-        : mlm ? "BertForMaskedLM"
-              : "BertForSequenceClassification"}},
-      {"model_type", options.type},
+  const bool bert = options.type == "bert", siglip = options.is_siglip();
+  Json sizes = {
+      {"model_type", siglip ? "siglip_vision_model" : options.type},
       {"hidden_size", options.width},
       {"num_hidden_layers", options.depth},
       {"num_attention_heads", options.heads},
       {"intermediate_size", options.inner_width()},
       {"hidden_act", "gelu"},
       {"hidden_dropout_prob", options.dropout},
-      {"attention_probs_dropout_prob", options.attention_dropout},
+      {siglip ? "attention_dropout" : "attention_probs_dropout_prob", options.attention_dropout},
       {"initializer_range", 0.02},
       {"layer_norm_eps", options.eps()},
   };
   if (bert) {
-    config["vocab_size"] = options.vocabulary;
-    config["max_position_embeddings"] = options.max_positions;
-    config["type_vocab_size"] = options.type_vocabulary;
-    config["pad_token_id"] = description.pad_token;
-    config["tie_word_embeddings"] = options.tied_decoder;
-    config["classifier_dropout"] =
+    sizes["vocab_size"] = options.vocabulary;
+    sizes["max_position_embeddings"] = options.max_positions;
+    sizes["type_vocab_size"] = options.type_vocabulary;
+    sizes["pad_token_id"] = description.pad_token;
+    sizes["tie_word_embeddings"] = options.tied_decoder;
+    sizes["classifier_dropout"] =
         options.classifier_dropout ? Json(*options.classifier_dropout) : Json();
   } else {
     const auto& shape = description.image_shape;
-    config["num_channels"] = shape.at(0);
-    config["image_size"] = shape.at(1) == shape.at(2) ? Json(shape[1]) : Json{shape[1], shape[2]};
-    config["patch_size"] = options.patch;
-    config["qkv_bias"] = true;
+    sizes["num_channels"] = shape.at(0);
+    sizes["image_size"] = shape.at(1) == shape.at(2) ? Json(shape[1]) : Json{shape[1], shape[2]};
+    sizes["patch_size"] = options.patch;
+    sizes[siglip ? "vision_use_head" : "qkv_bias"] = !siglip;
   }
-  if (mlm) return config.dump(2) + "\n";
-  config.update(label_entries(description, classes));
-  config["problem_type"] = problem_type(options.head);
+  Json config = {{"architectures", {architecture(options)}}};
+  if (siglip)
+    config.update({{"model_type", "siglip"}, {"vision_config", sizes}});
+  else
+    config.update(sizes);
+  if (options.head != "mlm") {
+    config.update(label_entries(description, classes));
+    config["problem_type"] = problem_type(options.head);
+  }
   return config.dump(2) + "\n";
+}
+
+std::string hf_obstacle(const ModelOptions& options, const std::vector<std::int64_t>& image_shape) {
+  if (options.type == "mlp") return "transformers has no class for model.type \"mlp\"";
+  if (options.type == "bert" && options.head != "mlm" && options.pooling != "first")
+    return fmt::format("transformers has no class for a bert with model.pooling \"{}\"",
+                       options.pooling);
+  if (options.is_siglip() && image_shape.size() == 3 && image_shape[1] != image_shape[2])
+    return fmt::format(
+        "transformers has no class for images of {} x {} with model.pooling \"mean\"",
+        image_shape[1], image_shape[2]);
+  return "";
 }
 
 std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) {
@@ -287,7 +324,7 @@ ModelOptions pretrained_options(const ModelOptions& asked) {
   if (asked.head != "mlm" && !asked.new_classifier)
     check_classifier(model, asked.head, files.config.string());
   options.head = asked.head;
-  options.pooling = asked.pooling;
+  if (options.type == "bert") options.pooling = asked.pooling;
   options.pretrained = asked.pretrained;
   options.new_classifier = asked.new_classifier;
   return options;

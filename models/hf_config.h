@@ -22,6 +22,10 @@ struct HfModel {
   std::string problem_type;  // "single_label_classification"
 };
 
+// Why transformers has no such model; empty where it has. `image_shape`: {channels, height, width}
+// of a vit.
+std::string hf_obstacle(const ModelOptions& options, const std::vector<std::int64_t>& image_shape);
+
 // What preprocessor_config.json says of images.
 struct HfImageProcessor {
   std::vector<float> mean, std;  // [channels]; empty: not given

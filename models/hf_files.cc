@@ -76,18 +76,17 @@ HfWeights::HfWeights(const fs::path& path) {
       throw Error(ExitCode::kNoInput,
                   fmt::format("{}: no such file, and {} names it", file.string(), path.string()),
                   "the weights are in several files, and all are needed: copy or download it");
-    open(file);
-  }
-  for (const HfTensor& tensor : tensors_) {
-    const std::string& name = tensor.stored->name;
-    const auto named = files.find(name);
-    if (named == files.end() || path.parent_path() / named->second != tensor.file->path())
-      throw Error(
-          ExitCode::kBadData,
-          fmt::format("{}: tensor {} is here, and {} has it {}", tensor.file->path().string(), name,
-                      path.string(), named == files.end() ? "nowhere" : "in " + named->second),
-          "the files do not belong together: copy or download them again");
-    files.erase(named);
+    for (std::size_t i = open(file); i < tensors_.size(); ++i) {
+      const std::string& tensor = tensors_[i].stored->name;
+      const auto named = files.find(tensor);
+      if (named == files.end() || named->second != name)
+        throw Error(
+            ExitCode::kBadData,
+            fmt::format("{}: tensor {} is here, and {} has it {}", file.string(), tensor,
+                        path.string(), named == files.end() ? "nowhere" : "in " + named->second),
+            "the files do not belong together: copy or download them again");
+      files.erase(named);
+    }
   }
   if (!files.empty())
     throw Error(ExitCode::kBadData,
@@ -103,9 +102,11 @@ const HfTensor* HfWeights::find(std::string_view name) const {
   return found == tensors_.end() ? nullptr : &*found;
 }
 
-void HfWeights::open(const fs::path& file) {
+std::size_t HfWeights::open(const fs::path& file) {
+  const std::size_t first = tensors_.size();
   const SafetensorsFile& opened = files_.emplace_back(file);
   for (const StoredTensor& tensor : opened.tensors()) tensors_.push_back({&tensor, &opened});
+  return first;
 }
 
 }  // namespace vcas

@@ -39,7 +39,7 @@ class HfWeights {
   const HfTensor* find(std::string_view name) const;  // null where there is none
 
  private:
-  void open(const std::filesystem::path& file);
+  std::size_t open(const std::filesystem::path& file);  // the number of its first tensor
 
   std::deque<SafetensorsFile> files_;  // which stay where they are
   std::vector<HfTensor> tensors_;

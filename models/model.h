@@ -82,6 +82,8 @@ struct ModelOptions {
       errors.add({"head", "type"}, "\"" + head + "\" needs model.type \"bert\"");
   }
 
+  // A vit without a class token, which transformers has as the vision half of SigLIP.
+  bool is_siglip() const { return type == "vit" && pooling == "mean"; }
   double eps() const { return norm_eps > 0 ? norm_eps : type == "vit" ? 1e-6 : 1e-12; }
   std::int64_t inner_width() const { return std::llround(ffn_ratio * static_cast<double>(width)); }
 };

@@ -30,7 +30,31 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kFileNames =
     {"vit.embeddings.projection.", {"vit.embeddings.patch_embeddings.projection."}},
 };
 
-std::vector<FilePart> file_parts(const ModelOptions& options, const Parameter& parameter) {
+// A ViT whose classifier reads the mean has no class token: it is the vision half of SigLIP. In
+// this order, from the names of a ViT.
+constexpr std::pair<const char*, const char*> kSiglipNames[] = {
+    {"vit.embeddings.patch_embeddings.projection.", "vision_model.embeddings.patch_embedding."},
+    {"vit.embeddings.position_embeddings", "vision_model.embeddings.position_embedding.weight"},
+    {"vit.encoder.layer.", "vision_model.encoder.layers."},
+    {"vit.layernorm.", "vision_model.post_layernorm."},
+    {".layernorm_before.", ".layer_norm1."},
+    {".layernorm_after.", ".layer_norm2."},
+    {".attention.attention.query.", ".self_attn.q_proj."},
+    {".attention.attention.key.", ".self_attn.k_proj."},
+    {".attention.attention.value.", ".self_attn.v_proj."},
+    {".attention.output.dense.", ".self_attn.out_proj."},
+    {".intermediate.dense.", ".mlp.fc1."},
+    {".output.dense.", ".mlp.fc2."},
+};
+
+std::string siglip_name(std::string name) {
+  for (const auto& [vit, siglip] : kSiglipNames)
+    if (const std::size_t at = name.find(vit); at != std::string::npos)
+      name.replace(at, std::string_view(vit).size(), siglip);
+  return name;
+}
+
+std::vector<FilePart> vit_or_bert_parts(const ModelOptions& options, const Parameter& parameter) {
   std::vector<std::int64_t> shape;
   for (int axis = 0; axis < parameter.shape.rank(); ++axis) shape.push_back(parameter.shape[axis]);
   for (const auto& [ours, theirs] : kFileNames) {
@@ -47,8 +71,16 @@ std::vector<FilePart> file_parts(const ModelOptions& options, const Parameter& p
     return parts;
   }
   if (parameter.name == "vit.embeddings.cls_token") shape = {1, 1, shape[0]};
-  if (parameter.name == "vit.embeddings.position_embeddings") shape.insert(shape.begin(), 1);
+  if (parameter.name == "vit.embeddings.position_embeddings" && !options.is_siglip())
+    shape.insert(shape.begin(), 1);
   return {{parameter.name, shape}};
+}
+
+std::vector<FilePart> file_parts(const ModelOptions& options, const Parameter& parameter) {
+  std::vector<FilePart> parts = vit_or_bert_parts(options, parameter);
+  if (!options.is_siglip()) return parts;
+  for (FilePart& part : parts) part.name = siglip_name(part.name);
+  return parts;
 }
 
 // The name that transformers writes today: a BERT's norms had other names, and a model that was
@@ -175,12 +207,8 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
 void save_hf_model(const fs::path& folder, const HfModel& description, const Model& model,
                    Ops& ops) {
   const ModelOptions& options = description.options;
-  if (options.type == "mlp" || (options.head != "mlm" && options.pooling != "first"))
-    throw Error(ExitCode::kBadConfig,
-                options.type == "mlp"
-                    ? "transformers has no class for model.type \"mlp\""
-                    : "transformers has no class for model.pooling \"" + options.pooling + "\"",
-                "vit and bert with model.pooling \"first\" can be exported");
+  if (const std::string why = hf_obstacle(options, description.image_shape); !why.empty())
+    throw Error(ExitCode::kBadConfig, why, "docs/models.md says which models can be exported");
   std::vector<std::vector<std::byte>> host;
   std::vector<StoredTensor> tensors;
   for (const Parameter& parameter : model.graph.parameters().list()) {

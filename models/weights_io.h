@@ -1,5 +1,6 @@
 // Weights in the form of Hugging Face, with the names and layouts of BertForSequenceClassification,
-// BertForMaskedLM and ViTForImageClassification. docs/models.md lists what is read.
+// BertForMaskedLM, ViTForImageClassification and SiglipForImageClassification. docs/models.md lists
+// what is read.
 #pragma once
 
 #include <filesystem>

@@ -193,6 +193,14 @@ void check_case(const WordPiece& tokenizer) {
               "tokenizer_config.json of the folder that data.text.vocabulary names");
 }
 
+// What keeps vcas export from writing the model, once it is trained; empty where nothing does.
+std::string export_obstacle(const RunConfig& config, const WordPiece* tokenizer,
+                            const Dataset& train) {
+  if (!tokenizer) return hf_obstacle(config.model, train.item_shape());
+  if (!tokenizer->has("[PAD]")) return tokenizer->name() + " has no token [PAD]";
+  return hf_obstacle(config.model, {});
+}
+
 // `data` with the classes in the order of `names`. Leaves it alone where that throws.
 std::unique_ptr<Dataset> relabelled(std::unique_ptr<Dataset>&& data,
                                     const std::vector<std::string>& names, bool names_are_given) {
@@ -247,6 +255,8 @@ RunData::RunData(const RunConfig& config) : tokenizer(load_tokenizer(config)) {
                 "data.limit=0 takes all");
   load_mismatched(config, train->class_names());
   choose_metrics(config);
+  if (const std::string why = export_obstacle(config, tokenizer.get(), *train); !why.empty())
+    warnings.push_back("vcas export will not write the trained model: " + why);
 }
 
 RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokenizer,

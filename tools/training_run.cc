@@ -524,6 +524,7 @@ std::string validate_run(const TrainRequest& request) {
   check_request(request);
   const LoadedConfig& loaded = request.loaded;
   const RunData data(loaded.config);
+  data.print_warnings();
   Session session(loaded.config, data);
   const Graph& graph = session.model().graph;
   fs::path folder = folder_of(request);

@@ -357,7 +357,7 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
   check("\"hidden_size\": 24", "\"hidden_size\": 4611686018427387904", ExitCode::kBadData,
         "\"hidden_size\" must be from 1 to 16777216, got 4611686018427387904");
   check("\"hidden_size\"", "\"hidden\"", ExitCode::kBadData, "lacks \"hidden_size\"");
-  check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig, "only bert and vit are supported");
+  check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig, "only bert, vit and siglip are supported");
   check("\"gelu\"", "\"relu\"", ExitCode::kBadConfig,
         "\"hidden_act\" is \"relu\", and only \"gelu\" is supported");
   check("\"1\": \"neutral\"", "\"7\": \"neutral\"", ExitCode::kBadData, "3 entries and none for 1");
@@ -420,6 +420,24 @@ TEST_CASE("dropout is as config.json says, or that of transformers", "[weights_i
   CHECK(read_hf_config(folder.path() / "hf/config.json").options.classifier_dropout == 0.3);
 }
 
+TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[weights_io]") {
+  ModelOptions asked;
+  for (const std::string name : {"vit", "vit_mean"}) {
+    asked.pretrained = VCAS_SOURCE_DIR "/tests/golden/hf/" + name;
+    CHECK(pretrained_options(asked).pooling == (name == "vit" ? "first" : "mean"));
+  }
+  TemporaryFolder folder;
+  const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
+    nlohmann::json config =
+        nlohmann::json::parse(read_file(VCAS_SOURCE_DIR "/tests/golden/hf/vit_mean/config.json"));
+    config["vision_config"][key] = value;
+    atomic_write(folder.path() / "config.json", config.dump());
+    check_error([&] { read_hf_config(folder.path() / "config.json"); }, ExitCode::kBadConfig, text);
+  };
+  check("vision_use_head", true, "\"vision_use_head\" is true, and only false is supported");
+  check("hidden_act", "gelu_pytorch_tanh", "only \"gelu\" is supported");
+}
+
 TEST_CASE("what transformers has no class for is not exported", "[weights_io]") {
   TemporaryFolder folder;
   HfModel description{.options = bert_options(), .image_shape = {}, .labels = {}};
@@ -427,5 +445,11 @@ TEST_CASE("what transformers has no class for is not exported", "[weights_io]") 
   const Loaded loaded(description.options, kBert / "model.safetensors");
   CHECK(loaded.report.unexpected.size() == 2);  // the pooler
   check_error([&] { save_hf_model(folder.path(), description, *loaded.model, *loaded.ops); },
-              ExitCode::kBadConfig, "no class for model.pooling \"mean\"");
+              ExitCode::kBadConfig,
+              "transformers has no class for a bert with model.pooling \"mean\"", "docs/models.md");
+  const ModelOptions vit{.type = "vit", .pooling = "mean"};
+  CHECK(hf_obstacle(vit, {3, 8, 8}).empty());
+  CHECK(hf_obstacle(vit, {3, 8, 12}) ==
+        "transformers has no class for images of 8 x 12 with model.pooling \"mean\"");
+  CHECK(hf_obstacle({.type = "mlp"}, {12}) == "transformers has no class for model.type \"mlp\"");
 }
