@@ -178,17 +178,17 @@ std::vector<std::string> pretrained_classes(const RunConfig& config) {
 void check_case(const WordPiece& tokenizer) {
   if (!tokenizer.lower_case()) return;
   std::int64_t capitals = 0;
-  for (std::int32_t id = 0; id < tokenizer.size(); ++id) {
+  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id) {
     const std::string_view token = tokenizer.token(id);
     capitals += !token.starts_with('[') && std::any_of(token.begin(), token.end(),
                                                        [](char c) { return 'A' <= c && c <= 'Z'; });
   }
   constexpr std::int64_t kFew = 20;  // one in so many: a cased vocabulary has about two in five
-  if (kFew * capitals <= tokenizer.size()) return;
+  if (kFew * capitals <= tokenizer.pieces()) return;
   throw Error(ExitCode::kBadConfig,
               fmt::format("{} of the vocabulary's {} tokens have capitals, and texts are "
                           "lower-cased",
-                          capitals, tokenizer.size()),
+                          capitals, tokenizer.pieces()),
               "data.text.lower_case=false, or \"do_lower_case\": false in the "
               "tokenizer_config.json of the folder that data.text.vocabulary names");
 }
