@@ -488,7 +488,7 @@ TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") 
   const Outcome first = tiny.train({"run.folder=first", "model.pooling=first", "model.dropout=0",
                                     "model.pretrained=hf", "data.synthetic.shape=[3,8,8]"});
   CHECK(first.code == 78);
-  CHECK(contains(first.err, "model.pooling is first, but hf/config.json says mean\n"));
+  CHECK(contains(first.err, R"(model.pooling is "first", but hf/config.json says "mean")"));
 
   // What cannot be exported is said before the training.
   const Outcome warned =
