@@ -213,6 +213,11 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
   const char* text = reinterpret_cast<const char*>(bytes.data()) + 8;
   if (header_bytes == 0 || *text != '{')
     fail("not a safetensors file: header does not start with {");
+  // To the JSON reader a NUL is the end of its text, whatever follows.
+  if (const auto nul = std::string_view(text, header_bytes).find('\0');
+      nul != std::string_view::npos)
+    fail(fmt::format("header is not JSON at byte {}: a NUL", nul),
+         "a header is padded with spaces");
   HeaderReader reader(file);
   nlohmann::json::sax_parse(text, text + header_bytes, &reader);
   Header header = reader.take();

@@ -8,24 +8,33 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+std::vector<AddedToken> by_id(std::vector<AddedToken> tokens) {
+  std::ranges::sort(tokens, {}, &AddedToken::id);
+  return tokens;
+}
+
+Json added_token_json(const WordPiece& tokenizer, const AddedToken& token) {
+  return {{"content", tokenizer.token(token.id)},
+          {"single_word", false},
+          {"lstrip", false},
+          {"rstrip", false},
+          {"normalized", token.normalized},
+          {"special", token.special}};
+}
+
 Json tokenizer_json(const WordPiece& tokenizer) {
-  std::vector<std::int32_t> whole = tokenizer.whole();
-  std::sort(whole.begin(), whole.end());
   Json added = Json::array(), vocabulary = Json::object();
-  for (const std::int32_t id : whole)
-    added.push_back({{"id", id},
-                     {"content", tokenizer.token(id)},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
+  for (const AddedToken& token : by_id(tokenizer.added())) {
+    Json entry = {{"id", token.id}};
+    entry.update(added_token_json(tokenizer, token));
+    added.push_back(entry);
+  }
   Json strip_accents;  // null: as lowercase
   if (tokenizer.strip_accents() != tokenizer.lower_case())
     strip_accents = tokenizer.strip_accents();
   // Not operator[]: an ordered object looks through all it has.
   auto& entries = vocabulary.get_ref<Json::object_t&>();
-  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id)
     entries.emplace_back(std::string(tokenizer.token(id)), id);
   return {{"version", "1.0"},
           {"truncation", nullptr},
@@ -56,13 +65,20 @@ Json tokenizer_json(const WordPiece& tokenizer) {
 std::map<std::string, std::string> tokenizer_files(const WordPiece& tokenizer,
                                                    std::int64_t max_length) {
   std::string vocabulary;
-  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id)
     vocabulary.append(tokenizer.token(id)).append("\n");
-  const Json config = {{"tokenizer_class", "BertTokenizer"},
-                       {"do_lower_case", tokenizer.lower_case()},
-                       {"strip_accents", tokenizer.strip_accents()},
-                       {"tokenize_chinese_chars", tokenizer.separate_cjk()},
-                       {"model_max_length", max_length}};
+  Json config = {{"tokenizer_class", "BertTokenizer"},
+                 {"do_lower_case", tokenizer.lower_case()},
+                 {"strip_accents", tokenizer.strip_accents()},
+                 {"tokenize_chinese_chars", tokenizer.separate_cjk()},
+                 {"model_max_length", max_length}};
+  // Of a vocab.txt the readers know the special tokens, and no others.
+  if (tokenizer.pieces() < tokenizer.size() ||
+      std::ranges::any_of(tokenizer.added(), &AddedToken::normalized)) {
+    Json& decoder = config["added_tokens_decoder"];
+    for (const AddedToken& token : by_id(tokenizer.added()))
+      decoder[std::to_string(token.id)] = added_token_json(tokenizer, token);
+  }
   const Json special = {{"unk_token", tokenizer.token(tokenizer.unk())},
                         {"sep_token", "[SEP]"},
                         {"pad_token", "[PAD]"},

@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <unordered_map>
@@ -19,6 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "tokenizer_config.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kSaveAgain =
+    "load the tokenizer in transformers and save it again, so that its files agree";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
@@ -109,6 +113,126 @@ fs::path config_of(const fs::path& path) {
   return path.filename() == "vocab.txt" ? path.parent_path() / kConfig : fs::path();
 }
 
+// How texts are searched for the added token `content`, as `token` says.
+AddedToken read_added_token(const JsonFile& file, const JsonNode& token, std::int32_t id,
+                            const std::string& content) {
+  for (const char* flag : {"single_word", "lstrip", "rstrip"})
+    if (file.boolean(token, flag).value_or(false))
+      file.fail_at(
+          token, fmt::format("added token \"{}\" sets {}, which is not supported", content, flag));
+  return {.id = id,
+          .normalized = file.boolean(token, "normalized").value_or(false),
+          .special = file.boolean(token, "special").value_or(false)};
+}
+
+// A token of added_tokens_decoder in a tokenizer_config.json.
+struct ConfiguredToken {
+  const JsonNode* node;
+  std::string content;
+  AddedToken token;
+};
+
+// In the order of their ids.
+std::vector<ConfiguredToken> configured_tokens(const JsonFile& config) {
+  std::vector<ConfiguredToken> tokens;
+  const JsonNode* decoder = JsonFile::find(config.root(), "added_tokens_decoder");
+  for (std::size_t i = 0; decoder && i < decoder->children.size(); ++i) {
+    const JsonNode& node = decoder->children[i];
+    std::int32_t id = -1;
+    const char* end = node.name.data() + node.name.size();
+    if (std::from_chars(node.name.data(), end, id).ptr != end || id < 0)
+      config.fail_at(node, fmt::format("added_tokens_decoder: \"{}\" is no id", node.name));
+    const std::string& content = config.string(node, "content");
+    tokens.push_back({&node, content, read_added_token(config, node, id, content)});
+  }
+  std::ranges::sort(tokens, {}, [](const ConfiguredToken& token) { return token.token.id; });
+  return tokens;
+}
+
+// Gives the tokens of a vocab.txt those that tokenizer_config.json adds.
+void add_configured_tokens(const JsonFile& config, Vocabulary& vocabulary) {
+  for (const ConfiguredToken& added : configured_tokens(config)) {
+    const std::int32_t id = added.token.id,
+                       size = static_cast<std::int32_t>(vocabulary.tokens.size());
+    const auto known = std::ranges::find(vocabulary.tokens, added.content);
+    if (id > size || (id < size ? vocabulary.tokens[static_cast<std::size_t>(id)] != added.content
+                                : known != vocabulary.tokens.end()))
+      config.fail_at(
+          *added.node,
+          fmt::format("added token \"{}\" has id {}, which does not fit the {} tokens of "
+                      "{}",
+                      added.content, id, size - vocabulary.appended, vocabulary.name),
+          "ids of tokens are numbers of lines, and new tokens follow the last line");
+    if (id == size) {
+      vocabulary.tokens.push_back(added.content);
+      ++vocabulary.appended;
+    }
+    std::erase_if(vocabulary.added, [&](const AddedToken& other) { return other.id == id; });
+    vocabulary.added.push_back(added.token);
+  }
+}
+
+// Throws unless tokenizer_config.json says of the normalizer what tokenizer.json in the same folder
+// says. A BertTokenizer takes the former, and what is not there is true; strip_accents is as
+// do_lower_case then.
+void check_normalizers(const JsonFile& tokenizer, const JsonFile& config, const fs::path& folder) {
+  const JsonNode* normalizer = JsonFile::find(tokenizer.root(), "normalizer");
+  const JsonNode* type = JsonFile::find(config.root(), "tokenizer_class");
+  const bool speaks_for_all =
+      !type || type->value == "BertTokenizer" || type->value == "BertTokenizerFast";
+  if (!normalizer) return;
+  const auto check = [&](const char* theirs, const char* name, bool otherwise_there,
+                         bool otherwise_here) {
+    const bool there = tokenizer.boolean(*normalizer, theirs).value_or(otherwise_there);
+    const auto given = config.boolean(config.root(), name);
+    const bool here = given.value_or(speaks_for_all ? otherwise_here : there);
+    if (here != there)
+      fail(fmt::format("{}: {} of {} is {}{}, normalizer.{} of {} is {}", folder.string(), name,
+                       kConfig, given ? "" : "not given, which means ", here, theirs, kTokenizer,
+                       there),
+           "correct the one that does not fit the weights");
+    return std::pair(there, here);
+  };
+  check("handle_chinese_chars", "tokenize_chinese_chars", true, true);
+  const auto [there, here] = check("lowercase", "do_lower_case", true, true);
+  check("strip_accents", "strip_accents", there, here);
+}
+
+// Throws where an added_tokens.json has tokens that `vocabulary`, read in its folder, has not.
+void check_added_tokens_file(const fs::path& folder, const Vocabulary& vocabulary) {
+  const fs::path path = folder / "added_tokens.json";
+  if (!fs::exists(path)) return;
+  const JsonFile file(read_file(path), path.string());
+  for (const JsonNode& token : file.root().children) {
+    const std::int64_t id = file.integer(token, std::numeric_limits<std::int32_t>::max());
+    if (id >= std::ssize(vocabulary.tokens) ||
+        vocabulary.tokens[static_cast<std::size_t>(id)] != token.name)
+      file.fail_at(token,
+                   fmt::format("token \"{}\" is added as {}, and {} does not have it", token.name,
+                               id, vocabulary.name),
+                   kSaveAgain);
+  }
+}
+
+// Throws unless every file of the folder agrees with its tokenizer.json.
+void check_folder(const fs::path& folder, const Vocabulary& vocabulary) {
+  if (const fs::path path = folder / kConfig; fs::exists(path)) {
+    const JsonFile config(read_file(path), path.string());
+    for (const ConfiguredToken& added : configured_tokens(config))
+      if (std::ranges::none_of(vocabulary.added, [&](const AddedToken& token) {
+            return token.id == added.token.id && token.normalized == added.token.normalized &&
+                   vocabulary.tokens[static_cast<std::size_t>(token.id)] == added.content;
+          }))
+        config.fail_at(
+            *added.node,
+            fmt::format("token \"{}\" is added as {} with normalized {}, and {} does not "
+                        "add it so",
+                        added.content, added.token.id, added.token.normalized, vocabulary.name),
+            kSaveAgain);
+  }
+  check_added_tokens_file(folder, vocabulary);
+}
+
 }  // namespace
 
 Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool lower_case) {
@@ -133,7 +257,7 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
   }
   for (const char* special : kSpecialTokens)
     if (const auto found = ids.find(special); found != ids.end())
-      vocabulary.whole.push_back(found->second);
+      vocabulary.added.push_back({.id = found->second});
   const auto unknown = ids.find("[UNK]");
   if (unknown == ids.end())
     fail(fmt::format("{}: no token [UNK] among {} lines", name, vocabulary.tokens.size()),
@@ -178,16 +302,20 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) 
     return id;
   };
   for (const JsonNode& entry : entries->children) add(entry.name, entry);
+  const auto pieces = static_cast<std::int32_t>(ids.size());
   for (std::size_t i = 0; added && i < added->children.size(); ++i) {
     const JsonNode& token = added->children[i];
     const std::string& content = file.string(token, "content");
-    for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"})
-      if (file.boolean(token, flag).value_or(false))
-        file.fail_at(token, fmt::format("added token \"{}\" sets {}, which is not supported",
-                                        content, flag));
     const JsonNode* id = JsonFile::find(token, "id");
     if (content.empty() || !id) file.fail_at(token, "an added token needs a content and an id");
-    vocabulary.whole.push_back(add(content, *id));
+    const bool is_piece = ids.contains(content);
+    vocabulary.added.push_back(read_added_token(file, token, add(content, *id), content));
+    if (is_piece) continue;
+    if (vocabulary.added.back().id < pieces)
+      file.fail_at(*id,
+                   fmt::format("added token \"{}\" has id {}, which is for the {} of the vocab",
+                               content, vocabulary.added.back().id, pieces));
+    ++vocabulary.appended;
   }
   while (!tokens.empty() && !tokens.back()) tokens.pop_back();
   for (const std::string* token : tokens) {
@@ -205,12 +333,15 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) 
 
 Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
   if (fs::is_directory(path)) {
-    const bool has_json = fs::exists(path / "tokenizer.json");
-    if (!has_json && !fs::exists(path / "vocab.txt"))
+    const fs::path json = path / kTokenizer;
+    if (!fs::exists(json) && !fs::exists(path / "vocab.txt"))
       throw Error(ExitCode::kNoInput,
                   fmt::format("{}: neither tokenizer.json nor vocab.txt is there", path.string()));
-    if (has_json) lower_case_of(path);  // the files must agree
-    return read_vocabulary(path / (has_json ? "tokenizer.json" : "vocab.txt"), lower_case);
+    if (!fs::exists(json)) return read_vocabulary(path / "vocab.txt", lower_case);
+    lower_case_of(path);  // the files must agree
+    const Vocabulary vocabulary = parse_tokenizer_json(read_file(json), json.string());
+    check_folder(path, vocabulary);
+    return vocabulary;
   }
   if (!fs::exists(path))
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", path.string()),
@@ -220,34 +351,31 @@ Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
   if (is_json(path, text)) return parse_tokenizer_json(text, path.string());
   Vocabulary vocabulary =
       parse_vocab_txt(text, path.string(), lower_case_of(path).value_or(lower_case));
-  if (const fs::path config = config_of(path); fs::exists(config)) {
+  const fs::path config = config_of(path);
+  if (fs::exists(config)) {
     const JsonFile file(read_file(config), config.string());
     for (const auto& [name, value] :
          {std::pair("strip_accents", &vocabulary.strip_accents),
           std::pair("tokenize_chinese_chars", &vocabulary.separate_cjk)})
       *value = file.boolean(file.root(), name).value_or(*value);
+    add_configured_tokens(file, vocabulary);
   }
+  if (!config.empty()) check_added_tokens_file(config.parent_path(), vocabulary);
   return vocabulary;
 }
 
 std::optional<bool> lower_case_of(const fs::path& path) {
-  std::optional<bool> tokenizer, config;
-  if (const fs::path json = fs::is_directory(path) ? path / "tokenizer.json" : path;
-      json.extension() == ".json" && fs::exists(json)) {
-    const JsonFile file(read_file(json), json.string());
-    if (const JsonNode* normalizer = JsonFile::find(file.root(), "normalizer"))
-      tokenizer = file.boolean(*normalizer, "lowercase");
-  }
-  if (const fs::path json = config_of(path); fs::exists(json)) {
-    const JsonFile file(read_file(json), json.string());
-    config = file.boolean(file.root(), "do_lower_case");
-  }
-  if (tokenizer && config && *tokenizer != *config)
-    fail(fmt::format("{}: do_lower_case of tokenizer_config.json is {}, normalizer.lowercase of "
-                     "tokenizer.json is {}",
-                     path.string(), *config, *tokenizer),
-         "correct the one that does not fit the weights");
-  return tokenizer ? tokenizer : config;
+  std::optional<JsonFile> tokenizer, config;
+  if (const fs::path json = fs::is_directory(path) ? path / kTokenizer : path;
+      json.extension() == ".json" && fs::exists(json))
+    tokenizer.emplace(read_file(json), json.string());
+  if (const fs::path json = config_of(path); fs::exists(json))
+    config.emplace(read_file(json), json.string());
+  if (tokenizer && config) check_normalizers(*tokenizer, *config, path);
+  if (tokenizer)
+    if (const JsonNode* normalizer = JsonFile::find(tokenizer->root(), "normalizer"))
+      if (const auto lower_case = tokenizer->boolean(*normalizer, "lowercase")) return lower_case;
+  return config ? config->boolean(config->root(), "do_lower_case") : std::nullopt;
 }
 
 std::optional<std::size_t> first_invalid_utf8(std::string_view text) {

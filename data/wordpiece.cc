@@ -71,7 +71,8 @@ WordPiece::WordPiece(const Vocabulary& vocabulary)
       unknown_(vocabulary.unknown),
       max_word_length_(static_cast<std::size_t>(vocabulary.max_word_length)),
       slots_(std::bit_ceil(2 * vocabulary.tokens.size() + 2)),
-      whole_(vocabulary.whole) {
+      added_(vocabulary.added),
+      pieces_(static_cast<std::int32_t>(vocabulary.tokens.size()) - vocabulary.appended) {
   for (int byte = 0; byte < 256; ++byte) {
     const bool upper = lower_case_ && 'A' <= byte && byte <= 'Z';
     bytes_[byte] = {byte < 128 ? kind_of(byte) : Kind::kNotAscii,
@@ -80,8 +81,9 @@ WordPiece::WordPiece(const Vocabulary& vocabulary)
   ends_.push_back(0);
   for (const std::string& token : vocabulary.tokens) {
     const bool continues = token.starts_with(kContinuation);
-    longest_[continues] =
-        std::max(longest_[continues], token.size() - (continues ? kContinuation.size() : 0));
+    if (size() < pieces_)
+      longest_[continues] =
+          std::max(longest_[continues], token.size() - (continues ? kContinuation.size() : 0));
     const std::uint64_t hash = hash_text(token);
     std::size_t at = (hash ^ hash >> 32) & (slots_.size() - 1);
     while (slots_[at].id >= 0) at = (at + 1) & (slots_.size() - 1);
@@ -89,11 +91,29 @@ WordPiece::WordPiece(const Vocabulary& vocabulary)
     text_ += token;
     ends_.push_back(text_.size());
   }
-  std::sort(whole_.begin(), whole_.end(), [&](std::int32_t a, std::int32_t b) {
-    return std::pair(token(b).size(), a) < std::pair(token(a).size(), b);
+  std::ranges::sort(added_, [&](const AddedToken& a, const AddedToken& b) {
+    return std::pair(token(b.id).size(), a.id) < std::pair(token(a.id).size(), b.id);
   });
-  for (const std::int32_t id : whole_)
-    begins_whole_[static_cast<unsigned char>(token(id).front())] = true;
+  for (const AddedToken& added : added_) {
+    if (added.normalized)
+      add_normalized(added.id);
+    else
+      as_they_are_.add(std::string(token(added.id)), added.id);
+  }
+}
+
+void WordPiece::add_normalized(std::int32_t id) {
+  const std::string normal = normalized(token(id));
+  if (normal.empty())
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: nothing is left of the added token \"{}\" when it is normalized",
+                            name_, token(id)));
+  for (const Patterns::Pattern& other : normalized_.all)
+    if (other.text == normal)
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: the added tokens \"{}\" and \"{}\" are the same when normalized",
+                              name_, token(other.id), token(id)));
+  normalized_.add(normal, id);
 }
 
 std::string_view WordPiece::token(std::int32_t id) const {
@@ -104,12 +124,18 @@ std::string_view WordPiece::token(std::int32_t id) const {
 std::uint64_t WordPiece::fingerprint() const {
   ContentHash hash;
   for (std::int32_t i = 0; i < size(); ++i) hash.add(token(i));
-  for (const std::int32_t id : whole_) hash.add_number(static_cast<std::uint64_t>(id));
+  for (const AddedToken& added : added_)
+    hash.add_number(static_cast<std::uint64_t>(added.id) | std::uint64_t{added.normalized} << 32 |
+                    std::uint64_t{added.id >= pieces_} << 33);
   for (const bool flag : {clean_text_, separate_cjk_, strip_accents_, lower_case_})
     hash.add_number(flag);
   hash.add_number(static_cast<std::uint64_t>(unknown_));
   hash.add_number(max_word_length_);
   return hash.value();
+}
+
+bool WordPiece::has(std::string_view token) const {
+  return find(hash_text(token), false, token) >= 0;
 }
 
 std::int32_t WordPiece::id(std::string_view token) const {
@@ -129,24 +155,41 @@ void WordPiece::encode(std::string_view text, std::vector<std::int32_t>& ids) co
                 fmt::format("text to tokenize: invalid UTF-8 at byte {} ({:#04x})", *bad,
                             static_cast<unsigned char>(text[*bad])));
   std::string word;
-  while (true) {
-    std::size_t begin = 0;
-    const std::int32_t found = find_whole(text, begin);
-    encode_plain(text.substr(0, begin), word, ids);
-    if (found < 0) return;
-    ids.push_back(found);
-    text.remove_prefix(begin + token(found).size());
-  }
+  const auto encode_words = [&](std::string_view part) { encode_plain(part, word, ids); };
+  if (normalized_.all.empty()) return as_they_are_.split(text, ids, encode_words);
+  as_they_are_.split(text, ids, [&](std::string_view part) {
+    normalized_.split(normalized(part), ids, encode_words);
+  });
 }
 
-// The first of the tokens that are found literally, or -1 with `begin` at the end.
-std::int32_t WordPiece::find_whole(std::string_view text, std::size_t& begin) const {
+void WordPiece::Patterns::add(std::string text, std::int32_t id) {
+  begins[static_cast<unsigned char>(text.front())] = true;
+  const auto shorter = std::ranges::find_if(
+      all, [&](const Pattern& other) { return other.text.size() < text.size(); });
+  all.insert(shorter, {std::move(text), id});
+}
+
+const WordPiece::Patterns::Pattern* WordPiece::Patterns::find(std::string_view text,
+                                                              std::size_t& begin) const {
   for (begin = 0; begin < text.size(); ++begin) {
-    if (!begins_whole_[static_cast<unsigned char>(text[begin])]) continue;
-    for (const std::int32_t id : whole_)
-      if (text.substr(begin).starts_with(token(id))) return id;
+    if (!begins[static_cast<unsigned char>(text[begin])]) continue;
+    for (const Pattern& pattern : all)
+      if (text.substr(begin).starts_with(pattern.text)) return &pattern;
   }
-  return -1;
+  return nullptr;
+}
+
+template <class Encode>
+void WordPiece::Patterns::split(std::string_view text, std::vector<std::int32_t>& ids,
+                                Encode encode_between) const {
+  while (true) {
+    std::size_t begin = 0;
+    const Pattern* found = find(text, begin);
+    encode_between(text.substr(0, begin));
+    if (!found) return;
+    ids.push_back(found->id);
+    text.remove_prefix(begin + found->text.size());
+  }
 }
 
 void WordPiece::encode_plain(std::string_view text, std::string& word,
@@ -221,10 +264,11 @@ WordPiece::Kind WordPiece::kind_of(std::int32_t point) const {
   }
 }
 
-// One code point that is not ASCII: decomposed, without its accents, in lower case. Marks that are
-// left stay in the order of the text: no language writes two of them against the canonical order.
-void WordPiece::add_code_point(std::int32_t code_point, std::string& word,
-                               std::vector<std::int32_t>& ids) const {
+// What a code point is once normalized: decomposed, without its accents, in lower case. Marks that
+// are left stay in the order of the text: no language writes two of them against the canonical
+// order. `use` gets each code point with its kind before lower-casing.
+template <class Use>
+void WordPiece::for_each_normalized(std::int32_t code_point, Use use) const {
   if (kind_of(code_point) == Kind::kDropped) return;
   std::array<std::int32_t, 32> points = {code_point};
   std::size_t count = 1;
@@ -233,14 +277,40 @@ void WordPiece::add_code_point(std::int32_t code_point, std::string& word,
         code_point, points.data(), std::ssize(points), UTF8PROC_DECOMPOSE, nullptr));
   for (const std::int32_t point : std::span(points).first(count)) {
     if (strip_accents_ && utf8proc_category(point) == UTF8PROC_CATEGORY_MN) continue;
-    const Kind kind = kind_of(point);
-    if (kind != Kind::kLetter) add_word(word, ids);
-    if (kind == Kind::kSpace) continue;
-    append_utf8(word, lower_case_ ? utf8proc_tolower(point) : point);
+    std::string text;
+    append_utf8(text, lower_case_ ? utf8proc_tolower(point) : point);
     // The one capital whose small form is two code points.
-    if (lower_case_ && point == 0x130) append_utf8(word, 0x307);
-    if (kind == Kind::kPunctuation) add_word(word, ids);
+    if (lower_case_ && point == 0x130) append_utf8(text, 0x307);
+    use(kind_of(point), text);
   }
+}
+
+void WordPiece::add_code_point(std::int32_t code_point, std::string& word,
+                               std::vector<std::int32_t>& ids) const {
+  for_each_normalized(code_point, [&](Kind kind, const std::string& text) {
+    if (kind != Kind::kLetter) add_word(word, ids);
+    if (kind == Kind::kSpace) return;
+    word += text;
+    if (kind == Kind::kPunctuation) add_word(word, ids);
+  });
+}
+
+// As the tokenizers library normalizes it: to normalize it again changes nothing about its words.
+std::string WordPiece::normalized(std::string_view text) const {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    std::int32_t point = 0;
+    at += static_cast<std::size_t>(
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                         std::ssize(text) - static_cast<std::ptrdiff_t>(at), &point));
+    const char* around = separate_cjk_ && is_cjk(point) ? " " : "";
+    out += around;
+    for_each_normalized(point, [&](Kind kind, const std::string& normal) {
+      out += clean_text_ && kind == Kind::kSpace ? " " : normal;
+    });
+    out += around;
+  }
+  return out;
 }
 
 // -1 where there is none. `hash` is that of the token, of which `text` lacks the leading "##" when
@@ -260,6 +330,13 @@ std::int32_t WordPiece::find(std::uint64_t hash, bool continues, std::string_vie
   return -1;
 }
 
+// The same among the tokens that make up words.
+std::int32_t WordPiece::find_piece(std::uint64_t hash, bool continues,
+                                   std::string_view text) const {
+  const std::int32_t found = find(hash, continues, text);
+  return found < pieces_ ? found : -1;
+}
+
 // Appends the ids of `word` and empties it.
 void WordPiece::add_word(std::string& word, std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;
@@ -267,7 +344,7 @@ void WordPiece::add_word(std::string& word, std::vector<std::int32_t>& ids) cons
   const std::size_t before = ids.size();
   if (text.size() > max_word_length_ && code_points(text) > max_word_length_) {
     ids.push_back(unknown_);
-  } else if (const std::int32_t whole = find(hash_text(text), false, text); whole >= 0) {
+  } else if (const std::int32_t whole = find_piece(hash_text(text), false, text); whole >= 0) {
     ids.push_back(whole);
   } else {
     for (std::size_t begin = 0; begin < text.size();) {
@@ -278,7 +355,7 @@ void WordPiece::add_word(std::string& word, std::vector<std::int32_t>& ids) cons
       std::size_t end = begin;
       for (std::size_t at = begin; at < last; ++at) {
         hash = hash_byte(hash, text[at]);
-        const std::int32_t found = find(hash, continues, text.substr(begin, at + 1 - begin));
+        const std::int32_t found = find_piece(hash, continues, text.substr(begin, at + 1 - begin));
         if (found < 0) continue;
         longest = found;
         end = at + 1;

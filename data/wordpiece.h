@@ -30,7 +30,8 @@ struct WordPieceOptions {
 // The const functions may be called from several threads.
 class WordPiece {
  public:
-  // As `read_vocabulary`.
+  // As `read_vocabulary`; kBadData too where nothing is left of an added token when it is
+  // normalized, or two become the same.
   explicit WordPiece(const std::filesystem::path& vocabulary, const WordPieceOptions& options = {});
   explicit WordPiece(const Vocabulary& vocabulary);
 
@@ -44,14 +45,16 @@ class WordPiece {
   bool separate_cjk() const { return separate_cjk_; }
   bool clean_text() const { return clean_text_; }
   std::size_t max_word_length() const { return max_word_length_; }  // in code points
-  // The tokens that text may name, longest first.
-  const std::vector<std::int32_t>& whole() const { return whole_; }
+  // The tokens that a text is searched for before it is split, longest first.
+  const std::vector<AddedToken>& added() const { return added_; }
+  std::int32_t pieces() const { return pieces_; }  // the first so many tokens make up words
   std::string_view token(std::int32_t id) const;
   bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
 
   // Of all that decides about ids: for keys of caches.
   std::uint64_t fingerprint() const;
 
+  bool has(std::string_view token) const;
   // kBadData, with the nearest token, where there is none.
   std::int32_t id(std::string_view token) const;
   std::int32_t cls() const { return id("[CLS]"); }
@@ -70,10 +73,30 @@ class WordPiece {
     std::uint32_t hash = 0;
     std::int32_t id = -1;
   };
+  // Texts of added tokens, to be found in other texts.
+  struct Patterns {
+    struct Pattern {
+      std::string text;
+      std::int32_t id;
+    };
+    std::vector<Pattern> all;        // longest first
+    std::array<bool, 256> begins{};  // by first byte
+
+    void add(std::string text, std::int32_t id);
+    // The first that occurs, the longest there, or null with `begin` at the end.
+    const Pattern* find(std::string_view text, std::size_t& begin) const;
+    // Appends the ids of all, and of what lies between by `encode_between`(text).
+    template <class Encode>
+    void split(std::string_view text, std::vector<std::int32_t>& ids, Encode encode_between) const;
+  };
 
   Kind kind_of(std::int32_t code_point) const;
   std::int32_t find(std::uint64_t hash, bool continues, std::string_view text) const;
-  std::int32_t find_whole(std::string_view text, std::size_t& begin) const;
+  std::int32_t find_piece(std::uint64_t hash, bool continues, std::string_view text) const;
+  std::string normalized(std::string_view text) const;
+  void add_normalized(std::int32_t id);
+  template <class Use>
+  void for_each_normalized(std::int32_t code_point, Use use) const;
   void encode_plain(std::string_view text, std::string& word, std::vector<std::int32_t>& ids) const;
   void add_code_point(std::int32_t code_point, std::string& word,
                       std::vector<std::int32_t>& ids) const;
@@ -88,9 +111,10 @@ class WordPiece {
   std::vector<std::size_t> ends_;  // [size + 1] token i is text_[ends_[i], ends_[i + 1])
   std::vector<Slot> slots_;        // open addressing, a power of two, at most half full
   std::array<std::size_t, 2>
-      longest_{};                    // bytes of the longest token that begins, continues a word
-  std::vector<std::int32_t> whole_;  // longest first
-  std::array<bool, 256> begins_whole_{};  // by first byte
+      longest_{};                  // bytes of the longest token that begins, continues a word
+  std::vector<AddedToken> added_;  // longest first
+  std::int32_t pieces_;
+  Patterns as_they_are_, normalized_;  // of added_
 };
 
 }  // namespace vcas

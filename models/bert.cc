@@ -113,7 +113,7 @@ class Bert {
     x = graph_.add("cls.predictions.transform.gelu", make_layer("gelu"), {x});
     x = add_norm(graph_, "cls.predictions.transform.LayerNorm", x, options_.eps());
     model_.logits = exact_linear("cls.predictions.decoder", options_.vocabulary, x);
-    graph_.tie(model_.logits, words);
+    if (options_.tied_decoder) graph_.tie(model_.logits, words);
     add_cross_entropy(model_, label_smoothing);
   }
 

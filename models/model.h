@@ -30,6 +30,7 @@ struct ModelOptions {
   double attention_dropout = 0.0;
   std::optional<double> classifier_dropout;
   std::int64_t vocabulary = 0;
+  bool tied_decoder = true;
   std::string pretrained;
   bool new_classifier = false;
 
@@ -64,6 +65,9 @@ struct ModelOptions {
     v.field("vocabulary", vocabulary,
             "Rows of the table of words; 0: as many as the tokenizer has tokens (bert).",
             between(0, 1 << 30));
+    v.field("tied_decoder", tied_decoder,
+            "Masked words are scored with the table of words; false: with weights of their own "
+            "(bert with head mlm).");
     v.field("pretrained", pretrained,
             "Weights to start from: a Hugging Face folder or its model.safetensors. Its "
             "config.json then sets the sizes and dropout (vit, bert).");
@@ -80,6 +84,8 @@ struct ModelOptions {
       errors.add({"head", "type"}, "\"" + head + "\" needs model.type \"bert\"");
   }
 
+  // A vit without a class token, which transformers has as the vision half of SigLIP.
+  bool is_siglip() const { return type == "vit" && pooling == "mean"; }
   double eps() const { return norm_eps > 0 ? norm_eps : type == "vit" ? 1e-6 : 1e-12; }
   std::int64_t inner_width() const { return std::llround(ffn_ratio * static_cast<double>(width)); }
 };

@@ -130,14 +130,14 @@ std::unique_ptr<TextDataset> load_texts(const RunConfig& config, Split split,
 std::vector<std::string> pretrained_classes(const RunConfig& config) {
   if (config.model.pretrained.empty() || config.model.new_classifier) return {};
   const HfFiles files = find_hf_files(config.model.pretrained);
-  const SafetensorsFile weights(files.weights);
-  const StoredTensor* classifier = weights.find("classifier.weight");
-  if (!classifier || classifier->shape.empty()) return {};
+  const HfWeights weights(files.weights);
+  const HfTensor* classifier = weights.find("classifier.weight");
+  if (!classifier || classifier->stored->shape.empty()) return {};
+  const std::int64_t classes = classifier->stored->shape[0];
   std::vector<std::string> names = read_hf_config(files.config).labels;
-  if (std::ssize(names) == classifier->shape[0]) return names;
+  if (std::ssize(names) == classes) return names;
   names.clear();
-  for (std::int64_t i = 0; i < classifier->shape[0]; ++i)
-    names.push_back(fmt::format("LABEL_{}", i));
+  for (std::int64_t i = 0; i < classes; ++i) names.push_back(fmt::format("LABEL_{}", i));
   return names;
 }
 
@@ -145,19 +145,27 @@ std::vector<std::string> pretrained_classes(const RunConfig& config) {
 void check_case(const WordPiece& tokenizer) {
   if (!tokenizer.lower_case()) return;
   std::int64_t capitals = 0;
-  for (std::int32_t id = 0; id < tokenizer.size(); ++id) {
+  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id) {
     const std::string_view token = tokenizer.token(id);
     capitals += !token.starts_with('[') && std::any_of(token.begin(), token.end(),
                                                        [](char c) { return 'A' <= c && c <= 'Z'; });
   }
   constexpr std::int64_t kFew = 20;  // one in so many: a cased vocabulary has about two in five
-  if (kFew * capitals <= tokenizer.size()) return;
+  if (kFew * capitals <= tokenizer.pieces()) return;
   throw Error(ExitCode::kBadConfig,
               fmt::format("{} of the vocabulary's {} tokens have capitals, and texts are "
                           "lower-cased",
-                          capitals, tokenizer.size()),
+                          capitals, tokenizer.pieces()),
               "data.text.lower_case=false, or \"do_lower_case\": false in the "
               "tokenizer_config.json of the folder that data.text.vocabulary names");
+}
+
+// What keeps vcas export from writing the model, once it is trained; empty where nothing does.
+std::string export_obstacle(const RunConfig& config, const WordPiece* tokenizer,
+                            const Dataset& train) {
+  if (!tokenizer) return hf_obstacle(config.model, train.item_shape());
+  if (!tokenizer->has("[PAD]")) return tokenizer->name() + " has no token [PAD]";
+  return hf_obstacle(config.model, {});
 }
 
 // `data` with the classes in the order of `names`. Leaves it alone where that throws.
@@ -229,6 +237,8 @@ RunData::RunData(const RunConfig& config, bool check_images)
                 "data.limit=0 takes all");
   load_mismatched(config, train->class_names());
   choose_measures(config);
+  if (const std::string why = export_obstacle(config, tokenizer.get(), *train); !why.empty())
+    warnings.push_back("vcas export will not write the trained model: " + why);
 }
 
 RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokenizer,

@@ -194,4 +194,8 @@ TEST_CASE("safetensors: what breaks a rule of the format is refused", "[safetens
         "m.safetensors: __metadata__: a number is out of place");
   CHECK(parse_failure(with_length("{}")) == "no failure");
   CHECK(parse_failure(with_length("{}      ")) == "no failure");
+  CHECK(parse_failure(with_length(std::string("{} \0", 4))) ==
+        "m.safetensors: header is not JSON at byte 3: a NUL");
+  CHECK(parse_failure(with_length(std::string("{}\0 junk", 8))) ==
+        "m.safetensors: header is not JSON at byte 2: a NUL");
 }

@@ -16,7 +16,7 @@ namespace {
 Vocabulary strange_vocabulary() {
   return {.name = "strange",
           .tokens = {"[MASK]", "a", "##b", "é", "[CLS]", "[UNK]", "[PAD]", "[SEP]", "\"", "<x>"},
-          .whole = {7, 9, 0, 4, 5},
+          .added = {{7}, {9}, {0}, {4}, {5}},
           .unknown = 5,
           .max_word_length = 7,
           .clean_text = false,
@@ -42,7 +42,7 @@ TEST_CASE("a tokenizer's files say all that decides about ids", "[tokenizer]") {
   CHECK(written_and_read(tokenizer).fingerprint() == tokenizer.fingerprint());
   // None of them goes without saying.
   for (const auto change : std::initializer_list<void (*)(Vocabulary&)>{
-           [](Vocabulary& v) { v.tokens[1] = "c"; }, [](Vocabulary& v) { v.whole.pop_back(); },
+           [](Vocabulary& v) { v.tokens[1] = "c"; }, [](Vocabulary& v) { v.added.pop_back(); },
            [](Vocabulary& v) { v.unknown = 1; }, [](Vocabulary& v) { v.max_word_length = 8; },
            [](Vocabulary& v) { v.clean_text = true; }, [](Vocabulary& v) { v.separate_cjk = true; },
            [](Vocabulary& v) { v.strip_accents = true; },
@@ -52,6 +52,25 @@ TEST_CASE("a tokenizer's files say all that decides about ids", "[tokenizer]") {
     CHECK(written_and_read(WordPiece(other)).fingerprint() != tokenizer.fingerprint());
     CHECK(written_and_read(WordPiece(other)).fingerprint() == WordPiece(other).fingerprint());
   }
+}
+
+TEST_CASE("added tokens go in and come out, without a tokenizer.json too", "[tokenizer]") {
+  const WordPiece tokenizer(
+      {.name = "added",
+       .tokens = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "a", "newtok", "<e>"},
+       .added = {{0}, {1}, {2}, {3}, {4}, {.id = 6, .normalized = true, .special = false}, {7}},
+       .appended = 2});
+  CHECK(written_and_read(tokenizer).fingerprint() == tokenizer.fingerprint());
+  CHECK(written_and_read(tokenizer, {"tokenizer.json"}).fingerprint() == tokenizer.fingerprint());
+  const auto files = tokenizer_files(tokenizer, 64);
+  CHECK(files.at("vocab.txt") == "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\na\n");
+  CHECK(nlohmann::json::parse(files.at("tokenizer_config.json"))["added_tokens_decoder"]["6"] ==
+        nlohmann::json{{"content", "newtok"},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", true},
+                       {"special", false}});
 }
 
 TEST_CASE("a vocab.txt goes in and comes out", "[tokenizer]") {

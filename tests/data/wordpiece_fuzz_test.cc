@@ -16,7 +16,8 @@ TEST_CASE("the tokenizer survives mutated vocabularies and texts", "[wordpiece][
           std::string("j").append(vcas::read_file(golden + "tokenizer.json")),
           R"(j{"normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"},)"
           R"("model":{"type":"WordPiece","unk_token":"[UNK]","vocab":{"[UNK]":0,"a":1}},)"
-          R"("added_tokens":[{"id":2,"content":"[MASK]"}]})",
+          R"("added_tokens":[{"id":2,"content":"[MASK]"},)"
+          R"({"id":3,"content":"Caf\u00c9","normalized":true}]})",
           "ta\u0301b [MASK] \u91ce\u200d\U0001f44d \uac01 \u0130",
           "t[UNK]ab,ba \xed\xa0\x80 \xc0\xaf \xf5",
       },

@@ -1,5 +1,7 @@
 #include "data/wordpiece.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -71,13 +73,16 @@ void check_bad_json(const char* pointer, const json& value, const std::string& m
 TEST_CASE("ids of hard texts are those of the tokenizers library", "[wordpiece]") {
   const json data = golden();
   json document = golden_tokenizer();
-  REQUIRE(data["variants"].size() == 4);
+  REQUIRE(data["variants"].size() == 7);
   for (const json& variant : data["variants"]) {
     document["normalizer"] = variant["normalizer"];
+    const bool added = variant.contains("added_tokens");
+    if (added) document["added_tokens"] = variant["added_tokens"];
     const WordPiece tokenizer = from_json(document);
-    REQUIRE(variant["ids"].size() == data["texts"].size());
-    for (std::size_t i = 0; i < data["texts"].size(); ++i) {
-      const std::string text = data["texts"][i];
+    const json& texts = data[added ? "added_texts" : "texts"];
+    REQUIRE(variant["ids"].size() == texts.size());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const std::string text = texts[i];
       INFO(variant["normalizer"] << " " << json(text));
       CHECK(encode(tokenizer, text) == variant["ids"][i].get<Ids>());
     }
@@ -314,6 +319,14 @@ TEST_CASE("tokenizer.json: what is wrong is said with its place", "[wordpiece]")
                  "added token \"[MASK]\" sets lstrip, which is not supported");
   check_bad_json("/added_tokens/4/id", 5, "token \"[MASK]\" has id 4 already");
   check_bad_json("/added_tokens/4/content", "", "an added token needs a content and an id");
+  json document = golden_tokenizer();
+  const std::int64_t size = std::ssize(document["model"]["vocab"]);
+  document["model"]["vocab"]["more"] = size + 1;
+  document["added_tokens"].push_back({{"id", size}, {"content", "newtok"}});
+  check_bad_json(document.dump(),
+                 fmt::format("added token \"newtok\" has id {}, which is for the {} "
+                             "of the vocab",
+                             size, size + 1));
   // The place is that of the value.
   check_bad_json("{\"normalizer\":\n {\"type\": \"NFC\"}}", "tokenizer.json:2:2: normalizer is of");
 }
@@ -328,6 +341,127 @@ TEST_CASE("tokenizer.json: tokens added after the vocabulary, word length", "[wo
   CHECK(tokenizer.size() == size + 2);
   CHECK(decoded(tokenizer, "low[low]lows [LOW] [low][MASK]") ==
         "low [low] [UNK] [ low ] [low][MASK]");
+}
+
+TEST_CASE("an added token is a word, and no word is made of it", "[wordpiece]") {
+  json document = golden_tokenizer();
+  const auto size = static_cast<std::int32_t>(document["model"]["vocab"].size());
+  document["added_tokens"].push_back({{"id", size}, {"content", "newtok"}, {"normalized", true}});
+  document["added_tokens"].push_back({{"id", size + 1}, {"content", "##ffy"}});
+  const WordPiece tokenizer = from_json(document);
+  CHECK(decoded(tokenizer, "newtok newtoks NEWTOK newto stuffy") ==
+        "newtok newtok s newtok n ##e ##w ##t ##o s ##t ##u ##f ##f ##y");
+  CHECK(tokenizer.id("newtok") == size);
+  CHECK(tokenizer.pieces() == size);
+
+  const auto check = [&](const char* content, const std::string& message) {
+    json changed = document;
+    changed["added_tokens"].push_back(
+        {{"id", size + 2}, {"content", content}, {"normalized", true}});
+    check_error([&] { from_json(changed); }, ExitCode::kBadData, message);
+  };
+  check("NewTok",
+        "tokenizer.json: the added tokens \"newtok\" and \"NewTok\" are the same when normalized");
+  check("\u0300",
+        "tokenizer.json: nothing is left of the added token \"\u0300\" when it is normalized");
+}
+
+TEST_CASE("tokens are added to a vocab.txt by the files beside it", "[wordpiece]") {
+  const TemporaryFolder folder;
+  const std::filesystem::path vocabulary = folder.write("vocab.txt", bytes("[UNK]\nnew\n##tok\n"));
+  const auto write_config = [&](const json& tokens) {
+    folder.write("tokenizer_config.json", bytes(json{{"added_tokens_decoder", tokens}}.dump()));
+  };
+  const auto token = [](const char* content, bool normalized) {
+    return json{{"content", content}, {"normalized", normalized}, {"special", !normalized}};
+  };
+  const auto check = [&](const std::string& message) {
+    for (const std::filesystem::path& path : {folder.path(), vocabulary})
+      check_error([&] { read_vocabulary(path, true); }, ExitCode::kBadData, message);
+  };
+  CHECK(decoded(WordPiece(vocabulary), "newtok") == "new ##tok");
+  write_config({{"3", token("newtok", true)}, {"4", token("<e>", false)}});
+  for (const std::filesystem::path& path : {folder.path(), vocabulary}) {
+    const WordPiece tokenizer(path);
+    CHECK(tokenizer.size() == 5);
+    CHECK(decoded(tokenizer, "NEWTOK anewtok <e> <E>") ==
+          "newtok [UNK] newtok <e> [UNK] [UNK] [UNK]");
+  }
+  folder.write("added_tokens.json", bytes(R"({"newtok": 3})"));
+  CHECK(WordPiece(vocabulary).size() == 5);
+
+  folder.write("added_tokens.json", bytes(R"({"newtok": 4})"));
+  check("added_tokens.json:1:12: token \"newtok\" is added as 4, and " + vocabulary.string() +
+        " does not have it");
+  std::filesystem::remove(folder.path() / "added_tokens.json");
+  write_config({{"4", token("newtok", true)}});
+  check("added token \"newtok\" has id 4, which does not fit the 3 tokens of ");
+  write_config({{"1", token("newtok", true)}});
+  check("added token \"newtok\" has id 1, which does not fit the 3 tokens of ");
+  write_config({{"3", token("new", true)}});
+  check("added token \"new\" has id 3, which does not fit the 3 tokens of ");
+  write_config({{"x", token("newtok", true)}});
+  check("added_tokens_decoder: \"x\" is no id");
+  write_config({{"3", {{"content", "newtok"}, {"single_word", true}}}});
+  check("added token \"newtok\" sets single_word, which is not supported");
+  std::filesystem::remove(folder.path() / "tokenizer_config.json");
+  folder.write("added_tokens.json", bytes(R"({"newtok": 3})"));
+  check("token \"newtok\" is added as 3, and " + vocabulary.string() + " does not have it");
+}
+
+TEST_CASE("the files of a tokenizer must agree", "[wordpiece]") {
+  const TemporaryFolder folder;
+  json document = golden_tokenizer(), config = {{"tokenizer_class", "BertTokenizer"}};
+  const auto size = static_cast<std::int32_t>(document["model"]["vocab"].size());
+  document["added_tokens"].push_back({{"id", size}, {"content", "newtok"}, {"normalized", true}});
+  const auto read = [&](const json& there, const json& here) {
+    folder.write("tokenizer.json", bytes(there.dump()));
+    folder.write("tokenizer_config.json", bytes(here.dump()));
+    return WordPiece(folder.path());
+  };
+  const auto check = [&](const char* there, bool value, const json& here,
+                         const std::string& message) {
+    json changed = document, changed_config = config;
+    changed["normalizer"][there] = value;
+    changed_config.update(here);
+    check_error([&] { read(changed, changed_config); }, ExitCode::kBadData, message);
+    return changed;
+  };
+  CHECK(read(document, config).strip_accents());
+  check("strip_accents", true, {{"strip_accents", false}},
+        "strip_accents of tokenizer_config.json is false, normalizer.strip_accents of "
+        "tokenizer.json is true");
+  check("strip_accents", false, {{"strip_accents", nullptr}},
+        "strip_accents of tokenizer_config.json is not given, which means true, "
+        "normalizer.strip_accents of tokenizer.json is false");
+  check("handle_chinese_chars", true, {{"tokenize_chinese_chars", false}},
+        "tokenize_chinese_chars of tokenizer_config.json is false, "
+        "normalizer.handle_chinese_chars of tokenizer.json is true");
+  const json cased = check("lowercase", false, json::object(),
+                           "do_lower_case of tokenizer_config.json is not given, which means true, "
+                           "normalizer.lowercase of tokenizer.json is false");
+  CHECK_FALSE(read(cased, {{"do_lower_case", false}}).strip_accents());
+  // Another class reads tokenizer.json alone.
+  CHECK_FALSE(read(cased, {{"tokenizer_class", "PreTrainedTokenizerFast"}}).lower_case());
+
+  const auto added = [&](const json& token) {
+    return json{{"added_tokens_decoder", {{std::to_string(size), token}}}};
+  };
+  CHECK(read(document, added({{"content", "newtok"}, {"normalized", true}})).size() == size + 1);
+  check_error(
+      [&] {
+        read(document, added({{"content", "newtok"}, {"normalized", false}}));
+      },
+      ExitCode::kBadData,
+      fmt::format("token \"newtok\" is added as {} with normalized false, and ", size));
+  check_error(
+      [&] {
+        read(document, added({{"content", "other"}, {"normalized", true}}));
+      },
+      ExitCode::kBadData, "does not add it so");
+  folder.write("added_tokens.json", bytes(R"({"other": 3})"));
+  check_error([&] { read(document, config); }, ExitCode::kBadData,
+              "token \"other\" is added as 3, and ");
 }
 
 TEST_CASE("a vocabulary is found in a folder, with its case", "[wordpiece]") {

@@ -39,7 +39,8 @@ def randomize(model, generator):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            norm = name.lower().endswith(("norm.weight", "norm_before.weight", "norm_after.weight"))
+            norm = name.lower().endswith(("norm.weight", "norm_before.weight", "norm_after.weight",
+                                          "norm1.weight", "norm2.weight"))
             parameter.copy_(1 + 0.3 * noise if norm else 0.2 * noise)
 
 
@@ -68,6 +69,8 @@ def store(name, model, tensors, output, hidden):
     safetensors.torch.save_file(tensors, folder / "batch.safetensors", {"format": "pt"})
     # Saved as if they were the weights, for the names in files are not those in memory.
     for key, parameter in model.named_parameters():
+        if key == "cls.predictions.bias" and not model.config.tie_word_embeddings:
+            continue  # saved, and read by no one: the untied decoder has its own
         assert parameter.grad is not None, key
         parameter.data = parameter.grad.float()
     with tempfile.TemporaryDirectory() as scratch:
@@ -114,21 +117,15 @@ def masked_words(inputs, generator):
     }
 
 
-def run_vit():
-    config = transformers.ViTConfig(
-        image_size=8, patch_size=4, num_channels=3, hidden_size=16, num_hidden_layers=2,
-        num_attention_heads=4, intermediate_size=40, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, num_labels=3, attn_implementation="sdpa",
-    )
-    generator = torch.Generator().manual_seed(4)
-    model = transformers.ViTForImageClassification(config)
+def run_images(name, model, seed):
+    generator = torch.Generator().manual_seed(seed)
     randomize(model, generator)
     model.double().eval()
     images = torch.randn(4, 3, 8, 8, generator=generator)
     labels = torch.tensor([2, 0, 1, 2])
     output = model(images.double(), labels=labels, output_hidden_states=True)
     output.loss.backward()
-    store("vit", model, {"values": images, "labels": labels.int()}, output,
+    store(name, model, {"values": images, "labels": labels.int()}, output,
           output.hidden_states[-1])
 
 
@@ -150,7 +147,17 @@ def main():
         torch.tensor([0.5, -1.25, 3.0, 2.0, 0.0], dtype=torch.float64), seed=2)
     run_bert("bert_mlm", transformers.BertForMaskedLM(bert_config(**sizes)), None, seed=3,
              extra=masked_words)
-    run_vit()
+    run_bert("bert_mlm_untied",
+             transformers.BertForMaskedLM(bert_config(tie_word_embeddings=False, **sizes)), None,
+             seed=5, extra=masked_words)
+    images = dict(sizes, image_size=8, patch_size=4, num_channels=3, hidden_act="gelu")
+    run_images("vit", transformers.ViTForImageClassification(transformers.ViTConfig(
+        num_labels=3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        attn_implementation="sdpa", **images)), seed=4)
+    # A ViT whose classifier reads the mean of the patches.
+    run_images("vit_mean", transformers.SiglipForImageClassification(transformers.SiglipConfig(
+        num_labels=3, attn_implementation="sdpa",
+        vision_config=dict(images, vision_use_head=False))), seed=6)
 
 
 main()

@@ -10,7 +10,7 @@ import pathlib
 import string
 import unicodedata
 
-from tokenizers import BertWordPieceTokenizer, Tokenizer, normalizers
+from tokenizers import AddedToken, BertWordPieceTokenizer, Tokenizer, normalizers
 
 folder = pathlib.Path(__file__).parent
 vocab_file = folder / "wordpiece_vocab.txt"
@@ -91,10 +91,31 @@ for options in [
                 ranges.append([c, c, k])
         code_points["uncased" if options["lowercase"] else "cased"] = ranges
 
+# Tokens that were added to the vocabulary, found in the text as it is or in its normal form.
+added = [
+    AddedToken("newtok", normalized=True), AddedToken("New", normalized=True), AddedToken("Café", normalized=True),
+    AddedToken("newer", normalized=True), AddedToken("野口", normalized=True), AddedToken("un aff", normalized=True),
+    AddedToken("rawtok", normalized=False), AddedToken("Raw", normalized=False), AddedToken("raw", normalized=False),
+    AddedToken("##zz", normalized=False), AddedToken("the", normalized=True), AddedToken("<e1>", special=True),
+    AddedToken("RÉ", normalized=True), AddedToken("\n", normalized=False),
+]
+added_texts = [
+    "newtok", "newtoks", "anewtokb NEWTOK NewTok", "new news newer New NEW", "café cafe\u0301 CAFÉS cafe", "野口里 x野口y", "un  aff un aff unaffable",
+    "UN AFF un\taff", "rawtok rawtoks RAWTOK", "Rawtok RAW raw Raw", "##zz a##zz azz", "the then other THE ##the", "<e1>a <E1>",
+    "RÉ ré re ré\u0301rere", "a\nb \n", "newrawtoknew", "new[MASK]tok", "ne\u0301w n\x00ew", "the野口the",
+]
+for options in [dict(lowercase=True), dict(lowercase=False), dict(lowercase=True, strip_accents=False)]:
+    made = tokenizer(clean_text=True, handle_chinese_chars=True, **options)
+    made.add_tokens(added)
+    document = json.loads(made.to_str())
+    variants.append({"normalizer": document["normalizer"], "added_tokens": document["added_tokens"],
+                     "ids": [ids(made, t) for t in added_texts]})
+
 lower = normalizers.Lowercase()
 capitals = [c for c in map(chr, all_code_points) if lower.normalize_str(c) != c and unicodedata.category(c) != "Cn"]
 golden = {
     "texts": texts,
+    "added_texts": added_texts,
     "variants": variants,
     "code_points": code_points,
     "capitals": " ".join(capitals),
@@ -102,7 +123,7 @@ golden = {
 }
 parts = []
 for key, value in golden.items():
-    if key in ("variants", "texts"):
+    if key in ("variants", "texts", "added_texts"):
         body = "[\n" + ",\n".join(json.dumps(v, separators=(",", ":")) for v in value) + "\n]"
     elif key == "code_points":
         body = json.dumps(value, separators=(",", ":")).replace('"cased"', '\n"cased"')

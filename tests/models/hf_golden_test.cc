@@ -15,7 +15,8 @@ using namespace vcas;
 
 namespace {
 
-const char* kNames[] = {"bert_classification", "bert_regression", "bert_mlm", "vit"};
+const char* kNames[] = {
+    "bert_classification", "bert_regression", "bert_mlm", "bert_mlm_untied", "vit", "vit_mean"};
 
 fs::path golden_folder(const std::string& name) {
   return fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf" / name;
@@ -187,6 +188,8 @@ TEST_CASE("weights survive the way here and back bit for bit", "[golden]") {
       const StoredTensor* got = after.find(want.name);
       REQUIRE(got);
       CHECK(got->shape == want.shape);
+      // The bias of a tied decoder, which transformers 5 writes and does not read.
+      if (name == "bert_mlm_untied" && want.name == "cls.predictions.bias") continue;
       CHECK(std::equal(got->bytes.begin(), got->bytes.end(), want.bytes.begin(), want.bytes.end()));
     }
     const HfModel again = read_hf_config(out.path() / "hf/config.json");
@@ -195,8 +198,9 @@ TEST_CASE("weights survive the way here and back bit for bit", "[golden]") {
     CHECK(again.image_shape == loaded.description.image_shape);
     CHECK(std::tie(a.type, a.head, a.width, a.depth, a.heads, a.patch, a.vocabulary) ==
           std::tie(b.type, b.head, b.width, b.depth, b.heads, b.patch, b.vocabulary));
-    CHECK(std::tie(a.max_positions, a.type_vocabulary, a.norm_eps, a.dropout) ==
-          std::tie(b.max_positions, b.type_vocabulary, b.norm_eps, b.dropout));
+    CHECK(std::tie(a.max_positions, a.type_vocabulary, a.norm_eps, a.dropout, a.tied_decoder,
+                   a.pooling) == std::tie(b.max_positions, b.type_vocabulary, b.norm_eps, b.dropout,
+                                          b.tied_decoder, b.pooling));
     CHECK(a.inner_width() == b.inner_width());
   }
 }

@@ -15,6 +15,7 @@ namespace {
 
 const fs::path kBert = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_classification";
 const fs::path kMlm = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_mlm";
+const fs::path kUntied = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_mlm_untied";
 
 // A copy of a golden file with its tensors changed.
 void rewrite(const fs::path& from, const fs::path& to,
@@ -114,6 +115,156 @@ TEST_CASE("a missing head starts anew, and what is left over is named", "[weight
         "cls.predictions.transform.dense.bias, ... (5)");
 }
 
+TEST_CASE("an untied decoder has weights of its own, or starts anew", "[weights_io]") {
+  const ModelOptions untied = read_hf_config(kUntied / "config.json").options;
+  CHECK_FALSE(untied.tied_decoder);
+  const Loaded both(untied, kUntied / "model.safetensors");
+  CHECK(both.report.text() == "loaded 43 tensors");
+  // Before transformers 5 tied and untied decoders had the bias under the same name.
+  TemporaryFolder folder;
+  const fs::path one_bias = folder.path() / "one.safetensors";
+  rewrite(kUntied / "model.safetensors", one_bias, [](StoredTensor& tensor) {
+    if (tensor.name == "cls.predictions.bias") return false;
+    if (tensor.name == "cls.predictions.decoder.bias") tensor.name = "cls.predictions.bias";
+    return true;
+  });
+  const Loaded one(untied, one_bias);
+  CHECK(one.report.text() == "loaded 43 tensors");
+  CHECK(one.values() == both.values());
+  CHECK(Loaded(untied, kMlm / "model.safetensors").report.text() ==
+        "loaded 42 tensors; new: cls.predictions.decoder.weight");
+
+  ModelOptions tied = untied;
+  tied.tied_decoder = true;
+  const Loaded other(tied, kUntied / "model.safetensors");
+  CHECK(other.report.text() == "loaded 42 tensors");
+  CHECK(other.values().size() == both.values().size() - 60 * 16);
+}
+
+TEST_CASE("weights in several files are read by their index", "[weights_io]") {
+  TemporaryFolder folder;
+  const auto path = [&](const std::string& name) { return folder.path() / name; };
+  nlohmann::json map;
+  for (const bool first : {true, false}) {
+    const std::string name =
+        first ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
+    rewrite(kBert / "model.safetensors", path(name), [&](StoredTensor& tensor) {
+      const bool here = (tensor.name < "bert.encoder") == first;
+      if (here) map[tensor.name] = name;
+      return here;
+    });
+  }
+  const auto write_index = [&](const nlohmann::json& weight_map) {
+    atomic_write(
+        path("model.safetensors.index.json"),
+        nlohmann::json{{"metadata", {{"total_size", 1}}}, {"weight_map", weight_map}}.dump());
+  };
+  write_index(map);
+  atomic_write(path("config.json"), read_file(kBert / "config.json"));
+  const fs::path index = find_hf_files(folder.path()).weights;
+  CHECK(index == path("model.safetensors.index.json"));
+  CHECK(find_hf_files(index).weights == index);
+  const Loaded whole(bert_options(), kBert / "model.safetensors"), parts(bert_options(), index);
+  CHECK(parts.report.text() == "loaded 57 tensors");
+  CHECK(parts.values() == whole.values());
+
+  const auto check = [&](const std::function<void(nlohmann::json&)>& change, ExitCode code,
+                         const std::string& text, const std::string& hint) {
+    nlohmann::json changed = map;
+    change(changed);
+    write_index(changed);
+    check_error([&] { HfWeights weights(index); }, code, text, hint);
+  };
+  const std::string bias = "classifier.bias";
+  check([&](nlohmann::json& names) { names.erase(bias); }, ExitCode::kBadData,
+        "model-00002-of-00002.safetensors: tensor classifier.bias is here, and " + index.string() +
+            " has it nowhere",
+        "the files do not belong together");
+  check([&](nlohmann::json& names) { names[bias] = "model-00001-of-00002.safetensors"; },
+        ExitCode::kBadData,
+        "tensor classifier.bias is here, and " + index.string() +
+            " has it in model-00001-of-00002.safetensors",
+        "the files do not belong together");
+  check([&](nlohmann::json& names) { names["more"] = "model-00001-of-00002.safetensors"; },
+        ExitCode::kBadData, "model-00001-of-00002.safetensors: tensor more is not here",
+        "the files do not belong together");
+  check([&](nlohmann::json& names) { names[bias] = "../model.safetensors"; }, ExitCode::kBadData,
+        "\"../model.safetensors\" is no name of a file beside it", "");
+  check([&](nlohmann::json& names) { names[bias] = 7; }, ExitCode::kBadData,
+        "no weight_map from tensors to files", "");
+  write_index(map);
+  fs::remove(path("model-00002-of-00002.safetensors"));
+  check_error([&] { HfWeights weights(index); }, ExitCode::kNoInput,
+              "model-00002-of-00002.safetensors: no such file, and " + index.string() + " names it",
+              "all are needed");
+  atomic_write(index, "{}");
+  check_error([&] { HfWeights weights(index); }, ExitCode::kBadData,
+              "model.safetensors.index.json: no weight_map from tensors to files");
+}
+
+TEST_CASE("a classifier for another kind of task is refused", "[weights_io]") {
+  TemporaryFolder folder;
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy(kBert / name, folder.path() / name);
+  ModelOptions asked;
+  asked.type = "bert";
+  asked.pretrained = folder.path().string();
+  const auto options_of = [&](const nlohmann::json& changes, const std::string& head) {
+    nlohmann::json config = nlohmann::json::parse(read_file(kBert / "config.json"));
+    config.update(changes);
+    atomic_write(folder.path() / "config.json", config.dump());
+    asked.head = head;
+    return pretrained_options(asked);
+  };
+  const std::string file = (folder.path() / "config.json").string();
+  for (const char* other : {"BertForTokenClassification", "BertForMultipleChoice"})
+    check_error(
+        [&] {
+          options_of({{"architectures", {other}}}, "classification");
+        },
+        ExitCode::kBadConfig,
+        file + ": \"architectures\" is \"" + other +
+            "\", and only the classifier of BertForSequenceClassification is read",
+        "model.new_classifier=true");
+  check_error(
+      [&] {
+        options_of({{"problem_type", "multi_label_classification"}}, "classification");
+      },
+      ExitCode::kBadConfig,
+      file +
+          ": \"problem_type\" is \"multi_label_classification\", and model.head "
+          "\"classification\" needs \"single_label_classification\"",
+      "model.new_classifier=true");
+  check_error(
+      [&] {
+        options_of({{"problem_type", "regression"}}, "classification");
+      },
+      ExitCode::kBadConfig, "\"problem_type\" is \"regression\"");
+  check_error([&] { options_of(nlohmann::json::object(), "regression"); }, ExitCode::kBadConfig,
+              "model.head \"regression\" needs \"regression\"");
+
+  // What has no classifier is where one may start, and the head of masked words has nothing of it.
+  for (const char* bare : {"BertModel", "BertForPreTraining", "BertForMaskedLM",
+                           "BertForQuestionAnswering", "BertForNextSentencePrediction"})
+    CHECK(options_of({{"architectures", {bare}}}, "classification").width == 24);
+  CHECK(options_of({{"architectures", nullptr}, {"problem_type", nullptr}}, "regression").width ==
+        24);
+  CHECK(options_of({{"architectures", {"BertForTokenClassification"}}}, "mlm").width == 24);
+  asked.new_classifier = true;
+  CHECK(options_of({{"architectures", {"BertForTokenClassification"}}}, "classification").width ==
+        24);
+  CHECK(options_of({{"problem_type", "multi_label_classification"}}, "classification").width == 24);
+
+  ModelOptions vit;
+  vit.pretrained = folder.path().string();
+  nlohmann::json config = nlohmann::json::parse(
+      read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/vit/config.json"));
+  config["architectures"] = {"ViTForMultiLabelClassification"};
+  atomic_write(folder.path() / "config.json", config.dump());
+  check_error([&] { pretrained_options(vit); }, ExitCode::kBadConfig,
+              "only the classifier of ViTForImageClassification is read");
+}
+
 TEST_CASE("a model in bf16 reads weights, rounded, and is exported as it was", "[weights_io]") {
   const ModelOptions options = bert_options();
   const fs::path file = kBert / "model.safetensors";
@@ -176,9 +327,6 @@ TEST_CASE("the files of a model are found, or what is there instead is named", "
   TemporaryFolder folder;
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kNoInput,
               "model.safetensors: no such file", "config.json, model.safetensors");
-  atomic_write(folder.path() / "model.safetensors.index.json", "{}");
-  check_error([&] { find_hf_files(folder.path()); }, ExitCode::kBadData,
-              "weights in several files are not read", "save_pretrained");
   atomic_write(folder.path() / "pytorch_model.bin", "");
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kBadData,
               "pytorch_model.bin: pickled PyTorch weights are not read", "save_pretrained");
@@ -209,7 +357,7 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
   check("\"hidden_size\": 24", "\"hidden_size\": 4611686018427387904", ExitCode::kBadData,
         "\"hidden_size\" must be from 1 to 16777216, got 4611686018427387904");
   check("\"hidden_size\"", "\"hidden\"", ExitCode::kBadData, "lacks \"hidden_size\"");
-  check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig, "only bert and vit are supported");
+  check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig, "only bert, vit and siglip are supported");
   check("\"gelu\"", "\"relu\"", ExitCode::kBadConfig,
         "\"hidden_act\" is \"relu\", and only \"gelu\" is supported");
   check("\"1\": \"neutral\"", "\"7\": \"neutral\"", ExitCode::kBadData, "3 entries and none for 1");
@@ -272,6 +420,24 @@ TEST_CASE("dropout is as config.json says, or that of transformers", "[weights_i
   CHECK(read_hf_config(folder.path() / "hf/config.json").options.classifier_dropout == 0.3);
 }
 
+TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[weights_io]") {
+  ModelOptions asked;
+  for (const std::string name : {"vit", "vit_mean"}) {
+    asked.pretrained = VCAS_SOURCE_DIR "/tests/golden/hf/" + name;
+    CHECK(pretrained_options(asked).pooling == (name == "vit" ? "first" : "mean"));
+  }
+  TemporaryFolder folder;
+  const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
+    nlohmann::json config =
+        nlohmann::json::parse(read_file(VCAS_SOURCE_DIR "/tests/golden/hf/vit_mean/config.json"));
+    config["vision_config"][key] = value;
+    atomic_write(folder.path() / "config.json", config.dump());
+    check_error([&] { read_hf_config(folder.path() / "config.json"); }, ExitCode::kBadConfig, text);
+  };
+  check("vision_use_head", true, "\"vision_use_head\" is true, and only false is supported");
+  check("hidden_act", "gelu_pytorch_tanh", "only \"gelu\" is supported");
+}
+
 TEST_CASE("what transformers has no class for is not exported", "[weights_io]") {
   TemporaryFolder folder;
   HfModel description{.options = bert_options(), .image_shape = {}, .labels = {}};
@@ -279,5 +445,11 @@ TEST_CASE("what transformers has no class for is not exported", "[weights_io]") 
   const Loaded loaded(description.options, kBert / "model.safetensors");
   CHECK(loaded.report.unexpected.size() == 2);  // the pooler
   check_error([&] { save_hf_model(folder.path(), description, *loaded.model, *loaded.ops); },
-              ExitCode::kBadConfig, "no class for model.pooling \"mean\"");
+              ExitCode::kBadConfig,
+              "transformers has no class for a bert with model.pooling \"mean\"", "docs/models.md");
+  const ModelOptions vit{.type = "vit", .pooling = "mean"};
+  CHECK(hf_obstacle(vit, {3, 8, 8}).empty());
+  CHECK(hf_obstacle(vit, {3, 8, 12}) ==
+        "transformers has no class for images of 8 x 12 with model.pooling \"mean\"");
+  CHECK(hf_obstacle({.type = "mlp"}, {12}) == "transformers has no class for model.type \"mlp\"");
 }

@@ -32,6 +32,10 @@ mkdir MNLI
 for table in train {dev,test}_{matched,mismatched}; do echo "$table" > MNLI/$table.tsv; done
 python3 -m zipfile -c site/glue/data/MNLI.zip MNLI
 echo diagnostic > site/glue/data/AX.tsv
+bert=site/google-bert/bert-base-uncased/resolve/main
+mkdir -p $bert
+echo '{"model_type": "bert"}' > $bert/config.json
+echo weights > $bert/model.safetensors
 (cd site && find . -type f -printf '%P\n' | xargs sha256sum) > sums
 
 : > log
@@ -65,6 +69,26 @@ printf '%s\n1\t2\t3\ta\tb\n' "$head" | diff - mrpc/dev.tsv
 printf '%s\n0\t3\t2\tc\td\n' "$head" |
   diff - mrpc/train.tsv
 
+expect 0 "$VCAS_DATA_URL/google-bert/bert-base-uncased/resolve/main/model.safetensors" \
+  --sums sums bert-base-uncased
+diff -r $bert bert-base-uncased
+expect 0 "total" --sums sums bert-base-uncased models/bert
+diff -r $bert models/bert
+# A checksum of Git's, as some files have.
+echo "dc1fb7b6703fe03317c1a080b523bf475f3d4818  ${bert#site/}/config.json" > git_sums
+expect 0 "config.json" --sums git_sums bert-base-uncased by_git
+[[ $(ls by_git) == config.json ]]
+echo changed >> $bert/config.json
+expect 65 ", expected dc1fb7b6703fe03317c1a080b523bf475f3d4818; nothing was changed in by_git" \
+  --sums git_sums bert-base-uncased by_git
+diff <(echo '{"model_type": "bert"}') by_git/config.json
+rm $bert/model.safetensors
+expect 66 "model.safetensors; nothing was changed in bert-base-uncased" --sums sums bert-base-uncased
+expect 66 "no checksum of the files of bert-large-uncased in sums" --sums sums bert-large-uncased
+expect 66 "cannot download $VCAS_DATA_URL/google/vit-base-patch16-224-in21k/resolve/b4569560" \
+  vit-base-patch16-224-in21k
+[[ $(ls vit-base-patch16-224-in21k) == "" ]]
+
 # The official checksums are not those of these files; what was there stays.
 echo old > glue/RTE/train.tsv
 expect 65 "expected 6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee; nothing" RTE
@@ -72,7 +96,7 @@ expect 65 "expected 6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb2065
 rm site/glue/data/RTE.zip
 expect 66 "cannot download $VCAS_DATA_URL/glue/data/RTE.zip" --sums sums RTE
 expect 66 "no checksum of glue/data/WNLI.zip in sums" --sums sums WNLI
-expect 2 "there is no task MNIL; the tasks are CoLA SST-2" MNIL
+expect 2 "there is no task or model MNIL; the tasks are CoLA SST-2" MNIL
 expect 2 "unknown argument --form" --form x RTE
 expect 2 "usage: tools/get_data"
 echo passed

@@ -646,6 +646,24 @@ TEST_CASE("texts that the vocabulary does not know are worth a warning", "[text]
   CHECK(warned("data.text.lower_case=false"));
 }
 
+TEST_CASE("what a model cannot be exported for is said before its training", "[text]") {
+  const TinyText tiny;
+  CHECK(tiny.train({"--validate"}).err.empty());
+  write_text(tiny.path() / "no_pad.txt", "[UNK]\n[CLS]\n[SEP]\na\nb\nc\n");
+  const std::string warning = "warning: vcas export will not write the trained model: ";
+  const Outcome no_pad = tiny.train({"--validate", "data.text.vocabulary=no_pad.txt"});
+  CHECK(no_pad.code == 0);
+  CHECK(no_pad.err == warning + "no_pad.txt has no token [PAD]\n");
+  const Outcome mean = tiny.train({"run.folder=out", "model.pooling=mean", "train.steps=1"});
+  CHECK(mean.code == 0);
+  const std::string why = "transformers has no class for a bert with model.pooling \"mean\"\n";
+  CHECK(contains(mean.err, warning + why));
+  const Outcome exported = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
+  CHECK(exported.code == 78);
+  CHECK(contains(exported.err, why + "  hint: docs/models.md says which models can be exported\n"));
+  CHECK_FALSE(fs::exists(tiny.path() / "hf"));
+}
+
 TEST_CASE("bad text runs are refused before training", "[text]") {
   const TinyText tiny;
   REQUIRE(::mkfifo((tiny.path() / "pipe.tsv").c_str(), 0600) == 0);

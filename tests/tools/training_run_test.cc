@@ -619,3 +619,37 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   CHECK(named(R"({"0": "0", "1": "1", "2": "2"})", "in_order") == eval_loss("same"));
   CHECK(named(R"({"0": "1", "1": "2", "2": "0"})", "turned") != eval_loss("same"));
 }
+
+TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "model.pooling=mean", "data.synthetic.shape=[3,8,8]",
+                      "train.steps=2", "model.dropout=0"})
+              .code == 0);
+  const Outcome exported = run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"});
+  INFO(exported.err);
+  REQUIRE(exported.code == 0);
+  const nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  CHECK(config["architectures"] == nlohmann::json{"SiglipForImageClassification"});
+  CHECK(config["vision_config"]["image_size"] == 8);
+  const Outcome again = tiny.train({"run.folder=again", "model.pooling=mean", "model.dropout=0",
+                                    "model.pretrained=hf", "data.synthetic.shape=[3,8,8]",
+                                    "train.steps=1", "schedule.learning_rate=1e-30"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  const auto eval_loss = [&](const char* folder) {
+    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
+  };
+  CHECK(eval_loss("again") == eval_loss("out"));
+  const Outcome first = tiny.train({"run.folder=first", "model.pooling=first", "model.dropout=0",
+                                    "model.pretrained=hf", "data.synthetic.shape=[3,8,8]"});
+  CHECK(first.code == 78);
+  CHECK(contains(first.err, R"(model.pooling is "first", but hf/config.json says "mean")"));
+
+  // What cannot be exported is said before the training.
+  const Outcome warned =
+      tiny.train({"--validate", "model.pooling=mean", "data.synthetic.shape=[3,8,12]"});
+  CHECK(warned.code == 0);
+  CHECK(contains(warned.err,
+                 "warning: vcas export will not write the trained model: transformers has no class "
+                 "for images of 8 x 12 with model.pooling \"mean\"\n"));
+}
