@@ -28,28 +28,32 @@ std::string hf_obstacle(const ModelOptions& options, const std::vector<std::int6
 
 // What preprocessor_config.json says of images.
 struct HfImageProcessor {
-  std::vector<float> mean, std;  // [channels]; empty: not given
-  int resample = 2;              // in numbers of Pillow: 2 bilinear, 3 bicubic
-  std::vector<std::int64_t> size = {};
-  // Throws Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for a model
-  // that is not one of ours.
-  HfModel read_hf_config(const std::filesystem::path& file);
-  // The text of such a file. `classes`: of the classifier; not looked at for masked words.
-  std::string hf_config_text(const HfModel& description, std::int64_t classes);
+  std::vector<float> mean, std;         // [channels]; empty: not given
+  int resample = 2;                     // in numbers of Pillow: 2 bilinear, 3 bicubic
+  std::vector<std::int64_t> size = {};  // {height, width} of what comes out; empty: not given
+  std::int64_t short_side = 0;          // before the middle is cut out; 0: nothing is cut off
+  bool squeeze = false;  // images of another shape change it, before the middle is cut out
+};
 
-  constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
+// Throws Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for a model
+// that is not one of ours.
+HfModel read_hf_config(const std::filesystem::path& file);
+// The text of such a file. `classes`: of the classifier; not looked at for masked words.
+std::string hf_config_text(const HfModel& description, std::int64_t classes);
 
-  // Of that file in the folder, nothing where there is none. Throws
-  // Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for images that are
-  // prepared otherwise than ours.
-  std::optional<HfImageProcessor> read_hf_image_processor(const std::filesystem::path& folder);
-  // The text of such a file, for images of `shape` [channels, height, width].
-  std::string image_processor_text(const HfImageProcessor& images,
-                                   const std::vector<std::int64_t>& shape);
+constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
 
-  // `asked` with the sizes and dropout of the files that asked.pretrained names. Throws
-  // Error(kBadConfig) where the kind of model differs, and where its classifier is for another kind
-  // of task and asked.new_classifier does not start another.
-  ModelOptions pretrained_options(const ModelOptions& asked);
+// Of that file in the folder, nothing where there is none. Throws
+// Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for images that are
+// prepared otherwise than ours.
+std::optional<HfImageProcessor> read_hf_image_processor(const std::filesystem::path& folder);
+// The text of such a file, for images of `shape` [channels, height, width].
+std::string image_processor_text(const HfImageProcessor& images,
+                                 const std::vector<std::int64_t>& shape);
+
+// `asked` with the sizes and dropout of the files that asked.pretrained names. Throws
+// Error(kBadConfig) where the kind of model differs, and where its classifier is for another kind
+// of task and asked.new_classifier does not start another.
+ModelOptions pretrained_options(const ModelOptions& asked);
 
 }  // namespace vcas

@@ -236,12 +236,11 @@ void add_model_options(CLI::App& command, Arguments& arguments) {
 
 // What is no setting is another input: a shell makes many files of one pattern.
 void run_predict(const Arguments& arguments) {
-  std::vector<std::string> inputs = arguments.inputs, overrides = arguments.set;
-  for (const std::string& text : arguments.positional)
-    (text.find('=') == std::string::npos ? inputs : overrides).push_back(text);
+  std::vector<std::string> inputs = arguments.inputs;
+  inputs.insert(inputs.end(), arguments.positional.begin(), arguments.positional.end());
   if (inputs.empty() == arguments.submission.empty())
     fail_usage("predict needs either --input FILE or --glue-submission FOLDER");
-  vcas::predict({.checkpoint = {arguments.model, overrides, arguments.json},
+  vcas::predict({.checkpoint = {arguments.model, arguments.set, arguments.json},
                  .inputs = {inputs.begin(), inputs.end()},
                  .probabilities = arguments.probabilities,
                  .submission = arguments.submission,
@@ -310,6 +309,7 @@ struct Program {
                      "images, any number of them")
         ->allow_extra_args(false)
         ->take_all();
+    predict->add_option("files", arguments.positional, "More inputs");
     predict->add_flag("--probabilities", arguments.probabilities,
                       "A column with the probability of each class besides");
     predict->add_option("--glue-submission", arguments.submission,
