@@ -251,7 +251,7 @@ HfModel read_hf_config(const fs::path& file) {
   } else {
     model.image_shape = read_image_shape(config);
     options.patch = config.count("patch_size");
-    config.expect("qkv_bias", true);
+    config.expect(siglip ? "vision_use_head" : "qkv_bias", !siglip);
   }
   model.labels = read_labels(whole);
   model.problem_type = whole.get<std::string>("problem_type", "");

@@ -142,8 +142,8 @@ void Session::prepare() {
   model_->graph.forward(exec);
   ops_->set_phase(Phase::kBackward);
   model_->graph.backward(exec, {.sink = &sink});
-  const double portions = static_cast<double>(config_.train.batch_size) /
-                          static_cast<double>(config_.micro_batch());
+  const double portions =
+      static_cast<double>(config_.train.batch_size) / static_cast<double>(config_.micro_batch());
   exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
   exact_backward_flops_ = ops_->flops(Phase::kBackward) / ops_->flops(Phase::kForward);
   ops_->reset();

@@ -226,8 +226,9 @@ TEST_CASE("images are cut or squeezed as those of the pretrained weights", "[ima
         0);
     return tiny.json("hf-" + folder + "/preprocessor_config.json");
   };
-  CHECK(exported("out1")["image_processor_type"] == "ViTImageProcessor");
-  CHECK(exported("out1")["size"] == square);
+  const nlohmann::json squeezing = exported("out1");
+  CHECK(squeezing["image_processor_type"] == "ViTImageProcessor");
+  CHECK(squeezing["size"] == square);
   const nlohmann::json cutting = exported("out3");
   CHECK(cutting["image_processor_type"] == "BitImageProcessor");
   CHECK(cutting["size"] == nlohmann::json{{"shortest_edge", 12}});
