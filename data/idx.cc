@@ -82,10 +82,11 @@ ImageContent image_content(const IdxFile& images, const ImageTransformOptions& t
 }
 
 std::vector<std::string> find_class_names(const std::filesystem::path& folder,
-                                          const std::vector<std::uint8_t>& labels) {
+                                          const std::vector<std::uint8_t>& labels,
+                                          std::int64_t classes) {
   const std::filesystem::path file = folder / "classes.txt";
   if (std::filesystem::exists(file)) return read_class_names(file);
-  return numbered_classes(*std::ranges::max_element(labels) + 1);
+  return numbered_classes(classes > 0 ? classes : *std::ranges::max_element(labels) + 1);
 }
 
 }  // namespace
@@ -144,7 +145,7 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   }
   ImageContent content = image_content(images, options.transform);
   content.class_names = options.class_names.empty()
-                            ? find_class_names(options.folder, labels.array.values)
+                            ? find_class_names(options.folder, labels.array.values, options.classes)
                             : options.class_names;
   for (const std::uint8_t label : labels.array.values) {
     if (label >= content.class_names.size()) {

@@ -26,8 +26,9 @@ struct IdxOptions {
   std::filesystem::path folder = {};
   Split split = Split::kTrain;
   // Names of the classes in order; labels are below their number. Empty: the lines of classes.txt
-  // in the folder, where it is there, else numbers up to the largest label.
+  // in the folder, where it is there, else numbers: `classes` of them, 0: up to the largest label.
   std::vector<std::string> class_names = {};
+  std::int64_t classes = 0;
   ImageTransformOptions transform = {};  // without mean or std: those of these pixels
 };
 

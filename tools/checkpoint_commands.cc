@@ -215,7 +215,7 @@ void predict(const PredictRequest& request) {
                  .c_str(),
              stdout);
   for (const std::string& fault : found.skipped)
-    fmt::print(stderr, "warning: left out {}\n", fault);
+    log_line(LogLevel::kWarning, "warning: left out " + fault);
 }
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {

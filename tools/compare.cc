@@ -157,8 +157,8 @@ std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json&
 // The model counts too: its folder may have the vocabulary and the order of the classes. So does
 // what is measured of the data.
 bool same_data(const RunConfig& a, const RunConfig& b) {
-  return a.seed == b.seed && a.model.pretrained == b.model.pretrained &&
-         a.model.head == b.model.head && a.train.measures == b.train.measures &&
+  return a.seed == b.seed && to_json(a.model) == to_json(b.model) &&
+         a.train.measures == b.train.measures && a.train.best_measure == b.train.best_measure &&
          a.train.positive_class == b.train.positive_class && to_json(a.data) == to_json(b.data);
 }
 

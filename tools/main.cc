@@ -199,6 +199,9 @@ void run_compare(const CLI::App& command, const Arguments& arguments) {
     }
     request.folder = fmt::format("runs/compare-{}-{}", request.first_name, request.second_name);
   }
+  if (saved && (arguments.overwrite || !arguments.folder.empty()))
+    fail_usage("--resume FOLDER goes on in that folder",
+               "--folder and --overwrite are for a new comparison");
   if (!arguments.folder.empty()) {
     request.folder = arguments.folder;
     request.use = FolderUse::kNew;

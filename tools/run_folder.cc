@@ -7,6 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
 #include <utility>
 
 #include "core/error.h"
@@ -37,7 +38,8 @@ bool is_of_a_run(const std::string& name) {
   static const std::vector<std::string> kNames = {
       "best",          "last",    "config.json",      "config.origins.txt",
       "metrics.jsonl", "log.txt", "class_to_idx.json"};
-  return name.starts_with("checkpoint-") || name.starts_with("crash-") ||
+  static const std::regex kNumbered("checkpoint-[0-9]+(\\.tmp.*)?|crash-[0-9]+\\.json(\\.tmp.*)?");
+  return std::regex_match(name, kNumbered) ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 

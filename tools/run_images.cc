@@ -47,8 +47,10 @@ std::unique_ptr<Dataset> load_in_memory(const RunConfig& config, Split split,
                        .split = split,
                        .transform = transform});
   }
-  const IdxOptions options{
-      .folder = data.folder, .split = split, .class_names = known_classes, .transform = transform};
+  const IdxOptions options{.folder = data.folder,
+                           .split = split,
+                           .classes = std::ssize(known_classes),
+                           .transform = transform};
   return load_idx(data.type == "fashion_mnist" ? fashion_mnist(options) : options);
 }
 

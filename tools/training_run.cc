@@ -159,7 +159,11 @@ void TrainingRun::restore() {
                     data_.fingerprints());
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
-  if (request_.fork) return;
+  if (request_.fork) {
+    if (trainer().done()) evaluated_ = 0;  // nothing is left to train: evaluate what is there
+    session_.totals().clipped_steps = 0;   // by another threshold, maybe
+    return;
+  }
   const nlohmann::json& best = state.at("best");
   best_ = {best.at("step"), best.at("score")};
   evaluation_.loss = state.at("evaluation").at("loss");
@@ -172,7 +176,7 @@ void TrainingRun::restore() {
 void TrainingRun::mend_folder() {
   folder_->metrics().truncate_after(steps(), evaluated_);
   link_checkpoint(folder_->path(), "last", saved_);
-  if (fs::exists(checkpoint_folder(folder_->path(), best_.step)))
+  if (best_.step > 0 && fs::exists(checkpoint_folder(folder_->path(), best_.step)))
     link_checkpoint(folder_->path(), "best", best_.step);
 }
 
