@@ -41,7 +41,7 @@ constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
 constexpr const char* kVersionKey = "config_version";
 
-// Of the user, for notes.
+// Keys of the user, for notes.
 constexpr bool is_own_key(std::string_view name) { return name.starts_with("x-"); }
 
 template <class T>

@@ -30,7 +30,7 @@ class Duration {
 
   // 0 stays 0; else at least 1 and at most kMost.
   std::int64_t steps(std::int64_t steps_per_epoch) const;
-  // Of a duration that is known to be in steps.
+  // For a duration that is known to be in steps.
   std::int64_t steps() const;
 
  private:

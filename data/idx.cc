@@ -42,7 +42,7 @@ struct PixelStatistics {
   double std = 0;
 };
 
-// Of pixels from 0 to 1.
+// Statistics of pixels from 0 to 1.
 PixelStatistics pixel_statistics(const std::vector<std::uint8_t>& pixels) {
   std::array<std::int64_t, 256> counts{};
   for (const std::uint8_t pixel : pixels) ++counts[pixel];

@@ -72,7 +72,7 @@ std::map<std::string, std::string> tokenizer_files(const WordPiece& tokenizer,
                  {"strip_accents", tokenizer.strip_accents()},
                  {"tokenize_chinese_chars", tokenizer.separate_cjk()},
                  {"model_max_length", max_length}};
-  // Of a vocab.txt the readers know the special tokens, and no others.
+  // Readers of a vocab.txt know the special tokens, and no others.
   if (tokenizer.pieces() < tokenizer.size() ||
       std::ranges::any_of(tokenizer.added(), &AddedToken::normalized)) {
     Json& decoder = config["added_tokens_decoder"];

@@ -43,7 +43,7 @@ std::string hf_config_text(const HfModel& description, std::int64_t classes);
 
 constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
 
-// Of that file in the folder, nothing where there is none. Throws
+// What that file in the folder says, nothing where there is none. Throws
 // Error(kBadData) for a file that is no such configuration, Error(kBadConfig) for images that are
 // prepared otherwise than ours.
 std::optional<HfImageProcessor> read_hf_image_processor(const std::filesystem::path& folder);

@@ -24,7 +24,7 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-// Of OpenBLAS; its others leave half of such a processor unused.
+// Kernels of OpenBLAS; its others leave half of such a processor unused.
 constexpr std::string_view kAvx512Kernels[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }

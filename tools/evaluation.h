@@ -24,7 +24,7 @@ struct TestResult {
   std::vector<Measure> measures;  // as measure_names
   std::string warning;            // of classes that seem mixed up; empty: there are none
 
-  // Of "loss" or one of the measures.
+  // The value of "loss" or of one of the measures.
   double value(const std::string& name) const;
   // "loss 0.3012  matthews 0.5531"
   std::string text() const;

@@ -85,7 +85,7 @@ class Session {
   std::int64_t test_items(const Dataset& items) const;
   double epoch(std::int64_t step) const;
 
-  // Of an exact step of the batch that was timed before the first.
+  // FLOPs of an exact step of the batch that was timed before the first.
   StepFlops exact_step_flops();
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;

@@ -63,7 +63,7 @@ std::string host_name() {
   return name;
 }
 
-// Of the sampled linears, in the order of weight ratios: "vit.encoder.layer.0.output.dense".
+// Names of the sampled linears, in the order of weight ratios: "vit.encoder.layer.0.output.dense".
 std::vector<std::string> linear_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const int weight : graph.sampled_weights()) {

@@ -75,7 +75,7 @@ TEST_CASE("layer_norm of rows that are far from zero, and constant or nearly so"
       const auto g = [&](std::int64_t c) {
         return above[at(c)] * scale[static_cast<std::size_t>(c)];
       };
-      // Of x less its first entry: the mean of x itself is not good enough even in f64.
+      // x less its first entry: the mean of x itself is not good enough even in f64.
       const auto from_first = [&](std::int64_t c) { return in[at(c)] - in[at(0)]; };
       const double mean = mean_of(from_first);
       const double variance =

@@ -208,7 +208,7 @@ TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
 
 TEST_CASE("adam_step: the first steps have the length of the learning rate", "[pointwise]") {
   on_every_backend_but_bf16([](TestTensors& t) {
-    // Of the same gradient again and again both moments are unbiased, whatever beta rounds to.
+    // The same gradient again and again has unbiased moments, whatever beta rounds to.
     const std::int64_t n = 5;
     const auto zero = [](std::int64_t) { return 0; };
     const Tensor param = t.filled({n}, zero), first = t.filled({n}, zero),

@@ -54,7 +54,7 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
       for (const char* name : {"exact", "vcas"})
         CHECK(contains(stopped.err, std::string("; saved cut/") + name + "/checkpoint-"));
       CHECK(contains(stopped.err, "\n  hint: go on with --resume\n"));
-      // Of the same steps, without what is not known yet.
+      // The same steps, without what is not known yet.
       const nlohmann::json json = nlohmann::json::parse(stopped.out);
       CHECK(json["runs"][0]["steps"].get<int>() >= 20);
       CHECK(json["runs"][0]["steps"] == json["runs"][1]["steps"]);
