@@ -72,7 +72,7 @@ struct RunData {
 bool is_same_fingerprint(const std::string& file, const std::string& saved,
                          const std::string& found);
 
-// Those of an evaluation besides its loss: RunData::measures, and where there is a second test set
+// Names of what is measured besides the loss: RunData::measures, and with a second test set
 // "loss_mm", "accuracy_mm" and so on.
 std::vector<std::string> measure_names(const RunData& data);
 

@@ -20,7 +20,7 @@ enum class FolderUse {
   kResume
 };
 
-// That of a new run.
+// The folder of a new run.
 FolderUse use_of(const RunOptions& options);
 
 // Creates it with its parents. Throws kCannotCreate with this hint.
