@@ -87,6 +87,14 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
+// Without its manifest a folder is incomplete, whatever of it is left if this is interrupted.
+void remove_checkpoint(const fs::path& run, std::int64_t step) {
+  const fs::path folder = checkpoint_folder(run, step);
+  std::error_code ignored;
+  fs::remove(folder / "manifest.json", ignored);
+  fs::remove_all(folder, ignored);
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::json& state,
@@ -106,6 +114,10 @@ nlohmann::json load_checkpoint(const fs::path& folder, Trainer& trainer) {
   check_manifest(folder);
   load_weights(folder / "model.safetensors", trainer.model(), trainer.ops());
   read_tensors(folder / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state());
+  return read_trainer_state(folder);
+}
+
+nlohmann::json read_trainer_state(const fs::path& folder) {
   const fs::path file = folder / "trainer_state.json";
   try {
     return nlohmann::json::parse(read_file(file));
@@ -176,13 +188,13 @@ void prune_checkpoints(const fs::path& run, std::int64_t keep,
   const std::int64_t excess = std::ssize(steps) - keep;
   for (std::int64_t i = 0; i < excess; ++i) {
     const std::int64_t step = steps[static_cast<std::size_t>(i)];
-    if (std::ranges::count(spared, step) > 0) continue;
-    // Without its manifest a folder is incomplete, whatever of it is left if this is interrupted.
-    const fs::path folder = checkpoint_folder(run, step);
-    std::error_code ignored;
-    fs::remove(folder / "manifest.json", ignored);
-    fs::remove_all(folder, ignored);
+    if (std::ranges::count(spared, step) == 0) remove_checkpoint(run, step);
   }
+}
+
+void remove_checkpoints_after(const fs::path& run, std::int64_t last) {
+  for (const std::int64_t step : checkpoint_steps(run))
+    if (step > last) remove_checkpoint(run, step);
 }
 
 }  // namespace vcas

@@ -21,6 +21,9 @@ void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
 // kBadData for damaged files, kBadConfig for those of another model.
 nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& trainer);
 
+// The `state` alone. Throws kBadData.
+nlohmann::json read_trainer_state(const std::filesystem::path& folder);
+
 // Sets the weights from a safetensors file that has all of them.
 void load_weights(const std::filesystem::path& file, Model& model, Ops& ops);
 
@@ -41,5 +44,8 @@ void link_checkpoint(const std::filesystem::path& run, const std::string& name, 
 // Removes all but the newest `keep` checkpoints and those of the steps in `spared`.
 void prune_checkpoints(const std::filesystem::path& run, std::int64_t keep,
                        const std::vector<std::int64_t>& spared);
+
+// Removes the checkpoints of later steps than `last`.
+void remove_checkpoints_after(const std::filesystem::path& run, std::int64_t last);
 
 }  // namespace vcas

@@ -23,38 +23,64 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
+// Settings of data that leave the split as it was; the files must have the same content.
+bool keeps_split(const std::string& key) {
+  static const std::vector<std::string> kKept = {
+      "data.folder", "data.text.train_file", "data.limit", "data.eval_limit", "data.text.cache"};
+  return std::ranges::count(kKept, key) > 0;
+}
+
 // What was trained must not be called otherwise: these settings are those of the checkpoint.
 void check_overrides(const RunConfig& saved, const RunConfig& config) {
-  // What was trained on is not to evaluate on; without a share the evaluation data count.
-  const bool held_out = saved.data.validation_share > 0 && config.data.validation_share > 0;
-  for (const ConfigChange& change : config_changes(saved, config)) {
-    if (held_out && (change.key == "seed" || change.key == "data.validation_share"))
-      throw Error(ExitCode::kBadConfig,
-                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
-                              "would be evaluated on",
-                              change.key, change.before, change.after),
-                  "leave it as it was; data.validation_share=0 takes the evaluation data");
+  for (const ConfigChange& change : config_changes(saved, config))
     if (change.key.starts_with("model.") || change.key == "data.text.vocabulary" ||
         change.key == "data.text.lower_case")
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{} is {} in the checkpoint, and cannot become {}", change.key,
                               change.before, change.after),
                   "the model was trained so");
-  }
+}
+
+// A held out share must be the one that was not trained on.
+void check_split(const RunConfig& saved, const RunConfig& config) {
+  if (config.data.validation_share == 0) return;
+  for (const ConfigChange& change : config_changes(saved, config))
+    if (change.key == "seed" || (change.key.starts_with("data.") && !keeps_split(change.key)))
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
+                              "could be evaluated on",
+                              change.key, change.before, change.after),
+                  "leave it as it was; data.validation_share=0 takes the evaluation data");
+}
+
+// Throws kBadData where data of which a share is held out have changed, wherever they lie now.
+void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
+  const nlohmann::json saved = read_trainer_state(checkpoint).value("data", nlohmann::json());
+  for (const auto& [file, hash] : data.fingerprints())
+    if (std::ranges::none_of(saved, [&](const nlohmann::json& trained) {
+          return is_same_fingerprint(file, trained, hash);
+        }))
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{} is not what {} was trained with: items that were trained on "
+                              "could be evaluated on",
+                              file, checkpoint.string()),
+                  "bring the file back; data.validation_share=0 takes the evaluation data");
 }
 
 // A checkpoint, without what it was made from.
 struct Trained {
   fs::path checkpoint;
-  LoadedConfig loaded;
+  RunConfig saved;
+  LoadedConfig loaded;  // with the overrides of the request
   ModelFacts facts;
 
   explicit Trained(const CheckpointRequest& request)
       : checkpoint(find_resume_point(request.folder, false).checkpoint) {
     check_manifest(checkpoint);
     const std::string file = (checkpoint / "config.json").string();
+    saved = load_config(file, {}).config;
     loaded = load_config(file, request.overrides);
-    check_overrides(load_config(file, {}).config, config());
+    check_overrides(saved, config());
     facts = read_model_facts(checkpoint);
   }
 
@@ -180,7 +206,9 @@ std::string prediction_table(const RunConfig& config, const std::vector<std::str
 
 void evaluate_checkpoint(const CheckpointRequest& request) {
   const Trained trained(request);
+  check_split(trained.saved, trained.config());
   const RunData data(trained.config(), trained.tokenizer(), trained.facts);
+  if (trained.config().data.validation_share > 0) check_held_out_data(trained.checkpoint, data);
   TrainedModel model(trained, data.tokenizer.get(), data.limits);
   data.print_warnings();
   const double start = monotonic_seconds();

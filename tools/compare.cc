@@ -178,10 +178,11 @@ void find_checkpoints(CompareRequest& request) {
                 "start again with --overwrite");
 }
 
+// The runs of a comparison that is replaced have been set aside with it.
 FolderUse use_of(const TrainRequest& run, FolderUse comparison) {
-  if (comparison != FolderUse::kResume)
-    return comparison == FolderUse::kOverwrite ? FolderUse::kOverwrite : FolderUse::kNew;
-  return run.resume ? FolderUse::kResume : FolderUse::kOverwrite;
+  if (comparison == FolderUse::kOverwrite) return FolderUse::kAsItIs;
+  if (comparison != FolderUse::kAsItIs) return FolderUse::kNew;
+  return run.resume ? FolderUse::kAsItIs : FolderUse::kOverwrite;
 }
 
 }  // namespace
@@ -200,6 +201,7 @@ CompareRequest compare_with_exact(const LoadedConfig& loaded) {
 }
 
 CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::string>& overrides) {
+  settle_interrupted(folder);
   const std::vector<std::string> names = runs_of_comparison(folder);
   if (names.size() != 2)
     throw Error(ExitCode::kNoInput,
@@ -212,12 +214,12 @@ CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::s
           .first_name = names[0],
           .second_name = names[1],
           .folder = folder,
-          .use = FolderUse::kResume};
+          .use = FolderUse::kAsItIs};
 }
 
 void compare(CompareRequest request) {
   check_run_folder(request.folder, request.use, kComparisonFile);
-  if (request.use == FolderUse::kResume) find_checkpoints(request);
+  if (request.use == FolderUse::kAsItIs) find_checkpoints(request);
   const SignalHandlers signals;
   const RunConfig &first_config = request.first.loaded.config,
                   &second_config = request.second.loaded.config;
@@ -233,10 +235,11 @@ void compare(CompareRequest request) {
   Contender second = make(request.second_name, request.second, second_data);
   const fs::path folder = take_run_folder(request.folder, request.use, kComparisonFile);
   const FolderLock lock(folder);
+  ReplacedRun replaced(folder, request.use);
   const auto note = [&](const nlohmann::ordered_json& result) {
     atomic_write(folder / kComparisonFile, result.dump(2) + "\n");
   };
-  if (request.use != FolderUse::kResume)
+  if (request.use != FolderUse::kAsItIs)
     note({{"runs", {{{"name", first.name}}, {{"name", second.name}}}}});
   first.run.start(folder / first.name, use_of(request.first, request.use));
   second.run.start(folder / second.name, use_of(request.second, request.use));

@@ -113,7 +113,8 @@ void resume_comparison(CompareRequest& request, const std::string& folder) {
   request.folder = !folder.empty()                   ? fs::path(folder)
                    : request.use == FolderUse::kNext ? newest_run_folder(request.folder, fits)
                                                      : request.folder;
-  request.use = FolderUse::kResume;
+  settle_interrupted(request.folder);
+  request.use = FolderUse::kAsItIs;
 }
 
 void run_train(const CLI::App& command, const Arguments& arguments) {

@@ -36,22 +36,40 @@ bool is_empty_or_absent(const fs::path& folder) {
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
 bool is_of_a_run(const std::string& name) {
   static const std::vector<std::string> kNames = {
-      "best",          "last",    "config.json",      "config.origins.txt",
-      "metrics.jsonl", "log.txt", "class_to_idx.json"};
+      "best",          "last",    "config.json",       "config.origins.txt",
+      "metrics.jsonl", "log.txt", "class_to_idx.json", kComparisonFile};
   static const std::regex kNumbered("checkpoint-[0-9]+(\\.tmp.*)?|crash-[0-9]+\\.json(\\.tmp.*)?");
   return std::regex_match(name, kNumbered) ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
+// What the run, or the comparison with its runs, has written: paths below the folder.
 std::vector<fs::path> entries_of_run(const fs::path& folder) {
   std::vector<fs::path> entries;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (is_of_a_run(entry.path().filename().string())) entries.push_back(entry.path());
+    if (is_of_a_run(entry.path().filename().string())) entries.push_back(entry.path().filename());
+  for (const std::string& run : runs_of_comparison(folder))
+    if (fs::is_directory(folder / run))
+      for (const fs::path& entry : entries_of_run(folder / run)) entries.push_back(run / entry);
   return entries;
 }
 
-void move_run(const fs::path& from, const fs::path& to) {
-  for (const fs::path& entry : entries_of_run(from)) fs::rename(entry, to / entry.filename());
+void set_run_aside(const fs::path& folder, const fs::path& to) {
+  for (const fs::path& entry : entries_of_run(folder)) {
+    fs::create_directories((to / entry).parent_path());
+    fs::rename(folder / entry, to / entry);
+  }
+}
+
+void bring_back(const fs::path& from, const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
+    const fs::path target = folder / entry.path().filename();
+    if (fs::is_directory(target))  // of a comparison's run: other files may have stayed there
+      bring_back(entry.path(), target);
+    else
+      fs::rename(entry.path(), target);
+  }
+  fs::remove(from);
 }
 
 // Where a run waits that is being replaced, and where its parts are while they are moved. Moves can
@@ -63,19 +81,24 @@ bool is_being_replaced(const fs::path& folder) {
   return fs::exists(set_aside(folder)) || fs::exists(moving(folder));
 }
 
+// A comparison has when one of its runs has.
+bool has_saved(const fs::path& folder) {
+  return find_newest_checkpoint(folder).step ||
+         std::ranges::any_of(runs_of_comparison(folder),
+                             [&](const std::string& run) { return has_saved(folder / run); });
+}
+
 void settle_replaced(const fs::path& folder) {
   if (fs::exists(set_aside(folder))) {
-    if (find_newest_checkpoint(folder).step) {
+    if (has_saved(folder)) {
       fs::remove_all(set_aside(folder));
       return;
     }
     for (const fs::path& entry : entries_of_run(folder))
-      if (!entry.filename().string().starts_with("crash-")) fs::remove_all(entry);
+      if (!entry.filename().string().starts_with("crash-")) fs::remove_all(folder / entry);
     fs::rename(set_aside(folder), moving(folder));
   }
-  if (!fs::exists(moving(folder))) return;
-  move_run(moving(folder), folder);
-  fs::remove(moving(folder));
+  if (fs::exists(moving(folder))) bring_back(moving(folder), folder);
 }
 
 // A line for each setting that decides what is trained and is not that of the checkpoint.
@@ -146,7 +169,7 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   if (::access(existing.c_str(), W_OK | X_OK) != 0)
     refuse("cannot create: " + std::error_code(errno, std::generic_category()).message(),
            "choose another run.folder");
-  if (use == FolderUse::kResume || is_empty_or_absent(folder)) return;
+  if (use == FolderUse::kAsItIs || is_empty_or_absent(folder)) return;
   if (use == FolderUse::kNew)
     refuse("the folder of another run",
            "go on with that run by --resume, replace it by --overwrite, or choose another "
@@ -207,8 +230,7 @@ fs::path next_run_folder(const fs::path& folder) {
 ReplacedRun::ReplacedRun(fs::path folder, FolderUse use) : folder_(std::move(folder)) {
   settle();
   if (use != FolderUse::kOverwrite || entries_of_run(folder_).empty()) return;
-  fs::create_directory(moving(folder_));
-  move_run(folder_, moving(folder_));
+  set_run_aside(folder_, moving(folder_));
   fs::rename(moving(folder_), set_aside(folder_));
 }
 
@@ -251,6 +273,12 @@ std::vector<std::string> runs_of_comparison(const fs::path& folder) {
   return names;
 }
 
+void settle_interrupted(const fs::path& folder) {
+  if (!is_being_replaced(folder)) return;
+  const FolderLock lock(folder);
+  settle_replaced(folder);
+}
+
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   const fs::path folder = given.has_filename() ? given : given.parent_path();  // "run/best/"
   const std::string model_hint =
@@ -260,13 +288,14 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   if (error)
     throw Error(ExitCode::kNoInput, fmt::format("{}: {}", folder.string(), error.message()),
                 to_resume ? "there is nothing to resume; start without --resume" : model_hint);
-  // The user's spelling of the run's folder is kept where there is one.
-  if (is_checkpoint(path))
-    return {folder.has_parent_path() ? folder.parent_path() : path.parent_path(), path, {}};
+  if (is_checkpoint(path)) {
+    // The user's spelling of the run's folder is kept, but links may lie elsewhere.
+    const fs::path run = folder.parent_path();
+    return {fs::equivalent(run, path.parent_path(), error) ? run : path.parent_path(), path, {}};
+  }
   NewestCheckpoint newest = find_newest_checkpoint(folder);
-  if (!newest.step && to_resume && is_being_replaced(folder)) {
-    const FolderLock lock(folder);
-    settle_replaced(folder);
+  if (!newest.step && to_resume) {
+    settle_interrupted(folder);
     newest = find_newest_checkpoint(folder);
   }
   if (!newest.step) {

@@ -17,7 +17,7 @@ enum class FolderUse {
   kNew,        // it must be empty or absent
   kNext,       // the same of the first of FOLDER, FOLDER-2, FOLDER-3, ... behind the last there is
   kOverwrite,  // replaces the run in it, if any
-  kResume
+  kAsItIs      // to go on with what is in it
 };
 
 // The folder of a new run.
@@ -46,8 +46,9 @@ std::filesystem::path newest_run_folder(
 // The one behind the last that is there.
 std::filesystem::path next_run_folder(const std::filesystem::path& folder);
 
-// The run that a new one in its folder replaces. It is set aside until the new one has saved a
-// checkpoint, and comes back when the new one ends before; if that was killed, at the next start.
+// The run, or comparison, that a new one in its folder replaces. It is set aside until the new one
+// has saved a checkpoint, and comes back when the new one ends before; if that was killed, at the
+// next start.
 class ReplacedRun {
  public:
   // The folder is locked.
@@ -62,6 +63,9 @@ class ReplacedRun {
  private:
   std::filesystem::path folder_;
 };
+
+// Settles what a killed run was replacing. Throws kCannotCreate where a run is still at it.
+void settle_interrupted(const std::filesystem::path& folder);
 
 class RunFolder {
  public:

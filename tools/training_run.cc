@@ -28,7 +28,7 @@ bool is_due(std::int64_t step, std::int64_t last, std::int64_t every) {
 bool continues(const TrainRequest& request) { return request.resume && !request.fork; }
 
 FolderUse use_of(const TrainRequest& request) {
-  return continues(request) ? FolderUse::kResume : use_of(request.loaded.config.run);
+  return continues(request) ? FolderUse::kAsItIs : use_of(request.loaded.config.run);
 }
 
 fs::path folder_of(const TrainRequest& request) {
@@ -105,9 +105,31 @@ void check_profile(const TrainRequest& request, Session& session) {
                 "--timing prints the seconds of each layer on any device");
 }
 
+// Throws unless going on from the checkpoint takes nothing away and leaves one timeline.
+void check_continuation(const ResumePoint& from, bool overwrite) {
+  const std::string checkpoint = from.checkpoint.string();
+  if (!fs::exists(from.run / "metrics.jsonl"))
+    throw Error(ExitCode::kNoInput,
+                fmt::format("{}: not in the folder of a run ({} has no metrics.jsonl)", checkpoint,
+                            from.run.string()),
+                "--resume-mode=fork starts a new run from it");
+  const std::int64_t newest = find_newest_checkpoint(from.run).step.value_or(0);
+  if (!overwrite && checkpoint_folder(from.run, newest).filename() != from.checkpoint.filename())
+    throw Error(ExitCode::kCannotCreate,
+                fmt::format("{} has later checkpoints, up to checkpoint-{}; going on from {} would "
+                            "replace them",
+                            from.run.string(), newest, from.checkpoint.filename().string()),
+                fmt::format("--resume {} goes on from the last one, --resume-mode=fork starts a "
+                            "new run, --overwrite removes the later ones",
+                            from.run.string()));
+}
+
 // Before anything slow: nobody should wait for the data to learn that the folder is taken.
 void check_request(const TrainRequest& request) {
-  if (continues(request)) check_same_config(request.from.checkpoint, request.loaded.config);
+  if (continues(request)) {
+    check_same_config(request.from.checkpoint, request.loaded.config);
+    check_continuation(request.from, request.loaded.config.run.overwrite);
+  }
   if (request.fork && use_of(request) != FolderUse::kNext)
     check_not_source(request.loaded.folder(), request.from.checkpoint);
   check_run_folder(folder_of(request), use_of(request));
@@ -172,12 +194,18 @@ void TrainingRun::restore() {
   saved_ = trainer().steps();
 }
 
-// Links and lines as the checkpoint says: a run may be killed at any moment.
+// Checkpoints, links and lines as the checkpoint says: a run may be killed at any moment.
 void TrainingRun::mend_folder() {
+  const fs::path& run = folder_->path();
+  if (config().run.overwrite) remove_checkpoints_after(run, saved_);
   folder_->metrics().truncate_after(steps(), evaluated_);
-  link_checkpoint(folder_->path(), "last", saved_);
-  if (best_.step > 0 && fs::exists(checkpoint_folder(folder_->path(), best_.step)))
-    link_checkpoint(folder_->path(), "best", best_.step);
+  link_checkpoint(run, "last", saved_);
+  if (best_.step > 0 && !fs::exists(checkpoint_folder(run, best_.step)))  // pruned meanwhile
+    best_ = evaluated_ == saved_ ? Best{saved_, evaluation_.value(data_.best_measure)} : Best{};
+  if (best_.step > 0)
+    link_checkpoint(run, "best", best_.step);
+  else
+    fs::remove(run / "best");
 }
 
 void TrainingRun::write_facts() {
@@ -580,7 +608,7 @@ void dry_run(const LoadedConfig& loaded) {
   trainer.evaluate(loader.next());
   fs::path folder = fs::absolute(loaded.folder());
   folder += ".dry-run";
-  check_run_folder(folder, FolderUse::kResume);
+  check_run_folder(folder, FolderUse::kAsItIs);
   std::vector<fs::path> parents;  // that are made for it
   for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
     parents.push_back(parent);

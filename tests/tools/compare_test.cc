@@ -123,3 +123,52 @@ TEST_CASE("a comparison that cannot begin leaves no folder") {
   CHECK(outcome.code == 78);
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
 }
+
+TEST_CASE("a comparison that fails before it has saved leaves the one that it was to replace") {
+  const TinyRun tiny;
+  const std::vector<std::string> compare = {"compare", "tiny.json", "--folder", "out"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = compare;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  REQUIRE(run(tiny.path(), compare).code == 0);
+  const std::string numbers = content(tiny.path() / "out/compare.json");
+  const std::string weights = tiny.weights("out/vcas");
+  write_text(tiny.path() / "out/vcas/notes.txt", "mine");
+  const auto is_as_before = [&] {
+    return content(tiny.path() / "out/compare.json") == numbers &&
+           tiny.weights("out/vcas") == weights && fs::exists(tiny.path() / "out/exact/last") &&
+           content(tiny.path() / "out/vcas/notes.txt") == "mine" &&
+           !fs::exists(tiny.path() / "out/replaced");
+  };
+  const Outcome failed = run(
+      tiny.path(), with({"schedule.learning_rate=1e30", "schedule.kind=constant", "--overwrite"}));
+  CHECK(failed.code == 70);
+  CHECK(is_as_before());
+
+  // Killed, at the next start.
+  {
+    const Process process(tiny.path(), with({"train.steps=1000000", "train.eval_every=1000000",
+                                             "seed=1", "--overwrite"}));
+    const auto has_started = [&] {
+      return contains(content(tiny.path() / "out/exact/metrics.jsonl"), "\"seed\":1");
+    };
+    while (!has_started()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    REQUIRE(wait_for_lines(tiny.path() / "out/vcas/metrics.jsonl", 30));
+    process.signal(SIGKILL);
+    process.wait();
+    CHECK(fs::exists(tiny.path() / "out/replaced/compare.json"));
+  }
+  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "out"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "vcas: resuming out/vcas/checkpoint-40 at step 40/40"));
+  CHECK(is_as_before());
+
+  // One that has saved has replaced it.
+  CHECK(run(tiny.path(), with({"train.steps=20", "--overwrite"})).code == 0);
+  CHECK(saved_steps(tiny.path() / "out/exact") == std::vector<std::int64_t>{20});
+  CHECK_FALSE(is_as_before());
+  CHECK_FALSE(fs::exists(tiny.path() / "out/replaced"));
+}

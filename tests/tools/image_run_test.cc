@@ -426,11 +426,28 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
   const Outcome other = eval("seed=1");
   CHECK(other.code == 78);
   CHECK(contains(other.err,
-                 "seed is 0 in the checkpoint and 1 here: items that were trained on would be "
+                 "seed is 0 in the checkpoint and 1 here: items that were trained on could be "
                  "evaluated on"));
-  CHECK(eval("data.validation_share=0.3").code == 78);
+  for (const char* setting : {"data.validation_share=0.3", "data.type=fashion_mnist"})
+    CHECK(eval(setting).code == 78);
+  CHECK(nlohmann::json::parse(eval("data.eval_limit=8").out)["eval_items"] == 8);
   write_idx(tiny.path() / "idx", "t10k", 48);
   CHECK(nlohmann::json::parse(eval("data.validation_share=0").out)["eval_items"] == 48);
+  fs::remove(tiny.path() / "idx/t10k-images-idx3-ubyte");
+  fs::remove(tiny.path() / "idx/t10k-labels-idx1-ubyte");
+
+  // The files may move, but not change.
+  fs::rename(tiny.path() / "idx", tiny.path() / "moved");
+  CHECK(nlohmann::json::parse(eval("data.folder=moved").out)["eval_loss"] == end["eval_loss"]);
+  write_idx(tiny.path() / "idx", "train", 120);
+  const Outcome changed = eval("threads=1");
+  CHECK(changed.code == 65);
+  CHECK(contains(changed.err, "idx/train-images-idx3-ubyte is not what "));
+  CHECK(contains(changed.err,
+                 "was trained with: items that were trained on could be evaluated on\n"
+                 "  hint: bring the file back; data.validation_share=0 takes the "));
+  fs::remove_all(tiny.path() / "idx");
+  fs::rename(tiny.path() / "moved", tiny.path() / "idx");
 
   fs::remove_all(tiny.path() / "out/checkpoint-60");
   for (const char* link : {"best", "last"}) fs::remove(tiny.path() / "out" / link);

@@ -143,6 +143,60 @@ TEST_CASE("a run that was killed before it linked its best checkpoint keeps it")
   CHECK(saved_steps(out) == std::vector<std::int64_t>{best, 60});
 }
 
+TEST_CASE("going on from an older checkpoint replaces the later ones only when told to") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.eval_every=5", "train.steps=60",
+                      "train.keep_checkpoints=100", "schedule.learning_rate=0.02"})
+              .code == 0);
+  const fs::path out = tiny.path() / "out";
+  const auto before = snapshot(out);
+  // One whose best evaluation so far was that of an earlier one.
+  std::int64_t older = 5, best = 5;
+  for (; best == older; older += 5)
+    best = nlohmann::json::parse(content(out / ("checkpoint-" + std::to_string(older + 5)) /
+                                         "trainer_state.json"))["best"]["step"];
+  REQUIRE(best < older);
+  REQUIRE(older < 60);
+  const std::string name = "checkpoint-" + std::to_string(older);
+  const std::vector<std::string> resume = {"vcas-train", "--resume", "out/" + name};
+  const Outcome refused = run(tiny.path(), resume);
+  CHECK(refused.code == 73);
+  CHECK(refused.err ==
+        "error: out has later checkpoints, up to checkpoint-60; going on from " + name +
+            " would replace them\n"
+            "  hint: --resume out goes on from the last one, --resume-mode=fork starts a new run, "
+            "--overwrite removes the later ones\n");
+  CHECK(snapshot(out) == before);
+
+  // That one may have been pruned since.
+  fs::remove_all(out / ("checkpoint-" + std::to_string(best)));
+  CHECK(run(tiny.path(), with(resume, {"--overwrite"})).code == 0);
+  CHECK(fs::exists(out / "best/model.safetensors"));
+  CHECK(fs::read_symlink(out / "last") == "checkpoint-60");
+  CHECK(tiny.weights("out") == before.at((out / "checkpoint-60/model.safetensors").string()));
+}
+
+TEST_CASE("a checkpoint is resumed where its run is, whatever leads to it") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  fs::create_directories(tiny.path() / "links");
+  fs::create_directory_symlink("../out/checkpoint-40", tiny.path() / "links/favourite");
+  const Outcome linked = run(tiny.path(), {"vcas-train", "--resume", "links/favourite"});
+  CHECK(linked.code == 0);
+  CHECK(fs::read_symlink(tiny.path() / "out/last") == "checkpoint-40");
+  CHECK(std::distance(fs::directory_iterator(tiny.path() / "links"), {}) == 1);
+
+  fs::create_directories(tiny.path() / "copies");
+  fs::copy(tiny.path() / "out/checkpoint-20", tiny.path() / "copies/mine");
+  const Outcome copied = run(tiny.path(), {"vcas-train", "--resume", "copies/mine"});
+  CHECK(copied.code == 66);
+  CHECK(contains(copied.err, "copies/mine: not in the folder of a run ("));
+  CHECK(contains(copied.err, "\n  hint: --resume-mode=fork starts a new run from it\n"));
+  CHECK(std::distance(fs::directory_iterator(tiny.path() / "copies"), {}) == 1);
+  CHECK(run(tiny.path(), {"vcas-train", "--resume", "copies/mine", "--resume-mode=fork"}).code ==
+        0);
+}
+
 TEST_CASE("a fork that is refused leaves no folder") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out"}).code == 0);

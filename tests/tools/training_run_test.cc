@@ -462,8 +462,8 @@ TEST_CASE("steps to profile that a checkpoint is past are refused, and nothing i
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out"}).code == 0);
   const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
-  const std::vector<std::string> resume = {"vcas-train", "--resume", "out/checkpoint-20",
-                                           "--profile-steps", "20:30"};
+  const std::vector<std::string> resume = {"vcas-train",  "--resume",        "out/checkpoint-20",
+                                           "--overwrite", "--profile-steps", "20:30"};
   const Outcome late = run(tiny.path(), resume);
   CHECK(late.code == 2);
   CHECK(contains(late.err, "--profile-steps 20:30 is not within the steps of this run, 21:40\n"));
