@@ -302,22 +302,22 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
   if (!tokenizer) {
     RunImages images = load_images(config, split, transform_, known_classes, check_images_);
     checked_images += images.checked;
-    skipped_rows += std::ssize(images.skipped);
     if (!images.note.empty()) notes.push_back(images.note);
     if (!images.skipped.empty())
-      warnings.push_back(fmt::format("{} bad images are left out, the first: {}",
+      warnings.push_back(fmt::format("bad images left out: {}, the first: {}",
                                      images.skipped.size(), images.skipped.front()));
     return std::move(images.data);
   }
   std::unique_ptr<Dataset> items;
+  const char* name = split == Split::kTrain ? "training" : "evaluation";
   if (config.data.type == "mlm") {
     auto masked = load_masked(config, split, *tokenizer);
     limits.masked = std::max(limits.masked, masked->masked_count(masked->item_shape()[0]));
-    skipped_rows += masked->skipped_rows();
+    warn_of_bad_rows(masked->skipped_rows(), name);
     items = std::move(masked);
   } else {
     auto texts = load_texts(config, split, *tokenizer, known_classes);
-    skipped_rows += texts->content().skipped_rows;
+    warn_of_bad_rows(texts->content().skipped_rows, name);
     if (split == Split::kTrain) look_at_tokens(config, texts->content());
     items = in_given_order(config, std::move(texts));
   }
@@ -325,10 +325,13 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
   return items;
 }
 
+void RunData::warn_of_bad_rows(std::int64_t count, const char* data) {
+  if (count > 0)
+    warnings.push_back(fmt::format("bad rows left out of the {} data: {}", data, count));
+}
+
 void RunData::print_warnings() const {
   for (const std::string& warning : warnings) log_line(LogLevel::kWarning, "warning: " + warning);
-  if (skipped_rows > 0)
-    log_line(LogLevel::kWarning, fmt::format("warning: bad rows left out: {}", skipped_rows));
 }
 
 // Whether the vocabulary is that of the weights, and of these texts.
@@ -358,7 +361,7 @@ void RunData::load_mismatched(const RunConfig& config, const std::vector<std::st
       !has_glue_split(glue_task(data.text.task), data.folder, GlueSplit::kDevMismatched))
     return;
   auto texts = load_glue_split(config, GlueSplit::kDevMismatched, *tokenizer);
-  skipped_rows += texts->content().skipped_rows;
+  warn_of_bad_rows(texts->content().skipped_rows, "mismatched evaluation");
   limits.tokens = std::max(limits.tokens, texts->item_shape()[0]);
   mismatched = relabelled(std::move(texts), names, true);
 }

@@ -39,10 +39,9 @@ struct RunData {
   std::string best_measure;              // of measure_names, or "loss": chooses the best checkpoint
   std::optional<std::int32_t> positive;  // the class that "f1" is about; none: the mean over all
   BatchLimits limits;                    // of both splits
-  std::int64_t skipped_rows = 0;         // bad rows and images left out of both splits
   std::int64_t checked_images = 0;       // decoded before anything else
   std::vector<std::string> notes;        // on what was read
-  std::vector<std::string> warnings;     // of what may be a mistake
+  std::vector<std::string> warnings;     // of what was left out, and of what may be a mistake
 
   // With `check_images`, or with data.skip_bad_rows, all files of images are decoded.
   explicit RunData(const RunConfig& config, bool check_images = false);
@@ -57,6 +56,7 @@ struct RunData {
  private:
   std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
                                 const std::vector<std::string>& known_classes);
+  void warn_of_bad_rows(std::int64_t count, const char* data);
   void load_mismatched(const RunConfig& config, const std::vector<std::string>& names);
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);

@@ -164,6 +164,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   write_facts();
   greet();
   report_.step = steps();
+  for (const std::string& warning : data_.warnings) warn(warning);
   if (trainer().controller().adapts() && !trainer().adapts())
     warn(
         "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
@@ -270,10 +271,7 @@ void TrainingRun::greet() {
       classes.empty() || classes.size() > kMostNamed
           ? ""
           : fmt::format(": {}", fmt::join(classes, ", "))));
-  if (data_.skipped_rows > 0)
-    say(fmt::format("  skipped  bad rows: {}", format_count(data_.skipped_rows)));
   for (const std::string& note : data_.notes) say("  note     " + note);
-  for (const std::string& warning : data_.warnings) say("warning: " + warning, LogLevel::kWarning);
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
                   c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
@@ -324,7 +322,7 @@ bool TrainingRun::evaluate() {
   folder_->metrics().write(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
-  if (!evaluation_.warning.empty()) say("warning: " + evaluation_.warning, LogLevel::kWarning);
+  if (!evaluation_.warning.empty()) warn(evaluation_.warning);
   return true;
 }
 
@@ -388,15 +386,12 @@ void TrainingRun::log_probe(std::int64_t step) {
                             {"s", controller.s()},
                             {"act_ratio", controller.act_ratio()},
                             {"weight_ratio", controller.weight_ratio()}});
-  if (!trainer().probe_note().empty()) {
-    folder_->metrics().write(MetricEvent::kWarning, step, {{"message", trainer().probe_note()}});
-    say("warning: " + trainer().probe_note(), LogLevel::kWarning);
-  }
+  if (!trainer().probe_note().empty()) warn(trainer().probe_note());
 }
 
 void TrainingRun::warn(const std::string& message, const std::string& hint) {
   folder_->metrics().write(MetricEvent::kWarning, report_.step, {{"message", message}});
-  say("warning: " + message + "\n  hint: " + hint, LogLevel::kWarning);
+  say("warning: " + message + (hint.empty() ? "" : "\n  hint: " + hint), LogLevel::kWarning);
 }
 
 void TrainingRun::warn_if_nothing_is_saved() {
@@ -631,20 +626,18 @@ std::string validate_run(const TrainRequest& request) {
   const Graph& graph = session.model().graph;
   fs::path folder = folder_of(request);
   if (use_of(request) == FolderUse::kNext) folder = next_run_folder(folder);
-  const auto count_of = [](const char* what, std::int64_t count) {
-    return count > 0 ? fmt::format(", {}: {}", what, format_count(count)) : "";
-  };
+  std::string images;
+  if (data.checked_images > 0)
+    images = fmt::format(", images decoded: {}", format_count(data.checked_images));
   std::string notes;
   for (const std::string& note : data.notes) notes += "    note   " + note + "\n";
   return fmt::format(
       "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
-      "test, {} classes{}{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
+      "test, {} classes{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
       loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
       graph.parameters().size(), format_count(graph.parameters().count()),
       format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
-      count_of("images decoded", data.checked_images),
-      count_of("bad rows skipped", data.skipped_rows), notes, folder.string(),
-      format_bytes(static_cast<double>(free_disk_bytes(folder))),
+      images, notes, folder.string(), format_bytes(static_cast<double>(free_disk_bytes(folder))),
       format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
 }
 

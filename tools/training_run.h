@@ -74,7 +74,7 @@ class TrainingRun {
   void log_probe(std::int64_t step);
   void warn_if_nothing_is_saved();
   void warn_if_most_is_clipped();
-  void warn(const std::string& message, const std::string& hint);
+  void warn(const std::string& message, const std::string& hint = {});
   void note_crash(const Error& error);
   ProgressText describe(const StepReport& report) const;
   void say(const std::string& line, LogLevel level = LogLevel::kInfo);

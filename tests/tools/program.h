@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/metrics.h"
 #include "tests/core/temporary_folder.h"
 
 struct Outcome {
@@ -103,6 +104,14 @@ inline bool wait_for_lines(const std::filesystem::path& file, std::ptrdiff_t lin
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return false;
+}
+
+// What a run warned of, as its metrics have it.
+inline std::vector<std::string> noted_warnings(const std::filesystem::path& metrics) {
+  std::vector<std::string> messages;
+  for (const nlohmann::json& line : vcas::read_metrics(metrics))
+    if (line["event"] == "warning") messages.push_back(line["message"]);
+  return messages;
 }
 
 inline std::vector<std::int64_t> saved_steps(const std::filesystem::path& run) {

@@ -40,6 +40,11 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(contains(warned.err,
                  "warning: the classes seem to be in another order than the model's: it mostly "
                  "predicts \"bad\" where \"good\" is right, \"good\" where \"bad\" is right"));
+  const Outcome trained_so = tiny.train({"run.folder=so", "data.text.test_file=mixed_up.tsv"});
+  const std::vector<std::string> notes = noted_warnings(tiny.path() / "so/metrics.jsonl");
+  REQUIRE(notes.size() >= 1);
+  CHECK(warned.err == "warning: " + notes.back() + "\n");
+  CHECK(contains(trained_so.err, "\n" + warned.err));
 
   write_text(tiny.path() / "new.tsv", "sentence\na a a a c\nb b b b c\n");
   const Outcome predicted = tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv"});
@@ -299,9 +304,11 @@ TEST_CASE("a prediction for each row, however many and long, and none where one 
   const Outcome trained = tiny.train(settings);
   INFO(trained.err);
   REQUIRE(trained.code == 0);
-  CHECK(contains(trained.err, "skipped  bad rows: 1\n"));
+  const std::string warning = "bad rows left out of the training data: 1";
+  CHECK(noted_warnings(tiny.path() / "out/metrics.jsonl") == std::vector{warning});
   const Outcome valid = tiny.train({"--validate", "run.folder=other", "data.skip_bad_rows=true"});
-  CHECK(contains(valid.out, "64 train, 16 test, 2 classes, bad rows skipped: 1\n"));
+  CHECK(valid.err == "warning: " + warning + "\n");
+  CHECK(contains(valid.out, "64 train, 16 test, 2 classes\n"));
 
   std::string rows = "sentence\n";
   for (int i = 0; i < 9; ++i) rows += "a b a b a b a b a b a b a b a b a b\n";

@@ -73,11 +73,18 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
     return tiny.train(arguments);
   };
   const Outcome valid = run({"--validate", "run.folder=out"});
-  CHECK(contains(valid.out, "8 train, 8 test, 2 classes, bad rows skipped: 3\n"));
-  CHECK(valid.err == "warning: bad rows left out: 3\n");
+  CHECK(contains(valid.out, "8 train, 8 test, 2 classes\n"));
+  const std::string trained_on = "bad rows left out of the training data: 2",
+                    tested_on = "bad rows left out of the evaluation data: 1";
+  CHECK(valid.err == "warning: " + trained_on + "\nwarning: " + tested_on + "\n");
   const Outcome trained = run({"run.folder=out"});
-  CHECK(contains(trained.err, "skipped  bad rows: 3\n"));
-  CHECK(tiny.vcas({"eval", "--model", "out/last"}).err == "warning: bad rows left out: 1\n");
+  CHECK(contains(trained.err, "\n" + valid.err));
+  for (const std::string& text : {trained_on, tested_on}) {
+    CHECK(trained.err.find(text) == trained.err.rfind(text));
+    CHECK(contains(content(tiny.path() / "out/log.txt"), "  warning: " + text + "\n"));
+  }
+  CHECK(noted_warnings(tiny.path() / "out/metrics.jsonl") == std::vector{trained_on, tested_on});
+  CHECK(tiny.vcas({"eval", "--model", "out/last"}).err == "warning: " + tested_on + "\n");
 
   write_text(tiny.path() / "bad.txt", content(tiny.path() / "corpus.txt") + "a\xFF\n");
   const auto masked = [&](const std::string& skip) {
@@ -85,7 +92,7 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
                        "train.batch_size=1", "data.text.train_file=bad.txt",
                        "data.text.test_file=corpus.txt", "data.skip_bad_rows=" + skip});
   };
-  CHECK(contains(masked("true").out, "bad rows skipped: 1\n"));
+  CHECK(masked("true").err == "warning: bad rows left out of the training data: 1\n");
   const Outcome refused = masked("false");
   CHECK(refused.code == 65);
   CHECK(refused.err ==
