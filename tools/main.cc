@@ -125,8 +125,12 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   request.timing = arguments.timing;
   if (!arguments.profile_steps.empty()) parse_profile_steps(arguments, request);
   if (request.fork && !request.resume) fail_usage("--resume-mode without --resume");
-  if (compares && (request.fork || (request.resume && (arguments.validate || arguments.dry_run))))
+  if (compares && (request.fork || (request.resume && arguments.validate)))
     fail_usage("--compare goes on by --resume alone");
+  for (const char* option : {"--dry-run", "--timing"})
+    if (compares && command.count(option) > 0)
+      fail_usage(fmt::format("{} is for one run, and --compare makes two", option),
+                 "leave one of them out");
   if (!arguments.resume.empty() && arguments.config.empty() && !compares) {
     request.from = find_resume_point(arguments.resume, true);
     request.loaded = load_config((request.from.checkpoint / "config.json").string(), arguments.set);

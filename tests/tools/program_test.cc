@@ -110,6 +110,9 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"--profile-steps", "40:41", "device=emu"}), 2,
        "error: --profile-steps 40:41 is not within the steps of this run, 1:40\n  hint: "},
       {with({"--profile-steps", "40:40", "device=emu"}), 69, "has no profiler here"},
+      {with({"--compare", "exact", "--timing"}), 2,
+       "error: --timing is for one run, and --compare makes two\n  hint: leave one of them out\n"},
+      {with({"--compare", "exact", "--dry-run"}), 2, "error: --dry-run is for one run, and"},
       {with({"--confg"}), 2,
        "error: unknown argument --confg of vcas train\n"
        "  hint: did you mean --config?\n"},
