@@ -142,7 +142,6 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
   LoadedConfig& loaded = request.loaded;
   RunConfig& config = loaded.config;
   config.run.overwrite |= arguments.overwrite;
-  if (request.fork && !own_config) loaded.own_folder = request.from.run.string() + "-fork";
   const bool printed = command.count("--print-config") > 0;
   if (own_config && !(printed && lacks_pretrained(config))) use_pretrained_settings(loaded);
   if (printed) {
@@ -158,6 +157,7 @@ void run_train(const CLI::App& command, const Arguments& arguments) {
         find_resume_point(arguments.resume.empty() ? folder_to_resume(loaded, request.fork)
                                                    : fs::path(arguments.resume),
                           true);
+  if (request.fork) loaded.own_folder = request.from.run.string() + "-fork";
   if (arguments.validate) {
     std::fputs(validate_run(request).c_str(), stdout);
   } else if (arguments.dry_run) {

@@ -56,8 +56,12 @@ TEST_CASE("a fork never replaces the run that it starts from") {
   CHECK(run(tiny.path(), fork).code == 0);
   CHECK(snapshot(tiny.path() / "all/out") == std::map<std::string, std::string>(before));
   REQUIRE(tiny.train({}).code == 0);
-  CHECK(tiny.train({"--resume", "--resume-mode=fork"}).code == 0);
-  CHECK(fs::exists(tiny.path() / "runs/tiny-2/last"));
+  for (const char* folder : {"runs/tiny-fork", "runs/tiny-fork-2"}) {
+    CHECK(tiny.train({"--resume", "--resume-mode=fork"}).code == 0);
+    CHECK(fs::exists(tiny.path() / folder / "last"));
+  }
+  CHECK(tiny.train({"--resume", "all/out-fork", "--resume-mode=fork"}).code == 0);
+  CHECK(fs::exists(tiny.path() / "all/out-fork-fork/last"));
   CHECK(fs::exists(tiny.path() / "all/out-fork/last"));
   CHECK(fs::exists(tiny.path() / "all/out-fork-2/last"));
 }
