@@ -35,13 +35,23 @@ fs::path folder_of(const TrainRequest& request) {
   return continues(request) ? request.from.run : fs::path(request.loaded.folder());
 }
 
-// Throws kBadConfig unless the run finds the files that the checkpoint's has read.
-void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved,
-                     const nlohmann::json& found) {
+// What a checkpoint says of the data, as one object.
+nlohmann::json facts_json(const ModelFacts& facts, const Model& model) {
+  nlohmann::json all;
+  for (const auto& [name, text] : model_files(facts, nullptr, model))
+    all.update(nlohmann::json::parse(text));
+  return all;
+}
+
+// Throws kBadConfig unless the run finds the files that the checkpoint's has read, and makes the
+// same of them: statistics and the order of classes may come from elsewhere.
+void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, const RunData& data,
+                     const Model& model) {
   std::string changes;
-  const auto add = [&](const std::string& file, const char* what) {
+  const auto add = [&](const std::string& file, const std::string& what) {
     changes += fmt::format("{}{} {}", changes.empty() ? "" : "\n  ", file, what);
   };
+  const nlohmann::json found = data.fingerprints();
   for (const auto& [file, hash] : saved.items())
     if (!found.contains(file))
       add(file, "is not read any more");
@@ -49,6 +59,11 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved,
       add(file, "has changed");
   for (const auto& [file, hash] : found.items())
     if (!saved.contains(file)) add(file, "is new");
+  const nlohmann::json facts = facts_json(read_model_facts(checkpoint), model),
+                       found_facts = facts_json(data.facts(), model);
+  for (const auto& [fact, before] : facts.items())
+    if (const nlohmann::json now = found_facts.value(fact, nlohmann::json()); now != before)
+      add(fact, fmt::format("has changed from {} to {}", before.dump(), now.dump()));
   if (changes.empty()) return;
   throw Error(ExitCode::kBadConfig,
               fmt::format("{} since {} was saved; this run would not be an exact continuation",
@@ -178,8 +193,8 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
 void TrainingRun::restore() {
   const nlohmann::json state = load_checkpoint(request_.from.checkpoint, trainer());
   if (!request_.fork)
-    check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()),
-                    data_.fingerprints());
+    check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()), data_,
+                    session_.model());
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) {

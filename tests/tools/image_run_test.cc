@@ -458,6 +458,35 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
   CHECK(tiny.end_of("out")["eval_loss"] == end["eval_loss"]);
 }
 
+TEST_CASE("a run does not go on with images that become other values", "[image]") {
+  const TinyImages tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.eval_every=30"}).code == 0);
+  forget_after(tiny.path() / "out", 30);
+  const auto resume = [&] {
+    return tiny.train({"run.folder=out", "train.eval_every=30", "--resume"});
+  };
+  const nlohmann::json processor = tiny.json("vit/preprocessor_config.json");
+  const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
+    nlohmann::json changed = processor;
+    changed[key] = value;
+    tiny.write_processor(changed);
+    const Outcome refused = resume();
+    CAPTURE(key);
+    CHECK(refused.code == 78);
+    CHECK(refused.err ==
+          "error: " + text +
+              " since out/checkpoint-30 was saved; this run would not be an exact continuation\n"
+              "  hint: bring the files back, or add --resume-mode=fork to start a new run from "
+              "these weights and this optimizer state\n");
+    CHECK(saved_steps(tiny.path() / "out") == std::vector<std::int64_t>{30});
+  };
+  check("image_std", {0.5, 0.25, 0.1},
+        "image_std has changed from [0.5,0.25,0.2] to [0.5,0.25,0.1]");
+  check("resample", 3, "resample has changed from 2 to 3");
+  tiny.write_processor(processor);
+  CHECK(resume().code == 0);
+}
+
 TEST_CASE("labels of images are predicted, with their files", "[image]") {
   const TinyImages tiny;
   if (!reads_jpeg(tiny.path())) return;

@@ -619,6 +619,13 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   CHECK(contains(no_checkpoint.err, "named: a Hugging Face folder, no checkpoint"));
   CHECK(named(R"({"0": "0", "1": "1", "2": "2"})", "in_order") == eval_loss("same"));
   CHECK(named(R"({"0": "1", "1": "2", "2": "0"})", "turned") != eval_loss("same"));
+  const Outcome resumed =
+      tiny.train({"model.pretrained=named", "data.synthetic.shape=[3,8,8]", "train.steps=2",
+                  "data.synthetic.classes=3", "seed=1", "run.folder=in_order", "--resume"});
+  CHECK(resumed.code == 78);
+  CHECK(contains(resumed.err,
+                 R"(error: class_names has changed from ["0","1","2"] to ["1","2","0"] since )"
+                 "in_order/checkpoint-2 was saved; this run would not be an exact continuation"));
 }
 
 TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") {
