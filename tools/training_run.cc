@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/hardware.h"
@@ -139,14 +140,33 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
                             from.run.string()));
 }
 
+// Throws kBadConfig where a fork could be evaluated on what the checkpoint was trained on.
+void check_same_split(const fs::path& checkpoint, const RunConfig& config) {
+  const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
+  const auto source = [](const DataOptions& data) {
+    return std::tie(data.type, data.folder, data.text.task, data.text.train_file);
+  };
+  if (config.data.validation_share == 0 || source(saved.data) != source(config.data)) return;
+  for (const ConfigChange& change : config_changes(saved, config))
+    if (change.key == "seed" || change.key == "data.validation_share")
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
+                              "could be evaluated on",
+                              change.key, change.before, change.after),
+                  "leave it as it was; data.validation_share=0 takes the evaluation data");
+}
+
 // Before anything slow: nobody should wait for the data to learn that the folder is taken.
 void check_request(const TrainRequest& request) {
   if (continues(request)) {
     check_same_config(request.from.checkpoint, request.loaded.config);
     check_continuation(request.from, request.loaded.config.run.overwrite);
   }
-  if (request.fork && use_of(request) != FolderUse::kNext)
-    check_not_source(request.loaded.folder(), request.from.checkpoint);
+  if (request.fork) {
+    check_same_split(request.from.checkpoint, request.loaded.config);
+    if (use_of(request) != FolderUse::kNext)
+      check_not_source(request.loaded.folder(), request.from.checkpoint);
+  }
   check_run_folder(folder_of(request), use_of(request));
 }
 

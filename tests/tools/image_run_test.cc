@@ -434,7 +434,25 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
   for (const char* setting : {"data.validation_share=0.3", "data.type=fashion_mnist"})
     CHECK(eval(setting).code == 78);
   CHECK(nlohmann::json::parse(eval("data.eval_limit=8").out)["eval_items"] == 8);
+  // A fork is held to it too, unless its data are others.
+  const auto fork = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"vcas-train", "--resume", "out/checkpoint-30",
+                                       "--resume-mode=fork", "--validate"});
+    return run(tiny.path(), settings);
+  };
+  CHECK(fork({"optimizer.weight_decay=0.1"}).code == 0);
+  const Outcome other_fork = fork({"seed=1"});
+  CHECK(other_fork.code == 78);
+  CHECK(other_fork.err ==
+        "error: seed is 0 in the checkpoint and 1 here: items that were trained on could be "
+        "evaluated on\n  hint: leave it as it was; data.validation_share=0 takes the evaluation "
+        "data\n");
+  CHECK(contains(fork({"data.validation_share=0.3"}).err,
+                 "data.validation_share is 0.25 in the checkpoint and 0.3 here: items that"));
+  write_idx(tiny.path() / "other", "train", 96);
+  CHECK(fork({"seed=1", "data.folder=other"}).code == 0);
   write_idx(tiny.path() / "idx", "t10k", 48);
+  CHECK(fork({"seed=1", "data.validation_share=0"}).code == 0);
   CHECK(nlohmann::json::parse(eval("data.validation_share=0").out)["eval_items"] == 48);
   fs::remove(tiny.path() / "idx/t10k-images-idx3-ubyte");
   fs::remove(tiny.path() / "idx/t10k-labels-idx1-ubyte");
