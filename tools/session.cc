@@ -236,11 +236,6 @@ std::int64_t Session::test_items(const Dataset& items) const {
   return limit > 0 ? std::min(limit, items.size()) : items.size();
 }
 
-std::int64_t Session::eval_every() const {
-  const std::int64_t steps = steps_of(config_.train.eval_every);
-  return steps > 0 ? steps : steps_per_epoch_;
-}
-
 double Session::epoch(std::int64_t step) const {
   return static_cast<double>(step) / static_cast<double>(steps_per_epoch_);
 }

@@ -79,7 +79,6 @@ class Session {
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t steps_of(const Duration& duration) const { return duration.steps(steps_per_epoch_); }
-  std::int64_t eval_every() const;  // steps
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
   std::int64_t train_items() const;  // of an epoch, after limits
   std::int64_t test_items(const Dataset& items) const;

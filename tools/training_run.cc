@@ -179,9 +179,10 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
       progress_(progress),
       label_(label),
       session_(config(), data_),
-      eval_every_(session_.eval_every()),
+      eval_every_(session_.steps_of(config().train.eval_every)),
       checkpoint_every_(session_.steps_of(config().train.checkpoint_every)),
       log_every_(session_.steps_of(config().train.log_every)) {
+  if (eval_every_ == 0) eval_every_ = session_.steps_per_epoch();
   session_.ops().set_timing(request.timing);
   for (const std::string& name : measure_names(data_)) evaluation_.measures.push_back({name, 0});
 }
