@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <numeric>
 
 #include "core/error.h"
@@ -41,9 +42,15 @@ void ImageData::validate(ConfigErrors& errors) const {
 }
 
 void DataOptions::validate(ConfigErrors& errors) const {
-  if (folder.empty() && (type == "idx" || type.starts_with("cifar") || type == "image_folder"))
-    errors.add({"folder", "type"},
-               fmt::format("is missing: where are the files of data.type \"{}\"?", type));
+  static const std::map<std::string, const char*> kExamples = {
+      {"idx", "train-images-idx3-ubyte and train-labels-idx1-ubyte"},
+      {"cifar10", "data_batch_1.bin to test_batch.bin"},
+      {"cifar100", "train.bin and test.bin"},
+      {"image_folder", "train/cat/1.jpg and val/cat/2.jpg"}};
+  if (const auto example = kExamples.find(type); folder.empty() && example != kExamples.end())
+    errors.add(
+        {"folder", "type"},
+        fmt::format("is missing: data.type \"{}\" reads a folder with {}", type, example->second));
   if (type == "synthetic" && synthetic.shape.size() != 3 && (flip || crop_padding > 0))
     errors.add({flip ? "flip" : "crop_padding", "type"},
                "needs images, and data.synthetic.shape is one of vectors");

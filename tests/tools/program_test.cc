@@ -56,8 +56,14 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "error: model.type \"vit\" needs images, and the data holds vectors\n"
        "  hint: set model.type to \"mlp\"\n"},
       {with({"data.type=cifar10"}), 78,
-       "--set data.type: error: data.folder is missing: where are the files of data.type "
-       "\"cifar10\"?\n"},
+       "--set data.type: error: data.folder is missing: data.type \"cifar10\" reads a folder with "
+       "data_batch_1.bin to test_batch.bin\n"},
+      {with({"data.type=cifar100"}), 78, "reads a folder with train.bin and test.bin\n"},
+      {with({"data.type=idx"}), 78,
+       "reads a folder with train-images-idx3-ubyte and train-labels-idx1-ubyte\n"},
+      {with({"data.type=image_folder", "data.image.size=8"}), 78,
+       "data.folder is missing: data.type \"image_folder\" reads a folder with train/cat/1.jpg and "
+       "val/cat/2.jpg\n"},
       {with({"data.type=idx", "data.folder=nowhere"}), 66,
        "error: nowhere/train-images-idx3-ubyte: no such file"},
       {with({"data.limit=1000"}), 78, "error: data.limit is 1000, but there are 256 items"},
