@@ -87,7 +87,11 @@ expect 66 "model.safetensors; nothing was changed in bert-base-uncased" --sums s
 expect 66 "no checksum of the files of bert-large-uncased in sums" --sums sums bert-large-uncased
 expect 66 "cannot download $VCAS_DATA_URL/google/vit-base-patch16-224-in21k/resolve/b4569560" \
   vit-base-patch16-224-in21k
-[[ $(ls vit-base-patch16-224-in21k) == "" ]]
+expect 66 "cannot download" --sums sums --from "$VCAS_DATA_URL/none" MRPC "$PWD/new/of/mrpc"
+mkdir empty
+expect 66 "cannot download" --sums sums --from "$VCAS_DATA_URL/none" MRPC empty/mrpc
+# Folders that nothing came into are not left behind; those that were there are.
+[[ ! -e bert-large-uncased && ! -e vit-base-patch16-224-in21k && ! -e new && -z $(ls empty) ]]
 
 # The official checksums are not those of these files; what was there stays.
 echo old > glue/RTE/train.tsv
