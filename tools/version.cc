@@ -11,10 +11,19 @@
 namespace vcas {
 namespace {
 
-const char* loop_level() {
-  const CpuLevel level = best_cpu_level();
+const char* level_name(CpuLevel level) {
   if (level == CpuLevel::kV4) return "avx512";
   return level == CpuLevel::kV3 ? "avx2" : "base";
+}
+
+std::string loops_text() {
+  CpuLevel best = CpuLevel::kBase;
+  for (const CpuLevel level : {CpuLevel::kV3, CpuLevel::kV4})
+    if (cpu_has(level)) best = level;
+  const CpuLevel used = best_cpu_level();
+  return used == best
+             ? level_name(used)
+             : fmt::format("{} (VCAS_CPU_LEVEL; best: {})", level_name(used), level_name(best));
 }
 
 std::string cuda_text(const CudaSupport& cuda) {
@@ -35,7 +44,7 @@ std::string version_line() {
   const GemmLibrary gemm = gemm_library();
   return fmt::format("vcas {}  C++20 {}  CPU: {}{} loops {}  CUDA: {}  {}  {}", version(),
                      VCAS_COMPILER, gemm.name,
-                     gemm.kernel.empty() ? "," : fmt::format(" ({}),", gemm.kernel), loop_level(),
+                     gemm.kernel.empty() ? "," : fmt::format(" ({}),", gemm.kernel), loops_text(),
                      cuda_text(cuda_support()), compression_formats(), image_formats());
 }
 
