@@ -89,9 +89,7 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   const KindFacts facts = kind_facts(options.kind);
   const std::int64_t record = facts.label_bytes + kPixels;
   ImageContent content;
-  content.channels = 3;
-  content.height = kSide;
-  content.width = kSide;
+  content.shape = {3, kSide, kSide};
   content.transform = options.transform;
   if (content.transform.mean.empty()) content.transform.mean = facts.mean;
   if (content.transform.std.empty()) content.transform.std = facts.std;

@@ -73,8 +73,7 @@ ImageContent image_content(const IdxFile& images, const ImageTransformOptions& t
   if (images.array.values.empty())
     throw Error(ExitCode::kBadData, fmt::format("{}: no pixels in it ({})", images.name,
                                                 fmt::join(images.array.sizes, " x ")));
-  ImageContent content{.height = images.array.sizes[1],
-                       .width = images.array.sizes[2],
+  ImageContent content{.shape = {1, images.array.sizes[1], images.array.sizes[2]},
                        .pixels = images.array.values,
                        .transform = transform};
   add_missing_statistics(images, content.transform);

@@ -70,9 +70,7 @@ std::vector<BadImage> find_bad_images(const std::vector<std::string>& files,
 }  // namespace
 
 ImageFilesDataset::ImageFilesDataset(ImageFilesContent content)
-    : content_(std::move(content)),
-      transform_(content_.transform, content_.shape.at(0), content_.shape.at(1),
-                 content_.shape.at(2)) {
+    : LabelledImages(std::move(content)) {
   VCAS_CHECK(content_.files.size() == content_.labels.size(), "a label for each file");
 }
 

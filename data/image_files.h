@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/image_transform.h"
+#include "data/image_dataset.h"
 
 namespace vcas {
 
@@ -20,22 +19,11 @@ struct ImageFilesContent {
   ImageTransformOptions transform;
 };
 
-class ImageFilesDataset final : public Dataset {
+class ImageFilesDataset final : public LabelledImages<ImageFilesContent> {
  public:
-  // A transform that does not fit the shape is kBadConfig.
   explicit ImageFilesDataset(ImageFilesContent content);
-
-  std::int64_t size() const override { return std::ssize(content_.labels); }
-  std::vector<std::int64_t> item_shape() const override { return transform_.shape(); }
-  const std::vector<std::string>& class_names() const override { return content_.class_names; }
-  std::int32_t label(std::int64_t index) const override { return content_.labels[index]; }
   // Throws what read_image throws.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
-  const ImageTransformOptions* image_transform() const override { return &transform_.options(); }
-
- private:
-  ImageFilesContent content_;
-  ImageTransform transform_;
 };
 
 // Image files of a folder and of those in it, sorted. Hidden ones, those that has_image_name does

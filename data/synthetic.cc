@@ -68,32 +68,31 @@ std::unique_ptr<Dataset> make_images(const SyntheticOptions& options) {
   constexpr double kMiddle = 127.5;
   constexpr double kSignal = 40.0;
   ImageContent content;
-  content.channels = options.shape[0];
-  content.height = options.shape[1];
-  content.width = options.shape[2];
+  content.shape = options.shape;
   content.class_names = numbered_classes(options.classes);
   content.transform = options.transform;
   std::vector<float>& mean = content.transform.mean;
   std::vector<float>& std = content.transform.std;
-  if (mean.empty()) mean.assign(content.channels, 0.5f);
-  if (std.empty()) std.assign(content.channels, 0.25f);
-  const std::int64_t size = content.channels * content.height * content.width;
+  const std::int64_t channels = options.shape[0], height = options.shape[1],
+                     width = options.shape[2], size = channels * height * width;
+  if (mean.empty()) mean.assign(channels, 0.5f);
+  if (std.empty()) std.assign(channels, 0.25f);
   const PhiloxAddress waves = data_address(options.seed, DataSite::kSyntheticClass);
   // [class][channels, height, width], empty until an item has drawn the class
   std::vector<std::vector<double>> patterns(static_cast<std::size_t>(options.classes));
   const auto pattern_of = [&](std::int64_t drawn) -> const std::vector<double>& {
     std::vector<double>& pattern = patterns[static_cast<std::size_t>(drawn)];
-    for (std::int64_t c = 0; c < content.channels && std::ssize(pattern) < size; ++c) {
+    for (std::int64_t c = 0; c < channels && std::ssize(pattern) < size; ++c) {
       std::uint32_t words[4];
-      philox_draw(waves, drawn * content.channels + c, words);
+      philox_draw(waves, drawn * channels + c, words);
       const auto periods_down = static_cast<double>(1 + uniform_below(words[0], 3));
       const auto periods_across = static_cast<double>(1 + uniform_below(words[1], 3));
       const double phase = uniform_from_bits(words[2]);
-      for (std::int64_t y = 0; y < content.height; ++y) {
-        for (std::int64_t x = 0; x < content.width; ++x) {
-          const double turns =
-              phase + periods_down * static_cast<double>(y) / static_cast<double>(content.height) +
-              periods_across * static_cast<double>(x) / static_cast<double>(content.width);
+      for (std::int64_t y = 0; y < height; ++y) {
+        for (std::int64_t x = 0; x < width; ++x) {
+          const double turns = phase +
+                               periods_down * static_cast<double>(y) / static_cast<double>(height) +
+                               periods_across * static_cast<double>(x) / static_cast<double>(width);
           pattern.push_back(std::sin(2.0 * std::numbers::pi * turns));
         }
       }
