@@ -55,14 +55,19 @@ class HfConfig {
                                                   key, kMostOfAnything, value));
     return value;
   }
-  // Throws unless the key is absent or holds the one value that our models have.
+  // Throws unless the key, or what stands for an absent one, has the one value that our models
+  // have.
   template <class T>
-  void expect(const char* key, const T& only) const {
-    const T value = get<T>(key, only);
+  void expect(const char* key, const T& only, const T& otherwise) const {
+    const T value = get<T>(key, otherwise);
     if (value != only)
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{}: \"{}\" is {}, and only {} is supported", file_, key,
                               Json(value).dump(), Json(only).dump()));
+  }
+  template <class T>
+  void expect(const char* key, const T& only) const {
+    expect(key, only, only);
   }
   [[noreturn]] void fail_unsupported(const std::string& key, const std::string& supported) const {
     throw Error(ExitCode::kBadConfig, fmt::format("{}: \"{}\" is {}, and {} supported", file_, key,
@@ -238,8 +243,7 @@ HfModel read_hf_config(const fs::path& file) {
   options.attention_dropout =
       config.get(siglip ? "attention_dropout" : "attention_probs_dropout_prob", dropout);
   options.norm_eps = config.get("layer_norm_eps", siglip ? 1e-6 : 1e-12);
-  if (siglip) config.get<std::string>("hidden_act");  // left out, it is gelu_pytorch_tanh there
-  config.expect<std::string>("hidden_act", "gelu");
+  config.expect<std::string>("hidden_act", "gelu", siglip ? "gelu_pytorch_tanh" : "gelu");
   if (bert) {
     options.vocabulary = config.count("vocab_size");
     options.max_positions = config.count("max_position_embeddings");
@@ -252,7 +256,7 @@ HfModel read_hf_config(const fs::path& file) {
   } else {
     model.image_shape = read_image_shape(config);
     options.patch = config.count("patch_size");
-    config.expect(siglip ? "vision_use_head" : "qkv_bias", !siglip);
+    config.expect(siglip ? "vision_use_head" : "qkv_bias", !siglip, true);
   }
   model.labels = read_labels(whole);
   model.problem_type = whole.get<std::string>("problem_type", "");

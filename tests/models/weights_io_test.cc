@@ -430,12 +430,19 @@ TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[weights_io]"
   const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
     nlohmann::json config =
         nlohmann::json::parse(read_file(VCAS_SOURCE_DIR "/tests/golden/hf/vit_mean/config.json"));
-    config["vision_config"][key] = value;
+    if (value.is_null())
+      config["vision_config"].erase(key);
+    else
+      config["vision_config"][key] = value;
     atomic_write(folder.path() / "config.json", config.dump());
     check_error([&] { read_hf_config(folder.path() / "config.json"); }, ExitCode::kBadConfig, text);
   };
   check("vision_use_head", true, "\"vision_use_head\" is true, and only false is supported");
   check("hidden_act", "gelu_pytorch_tanh", "only \"gelu\" is supported");
+  // What transformers takes where the file does not say.
+  check("vision_use_head", {}, "\"vision_use_head\" is true, and only false is supported");
+  check("hidden_act", {},
+        "\"hidden_act\" is \"gelu_pytorch_tanh\", and only \"gelu\" is supported");
 }
 
 TEST_CASE("what transformers has no class for is not exported", "[weights_io]") {
