@@ -19,6 +19,7 @@ Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vec
   node.forward_place = name + "/forward";
   node.backward_place = name + "/backward";
   node.sample_place = name + "/sample";
+  node.probe_place = name + "/probe";
   node.weights_place = name + "/weights";
   node.layer = std::move(layer);
   for (const Value value : inputs) {
@@ -507,11 +508,13 @@ const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, cons
     if (record && !record->item_norm.empty()) {
       const RowSet& own = rows.of(spec.rows_per_item);
       const Tensor& norm = record->item_norm[number];
+      exec.ops.enter(node.probe_place);
       exec.ops.run(ItemNorm{
           .norm = {norm.data, norm.dtype, {own.items}}, .x = gradient.dy, .offsets = own.offsets});
     }
     return rows;
   }
+  exec.ops.enter(node.sample_place);
   const double ratio = context.act_ratio[number];
   if (!(ratio < ratio_above)) {
     if (record && !record->kept_items.empty()) record->kept_items[number] = rows.items();
@@ -640,10 +643,7 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
     if (!loss && node.gradient_block < 0) continue;
     exec.site = static_cast<std::uint32_t>(i);
     Gradient gradient = gradient_views_[i];
-    if (node.gate >= 0) {
-      exec.ops.enter(node.sample_place);
-      rows = &pass_gate(exec, context, node, *rows, ratio_above, gradient);
-    }
+    if (node.gate >= 0) rows = &pass_gate(exec, context, node, *rows, ratio_above, gradient);
     if (rows->items() == 0) return leave_zeros(exec, context, i);
 
     run_backward(exec, context, i, *rows, gradient);

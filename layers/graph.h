@@ -129,7 +129,7 @@ class Graph {
     int kept_block = -1;           // of its output behind the gate
     std::vector<Dx> dx;            // of the inputs
     bool flushes_weights = false;  // the gradients that wait in weight_sampler_ follow its backward
-    std::string forward_place, backward_place, sample_place, weights_place;
+    std::string forward_place, backward_place, sample_place, probe_place, weights_place;
   };
 
   // The tensors of one node while it runs.

@@ -13,6 +13,7 @@ struct Estimate {
 
 // The median of what `ascending` is a sample of. Its interval is made of order statistics, so it
 // holds whatever the distribution is. Empty for less than 6 values, which have no such interval.
+// A median of ratios times a sum is off by the skew of the ratios, but no stall moves it.
 std::optional<Estimate> estimate_median(const std::vector<double>& ascending);
 
 // Whether the estimate of a saved share can be told: it is off by less than itself, so that its

@@ -119,6 +119,8 @@ void VarianceProbe::exact_backward(Exec& exec, const BackwardContext& context) c
   // A pass that keeps nothing writes nothing; the values of the last batch must not be read then.
   const DType wide = statistics_dtype(graph_.dtype());
   const auto elements = static_cast<std::int64_t>(measured_.bytes() / dtype_bytes(wide));
+  static const std::string place = "gradients/probe";
+  exec.ops.enter(place);
   exec.ops.run(Fill{.y = measured_.at(0, wide, {elements}), .value = 0});
   GradSink sink{.full = context.sink->full, .blocks = exact_.blocks};
   BackwardRecord record = exact_.record;

@@ -200,9 +200,12 @@ StepReport Session::finish_step() {
   totals_.step_seconds.probe += report.seconds.probe;
   totals_.step_seconds.optimizer += report.seconds.optimizer;
   if (report.measured && !ranges_) {
-    const double ratio = report.seconds.backward / report.seconds.forward;
-    exact_backwards_.insert(std::ranges::upper_bound(exact_backwards_, ratio), ratio);
-    backward_of_forward_ = estimate_median(exact_backwards_);
+    probed_ratio_ += report.seconds.backward / report.seconds.forward / config_.vcas.repeats;
+    if (report.probed) {
+      probed_ratios_.insert(std::ranges::upper_bound(probed_ratios_, probed_ratio_), probed_ratio_);
+      backward_of_forward_ = estimate_median(probed_ratios_);
+      probed_ratio_ = 0;
+    }
   }
   const double max_norm = config_.optimizer.max_gradient_norm;
   if (max_norm > 0 && report.gradient_norm > max_norm) ++totals_.clipped_steps;
@@ -279,7 +282,7 @@ nlohmann::json Session::state() const {
   nlohmann::json flops_by_phase;
   for (const auto& [phase, name] : kTrainPhases) flops_by_phase[name] = flops(phase);
   nlohmann::json totals = totals_.to_json();
-  totals["exact_backwards"] = exact_backwards_;
+  totals["probed_ratios"] = probed_ratios_;
   return {{"trainer", trainer_->state()},
           {"totals", totals},
           {"flops", flops_by_phase},
@@ -290,8 +293,8 @@ void Session::restore(const nlohmann::json& state) {
   try {
     trainer_->restore(state.at("trainer"));
     totals_.from_json(state.at("totals"));
-    exact_backwards_ = state.at("totals").value("exact_backwards", std::vector<double>());
-    backward_of_forward_ = estimate_median(exact_backwards_);
+    probed_ratios_ = state.at("totals").value("probed_ratios", std::vector<double>());
+    backward_of_forward_ = estimate_median(probed_ratios_);
     prepare();
     ops_->reset();
     for (const auto& [phase, name] : kTrainPhases)

@@ -126,9 +126,12 @@ class Session {
   std::deque<Counted> queued_;  // of each step that is queued
   Counted counted_;             // of the last one that was finished
   RunTotals totals_;
-  double exact_forward_flops_ = 0;       // of a step
-  double exact_backward_flops_ = 0;      // for each of forward
-  std::vector<double> exact_backwards_;  // ascending: of each measured step, for its forward
+  double exact_forward_flops_ = 0;   // of a step
+  double exact_backward_flops_ = 0;  // for each of forward
+  // Seconds of backward for one of forward: ascending, of each probe the mean over its steps, which
+  // are not independent, and the running one's sum so far.
+  std::vector<double> probed_ratios_;
+  double probed_ratio_ = 0;
   std::optional<Estimate> backward_of_forward_;
   std::map<Phase, double> earlier_flops_;  // before a resume
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <type_traits>
 
@@ -19,6 +20,26 @@ void* allocate_aligned(std::size_t bytes);
 
 // Of the calling thread within its parallel region.
 int thread_number();
+
+// Carries an exception out of a parallel region, which ends the program where one leaves it.
+class Caught {
+ public:
+  template <class Body>
+  void run(const Body& body) noexcept {
+    try {
+      body();
+    } catch (...) {
+#pragma omp critical
+      exception_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (exception_) std::rethrow_exception(exception_);
+  }
+
+ private:
+  std::exception_ptr exception_;
+};
 
 class CpuContext {
  public:
@@ -61,16 +82,21 @@ class CpuContext {
       if (begin < end) body(begin, end, slice);
     };
     if (slices == 1) return part(0);
+    Caught caught;
 #pragma omp parallel for schedule(static, 1) num_threads(slices)
-    for (int slice = 0; slice < slices; ++slice) part(slice);
+    for (int slice = 0; slice < slices; ++slice) caught.run([&] { part(slice); });
+    caught.rethrow();
   }
 
   // body(task, thread) for every task, handed out `grain` at a time as threads become free: only
   // for tasks whose result does not depend on who takes them.
   template <class Body>
   void tasks(int threads, std::int64_t count, std::int64_t grain, const Body& body) const {
+    Caught caught;
 #pragma omp parallel for schedule(dynamic, grain) num_threads(threads) if (threads > 1)
-    for (std::int64_t task = 0; task < count; ++task) body(task, thread_number());
+    for (std::int64_t task = 0; task < count; ++task)
+      caught.run([&] { body(task, thread_number()); });
+    caught.rethrow();
   }
 
   // `slices` for row loops without workspace.

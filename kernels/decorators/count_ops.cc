@@ -108,13 +108,13 @@ CostTally& CountOps::add(const Call& call) {
 template <class Args>
 void CountOps::count(const Args& args) {
   using Clock = std::chrono::steady_clock;
-  constexpr bool kProbeOnly = std::is_same_v<Args, LinearWeightBlock>;
-  const bool timed = timing_ || kProbeOnly;
+  const bool look = std::is_same_v<Args, LinearWeightBlock> || current_->name.ends_with("/probe");
+  const bool timed = timing_ || look;
   const Clock::time_point start = timed ? Clock::now() : Clock::time_point{};
   inner_->run(args);
   ++calls_;
   const double seconds = timed ? std::chrono::duration<double>(Clock::now() - start).count() : 0;
-  const Call call{current_, Args::kName, kProbeOnly ? Phase::kProbe : phase_, op_cost(args)};
+  const Call call{current_, Args::kName, look ? Phase::kProbe : phase_, op_cost(args)};
   add(call).seconds += seconds;
   if (log_) log_->push_back(call);
 }

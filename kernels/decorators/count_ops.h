@@ -1,5 +1,6 @@
-// Counts what a run costs, by phase, place and operation (kernels/op_cost.h). Only probes compute
-// blocks of weight gradients, also within a backward that trains, so these count as probe always.
+// Counts what a run costs, by phase, place and operation (kernels/op_cost.h). Probes look on in
+// backwards that train: blocks of weight gradients, and what runs at a place ".../probe", count as
+// probe always.
 #pragma once
 
 #include <deque>
@@ -46,8 +47,8 @@ class CountOps final : public ForwardingOps {
 
   void set_phase(Phase phase) { phase_ = phase; }
   // Off at first. Times the call on the host, so a backend that queues its work shows too little,
-  // and of a repetition nothing. Blocks of weight gradients are timed always: a training step that
-  // a probe looks at would have taken so much less without them.
+  // and of a repetition nothing. The looks of probes are timed always: a training step would have
+  // taken so much less without them.
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;

@@ -91,6 +91,20 @@ TEST_CASE("time is measured while it is asked for", "[count]") {
   CHECK(c.ops.rows()[0].seconds == seconds);
 }
 
+TEST_CASE("what runs at a place of probes counts as probe and is timed", "[count]") {
+  Counted c;
+  c.ops.set_phase(Phase::kBackward);
+  c.ops.enter("gate/probe");
+  for (int i = 0; i < 100; ++i) c.ops.run(c.linear);
+  c.ops.enter("gate/backward");
+  c.ops.run(c.gelu);
+  REQUIRE(c.ops.rows().size() == 2);
+  CHECK(c.ops.rows()[0].phase == Phase::kProbe);
+  CHECK(c.ops.seconds(Phase::kProbe) > 0);
+  CHECK(c.ops.rows()[1].phase == Phase::kBackward);
+  CHECK(c.ops.seconds(Phase::kBackward) == 0);
+}
+
 TEST_CASE("a repetition counts as its calls, with their phases and places", "[count]") {
   CountOps ops(std::make_unique<RepeatingOps>());
   TestMemory memory(ops);

@@ -111,3 +111,26 @@ TEST_CASE("VCAS_CPU_LEVEL chooses the loops", "[cpu_ops]") {
   const EnvironmentVariable none("VCAS_CPU_LEVEL", nullptr);
   CHECK(cpu_has(best_cpu_level()));
 }
+
+TEST_CASE("a precondition that breaks within a parallel region throws", "[cpu_ops]") {
+  const std::unique_ptr<Ops> ops = make_ops("cpu");
+  TestTensors t(*ops, DType::kF32);
+  constexpr std::int64_t kScores = 4096, kKept = 4;  // enough for a thread each
+  Group<Draw> draws;
+  for (const DType kept : {DType::kI32, DType::kI64, DType::kI32})
+    draws.add({.kept = t.unset(kept, {kKept}),
+               .scale = t.unset({kKept}),
+               .prob = t.unset({kScores}),
+               .score = t.normal({kScores}),
+               .budget = kKept,
+               .selection = Selection::kSystematic});
+  const auto message = ContainsSubstring(": tensor [4] holds i64, not i32");
+  CHECK_THROWS_AS(ops->run(draws), InternalError);
+  CHECK_THROWS_WITH(ops->run(draws), message);
+  CHECK_THROWS_WITH(ops->run(Group<Draw>(draws[1])), message);
+
+  const Tensor x = t.normal({512, 256});
+  CHECK_THROWS_WITH(
+      ops->run(GeluForward{.y = t.unset(x.shape), .y_norm = t.unset(DType::kI32, {512}), .x = x}),
+      ContainsSubstring(": tensor [512] holds i32, not f32"));
+}

@@ -173,6 +173,53 @@ TEST_CASE("the end of a run says what was saved, whatever the probes") {
   }
 }
 
+TEST_CASE("an exact run's time is known from a mean ratio of each probe, kept by checkpoints") {
+  const TinyRun tiny;
+  const fs::path out = tiny.path() / "out";
+  const auto ratios = [&](const char* folder) {
+    return nlohmann::json::parse(
+               content(out / folder / "trainer_state.json"))["session"]["totals"]["probed_ratios"]
+        .get<std::vector<double>>();
+  };
+  const auto measured = [&](std::int64_t last) {  // as the log of steps has it
+    std::map<std::int64_t, double> of_step;
+    std::vector<double> of_probe;
+    for (const nlohmann::json& line : vcas::read_metrics(out / "metrics.jsonl")) {
+      const std::int64_t step = line["step"];
+      if (line["event"] == "train")
+        of_step[step] =
+            line["seconds"]["backward"].get<double>() / line["seconds"]["forward"].get<double>();
+      if (line["event"] == "variance" && step > last)
+        of_probe.push_back((of_step[step - 1] + of_step[step]) / 2);
+    }
+    std::sort(of_probe.begin(), of_probe.end());
+    return of_probe;
+  };
+  const auto check_same = [](const std::vector<double>& got, const std::vector<double>& want) {
+    REQUIRE(got.size() == want.size());
+    for (std::size_t i = 0; i < want.size(); ++i) CHECK_THAT(got[i], WithinRel(want[i], 1e-9));
+  };
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  CHECK(ratios("checkpoint-20").size() == 4);
+  check_same(ratios("last"), measured(0));
+  CHECK(ratios("last").size() == 8);
+
+  forget_after(out, 20);
+  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  check_same(ratios("last"), measured(0));
+
+  // A checkpoint that lacks them, as earlier ones do, goes on with those of later probes.
+  forget_after(out, 20);
+  const fs::path state = out / "checkpoint-20/trainer_state.json";
+  nlohmann::json saved = nlohmann::json::parse(content(state));
+  saved["session"]["totals"].erase("probed_ratios");
+  saved["session"]["totals"]["exact_backwards"] = {1.5, 1.5};
+  write_text(state, saved.dump());
+  vcas::write_manifest(out / "checkpoint-20");
+  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  check_same(ratios("last"), measured(20));
+}
+
 TEST_CASE("steps that are clipped, most of them, are worth a warning") {
   const TinyRun tiny;
   const auto warnings = [&](const std::vector<std::string>& settings) {
