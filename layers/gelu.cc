@@ -28,7 +28,7 @@ class Gelu final : public Layer {
     exec.ops.run(GeluBackward{.dx = io.dx[0],
                               .dx_norm = io.dx_norm,
                               .dy = io.dy,
-                              .x_full = io.inputs_full[0],
+                              .saved_full = io.inputs_full[0],
                               .row = io.rows.of(io.input_specs[0].rows_per_item).row});
   }
 };

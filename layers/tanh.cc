@@ -26,7 +26,7 @@ class Tanh final : public Layer {
     if (!io.dx[0]) return;
     exec.ops.run(TanhBackward{.dx = io.dx[0],
                               .dy = io.dy,
-                              .y_full = io.output_full,
+                              .saved_full = io.output_full,
                               .row = io.rows.of(io.input_specs[0].rows_per_item).row});
   }
 };
