@@ -11,10 +11,12 @@
 #include "kernels/ops/sampling.h"
 #include "kernels/ops/tokens.h"
 
-#define VCAS_FOR_EACH_OP(X)                                                                 \
-  VCAS_LINEAR_OPS(X)                                                                        \
-  VCAS_SAMPLING_OPS(X) VCAS_LAYER_NORM_OPS(X) VCAS_POINTWISE_OPS(X) VCAS_ELEMENTWISE_OPS(X) \
-      VCAS_ATTENTION_OPS(X) VCAS_TOKENS_OPS(X) VCAS_LOSSES_OPS(X) VCAS_OPTIMIZER_OPS(X)
+// clang-format off
+#define VCAS_FOR_EACH_OP(X)                                                                    \
+  VCAS_LINEAR_OPS(X) VCAS_SAMPLING_OPS(X) VCAS_LAYER_NORM_OPS(X) VCAS_POINTWISE_OPS(X)         \
+  VCAS_ELEMENTWISE_OPS(X) VCAS_ATTENTION_OPS(X) VCAS_TOKENS_OPS(X) VCAS_LOSSES_OPS(X)          \
+  VCAS_OPTIMIZER_OPS(X)
+// clang-format on
 
 namespace vcas {
 
