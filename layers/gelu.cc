@@ -5,9 +5,9 @@ namespace vcas {
 
 namespace {
 
-class Gelu final : public Layer {
+class GeluLayer final : public Layer {
  public:
-  explicit Gelu(const LayerConfig&) {}
+  explicit GeluLayer(const LayerConfig&) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("gelu", in, {in.dtype});
@@ -33,7 +33,7 @@ class Gelu final : public Layer {
   }
 };
 
-VCAS_REGISTER_LAYER("gelu", Gelu);
+VCAS_REGISTER_LAYER("gelu", GeluLayer);
 
 }  // namespace
 

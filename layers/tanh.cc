@@ -5,9 +5,9 @@ namespace vcas {
 
 namespace {
 
-class Tanh final : public Layer {
+class TanhLayer final : public Layer {
  public:
-  explicit Tanh(const LayerConfig&) {}
+  explicit TanhLayer(const LayerConfig&) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("tanh", in, {in.dtype});
@@ -31,7 +31,7 @@ class Tanh final : public Layer {
   }
 };
 
-VCAS_REGISTER_LAYER("tanh", Tanh);
+VCAS_REGISTER_LAYER("tanh", TanhLayer);
 
 }  // namespace
 
