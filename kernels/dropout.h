@@ -13,7 +13,7 @@ inline std::uint32_t dropout_threshold(double p) {
   return static_cast<std::uint32_t>(std::max(0.0, std::ceil(p * 0x1p23 - 0.5)));
 }
 
-// Attention: Philox draws from one query's mask to the next (kernels/args.h).
+// Attention: Philox draws from one query's mask to the next (kernels/ops/attention.h).
 constexpr std::uint64_t kDrawsPerQuery = 1 << 20;
 
 }  // namespace vcas

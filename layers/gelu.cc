@@ -5,9 +5,9 @@ namespace vcas {
 
 namespace {
 
-class Gelu final : public Layer {
+class GeluLayer final : public Layer {
  public:
-  explicit Gelu(const LayerConfig&) {}
+  explicit GeluLayer(const LayerConfig&) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("gelu", in, {in.dtype});
@@ -28,12 +28,12 @@ class Gelu final : public Layer {
     exec.ops.run(GeluBackward{.dx = io.dx[0],
                               .dx_norm = io.dx_norm,
                               .dy = io.dy,
-                              .x_full = io.inputs_full[0],
+                              .saved_full = io.inputs_full[0],
                               .row = io.rows.of(io.input_specs[0].rows_per_item).row});
   }
 };
 
-VCAS_REGISTER_LAYER("gelu", Gelu);
+VCAS_REGISTER_LAYER("gelu", GeluLayer);
 
 }  // namespace
 

@@ -5,9 +5,9 @@ namespace vcas {
 
 namespace {
 
-class Tanh final : public Layer {
+class TanhLayer final : public Layer {
  public:
-  explicit Tanh(const LayerConfig&) {}
+  explicit TanhLayer(const LayerConfig&) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("tanh", in, {in.dtype});
@@ -26,12 +26,12 @@ class Tanh final : public Layer {
     if (!io.dx[0]) return;
     exec.ops.run(TanhBackward{.dx = io.dx[0],
                               .dy = io.dy,
-                              .y_full = io.output_full,
+                              .saved_full = io.output_full,
                               .row = io.rows.of(io.input_specs[0].rows_per_item).row});
   }
 };
 
-VCAS_REGISTER_LAYER("tanh", Tanh);
+VCAS_REGISTER_LAYER("tanh", TanhLayer);
 
 }  // namespace
 

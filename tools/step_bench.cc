@@ -28,24 +28,6 @@ constexpr int kWarmupSteps = 2;
 constexpr std::int64_t kTurn = 4;
 constexpr int kTimedProbes = 3;
 
-const char* family_of(const std::string& op) {
-  static const std::map<std::string, const char*> kFamilies = {
-      {"linear_forward", "gemm"},         {"linear_backward_input", "gemm"},
-      {"linear_backward_weight", "gemm"}, {"linear_weight_block", "gemm"},
-      {"attention_forward", "attention"}, {"attention_backward", "attention"},
-      {"layer_norm_forward", "norms"},    {"layer_norm_backward", "norms"},
-      {"gelu_forward", "gelu"},           {"gelu_backward", "gelu"},
-      {"row_score", "sampling"},          {"item_norm", "sampling"},
-      {"keep_probability", "sampling"},   {"draw", "sampling"},
-      {"narrow_rows", "sampling"},        {"gather_scaled_rows", "sampling"},
-      {"adam_step", "optimizer"},         {"sgd_step", "optimizer"},
-      {"sum_squares", "optimizer"}};
-  const auto found = kFamilies.find(op);
-  return found == kFamilies.end() ? "rest" : found->second;
-}
-constexpr const char* kFamilyOrder[] = {"gemm",     "attention", "norms", "gelu",
-                                        "sampling", "optimizer", "rest"};
-
 // Until the device has done all that it was given. `data` is some of its memory.
 void wait_for(Ops& ops, const void* data) {
   std::byte first;
@@ -119,7 +101,7 @@ struct Subject {
     for (const double s : seconds) left += s / steps;
     for (const CostRow& row : session.ops().rows()) {
       if (row.phase == Phase::kProbe) continue;
-      sums[family_of(row.op)] += row.seconds / steps;
+      sums[kFamilyNames[static_cast<int>(row.family)]] += row.seconds / steps;
       left -= row.seconds / steps;
     }
     sums["rest"] += left;
@@ -303,7 +285,7 @@ std::string text_of(const Json& json) {
   add("  backward", "backward_seconds");
   add("  optimizer", "optimizer_seconds");
   rows.push_back({"by operation (means)"});
-  for (const char* family : kFamilyOrder) {
+  for (const char* family : kFamilyNames) {
     const auto seconds = [&](const Json& subject) {
       return ms(subject["families"].value(family, 0.0));
     };

@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "core/philox.h"
+#include "kernels/ops/optimizer.h"
+#include "kernels/ops/pointwise.h"
 
 namespace vcas {
 
@@ -32,13 +34,9 @@ struct AttentionHead {
 };
 
 template <class T>
-struct AdamFactors {
-  T learning_rate, eps, grad_scale;
-  T gain1, gain2;       // 1 - beta: of beta in f32 it would have three digits less
-  T shrink;             // parameter factor of decoupled weight decay, 1 = none
-  T decay;              // added to the gradient per parameter, 0 = none
-  T first_correction;   // 1 / (1 - beta1^step)
-  T second_correction;  // 1 / (1 - beta2^step)
+struct PointwiseLoops {
+  void (*forward)(T* y, const T* x, std::int64_t n);
+  void (*backward)(T* dx, const T* dy, const T* saved, std::int64_t n);
 };
 
 // Every function runs on the calling thread. `row` pointers map compact rows to full rows and may
@@ -66,9 +64,11 @@ struct Loops {
                               const T* x_full, const T* center_full, const T* rstd_full,
                               const T* gamma, const std::int32_t* row, std::int64_t begin,
                               std::int64_t end, std::int64_t width);
-  void (*gelu_forward)(T* y, const T* x, std::int64_t n);
-  void (*gelu_backward)(T* dx, const T* dy, const T* x, std::int64_t n);
-  void (*tanh_backward)(T* dx, const T* dy, const T* y, std::int64_t n);
+#define VCAS_LOOPS(_, P)       \
+  PointwiseLoops<T> P##_loops; \
+  const PointwiseLoops<T>& of(P) const { return P##_loops; }
+  VCAS_FOR_EACH_POINTWISE(VCAS_LOOPS, )
+#undef VCAS_LOOPS
   void (*dropout)(T* y, const T* x, const T* residual, const std::int32_t* row, std::int64_t begin,
                   std::int64_t end, std::int64_t width, std::uint32_t threshold, T keep_scale,
                   const PhiloxAddress& address);
@@ -87,7 +87,7 @@ struct Loops {
   void (*cross_entropy_backward)(T* dlogits, const T* logits, const std::int32_t* labels,
                                  T smoothing, T scale, std::int64_t rows, std::int64_t classes);
   void (*adam_step)(T* param, T* first_moment, T* second_moment, const T* grad, std::int64_t n,
-                    const AdamFactors<T>& factors);
+                    T grad_scale, const AdamFactors<T>& factors);
   void (*sgd_step)(T* param, T* momentum, const T* grad, std::int64_t n, T learning_rate, T mu,
                    T weight_decay, T grad_scale);
 };

@@ -16,65 +16,46 @@ void elements(const CpuContext& cpu, std::int64_t n, const Body& body) {
              [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
 }
 
-// dx[r] = backward(dy[r], full[row[r]])
-template <class T, class Backward>
-void activation_backward(const CpuContext& cpu, const Tensor& dx, const Tensor& dx_norm,
-                         const Tensor& dy, const Tensor& full, const Tensor& row,
-                         const Backward& backward) {
-  const auto* at = row.ptr<std::int32_t>();
-  const std::int64_t width = dx.width();
-  T* out = dx.ptr<T>();
-  const T* in = dy.ptr<T>();
-  const T* x = full.ptr<T>();
-  cpu.write_rows<T>(dx, dx_norm, width, [&](std::int64_t begin, std::int64_t end) {
-    if (!at)
-      return backward(out + begin * width, in + begin * width, x + begin * width,
-                      (end - begin) * width);
-    for (std::int64_t r = begin; r < end; ++r)
-      backward(out + r * width, in + r * width, x + at[r] * width, width);
+template <class P>
+void forward(const CpuContext& cpu, const PointwiseForward<P>& args) {
+  with_type(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t width = args.y.width();
+    T* y = args.y.template ptr<T>();
+    const T* x = args.x.template ptr<T>();
+    cpu.write_rows<T>(args.y, args.y_norm, width, [&](std::int64_t begin, std::int64_t end) {
+      cpu.loops<T>().of(P{}).forward(y + begin * width, x + begin * width, (end - begin) * width);
+    });
+  });
+}
+
+template <class P>
+void backward(const CpuContext& cpu, const PointwiseBackward<P>& args) {
+  with_type(args.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    const auto* at = args.row.template ptr<std::int32_t>();
+    const std::int64_t width = args.dx.width();
+    T* dx = args.dx.template ptr<T>();
+    const T* dy = args.dy.template ptr<T>();
+    const T* saved = args.saved_full.template ptr<T>();
+    const auto run = cpu.loops<T>().of(P{}).backward;
+    cpu.write_rows<T>(args.dx, args.dx_norm, width, [&](std::int64_t begin, std::int64_t end) {
+      if (!at)
+        return run(dx + begin * width, dy + begin * width, saved + begin * width,
+                   (end - begin) * width);
+      for (std::int64_t r = begin; r < end; ++r)
+        run(dx + r * width, dy + r * width, saved + at[r] * width, width);
+    });
   });
 }
 
 }  // namespace
 
-void compute(CpuContext& cpu, const GeluForward& args) {
-  with_type(args.y.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t width = args.y.width();
-    T* y = args.y.ptr<T>();
-    const T* x = args.x.ptr<T>();
-    cpu.write_rows<T>(args.y, args.y_norm, width, [&](std::int64_t begin, std::int64_t end) {
-      cpu.loops<T>().gelu_forward(y + begin * width, x + begin * width, (end - begin) * width);
-    });
-  });
-}
-
-void compute(CpuContext& cpu, const GeluBackward& args) {
-  with_type(args.dx.dtype, [&](auto type) {
-    using T = decltype(type);
-    activation_backward<T>(cpu, args.dx, args.dx_norm, args.dy, args.x_full, args.row,
-                           cpu.loops<T>().gelu_backward);
-  });
-}
-
-void compute(CpuContext& cpu, const TanhForward& args) {
-  with_type(args.y.dtype, [&](auto type) {
-    using T = decltype(type);
-    T* y = args.y.ptr<T>();
-    const T* x = args.x.ptr<T>();
-    elements(cpu, args.y.elements(), [&](std::int64_t begin, std::int64_t count) {
-      for (std::int64_t i = begin; i < begin + count; ++i) y[i] = std::tanh(x[i]);
-    });
-  });
-}
-
-void compute(CpuContext& cpu, const TanhBackward& args) {
-  with_type(args.dx.dtype, [&](auto type) {
-    using T = decltype(type);
-    activation_backward<T>(cpu, args.dx, {}, args.dy, args.y_full, args.row,
-                           cpu.loops<T>().tanh_backward);
-  });
-}
+#define VCAS_COMPUTE(_, P)                                                               \
+  void compute(CpuContext& cpu, const PointwiseForward<P>& args) { forward(cpu, args); } \
+  void compute(CpuContext& cpu, const PointwiseBackward<P>& args) { backward(cpu, args); }
+VCAS_FOR_EACH_POINTWISE(VCAS_COMPUTE, )
+#undef VCAS_COMPUTE
 
 void compute(CpuContext& cpu, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
@@ -131,25 +112,15 @@ void compute(CpuContext& cpu, const AdamStep& args) {
   if (!is_usable(squared_norm)) return;
   with_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
-    const double steps = static_cast<double>(args.step);
-    const double shrink = args.decoupled ? 1 - args.learning_rate * args.weight_decay : 1;
-    const AdamFactors<T> factors{
-        .learning_rate = static_cast<T>(args.learning_rate),
-        .eps = static_cast<T>(args.eps),
-        .grad_scale = static_cast<T>(clip_scale(squared_norm, args.max_norm)),
-        .gain1 = static_cast<T>(1 - args.beta1),
-        .gain2 = static_cast<T>(1 - args.beta2),
-        .shrink = static_cast<T>(shrink),
-        .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
-        .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),
-        .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
+    const T grad_scale = static_cast<T>(clip_scale(squared_norm, args.max_norm));
+    const AdamFactors<T> factors = adam_factors<T>(args);
     T* param = args.param.ptr<T>();
     T* first = args.first_moment.ptr<T>();
     T* second = args.second_moment.ptr<T>();
     const T* grad = args.grad.ptr<T>();
     elements(cpu, args.param.elements(), [&](std::int64_t begin, std::int64_t count) {
       cpu.loops<T>().adam_step(param + begin, first + begin, second + begin, grad + begin, count,
-                               factors);
+                               grad_scale, factors);
     });
   });
 }

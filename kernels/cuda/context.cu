@@ -73,13 +73,13 @@ void check_host(cudaError_t status, std::size_t bytes) {
               "free memory on this machine, or raise the limit of its control group");
 }
 
-Graph::Graph(cudaGraph_t captured) {
+LaunchGraph::LaunchGraph(cudaGraph_t captured) {
   const cudaError_t status = cudaGraphInstantiate(&exec_, captured, 0);
   cudaGraphDestroy(captured);
   check(status, "making a graph");
 }
 
-Graph::~Graph() {
+LaunchGraph::~LaunchGraph() {
   if (exec_) cudaGraphExecDestroy(exec_);
 }
 
@@ -316,7 +316,7 @@ std::size_t Context::sort_bytes(std::int64_t count) const {
   return bytes;
 }
 
-Graph Context::capture(const std::function<void()>& body) {
+LaunchGraph Context::capture(const std::function<void()>& body) {
   check_not_capturing("a capture");
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "starting a capture");
   cudaGraph_t captured = nullptr;
@@ -332,10 +332,10 @@ Graph Context::capture(const std::function<void()>& body) {
   }
   capturing_ = false;
   check(cudaStreamEndCapture(stream_, &captured), "capturing a graph");
-  return Graph(captured);
+  return LaunchGraph(captured);
 }
 
-void Context::replay(const Graph& graph) {
+void Context::replay(const LaunchGraph& graph) {
   check(cudaGraphLaunch(graph.exec(), stream_), "launching a graph");
 }
 

@@ -24,15 +24,15 @@ void check(cudaError_t status, const std::string& what);
 void check_host(cudaError_t status, std::size_t bytes);
 
 // Launches with their arguments, which the device is given at once.
-class Graph {
+class LaunchGraph {
  public:
-  explicit Graph(cudaGraph_t captured);
-  Graph(Graph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
-  Graph& operator=(Graph&& other) noexcept {
+  explicit LaunchGraph(cudaGraph_t captured);
+  LaunchGraph(LaunchGraph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
+  LaunchGraph& operator=(LaunchGraph&& other) noexcept {
     std::swap(exec_, other.exec_);
     return *this;
   }
-  ~Graph();
+  ~LaunchGraph();
 
   cudaGraphExec_t exec() const { return exec_; }
 
@@ -99,10 +99,10 @@ class Context {
             void* workspace);
   std::size_t sort_bytes(std::int64_t count) const;
 
-  using Graph = cuda::Graph;
+  using LaunchGraph = cuda::LaunchGraph;
   // What `body` launches, without running it.
-  Graph capture(const std::function<void()>& body);
-  void replay(const Graph& graph);
+  LaunchGraph capture(const std::function<void()>& body);
+  void replay(const LaunchGraph& graph);
 
   // c[m, n] = a[m, k] b[k, n] + bias[n] where there is one, or +=, by cuBLASLt; f32 is rounded to
   // TF32 where the precision says so. Sums of bf16 are f32, rounded once where c is bf16.

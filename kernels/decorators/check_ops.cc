@@ -117,6 +117,12 @@ class Mirrors {
     return most;
   }
 
+  std::int64_t last(const Tensor& integers) const {
+    const std::int64_t at = integers.elements() - 1;
+    return integers.dtype == DType::kI32 ? host<std::int32_t>(integers)[at]
+                                         : host<std::int64_t>(integers)[at];
+  }
+
   std::int64_t longest_item(const Tensor& offsets) const {
     const auto* offset = host<std::int64_t>(offsets);
     std::int64_t longest = 1;
@@ -149,193 +155,13 @@ class Mirrors {
   std::size_t used_ = 0;
 };
 
-// Two results may differ by kSafety * eps * sqrt(length) * magnitude: rounding errors of a sum grow
-// like the square root of the number of its terms, in proportion to the terms and not to a result
-// in which they may cancel. The magnitude is never less than the result itself, or the largest of
-// its row where results have rows. Estimates of the largest value of an intermediate stand in for
-// it.
+// Two results may differ by kSafety times what rounding alone may do (Rounding).
 constexpr double kSafety = 8;
-
-struct Tolerance {
-  std::int64_t length = 1;
-  double magnitude = 0;
-};
 
 double machine_epsilon(DType dtype) {
   if (dtype == DType::kF32) return std::numeric_limits<float>::epsilon();
   if (dtype == DType::kF64) return std::numeric_limits<double>::epsilon();
   return 0;
-}
-
-// Operations that compute each result from a few numbers without cancellation.
-template <class Args>
-Tolerance tolerance(const Args&, std::string_view, const Mirrors&) {
-  return {};
-}
-
-Tolerance tolerance(const LinearForward& args, std::string_view, const Mirrors& m) {
-  return {args.x.width(), m.top(args.x) * m.top(args.weight) + m.top(args.bias)};
-}
-
-Tolerance tolerance(const LinearBackwardInput& args, std::string_view, const Mirrors& m) {
-  return {args.dy.width(), m.top(args.dy) * m.top(args.weight) + m.top(args.dx)};
-}
-
-Tolerance tolerance(const LinearBackwardWeight& args, std::string_view, const Mirrors& m) {
-  const double scale = args.scale ? m.top(args.scale) : 1;
-  return {args.dy.rows(), scale * m.top(args.dy) * m.top(args.x_full) + m.top(args.dweight)};
-}
-
-Tolerance tolerance(const LinearWeightBlock& args, std::string_view, const Mirrors& m) {
-  return {args.dy.rows(), m.top(args.dy) * m.top(args.x_full)};
-}
-
-Tolerance tolerance(const ColumnSum& args, std::string_view, const Mirrors& m) {
-  return {args.x.rows(), m.top(args.x) + m.top(args.sum)};
-}
-
-Tolerance tolerance(const RowScore& args, std::string_view, const Mirrors&) {
-  return {args.dy.width() + args.x_full.width()};
-}
-
-Tolerance tolerance(const ItemNorm& args, std::string_view, const Mirrors& m) {
-  return {m.longest_item(args.offsets) * args.x.width()};
-}
-
-// 1 - p loses all digits of a p near 1, where it multiplies score^2.
-Tolerance tolerance(const KeepProbability& args, std::string_view output, const Mirrors& m) {
-  const double score = output == "variance" ? m.top(args.score) : 0;
-  return {args.score.elements(), score * score};
-}
-
-Tolerance tolerance(const Draw& args, std::string_view, const Mirrors&) {
-  return {args.score.elements()};
-}
-
-// A norm is off by as much as the row of `width` whose elements all are.
-Tolerance of_norm(const Tolerance& of_element, std::int64_t width) {
-  return {std::max(of_element.length, width),
-          of_element.magnitude * std::sqrt(static_cast<double>(width))};
-}
-
-// The deviation of x from its mean, relative to the standard deviation, is only as good as x is.
-Tolerance tolerance(const LayerNormForward& args, std::string_view output, const Mirrors& m) {
-  const double x = m.top(args.x), rstd = m.top(args.rstd);
-  if (output == "center") return {args.x.width(), x};
-  if (output == "rstd") return {args.x.width(), rstd * (1 + x * rstd)};
-  const Tolerance y{args.x.width(), (1 + x * rstd) * m.top(args.gamma) + m.top(args.beta)};
-  return output == "y_norm" ? of_norm(y, args.y.width()) : y;
-}
-
-Tolerance tolerance(const LayerNormBackward& args, std::string_view output, const Mirrors& m) {
-  const double dy = m.top(args.dy), rstd = m.top(args.rstd_full);
-  const double normal = 1 + m.top(args.x_full) * rstd;
-  const Tolerance dx{args.dy.width(), dy * m.top(args.gamma) * rstd * normal + m.top(args.added)};
-  if (output == "dx") return dx;
-  if (output == "dx_norm") return of_norm(dx, args.dx.width());
-  if (output == "dgamma") return {args.dy.rows(), dy * normal + m.top(args.dgamma)};
-  return {args.dy.rows(), dy + m.top(args.dbeta)};
-}
-
-// Far below zero x Phi(x) is a small difference.
-Tolerance tolerance(const GeluForward& args, std::string_view output, const Mirrors& m) {
-  const Tolerance y{1, m.top(args.x)};
-  return output == "y_norm" ? of_norm(y, args.y.width()) : y;
-}
-
-Tolerance tolerance(const GeluBackward& args, std::string_view output, const Mirrors& m) {
-  const Tolerance dx{1, m.top(args.dy)};
-  return output == "dx_norm" ? of_norm(dx, args.dx.width()) : dx;
-}
-
-// Without a residual of norms only: the elements are products of two numbers.
-Tolerance tolerance(const Dropout& args, std::string_view output, const Mirrors& m) {
-  const Tolerance y{1, args.residual ? m.top(args.x) / (1 - args.p) + m.top(args.residual) : 0};
-  return output == "y_norm" ? of_norm(y, args.y.width()) : y;
-}
-
-Tolerance tolerance(const GatherScaledRows& args, std::string_view, const Mirrors&) {
-  return {args.y.width()};
-}
-
-// 1 - y^2 loses all digits of a y near 1.
-Tolerance tolerance(const TanhBackward& args, std::string_view, const Mirrors& m) {
-  return {1, m.top(args.dy)};
-}
-
-// The log of the sum of exponentials is about the largest score, whose rounding exp magnifies.
-Tolerance tolerance(const AttentionForward& args, std::string_view output, const Mirrors& m) {
-  const std::int64_t length = std::max(m.longest_item(args.offsets), args.y.width() / args.heads);
-  const double score = 1 + m.top(args.lse);
-  if (output == "lse") return {length, score};
-  const Tolerance y{length, score * m.top(args.qkv)};
-  return output == "y_norm" ? of_norm(y, args.y.width() / args.heads) : y;
-}
-
-Tolerance tolerance(const AttentionBackward& args, std::string_view output, const Mirrors& m) {
-  const double score = 1 + m.top(args.lse_full), qkv = m.top(args.qkv_full);
-  const double query = args.query_full ? m.top(args.query_full) : qkv;
-  const Tolerance dqkv{std::max(m.longest_item(args.offsets), args.dy.width() / args.heads),
-                       score * m.top(args.dy) * (1 + qkv * std::max(qkv, query))};
-  return output == "dqkv_norm" ? of_norm(dqkv, 2 * args.dy.width() / args.heads) : dqkv;
-}
-
-Tolerance tolerance(const PatchTokensBackward& args, std::string_view, const Mirrors& m) {
-  return {args.dy.rows(), m.top(args.dy)};
-}
-
-Tolerance tolerance(const PoolForward& args, std::string_view, const Mirrors& m) {
-  return {m.longest_item(args.offsets), m.top(args.x)};
-}
-
-Tolerance tolerance(const CrossEntropyForward& args, std::string_view, const Mirrors& m) {
-  return {args.logits.width(), 1 + m.top(args.logits)};
-}
-
-Tolerance tolerance(const CrossEntropyBackward& args, std::string_view, const Mirrors& m) {
-  return {args.logits.width(), std::abs(args.scale) * (1 + m.top(args.logits))};
-}
-
-Tolerance tolerance(const EmbeddingBackward& args, std::string_view, const Mirrors& m) {
-  return {args.dy.rows(), m.top(args.dy) + m.top(args.dtable)};
-}
-
-Tolerance tolerance(const ScatterRows& args, std::string_view, const Mirrors& m) {
-  return {args.dy.rows(), m.top(args.dy)};
-}
-
-// An update may cancel the parameter, and a gradient the moment; squares do not cancel.
-Tolerance tolerance(const AdamStep& args, std::string_view output, const Mirrors& m) {
-  if (output == "param") return {1, m.top(args.param)};
-  if (output == "first_moment") return {1, m.top(args.grad)};
-  return {};
-}
-
-Tolerance tolerance(const SgdStep& args, std::string_view output, const Mirrors& m) {
-  if (output == "param") return {1, m.top(args.param)};
-  return {1, m.top(args.grad)};
-}
-
-Tolerance tolerance(const SumSquares& args, std::string_view, const Mirrors&) {
-  return {args.x.elements()};
-}
-
-// How many leading elements of an output the operation sets.
-template <class Args>
-std::int64_t elements_set(const Args&, std::string_view, const Tensor& tensor, const Mirrors&) {
-  return tensor.elements();
-}
-
-std::int64_t elements_set(const Draw& args, std::string_view output, const Tensor& tensor,
-                          const Mirrors& m) {
-  const bool whole = !args.count || output == "count" || output == "prob";
-  return whole ? tensor.elements() : *m.host<std::int32_t>(args.count);
-}
-
-std::int64_t elements_set(const NarrowRows& args, std::string_view output, const Tensor& tensor,
-                          const Mirrors& m) {
-  if (output != "row" && output != "source_row") return tensor.elements();
-  return m.host<std::int64_t>(args.offsets)[args.offsets.elements() - 1];
 }
 
 // "3, 17"
@@ -399,12 +225,11 @@ class CheckOps final : public Ops {
     for_each_of(args, [&](const auto& one) {
       one.visit(EachTensor{[&](const char* output, const Tensor& tensor, bool is_output) {
         if (!is_output) return;
-        const Tolerance limit = tolerance(one, output, mirrors_);
+        const Rounding limit = one.rounding(output, mirrors_);
         const double relative =
             scale_ * kSafety * epsilon *
             std::sqrt(static_cast<double>(std::max<std::int64_t>(limit.length, 1)));
-        const std::int64_t count = std::clamp<std::int64_t>(
-            elements_set(one, output, tensor, mirrors_), 0, tensor.elements());
+        const std::int64_t count = std::clamp<std::int64_t>(limit.elements, 0, tensor.elements());
         with_element_type(tensor.dtype, [&]<class T>(T) {
           compare<T>(Args::kName, output, tensor, count, relative, limit.magnitude);
         });

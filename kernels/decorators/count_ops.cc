@@ -97,7 +97,8 @@ CostTally& CountOps::add(const Call& call) {
     return tally.op == call.op && tally.phase == call.phase;
   });
   if (found == tallies.end())
-    found = tallies.insert(found, CostTally{.phase = call.phase, .op = call.op});
+    found =
+        tallies.insert(found, CostTally{.phase = call.phase, .op = call.op, .family = call.family});
   ++found->calls;
   found->flops += call.cost.flops;
   found->bytes += call.cost.bytes;
@@ -114,7 +115,8 @@ void CountOps::count(const Args& args) {
   inner_->run(args);
   ++calls_;
   const double seconds = timed ? std::chrono::duration<double>(Clock::now() - start).count() : 0;
-  const Call call{current_, Args::kName, look ? Phase::kProbe : phase_, op_cost(args)};
+  const Call call{current_, Args::kName, Args::kFamily, look ? Phase::kProbe : phase_,
+                  op_cost(args)};
   add(call).seconds += seconds;
   if (log_) log_->push_back(call);
 }

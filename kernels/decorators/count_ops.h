@@ -20,6 +20,7 @@ std::string_view phase_name(Phase phase);
 struct CostTally {
   Phase phase = Phase::kForward;
   const char* op = "";
+  Family family = Family::kRest;
   std::int64_t calls = 0;
   double flops = 0;
   double bytes = 0;
@@ -69,6 +70,7 @@ class CountOps final : public ForwardingOps {
   struct Call {
     Place* place;
     const char* op;
+    Family family;
     Phase phase;
     Cost cost;
   };

@@ -49,7 +49,7 @@ class DeviceOps final : public Ops {
 
  private:
   struct Captured final : Recording {
-    std::optional<Context::Graph> graph;
+    std::optional<Context::LaunchGraph> graph;
     const void* scratch = nullptr;  // the workspace that the graph uses
   };
 

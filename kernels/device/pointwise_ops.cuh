@@ -2,60 +2,34 @@
 // once: by one block a row, or by one thread an element in a grid that goes round.
 #pragma once
 
-#include <cmath>
-
 #include "kernels/clipping.h"
+#include "kernels/device/math.cuh"
 #include "kernels/device/write_row.cuh"
 #include "kernels/dropout.h"
 
 namespace vcas::VCAS_DEVICE {
 
-template <class T>
-__device__ T normal_cdf(T x) {
-  return T(0.5) * gauss_error_complement(x * T(-0.70710678118654752440));
-}
-
-template <class T>
-__global__ void gelu_forward_kernel(T* y, Compute<T>* y_norm, const T* x, int width) {
+template <class P, class T>
+__global__ void pointwise_forward_kernel(T* y, Compute<T>* y_norm, const T* x, int width) {
   const std::int64_t r = blockIdx.x;
   write_row(y, y_norm, r, width, [&](int c) {
     auto of = load_neighbours(x + r * width, c, width);
     VCAS_UNROLL
-    for (int i = 0; i < kNeighbours; ++i) of.value[i] *= normal_cdf(of.value[i]);
+    for (int i = 0; i < kNeighbours; ++i) of.value[i] = P::template value<Math>(of.value[i]);
     return of;
   });
 }
 
-// dx = dy (Phi(x) + x phi(x)), phi the normal density
-template <class T>
-__global__ void gelu_backward_kernel(T* dx, Compute<T>* dx_norm, const T* dy, const T* x_full,
-                                     const std::int32_t* row, int width) {
-  using C = Compute<T>;
+template <class P, class T>
+__global__ void pointwise_backward_kernel(T* dx, Compute<T>* dx_norm, const T* dy,
+                                          const T* saved_full, const std::int32_t* row, int width) {
   const std::int64_t r = blockIdx.x;
   write_row(dx, dx_norm, r, width, [&](int c) {
     auto of = load_neighbours(dy + r * width, c, width);
-    const auto x_of = load_neighbours(x_full + at(row, r) * width, c, width);
-    for (int i = 0; i < kNeighbours; ++i) {
-      const C x = x_of.value[i];
-      const C density = C(0.39894228040143267794) * exponential(C(-0.5) * x * x);
-      of.value[i] = of.value[i] * (normal_cdf(x) + x * density);
-    }
+    const auto saved = load_neighbours(saved_full + at(row, r) * width, c, width);
+    for (int i = 0; i < kNeighbours; ++i)
+      of.value[i] = of.value[i] * P::template slope<Math>(saved.value[i]);
     return of;
-  });
-}
-
-template <class T>
-__global__ void tanh_forward_kernel(T* y, const T* x, std::int64_t n) {
-  for_each_element(
-      n, [&](std::int64_t i) { y[i] = static_cast<T>(hyperbolic_tangent(Compute<T>(x[i]))); });
-}
-
-template <class T>
-__global__ void tanh_backward_kernel(T* dx, const T* dy, const T* y_full, const std::int32_t* row,
-                                     std::int64_t n, std::int64_t width) {
-  for_each_element(n, [&](std::int64_t i) {
-    const Compute<T> y = y_full[row ? row[i / width] * width + i % width : i];
-    dx[i] = static_cast<T>(dy[i] * (Compute<T>(1) - y * y));
   });
 }
 
@@ -107,16 +81,6 @@ __device__ void store_updated(T* param, bfloat16* rounded, std::int64_t first, i
   for (int i = 0; i < kNeighbours; ++i) narrow.value[i] = static_cast<float>(updated.value[i]);
   store_neighbours(rounded + first, 0, count, narrow);
 }
-
-template <class T>
-struct AdamFactors {
-  T learning_rate, eps;
-  T gain1, gain2;       // 1 - beta: of beta in f32 it would have three digits less
-  T shrink;             // parameter factor of decoupled weight decay, 1 = none
-  T decay;              // added to the gradient per parameter, 0 = none
-  T first_correction;   // 1 / (1 - beta1^step)
-  T second_correction;  // 1 / (1 - beta2^step)
-};
 
 // 28 bytes a parameter in f32, and 2 where it has a rounded copy.
 template <class T>
@@ -186,41 +150,32 @@ __global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t p
 
 // ---- host ----
 
-void compute(Context& context, const GeluForward& args) {
+template <class P>
+void forward(Context& context, const PointwiseForward<P>& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, one_block_a_row(args.y), gelu_forward_kernel<T>, args.y.ptr<T>(),
-           args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), width_of(args.y));
+    launch(context, one_block_a_row(args.y), pointwise_forward_kernel<P, T>,
+           args.y.template ptr<T>(), args.y_norm.template ptr<Compute<T>>(),
+           args.x.template ptr<T>(), width_of(args.y));
   });
 }
 
-void compute(Context& context, const GeluBackward& args) {
+template <class P>
+void backward(Context& context, const PointwiseBackward<P>& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, one_block_a_row(args.dx), gelu_backward_kernel<T>, args.dx.ptr<T>(),
-           args.dx_norm.ptr<Compute<T>>(), args.dy.ptr<T>(), args.x_full.ptr<T>(),
-           args.row.ptr<std::int32_t>(), width_of(args.dx));
+    launch(context, one_block_a_row(args.dx), pointwise_backward_kernel<P, T>,
+           args.dx.template ptr<T>(), args.dx_norm.template ptr<Compute<T>>(),
+           args.dy.template ptr<T>(), args.saved_full.template ptr<T>(),
+           args.row.template ptr<std::int32_t>(), width_of(args.dx));
   });
 }
 
-void compute(Context& context, const TanhForward& args) {
-  with_type(args.y.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t n = args.y.elements();
-    launch(context, grid_over(context, n), tanh_forward_kernel<T>, args.y.ptr<T>(), args.x.ptr<T>(),
-           n);
-  });
-}
-
-void compute(Context& context, const TanhBackward& args) {
-  with_type(args.dx.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t n = args.dx.elements();
-    launch(context, grid_over(context, n), tanh_backward_kernel<T>, args.dx.ptr<T>(),
-           args.dy.ptr<T>(), args.y_full.ptr<T>(), args.row.ptr<std::int32_t>(), n,
-           args.dx.width());
-  });
-}
+#define VCAS_COMPUTE(_, P)                                                                    \
+  void compute(Context& context, const PointwiseForward<P>& args) { forward(context, args); } \
+  void compute(Context& context, const PointwiseBackward<P>& args) { backward(context, args); }
+VCAS_FOR_EACH_POINTWISE(VCAS_COMPUTE, )
+#undef VCAS_COMPUTE
 
 void compute(Context& context, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
@@ -259,21 +214,11 @@ void compute(Context& context, const Fill& args) {
 void compute(Context& context, const AdamStep& args) {
   with_statistics_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
-    const double steps = static_cast<double>(args.step);
-    const double shrink = args.decoupled ? 1 - args.learning_rate * args.weight_decay : 1;
-    const AdamFactors<T> factors{
-        .learning_rate = static_cast<T>(args.learning_rate),
-        .eps = static_cast<T>(args.eps),
-        .gain1 = static_cast<T>(1 - args.beta1),
-        .gain2 = static_cast<T>(1 - args.beta2),
-        .shrink = static_cast<T>(shrink),
-        .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
-        .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),
-        .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
     const std::int64_t n = args.param.elements();
     launch(context, grid_over_neighbours(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(), args.second_moment.ptr<T>(),
-           args.grad.ptr<T>(), args.squared_norm.ptr<double>(), args.max_norm, n, factors);
+           args.grad.ptr<T>(), args.squared_norm.ptr<double>(), args.max_norm, n,
+           adam_factors<T>(args));
   });
 }
 

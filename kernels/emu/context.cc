@@ -59,13 +59,13 @@ void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::
   });
 }
 
-Context::Graph Context::capture(const std::function<void()>& body) {
+Context::LaunchGraph Context::capture(const std::function<void()>& body) {
   check_not_capturing("a capture");
   struct Capturing {
-    Graph*& captured;
+    LaunchGraph*& captured;
     ~Capturing() { captured = nullptr; }
   };
-  Graph graph;
+  LaunchGraph graph;
   captured_ = &graph;
   const Capturing until_the_end{captured_};
   body();

@@ -118,10 +118,10 @@ class Context {
   }
 
   // Launches with the arguments that they were given, as a graph of the GPU holds them.
-  using Graph = std::vector<std::function<void()>>;
+  using LaunchGraph = std::vector<std::function<void()>>;
   // What `body` launches, without running it.
-  Graph capture(const std::function<void()>& body);
-  void replay(const Graph& graph) {
+  LaunchGraph capture(const std::function<void()>& body);
+  void replay(const LaunchGraph& graph) {
     ++launches_;
     for (const auto& launch : graph) launch();
   }
@@ -144,7 +144,7 @@ class Context {
   Precision precision_;
   bool warpgroup_products_;
   std::int64_t launches_ = 0;
-  Graph* captured_ = nullptr;  // the graph that is being captured
+  LaunchGraph* captured_ = nullptr;  // the graph that is being captured
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
 };

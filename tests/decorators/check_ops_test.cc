@@ -72,7 +72,7 @@ TEST_CASE("an operation in place is in place on both backends", "[check]") {
   TestMemory memory(*ops);
   const Tensor x = memory.f32({4, 5}), full = memory.f32({4, 5});
   for (int i = 0; i < 2; ++i) {
-    CHECK_NOTHROW(ops->run(GeluBackward{.dx = x, .dy = x, .x_full = full}));
+    CHECK_NOTHROW(ops->run(GeluBackward{.dx = x, .dy = x, .saved_full = full}));
     CHECK_NOTHROW(ops->run(Add{x, x, full}));
     CHECK_NOTHROW(ops->run(Dropout{.y = x, .x = x}));
   }

@@ -1,8 +1,8 @@
 // Device kernels give the same bits whatever the order of threads and blocks.
 #include "kernels/emu/emu_ops.h"
 #include "kernels/op_cost.h"
+#include "kernels/ops/samples.h"
 #include "tests/support/catch.h"
-#include "tools/bench/op_calls.h"
 
 using namespace vcas;
 
@@ -12,7 +12,7 @@ namespace {
 std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep, DType dtype,
                                             bool warpgroup_products) {
   const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kF32, warpgroup_products);
-  OpCalls calls(*ops,
+  Samples calls(*ops,
                 {.items = 6,
                  .tokens = 49,
                  .width = 48,
@@ -48,7 +48,7 @@ std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t
 TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
   for (const std::int64_t keep : {1, 3}) {
     const std::unique_ptr<Ops> ops = make_emu_ops();
-    OpCalls calls(*ops, {.items = 6,
+    Samples calls(*ops, {.items = 6,
                          .tokens = 49,
                          .width = 48,
                          .hidden = 80,

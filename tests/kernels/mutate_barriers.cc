@@ -16,23 +16,23 @@
 
 #include "kernels/emu/emu_ops.h"
 #include "kernels/emu/leave_out.h"
-#include "tools/bench/op_calls.h"
+#include "kernels/ops/samples.h"
 
 namespace vcas {
 namespace {
 
 // Several tiles of everything that goes by tiles; then several rounds of what one block does.
-const OpSize kSizes[] = {
+const SampleSize kSizes[] = {
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 1},
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 3}};
-const OpSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
-const OpSize kIndependentDraws = {
+const SampleSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
+const SampleSize kIndependentDraws = {
     .items = 2200, .tokens = 1, .width = 4, .selection = Selection::kBernoulli};
 // A sum over more rows than are on their way at once.
-const OpSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
+const SampleSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
 
 // Attention on tensor cores, by more tiles than the grid has.
-const OpSize kLongItem = {.items = 2, .tokens = 81, .width = 32, .heads = 2};
+const SampleSize kLongItem = {.items = 2, .tokens = 81, .width = 32, .heads = 2};
 
 using Outputs = std::vector<std::vector<std::byte>>;
 
@@ -52,32 +52,32 @@ Outputs outputs(emu::ThreadOrder order) {
     ops.run(args);
     args.visit(Read{ops, out});
   };
-  for (const OpSize& size : kSizes) {
+  for (const SampleSize& size : kSizes) {
     const std::unique_ptr<Ops> ops = make_emu_ops(order);
-    OpCalls calls(*ops, size);
+    Samples calls(*ops, size);
 #define VCAS_OP(Args) collect(*ops, calls.make<Args>());
     VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
   }
   const std::unique_ptr<Ops> ops = make_emu_ops(order);
-  OpCalls calls(*ops, kRounds);
+  Samples calls(*ops, kRounds);
   collect(*ops, calls.make<KeepProbability>());
   collect(*ops, calls.make<Draw>());
   collect(*ops, calls.make<NarrowRows>());
-  OpCalls independent(*ops, kIndependentDraws);
+  Samples independent(*ops, kIndependentDraws);
   collect(*ops, independent.make<Draw>());
 
   for (const auto& [precision, warpgroup_products] :
        {std::pair{Precision::kTf32, false}, {Precision::kBf16, false}, {Precision::kBf16, true}}) {
     const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, precision, warpgroup_products);
-    OpCalls long_sum(*tensor_cores, kLongSum, compute_dtype(precision));
+    Samples long_sum(*tensor_cores, kLongSum, compute_dtype(precision));
     collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
   }
 
   // One item of many tiles: its blocks go round. Without tensor cores, and with them.
-  const auto collect_attention = [&](Ops& some_ops, const OpSize& size, DType dtype,
+  const auto collect_attention = [&](Ops& some_ops, const SampleSize& size, DType dtype,
                                      const std::vector<std::int64_t>& uneven) {
-    OpCalls long_item(some_ops, size, dtype);
+    Samples long_item(some_ops, size, dtype);
     const auto forward = long_item.make<AttentionForward>();
     const auto backward = long_item.make<AttentionBackward>();
     for (const Tensor& offsets : {forward.offsets, backward.offsets, backward.offsets_full})

@@ -16,18 +16,80 @@ Tensor rounded_copy(TestTensors& t, std::int64_t n) {
   return t.dtype() == DType::kBF16 ? t.unset({n}) : Tensor{};
 }
 
+template <class P>
+void check_forward(TestTensors& t) {
+  const auto check = [&](const Tensor& y, const Tensor& x) {
+    check_op(t, PointwiseForward<P>{.y = y, .x = x});
+  };
+  for (const std::int64_t n : kLengths) check(t.unset({1, n}), t.normal({1, n}, 3));
+  check(t.unset({5}), t.of({-100, -1e30, 1e30, 0, std::nan("")}));
+  for (const std::int64_t width : {1, 7, 64, 1030})
+    check_op(
+        t,
+        PointwiseForward<P>{
+            .y = t.unset({9, width}), .y_norm = t.wide_unset({9}), .x = t.normal({9, width}, 3)},
+        {.length = width});
+}
+
+template <class P>
+void check_backward(TestTensors& t) {
+  const auto saved = [&](const Shape& shape, double most) {
+    const double largest = P::kSlopeOfOutput ? 1 : most;
+    return t.filled(shape, [=](std::int64_t i) { return largest * std::cos(double(i)); });
+  };
+  const auto ones = [&](const Shape& shape) {
+    return t.filled(shape, [](std::int64_t) { return 1; });
+  };
+  check_op(
+      t,
+      PointwiseBackward<P>{
+          .dx = t.unset({1, 24001}), .dy = ones({1, 24001}), .saved_full = saved({1, 24001}, 12)},
+      {.factor = 6});
+  check_op(t, PointwiseBackward<P>{.dx = t.unset({1, 2}),
+                                   .dy = t.of({std::nan(""), 1}),
+                                   .saved_full = t.of({1, std::nan("")})});
+  for (const std::int64_t full : {1, 40, 900})
+    for (const std::int64_t width : {1, 7, 33, 130}) {
+      const auto row = t.some_of(full);
+      const auto rows = static_cast<std::int64_t>(row.size());
+      PointwiseBackward<P> args{.dx = t.unset({rows, width}),
+                                .dy = t.normal({rows, width}),
+                                .saved_full = saved({full, width}, 4),
+                                .row = t.indices(row)};
+      check_op(t, args);
+      args.dx = args.dy;
+      args.dx_norm = t.wide_unset({rows});
+      check_op(t, args, {.length = width});
+    }
+}
+
 }  // namespace
 
-TEST_CASE("gelu_forward meets erf over the whole range", "[pointwise]") {
+TEST_CASE("operations of one number, forward and backward", "[pointwise]") {
   on_every_backend([](TestTensors& t) {
-    for (const std::int64_t n : kLengths)
-      check_op(t, GeluForward{.y = t.unset({1, n}), .x = t.normal({1, n}, 3)});
-    for (const std::int64_t width : {1, 7, 64, 1030})
-      check_op(
-          t,
-          GeluForward{
-              .y = t.unset({9, width}), .y_norm = t.wide_unset({9}), .x = t.normal({9, width}, 3)},
-          {.length = width});
+#define VCAS_CHECK_POINTWISE(_, P) check_forward<P>(t), check_backward<P>(t);
+    VCAS_FOR_EACH_POINTWISE(VCAS_CHECK_POINTWISE, )
+#undef VCAS_CHECK_POINTWISE
+  });
+}
+
+TEST_CASE("a slope is that of the value", "[pointwise]") {
+  const auto check = []<class P>(P) {
+    const auto value = [](double x) { return P::template value<reference::Math>(x); };
+    for (double x = -6; x < 6; x += 0.37) {
+      INFO(P::kBackward << " at " << x);
+      const double h = 1e-5, difference = (value(x + h) - value(x - h)) / (2 * h);
+      const double saved = P::kSlopeOfOutput ? value(x) : x;
+      CHECK(std::abs(P::template slope<reference::Math>(saved) - difference) < 1e-9);
+    }
+  };
+#define VCAS_CHECK_POINTWISE(_, P) check(P{});
+  VCAS_FOR_EACH_POINTWISE(VCAS_CHECK_POINTWISE, )
+#undef VCAS_CHECK_POINTWISE
+}
+
+TEST_CASE("GELU meets erf over the whole range", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
     // From -12 to 12; then the ends of the range.
     const Tensor x = t.filled({24001}, [](std::int64_t i) { return -12 + 1e-3 * double(i); });
     const Tensor y = t.unset({24001});
@@ -35,66 +97,12 @@ TEST_CASE("gelu_forward meets erf over the whole range", "[pointwise]") {
     const auto got = t.read(y), at = t.read(x);
     double worst = 0;
     for (std::size_t i = 0; i < at.size(); ++i)
-      worst = std::max(worst, std::abs(got[i] - at[i] * reference::normal_cdf(at[i])) /
+      worst = std::max(worst, std::abs(got[i] - at[i] * reference::Math::normal_cdf(at[i])) /
                                   std::max(1.0, std::abs(at[i])));
     const double rounding = t.dtype() == DType::kBF16 ? kBf16Rounding : 0;
     CHECK(worst < rounding + (t.dtype() == DType::kF64 ? 1e-15 : 5e-7));
-    check_op(t, GeluForward{.y = t.unset({5}), .x = t.of({-100, -1e30, 1e30, 0, std::nan("")})});
-  });
-}
-
-TEST_CASE("gelu_backward meets the derivative over the whole range", "[pointwise]") {
-  on_every_backend([](TestTensors& t) {
-    check_op(t,
-             GeluBackward{.dx = t.unset({1, 24001}),
-                          .dy = t.filled({1, 24001}, [](std::int64_t) { return 1; }),
-                          .x_full = t.filled(
-                              {1, 24001}, [](std::int64_t i) { return -12 + 1e-3 * double(i); })},
-             {.factor = 6});
-    check_op(t, GeluBackward{.dx = t.unset({1, 4}),
-                             .dy = t.of({1, 1, std::nan(""), 1}),
-                             .x_full = t.of({-1e10, 1e10, 1, std::nan("")})});
-  });
-}
-
-TEST_CASE("gelu_backward through rows, and in place", "[pointwise]") {
-  on_every_backend([](TestTensors& t) {
-    for (const std::int64_t full : {1, 40, 900})
-      for (const std::int64_t width : {1, 7, 33, 130}) {
-        const auto row = t.some_of(full);
-        const auto rows = static_cast<std::int64_t>(row.size());
-        const Tensor x_full = t.normal({full, width}), dy = t.normal({rows, width});
-        check_op(
-            t,
-            GeluBackward{
-                .dx = t.unset({rows, width}), .dy = dy, .x_full = x_full, .row = t.indices(row)});
-        check_op(t,
-                 GeluBackward{.dx = dy,
-                              .dx_norm = t.wide_unset({rows}),
-                              .dy = dy,
-                              .x_full = x_full,
-                              .row = t.indices(row)},
-                 {.length = width});
-      }
-  });
-}
-
-TEST_CASE("tanh, forward and backward", "[pointwise]") {
-  on_every_backend([](TestTensors& t) {
-    for (const std::int64_t n : kLengths)
-      check_op(t, TanhForward{.y = t.unset({1, n}), .x = t.normal({1, n}, 2)});
-    check_op(t, TanhForward{.y = t.unset({5}), .x = t.of({-100, -1e30, 1e30, 0, std::nan("")})});
-    for (const std::int64_t width : {1, 7, 130}) {
-      const auto row = t.some_of(40);
-      const auto rows = static_cast<std::int64_t>(row.size());
-      const Tensor y_full = t.filled({40, width}, [](std::int64_t i) { return std::cos(i); });
-      check_op(t, TanhBackward{
-                      .dx = t.unset({40, width}), .dy = t.normal({40, width}), .y_full = y_full});
-      const Tensor dy = t.normal({rows, width}), index = t.indices(row);
-      check_op(
-          t, TanhBackward{.dx = t.unset({rows, width}), .dy = dy, .y_full = y_full, .row = index});
-      check_op(t, TanhBackward{.dx = dy, .dy = dy, .y_full = y_full, .row = index});
-    }
+    check_op(t, GeluBackward{
+                    .dx = t.unset({1, 2}), .dy = t.of({1, 1}), .saved_full = t.of({-1e10, 1e10})});
   });
 }
 

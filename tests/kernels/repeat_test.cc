@@ -7,8 +7,8 @@ namespace {
 
 // Operations of every kind that a device is given: kernels, with and without scratch, a product, a
 // copy, random numbers.
-struct Work {
-  explicit Work(TestTensors& tensors)
+struct Body {
+  explicit Body(TestTensors& tensors)
       : t(tensors),
         x(t.normal({40, 8})),
         weight(t.normal({6, 8})),
@@ -47,7 +47,7 @@ struct Work {
 
 TEST_CASE("a repetition computes from what the memory holds then", "[repeat]") {
   on_every_backend([](TestTensors& t) {
-    const Work called(t), repeated(t);
+    const Body called(t), repeated(t);
     t.write_bytes(repeated.weight, t.read_bytes(called.weight));
     std::unique_ptr<Recording> recording;
     for (std::int64_t i = 1; i <= 5; ++i) {
@@ -86,7 +86,7 @@ TEST_CASE("a repetition is one launch, and has the arguments of its capture", "[
 
 TEST_CASE("a workspace that has moved is captured anew", "[repeat]") {
   on_every_backend([](TestTensors& t) {
-    const Work work(t);
+    const Body work(t);
     std::unique_ptr<Recording> recording;
     for (int i = 0; i < 3; ++i) t.ops().repeat(recording, std::ref(work));
     const int before = work.calls;
@@ -96,7 +96,7 @@ TEST_CASE("a workspace that has moved is captured anew", "[repeat]") {
     t.ops().repeat(recording, std::ref(work));
     CHECK(work.calls == before + 1);
     const auto got = t.read_bytes(work.sum);
-    const Work called(t);
+    const Body called(t);
     t.write_bytes(called.x, t.read_bytes(work.x));
     t.write_bytes(called.weight, t.read_bytes(work.weight));
     for (int i = 0; i < 4; ++i) called();

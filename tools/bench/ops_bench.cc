@@ -22,14 +22,14 @@
 #include <vector>
 
 #include "kernels/op_cost.h"
-#include "tools/bench/op_calls.h"
+#include "kernels/ops/samples.h"
 
 namespace vcas {
 namespace {
 
 struct NamedSize {
   const char* name;
-  OpSize size;
+  SampleSize size;
 };
 
 constexpr NamedSize kSizes[] = {
@@ -89,9 +89,9 @@ double best_seconds(Ops& ops, const Args& args) {
 }
 
 Machine measure(Ops& ops, DType dtype = DType::kF32) {
-  OpCalls product_calls(ops, {.items = 1024, .width = 1024, .hidden = 1024}, dtype);
+  Samples product_calls(ops, {.items = 1024, .width = 1024, .hidden = 1024}, dtype);
   const auto product = product_calls.make<LinearForward>();
-  OpCalls copy_calls(ops, {.items = 32768, .width = 1024});  // 128 MiB
+  Samples copy_calls(ops, {.items = 32768, .width = 1024});  // 128 MiB
   const auto copy = copy_calls.make<Copy>();
   return {op_cost(product).flops / best_seconds(ops, product),
           op_cost(copy).bytes / best_seconds(ops, copy)};
@@ -122,7 +122,7 @@ void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine,
                    const std::string& suffix = "", DType dtype = DType::kF32) {
   benchmark::RegisterBenchmark(fmt::format("{}/{}{}", Args::kName, size.name, suffix).c_str(),
                                [&ops, &size, &machine, dtype](benchmark::State& state) {
-                                 OpCalls calls(ops, size.size, dtype);
+                                 Samples calls(ops, size.size, dtype);
                                  const auto args = calls.make<Args>();
                                  time_calls(state, ops, machine, args, [&] { ops.run(args); });
                                })
@@ -186,7 +186,7 @@ void add_gathered(Ops& ops, const NamedSize& size, const Machine& machine, const
     benchmark::RegisterBenchmark(
         fmt::format("{}/{}/{}", name, size.name, precision).c_str(),
         [&ops, &size, &machine, dtype, gathers, copies](benchmark::State& state) {
-          OpCalls calls(ops, size.size, dtype);
+          Samples calls(ops, size.size, dtype);
           const auto args = calls.make<LinearBackwardWeight>();
           const GatheredCopies copied(ops, args);
           copied.copy();

@@ -1,0 +1,103 @@
+// Layer norm.
+#pragma once
+
+#include "kernels/ops/op.h"
+
+namespace vcas {
+
+// y = (x - mean) * rstd * gamma + beta, mean and rstd = 1 / sqrt(var + eps) of each row.
+struct LayerNormForward {
+  static constexpr const char* kName = "layer_norm_forward";
+  static constexpr Family kFamily = Family::kNorms;
+  Tensor y;       // T [R, C]
+  Tensor y_norm;  // S [R], optional
+  Tensor center;  // S [R]: mean of the row less its first entry, for the mean itself would be
+                  // rounded by more than a row far from zero deviates from it
+  Tensor rstd;    // S [R]
+  Tensor x;       // T [R, C]
+  Tensor gamma;   // T [C]
+  Tensor beta;    // T [C]
+  double eps = 1e-5;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.out("y_norm", y_norm), v.out("center", center), v.out("rstd", rstd);
+    v.in("x", x), v.in("gamma", gamma), v.in("beta", beta);
+  }
+
+  Work work() const { return {}; }
+  // A deviation from the mean, in standard deviations, is only as good as x is.
+  Rounding rounding(std::string_view output, const auto& values) const {
+    const double largest = values.top(x), inverse = values.top(rstd);
+    if (output == "center") return {x.width(), largest};
+    if (output == "rstd") return {x.width(), inverse * (1 + largest * inverse)};
+    const Rounding of_y{x.width(), (1 + largest * inverse) * values.top(gamma) + values.top(beta)};
+    return output == "y_norm" ? of_norm(of_y, y.width()) : of_y;
+  }
+  static LayerNormForward sample(auto& s) {
+    return {.y = s.empty({s.rows(), s.size.width}),
+            .y_norm = s.wide({s.rows()}),
+            .center = s.wide({s.rows()}),
+            .rstd = s.wide({s.rows()}),
+            .x = s.random({s.rows(), s.size.width}),
+            .gamma = s.random({s.size.width}),
+            .beta = s.random({s.size.width})};
+  }
+};
+
+struct LayerNormBackward {
+  static constexpr const char* kName = "layer_norm_backward";
+  static constexpr Family kFamily = Family::kNorms;
+  Tensor dx;                           // T [K, C], optional
+  Tensor added;                        // T [K, C], added to dx, optional; may be dx
+  Tensor dx_norm;                      // S [K], optional, only with dx
+  Tensor dgamma;                       // S [C], optional; given exactly when dbeta is
+  Tensor dbeta;                        // S [C], optional
+  Tensor dy;                           // T [K, C]
+  Tensor x_full;                       // T [R, C]
+  Tensor center_full;                  // S [R]
+  Tensor rstd_full;                    // S [R]
+  Tensor gamma;                        // T [C]
+  Tensor row;                          // i32 [K], optional
+  bool accumulate_parameters = false;  // dgamma += instead of dgamma =, likewise dbeta
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx, added.data == dx.data), v.out("dx_norm", dx_norm);
+    if (added.data != dx.data) v.in("added", added);
+    v.out("dgamma", dgamma, accumulate_parameters), v.out("dbeta", dbeta, accumulate_parameters);
+    v.in("dy", dy), v.in("x_full", x_full), v.in("center_full", center_full);
+    v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);
+  }
+
+  Work work() const { return {.rows_read = rows_named(row), .launches = dgamma ? 2 : 1}; }
+  Rounding rounding(std::string_view output, const auto& values) const {
+    const double largest = values.top(dy), inverse = values.top(rstd_full);
+    const double normal = 1 + values.top(x_full) * inverse;
+    const Rounding of_dx{dy.width(),
+                         largest * values.top(gamma) * inverse * normal + values.top(added)};
+    if (output == "dx") return of_dx;
+    if (output == "dx_norm") return of_norm(of_dx, dx.width());
+    if (output == "dgamma") return {dy.rows(), largest * normal + values.top(dgamma)};
+    return {dy.rows(), largest + values.top(dbeta)};
+  }
+  static LayerNormBackward sample(auto& s) {
+    const LayerNormForward forward = LayerNormForward::sample(s);
+    s.run(forward);
+    return {.dx = s.empty({s.kept_rows(), s.size.width}),
+            .dx_norm = s.wide({s.kept_rows()}),
+            .dgamma = s.wide({s.size.width}),
+            .dbeta = s.wide({s.size.width}),
+            .dy = s.random({s.kept_rows(), s.size.width}),
+            .x_full = forward.x,
+            .center_full = forward.center,
+            .rstd_full = forward.rstd,
+            .gamma = forward.gamma,
+            .row = s.row()};
+  }
+};
+
+}  // namespace vcas
+
+// clang-format off
+#define VCAS_LAYER_NORM_OPS(X) \
+  X(LayerNormForward) X(LayerNormBackward)
+// clang-format on

@@ -1,0 +1,116 @@
+// Losses of items.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/ops/op.h"
+
+namespace vcas {
+
+// loss[n] = - sum over classes of q log softmax(logits[n]), q = (1 - smoothing) onehot(label) +
+// smoothing / classes. correct[n] = 1 where the largest logit (the first of equal ones) is the
+// label's.
+struct CrossEntropyForward {
+  static constexpr const char* kName = "cross_entropy_forward";
+  static constexpr Family kFamily = Family::kRest;
+  Tensor loss;     // S [N]
+  Tensor correct;  // i32 [N]
+  Tensor logits;   // T [N, classes]
+  Tensor labels;   // i32 [N]
+  double smoothing = 0;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("loss", loss), v.out("correct", correct), v.in("logits", logits), v.in("labels", labels);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view, const auto& values) const {
+    return {logits.width(), 1 + values.top(logits)};
+  }
+  static CrossEntropyForward sample(auto& s) {
+    return {.loss = s.wide({s.size.items}),
+            .correct = s.empty({s.size.items}, DType::kI32),
+            .logits = s.random({s.size.items, s.size.classes}),
+            .labels = s.below(s.size.items, s.size.classes),
+            .smoothing = 0.1};
+  }
+};
+
+// dlogits = scale * (softmax(logits) - q)
+struct CrossEntropyBackward {
+  static constexpr const char* kName = "cross_entropy_backward";
+  static constexpr Family kFamily = Family::kRest;
+  Tensor dlogits;  // T [N, classes]
+  Tensor logits;   // T [N, classes]
+  Tensor labels;   // i32 [N]
+  double smoothing = 0;
+  double scale = 1;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dlogits", dlogits), v.in("logits", logits), v.in("labels", labels);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view, const auto& values) const {
+    return {logits.width(), std::abs(scale) * (1 + values.top(logits))};
+  }
+  static CrossEntropyBackward sample(auto& s) {
+    return {.dlogits = s.empty({s.size.items, s.size.classes}),
+            .logits = s.random({s.size.items, s.size.classes}),
+            .labels = s.below(s.size.items, s.size.classes),
+            .smoothing = 0.1,
+            .scale = 1 / static_cast<double>(s.size.items)};
+  }
+};
+
+// loss[n] = (prediction[n] - target[n])^2
+struct SquaredErrorForward {
+  static constexpr const char* kName = "squared_error_forward";
+  static constexpr Family kFamily = Family::kRest;
+  Tensor loss;        // S [N]
+  Tensor prediction;  // T [N]
+  Tensor target;      // f32 [N]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("loss", loss), v.in("prediction", prediction), v.in("target", target);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view, const auto&) const { return {}; }
+  static SquaredErrorForward sample(auto& s) {
+    return {.loss = s.wide({s.size.items}),
+            .prediction = s.random({s.size.items}),
+            .target = s.wide_random({s.size.items})};
+  }
+};
+
+// dprediction = scale * 2 (prediction - target)
+struct SquaredErrorBackward {
+  static constexpr const char* kName = "squared_error_backward";
+  static constexpr Family kFamily = Family::kRest;
+  Tensor dprediction;  // T [N]
+  Tensor prediction;   // T [N]
+  Tensor target;       // f32 [N]
+  double scale = 1;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dprediction", dprediction), v.in("prediction", prediction), v.in("target", target);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view, const auto&) const { return {}; }
+  static SquaredErrorBackward sample(auto& s) {
+    return {.dprediction = s.empty({s.size.items}),
+            .prediction = s.random({s.size.items}),
+            .target = s.wide_random({s.size.items}),
+            .scale = 1 / static_cast<double>(s.size.items)};
+  }
+};
+
+}  // namespace vcas
+
+// clang-format off
+#define VCAS_LOSSES_OPS(X) \
+  X(CrossEntropyForward) X(CrossEntropyBackward) X(SquaredErrorForward) \
+  X(SquaredErrorBackward)
+// clang-format on

@@ -1,0 +1,144 @@
+// Updates of parameters.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/ops/op.h"
+
+namespace vcas {
+
+// Updates of parameters take the gradient times clip_scale (kernels/clipping.h) of the squared norm
+// of the gradient of all parameters, f64 [1]; where that is not finite they change nothing.
+// `rounded` gets the new parameters too.
+
+// Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019)
+// or, with decoupled = false, decay added to the gradient.
+struct AdamStep {
+  static constexpr const char* kName = "adam_step";
+  static constexpr Family kFamily = Family::kOptimizer;
+  Tensor param;          // S [n]
+  Tensor rounded;        // bf16 [n], optional
+  Tensor first_moment;   // S [n]
+  Tensor second_moment;  // S [n]
+  Tensor grad;           // S [n]
+  Tensor squared_norm;   // f64 [1]
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double max_norm = 0;    // longer gradients are scaled down to it; 0: never
+  std::int64_t step = 1;  // from 1
+  bool decoupled = true;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("param", param, true), v.out("rounded", rounded);
+    v.out("first_moment", first_moment, true), v.out("second_moment", second_moment, true);
+    v.in("grad", grad), v.in("squared_norm", squared_norm);
+  }
+
+  Work work() const { return {}; }
+  // An update may cancel the parameter, and a gradient the moment; squares do not cancel.
+  Rounding rounding(std::string_view output, const auto& values) const {
+    if (output == "param") return {1, values.top(param)};
+    if (output == "first_moment") return {1, values.top(grad)};
+    return {};
+  }
+  static AdamStep sample(auto& s) {
+    const std::int64_t n = s.size.hidden * s.size.width;
+    return {.param = s.wide_random({n}),
+            .rounded = s.rounded({n}),
+            .first_moment = s.wide_random({n}),
+            .second_moment = s.positive(n),
+            .grad = s.wide_random({n}),
+            .squared_norm = s.holding(std::vector{4.0}),
+            .learning_rate = 1e-3,
+            .weight_decay = 0.01,
+            .max_norm = 1,
+            .step = 10};
+  }
+};
+
+template <class T>
+struct AdamFactors {
+  T learning_rate, eps;
+  T gain1, gain2;       // 1 - beta: of beta in f32 it would have three digits less
+  T shrink;             // parameter factor of decoupled weight decay, 1 = none
+  T decay;              // added to the gradient per parameter, 0 = none
+  T first_correction;   // 1 / (1 - beta1^step)
+  T second_correction;  // 1 / (1 - beta2^step)
+};
+
+template <class T>
+AdamFactors<T> adam_factors(const AdamStep& args) {
+  const double steps = static_cast<double>(args.step);
+  const double shrink = args.decoupled ? 1 - args.learning_rate * args.weight_decay : 1;
+  return {.learning_rate = static_cast<T>(args.learning_rate),
+          .eps = static_cast<T>(args.eps),
+          .gain1 = static_cast<T>(1 - args.beta1),
+          .gain2 = static_cast<T>(1 - args.beta2),
+          .shrink = static_cast<T>(shrink),
+          .decay = static_cast<T>(args.decoupled ? 0 : args.weight_decay),
+          .first_correction = static_cast<T>(1 / (1 - std::pow(args.beta1, steps))),
+          .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
+}
+
+// momentum = mu * momentum + (clip_scale * grad + weight_decay * param); param -= lr * momentum.
+struct SgdStep {
+  static constexpr const char* kName = "sgd_step";
+  static constexpr Family kFamily = Family::kOptimizer;
+  Tensor param;         // S [n]
+  Tensor rounded;       // bf16 [n], optional
+  Tensor momentum;      // S [n]
+  Tensor grad;          // S [n]
+  Tensor squared_norm;  // f64 [1]
+  double learning_rate = 0, mu = 0.9, weight_decay = 0;
+  double max_norm = 0;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("param", param, true), v.out("rounded", rounded), v.out("momentum", momentum, true);
+    v.in("grad", grad), v.in("squared_norm", squared_norm);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view output, const auto& values) const {
+    if (output == "param") return {1, values.top(param)};
+    return {1, values.top(grad)};
+  }
+  static SgdStep sample(auto& s) {
+    const std::int64_t n = s.size.hidden * s.size.width;
+    return {.param = s.wide_random({n}),
+            .rounded = s.rounded({n}),
+            .momentum = s.wide_random({n}),
+            .grad = s.wide_random({n}),
+            .squared_norm = s.holding(std::vector{4.0}),
+            .learning_rate = 1e-3,
+            .weight_decay = 0.01,
+            .max_norm = 1};
+  }
+};
+
+// sum[0] = sum of x^2, in a fixed order, + 0 * earlier[0]: not finite where `earlier` is not.
+struct SumSquares {
+  static constexpr const char* kName = "sum_squares";
+  static constexpr Family kFamily = Family::kOptimizer;
+  Tensor sum;      // f64 [1]
+  Tensor x;        // S
+  Tensor earlier;  // f64 [1], optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("sum", sum), v.in("x", x), v.in("earlier", earlier);
+  }
+
+  Work work() const {
+    return {.launches = 2};  // of parts, then of the parts
+  }
+  Rounding rounding(std::string_view, const auto&) const { return {x.elements()}; }
+  static SumSquares sample(auto& s) {
+    return {.sum = s.empty({1}, DType::kF64), .x = s.wide_random({s.rows(), s.size.hidden})};
+  }
+};
+
+}  // namespace vcas
+
+// clang-format off
+#define VCAS_OPTIMIZER_OPS(X) \
+  X(AdamStep) X(SgdStep) X(SumSquares)
+// clang-format on

@@ -1,0 +1,227 @@
+// Norms, scores, probabilities and draws, and what they keep (docs/sampling.md).
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/ops/op.h"
+
+namespace vcas {
+
+// How kept rows are drawn from their probabilities (method: independent draws, or one uniform
+// number for all rows; docs/sampling.md).
+enum class Selection { kBernoulli, kSystematic };
+
+// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2. A factor whose norms are given, those of P
+// parts of each row, is not read.
+struct RowScore {
+  static constexpr const char* kName = "row_score";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor score;        // S [K]
+  Tensor dy;           // T [K, D]
+  Tensor x_full;       // T [R, C]
+  Tensor row;          // i32 [K], optional
+  Tensor dy_norm;      // S [K, P], optional
+  Tensor x_norm_full;  // S [R, P], optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("score", score), v.in("row", row);
+    dy_norm ? v.in("dy_norm", dy_norm) : v.in("dy", dy);
+    x_norm_full ? v.in("x_norm_full", x_norm_full) : v.in("x_full", x_full);
+  }
+
+  Work work() const { return {.rows_read = rows_named(row), .launches = 0, .group_launches = 1}; }
+  Rounding rounding(std::string_view, const auto&) const { return {dy.width() + x_full.width()}; }
+  static RowScore sample(auto& s) {
+    RowScore args{.score = s.wide({s.kept_rows()}),
+                  .dy = s.random({s.kept_rows(), s.size.hidden}),
+                  .x_full = s.random({s.rows(), s.size.width}),
+                  .row = s.row()};
+    if (!s.every_other_time()) return args;
+    args.dy_norm = s.positive(s.kept_rows()).reshaped({s.kept_rows(), 1});
+    args.x_norm_full = s.positive(s.rows()).reshaped({s.rows(), 1});
+    return args;
+  }
+};
+
+inline void check_norms(const RowScore& args) {
+  VCAS_CHECK((!args.dy_norm || args.dy_norm.rows() == args.dy.rows()) &&
+                 (!args.x_norm_full || args.x_norm_full.rows() == args.x_full.rows()),
+             "norms " + args.dy_norm.shape.text() + " and " + args.x_norm_full.shape.text() +
+                 " of rows of " + args.dy.shape.text() + " and " + args.x_full.shape.text());
+}
+
+// norm[n] = Frobenius norm of the rows offsets[n] .. offsets[n + 1] of x.
+struct ItemNorm {
+  static constexpr const char* kName = "item_norm";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor norm;     // S [N]
+  Tensor x;        // T [R, C]
+  Tensor offsets;  // i64 [N + 1]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("norm", norm), v.in("x", x), v.in("offsets", offsets);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view, const auto& values) const {
+    return {values.longest_item(offsets) * x.width()};
+  }
+  static ItemNorm sample(auto& s) {
+    return {.norm = s.wide({s.kept_items()}),
+            .x = s.random({s.kept_rows(), s.size.width}),
+            .offsets = s.offsets(s.kept_items())};
+  }
+};
+
+// prob[i] = min(1, c * score[i]) with c such that the sum is `budget` (capped proportional
+// probabilities). budget >= number of nonzero scores: prob = 1 where score > 0. Zero scores: prob =
+// 0. Scale-free: multiplying all scores by 1e-30 or 1e+30 changes nothing. A score that is not
+// finite has prob = 1, so that it reaches the gradient, whose check names the tensor; the others
+// share what is left of the budget.
+struct KeepProbability {
+  static constexpr const char* kName = "keep_probability";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor prob;      // S [n]
+  Tensor variance;  // f64 [1], optional: sum over i of (1 - p) / p * score^2 (p > 0)
+  Tensor score;     // S [n], >= 0
+  double budget = 0;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("prob", prob), v.out("variance", variance), v.in("score", score);
+  }
+
+  Work work() const { return {}; }
+  // 1 - p loses all digits of a p near 1, where it multiplies score^2.
+  Rounding rounding(std::string_view output, const auto& values) const {
+    const double largest = output == "variance" ? values.top(score) : 0;
+    return {score.elements(), largest * largest};
+  }
+  static KeepProbability sample(auto& s) {
+    return {.prob = s.wide({s.rows()}),
+            .variance = s.empty({1}, DType::kF64),
+            .score = s.positive(s.rows()),
+            .budget = static_cast<double>(s.rows()) / 3};
+  }
+};
+
+// Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i]; `prob` as of
+// KeepProbability.
+// kBernoulli: keep i iff u(id[i]) < prob[i], independent; an empty draw is legal.
+// kSystematic: exactly K = kept.elements() <= n indices, so that the host knows how many, for a sum
+// of prob up to K: i is drawn iff an integer lies in (S[i-1] + u, S[i] + u]; where these are fewer,
+// the first others fill up, with scale 0. Of a larger sum the first K that are drawn.
+// The draws of a group are by one selection.
+struct Draw {
+  static constexpr const char* kName = "draw";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor kept;   // i32 [n], the first count[0] are set; or [K]
+  Tensor scale;  // S, likewise
+  Tensor count;  // i32 [1], of kBernoulli only
+  Tensor prob;   // S [n]
+  Tensor score;  // S [n], >= 0
+  Tensor id;     // i32 [n], optional: row of the full batch, addresses the random numbers
+  double budget = 0;
+  Selection selection = Selection::kBernoulli;
+  RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
+  template <class V>
+  void visit(V&& v) const {
+    v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.out("prob", prob);
+    v.in("score", score), v.in("id", id), v.in("step", step);
+  }
+
+  Work work() const { return {.launches = 0, .group_launches = 1}; }
+  Rounding rounding(std::string_view output, const auto& values) const {
+    const bool whole = !count || output == "count" || output == "prob";
+    return {.length = score.elements(), .elements = whole ? kAll : values.last(count)};
+  }
+  static Draw sample(auto& s) {
+    const bool systematic = s.size.selection == Selection::kSystematic;
+    const std::int64_t budget = std::max<std::int64_t>(s.rows() / 3, 1);
+    const std::int64_t most = systematic ? budget : s.rows();
+    return {.kept = s.empty({most}, DType::kI32),
+            .scale = s.wide({most}),
+            .count = systematic ? Tensor{} : s.empty({1}, DType::kI32),
+            .prob = s.wide({s.rows()}),
+            .score = s.positive(s.rows()),
+            .budget = static_cast<double>(budget),
+            .selection = s.size.selection};
+  }
+};
+
+// Composes a row set with a draw of its items (core/row_set.h): the first K = kept.elements() kept
+// items and their rows, offsets[K] of them.
+struct NarrowRows {
+  static constexpr const char* kName = "narrow_rows";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor item;         // i32 [K]
+  Tensor scale;        // S [K]
+  Tensor offsets;      // i64 [K + 1]
+  Tensor row;          // i32 [capacity]: full-batch row of each kept row
+  Tensor source_row;   // i32 [capacity]: row of the old compact tensor
+  Tensor kept;         // i32 [K]
+  Tensor kept_scale;   // S [K]
+  Tensor old_item;     // i32, optional
+  Tensor old_scale;    // S, optional
+  Tensor old_offsets;  // i64
+  Tensor old_row;      // i32, optional
+  template <class V>
+  void visit(V&& v) const {
+    v.out("offsets", offsets), v.out("item", item), v.out("scale", scale), v.out("row", row);
+    v.out("source_row", source_row), v.in("kept", kept), v.in("kept_scale", kept_scale);
+    v.in("old_item", old_item), v.in("old_scale", old_scale), v.in("old_offsets", old_offsets);
+    v.in("old_row", old_row);
+  }
+
+  Work work() const { return {.launches = 0, .group_launches = 1}; }
+  Rounding rounding(std::string_view output, const auto& values) const {
+    const bool by_row = output == "row" || output == "source_row";
+    return {.elements = by_row ? values.last(offsets) : kAll};
+  }
+  static NarrowRows sample(auto& s) {
+    return {.item = s.empty({s.kept_items()}, DType::kI32),
+            .scale = s.wide({s.kept_items()}),
+            .offsets = s.empty({s.kept_items() + 1}, DType::kI64),
+            .row = s.empty({s.rows()}, DType::kI32),
+            .source_row = s.empty({s.rows()}, DType::kI32),
+            .kept = s.holding(s.items),
+            .kept_scale = s.positive(s.kept_items()),
+            .old_offsets = s.offsets(s.size.items)};
+  }
+};
+
+// The gate's compaction: y[r] = scale[n] * x[source_row[r]] for the rows r of item n.
+struct GatherScaledRows {
+  static constexpr const char* kName = "gather_scaled_rows";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor y;           // T [K_rows, C]
+  Tensor y_norm;      // S [K_rows], optional
+  Tensor x;           // T [R, C]
+  Tensor source_row;  // i32 [K_rows]
+  Tensor offsets;     // i64 [K + 1] of y
+  Tensor scale;       // S [K]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.out("y_norm", y_norm), v.in("x", x), v.in("source_row", source_row);
+    v.in("offsets", offsets), v.in("scale", scale);
+  }
+
+  Work work() const { return {.rows_read = source_row.elements()}; }
+  Rounding rounding(std::string_view, const auto&) const { return {y.width()}; }
+  static GatherScaledRows sample(auto& s) {
+    return {.y = s.empty({s.kept_rows(), s.size.width}),
+            .y_norm = s.wide({s.kept_rows()}),
+            .x = s.random({s.rows(), s.size.width}),
+            .source_row = s.holding(s.item_rows),
+            .offsets = s.offsets(s.kept_items()),
+            .scale = s.positive(s.kept_items())};
+  }
+};
+
+}  // namespace vcas
+
+// clang-format off
+#define VCAS_SAMPLING_OPS(X) \
+  X(Group<RowScore>) X(ItemNorm) X(KeepProbability) X(Group<Draw>) X(Group<NarrowRows>) \
+  X(GatherScaledRows)
+// clang-format on

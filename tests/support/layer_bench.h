@@ -1,0 +1,451 @@
+// What check_layer.cc runs: one layer, and the tensors of its calls.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/buffer.h"
+#include "layers/weight_sampler.h"
+#include "tests/support/check_layer.h"
+#include "tests/support/check_op.h"
+
+namespace vcas::layer_bench {
+
+using Numbers = std::vector<double>;
+
+constexpr std::uint8_t kPoison = 0xFF;  // NaN in f32, f64 and bf16
+constexpr double kLossScale = 0.37;
+
+// So that runs in all dtypes start from the same numbers.
+inline double rounded(double value) { return bfloat16(static_cast<float>(value)); }
+
+inline double random_normal(std::uint32_t site, std::uint64_t index) {
+  return philox_normal(philox_address({.seed = 1, .stream = Stream::kInit, .site = site}), index);
+}
+
+inline Numbers random_normals(std::uint32_t site, std::int64_t count, double mean,
+                              double deviation) {
+  Numbers out;
+  for (std::int64_t i = 0; i < count; ++i)
+    out.push_back(rounded(mean + deviation * random_normal(site, static_cast<std::uint64_t>(i))));
+  return out;
+}
+
+// Tensors with poison inside and on both sides, in the memory of one backend.
+class Memory {
+ public:
+  explicit Memory(Ops& ops) : ops_(ops) {}
+
+  Tensor make(DType dtype, const Shape& shape) {
+    const Tensor tensor{nullptr, dtype, shape};
+    blocks_.push_back({Buffer(ops_, tensor.bytes() + 2 * Arena::kAlignment), tensor.bytes()});
+    const Tensor out = blocks_.back().buffer.at(Arena::kAlignment, dtype, shape);
+    const std::vector<std::uint8_t> poison(blocks_.back().buffer.bytes(), kPoison);
+    ops_.copy_to_device(blocks_.back().buffer.data(), poison.data(), poison.size());
+    return out;
+  }
+  Tensor make(DType dtype, const Shape& shape, const Numbers& values) {
+    const Tensor out = make(dtype, shape);
+    write(out, values);
+    return out;
+  }
+
+  void poison(const Tensor& tensor) {
+    const std::vector<std::uint8_t> bytes(tensor.bytes(), kPoison);
+    ops_.copy_to_device(tensor.data, bytes.data(), bytes.size());
+  }
+  void write(const Tensor& tensor, const Numbers& values) {
+    switch (tensor.dtype) {
+      case DType::kF32:
+        return write_as<float>(tensor, values);
+      case DType::kF64:
+        return write_as<double>(tensor, values);
+      case DType::kBF16:
+        return write_as<bfloat16>(tensor, values);
+      case DType::kI32:
+        return write_as<std::int32_t>(tensor, values);
+      default:
+        return write_as<std::int64_t>(tensor, values);
+    }
+  }
+  std::vector<std::uint8_t> bytes(const Tensor& tensor) const {
+    std::vector<std::uint8_t> out(tensor.bytes());
+    ops_.copy_to_host(out.data(), tensor.data, out.size());
+    return out;
+  }
+  Numbers read(const Tensor& tensor) const {
+    if (tensor.dtype == DType::kF64) return read_as<double>(tensor);
+    return tensor.dtype == DType::kF32 ? read_as<float>(tensor) : read_as<bfloat16>(tensor);
+  }
+
+  bool guards_intact() const {
+    for (const Block& block : blocks_) {
+      const auto all = bytes(
+          {block.buffer.data(), DType::kU8, {static_cast<std::int64_t>(block.buffer.bytes())}});
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if ((i < Arena::kAlignment || i >= Arena::kAlignment + block.bytes) && all[i] != kPoison)
+          return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Block {
+    Buffer buffer;
+    std::size_t bytes;
+  };
+
+  template <class T>
+  void write_as(const Tensor& tensor, const Numbers& values) {
+    std::vector<T> host;
+    for (const double value : values)
+      host.push_back(static_cast<T>(static_cast<Compute<T>>(value)));
+    VCAS_CHECK(host.size() * sizeof(T) == tensor.bytes(), "values for " + tensor.shape.text());
+    ops_.copy_to_device(tensor.data, host.data(), tensor.bytes());
+  }
+  template <class T>
+  Numbers read_as(const Tensor& tensor) const {
+    std::vector<T> host(static_cast<std::size_t>(tensor.elements()));
+    ops_.copy_to_host(host.data(), tensor.ptr<T>(), tensor.bytes());
+    return {host.begin(), host.end()};
+  }
+
+  Ops& ops_;
+  std::vector<Block> blocks_;
+};
+
+struct Kept {
+  std::vector<std::int64_t> items;
+  Numbers scale;
+};
+
+enum class Added { kNothing, kInPlace, kApart };
+
+// How one backward is called; the members' initial values are the plain exact one.
+struct BackwardChoice {
+  Numbers dy;                     // compact where `kept` is given; empty for a loss
+  const Kept* kept = nullptr;     // null: all items, without index tensors
+  Added added = Added::kNothing;  // to dx
+  bool in_place = false;
+  bool parameters = true;  // parameter gradients are wanted
+  int without_dx = -1;     // number of an input whose dx is not wanted
+  double start = 0;        // what parameter gradients hold before, and what is added to dx
+  bool replaces = false;   // parameter gradients; else adds to them
+};
+
+constexpr double kStart = 0.75;
+
+struct Gradients {
+  std::vector<Numbers> dx;  // empty where there is none
+  std::vector<Numbers> parameters;
+};
+
+inline bool same_bits(const Numbers& a, const Numbers& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+
+inline double largest(const Numbers& values) {
+  double out = 0;
+  for (const double value : values) out = std::max(out, std::abs(value));
+  return out;
+}
+
+// One layer in one compute dtype, with everything that its calls need.
+class Bench {
+ public:
+  Bench(const LayerCase& test, DType dtype, std::vector<std::string>& faults)
+      : test_(test),
+        dtype_(dtype),
+        faults_(faults),
+        ops_(make_ops(test.device, dtype == DType::kBF16 ? Precision::kBf16 : Precision::kF32)),
+        memory_(*ops_),
+        layer_(make_layer(test.kind, test.config)) {
+    for (const LayerInput& input : test.inputs)
+      specs_.push_back({input.width, input.rows_per_item,
+                        input.integers || input.own_rows ? DType::kI32
+                        : input.image                    ? DType::kF32
+                                                         : dtype});
+    plan_ = layer_->plan({specs_, dtype, items(), rows_of(kTokens), rows_of(kMasked)});
+    parameter_numbers_.resize(plan_.parameters.size());
+    std::iota(parameter_numbers_.begin(), parameter_numbers_.end(), 0);
+
+    std::uint32_t site = 0;
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      const std::int64_t rows = rows_of(specs_[i].rows_per_item);
+      Numbers values = random_normals(site++, rows * specs_[i].width, 0, 1);
+      if (const std::int64_t below = test.inputs[i].integers)
+        for (double& value : values)
+          value = std::fmod(std::floor(std::abs(value) * 1000), static_cast<double>(below));
+      if (test.inputs[i].own_rows) choose_own_rows(values, specs_[i].rows_per_item);
+      inputs_.push_back(memory_.make(specs_[i].dtype, {rows, specs_[i].width}));
+      input_values.push_back(std::move(values));
+    }
+    for (const ParameterSpec& spec : plan_.parameters) {
+      const double mean = spec.init.kind == Initializer::Kind::kConstant ? spec.init.value : 0;
+      parameters_.push_back(memory_.make(dtype, spec.shape));
+      parameter_values.push_back(random_normals(site++, spec.shape.elements(), mean, 0.3));
+    }
+    output_ =
+        memory_.make(plan_.output.dtype, {rows_of(plan_.output.rows_per_item), plan_.output.width});
+    for (const SavedSpec& spec : plan_.saved)
+      saved_.push_back(memory_.make(spec.dtype, {rows_of(spec.rows_per_item), spec.width}));
+    step_ = memory_.make(DType::kI64, {1}, {3});
+    scratch_ = memory_.make(DType::kU8, {static_cast<std::int64_t>(plan_.scratch_bytes)});
+    full_rows_ = row_sets(nullptr);
+  }
+
+  std::vector<Numbers> input_values, parameter_values;
+
+  const NodePlan& plan() const { return plan_; }
+  std::int64_t items() const { return static_cast<std::int64_t>(test_.tokens.size()); }
+  std::int64_t item_rows(std::int64_t layout, std::int64_t item) const {
+    if (layout == kMasked) return test_.masked[static_cast<std::size_t>(item)];
+    return layout == kTokens ? test_.tokens[static_cast<std::size_t>(item)] : layout;
+  }
+  std::int64_t rows_of(std::int64_t layout) const {
+    std::int64_t rows = 0;
+    for (std::int64_t item = 0; item < items(); ++item) rows += item_rows(layout, item);
+    return rows;
+  }
+  const ValueSpec& spec(std::size_t input) const { return specs_[input]; }
+  bool differentiable(std::size_t input) const {
+    const LayerInput& in = test_.inputs[input];
+    return !in.integers && !in.image && !in.own_rows;
+  }
+
+  LayerValues values() const {
+    LayerValues out{input_values, parameter_values, {0}};
+    for (std::int64_t item = 0; item < items(); ++item)
+      out.offsets.push_back(out.offsets.back() + item_rows(specs_[0].rows_per_item, item));
+    return out;
+  }
+
+  Numbers forward() {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) memory_.write(inputs_[i], input_values[i]);
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      memory_.write(parameters_[i], parameter_values[i]);
+    memory_.poison(output_);
+    const Tensor norm = norms_of(output_, plan_.output_norm_parts);
+    for (const Tensor& saved : saved_) memory_.poison(saved);
+    memory_.poison(scratch_);
+    Arena arena(scratch_.data, plan_.scratch_bytes);
+    Exec exec = make_exec(arena);
+    layer_->forward(exec, {.inputs = inputs_,
+                           .output = output_,
+                           .output_norm = norm,
+                           .saved = saved_,
+                           .parameters = parameters_,
+                           .input_specs = specs_,
+                           .rows = full_rows_});
+    expect_norms(norm, output_, "output_norm");
+    return memory_.read(output_);
+  }
+
+  // After forward: destroys what the graph may throw away before the backward passes.
+  void poison_unsaved() {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (std::find(plan_.saved_inputs.begin(), plan_.saved_inputs.end(), static_cast<int>(i)) ==
+          plan_.saved_inputs.end())
+        memory_.poison(inputs_[i]);
+    if (!plan_.saved_output) memory_.poison(output_);
+  }
+
+  Gradients backward(const BackwardChoice& choice) {
+    const RowSets rows = choice.kept ? row_sets(choice.kept) : full_rows_;
+    Tensor dy;
+    if (!test_.loss)
+      dy = memory_.make(dtype_, {rows.of(plan_.output.rows_per_item).rows, plan_.output.width},
+                        choice.dy);
+    std::vector<Tensor> dx(inputs_.size());
+    std::vector<Tensor> added(inputs_.size());
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      if (!differentiable(i) || choice.without_dx == static_cast<int>(i)) continue;
+      const Shape shape{rows.of(specs_[i].rows_per_item).rows, specs_[i].width};
+      dx[i] = choice.in_place && i == 0 ? dy : memory_.make(dtype_, shape);
+      if (choice.added == Added::kNothing) continue;
+      added[i] = choice.added == Added::kInPlace ? dx[i] : memory_.make(dtype_, shape);
+      memory_.write(added[i], Numbers(static_cast<std::size_t>(shape.elements()), choice.start));
+    }
+    GradSink sink;
+    for (const Tensor& parameter : parameters_)
+      sink.full.push_back(
+          choice.parameters
+              ? memory_.make(statistics_dtype(dtype_), parameter.shape,
+                             Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
+              : Tensor{});
+    const BackwardContext context{
+        .sink = &sink, .adds_gradients = !choice.replaces, .loss_scale = kLossScale};
+
+    for (const int i : plan_.passes_gradient)
+      if (const Tensor& out = dx[static_cast<std::size_t>(i)]) memory_.write(out, choice.dy);
+    if (plan_.passes_gradient.size() < dx.size()) {
+      const auto before = state();
+      const auto dy_before = dy ? memory_.bytes(dy) : std::vector<std::uint8_t>{};
+      memory_.poison(scratch_);
+      Arena arena(scratch_.data, plan_.scratch_bytes);
+      Exec exec = make_exec(arena);
+      WeightSampler weight_sampler;
+      const Tensor norm = norms_of(dx[0], plan_.dx_norm_parts);
+      layer_->backward(exec, {.inputs_full = inputs_,
+                              .output_full = output_,
+                              .saved_full = saved_,
+                              .parameters = parameters_,
+                              .input_specs = specs_,
+                              .dy = dy,
+                              .dx = dx,
+                              .dx_norm = norm,
+                              .added = added,
+                              .rows = rows,
+                              .rows_full = full_rows_,
+                              .context = context,
+                              .parameter_numbers = parameter_numbers_,
+                              .adds_gradients = context.adds_gradients,
+                              .weight_sampler = weight_sampler,
+                              .weight_site = -1});
+      expect_norms(norm, dx[0], "dx_norm");
+      expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
+      expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
+      for (std::size_t i = 0; choice.added == Added::kApart && i < added.size(); ++i)
+        if (added[i])
+          expect(memory_.read(added[i]) == Numbers(memory_.read(added[i]).size(), choice.start),
+                 "backward changes what it adds to dx");
+    }
+    Gradients out;
+    for (const Tensor& tensor : dx) out.dx.push_back(tensor ? memory_.read(tensor) : Numbers{});
+    for (const Tensor& tensor : sink.full)
+      if (tensor) out.parameters.push_back(memory_.read(tensor));
+    return out;
+  }
+
+  void check_guards() { expect(memory_.guards_intact(), "memory beside a tensor was written"); }
+
+  void expect(bool holds, const std::string& fault) {
+    const std::string text = std::string(dtype_name(dtype_)) + ": " + fault;
+    if (!holds && (faults_.empty() || faults_.back() != text)) faults_.push_back(text);
+  }
+  // Every entry within `tolerance` of the largest one, which also fails on NaN.
+  void expect_close(const Numbers& got, const Numbers& want, double tolerance,
+                    const std::string& what) {
+    if (got.size() != want.size()) return expect(false, what + ": sizes differ");
+    const double bound = tolerance * (1 + largest(want));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      if (!(std::abs(got[i] - want[i]) <= bound))
+        return expect(false, fmt::format("{}: entry {} is {:.9g}, expected {:.9g}", what, i, got[i],
+                                         want[i]));
+  }
+  void expect_close(const Gradients& got, const Gradients& want, double tolerance,
+                    const std::string& what) {
+    for (std::size_t i = 0; i < got.dx.size(); ++i)
+      expect_close(got.dx[i], want.dx[i], tolerance, what + ", dx of input " + std::to_string(i));
+    for (std::size_t i = 0; i < got.parameters.size(); ++i)
+      expect_close(got.parameters[i], want.parameters[i], tolerance,
+                   what + ", gradient of " + plan_.parameters[i].name);
+  }
+
+ private:
+  // Turns random numbers into rows of input 0, each of the item that it belongs to.
+  void choose_own_rows(Numbers& values, std::int64_t layout) const {
+    std::int64_t first = 0;
+    std::size_t entry = 0;
+    for (std::int64_t item = 0; item < items(); ++item) {
+      const std::int64_t rows = item_rows(specs_[0].rows_per_item, item);
+      for (std::int64_t r = item_rows(layout, item); r > 0; --r, ++entry)
+        values[entry] = static_cast<double>(
+            first + static_cast<std::int64_t>(std::abs(values[entry]) * 1000) % rows);
+      first += rows;
+    }
+  }
+
+  // To be filled; empty where the layer writes no norms, or there are no rows.
+  Tensor norms_of(const Tensor& rows, std::int64_t parts) {
+    return plan_.writes_norms && rows ? memory_.make(statistics_dtype(dtype_), {rows.rows(), parts})
+                                      : Tensor{};
+  }
+  void expect_norms(const Tensor& norm, const Tensor& rows, const std::string& what) {
+    if (!norm) return;
+    const auto norms_of_rows = [this](const Tensor& tensor) {
+      const Numbers values = memory_.read(tensor);
+      Numbers norms;
+      for (auto row = values.begin(); row != values.end(); row += tensor.width())
+        norms.push_back(std::sqrt(std::inner_product(row, row + tensor.width(), row, 0.0)));
+      return norms;
+    };
+    const double tolerance = dtype_ == DType::kF64   ? 1e-14
+                             : dtype_ == DType::kF32 ? 1e-6
+                                                     : kBf16Rounding;
+    expect_close(norms_of_rows(norm), norms_of_rows(rows), tolerance, what);
+  }
+
+  Exec make_exec(Arena& arena) {
+    return {.ops = *ops_,
+            .scratch = arena,
+            .dtype = dtype_,
+            .seed = 7,
+            .step = step_,
+            .training = true,
+            .site = 5};
+  }
+
+  std::vector<std::vector<std::uint8_t>> state() const {
+    std::vector<std::vector<std::uint8_t>> out;
+    for (const auto* group : {&inputs_, &saved_, &parameters_})
+      for (const Tensor& tensor : *group) out.push_back(memory_.bytes(tensor));
+    out.push_back(memory_.bytes(output_));
+    return out;
+  }
+
+  RowSets row_sets(const Kept* kept) {
+    std::vector<std::int64_t> layouts{plan_.output.rows_per_item};
+    for (const ValueSpec& value : specs_) layouts.push_back(value.rows_per_item);
+    std::vector<std::int64_t> chosen(test_.tokens.size());
+    std::iota(chosen.begin(), chosen.end(), 0);
+    if (kept) chosen = kept->items;
+    const auto count = static_cast<std::int64_t>(chosen.size());
+    RowSets out;
+    for (const std::int64_t layout : layouts) {
+      Numbers offsets{0}, row;
+      for (const std::int64_t item : chosen) {
+        std::int64_t first = 0;
+        for (std::int64_t i = 0; i < item; ++i) first += item_rows(layout, i);
+        for (std::int64_t r = 0; r < item_rows(layout, item); ++r)
+          row.push_back(static_cast<double>(first + r));
+        offsets.push_back(static_cast<double>(row.size()));
+      }
+      const auto rows = static_cast<std::int64_t>(row.size());
+      RowSet set{.items = count,
+                 .rows = rows,
+                 .item = {},
+                 .scale = {},
+                 .offsets = memory_.make(DType::kI64, {count + 1}, offsets),
+                 .row = {}};
+      if (kept) {
+        set.item = memory_.make(DType::kI32, {count}, Numbers(chosen.begin(), chosen.end()));
+        set.scale = memory_.make(statistics_dtype(dtype_), {count}, kept->scale);
+        set.row = memory_.make(DType::kI32, {rows}, row);
+      }
+      out.entries().push_back({layout, set});
+    }
+    return out;
+  }
+
+  const LayerCase& test_;
+  DType dtype_;
+  std::vector<std::string>& faults_;
+  std::unique_ptr<Ops> ops_;
+  Memory memory_;
+  std::unique_ptr<Layer> layer_;
+  std::vector<ValueSpec> specs_;
+  NodePlan plan_;
+  std::vector<int> parameter_numbers_;
+  std::vector<Tensor> inputs_, parameters_, saved_;
+  Tensor output_, scratch_, step_;
+  RowSets full_rows_;
+};
+
+}  // namespace vcas::layer_bench

@@ -1,0 +1,119 @@
+// Norms, scores, probabilities and draws.
+#pragma once
+
+#include "tests/support/reference/tensors.h"
+
+namespace vcas::reference {
+
+inline void run(const RowScore& a) {
+  for (std::int64_t i = 0; i < a.score.elements(); ++i) {
+    const std::int64_t r = index_at(a.row, i);
+    f(a.score)[i] = norm_of_row(a.dy_norm ? a.dy_norm : a.dy, i) *
+                    norm_of_row(a.x_norm_full ? a.x_norm_full : a.x_full, r);
+  }
+}
+
+inline void run(const ItemNorm& a) {
+  const std::int64_t c = a.x.width();
+  for (std::int64_t n = 0; n < a.norm.elements(); ++n) {
+    double sum = 0;
+    for (std::int64_t e = i64(a.offsets)[n] * c; e < i64(a.offsets)[n + 1] * c; ++e)
+      sum += std::pow(f(a.x)[e], 2);
+    f(a.norm)[n] = std::sqrt(sum);
+  }
+}
+
+// Caps the scores that exceed 1 and shares the rest of the budget among the others, until none
+// does.
+inline void run(const KeepProbability& a) {
+  const std::int64_t n = a.score.elements();
+  std::vector<bool> capped(static_cast<std::size_t>(n), false);
+  double budget = a.budget, scale = 0;
+  for (bool changed = true; changed;) {
+    changed = false;
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (!capped[static_cast<std::size_t>(i)]) sum += f(a.score)[i];
+    scale = sum > 0 ? budget / sum : 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (f(a.score)[i] > 0 && !capped[static_cast<std::size_t>(i)] && scale * f(a.score)[i] >= 1) {
+        capped[static_cast<std::size_t>(i)] = changed = true;
+        budget -= 1;
+      }
+  }
+  double variance = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double x = f(a.score)[i];
+    const double p = capped[static_cast<std::size_t>(i)] ? 1 : scale * x;
+    f(a.prob)[i] = p;
+    if (p > 0) variance += (1 - p) / p * x * x;
+  }
+  if (a.variance) f(a.variance)[0] = variance;
+}
+
+inline void run(const Draw& a) {
+  run(KeepProbability{.prob = a.prob, .score = a.score, .budget = a.budget});
+  const std::int64_t n = a.prob.elements();
+  const PhiloxAddress address = step_key(a).address();
+  std::vector<std::int64_t> kept;
+  const auto scale_of = [&](std::int64_t i) { return 1 / f(a.prob)[i]; };
+  std::vector<double> scale(static_cast<std::size_t>(n), 0);
+  if (a.selection == Selection::kBernoulli) {
+    for (std::int64_t i = 0; i < n; ++i)
+      if (philox_uniform(address, static_cast<std::uint64_t>(index_at(a.id, i))) < f(a.prob)[i])
+        kept.push_back(i), scale[static_cast<std::size_t>(i)] = scale_of(i);
+  } else {
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += f(a.prob)[i];
+    if (std::abs(sum - std::round(sum)) <= 1e-6 * sum) sum = std::round(sum);
+    const auto count = static_cast<std::size_t>(a.kept.elements());
+    const double u = philox_uniform(address, 0);
+    std::vector<bool> taken(static_cast<std::size_t>(n), false);
+    double before = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      double after = before + f(a.prob)[i];
+      if (std::abs(after - sum) <= 1e-6 * sum) after = sum;
+      for (double integer = 1; integer <= std::ceil(sum) + 1; ++integer)
+        if (before + u < integer && integer <= after + u)
+          taken[static_cast<std::size_t>(i)] = true,
+          scale[static_cast<std::size_t>(i)] = scale_of(i);
+      before = after;
+    }
+    auto drawn = static_cast<std::size_t>(std::count(taken.begin(), taken.end(), true));
+    for (std::size_t i = 0; drawn < count; ++i)
+      if (!taken[i]) taken[i] = true, ++drawn;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (taken[static_cast<std::size_t>(i)]) kept.push_back(i);
+  }
+  for (std::size_t j = 0; j < kept.size(); ++j) {
+    i32(a.kept)[j] = static_cast<std::int32_t>(kept[j]);
+    f(a.scale)[j] = scale[static_cast<std::size_t>(kept[j])];
+  }
+  if (a.count) i32(a.count)[0] = static_cast<std::int32_t>(kept.size());
+}
+
+inline void run(const NarrowRows& a) {
+  std::int64_t next = 0;
+  for (std::int64_t i = 0; i < a.kept.elements(); ++i) {
+    const std::int64_t old = i32(a.kept)[i];
+    i32(a.item)[i] = static_cast<std::int32_t>(index_at(a.old_item, old));
+    f(a.scale)[i] = f(a.kept_scale)[i] * factor_at(a.old_scale, old);
+    i64(a.offsets)[i] = next;
+    for (std::int64_t r = i64(a.old_offsets)[old]; r < i64(a.old_offsets)[old + 1]; ++r) {
+      i32(a.source_row)[next] = static_cast<std::int32_t>(r);
+      i32(a.row)[next++] = static_cast<std::int32_t>(index_at(a.old_row, r));
+    }
+  }
+  i64(a.offsets)[a.kept.elements()] = next;
+}
+
+inline void run(const GatherScaledRows& a) {
+  const std::int64_t c = a.y.width();
+  for (std::int64_t n = 0; n < a.scale.elements(); ++n)
+    for (std::int64_t r = i64(a.offsets)[n]; r < i64(a.offsets)[n + 1]; ++r)
+      for (std::int64_t i = 0; i < c; ++i)
+        f(a.y)[r * c + i] = f(a.scale)[n] * f(a.x)[i32(a.source_row)[r] * c + i];
+  put_norms(a.y_norm, a.y);
+}
+
+}  // namespace vcas::reference

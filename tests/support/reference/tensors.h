@@ -1,0 +1,44 @@
+// The numbers of tensors, and what several specifications need of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/args.h"
+
+namespace vcas::reference {
+
+inline double* f(const Tensor& tensor) { return tensor.ptr<double>(); }
+inline std::int32_t* i32(const Tensor& tensor) { return tensor.ptr<std::int32_t>(); }
+inline std::int64_t* i64(const Tensor& tensor) { return tensor.ptr<std::int64_t>(); }
+// Optional tensors: the identity, and ones.
+inline std::int64_t index_at(const Tensor& index, std::int64_t i) {
+  return index ? i32(index)[i] : i;
+}
+inline double factor_at(const Tensor& factor, std::int64_t i) {
+  return factor ? f(factor)[i] : 1.0;
+}
+inline void put(double& out, double value, bool accumulate) {
+  out = accumulate ? out + value : value;
+}
+inline bool kept_by_dropout(const StepKey& key, std::int64_t draw, std::int64_t word, double p) {
+  std::uint32_t words[4];
+  philox_draw(key.address(), static_cast<std::uint64_t>(draw), words);
+  return static_cast<double>(uniform_from_bits(words[word])) >= p;
+}
+
+inline double norm_of(const double* x, std::int64_t width) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < width; ++i) sum += std::pow(x[i], 2);
+  return std::sqrt(sum);
+}
+inline double norm_of_row(const Tensor& x, std::int64_t r) {
+  return norm_of(f(x) + r * x.width(), x.width());
+}
+inline void put_norms(const Tensor& norm, const Tensor& x) {
+  for (std::int64_t r = 0; r < norm.elements(); ++r) f(norm)[r] = norm_of_row(x, r);
+}
+
+}  // namespace vcas::reference
