@@ -139,6 +139,41 @@ std::vector<S*> all_settings(S& root) {
   return list;
 }
 
+// The same with the settings of kinds that are not chosen.
+void list_of_all_kinds(const Setting& section, std::vector<const Setting*>& list) {
+  for (const Setting& child : section.children)
+    if (child.is_section())
+      list_of_all_kinds(child, list);
+    else
+      list.push_back(&child);
+  for (const Setting& kind : section.other_kinds) list_of_all_kinds(kind, list);
+}
+
+std::vector<const Setting*> settings_of_all_kinds(const Setting& root) {
+  std::vector<const Setting*> list;
+  list_of_all_kinds(root, list);
+  return list;
+}
+
+// A value as nlohmann::json has it.
+Json to_json(const JsonNode& node) {
+  Json json = node.value;
+  for (const JsonNode& child : node.children)
+    if (json.is_array())
+      json.push_back(to_json(child));
+    else if (!is_own_key(child.name))
+      json[child.name] = to_json(child);
+  return json;
+}
+
+// Whether `all` has these values; objects may have more of them.
+bool is_part_of(const Json& some, const Json& all) {
+  if (!some.is_object() || !all.is_object()) return some == all;
+  return std::ranges::all_of(some.items(), [&](const auto& member) {
+    return all.contains(member.key()) && is_part_of(member.value(), all[member.key()]);
+  });
+}
+
 // What the program says of a bound that lies on one side: "at least 1", "above 0".
 std::string low_phrase(const Range& range) {
   return fmt::format("{} {}", range.low_open ? "above" : "at least", range.low);
@@ -179,6 +214,7 @@ Setting& Setting::add_child(const char* child_name, const char* child_help) {
   Setting& child = children.emplace_back();
   child.name = child_name;
   child.key = key.empty() ? child.name : key + "." + child.name;
+  child.kind = kind;
   child.help = child_help;
   return child;
 }
@@ -244,10 +280,25 @@ SourceText load_config_text(const std::string& path) {
 // Reads one source after the other into the settings.
 class ConfigReader {
  public:
-  ConfigReader(Setting& root, ConfigErrors& errors) : root_(root), errors_(errors) {
+  // `kinds`: see read_settings. Null: only kinds are read.
+  ConfigReader(Setting& root, const ConfigOrigins* kinds, ConfigErrors& errors)
+      : root_(root), kinds_(kinds), errors_(errors) {
     for (const Setting* setting : all_settings(root_)) errors_.origins_.set(setting->key, {});
   }
 
+  void read(const ConfigSources& sources) {
+    for (const SourceText& document : sources.documents) read_document(document);
+    for (const EnvironmentSetting& setting : sources.environment) read_environment(setting);
+    for (const std::string& assignment : sources.overrides) read_assignment(assignment);
+  }
+
+  void validate() {
+    // A document that broke off, or is of a newer form, lacks settings: what would be said about
+    // those is not to be trusted.
+    if (!unread_) validate(root_);
+  }
+
+ private:
   void read_document(const SourceText& source) {
     begin_source(source, {}, {});
     const JsonDocument document = parse_json(source.text, /*ignore_comments=*/true);
@@ -308,13 +359,6 @@ class ConfigReader {
                   setting.variable);
   }
 
-  void validate() {
-    // A document that broke off, or is of a newer form, lacks settings: what would be said about
-    // those is not to be trusted.
-    if (!unread_) validate(root_);
-  }
-
- private:
   void begin_source(SourceText source, const std::string& where, const std::string& label) {
     ++source_count_;
     source_ = std::move(source);
@@ -401,8 +445,9 @@ class ConfigReader {
 
   void read_member(Setting& section, const JsonNode& node) {
     Setting* child = find_member(section, node.name);
-    if (!child) return add_unknown_key(section, node);
+    if (!child) return read_foreign(section, node);
     if (child->is_section()) return read_section(*child, node);
+    if (!kinds_ && !child->chooses_kind) return;
     if (const ConfigOrigin& first = errors_.origins_.at(child->key); first.source == source_count_)
       return add_error(node.key_begin,
                        fmt::format("\"{}\"{} sets {}, which {} has set already", node.name,
@@ -412,9 +457,36 @@ class ConfigReader {
     errors_.origins_.set(child->key, origin(node));
   }
 
-  Setting* find_member(Setting& section, const std::string& name) {
+  static Setting* find_child(Setting& section, const std::string& name) {
     for (Setting& child : section.children)
       if (child.name == name) return &child;
+    return nullptr;
+  }
+
+  // A setting of a kind that is not chosen. Runs save the settings of one kind; older ones saved
+  // those of all.
+  void read_foreign(Setting& section, const JsonNode& node) {
+    std::string kinds;
+    bool is_default = false;
+    for (Setting& kind : section.other_kinds)
+      if (const Setting* child = find_child(kind, node.name)) {
+        kinds += fmt::format("{}\"{}\"", kinds.empty() ? "" : " and ", child->kind);
+        is_default |= is_part_of(to_json(node), settings_to_json(*child));
+      }
+    if (kinds.empty()) return add_unknown_key(section, node);
+    const std::string key = section.key + ".type";
+    const bool chosen_later =
+        kinds_ && kinds_->at(key).given() && source_count_ < kinds_->at(key).source;
+    if (!kinds_ || is_default || chosen_later) return;
+    add_error(
+        node.key_begin,
+        fmt::format("\"{}\"{} is a setting of {}, and {} is {}", node.name, in_section(section),
+                    kinds, key, settings_to_json(*find_child(section, "type")).dump()),
+        key_underline(node));
+  }
+
+  Setting* find_member(Setting& section, const std::string& name) {
+    if (Setting* child = find_child(section, name)) return child;
     for (Setting* setting : all_settings(root_))
       if (setting->former_key == section.key + "." + name) return setting;
     return nullptr;
@@ -558,13 +630,13 @@ class ConfigReader {
 
   void validate(const Setting& section) {
     for (const Setting& child : section.children) validate(child);
-    if (!section.validate) return;
     errors_.section_ = section.key.empty() ? "" : section.key + ".";
-    section.validate(errors_);
+    for (const auto& check : section.checks) check(errors_);
     errors_.section_.clear();
   }
 
   Setting& root_;
+  const ConfigOrigins* kinds_;
   ConfigErrors& errors_;
   bool unread_ = false;
   std::size_t source_count_ = 0;
@@ -572,17 +644,23 @@ class ConfigReader {
   std::string where_, label_;  // of an override; empty for a document
 };
 
-void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& errors) {
-  ConfigReader reader(root, errors);
-  for (const SourceText& document : sources.documents) reader.read_document(document);
-  for (const EnvironmentSetting& setting : sources.environment) reader.read_environment(setting);
-  for (const std::string& assignment : sources.overrides) reader.read_assignment(assignment);
+ConfigOrigins read_kinds(Setting& root, const ConfigSources& sources) {
+  ConfigErrors ignored;  // they are found again
+  ConfigReader(root, nullptr, ignored).read(sources);
+  return ignored.origins();
+}
+
+void read_settings(Setting& root, const ConfigSources& sources, const ConfigOrigins& kinds,
+                   ConfigErrors& errors) {
+  ConfigReader reader(root, &kinds, errors);
+  reader.read(sources);
   reader.validate();
 }
 
 std::vector<std::string> setting_keys(const Setting& root) {
   std::vector<std::string> keys;
-  for (const Setting* setting : all_settings(root)) keys.push_back(setting->key);
+  for (const Setting* setting : settings_of_all_kinds(root))
+    if (std::ranges::count(keys, setting->key) == 0) keys.push_back(setting->key);
   return keys;
 }
 
@@ -638,8 +716,13 @@ Json section_schema(const Setting& section) {
   Json schema{{"type", "object"}};
   if (!section.help.empty()) schema["description"] = section.help;
   Json& properties = schema["properties"] = Json::object();
-  for (const Setting& child : section.children)
-    properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
+  const auto add = [&](const std::vector<Setting>& children) {
+    for (const Setting& child : children)
+      if (!properties.contains(child.name))
+        properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
+  };
+  add(section.children);
+  for (const Setting& kind : section.other_kinds) add(kind.children);
   schema["patternProperties"] = {{"^x-", Json::object()}};
   schema["additionalProperties"] = false;
   return schema;
@@ -699,17 +782,30 @@ Json settings_schema(const Setting& root) {
 }
 
 std::string settings_help(const Setting& root) {
-  std::string text;
-  for (const Setting* setting : all_settings(root)) {
+  struct Paragraph {
+    std::string key, rest;
+    std::vector<std::string> kinds;
+  };
+  std::vector<Paragraph> paragraphs;
+  for (const Setting* setting : settings_of_all_kinds(root)) {
     const Range& range = setting->range;
     std::string type = phrase_of(*setting);
     if (!range.choices.empty()) type = fmt::format("{}", fmt::join(range.choices, ", "));
     const bool has_low = std::isfinite(range.low), has_high = std::isfinite(range.high);
     if (has_low) type += ", " + low_phrase(range);
     if (has_high) type += (has_low ? " and " : ", ") + high_phrase(range);
-    text += fmt::format("{}\n    {}\n    {}; default {}\n", setting->key, setting->help, type,
-                        value_to_json(*setting).dump());
+    const std::string rest = fmt::format("    {}\n    {}; default {}\n", setting->help, type,
+                                         value_to_json(*setting).dump());
+    auto same = std::ranges::find_if(paragraphs, [&](const Paragraph& paragraph) {
+      return paragraph.key == setting->key && paragraph.rest == rest;
+    });
+    if (same == paragraphs.end()) same = paragraphs.insert(same, {setting->key, rest, {}});
+    if (!setting->kind.empty()) same->kinds.push_back(setting->kind);
   }
+  std::string text;
+  for (const auto& [key, rest, kinds] : paragraphs)
+    text += fmt::format("{}{}\n{}", key,
+                        kinds.empty() ? "" : fmt::format("  ({})", fmt::join(kinds, ", ")), rest);
   return text;
 }
 
@@ -744,14 +840,16 @@ std::string print_settings(const Setting& root, const Setting& defaults,
 }
 
 std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after) {
-  const std::vector<const Setting*> old_settings = all_settings(before);
-  const std::vector<const Setting*> new_settings = all_settings(after);
+  std::map<std::string, const Setting*> new_settings;
+  for (const Setting* setting : all_settings(after)) new_settings[setting->key] = setting;
   std::vector<ConfigChange> changes;
-  for (std::size_t i = 0; i < old_settings.size(); ++i) {
-    std::string old_text = value_to_json(*old_settings[i]).dump();
-    std::string new_text = value_to_json(*new_settings[i]).dump();
+  for (const Setting* setting : all_settings(before)) {
+    const auto found = new_settings.find(setting->key);
+    if (found == new_settings.end()) continue;
+    std::string old_text = value_to_json(*setting).dump();
+    std::string new_text = value_to_json(*found->second).dump();
     if (old_text != new_text)
-      changes.push_back({old_settings[i]->key, std::move(old_text), std::move(new_text)});
+      changes.push_back({setting->key, std::move(old_text), std::move(new_text)});
   }
   return changes;
 }

@@ -65,7 +65,10 @@ struct Setting {
   Range range;
   Pointer value;                  // a section has none
   std::vector<Setting> children;  // of a section
-  std::function<void(ConfigErrors&)> validate;
+  std::vector<std::function<void(ConfigErrors&)>> checks;
+  bool chooses_kind = false;         // of the settings beside it: "type" of a Part (core/part.h)
+  std::string kind;                  // of a Part, that has this setting; empty: there is no choice
+  std::vector<Setting> other_kinds;  // sections with the settings of kinds that are not chosen
 
   bool is_section() const { return std::holds_alternative<std::monostate>(value); }
 
@@ -74,6 +77,20 @@ struct Setting {
     Setting& child = add_child(field_name, field_help);
     child.value = &place;
     (child.range.narrow(ranges), ...);
+  }
+
+  // The field "type" of a Part, and the settings of one of its kinds.
+  void choice(std::string& type, const char* choice_help, const Range& choices) {
+    field("type", type, choice_help, choices);
+    children.back().chooses_kind = true;
+  }
+  template <class Kind>
+  void settings_of(const std::string& type, Kind& place, bool chosen) {
+    Setting& section = chosen ? *this : other_kinds.emplace_back();
+    section.key = key;
+    section.kind = type;
+    section.bind(place);
+    if (chosen) kind.clear();
   }
 
   // The key that the last field had in older configurations.
@@ -88,7 +105,7 @@ struct Setting {
   void bind(Section& place) {
     place.fields(*this);
     if constexpr (requires(const Section& s, ConfigErrors& e) { s.validate(e); })
-      validate = [&place](ConfigErrors& errors) { std::as_const(place).validate(errors); };
+      checks.push_back([&place](ConfigErrors& errors) { std::as_const(place).validate(errors); });
   }
 
  private:
@@ -174,10 +191,15 @@ struct ConfigSources {
   std::vector<std::string> overrides = {};
 };
 
-// "train.learning_rate", ...: all settings in the order of declaration.
+// "train.learning_rate", ...: all settings, those of kinds that are not chosen included.
 std::vector<std::string> setting_keys(const Setting& root);
 
-void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& errors);
+// Which kinds the sources choose: sets those settings alone, and says where they come from.
+ConfigOrigins read_kinds(Setting& root, const ConfigSources& sources);
+// `kinds`: from read_kinds. A setting of another kind is an error where its source, or one before
+// it, chose the kind, unless it has its default value.
+void read_settings(Setting& root, const ConfigSources& sources, const ConfigOrigins& kinds,
+                   ConfigErrors& errors);
 nlohmann::ordered_json settings_to_json(const Setting& setting);
 nlohmann::ordered_json settings_schema(const Setting& root);
 std::string settings_help(const Setting& root);
@@ -185,8 +207,10 @@ std::string settings_help(const Setting& root);
 // A value with an error is left as it was. The caller may add errors before throw_if_any().
 template <class Config>
 void read_config(Config& config, const ConfigSources& sources, ConfigErrors& errors) {
+  Setting unchosen = describe(config);
+  const ConfigOrigins kinds = read_kinds(unchosen, sources);
   Setting root = describe(config);
-  read_settings(root, sources, errors);
+  read_settings(root, sources, kinds, errors);
 }
 
 template <class Config>
@@ -229,13 +253,13 @@ std::string print_config(
 }
 
 // Draft-07. `config` holds the defaults. The schema accepts what the reader accepts, except that it
-// cannot see duplicate keys, validate() and the limits of 64-bit integers.
+// cannot see duplicate keys, validate(), the limits of 64-bit integers and which kind is chosen.
 template <class Config>
 nlohmann::ordered_json json_schema(Config config) {
   return settings_schema(describe(config));
 }
 
-// One paragraph for each setting: key, type and range, default, help.
+// One paragraph for each setting: key, kinds that have it, help, type and range, default.
 template <class Config>
 std::string config_help(Config config) {
   return settings_help(describe(config));
@@ -245,6 +269,7 @@ struct ConfigChange {
   std::string key, before, after;  // values as JSON text
 };
 
+// Of the settings that both have.
 std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after);
 
 template <class Config>
