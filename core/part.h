@@ -57,8 +57,8 @@ struct PartRegistration {
                               std::make_unique<Kind>(static_cast<const Kind&>(from)));
                         },
                     .describe =
-                        [](Base& part, Setting& section, const std::string& type, bool chosen) {
-                          section.settings_of(type, static_cast<Kind&>(part), chosen);
+                        [](Base& part, Setting& section, const std::string& name, bool chosen) {
+                          section.settings_of(name, static_cast<Kind&>(part), chosen);
                         }})
             .second;
     VCAS_CHECK(is_new, std::string("two kinds are called ") + type);

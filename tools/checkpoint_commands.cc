@@ -116,7 +116,7 @@ class TrainedModel {
 };
 
 // Of items that are not there yet.
-BatchLimits text_limits(const RunConfig& config, const WordPiece& tokenizer) {
+BatchLimits text_limits(const RunConfig& config) {
   return {.tokens = std::min(config.data.text.max_length, config.model.kind->max_positions())};
 }
 
@@ -230,8 +230,7 @@ void predict(const PredictRequest& request) {
   const RunConfig& config = trained.config();
   check_request(request, config);
   const auto tokenizer = trained.tokenizer();
-  TrainedModel model(trained, tokenizer.get(),
-                     tokenizer ? text_limits(config, *tokenizer) : BatchLimits{});
+  TrainedModel model(trained, tokenizer.get(), tokenizer ? text_limits(config) : BatchLimits{});
   if (!request.submission.empty()) return write_submission(request, trained, *tokenizer, model);
   const Unlabelled found = tokenizer
                                ? load_unlabelled_texts(config, *tokenizer, request.inputs[0])
