@@ -20,98 +20,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class T>
-struct Shape {  // a plain value
-  using Element = T;
-  static constexpr bool kList = false, kOptional = false;
-};
-template <class T>
-struct Shape<std::vector<T>> {
-  using Element = T;
-  static constexpr bool kList = true, kOptional = false;
-};
-template <class T>
-struct Shape<std::optional<T>> {
-  using Element = T;
-  static constexpr bool kList = false, kOptional = true;
-};
-
-template <class T>
-constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
-
 constexpr const char* kVersionKey = "config_version";
 
 // Keys of the user, for notes.
 constexpr bool is_own_key(std::string_view name) { return name.starts_with("x-"); }
-
-template <class T>
-const char* schema_type() {
-  if (std::is_same_v<T, bool>) return "boolean";
-  if (std::is_same_v<T, std::string>) return "string";
-  return kIsInteger<T> ? "integer" : "number";
-}
-
-template <class T>
-std::string type_phrase() {
-  using Element = typename Shape<T>::Element;
-  const std::string type = schema_type<Element>();
-  if (Shape<T>::kList) return "a list of " + type + "s";
-  if (type == "boolean") return "true or false";
-  return (type == "integer" ? "an " : "a ") + type + (Shape<T>::kOptional ? " or null" : "");
-}
-
-// Calls `use` with the typed pointer of a setting that is no section.
-template <class Use>
-auto with_value(const Setting& setting, Use use) {
-  return std::visit(
-      [&](auto pointer) {
-        if constexpr (std::is_same_v<decltype(pointer), std::monostate>)
-          return decltype(use(static_cast<int*>(nullptr)))();  // sections are never asked
-        else
-          return use(pointer);
-      },
-      setting.value);
-}
-
-template <class Element>
-Json scalar_to_json(const Element& value, const std::string& key) {
-  if constexpr (std::is_same_v<Element, double>)
-    VCAS_CHECK(std::isfinite(value), key + " is not finite, and JSON has no such number");
-  return value;
-}
-
-Json scalar_to_json(const Duration& duration, const std::string& key) {
-  if (duration.unit() != duration.plain()) return duration.text();
-  if (duration.unit() == Duration::Unit::kSteps) return duration.steps();
-  return scalar_to_json(duration.amount(), key);
-}
-
-Json value_to_json(const Setting& setting) {
-  return with_value(setting, [&](const auto* value) {
-    using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
-    Json json;  // null
-    if constexpr (Shape<T>::kList) {
-      json = Json::array();
-      for (const auto& element : *value) json.push_back(scalar_to_json(element, setting.key));
-    } else if constexpr (Shape<T>::kOptional) {
-      if (value->has_value()) json = scalar_to_json(**value, setting.key);
-    } else {
-      json = scalar_to_json(*value, setting.key);
-    }
-    return json;
-  });
-}
-
-// "an integer", "a list of strings"
-std::string phrase_of(const Setting& setting) {
-  if (const Duration* const* duration = std::get_if<Duration*>(&setting.value))
-    return (*duration)->plain() == Duration::Unit::kSteps
-               ? "a whole number of steps, \"500st\" or \"3ep\""
-               : "a number of epochs, \"3ep\" or \"500st\"";
-  return with_value(setting, [](const auto* value) {
-    return type_phrase<std::remove_const_t<std::remove_pointer_t<decltype(value)>>>();
-  });
-}
 
 std::string did_you_mean(const std::string& name) {
   return name.empty() ? "" : fmt::format("  did you mean \"{}\"?\n", name);
@@ -121,67 +33,26 @@ std::string in_section(const Setting& section) {
   return section.key.empty() ? "" : fmt::format(" in \"{}\"", section.key);
 }
 
-// Settings, without sections, in the order of declaration.
-template <class S>
-void list_settings(S& section, std::vector<S*>& list) {
-  for (S& child : section.children) {
-    if (child.is_section())
-      list_settings(child, list);
-    else
-      list.push_back(&child);
-  }
+// A value as nlohmann::json has it.
+Json to_json(const JsonNode& node) {
+  Json json = node.value;
+  for (const JsonNode& child : node.children)
+    if (json.is_array())
+      json.push_back(to_json(child));
+    else if (!is_own_key(child.name))
+      json[child.name] = to_json(child);
+  return json;
 }
 
-template <class S>
-std::vector<S*> all_settings(S& root) {
-  std::vector<S*> list;
-  list_settings(root, list);
-  return list;
-}
-
-// What the program says of a bound that lies on one side: "at least 1", "above 0".
-std::string low_phrase(const Range& range) {
-  return fmt::format("{} {}", range.low_open ? "above" : "at least", range.low);
-}
-std::string high_phrase(const Range& range) {
-  return fmt::format("{} {}", range.high_open ? "below" : "at most", range.high);
+// Whether `all` has these values; objects may have more of them.
+bool is_part_of(const Json& some, const Json& all) {
+  if (!some.is_object() || !all.is_object()) return some == all;
+  return std::ranges::all_of(some.items(), [&](const auto& member) {
+    return all.contains(member.key()) && is_part_of(member.value(), all[member.key()]);
+  });
 }
 
 }  // namespace
-
-void Range::narrow(const Range& other) {
-  if (other.low > low || (other.low == low && other.low_open)) {
-    low = other.low;
-    low_open = other.low_open;
-  }
-  if (other.high < high || (other.high == high && other.high_open)) {
-    high = other.high;
-    high_open = other.high_open;
-  }
-  if (!other.choices.empty()) choices = other.choices;
-}
-
-std::string Range::violation(double value) const {
-  if (std::isnan(value)) return "must be a number";
-  if (!(low_open ? value > low : value >= low)) return "must be " + low_phrase(*this);
-  if (!(high_open ? value < high : value <= high)) return "must be " + high_phrase(*this);
-  return {};
-}
-
-Range at_least(double low) { return {.low = low}; }
-Range at_most(double high) { return {.high = high}; }
-Range above(double low) { return {.low = low, .low_open = true}; }
-Range below(double high) { return {.high = high, .high_open = true}; }
-Range between(double low, double high) { return {.low = low, .high = high}; }
-Range one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
-
-Setting& Setting::add_child(const char* child_name, const char* child_help) {
-  Setting& child = children.emplace_back();
-  child.name = child_name;
-  child.key = key.empty() ? child.name : key + "." + child.name;
-  child.help = child_help;
-  return child;
-}
 
 const ConfigOrigin& ConfigOrigins::at(const std::string& key) const {
   const auto found = origins_.find(key);
@@ -244,10 +115,25 @@ SourceText load_config_text(const std::string& path) {
 // Reads one source after the other into the settings.
 class ConfigReader {
  public:
-  ConfigReader(Setting& root, ConfigErrors& errors) : root_(root), errors_(errors) {
+  // `kinds`: see read_settings. Null: only kinds are read.
+  ConfigReader(Setting& root, const ConfigOrigins* kinds, ConfigErrors& errors)
+      : root_(root), kinds_(kinds), errors_(errors) {
     for (const Setting* setting : all_settings(root_)) errors_.origins_.set(setting->key, {});
   }
 
+  void read(const ConfigSources& sources) {
+    for (const SourceText& document : sources.documents) read_document(document);
+    for (const EnvironmentSetting& setting : sources.environment) read_environment(setting);
+    for (const std::string& assignment : sources.overrides) read_assignment(assignment);
+  }
+
+  void validate() {
+    // A document that broke off, or is of a newer form, lacks settings: what would be said about
+    // those is not to be trusted.
+    if (!unread_) validate(root_);
+  }
+
+ private:
   void read_document(const SourceText& source) {
     begin_source(source, {}, {});
     const JsonDocument document = parse_json(source.text, /*ignore_comments=*/true);
@@ -308,13 +194,6 @@ class ConfigReader {
                   setting.variable);
   }
 
-  void validate() {
-    // A document that broke off, or is of a newer form, lacks settings: what would be said about
-    // those is not to be trusted.
-    if (!unread_) validate(root_);
-  }
-
- private:
   void begin_source(SourceText source, const std::string& where, const std::string& label) {
     ++source_count_;
     source_ = std::move(source);
@@ -401,8 +280,9 @@ class ConfigReader {
 
   void read_member(Setting& section, const JsonNode& node) {
     Setting* child = find_member(section, node.name);
-    if (!child) return add_unknown_key(section, node);
+    if (!child) return read_foreign(section, node);
     if (child->is_section()) return read_section(*child, node);
+    if (!kinds_ && !child->chooses_kind) return;
     if (const ConfigOrigin& first = errors_.origins_.at(child->key); first.source == source_count_)
       return add_error(node.key_begin,
                        fmt::format("\"{}\"{} sets {}, which {} has set already", node.name,
@@ -412,9 +292,35 @@ class ConfigReader {
     errors_.origins_.set(child->key, origin(node));
   }
 
-  Setting* find_member(Setting& section, const std::string& name) {
+  static Setting* find_child(Setting& section, const std::string& name) {
     for (Setting& child : section.children)
       if (child.name == name) return &child;
+    return nullptr;
+  }
+
+  // A setting of a kind that is not chosen. Runs save the settings of one kind; older ones saved
+  // those of all.
+  void read_foreign(Setting& section, const JsonNode& node) {
+    std::string kinds;
+    bool is_default = false;
+    for (Setting& kind : section.other_kinds)
+      if (const Setting* child = find_child(kind, node.name)) {
+        kinds += fmt::format("{}\"{}\"", kinds.empty() ? "" : " and ", child->kind);
+        is_default |= is_part_of(to_json(node), settings_to_json(*child));
+      }
+    if (kinds.empty()) return add_unknown_key(section, node);
+    const Setting& type = *std::ranges::find_if(section.children, &Setting::chooses_kind);
+    const bool chosen_later =
+        kinds_ && kinds_->at(type.key).given() && source_count_ < kinds_->at(type.key).source;
+    if (!kinds_ || is_default || chosen_later) return;
+    add_error(node.key_begin,
+              fmt::format("\"{}\"{} is a setting of {}, and {} is {}", node.name,
+                          in_section(section), kinds, type.key, settings_to_json(type).dump()),
+              key_underline(node));
+  }
+
+  Setting* find_member(Setting& section, const std::string& name) {
+    if (Setting* child = find_child(section, name)) return child;
     for (Setting* setting : all_settings(root_))
       if (setting->former_key == section.key + "." + name) return setting;
     return nullptr;
@@ -448,7 +354,7 @@ class ConfigReader {
     if (node.value.is_number() && (whole || duration.plain() == Duration::Unit::kEpochs))
       duration.set_plain(node.value.get<double>());
     else if (!node.value.is_string() || !duration.set_text(node.value.get<std::string>()))
-      return add_type_error(phrase_of(setting), setting.key, node, true);
+      return add_type_error(type_phrase(setting), setting.key, node, true);
     Range range = setting.range;
     range.narrow(at_most(Duration::kMost));
     if (check_range(range, setting.key, node, duration.amount())) value = duration;
@@ -456,8 +362,8 @@ class ConfigReader {
 
   template <class T>
   void read_setting(const Setting& setting, const JsonNode& node, T& value) {
-    using Element = typename Shape<T>::Element;
-    if constexpr (Shape<T>::kList) {
+    using Element = typename ValueType<T>::Element;
+    if constexpr (ValueType<T>::kList) {
       if (!node.value.is_array()) return add_type_error(type_phrase<T>(), setting.key, node, false);
       T list;
       bool complete = true;
@@ -472,7 +378,7 @@ class ConfigReader {
       else
         errors_.faulty_.insert(setting.key);
     } else {
-      if constexpr (Shape<T>::kOptional) {
+      if constexpr (ValueType<T>::kOptional) {
         if (node.value.is_null()) return value.reset();
       }
       if constexpr (std::is_same_v<Element, std::string>) {
@@ -558,13 +464,13 @@ class ConfigReader {
 
   void validate(const Setting& section) {
     for (const Setting& child : section.children) validate(child);
-    if (!section.validate) return;
     errors_.section_ = section.key.empty() ? "" : section.key + ".";
-    section.validate(errors_);
+    for (const auto& check : section.checks) check(errors_);
     errors_.section_.clear();
   }
 
   Setting& root_;
+  const ConfigOrigins* kinds_;
   ConfigErrors& errors_;
   bool unread_ = false;
   std::size_t source_count_ = 0;
@@ -572,188 +478,17 @@ class ConfigReader {
   std::string where_, label_;  // of an override; empty for a document
 };
 
-void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& errors) {
-  ConfigReader reader(root, errors);
-  for (const SourceText& document : sources.documents) reader.read_document(document);
-  for (const EnvironmentSetting& setting : sources.environment) reader.read_environment(setting);
-  for (const std::string& assignment : sources.overrides) reader.read_assignment(assignment);
+ConfigOrigins read_kinds(Setting& root, const ConfigSources& sources) {
+  ConfigErrors ignored;  // they are found again
+  ConfigReader(root, nullptr, ignored).read(sources);
+  return ignored.origins();
+}
+
+void read_settings(Setting& root, const ConfigSources& sources, const ConfigOrigins& kinds,
+                   ConfigErrors& errors) {
+  ConfigReader reader(root, &kinds, errors);
+  reader.read(sources);
   reader.validate();
-}
-
-std::vector<std::string> setting_keys(const Setting& root) {
-  std::vector<std::string> keys;
-  for (const Setting* setting : all_settings(root)) keys.push_back(setting->key);
-  return keys;
-}
-
-Json settings_to_json(const Setting& setting) {
-  if (!setting.is_section()) return value_to_json(setting);
-  Json json = Json::object();
-  for (const Setting& child : setting.children) json[child.name] = settings_to_json(child);
-  return json;
-}
-
-namespace {
-
-Json element_schema(const char* type, Range range) {
-  Json schema{{"type", type}};
-  if (std::isfinite(range.low)) schema[range.low_open ? "exclusiveMinimum" : "minimum"] = range.low;
-  if (std::isfinite(range.high))
-    schema[range.high_open ? "exclusiveMaximum" : "maximum"] = range.high;
-  if (!range.choices.empty()) schema["enum"] = range.choices;
-  return schema;
-}
-
-Json duration_schema(const Duration& duration, const Range& range) {
-  const bool steps = duration.plain() == Duration::Unit::kSteps;
-  Json schema = element_schema(steps ? "integer" : "number", range);
-  schema["type"] = {schema["type"], "string"};
-  schema["pattern"] = Duration::kPattern;
-  return schema;
-}
-
-Json setting_schema(const Setting& setting) {
-  Json schema = with_value(setting, [&](const auto* value) -> Json {
-    using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
-    if constexpr (std::is_same_v<T, Duration>) return duration_schema(*value, setting.range);
-    using Element = typename Shape<T>::Element;
-    Range range = setting.range;
-    if (std::is_same_v<Element, int>)
-      range.narrow(between(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
-    if (std::is_same_v<Element, std::uint64_t>) range.narrow(at_least(0));
-    Json element = element_schema(schema_type<Element>(), range);
-    if (Shape<T>::kList) return Json{{"type", "array"}, {"items", std::move(element)}};
-    if (Shape<T>::kOptional) {
-      element["type"] = {schema_type<Element>(), "null"};
-      if (element.contains("enum")) element["enum"].push_back(nullptr);
-    }
-    return element;
-  });
-  schema["description"] = setting.help;
-  schema["default"] = value_to_json(setting);
-  return schema;
-}
-
-Json section_schema(const Setting& section) {
-  Json schema{{"type", "object"}};
-  if (!section.help.empty()) schema["description"] = section.help;
-  Json& properties = schema["properties"] = Json::object();
-  for (const Setting& child : section.children)
-    properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
-  schema["patternProperties"] = {{"^x-", Json::object()}};
-  schema["additionalProperties"] = false;
-  return schema;
-}
-
-struct PrintedLine {
-  std::string text, comment;
-};
-
-bool has_shown(const Setting& setting, const SettingFilter& shown) {
-  if (!setting.is_section()) return shown(setting);
-  return std::any_of(setting.children.begin(), setting.children.end(),
-                     [&](const Setting& child) { return has_shown(child, shown); });
-}
-
-void print_section(const Setting& section, const SettingFilter& shown,
-                   const std::function<std::string(const Setting&)>& comment,
-                   const std::string& indent, std::vector<PrintedLine>& lines) {
-  std::vector<const Setting*> children;
-  for (const Setting& child : section.children)
-    if (has_shown(child, shown)) children.push_back(&child);
-  for (const Setting* child : children) {
-    const std::string comma = child == children.back() ? "" : ",";
-    const std::string key = fmt::format("{}\"{}\": ", indent, child->name);
-    if (child->is_section()) {
-      lines.push_back({key + "{", {}});
-      print_section(*child, shown, comment, indent + "  ", lines);
-      lines.push_back({indent + "}" + comma, {}});
-    } else {
-      lines.push_back({key + value_to_json(*child).dump() + comma, comment(*child)});
-    }
-  }
-}
-
-}  // namespace
-
-Json settings_schema(const Setting& root) {
-  Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"}};
-  schema.update(section_schema(root));
-  schema["properties"]["$schema"] = {{"type", "string"}};
-  schema["properties"]["config_version"] = {{"type", "integer"},
-                                            {"minimum", 1},
-                                            {"maximum", kConfigVersion},
-                                            {"description", "Form of this file."},
-                                            {"default", 1}};
-  for (const Setting* setting : all_settings(root)) {
-    const std::string& former = setting->former_key;
-    if (former.empty()) continue;
-    Json* section = &schema;
-    std::size_t begin = 0;
-    for (std::size_t dot; (dot = former.find('.', begin)) != std::string::npos; begin = dot + 1)
-      section = &(*section)["properties"][former.substr(begin, dot - begin)];
-    Json& property = (*section)["properties"][former.substr(begin)] = setting_schema(*setting);
-    property["description"] = fmt::format("The former name of {}.", setting->key);
-  }
-  return schema;
-}
-
-std::string settings_help(const Setting& root) {
-  std::string text;
-  for (const Setting* setting : all_settings(root)) {
-    const Range& range = setting->range;
-    std::string type = phrase_of(*setting);
-    if (!range.choices.empty()) type = fmt::format("{}", fmt::join(range.choices, ", "));
-    const bool has_low = std::isfinite(range.low), has_high = std::isfinite(range.high);
-    if (has_low) type += ", " + low_phrase(range);
-    if (has_high) type += (has_low ? " and " : ", ") + high_phrase(range);
-    text += fmt::format("{}\n    {}\n    {}; default {}\n", setting->key, setting->help, type,
-                        value_to_json(*setting).dump());
-  }
-  return text;
-}
-
-std::string print_settings(const Setting& root, const SettingFilter& shown,
-                           const std::function<std::string(const Setting&)>& comment) {
-  constexpr std::size_t kWidestColumn = 60;  // a longer line does not push all comments away
-  std::vector<PrintedLine> lines;
-  print_section(root, shown, comment, "  ", lines);
-  std::size_t column = 0;
-  for (const PrintedLine& line : lines)
-    if (line.text.size() <= kWidestColumn) column = std::max(column, line.text.size());
-  std::string text = "{\n";
-  for (const PrintedLine& line : lines)
-    text += line.comment.empty() ? line.text + "\n"
-                                 : fmt::format("{:<{}}  // {}\n", line.text, column, line.comment);
-  return text + "}\n";
-}
-
-std::string print_settings(const Setting& root, const Setting& defaults,
-                           const ConfigOrigins& origins, PrintMode mode,
-                           const SettingFilter& shown) {
-  std::set<std::string> changed;
-  for (const ConfigChange& change : settings_changes(defaults, root)) changed.insert(change.key);
-  return print_settings(
-      root,
-      [&](const Setting& setting) {
-        return shown(setting) && (mode != PrintMode::kMinimal || changed.contains(setting.key));
-      },
-      [&](const Setting& setting) {
-        return mode == PrintMode::kOrigins ? origins.at(setting.key).label : "";
-      });
-}
-
-std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after) {
-  const std::vector<const Setting*> old_settings = all_settings(before);
-  const std::vector<const Setting*> new_settings = all_settings(after);
-  std::vector<ConfigChange> changes;
-  for (std::size_t i = 0; i < old_settings.size(); ++i) {
-    std::string old_text = value_to_json(*old_settings[i]).dump();
-    std::string new_text = value_to_json(*new_settings[i]).dump();
-    if (old_text != new_text)
-      changes.push_back({old_settings[i]->key, std::move(old_text), std::move(new_text)});
-  }
-  return changes;
 }
 
 }  // namespace vcas

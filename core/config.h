@@ -13,94 +13,19 @@
 // defaults, documents, environment, overrides. Every error of all sources is reported at once.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <string>
-#include <string_view>
-#include <variant>
 #include <vector>
 
-#include "core/duration.h"
 #include "core/json_text.h"
+#include "core/setting.h"
 
 namespace vcas {
-
-// Which values a setting may take; a list is held to it element by element.
-struct Range {
-  double low = -std::numeric_limits<double>::infinity();
-  double high = std::numeric_limits<double>::infinity();
-  bool low_open = false, high_open = false;  // open: the bound itself is outside
-  std::vector<std::string> choices = {};     // strings only; empty: any
-
-  void narrow(const Range& other);
-  // "must be at least 1", or an empty string when the value is inside. NaN is outside all ranges.
-  std::string violation(double value) const;
-};
-
-Range at_least(double low);
-Range at_most(double high);
-Range above(double low);
-Range below(double high);
-Range between(double low, double high);  // both bounds included
-Range one_of(std::vector<std::string> choices);
-
-class ConfigErrors;
-
-// One setting, or one section of settings, of a live struct: what `fields` visits with.
-struct Setting {
-  using Pointer =
-      std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
-                   std::string*, Duration*, std::vector<double>*, std::vector<int>*,
-                   std::vector<std::string>*, std::optional<int>*, std::optional<std::int64_t>*,
-                   std::optional<double>*, std::optional<std::string>*>;
-
-  std::string name, key, help;  // key: "train.learning_rate"; empty for the root
-  std::string former_key;       // is read too; empty: there is none
-  Range range;
-  Pointer value;                  // a section has none
-  std::vector<Setting> children;  // of a section
-  std::function<void(ConfigErrors&)> validate;
-
-  bool is_section() const { return std::holds_alternative<std::monostate>(value); }
-
-  template <class T, class... Ranges>
-  void field(const char* field_name, T& place, const char* field_help, const Ranges&... ranges) {
-    Setting& child = add_child(field_name, field_help);
-    child.value = &place;
-    (child.range.narrow(ranges), ...);
-  }
-
-  // The key that the last field had in older configurations.
-  void formerly(const char* old_key) { children.back().former_key = old_key; }
-
-  template <class Section>
-  void section(const char* section_name, Section& place, const char* section_help) {
-    add_child(section_name, section_help).bind(place);
-  }
-
-  template <class Section>
-  void bind(Section& place) {
-    place.fields(*this);
-    if constexpr (requires(const Section& s, ConfigErrors& e) { s.validate(e); })
-      validate = [&place](ConfigErrors& errors) { std::as_const(place).validate(errors); };
-  }
-
- private:
-  Setting& add_child(const char* child_name, const char* child_help);
-};
-
-template <class Config>
-Setting describe(Config& config) {
-  Setting root;
-  root.bind(config);
-  return root;
-}
 
 // Where the value of a setting came from.
 struct ConfigOrigin {
@@ -174,19 +99,25 @@ struct ConfigSources {
   std::vector<std::string> overrides = {};
 };
 
-// "train.learning_rate", ...: all settings in the order of declaration.
+// "train.learning_rate", ...: all settings, those of kinds that are not chosen included.
 std::vector<std::string> setting_keys(const Setting& root);
 
-void read_settings(Setting& root, const ConfigSources& sources, ConfigErrors& errors);
-nlohmann::ordered_json settings_to_json(const Setting& setting);
+// Which kinds the sources choose: sets those settings alone, and says where they come from.
+ConfigOrigins read_kinds(Setting& root, const ConfigSources& sources);
+// `kinds`: from read_kinds. A setting of another kind is an error where its source, or one before
+// it, chose the kind, unless it has its default value.
+void read_settings(Setting& root, const ConfigSources& sources, const ConfigOrigins& kinds,
+                   ConfigErrors& errors);
 nlohmann::ordered_json settings_schema(const Setting& root);
 std::string settings_help(const Setting& root);
 
 // A value with an error is left as it was. The caller may add errors before throw_if_any().
 template <class Config>
 void read_config(Config& config, const ConfigSources& sources, ConfigErrors& errors) {
+  Setting unchosen = describe(config);
+  const ConfigOrigins kinds = read_kinds(unchosen, sources);
   Setting root = describe(config);
-  read_settings(root, sources, errors);
+  read_settings(root, sources, kinds, errors);
 }
 
 template <class Config>
@@ -229,13 +160,13 @@ std::string print_config(
 }
 
 // Draft-07. `config` holds the defaults. The schema accepts what the reader accepts, except that it
-// cannot see duplicate keys, validate() and the limits of 64-bit integers.
+// cannot see duplicate keys, validate(), the limits of 64-bit integers and which kind is chosen.
 template <class Config>
 nlohmann::ordered_json json_schema(Config config) {
   return settings_schema(describe(config));
 }
 
-// One paragraph for each setting: key, type and range, default, help.
+// One paragraph for each setting: key, kinds that have it, help, type and range, default.
 template <class Config>
 std::string config_help(Config config) {
   return settings_help(describe(config));
@@ -245,6 +176,7 @@ struct ConfigChange {
   std::string key, before, after;  // values as JSON text
 };
 
+// Of the settings that both have.
 std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after);
 
 template <class Config>

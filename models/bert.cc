@@ -3,16 +3,59 @@
 // row of an item is read ([CLS]), the last block computes key and value of all rows and everything
 // else of that row alone.
 #include "models/blocks.h"
+#include "models/hf_config.h"
+#include "models/hf_format.h"
 
 namespace vcas {
 
 namespace {
 
 constexpr double kInitStd = 0.02;
+constexpr const char* kBias = "cls.predictions.bias";
+constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
 
-class Bert {
+const HfNames kBertNames = {
+    {".self.qkv.", {".self.query.", ".self.key.", ".self.value."}},
+    {".self.key_value.", {".self.key.", ".self.value."}},
+    {kDecoderBias, {kBias}},
+};
+
+struct BertSettings : TransformerSettings {
+  std::string pooling = "first";
+  std::string head = "classification";
+  std::int64_t max_positions = 512;
+  std::int64_t type_vocabulary = 2;
+  std::optional<double> classifier_dropout;
+  std::int64_t vocabulary = 0;
+  bool tied_decoder = true;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    TransformerSettings::fields(v);
+    v.field("pooling", pooling,
+            "What the classifier reads: the class token, through the pooler, or the mean. The last "
+            "block then computes that row alone.",
+            one_of({"first", "mean"}));
+    v.field("head", head, "What is learned: a class of the item, a number, or masked words.",
+            one_of({"classification", "regression", "mlm"}));
+    v.field("max_positions", max_positions, "Most tokens of an item.", between(1, 1 << 24));
+    v.field("type_vocabulary", type_vocabulary, "Kinds of text in an item.", between(1, 1 << 20));
+    v.field("classifier_dropout", classifier_dropout,
+            "Dropout before the classifier; null: as dropout.", at_least(0.0), below(1.0));
+    v.field("vocabulary", vocabulary,
+            "Rows of the table of words; 0: as many as the tokenizer has tokens.",
+            between(0, 1 << 30));
+    v.field("tied_decoder", tied_decoder,
+            "Masked words are scored with the table of words; false: with weights of their own "
+            "(head mlm).");
+  }
+
+  double eps() const { return norm_eps > 0 ? norm_eps : 1e-12; }
+};
+
+class BertGraph {
  public:
-  Bert(Model& model, const ModelOptions& options)
+  BertGraph(Model& model, const BertSettings& options)
       : model_(model), graph_(model.graph), options_(options) {}
 
   void build(std::int64_t classes, double label_smoothing) {
@@ -119,20 +162,120 @@ class Bert {
 
   Model& model_;
   Graph& graph_;
-  const ModelOptions& options_;
+  const BertSettings& options_;
 };
 
 }  // namespace
 
-void build_bert(Model& model, const ModelOptions& options, std::int64_t classes,
-                double label_smoothing) {
-  if (options.vocabulary == 0)
-    throw Error(ExitCode::kBadConfig, "model.type \"bert\" needs text, and the data holds none",
-                "set model.type to \"vit\" or \"mlp\"");
-  model.vocabulary = options.vocabulary;
-  model.type_vocabulary = options.type_vocabulary;
-  model.max_positions = options.max_positions;
-  Bert(model, options).build(classes, label_smoothing);
-}
+class Bert final : public ModelKind, public HfFormat {
+ public:
+  template <class Visitor>
+  void fields(Visitor& v) {
+    settings_.fields(v);
+  }
+  void validate(ConfigErrors& errors) const { settings_.validate(errors); }
+
+  void build(Model& model, const std::vector<std::int64_t>& /*item_shape*/, std::int64_t classes,
+             double label_smoothing) const override {
+    if (settings_.vocabulary == 0)
+      throw Error(ExitCode::kBadConfig, "model.type \"bert\" needs text, and the data holds none",
+                  "set model.type to \"vit\" or \"mlp\"");
+    model.vocabulary = settings_.vocabulary;
+    model.type_vocabulary = settings_.type_vocabulary;
+    model.max_positions = settings_.max_positions;
+    BertGraph(model, settings_).build(classes, label_smoothing);
+  }
+  std::string head() const override { return settings_.head; }
+
+  bool reads_text() const override { return true; }
+  std::int64_t max_positions() const override { return settings_.max_positions; }
+  std::int64_t type_vocabulary() const override { return settings_.type_vocabulary; }
+  std::int64_t vocabulary() const override { return settings_.vocabulary; }
+  void set_vocabulary(std::int64_t tokens) override { settings_.vocabulary = tokens; }
+
+  HfFormat* hugging_face() override { return this; }
+  void take_choices(const ModelKind& asked) override {
+    const BertSettings& choices = static_cast<const Bert&>(asked).settings_;
+    settings_.head = choices.head;
+    settings_.pooling = choices.pooling;
+  }
+
+  std::vector<std::string> model_types() const override { return {"bert"}; }
+
+  void read(const HfConfig& config, HfModel& model) override {
+    read_transformer(config, settings_, 0.1, "attention_probs_dropout_prob", 1e-12);
+    config.expect<std::string>("hidden_act", "gelu", "gelu");
+    settings_.vocabulary = config.count("vocab_size");
+    settings_.max_positions = config.count("max_position_embeddings");
+    settings_.type_vocabulary = config.count("type_vocab_size");
+    if (config.has("classifier_dropout"))
+      settings_.classifier_dropout = config.get<double>("classifier_dropout");
+    config.expect<std::string>("position_embedding_type", "absolute", "absolute");
+    config.expect("is_decoder", false, false);
+    settings_.tied_decoder = config.get("tie_word_embeddings", true);
+    if (model.architecture == "BertForMaskedLM" || model.architecture == "BertForPreTraining")
+      settings_.head = "mlm";
+    else if (model.problem_type == "regression" || model.labels.size() == 1)
+      settings_.head = "regression";
+  }
+
+  nlohmann::ordered_json write(const HfModel& model) const override {
+    nlohmann::ordered_json config = {{"model_type", "bert"}};
+    config.update(transformer_sizes(settings_, settings_.eps(), "attention_probs_dropout_prob"));
+    config["vocab_size"] = settings_.vocabulary;
+    config["max_position_embeddings"] = settings_.max_positions;
+    config["type_vocab_size"] = settings_.type_vocabulary;
+    config["pad_token_id"] = model.pad_token;
+    config["tie_word_embeddings"] = settings_.tied_decoder;
+    config["classifier_dropout"] = nullptr;
+    if (settings_.classifier_dropout) config["classifier_dropout"] = *settings_.classifier_dropout;
+    return config;
+  }
+
+  std::string architecture() const override {
+    return settings_.head == "mlm" ? "BertForMaskedLM" : "BertForSequenceClassification";
+  }
+  std::vector<std::string> architectures_without_classifier() const override {
+    return {"BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForQuestionAnswering",
+            "BertForNextSentencePrediction"};
+  }
+
+  std::string obstacle(const std::vector<std::int64_t>& /*image_shape*/) const override {
+    if (settings_.head == "mlm" || settings_.pooling == "first") return "";
+    return fmt::format("transformers has no class for a bert with model.pooling \"{}\"",
+                       settings_.pooling);
+  }
+
+  std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
+    return renamed(kBertNames, parameter);
+  }
+
+  // Norms had other names once.
+  std::string current_name(std::string name) const override {
+    for (const auto& [old, now] : {std::pair{".gamma", ".weight"}, std::pair{".beta", ".bias"}})
+      if (name.ends_with(std::string("LayerNorm") + old))
+        name.replace(name.rfind('.'), std::string::npos, now);
+    return with_prefix("bert.", name);
+  }
+
+  bool holds_nothing(const std::string& name) const override {
+    return HfFormat::holds_nothing(name) ||
+           (settings_.tied_decoder && name.starts_with("cls.predictions.decoder."));
+  }
+  bool belongs_to_head(const std::string& name) const override {
+    return HfFormat::belongs_to_head(name) || name.starts_with("cls.") ||
+           name.starts_with("bert.pooler.");
+  }
+  // An untied decoder has a bias of its own since transformers 5, which reads no other then.
+  std::map<std::string, std::string> copies() const override {
+    if (settings_.tied_decoder) return {};
+    return {{kBias, kDecoderBias}};
+  }
+
+ private:
+  BertSettings settings_;
+};
+
+VCAS_REGISTER_PART(ModelKind, "bert", Bert);
 
 }  // namespace vcas

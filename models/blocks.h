@@ -1,6 +1,8 @@
 // Pieces that several models are made of.
 #pragma once
 
+#include <cmath>
+
 #include "models/model.h"
 
 namespace vcas {
@@ -23,12 +25,47 @@ void add_classifier(Model& model, Value features, std::int64_t classes, double l
 // Adds the labels, with as many rows as the logits, and the loss.
 void add_cross_entropy(Model& model, double label_smoothing);
 
-void build_vit(Model& model, const ModelOptions& options,
-               const std::vector<std::int64_t>& item_shape, std::int64_t classes,
-               double label_smoothing);
-void build_bert(Model& model, const ModelOptions& options, std::int64_t classes,
-                double label_smoothing);
-void build_mlp(Model& model, const ModelOptions& options, std::int64_t classes,
-               double label_smoothing);
+// Adds the input of images or vectors.
+void add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype);
+
+// Sizes and dropout of a stack of transformer blocks.
+struct TransformerSettings {
+  std::int64_t width = 192;
+  std::int64_t depth = 6;
+  std::int64_t heads = 3;
+  double ffn_ratio = 4.0;
+  double norm_eps = 0.0;
+  double dropout = 0.0;
+  double attention_dropout = 0.0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("width", width, "Width of the blocks.", between(1, 1 << 20));
+    v.field("depth", depth, "Number of blocks.", between(1, 10'000));
+    v.field("heads", heads, "Attention heads; must divide width.", between(1, 1 << 20));
+    v.field("ffn_ratio", ffn_ratio, "Inner width of the feed-forward over width.", above(0.0),
+            at_most(1000.0));
+    v.field("norm_eps", norm_eps,
+            "Added to variances in layer norms; 0: 1e-6 of a vit, 1e-12 of a bert.", at_least(0.0));
+    v.field("dropout", dropout, "Dropout after embeddings and in residual branches.", at_least(0.0),
+            below(1.0));
+    v.field("attention_dropout", attention_dropout, "Dropout of attention probabilities.",
+            at_least(0.0), below(1.0));
+  }
+  void validate(ConfigErrors& errors) const {
+    if (width % heads != 0)
+      errors.add({"heads", "width", "type"}, "must divide model.width " + std::to_string(width) +
+                                                 ", got " + std::to_string(heads));
+  }
+  std::int64_t inner_width() const { return std::llround(ffn_ratio * static_cast<double>(width)); }
+};
+
+class HfConfig;
+
+// Sizes and dropout in a config.json of Hugging Face: `dropout` and `eps` are where it has none.
+void read_transformer(const HfConfig& config, TransformerSettings& settings, double dropout,
+                      const char* attention_dropout_key, double eps);
+nlohmann::ordered_json transformer_sizes(const TransformerSettings& settings, double eps,
+                                         const char* attention_dropout_key);
 
 }  // namespace vcas

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "models/blocks.h"
@@ -155,23 +156,31 @@ void add_classifier(Model& model, Value features, std::int64_t classes, double l
   add_cross_entropy(model, label_smoothing);
 }
 
+void add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype) {
+  const std::int64_t values =
+      std::accumulate(item_shape.begin(), item_shape.end(), std::int64_t{1}, std::multiplies<>());
+  model.values = model.graph.input("values", {values, 1, dtype});
+}
+
+void ModelOptions::validate(ConfigErrors& errors) const {
+  if (pretrained.empty() || kind->hugging_face()) return;
+  std::string types;
+  for (const auto& [type, registered] : part_kinds<ModelKind>())
+    if (registered.make()->hugging_face()) types += (types.empty() ? "\"" : " or \"") + type + "\"";
+  errors.add({"pretrained", "type"}, "needs model.type " + types);
+}
+
+ModelOptions read_model_options(const std::vector<std::string>& settings) {
+  ModelOptions options;
+  read_config(options, {.overrides = settings});
+  return options;
+}
+
 std::unique_ptr<Model> build_model(const ModelOptions& options,
                                    const std::vector<std::int64_t>& item_shape,
                                    std::int64_t classes, double label_smoothing, DType dtype) {
   auto model = std::make_unique<Model>(dtype);
-  if (options.type == "bert") {
-    build_bert(*model, options, classes, label_smoothing);
-    return model;
-  }
-  std::int64_t values = 1;
-  for (const std::int64_t extent : item_shape) values *= extent;
-  // Patches are cut from f32 and rounded then; an mlp has no layer before its first product.
-  const bool rounded = options.type == "mlp" && dtype == DType::kBF16;
-  model->values = model->graph.input("values", {values, 1, rounded ? dtype : DType::kF32});
-  if (options.type == "vit")
-    build_vit(*model, options, item_shape, classes, label_smoothing);
-  else
-    build_mlp(*model, options, classes, label_smoothing);
+  options.kind->build(*model, item_shape, classes, label_smoothing);
   return model;
 }
 

@@ -1,94 +1,66 @@
 // Models built from a few settings: a graph with its inputs, logits and loss.
 #pragma once
 
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "core/part.h"
 #include "data/batch.h"
 #include "layers/graph.h"
 
 namespace vcas {
 
-// Which model, and its sizes. Settings of the other kinds are ignored.
+class HfFormat;
+class Model;
+
+// A kind of model: its settings and its graph, in one source file. docs/models.md shows how to add
+// one.
+class ModelKind {
+ public:
+  virtual ~ModelKind() = default;
+
+  // Adds inputs, nodes, logits and loss. `item_shape`: {channels, height, width} of images or
+  // {width} of vectors; not looked at for text. Throws Error(kBadConfig) when the model does not
+  // fit the data.
+  virtual void build(Model& model, const std::vector<std::int64_t>& item_shape,
+                     std::int64_t classes, double label_smoothing) const = 0;
+  // What is learned: "classification" of items, "regression" or "mlm", masked words.
+  virtual std::string head() const { return "classification"; }
+
+  // Null where transformers has no such models.
+  virtual HfFormat* hugging_face() { return nullptr; }
+  const HfFormat* hugging_face() const { return const_cast<ModelKind*>(this)->hugging_face(); }
+  // The choices that a config.json leaves to the user.
+  virtual void take_choices(const ModelKind& /*asked*/) {}
+
+  // Of models that read text.
+  virtual bool reads_text() const { return false; }
+  virtual std::int64_t max_positions() const { return 0; }    // most tokens of an item
+  virtual std::int64_t type_vocabulary() const { return 0; }  // kinds of text in an item
+  virtual std::int64_t vocabulary() const { return 0; }       // 0: as many as the tokenizer has
+  virtual void set_vocabulary(std::int64_t /*tokens*/) {}
+};
+
 struct ModelOptions {
-  std::string type = "vit";
-  std::int64_t width = 192;
-  std::int64_t depth = 6;
-  std::int64_t heads = 3;
-  std::int64_t patch = 4;
-  double ffn_ratio = 4.0;
-  std::string pooling = "first";
-  std::string head = "classification";
-  std::int64_t max_positions = 512;
-  std::int64_t type_vocabulary = 2;
-  double norm_eps = 0.0;
-  double dropout = 0.0;
-  double attention_dropout = 0.0;
-  std::optional<double> classifier_dropout;
-  std::int64_t vocabulary = 0;
-  bool tied_decoder = true;
+  Part<ModelKind> kind{"vit", "Kind of model."};
   std::string pretrained;
   bool new_classifier = false;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.field("type", type, "Kind of model.", one_of({"vit", "bert", "mlp"}));
-    v.field("width", width, "Width of the blocks.", between(1, 1 << 20));
-    v.field("depth", depth, "Number of blocks.", between(1, 10'000));
-    v.field("heads", heads, "Attention heads; must divide width (vit, bert).", between(1, 1 << 20));
-    v.field("patch", patch, "Side of a patch in pixels; must divide the image (vit).",
-            between(1, 1 << 16));
-    v.field("ffn_ratio", ffn_ratio, "Inner width of the feed-forward over width (vit, bert).",
-            above(0.0), at_most(1000.0));
-    v.field("pooling", pooling,
-            "What the classifier reads: the class token or the mean (vit, bert). bert reads the "
-            "class token through its pooler, and the last block then computes that row alone.",
-            one_of({"first", "mean"}));
-    v.field("head", head,
-            "What is learned: a class of the item, a number, or masked words (the last two: bert).",
-            one_of({"classification", "regression", "mlm"}));
-    v.field("max_positions", max_positions, "Most tokens of an item (bert).", between(1, 1 << 24));
-    v.field("type_vocabulary", type_vocabulary, "Kinds of text in an item (bert).",
-            between(1, 1 << 20));
-    v.field("norm_eps", norm_eps,
-            "Added to variances in layer norms; 0: 1e-6 of a vit, 1e-12 of a bert.", at_least(0.0));
-    v.field("dropout", dropout, "Dropout after embeddings and in residual branches.", at_least(0.0),
-            below(1.0));
-    v.field("attention_dropout", attention_dropout,
-            "Dropout of attention probabilities (vit, bert).", at_least(0.0), below(1.0));
-    v.field("classifier_dropout", classifier_dropout,
-            "Dropout before the classifier; null: as dropout (bert).", at_least(0.0), below(1.0));
-    v.field("vocabulary", vocabulary,
-            "Rows of the table of words; 0: as many as the tokenizer has tokens (bert).",
-            between(0, 1 << 30));
-    v.field("tied_decoder", tied_decoder,
-            "Masked words are scored with the table of words; false: with weights of their own "
-            "(bert with head mlm).");
+  void fields(Setting& v) {
+    kind.fields(v);
     v.field("pretrained", pretrained,
             "Weights to start from: a Hugging Face folder or its model.safetensors. Its "
             "config.json then sets the sizes and dropout (vit, bert).");
     v.field("new_classifier", new_classifier,
             "Start the classifier anew, whatever the pretrained weights have: for another task.");
   }
-  void validate(ConfigErrors& errors) const {
-    if (type != "mlp" && width % heads != 0)
-      errors.add({"heads", "width", "type"}, "must divide model.width " + std::to_string(width) +
-                                                 ", got " + std::to_string(heads));
-    if (type == "mlp" && !pretrained.empty())
-      errors.add({"pretrained", "type"}, "needs model.type \"vit\" or \"bert\"");
-    if (type != "bert" && head != "classification")
-      errors.add({"head", "type"}, "\"" + head + "\" needs model.type \"bert\"");
-  }
-
-  // A vit without a class token, which transformers has as the vision half of SigLIP.
-  bool is_siglip() const { return type == "vit" && pooling == "mean"; }
-  double eps() const { return norm_eps > 0 ? norm_eps : type == "vit" ? 1e-6 : 1e-12; }
-  std::int64_t inner_width() const { return std::llround(ffn_ratio * static_cast<double>(width)); }
+  void validate(ConfigErrors& errors) const;
 };
+
+// From settings such as "type=bert" and "width=768".
+ModelOptions read_model_options(const std::vector<std::string>& settings);
 
 class Model {
  public:
@@ -126,9 +98,7 @@ class Model {
   std::vector<bfloat16> values_;
 };
 
-// item_shape: {channels, height, width} of images or {width} of vectors; not looked at for text.
-// Throws Error(kBadConfig) when the model does not fit the data. The graph still has to be
-// finished.
+// As ModelKind::build says. The graph still has to be finished.
 std::unique_ptr<Model> build_model(const ModelOptions& options,
                                    const std::vector<std::int64_t>& item_shape,
                                    std::int64_t classes, double label_smoothing,

@@ -116,9 +116,8 @@ class TrainedModel {
 };
 
 // Of items that are not there yet.
-BatchLimits text_limits(const RunConfig& config, const WordPiece& tokenizer) {
-  return {.tokens = std::min(config.data.text.max_length,
-                             model_options(config, &tokenizer).max_positions)};
+BatchLimits text_limits(const RunConfig& config) {
+  return {.tokens = std::min(config.data.text.max_length, config.model.kind->max_positions())};
 }
 
 void write_submission(const PredictRequest& request, const Trained& trained,
@@ -158,7 +157,7 @@ void check_request(const PredictRequest& request, const RunConfig& config) {
     throw Error(ExitCode::kUsage,
                 fmt::format("data.type is \"{}\", and only glue has submissions", type),
                 "--input predicts labels of texts and images");
-  if (request.probabilities && (submission || config.model.head == "regression"))
+  if (request.probabilities && (submission || config.model.kind->head() == "regression"))
     throw Error(ExitCode::kUsage,
                 fmt::format("--probabilities is for classes, and {}",
                             submission ? "submissions have no place for them"
@@ -186,7 +185,7 @@ std::vector<double> softmax(const float* logits, std::size_t classes) {
 std::string prediction_table(const RunConfig& config, const std::vector<std::string>& classes,
                              const std::vector<std::string>& files,
                              const std::vector<float>& logits, bool probabilities) {
-  const bool regression = config.model.head == "regression";
+  const bool regression = config.model.kind->head() == "regression";
   const std::size_t width = regression ? 1 : classes.size();
   std::string text = files.empty() ? "index\tprediction" : "file\tprediction";
   if (probabilities) text += fmt::format("\t{}", fmt::join(classes, "\t"));
@@ -231,8 +230,7 @@ void predict(const PredictRequest& request) {
   const RunConfig& config = trained.config();
   check_request(request, config);
   const auto tokenizer = trained.tokenizer();
-  TrainedModel model(trained, tokenizer.get(),
-                     tokenizer ? text_limits(config, *tokenizer) : BatchLimits{});
+  TrainedModel model(trained, tokenizer.get(), tokenizer ? text_limits(config) : BatchLimits{});
   if (!request.submission.empty()) return write_submission(request, trained, *tokenizer, model);
   const Unlabelled found = tokenizer
                                ? load_unlabelled_texts(config, *tokenizer, request.inputs[0])

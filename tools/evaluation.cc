@@ -31,7 +31,7 @@ std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
 class Collected {
  public:
   Collected(const RunConfig& config, const RunData& data, const Dataset& items)
-      : data_(data), classes_(items.classes()), masked_(config.model.head == "mlm") {}
+      : data_(data), classes_(items.classes()), masked_(config.model.kind->head() == "mlm") {}
 
   // Whether `add` needs the logits: not of masked words, of which accuracy alone is measured.
   bool needs_logits() const { return !masked_; }

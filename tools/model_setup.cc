@@ -94,14 +94,15 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Wo
 ModelOptions model_options(const RunConfig& config, const WordPiece* tokenizer) {
   ModelOptions options = config.model;
   if (!tokenizer) return options;
+  ModelKind& model = *options.kind;
   const std::int64_t tokens = tokenizer->size();
-  if (options.vocabulary == 0) options.vocabulary = tokens;
+  if (model.vocabulary() == 0) model.set_vocabulary(tokens);
   const bool other_weights =
-      !options.pretrained.empty() && tokens <= options.vocabulary - kVocabularyPadding;
-  if (tokens > options.vocabulary || other_weights)
+      !options.pretrained.empty() && tokens <= model.vocabulary() - kVocabularyPadding;
+  if (tokens > model.vocabulary() || other_weights)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("the tokenizer has {} tokens, but the model has {}", tokens,
-                            options.vocabulary),
+                            model.vocabulary()),
                 options.pretrained.empty() ? "raise model.vocabulary"
                                            : "use the vocabulary that came with the weights");
   return options;

@@ -126,32 +126,32 @@ void RunConfig::validate(ConfigErrors& errors) const {
     errors.add(
         {"precision", "device"},
         fmt::format("must not be \"bf16\" on device \"{}\": its results are not compared", device));
-  if (data.is_text() != (model.type == "bert"))
-    errors.add(
-        {"model.type", "data.type"},
-        fmt::format("\"{}\" does not fit data.type \"{}\": bert reads text, vit and mlp read "
-                    "images and vectors",
-                    model.type, data.type));
+  const std::string head = model.kind->head();
+  const bool reads_text = model.kind->reads_text();
+  if (data.is_text() != reads_text)
+    errors.add({"model.type", "data.type"},
+               fmt::format("\"{}\" does not fit data.type \"{}\": it reads {}", model.kind.type,
+                           data.type, reads_text ? "text" : "images and vectors"));
   if (data.type == "image_folder" && data.image.size == 0 && model.pretrained.empty())
     errors.add({"data.image.size", "data.type"},
                "is missing: image files differ in size, and a model reads one");
-  if ((model.head == "mlm") != (data.type == "mlm"))
+  if (reads_text && (head == "mlm") != (data.type == "mlm"))
     errors.add({"model.head", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and the data mlm go "
                            "together",
-                           model.head, data.type));
+                           head, data.type));
   const std::vector<std::string> measures =
-      model.head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
-      : model.head == "mlm"      ? std::vector<std::string>{"accuracy"}
-                                 : std::vector<std::string>{"accuracy", "f1", "matthews", "top5"};
+      head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
+      : head == "mlm"      ? std::vector<std::string>{"accuracy"}
+                           : std::vector<std::string>{"accuracy", "f1", "matthews", "top5"};
   for (const std::string& measure : train.measures)
     if (std::ranges::count(measures, measure) == 0)
-      errors.add({"train.measures", "model.head"},
+      errors.add({"train.measures", "model.type"},
                  fmt::format("has \"{}\", which is not among {}, those of model.head \"{}\"",
-                             measure, fmt::join(measures, ", "), model.head));
+                             measure, fmt::join(measures, ", "), head));
   const GlueTask* task = data.type == "glue" ? find_glue_task(data.text.task) : nullptr;
-  if ((task || data.type == "wordnet") &&
-      (model.head == "regression") != (task && task->regression()))
+  if (reads_text && (task || data.type == "wordnet") &&
+      (head == "regression") != (task && task->regression()))
     errors.add(
         {"model.head", "data.text.task", "data.type"},
         fmt::format("must {}be \"regression\": {} has {}", task && task->regression() ? "" : "not ",

@@ -82,7 +82,7 @@ std::unique_ptr<TextDataset> load_table(const RunConfig& config, const fs::path&
                               .skip_bad_rows = labelled && config.data.skip_bad_rows,
                               .blank_rows = !labelled,
                               .column_hint = hints.columns},
-                    .items = {.regression = config.model.head == "regression",
+                    .items = {.regression = config.model.kind->head() == "regression",
                               .labels = text.labels.empty() ? known_classes : text.labels,
                               .skip_bad_labels = config.data.skip_bad_rows,
                               .label_numbers = !text.labels.empty(),
@@ -337,13 +337,13 @@ void RunData::print_warnings() const {
 // Whether the vocabulary is that of the weights, and of these texts.
 void RunData::look_at_tokens(const RunConfig& config, const TokenContent& content) {
   const ModelOptions& model = config.model;
-  if (!content.first_lengths.empty() && model.type_vocabulary < 2)
+  if (!content.first_lengths.empty() && model.kind->type_vocabulary() < 2)
     throw Error(ExitCode::kBadConfig,
                 "the data are pairs of texts, and the model knows single ones",
                 "model.type_vocabulary (type_vocab_size of a Hugging Face model) must be 2");
-  if (!model.pretrained.empty() && tokenizer->size() < model.vocabulary)
+  if (!model.pretrained.empty() && tokenizer->size() < model.kind->vocabulary())
     warnings.push_back(fmt::format("{} has {} tokens, and the weights are for {}",
-                                   tokenizer->name(), tokenizer->size(), model.vocabulary));
+                                   tokenizer->name(), tokenizer->size(), model.kind->vocabulary()));
   constexpr double kMany = 0.1;
   const double unknown = static_cast<double>(std::ranges::count(content.tokens, tokenizer->unk())) /
                          static_cast<double>(content.tokens.size());
@@ -388,7 +388,7 @@ void RunData::choose_measures(const RunConfig& config) {
     measures = options.measures;
   else if (task)
     measures = task->metrics;
-  else if (config.model.head == "regression")
+  else if (config.model.kind->head() == "regression")
     measures = {"pearson", "spearman"};
   else
     measures = {"accuracy"};

@@ -329,21 +329,18 @@ std::string text_of(const Json& json) {
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig config = loaded.config;
   const RunData data(config);
-  if (!config.vcas.pinned()) {
-    const std::int64_t gates = model_options(config, data.tokenizer.get()).depth;
-    for (std::int64_t i = 0; i < gates; ++i)
-      config.vcas.act_ratio.push_back(
-          0.2 +
-          0.3 * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, gates - 1)));
-    config.vcas.weight_ratio = {0.5};
-  }
-  config.vcas.enabled = true;
   RunConfig exact_config = config;
   exact_config.vcas.enabled = false;
-
   const std::int64_t resident_at_start = resident_bytes();
   Subject exact(exact_config, data);
   exact.warm_up(resident_at_start);
+  if (!config.vcas.pinned()) {
+    const int gates = exact.session.model().graph.gates();
+    for (int i = 0; i < gates; ++i)
+      config.vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
+    config.vcas.weight_ratio = {0.5};
+  }
+  config.vcas.enabled = true;
   GemmRate products(config, exact);
   const std::int64_t resident_with_exact = resident_bytes();
   Subject sampled(config, data);

@@ -290,7 +290,7 @@ void TrainingRun::greet() {
                     session_.epoch(trainer().steps()),
                     format_count(trainer().steps() * c.train.batch_size)));
   }
-  say(fmt::format("  model    {}   {:.2f} M parameters in {} tensors", c.model.type,
+  say(fmt::format("  model    {}   {:.2f} M parameters in {} tensors", c.model.kind.type,
                   static_cast<double>(graph.parameters().count()) / 1e6,
                   graph.parameters().size()));
   if (session_.pretrained())

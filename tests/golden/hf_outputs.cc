@@ -34,8 +34,8 @@ struct Outputs {
 Outputs run(const HfFiles& files, const std::string& pooling, const Batch& batch,
             const fs::path& export_folder) {
   HfModel description = read_hf_config(files.config);
-  description.options.head = "classification";
-  description.options.pooling = pooling;
+  read_config(description.options,
+              {.overrides = {"type=bert", "head=classification", "pooling=" + pooling}});
   description.labels.clear();
   const std::unique_ptr<Ops> ops = make_ops("cpu");
   const std::unique_ptr<Model> model = build_model(description.options, {}, kClasses, 0.0);

@@ -13,18 +13,13 @@ namespace {
 constexpr std::int64_t kVocabulary = 11, kClasses = 3;
 
 ModelOptions tiny_bert(const std::string& head = "classification",
-                       const std::string& pooling = "first") {
-  ModelOptions options;
-  options.type = "bert";
-  options.width = 8;
-  options.depth = 2;
-  options.heads = 2;
-  options.ffn_ratio = 2;
-  options.max_positions = 8;
-  options.vocabulary = kVocabulary;
-  options.head = head;
-  options.pooling = pooling;
-  return options;
+                       const std::string& pooling = "first", double dropout = 0) {
+  std::vector<std::string> settings = {"type=bert",     "width=8",      "depth=2",
+                                       "heads=2",       "ffn_ratio=2",  "max_positions=8",
+                                       "vocabulary=11", "head=" + head, "pooling=" + pooling};
+  for (const char* key : {"dropout", "attention_dropout"})
+    settings.push_back(key + ("=" + std::to_string(dropout)));
+  return read_model_options(settings);
 }
 
 std::vector<double> numbers(const Tensor& tensor) {
@@ -59,8 +54,7 @@ const Kind kKinds[] = {{"classification", "first"},
 TEST_CASE("the gradient of a BERT is the slope of its loss", "[model][bert]") {
   for (const auto& [head, pooling] : kKinds)
     for (const double dropout : {0.0, 0.2}) {
-      ModelOptions options = tiny_bert(head, pooling);
-      options.dropout = options.attention_dropout = dropout;
+      const ModelOptions options = tiny_bert(head, pooling, dropout);
       ModelFixture f(options, {}, kClasses, 5, DType::kF64);
       enlarge_weights(f.model->graph.parameters(), 20);
       INFO(head << " " << pooling);
@@ -118,8 +112,7 @@ TEST_CASE("sampled weight gradients of a BERT over all rows are the exact ones",
           "[model][bert][law]") {
   const double dropout = GENERATE(0.0, 0.2);
   for (const auto& [head, pooling] : kKinds) {
-    ModelOptions options = tiny_bert(head, pooling);
-    options.dropout = dropout;
+    const ModelOptions options = tiny_bert(head, pooling, dropout);
     ModelFixture f(options, {}, kClasses, 8, DType::kF64);
     enlarge_weights(f.model->graph.parameters(), 10);
     Exec exec = f.exec();
@@ -244,6 +237,6 @@ TEST_CASE("text that does not fit a BERT is refused", "[model][bert]") {
   CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
                     ContainsSubstring("label 3, and the model knows 3"));
   ModelOptions options = tiny_bert();
-  options.vocabulary = 0;
+  options.kind->set_vocabulary(0);
   CHECK_THROWS_WITH(build_model(options, {}, kClasses, 0.0), ContainsSubstring("needs text"));
 }

@@ -163,7 +163,7 @@ TEST_CASE("the last block's output is that of transformers, packed against padde
     const auto got = numbers(loaded.model->graph.tensor(loaded.model->hidden));
     std::vector<float> want = floats(expected, "hidden");
     if (name == "bert_classification") {  // which computes the first row of each item alone
-      const auto width = static_cast<std::ptrdiff_t>(loaded.description.options.width);
+      const auto width = to_json(loaded.description.options)["width"].get<std::ptrdiff_t>();
       std::vector<float> rows;
       for (std::int64_t n = 0; n < loaded.batch.items; ++n) {
         const auto row = want.begin() + loaded.batch.offsets[static_cast<std::size_t>(n)] * width;
@@ -193,14 +193,8 @@ TEST_CASE("weights survive the way here and back bit for bit", "[golden]") {
       CHECK(std::equal(got->bytes.begin(), got->bytes.end(), want.bytes.begin(), want.bytes.end()));
     }
     const HfModel again = read_hf_config(out.path() / "hf/config.json");
-    const ModelOptions &a = again.options, &b = loaded.description.options;
     CHECK(again.labels == loaded.description.labels);
     CHECK(again.image_shape == loaded.description.image_shape);
-    CHECK(std::tie(a.type, a.head, a.width, a.depth, a.heads, a.patch, a.vocabulary) ==
-          std::tie(b.type, b.head, b.width, b.depth, b.heads, b.patch, b.vocabulary));
-    CHECK(std::tie(a.max_positions, a.type_vocabulary, a.norm_eps, a.dropout, a.tied_decoder,
-                   a.pooling) == std::tie(b.max_positions, b.type_vocabulary, b.norm_eps, b.dropout,
-                                          b.tied_decoder, b.pooling));
-    CHECK(a.inner_width() == b.inner_width());
+    CHECK(to_json(again.options) == to_json(loaded.description.options));
   }
 }

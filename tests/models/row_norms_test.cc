@@ -31,18 +31,18 @@ bool are_norms_of(const Tensor& norm, const Tensor& rows) {
 }
 
 ModelOptions tiny(const std::string& type, double dropout) {
-  ModelOptions options;
-  options.type = type;
-  options.width = 16;
-  options.depth = 3;
-  options.heads = 2;
-  options.patch = 4;
-  options.ffn_ratio = 2;
-  options.max_positions = 8;
-  options.vocabulary = 11;
-  options.pooling = "mean";
-  options.dropout = dropout;
-  return options;
+  std::vector<std::string> settings = {"type=" + type,
+                                       "width=16",
+                                       "depth=3",
+                                       "heads=2",
+                                       "ffn_ratio=2",
+                                       "pooling=mean",
+                                       "dropout=" + std::to_string(dropout)};
+  if (type == "vit")
+    settings.push_back("patch=4");
+  else
+    settings.insert(settings.end(), {"max_positions=8", "vocabulary=11"});
+  return read_model_options(settings);
 }
 
 }  // namespace

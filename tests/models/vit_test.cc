@@ -10,15 +10,11 @@ using namespace vcas;
 
 namespace {
 
-ModelOptions tiny_vit(const std::string& pooling = "first") {
-  ModelOptions options;
-  options.width = 16;
-  options.depth = 3;
-  options.heads = 2;
-  options.patch = 4;
-  options.ffn_ratio = 2;
-  options.pooling = pooling;
-  return options;
+ModelOptions tiny_vit(const std::string& pooling = "first", double dropout = 0, int patch = 4) {
+  return read_model_options({"type=vit", "width=16", "depth=3", "heads=2", "ffn_ratio=2",
+                             "pooling=" + pooling, "patch=" + std::to_string(patch),
+                             "dropout=" + std::to_string(dropout),
+                             "attention_dropout=" + std::to_string(dropout)});
 }
 
 const std::vector<std::int64_t> kImage = {1, 8, 8};
@@ -27,9 +23,8 @@ const std::vector<std::int64_t> kImage = {1, 8, 8};
 
 TEST_CASE("the gradient of a ViT is the slope of its loss", "[model]") {
   const std::string pooling = GENERATE("first", "mean");
-  ModelOptions options = tiny_vit(pooling);
-  options.dropout = GENERATE(0.0, 0.2);
-  options.attention_dropout = options.dropout;
+  const double dropout = GENERATE(0.0, 0.2);
+  const ModelOptions options = tiny_vit(pooling, dropout);
   ModelFixture f(options, kImage, 3, 4, DType::kF64);
   check_slope(f, 1e-8);
 }
@@ -46,8 +41,8 @@ TEST_CASE("ratios of one give the exact gradient bit for bit", "[model][law]") {
 // A draw of all rows weighs each 1, so what is left is that weight gradients wait for others while
 // backward goes on. Without dropout the residual's gradient is the memory of that of a linear map.
 TEST_CASE("sampled weight gradients over all rows are the exact ones", "[model][law]") {
-  ModelOptions options = tiny_vit();
-  options.dropout = GENERATE(0.0, 0.2);
+  const double dropout = GENERATE(0.0, 0.2);
+  const ModelOptions options = tiny_vit("first", dropout);
   ModelFixture f(options, kImage, 3, 8, DType::kF64);
   Exec exec = f.exec();
   f.model->graph.forward(exec);
@@ -266,8 +261,7 @@ TEST_CASE("a backward that replaces gradients gives the bits of one that adds to
 }
 
 TEST_CASE("repeats differ in sampling and agree in dropout", "[model][law]") {
-  ModelOptions options = tiny_vit();
-  options.dropout = 0.3;
+  const ModelOptions options = tiny_vit("first", 0.3);
   ModelFixture f(options, kImage, 3, 8);
   Exec exec = f.exec();
   f.model->graph.forward(exec);
@@ -283,8 +277,7 @@ TEST_CASE("repeats differ in sampling and agree in dropout", "[model][law]") {
 }
 
 TEST_CASE("a model that does not fit is refused", "[model]") {
-  ModelOptions options = tiny_vit();
-  options.patch = 3;
+  const ModelOptions options = tiny_vit("first", 0, 3);
   const auto build = [&](const std::vector<std::int64_t>& shape) {
     auto ops = make_ops("cpu");
     build_model(options, shape, 3, 0.0)->graph.finish(*ops, {.max_items = 2});

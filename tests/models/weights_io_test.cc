@@ -55,6 +55,11 @@ Error error_of(const std::function<void()>& act) {
   return Error(ExitCode::kDone, "nothing was thrown");
 }
 
+ModelOptions with(ModelOptions options, const std::vector<std::string>& settings) {
+  read_config(options, {.overrides = settings});
+  return options;
+}
+
 ModelOptions bert_options() { return read_hf_config(kBert / "config.json").options; }
 
 void check_error(const std::function<void()>& act, ExitCode code, const std::string& text,
@@ -105,8 +110,8 @@ TEST_CASE("old names of norms and names without a prefix are read", "[weights_io
 }
 
 TEST_CASE("a missing head starts anew, and what is left over is named", "[weights_io]") {
-  ModelOptions options = read_hf_config(kMlm / "config.json").options;
-  options.head = "classification";
+  const ModelOptions options =
+      with(read_hf_config(kMlm / "config.json").options, {"head=classification"});
   const Loaded loaded(options, kMlm / "model.safetensors");
   CHECK(loaded.report.text() ==
         "loaded 37 tensors; new: bert.pooler.dense.weight, bert.pooler.dense.bias, "
@@ -117,7 +122,7 @@ TEST_CASE("a missing head starts anew, and what is left over is named", "[weight
 
 TEST_CASE("an untied decoder has weights of its own, or starts anew", "[weights_io]") {
   const ModelOptions untied = read_hf_config(kUntied / "config.json").options;
-  CHECK_FALSE(untied.tied_decoder);
+  CHECK(to_json(untied)["tied_decoder"] == false);
   const Loaded both(untied, kUntied / "model.safetensors");
   CHECK(both.report.text() == "loaded 43 tensors");
   // Before transformers 5 tied and untied decoders had the bias under the same name.
@@ -134,8 +139,7 @@ TEST_CASE("an untied decoder has weights of its own, or starts anew", "[weights_
   CHECK(Loaded(untied, kMlm / "model.safetensors").report.text() ==
         "loaded 42 tensors; new: cls.predictions.decoder.weight");
 
-  ModelOptions tied = untied;
-  tied.tied_decoder = true;
+  const ModelOptions tied = with(untied, {"tied_decoder=true"});
   const Loaded other(tied, kUntied / "model.safetensors");
   CHECK(other.report.text() == "loaded 42 tensors");
   CHECK(other.values().size() == both.values().size() - 60 * 16);
@@ -206,15 +210,12 @@ TEST_CASE("a classifier for another kind of task is refused", "[weights_io]") {
   TemporaryFolder folder;
   for (const char* name : {"config.json", "model.safetensors"})
     fs::copy(kBert / name, folder.path() / name);
-  ModelOptions asked;
-  asked.type = "bert";
-  asked.pretrained = folder.path().string();
+  std::vector<std::string> asked = {"type=bert", "pretrained=" + folder.path().string()};
   const auto options_of = [&](const nlohmann::json& changes, const std::string& head) {
     nlohmann::json config = nlohmann::json::parse(read_file(kBert / "config.json"));
     config.update(changes);
     atomic_write(folder.path() / "config.json", config.dump());
-    asked.head = head;
-    return pretrained_options(asked);
+    return pretrained_options(with(read_model_options(asked), {"head=" + head}));
   };
   const std::string file = (folder.path() / "config.json").string();
   for (const char* other : {"BertForTokenClassification", "BertForMultipleChoice"})
@@ -243,20 +244,20 @@ TEST_CASE("a classifier for another kind of task is refused", "[weights_io]") {
   check_error([&] { options_of(nlohmann::json::object(), "regression"); }, ExitCode::kBadConfig,
               "model.head \"regression\" needs \"regression\"");
 
+  const auto reads = [&](const nlohmann::json& changes, const std::string& head) {
+    return to_json(options_of(changes, head))["width"] == 24;
+  };
   // What has no classifier is where one may start, and the head of masked words has nothing of it.
   for (const char* bare : {"BertModel", "BertForPreTraining", "BertForMaskedLM",
                            "BertForQuestionAnswering", "BertForNextSentencePrediction"})
-    CHECK(options_of({{"architectures", {bare}}}, "classification").width == 24);
-  CHECK(options_of({{"architectures", nullptr}, {"problem_type", nullptr}}, "regression").width ==
-        24);
-  CHECK(options_of({{"architectures", {"BertForTokenClassification"}}}, "mlm").width == 24);
-  asked.new_classifier = true;
-  CHECK(options_of({{"architectures", {"BertForTokenClassification"}}}, "classification").width ==
-        24);
-  CHECK(options_of({{"problem_type", "multi_label_classification"}}, "classification").width == 24);
+    CHECK(reads({{"architectures", {bare}}}, "classification"));
+  CHECK(reads({{"architectures", nullptr}, {"problem_type", nullptr}}, "regression"));
+  CHECK(reads({{"architectures", {"BertForTokenClassification"}}}, "mlm"));
+  asked.push_back("new_classifier=true");
+  CHECK(reads({{"architectures", {"BertForTokenClassification"}}}, "classification"));
+  CHECK(reads({{"problem_type", "multi_label_classification"}}, "classification"));
 
-  ModelOptions vit;
-  vit.pretrained = folder.path().string();
+  const ModelOptions vit = read_model_options({"type=vit", "pretrained=" + folder.path().string()});
   nlohmann::json config = nlohmann::json::parse(
       read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/vit/config.json"));
   config["architectures"] = {"ViTForMultiLabelClassification"};
@@ -303,8 +304,8 @@ TEST_CASE("weights of another model are refused", "[weights_io]") {
   check_error([&] { Loaded(options, cut); }, ExitCode::kBadConfig,
               "lacks 2 of the model's 57 tensors: bert.encoder.layer.1.intermediate.dense.weight",
               "belongs to another model");
-  options.max_positions = 12;
-  options.new_classifier = true;  // is for heads alone
+  // A new classifier is for heads alone.
+  options = with(options, {"max_positions=12", "new_classifier=true"});
   check_error([&] { Loaded(options, kBert / "model.safetensors"); }, ExitCode::kBadConfig,
               "bert.embeddings.position_embeddings.weight has shape [16, 24] in ",
               "belongs to another model");
@@ -365,19 +366,17 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
 }
 
 TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {
-  ModelOptions asked;
-  asked.type = "bert";
-  asked.pretrained = kBert.string();
-  asked.head = "mlm";
-  const ModelOptions options = pretrained_options(asked);
-  CHECK(options.width == 24);
-  CHECK(options.depth == 3);
-  CHECK(options.inner_width() == 52);
-  CHECK(options.head == "mlm");
-  CHECK(options.vocabulary == 60);
-  asked.type = "vit";
-  check_error([&] { pretrained_options(asked); }, ExitCode::kBadConfig,
-              "model.type is \"vit\", but ", "set model.type to \"bert\"");
+  const std::string pretrained = "pretrained=" + kBert.string();
+  const auto options =
+      to_json(pretrained_options(read_model_options({"type=bert", "head=mlm", pretrained})));
+  CHECK(options["width"] == 24);
+  CHECK(options["depth"] == 3);
+  CHECK(options["ffn_ratio"] == 52.0 / 24);
+  CHECK(options["head"] == "mlm");
+  CHECK(options["vocabulary"] == 60);
+  const ModelOptions vit = read_model_options({"type=vit", pretrained});
+  check_error([&] { pretrained_options(vit); }, ExitCode::kBadConfig, "model.type is \"vit\", but ",
+              "set model.type to \"bert\"");
 }
 
 TEST_CASE("dropout is as config.json says, or that of transformers", "[weights_io]") {
@@ -392,39 +391,38 @@ TEST_CASE("dropout is as config.json says, or that of transformers", "[weights_i
     atomic_write(file, config.dump());
     return read_hf_config(file).options;
   };
-  const ModelOptions vit = options_of("vit", "{}");
-  CHECK(vit.dropout == 0);
-  CHECK(vit.attention_dropout == 0);
-  const ModelOptions given =
-      options_of("vit", R"({"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2})");
-  CHECK(given.dropout == 0.3);
-  CHECK(given.attention_dropout == 0.2);
-  ModelOptions bert = options_of("bert_classification", "{}");
-  CHECK(bert.dropout == 0.1);
-  CHECK(bert.attention_dropout == 0.1);
-  CHECK_FALSE(bert.classifier_dropout);
-  bert = options_of("bert_classification", R"({"classifier_dropout": 0.0})");
-  CHECK(bert.dropout == 0.1);
-  CHECK(bert.classifier_dropout == 0.0);
+  const auto vit = to_json(options_of("vit", "{}"));
+  CHECK(vit["dropout"] == 0);
+  CHECK(vit["attention_dropout"] == 0);
+  const auto given = to_json(
+      options_of("vit", R"({"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2})"));
+  CHECK(given["dropout"] == 0.3);
+  CHECK(given["attention_dropout"] == 0.2);
+  const auto bert = to_json(options_of("bert_classification", "{}"));
+  CHECK(bert["dropout"] == 0.1);
+  CHECK(bert["attention_dropout"] == 0.1);
+  CHECK(bert["classifier_dropout"].is_null());
+  const ModelOptions sure = options_of("bert_classification", R"({"classifier_dropout": 0.0})");
+  CHECK(to_json(sure)["dropout"] == 0.1);
+  CHECK(to_json(sure)["classifier_dropout"] == 0.0);
 
   // The classifier has its own.
   const auto nodes = [](const ModelOptions& options) {
     return build_model(options, {}, 3, 0.0)->logits.index;
   };
-  const int without = nodes(bert);
-  bert.classifier_dropout.reset();
-  CHECK(nodes(bert) == without + 1);
-  bert.classifier_dropout = 0.3;
-  save_hf_model(folder.path() / "hf", {.options = bert, .image_shape = {}, .labels = {}},
-                *Loaded(bert, kBert / "model.safetensors").model, *make_ops("cpu"));
-  CHECK(read_hf_config(folder.path() / "hf/config.json").options.classifier_dropout == 0.3);
+  CHECK(nodes(with(sure, {"classifier_dropout=null"})) == nodes(sure) + 1);
+  const ModelOptions dropping = with(sure, {"classifier_dropout=0.3"});
+  save_hf_model(folder.path() / "hf", {.options = dropping, .image_shape = {}, .labels = {}},
+                *Loaded(dropping, kBert / "model.safetensors").model, *make_ops("cpu"));
+  CHECK(to_json(read_hf_config(folder.path() / "hf/config.json").options)["classifier_dropout"] ==
+        0.3);
 }
 
 TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[weights_io]") {
-  ModelOptions asked;
   for (const std::string name : {"vit", "vit_mean"}) {
-    asked.pretrained = VCAS_SOURCE_DIR "/tests/golden/hf/" + name;
-    CHECK(pretrained_options(asked).pooling == (name == "vit" ? "first" : "mean"));
+    const ModelOptions asked =
+        read_model_options({"type=vit", "pretrained=" VCAS_SOURCE_DIR "/tests/golden/hf/" + name});
+    CHECK(to_json(pretrained_options(asked))["pooling"] == (name == "vit" ? "first" : "mean"));
   }
   TemporaryFolder folder;
   const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
@@ -447,16 +445,17 @@ TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[weights_io]"
 
 TEST_CASE("what transformers has no class for is not exported", "[weights_io]") {
   TemporaryFolder folder;
-  HfModel description{.options = bert_options(), .image_shape = {}, .labels = {}};
-  description.options.pooling = "mean";
+  const HfModel description{
+      .options = with(bert_options(), {"pooling=mean"}), .image_shape = {}, .labels = {}};
   const Loaded loaded(description.options, kBert / "model.safetensors");
   CHECK(loaded.report.unexpected.size() == 2);  // the pooler
   check_error([&] { save_hf_model(folder.path(), description, *loaded.model, *loaded.ops); },
               ExitCode::kBadConfig,
               "transformers has no class for a bert with model.pooling \"mean\"", "docs/models.md");
-  const ModelOptions vit{.type = "vit", .pooling = "mean"};
+  const ModelOptions vit = read_model_options({"type=vit", "pooling=mean"});
   CHECK(hf_obstacle(vit, {3, 8, 8}).empty());
   CHECK(hf_obstacle(vit, {3, 8, 12}) ==
         "transformers has no class for images of 8 x 12 with model.pooling \"mean\"");
-  CHECK(hf_obstacle({.type = "mlp"}, {12}) == "transformers has no class for model.type \"mlp\"");
+  CHECK(hf_obstacle(read_model_options({"type=mlp"}), {12}) ==
+        "transformers has no class for model.type \"mlp\"");
 }

@@ -17,15 +17,10 @@ struct TextTrainer {
                        const VcasOptions& vcas = {.enabled = false},
                        std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
       : ops(std::move(device)) {
-    ModelOptions sizes;
-    sizes.type = "bert";
-    sizes.width = 8;
-    sizes.depth = 2;
-    sizes.heads = 2;
-    sizes.max_positions = 8;
-    sizes.vocabulary = kVocabulary;
-    sizes.head = head;
-    model = build_model(sizes, {}, kClasses, 0.0, dtype);
+    model = build_model(
+        read_model_options({"type=bert", "width=8", "depth=2", "heads=2", "max_positions=8",
+                            "vocabulary=" + std::to_string(kVocabulary), "head=" + head}),
+        {}, kClasses, 0.0, dtype);
     const std::int64_t items = micro_batch ? micro_batch : kItems;
     model->graph.finish(ops,
                         {.max_items = items, .max_tokens = 8 * items, .max_masked = 8 * items});

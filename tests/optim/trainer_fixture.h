@@ -53,14 +53,9 @@ struct TrainerFixture {
   explicit TrainerFixture(TrainerOptions wanted, double dropout = 0,
                           std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
       : ops(std::make_unique<CountOps>(std::move(device))), options(wanted) {
-    ModelOptions sizes;
-    sizes.width = 16;
-    sizes.depth = 2;
-    sizes.heads = 2;
-    sizes.patch = 4;
-    sizes.ffn_ratio = 2;
-    sizes.dropout = dropout;
-    model = build_model(sizes, {1, 8, 8}, kClasses, 0.0, dtype);
+    model = build_model(read_model_options({"type=vit", "width=16", "depth=2", "heads=2", "patch=4",
+                                            "ffn_ratio=2", "dropout=" + std::to_string(dropout)}),
+                        {1, 8, 8}, kClasses, 0.0, dtype);
     model->graph.finish(*ops,
                         {.max_items = options.micro_batch ? options.micro_batch : options.batch});
     model->graph.parameters().initialize(*ops, options.seed);

@@ -15,12 +15,8 @@ constexpr int kRepeats = 2;
 constexpr std::int64_t kItems = 8, kClasses = 3;
 
 ModelFixture make_fixture(std::unique_ptr<Ops> ops = make_ops("cpu")) {
-  ModelOptions options;
-  options.width = 16;
-  options.depth = 2;
-  options.heads = 2;
-  options.patch = 4;
-  return ModelFixture(options, {1, 8, 8}, kClasses, kItems, DType::kF64, std::move(ops));
+  return ModelFixture(read_model_options({"type=vit", "width=16", "depth=2", "heads=2", "patch=4"}),
+                      {1, 8, 8}, kClasses, kItems, DType::kF64, std::move(ops));
 }
 
 // Other images and labels for batch i.

@@ -21,15 +21,15 @@ struct ModelFixture {
                std::unique_ptr<Ops> device = make_ops("cpu"))
       : ops(std::move(device)), model(build_model(options, item_shape, classes, 0.0, dtype)) {
     Graph& graph = model->graph;
-    const bool text = options.type == "bert";
+    const bool text = options.kind->reads_text();
     if (text) graph.keep(model->hidden);
-    const std::int64_t tokens = text ? items * options.max_positions : 0;
+    const std::int64_t tokens = text ? items * options.kind->max_positions() : 0;
     graph.finish(*ops, {.max_items = items, .max_tokens = tokens, .max_masked = tokens});
     graph.parameters().initialize(*ops, seed);
     for (const Parameter& parameter : graph.parameters().list())
       sink.full.push_back(parameter.gradient);
     if (text) {
-      model->load(*ops, random_text(items, options.vocabulary, classes), 0, items);
+      model->load(*ops, random_text(items, options.kind->vocabulary(), classes), 0, items);
       return;
     }
     graph.set_batch(items, {});

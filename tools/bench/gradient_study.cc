@@ -205,29 +205,20 @@ class Study {
 };
 
 Study study_of_images(const TrainerOptions& training) {
-  ModelOptions model;
-  model.width = 64;
-  model.depth = 4;
-  model.heads = 2;
-  model.patch = 7;
-  model.pooling = "mean";
-  return {model, load_idx(fashion_mnist()), training};
+  return {
+      read_model_options({"type=vit", "width=64", "depth=4", "heads=2", "patch=7", "pooling=mean"}),
+      load_idx(fashion_mnist()), training};
 }
 
 // The model of configs/bert_wordnet.json.
 Study study_of_texts(const char* vocabulary, TrainerOptions training) {
   const WordPiece tokenizer(vocabulary);
-  ModelOptions model;
-  model.type = "bert";
-  model.width = 128;
-  model.depth = 4;
-  model.heads = 4;
-  model.max_positions = kMostTokens;
-  model.vocabulary = tokenizer.size();
   training.schedule.learning_rate = 5e-4;
   training.optimizer.max_gradient_norm = 1;
   return {
-      model,
+      read_model_options({"type=bert", "width=128", "depth=4", "heads=4",
+                          fmt::format("max_positions={}", kMostTokens),
+                          fmt::format("vocabulary={}", tokenizer.size())}),
       load_wordnet({.task = WordNetTask::kIsA, .split = Split::kTrain, .max_length = kMostTokens},
                    tokenizer),
       training};

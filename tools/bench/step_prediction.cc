@@ -104,9 +104,8 @@ Counted count_step(const Case& c, bool exact, DType dtype) {
   model->graph.finish(ops, {.max_items = c.items, .max_tokens = c.items * c.tokens});
   TrainerOptions options{.total_steps = 2, .batch = c.items};
   options.vcas.enabled = !exact;
-  for (std::int64_t i = 0; i < c.model.depth; ++i)
-    options.vcas.act_ratio.push_back(0.2 + 0.3 * static_cast<double>(i) /
-                                               static_cast<double>(c.model.depth - 1));
+  for (int i = 0; i < model->graph.gates(); ++i)
+    options.vcas.act_ratio.push_back(0.2 + 0.3 * i / (model->graph.gates() - 1));
   options.vcas.weight_ratio = {0.5};
   Trainer trainer(*model, ops, options, nullptr);
   const Batch batch = batch_of(c);
@@ -127,16 +126,10 @@ void print_step(const Case& c, bool exact) {
       bf16.times(kBf16FlopsPerSecond));
 }
 
-ModelOptions transformer(const char* type, std::int64_t width, std::int64_t depth) {
-  ModelOptions model;
-  model.type = type;
-  model.width = width;
-  model.depth = depth;
-  model.heads = width / 64;
-  model.patch = 16;
-  model.vocabulary = 30522;
-  model.dropout = model.attention_dropout = model.type == "bert" ? 0.1 : 0.0;
-  return model;
+ModelOptions transformer(std::int64_t width, std::int64_t depth, std::vector<std::string> more) {
+  more.insert(more.end(), {fmt::format("width={}", width), fmt::format("depth={}", depth),
+                           fmt::format("heads={}", width / 64)});
+  return read_model_options(more);
 }
 
 }  // namespace
@@ -150,10 +143,13 @@ int main() {
          "|\n"
          "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   const std::vector<std::int64_t> image = {3, 224, 224};
-  for (Case c : {Case{"BERT-base", transformer("bert", 768, 12), {}, 128},
-                 Case{"BERT-large", transformer("bert", 1024, 24), {}, 128},
-                 Case{"ViT-base", transformer("vit", 768, 12), image, 197},
-                 Case{"ViT-large", transformer("vit", 1024, 24), image, 197}})
+  const std::vector<std::string> bert = {"type=bert", "vocabulary=30522", "dropout=0.1",
+                                         "attention_dropout=0.1"},
+                                 vit = {"type=vit", "patch=16"};
+  for (Case c : {Case{"BERT-base", transformer(768, 12, bert), {}, 128},
+                 Case{"BERT-large", transformer(1024, 24, bert), {}, 128},
+                 Case{"ViT-base", transformer(768, 12, vit), image, 197},
+                 Case{"ViT-large", transformer(1024, 24, vit), image, 197}})
     for (const std::int64_t items : {32, 256}) {
       c.items = items;
       for (const bool exact : {true, false}) print_step(c, exact);

@@ -1,0 +1,116 @@
+// A section of settings whose "type" chooses among registered kinds, each with settings of its own:
+//
+//   class Shape { public: virtual ~Shape() = default; virtual double area() const = 0; };
+//
+//   struct Square final : Shape {
+//     double side = 1;
+//     template <class Visitor>
+//     void fields(Visitor& v) { v.field("side", side, "Length of a side.", above(0.0)); }
+//     double area() const override { return side * side; }
+//   };
+//   VCAS_REGISTER_PART(Shape, "square", Square);
+//
+//   struct Config { Part<Shape> shape{"square", "What to draw."}; };
+//
+// A kind stands in one source file. Reading, ranges, help and schema follow from `fields`, as for
+// any section (core/config.h).
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/config.h"
+#include "core/error.h"
+
+namespace vcas {
+
+template <class Base>
+struct PartKind {
+  std::unique_ptr<Base> (*make)();
+  std::unique_ptr<Base> (*copy)(const Base&);
+  void (*describe)(Base&, Setting&, const std::string& type, bool chosen);
+};
+
+// All registered kinds, by name.
+template <class Base>
+std::map<std::string, PartKind<Base>>& part_kinds() {
+  static std::map<std::string, PartKind<Base>> kinds;
+  return kinds;
+}
+
+template <class Base, class Kind>
+struct PartRegistration {
+  explicit PartRegistration(const char* type) {
+    const bool is_new =
+        part_kinds<Base>()
+            .emplace(
+                type,
+                PartKind<Base>{
+                    .make = [] { return std::unique_ptr<Base>(std::make_unique<Kind>()); },
+                    .copy =
+                        [](const Base& from) {
+                          return std::unique_ptr<Base>(
+                              std::make_unique<Kind>(static_cast<const Kind&>(from)));
+                        },
+                    .describe =
+                        [](Base& part, Setting& section, const std::string& name, bool chosen) {
+                          section.settings_of(name, static_cast<Kind&>(part), chosen);
+                        }})
+            .second;
+    VCAS_CHECK(is_new, std::string("two kinds are called ") + type);
+  }
+};
+
+// A value: copies have settings of their own. The settings of kinds that are not chosen are kept.
+template <class Base>
+class Part {
+ public:
+  std::string type;
+
+  Part(std::string default_type, std::string help)
+      : type(std::move(default_type)), help_(std::move(help)) {}
+  Part(Part&&) noexcept = default;
+  Part(const Part& other) : type(other.type), help_(other.help_) {
+    for (const auto& [name, kind] : other.made_)
+      made_.emplace(name, part_kinds<Base>().at(name).copy(*kind));
+  }
+  Part& operator=(Part other) noexcept {
+    std::swap(type, other.type);
+    std::swap(made_, other.made_);
+    return *this;
+  }
+
+  Base& operator*() { return of(type); }
+  const Base& operator*() const { return of(type); }
+  Base* operator->() { return &of(type); }
+  const Base* operator->() const { return &of(type); }
+
+  void fields(Setting& v) {
+    std::vector<std::string> types;
+    for (const auto& [name, kind] : part_kinds<Base>()) types.push_back(name);
+    v.choice(type, help_.c_str(), one_of(types));
+    for (const auto& [name, kind] : part_kinds<Base>())
+      kind.describe(of(name), v, name, name == type);
+  }
+
+ private:
+  Base& of(const std::string& name) const {
+    const auto kind = part_kinds<Base>().find(name);
+    VCAS_CHECK(kind != part_kinds<Base>().end(), "there is no kind \"" + name + "\"");
+    std::unique_ptr<Base>& made = made_[name];
+    if (!made) made = kind->second.make();
+    return *made;
+  }
+
+  std::string help_;
+  mutable std::map<std::string, std::unique_ptr<Base>> made_;  // when first asked for
+};
+
+}  // namespace vcas
+
+#define VCAS_REGISTER_PART(Base, type, Kind) \
+  static const ::vcas::PartRegistration<Base, Kind> vcas_registration_##Kind(type)

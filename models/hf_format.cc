@@ -1,0 +1,59 @@
+#include "models/hf_format.h"
+
+#include "core/files.h"
+
+namespace vcas {
+
+HfConfig::HfConfig(const std::filesystem::path& file) : file_(file.string()) {
+  try {
+    json_ = Json::parse(read_file(file));
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file_, e.what()));
+  }
+  if (!json_.is_object())
+    throw Error(ExitCode::kBadData, fmt::format("{}: not a JSON object", file_));
+}
+
+std::int64_t HfConfig::checked(const char* key, std::int64_t value) const {
+  constexpr std::int64_t kMostOfAnything = 1 << 24;
+  if (value < 1 || value > kMostOfAnything)
+    throw Error(ExitCode::kBadData, fmt::format("{}: \"{}\" must be from 1 to {}, got {}", file_,
+                                                key, kMostOfAnything, value));
+  return value;
+}
+
+void HfConfig::fail_unsupported(const std::string& key, const std::string& supported) const {
+  throw Error(ExitCode::kBadConfig, fmt::format("{}: \"{}\" is {}, and {} supported", file_, key,
+                                                json_.at(key).dump(), supported));
+}
+
+HfConfig HfConfig::part(const char* key) const {
+  HfConfig part = *this;
+  part.json_ = get<Json>(key);
+  if (!part.json_.is_object())
+    throw Error(ExitCode::kBadData, fmt::format("{}: \"{}\" is no object", file_, key));
+  return part;
+}
+
+std::vector<HfTensorShape> renamed(const HfNames& names, const Parameter& parameter) {
+  std::vector<std::int64_t> shape;
+  for (int axis = 0; axis < parameter.shape.rank(); ++axis) shape.push_back(parameter.shape[axis]);
+  for (const auto& [ours, theirs] : names) {
+    const std::size_t at = parameter.name.find(ours);
+    if (at == std::string::npos) continue;
+    std::vector<HfTensorShape> tensors;
+    shape[0] /= std::ssize(theirs);
+    for (const std::string& name : theirs)
+      tensors.push_back({std::string(parameter.name).replace(at, ours.size(), name), shape});
+    return tensors;
+  }
+  return {{parameter.name, shape}};
+}
+
+std::string with_prefix(const std::string& prefix, const std::string& name) {
+  for (const char* part : {"embeddings.", "encoder.", "pooler.", "layernorm."})
+    if (name.starts_with(part)) return prefix + name;
+  return name;
+}
+
+}  // namespace vcas

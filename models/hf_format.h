@@ -1,0 +1,121 @@
+// How a kind of model lies in files of Hugging Face's form: its config.json and the names of its
+// tensors.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "layers/parameters.h"
+
+namespace vcas {
+
+struct HfModel;
+
+// A config.json, with its file in messages.
+class HfConfig {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // Throws Error(kBadData) for a file that is no JSON object.
+  explicit HfConfig(const std::filesystem::path& file);
+
+  // Throws Error(kBadData) for a value of another type and, without `otherwise`, for none.
+  template <class T>
+  T get(const char* key) const {
+    if (!has(key)) throw Error(ExitCode::kBadData, fmt::format("{}: lacks \"{}\"", file_, key));
+    try {
+      return json_.at(key).get<T>();
+    } catch (const nlohmann::json::exception&) {
+      throw Error(ExitCode::kBadData, fmt::format("{}: \"{}\" has the wrong type: {}", file_, key,
+                                                  json_.at(key).dump()));
+    }
+  }
+  template <class T>
+  T get(const char* key, const T& otherwise) const {
+    return has(key) ? get<T>(key) : otherwise;
+  }
+  // A size, small enough that products of sizes do not overflow.
+  std::int64_t count(const char* key) const { return checked(key, get<std::int64_t>(key)); }
+  std::int64_t checked(const char* key, std::int64_t value) const;
+  // Throws unless the key, or what stands for an absent one, has the one value that our models
+  // have.
+  template <class T>
+  void expect(const char* key, const T& only, const T& otherwise) const {
+    const T value = get<T>(key, otherwise);
+    if (value != only)
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{}: \"{}\" is {}, and only {} is supported", file_, key,
+                              Json(value).dump(), Json(only).dump()));
+  }
+  [[noreturn]] void fail_unsupported(const std::string& key, const std::string& supported) const;
+  auto items() const { return json_.items(); }
+  HfConfig part(const char* key) const;  // the object under that key
+  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  const Json& at(const char* key) const { return json_.at(key); }
+  const std::string& file() const { return file_; }
+
+ private:
+  std::string file_;
+  Json json_;
+};
+
+// A tensor of a file.
+struct HfTensorShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+class HfFormat {
+ public:
+  virtual ~HfFormat() = default;
+
+  // The values of "model_type" that are of this kind.
+  virtual std::vector<std::string> model_types() const = 0;
+  // Sets the settings, and what else `config` says of such a model.
+  virtual void read(const HfConfig& config, HfModel& model) = 0;
+  // The same written, but for the names of the classes.
+  virtual nlohmann::ordered_json write(const HfModel& model) const = 0;
+  // The class of transformers that it is.
+  virtual std::string architecture() const = 0;
+  // Classes of transformers whose weights have no classifier, or none for items.
+  virtual std::vector<std::string> architectures_without_classifier() const = 0;
+  // Why transformers has no such model; empty where it has. `image_shape`: {channels, height,
+  // width} of images.
+  virtual std::string obstacle(const std::vector<std::int64_t>& /*image_shape*/) const {
+    return "";
+  }
+
+  // A parameter in files: tensors that lie one after another in ours.
+  virtual std::vector<HfTensorShape> tensors(const Parameter& parameter) const = 0;
+  // The name that transformers writes today.
+  virtual std::string current_name(std::string name) const = 0;
+  // Numbers of rows, and second copies of tied tensors.
+  virtual bool holds_nothing(const std::string& name) const {
+    return name.ends_with(".position_ids");
+  }
+  // What may be missing in a file, and then starts anew.
+  virtual bool belongs_to_head(const std::string& name) const {
+    return name.starts_with("classifier.");
+  }
+  // Second copies that are written, and read where they are there: of a name its copy's.
+  virtual std::map<std::string, std::string> copies() const { return {}; }
+};
+
+// Parts of our names and what files have in their place: several tensors where ours is their rows
+// stacked.
+using HfNames = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+// By the first of `names` that the parameter's has.
+std::vector<HfTensorShape> renamed(const HfNames& names, const Parameter& parameter);
+
+// `name` behind `prefix`, which a model that was saved without a head lacks.
+std::string with_prefix(const std::string& prefix, const std::string& name);
+
+}  // namespace vcas

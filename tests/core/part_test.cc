@@ -1,0 +1,158 @@
+#include "core/part.h"
+
+#include "core/error.h"
+#include "tests/core/json_schema_check.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+class Figure {
+ public:
+  virtual ~Figure() = default;
+  virtual double area() const = 0;
+};
+
+struct Square final : Figure {
+  double side = 1;
+  std::string colour = "red";
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("side", side, "Length of a side.", above(0.0));
+    v.field("colour", colour, "Of the inside.");
+  }
+  double area() const override { return side * side; }
+};
+VCAS_REGISTER_PART(Figure, "square", Square);
+
+struct Box {
+  int rows = 1;
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("rows", rows, "Of cells.", at_least(1));
+  }
+};
+
+struct Grid final : Figure {
+  double width = 2;
+  std::string colour = "red";
+  Box box;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("width", width, "Of the grid.", at_least(0.0));
+    v.field("colour", colour, "Of the inside.");
+    v.section("box", box, "Its cells.");
+  }
+  void validate(ConfigErrors& errors) const {
+    if (width == 3) errors.add({"width", "type"}, "must not be 3");
+  }
+  double area() const override { return width * box.rows; }
+};
+VCAS_REGISTER_PART(Figure, "grid", Grid);
+
+struct Drawing {
+  Part<Figure> figure{"square", "What to draw."};
+  std::string title;
+
+  void fields(Setting& v) {
+    figure.fields(v);
+    v.field("title", title, "Above it.");
+  }
+};
+
+struct Page {
+  Drawing drawing;
+  void fields(Setting& v) { v.section("drawing", drawing, "The picture."); }
+};
+
+Page read(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  Page page;
+  read_config(page, {.documents = {{"page.json", text}}, .overrides = overrides});
+  return page;
+}
+
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    read(text, overrides);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the type chooses which settings are read, wherever it stands", "[config]") {
+  CHECK(read("{}").drawing.figure->area() == 1);
+  CHECK(read(R"({"drawing": {"side": 3, "title": "a"}})").drawing.figure->area() == 9);
+  const std::string grid = R"({"drawing": {"width": 4, "box": {"rows": 2}, "type": "grid"}})";
+  CHECK(read(grid).drawing.figure->area() == 8);
+  CHECK(read(grid, {"drawing.box.rows=3"}).drawing.figure->area() == 12);
+  CHECK(read("{}", {"drawing.width=5", "drawing.type=grid"}).drawing.figure->area() == 5);
+}
+
+TEST_CASE("a part is a value", "[config]") {
+  const Page page = read(R"({"drawing": {"side": 3}})");
+  Page copy = page;
+  read_config(copy, {.overrides = {"drawing.side=2"}});
+  CHECK(copy.drawing.figure->area() == 4);
+  CHECK(page.drawing.figure->area() == 9);
+  copy = page;
+  CHECK(copy.drawing.figure->area() == 9);
+  CHECK(to_json(page).dump() ==
+        R"({"drawing":{"type":"square","side":3.0,"colour":"red","title":""}})");
+  const auto changes = config_changes(page, read("{}", {"drawing.type=grid", "drawing.title=b"}));
+  REQUIRE(changes.size() == 2);  // of what both have
+  CHECK(changes[0].key == "drawing.type");
+  CHECK(changes[1].key == "drawing.title");
+}
+
+TEST_CASE("a setting of another kind is an error with its place, unless nothing is set",
+          "[config]") {
+  CHECK(error_of("{\"drawing\": {\n  \"side\": 1.5, \"type\": \"grid\"}}") ==
+        "page.json:2:3: error: \"side\" in \"drawing\" is a setting of \"square\", and "
+        "drawing.type is \"grid\"\n"
+        "    \"side\": 1.5, \"type\": \"grid\"}}\n    ^^^^^^\n1 error; nothing was run");
+  CHECK(error_of("{}", {"drawing.box.rows=2"}) ==
+        "--set drawing.box.rows=2: error: \"box\" in \"drawing\" is a setting of \"grid\", and "
+        "drawing.type is \"square\"\n1 error; nothing was run");
+  // Older programs saved the settings of all kinds.
+  CHECK(error_of(R"({"drawing": {"width": 2, "box": {"rows": 1, "x-note": 3}}})").empty());
+  CHECK_FALSE(error_of(R"({"drawing": {"box": {"rows": 2}}})").empty());
+  // The file is of the kind that it names; a later source chooses another.
+  CHECK(read(R"({"drawing": {"side": 3}})", {"drawing.type=grid"}).drawing.figure->area() == 2);
+  CHECK_FALSE(error_of("{}", {"drawing.type=grid", "drawing.side=3"}).empty());
+
+  CHECK(error_of(R"({"drawing": {"type": "gird"}})").find("did you mean \"grid\"?") !=
+        std::string::npos);
+  CHECK(error_of(R"({"drawing": {"sde": 1}})").find("did you mean \"side\"?") != std::string::npos);
+  CHECK(error_of(R"({"drawing": {"side": 0}})").find("drawing.side must be above 0") !=
+        std::string::npos);
+  CHECK(error_of("{}", {"drawing.type=grid", "drawing.width=3"}).find("must not be 3") !=
+        std::string::npos);
+  CHECK(error_of("{}", {"drawing.type=square"}).empty());  // validate() is of the chosen kind
+}
+
+TEST_CASE("help, keys and schema have the settings of all kinds", "[config]") {
+  CHECK(config_help(Page{}) ==
+        "drawing.type\n    What to draw.\n    grid, square; default \"square\"\n"
+        "drawing.side  (square)\n    Length of a side.\n    a number, above 0; default 1.0\n"
+        "drawing.colour  (square, grid)\n    Of the inside.\n    a string; default \"red\"\n"
+        "drawing.title\n    Above it.\n    a string; default \"\"\n"
+        "drawing.width  (grid)\n    Of the grid.\n    a number, at least 0; default 2.0\n"
+        "drawing.box.rows  (grid)\n    Of cells.\n    an integer, at least 1; default 1\n");
+  Page page;
+  CHECK(setting_keys(describe(page)) ==
+        std::vector<std::string>{"drawing.type", "drawing.side", "drawing.colour", "drawing.title",
+                                 "drawing.width", "drawing.box.rows"});
+  const nlohmann::ordered_json schema = json_schema(Page{});
+  for (const char* text : {R"({"drawing": {"type": "grid", "box": {"rows": 3}}})",
+                           R"({"drawing": {"type": "square", "side": 3}})"})
+    CHECK(accepts(schema, nlohmann::json::parse(text)));
+  for (const char* text :
+       {R"({"drawing": {"type": "circle"}})", R"({"drawing": {"box": {"rows": 0}}})"})
+    CHECK_FALSE(accepts(schema, nlohmann::json::parse(text)));
+}
