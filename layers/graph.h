@@ -6,34 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "layers/layer.h"
-#include "layers/memory_plan.h"
+#include "layers/graph_plan.h"
 #include "layers/parameters.h"
 #include "layers/sample_gate.h"
 #include "layers/weight_sampler.h"
 
 namespace vcas {
-
-// A value of a graph: its input number `index`, or the output of one of its nodes.
-struct Value {
-  int index = -1;
-};
-
-struct GraphLimits {
-  std::int64_t max_items = 0;   // largest batch
-  std::int64_t max_tokens = 0;  // most rows of layout kTokens in a batch; 0 where no value has it
-  std::int64_t max_masked = 0;  // most rows of layout kMasked in a batch; likewise
-};
-
-// Bytes by purpose, known before anything is allocated.
-struct MemoryPlan {
-  std::size_t parameters = 0;  // values and gradients
-  std::size_t activations = 0;
-  std::size_t gradients = 0;  // of activations
-  std::size_t scratch = 0;
-  std::size_t rows = 0;  // row sets and gates
-  std::size_t total() const { return parameters + activations + gradients + scratch + rows; }
-};
 
 // The sizes of a batch. Two uniform batches of one shape take the same calls.
 struct BatchShape {
@@ -44,7 +22,7 @@ struct BatchShape {
 
 class Graph {
  public:
-  explicit Graph(DType dtype) : dtype_(dtype) {}
+  explicit Graph(DType dtype) { plan_.dtype = dtype; }
 
   Value input(const std::string& name, const ValueSpec& spec);
   // Adds a node after its inputs. The last node added is the loss.
@@ -54,14 +32,14 @@ class Graph {
   void tie(Value node, Value owner);
   // The value can be read after forward. Others can where backward reads them, and are overwritten
   // where it does not.
-  void keep(Value value) { nodes_[static_cast<std::size_t>(value.index)].kept = true; }
+  void keep(Value value) { plan_.nodes[static_cast<std::size_t>(value.index)].kept = true; }
   // SampleA acts on the gradient at this value, which must be the only way from the loss to all
   // nodes before it (a cut edge), with no batch-coupled layer below.
   void gate(Value value);
 
   // Of an input at any time, of a node after finish.
   const ValueSpec& spec(Value value) const {
-    return nodes_[static_cast<std::size_t>(value.index)].plan.output;
+    return plan_.nodes[static_cast<std::size_t>(value.index)].plan.output;
   }
 
   // Checks the graph, plans memory and allocates it. Throws Error(kBadConfig) for a gate that would
@@ -87,51 +65,17 @@ class Graph {
   const Parameters& parameters() const { return parameters_; }
   int gates() const { return static_cast<int>(gates_.size()); }
   // Parameter number of the weight of each linear that SampleW may sample, in graph order.
-  const std::vector<int>& sampled_weights() const { return sampled_weights_; }
+  const std::vector<int>& sampled_weights() const { return plan_.sampled_weights; }
   // The gate that the gradient of a sampled linear's output has passed last, -1 = none.
   int gate_above(int weight_site) const;
   // Rows per item that a sampled linear computes.
   std::int64_t weight_layout(int weight_site) const;
-  const MemoryPlan& memory() const { return memory_; }
-  const GraphLimits& limits() const { return limits_; }
+  const MemoryPlan& memory() const { return plan_.memory; }
+  const GraphLimits& limits() const { return plan_.limits; }
   std::int64_t items() const { return items_; }
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return plan_.dtype; }
 
  private:
-  // How an input of a node gets its gradient, or its part of it, from that node.
-  struct Dx {
-    int block = -1;      // that it is written to, -1 = none: no gradient is wanted, or it is dy
-    bool adds = false;   // to what the nodes behind have given
-    bool moves = false;  // which stays where it was
-  };
-
-  struct Node {
-    std::string name;
-    std::unique_ptr<Layer> layer;  // null for an input
-    std::vector<int> inputs;
-    std::vector<ValueSpec> input_specs;
-    NodePlan plan;
-    bool kept = false;
-    int tied_to = -1;               // node that parameter 0 belongs to, -1 = this one
-    bool writes_gradients = false;  // of its parameters, which nothing else does
-    std::vector<int> parameters;    // numbers in parameters_
-    int weight_site = -1;
-    int gate = -1;  // of its output
-    bool needs_gradient = false;
-    bool writes_output_norm = false;   // where norms are kept
-    bool wants_gradient_norm = false;  // of its output: a sampled linear reads that gradient
-    bool passes_gradient(std::size_t input) const {
-      return std::ranges::count(plan.passes_gradient, static_cast<int>(input)) > 0;
-    }
-    std::size_t output_block = 0;
-    std::vector<std::size_t> saved_blocks;
-    int gradient_block = -1;       // of its output, -1 = none
-    int kept_block = -1;           // of its output behind the gate
-    std::vector<Dx> dx;            // of the inputs
-    bool flushes_weights = false;  // the gradients that wait in weight_sampler_ follow its backward
-    std::string forward_place, backward_place, sample_place, probe_place, weights_place;
-  };
-
   // The tensors of one node while it runs.
   struct NodeTensors {
     std::vector<Tensor> inputs, saved, parameters, dx, added;
@@ -142,40 +86,24 @@ class Graph {
     Tensor dy, norm;
   };
 
-  void collect_tensors(const Node& node, std::size_t i);
+  void collect_tensors(const GraphNode& node, std::size_t i);
   std::size_t node_of(int weight_site) const;
-  void mark_gradients();
-  void mark_writers();
-  void check_gates() const;
-  void plan_activations();
-  void plan_gradients();
-  bool can_share(int block, int value, int node) const;
   void allocate(Ops& ops);
-  std::int64_t max_rows(std::int64_t rows_per_item) const;
   std::int64_t rows_now(std::int64_t rows_per_item) const;
-  std::size_t norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const;
   Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,
                     std::int64_t width) const;
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                    std::int64_t rows, std::int64_t parts) const;
   Tensor output_norm(const Exec& exec, int node) const;
-  const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const Node& node,
+  const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const GraphNode& node,
                            const RowSets& rows, double& ratio_above, Gradient& gradient);
-  void clear_gradients(Exec& exec, const GradSink& sink, const Node& node) const;
+  void clear_gradients(Exec& exec, const GradSink& sink, const GraphNode& node) const;
   void leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const;
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
                     const Gradient& gradient);
 
-  DType dtype_;
-  GraphLimits limits_;
-  std::vector<Node> nodes_;
-  std::vector<int> gate_nodes_;
-  std::vector<int> sampled_weights_;
-  std::vector<std::vector<int>> consumers_;
+  GraphPlan plan_;
   Parameters parameters_;
-  MemoryPlan memory_;
-  std::vector<PlannedBlock> activation_blocks_, gradient_blocks_;
-  std::vector<std::vector<int>> holders_;  // values that share a gradient block
   Buffer activations_, gradients_, scratch_, row_buffer_;
   Arena scratch_arena_;
   std::vector<SampleGate> gates_;

@@ -1,0 +1,322 @@
+#include "layers/graph_plan.h"
+
+#include <limits>
+
+#include "layers/weight_sampler.h"
+
+namespace vcas {
+
+std::int64_t GraphPlan::max_rows(std::int64_t rows_per_item) const {
+  if (rows_per_item == kMasked) return limits.max_masked;
+  return rows_per_item == kTokens ? limits.max_tokens : limits.max_items * rows_per_item;
+}
+
+std::size_t GraphPlan::norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const {
+  return static_cast<std::size_t>(max_rows(rows_per_item) * parts) *
+         dtype_bytes(statistics_dtype(dtype));
+}
+
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(GraphPlan& plan) : plan_(plan) {}
+
+  void plan();
+
+ private:
+  void plan_nodes();
+  void mark_gradients();
+  void mark_writers();
+  void check_gates() const;
+  void plan_activations();
+  void plan_gradients();
+  bool can_share(int block, int value, int node) const;
+  void plan_scratch();
+
+  GraphPlan& plan_;
+  std::vector<std::vector<int>> consumers_;
+  std::vector<std::vector<int>> holders_;  // values that share a gradient block
+};
+
+void Planner::plan() {
+  plan_nodes();
+  mark_gradients();
+  check_gates();
+  plan_activations();
+  plan_gradients();
+  mark_writers();
+  plan_scratch();
+}
+
+void Planner::plan_nodes() {
+  consumers_.assign(plan_.nodes.size(), {});
+  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+    GraphNode& node = plan_.nodes[i];
+    if (!node.layer) continue;
+    for (const int input : node.inputs) {
+      node.input_specs.push_back(plan_.nodes[static_cast<std::size_t>(input)].plan.output);
+      consumers_[static_cast<std::size_t>(input)].push_back(static_cast<int>(i));
+    }
+    try {
+      node.plan = node.layer->plan({node.input_specs, plan_.dtype, plan_.limits.max_items,
+                                    plan_.limits.max_tokens, plan_.limits.max_masked});
+    } catch (const Error& error) {
+      throw Error(error.code(), node.name + ": " + error.what(), error.hint());
+    }
+    VCAS_CHECK(
+        !node.plan.samples_weight || (!node.plan.in_place && node.plan.passes_gradient.empty()),
+        node.name + " samples its weight gradient from a dy that does not stay");
+    VCAS_CHECK(node.plan.dx_norm_parts == 1 || (!node.plan.in_place && !node.plan.accumulates),
+               node.name + " writes norms of parts of a dx that is not its own");
+    for (const ParameterSpec& spec : node.plan.parameters) {
+      if (node.tied_to >= 0 && node.parameters.empty()) {
+        const int number = plan_.nodes[static_cast<std::size_t>(node.tied_to)].parameters.at(0);
+        const Parameter& owned = plan_.parameters[static_cast<std::size_t>(number)];
+        if (owned.shape != spec.shape || node.plan.samples_weight)
+          throw Error(ExitCode::kBadConfig,
+                      node.name + "." + spec.name + " " + spec.shape.text() +
+                          " cannot be tied to " + owned.name + " " + owned.shape.text() +
+                          (node.plan.samples_weight ? ": its gradient is sampled" : ""));
+        node.parameters.push_back(number);
+        continue;
+      }
+      node.parameters.push_back(static_cast<int>(plan_.parameters.size()));
+      plan_.parameters.push_back({.name = node.name + "." + spec.name,
+                                  .shape = spec.shape,
+                                  .init = spec.init,
+                                  .decay = spec.decay});
+    }
+    if (node.plan.samples_weight) {
+      node.weight_site = static_cast<int>(plan_.sampled_weights.size());
+      plan_.sampled_weights.push_back(node.parameters[0]);
+    }
+  }
+  std::sort(plan_.gate_nodes.begin(), plan_.gate_nodes.end());
+  for (std::size_t g = 0; g < plan_.gate_nodes.size(); ++g)
+    plan_.nodes[static_cast<std::size_t>(plan_.gate_nodes[g])].gate = static_cast<int>(g);
+}
+
+void Planner::mark_gradients() {
+  for (GraphNode& node : plan_.nodes) {
+    node.needs_gradient = !node.plan.parameters.empty();
+    node.wants_gradient_norm = node.plan.samples_weight;
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      GraphNode& input = plan_.nodes[static_cast<std::size_t>(node.inputs[j])];
+      node.needs_gradient |= input.needs_gradient;
+      node.wants_gradient_norm |= node.passes_gradient(j) && input.wants_gradient_norm;
+      input.writes_output_norm |= input.plan.writes_norms && node.plan.samples_weight;
+    }
+  }
+}
+
+void Planner::mark_writers() {
+  for (GraphNode& node : plan_.nodes)
+    node.writes_gradients =
+        node.plan.writes_gradients && node.tied_to < 0 && node.gradient_block >= 0;
+  for (const GraphNode& node : plan_.nodes)
+    if (node.tied_to >= 0)
+      plan_.nodes[static_cast<std::size_t>(node.tied_to)].writes_gradients = false;
+}
+
+void Planner::check_gates() const {
+  for (const int gate : plan_.gate_nodes) {
+    const GraphNode& gated = plan_.nodes[static_cast<std::size_t>(gate)];
+    const std::string where = "sampling gate at " + gated.name + ": ";
+    if (!gated.needs_gradient || gate + 1 == static_cast<int>(plan_.nodes.size()))
+      throw Error(ExitCode::kBadConfig, where + "no gradient flows there");
+    for (int i = 0; i <= gate; ++i) {
+      const GraphNode& below = plan_.nodes[static_cast<std::size_t>(i)];
+      if (!below.needs_gradient) continue;
+      if (below.plan.coupling == RowCoupling::kBatch)
+        throw Error(ExitCode::kBadConfig,
+                    where + below.name +
+                        " below it mixes the items of a batch, so dropping items "
+                        "would bias its gradient");
+      for (const int consumer : consumers_[static_cast<std::size_t>(i)])
+        if (i != gate && consumer > gate)
+          throw Error(
+              ExitCode::kBadConfig,
+              where + "not a cut edge: " + plan_.nodes[static_cast<std::size_t>(consumer)].name +
+                  " reads " + below.name + " past the gate");
+    }
+  }
+}
+
+void Planner::plan_activations() {
+  const int forever = std::numeric_limits<int>::max();
+  const auto bytes_of = [&](std::int64_t rows_per_item, std::int64_t width, DType dtype) {
+    return static_cast<std::size_t>(plan_.max_rows(rows_per_item) * width) * dtype_bytes(dtype);
+  };
+  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+    GraphNode& node = plan_.nodes[i];
+    const ValueSpec& spec = node.plan.output;
+    const bool passing =
+        node.layer && !node.plan.saved_output && !node.kept && i + 1 < plan_.nodes.size();
+    int end = passing ? static_cast<int>(i) : forever;
+    for (const int consumer : consumers_[i]) {
+      const GraphNode& reader = plan_.nodes[static_cast<std::size_t>(consumer)];
+      end = std::max(end, consumer);
+      for (const int saved : reader.plan.saved_inputs)
+        if (reader.inputs[static_cast<std::size_t>(saved)] == static_cast<int>(i)) end = forever;
+    }
+    // Inputs are filled before the first node runs.
+    const int begin = node.layer ? static_cast<int>(i) : 0;
+    node.output_block = plan_.activation_blocks.size();
+    std::size_t bytes = bytes_of(spec.rows_per_item, spec.width, spec.dtype);
+    if (node.writes_output_norm)
+      bytes = Arena::round_up(bytes) +
+              plan_.norm_bytes(spec.rows_per_item, node.plan.output_norm_parts);
+    plan_.activation_blocks.push_back({bytes, begin, end});
+    for (const SavedSpec& saved : node.plan.saved) {
+      node.saved_blocks.push_back(plan_.activation_blocks.size());
+      plan_.activation_blocks.push_back(
+          {bytes_of(saved.rows_per_item, saved.width, saved.dtype), static_cast<int>(i), forever});
+    }
+  }
+  plan_.memory.activations = plan_memory(plan_.activation_blocks);
+}
+
+// Whether the gradient of `value`, first written by the backward of `node`, may live in `block`,
+// which other values share: no holder may change the block before another has read it for the last
+// time. A holder is read last when its producer runs backward, and changed when a further consumer
+// adds to it.
+bool Planner::can_share(int block, int value, int node) const {
+  const auto changed_before = [&](int holder, int reader) {
+    for (const int consumer : consumers_[static_cast<std::size_t>(holder)])
+      if (consumer < node && consumer >= reader) return true;
+    return false;
+  };
+  for (const int other : holders_[static_cast<std::size_t>(block)]) {
+    if (other >= node) continue;  // read already
+    if (other == value || changed_before(value, other) || changed_before(other, value))
+      return false;
+  }
+  return true;
+}
+
+void Planner::plan_gradients() {
+  const int last = static_cast<int>(plan_.nodes.size()) - 1;
+  const auto gate_time = [&](int node) { return 2 * (last - node); };
+  const auto new_block = [&](int value, int begin, std::int64_t norm_parts = 1) {
+    const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(value)].plan.output;
+    const std::size_t bytes =
+        static_cast<std::size_t>(plan_.max_rows(spec.rows_per_item) * spec.width) *
+        dtype_bytes(plan_.dtype);
+    plan_.gradient_blocks.push_back(
+        {Arena::round_up(bytes) + plan_.norm_bytes(spec.rows_per_item, norm_parts), begin, begin});
+    holders_.push_back({value});
+    return static_cast<int>(plan_.gradient_blocks.size()) - 1;
+  };
+  const auto use = [&](int block, int time) {
+    PlannedBlock& planned = plan_.gradient_blocks[static_cast<std::size_t>(block)];
+    planned.end = std::max(planned.end, time);
+  };
+  // Sampled weight gradients, and those of all biases beside them, wait for each other, at most to
+  // the next gate. Nothing changes a block that one of them reads.
+  struct {
+    std::vector<int> nodes, blocks;  // of their dy
+    std::size_t scratch_bytes = 0;
+  } waiting;
+  const auto flush = [&] {
+    if (waiting.nodes.empty()) return;
+    const int after = waiting.nodes.back();
+    plan_.nodes[static_cast<std::size_t>(after)].flushes_weights = true;
+    for (const int block : waiting.blocks) use(block, gate_time(after) + 1);
+    plan_.memory.scratch = std::max(plan_.memory.scratch, waiting.scratch_bytes);
+    waiting = {};
+  };
+  for (int i = last; i >= 0; --i) {
+    GraphNode& node = plan_.nodes[static_cast<std::size_t>(i)];
+    if (!node.layer || !node.needs_gradient) continue;
+    if (node.gradient_block < 0 && i != last) continue;  // nothing that reaches the loss reads it
+    if (node.gate >= 0) flush();
+    const int time = gate_time(i) + 1;
+    int dy_block = node.gradient_block;
+    if (dy_block >= 0) use(dy_block, time);
+    if (node.gate >= 0) dy_block = node.kept_block = new_block(i, gate_time(i));
+    if (node.kept_block >= 0) use(node.kept_block, time);
+    const auto waits_for = [&](int block) {
+      return std::ranges::find(waiting.blocks, block) != waiting.blocks.end();
+    };
+    node.dx.assign(node.inputs.size(), {});
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      const int input = node.inputs[j];
+      GraphNode& producer = plan_.nodes[static_cast<std::size_t>(input)];
+      GraphNode::Dx& dx = node.dx[j];
+      if (!producer.layer || !producer.needs_gradient) continue;
+      if (const int block = producer.gradient_block; block >= 0) {
+        use(block, time);
+        dx.adds = true;
+        dx.moves = waits_for(block);
+        if (dx.moves) {
+          std::erase(holders_[static_cast<std::size_t>(block)], input);
+          producer.gradient_block = new_block(input, time);
+        }
+        dx.block = producer.gradient_block;
+        continue;
+      }
+      const bool same_shape = producer.plan.output.width == node.plan.output.width &&
+                              producer.plan.output.rows_per_item == node.plan.output.rows_per_item;
+      // An in-place backward changes the block at once, so nobody may still have to read it.
+      const bool alone =
+          dy_block >= 0 && std::none_of(holders_[static_cast<std::size_t>(dy_block)].begin(),
+                                        holders_[static_cast<std::size_t>(dy_block)].end(),
+                                        [&](int holder) { return holder < i; });
+      const bool in_place = node.plan.in_place && j == 0 && alone && !waits_for(dy_block);
+      const bool pass = node.passes_gradient(j) && dy_block >= 0 && can_share(dy_block, input, i);
+      if (same_shape && dy_block >= 0 && (in_place || pass)) {
+        producer.gradient_block = dy_block;
+        holders_[static_cast<std::size_t>(dy_block)].push_back(input);
+        use(dy_block, gate_time(input) + 1);
+        if (!pass) dx.block = dy_block;
+      } else {
+        dx.block = producer.gradient_block =
+            new_block(input, time, j == 0 ? node.plan.dx_norm_parts : 1);
+      }
+    }
+    if (node.plan.samples_weight) {
+      if (waiting.nodes.size() == kMostInGroup) flush();
+      waiting.nodes.push_back(i);
+      waiting.blocks.push_back(dy_block);
+      waiting.scratch_bytes +=
+          WeightSampler::scratch_bytes(plan_.max_rows(node.plan.output.rows_per_item));
+    }
+  }
+  flush();
+  // A gate that passes everything on leaves the gradient in the block before it.
+  for (const GraphNode& node : plan_.nodes)
+    if (node.kept_block >= 0)
+      use(node.gradient_block,
+          plan_.gradient_blocks[static_cast<std::size_t>(node.kept_block)].end);
+  plan_.memory.gradients = plan_memory(plan_.gradient_blocks);
+}
+
+void Planner::plan_scratch() {
+  for (const GraphNode& node : plan_.nodes) {
+    const std::int64_t layout = node.plan.output.rows_per_item;
+    if (std::find(plan_.layouts.begin(), plan_.layouts.end(), layout) == plan_.layouts.end()) {
+      plan_.layouts.push_back(layout);
+    }
+    std::size_t added = 0;  // dx of a layer that cannot accumulate is made in scratch first
+    for (std::size_t j = 0; j < node.dx.size(); ++j) {
+      const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(node.inputs[j])].plan.output;
+      if (node.dx[j].adds && !node.plan.accumulates)
+        added += Arena::round_up(
+            static_cast<std::size_t>(plan_.max_rows(spec.rows_per_item) * spec.width) *
+            dtype_bytes(plan_.dtype));
+    }
+    plan_.memory.scratch = std::max(plan_.memory.scratch, node.plan.scratch_bytes + added);
+  }
+  VCAS_CHECK(plan_.gate_nodes.empty() || plan_.layouts.size() <= kMostInGroup,
+             "gates in a graph of " + std::to_string(plan_.layouts.size()) + " layouts of rows");
+}
+
+}  // namespace
+
+void plan_graph(GraphPlan& plan, const GraphLimits& limits) {
+  plan.limits = limits;
+  Planner(plan).plan();
+}
+
+}  // namespace vcas

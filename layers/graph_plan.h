@@ -1,0 +1,93 @@
+// What a graph decides before it runs: which gradients are needed, where tensors lie, what waits
+// for what. Nothing here touches a device.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/layer.h"
+#include "layers/memory_plan.h"
+#include "layers/parameters.h"
+
+namespace vcas {
+
+// A value of a graph: its input number `index`, or the output of one of its nodes.
+struct Value {
+  int index = -1;
+};
+
+struct GraphLimits {
+  std::int64_t max_items = 0;   // largest batch
+  std::int64_t max_tokens = 0;  // most rows of layout kTokens in a batch; 0 where no value has it
+  std::int64_t max_masked = 0;  // most rows of layout kMasked in a batch; likewise
+};
+
+// Bytes by purpose, known before anything is allocated.
+struct MemoryPlan {
+  std::size_t parameters = 0;  // values and gradients
+  std::size_t activations = 0;
+  std::size_t gradients = 0;  // of activations
+  std::size_t scratch = 0;
+  std::size_t rows = 0;  // row sets and gates
+  std::size_t total() const { return parameters + activations + gradients + scratch + rows; }
+};
+
+// A node as it was added, and what is planned for it.
+struct GraphNode {
+  // How an input of a node gets its gradient, or its part of it, from that node.
+  struct Dx {
+    int block = -1;      // that it is written to, -1 = none: no gradient is wanted, or it is dy
+    bool adds = false;   // to what the nodes behind have given
+    bool moves = false;  // which stays where it was
+  };
+
+  std::string name;
+  std::string forward_place, backward_place, sample_place, probe_place, weights_place;
+  std::unique_ptr<Layer> layer;  // null for an input
+  std::vector<int> inputs;
+  bool kept = false;
+  int tied_to = -1;  // node that parameter 0 belongs to, -1 = this one
+
+  NodePlan plan;  // of an input its output alone, when it is added
+  std::vector<ValueSpec> input_specs;
+  bool writes_gradients = false;  // of its parameters, which nothing else does
+  std::vector<int> parameters;    // numbers in GraphPlan::parameters
+  int weight_site = -1;
+  int gate = -1;  // of its output
+  bool needs_gradient = false;
+  bool writes_output_norm = false;   // where norms are kept
+  bool wants_gradient_norm = false;  // of its output: a sampled linear reads that gradient
+  bool passes_gradient(std::size_t input) const {
+    return std::ranges::count(plan.passes_gradient, static_cast<int>(input)) > 0;
+  }
+  std::size_t output_block = 0;
+  std::vector<std::size_t> saved_blocks;
+  int gradient_block = -1;       // of its output, -1 = none
+  int kept_block = -1;           // of its output behind the gate
+  std::vector<Dx> dx;            // of the inputs
+  bool flushes_weights = false;  // the weight gradients that wait follow its backward
+};
+
+struct GraphPlan {
+  DType dtype = DType::kF32;
+  GraphLimits limits;
+  std::vector<GraphNode> nodes;
+  std::vector<int> gate_nodes;        // ascending
+  std::vector<int> sampled_weights;   // parameter numbers, in graph order
+  std::vector<Parameter> parameters;  // without their memory
+  std::vector<std::int64_t> layouts;  // of all values
+  std::vector<PlannedBlock> activation_blocks, gradient_blocks;
+  MemoryPlan memory;  // parameters and rows are counted when they are made
+
+  std::int64_t max_rows(std::int64_t rows_per_item) const;
+  // Of the norms of rows, with so many parts each.
+  std::size_t norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const;
+};
+
+// Plans what has dtype, nodes and gates. Throws Error(kBadConfig) for a gate that would bias the
+// gradient, and what layers throw.
+void plan_graph(GraphPlan& plan, const GraphLimits& limits);
+
+}  // namespace vcas

@@ -1,0 +1,99 @@
+// The plan of a graph by itself, with no device.
+#include "layers/graph_plan.h"
+
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+constexpr std::int64_t kItems = 4, kWidth = 8;
+
+// A chain of linear and GELU on one row an item, a loss at its end.
+struct Chain {
+  GraphPlan plan;
+
+  explicit Chain(int blocks) {
+    int x = add("x", nullptr, {}, {kWidth, 1, DType::kF32});
+    for (int i = 0; i < blocks; ++i) {
+      x = add("linear" + std::to_string(i), make_layer("linear", {{"width", kWidth}}), {x});
+      x = add("gelu" + std::to_string(i), make_layer("gelu"), {x});
+    }
+    const int labels = add("labels", nullptr, {}, {1, 1, DType::kI32});
+    add("loss", make_layer("softmax_cross_entropy"), {x, labels});
+  }
+
+  int add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<int> inputs,
+          const ValueSpec& spec = {}) {
+    GraphNode node;
+    node.name = name;
+    node.layer = std::move(layer);
+    node.inputs = std::move(inputs);
+    node.plan.output = spec;
+    plan.nodes.push_back(std::move(node));
+    return static_cast<int>(plan.nodes.size()) - 1;
+  }
+  const GraphNode& node(const std::string& name) const {
+    return *std::ranges::find(plan.nodes, name, &GraphNode::name);
+  }
+};
+
+bool overlap(const PlannedBlock& a, const PlannedBlock& b) {
+  return a.begin <= b.end && b.begin <= a.end && a.offset < b.offset + b.bytes &&
+         b.offset < a.offset + a.bytes;
+}
+
+}  // namespace
+
+TEST_CASE("blocks that live at the same time lie apart, and reuse what is free", "[graph]") {
+  Chain chain(6);
+  chain.plan.gate_nodes = {4, 8};
+  plan_graph(chain.plan, {.max_items = kItems});
+  for (const auto* blocks : {&chain.plan.activation_blocks, &chain.plan.gradient_blocks})
+    for (std::size_t i = 0; i < blocks->size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) CHECK_FALSE(overlap((*blocks)[i], (*blocks)[j]));
+  std::size_t all = 0;
+  for (const PlannedBlock& block : chain.plan.gradient_blocks) all += block.bytes;
+  CHECK(chain.plan.memory.gradients < all);
+  CHECK(chain.plan.memory.rows == 0);  // nothing was allocated
+}
+
+TEST_CASE("a plan numbers parameters, sampled weights and layouts", "[graph]") {
+  Chain chain(2);
+  plan_graph(chain.plan, {.max_items = kItems});
+  REQUIRE(chain.plan.parameters.size() == 4);
+  CHECK(chain.plan.parameters[2].name == "linear1.weight");
+  CHECK(chain.plan.sampled_weights == std::vector<int>{0, 2});
+  CHECK(chain.plan.layouts == std::vector<std::int64_t>{1});
+  CHECK_FALSE(chain.node("x").needs_gradient);
+  CHECK(chain.node("linear0").dx[0].block == -1);  // nobody wants the gradient of an input
+  CHECK(chain.node("gelu0").dx[0].block == chain.node("linear0").gradient_block);
+  CHECK(chain.plan.max_rows(3) == 3 * kItems);
+}
+
+TEST_CASE("sampled weight gradients wait at most to the next gate", "[graph]") {
+  Chain chain(3);
+  chain.plan.gate_nodes = {2};  // gelu0
+  plan_graph(chain.plan, {.max_items = kItems});
+  std::vector<std::string> flushing;
+  for (const GraphNode& node : chain.plan.nodes)
+    if (node.flushes_weights) flushing.push_back(node.name);
+  CHECK(flushing == std::vector<std::string>{"linear0", "linear1"});
+  // Until then the gradients that they read stay.
+  const GraphPlan& plan = chain.plan;
+  const auto block = static_cast<std::size_t>(chain.node("linear2").gradient_block);
+  const int last = static_cast<int>(plan.nodes.size()) - 1, linear1 = 3;
+  CHECK(plan.nodes[linear1].name == "linear1");
+  CHECK(plan.gradient_blocks[block].end >= 2 * (last - linear1) + 1);
+}
+
+TEST_CASE("a gate that is no cut edge is refused before anything runs", "[graph]") {
+  Chain chain(1);
+  const int linear = 1, gelu = 2;
+  chain.plan.nodes.pop_back();
+  const int sum = chain.add("sum", make_layer("add"), {gelu, linear});
+  chain.add("loss", make_layer("softmax_cross_entropy"), {sum, 3});
+  chain.plan.gate_nodes = {gelu};
+  CHECK_THROWS_WITH(plan_graph(chain.plan, {.max_items = kItems}),
+                    ContainsSubstring("sampling gate at gelu0: not a cut edge: sum reads linear0"));
+}
