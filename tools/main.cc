@@ -20,7 +20,7 @@
 #include "tools/setting_arguments.h"
 #include "tools/step_bench.h"
 #include "tools/tokenize.h"
-#include "tools/training_run.h"
+#include "tools/train.h"
 #include "tools/version.h"
 #include "tools/vocab.h"
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <tuple>
 
 #include "core/error.h"
 #include "core/hardware.h"
@@ -15,7 +14,6 @@
 #include "core/signals.h"
 #include "optim/checkpoint.h"
 #include "tools/report_text.h"
-#include "tools/session.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -24,53 +22,6 @@ namespace {
 // Whether the step has passed a multiple of `every` since `last`.
 bool is_due(std::int64_t step, std::int64_t last, std::int64_t every) {
   return step / every > last / every;
-}
-
-bool continues(const TrainRequest& request) { return request.resume && !request.fork; }
-
-FolderUse use_of(const TrainRequest& request) {
-  return continues(request) ? FolderUse::kAsItIs : use_of(request.loaded.config.run);
-}
-
-fs::path folder_of(const TrainRequest& request) {
-  return continues(request) ? request.from.run : fs::path(request.loaded.folder());
-}
-
-// What a checkpoint says of the data, as one object.
-nlohmann::json facts_json(const ModelFacts& facts, const Model& model) {
-  nlohmann::json all;
-  for (const auto& [name, text] : model_files(facts, nullptr, model))
-    all.update(nlohmann::json::parse(text));
-  return all;
-}
-
-// Throws kBadConfig unless the run finds the files that the checkpoint's has read, and makes the
-// same of them: statistics and the order of classes may come from elsewhere.
-void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, const RunData& data,
-                     const Model& model) {
-  std::string changes;
-  const auto add = [&](const std::string& file, const std::string& what) {
-    changes += fmt::format("{}{} {}", changes.empty() ? "" : "\n  ", file, what);
-  };
-  const nlohmann::json found = data.fingerprints();
-  for (const auto& [file, hash] : saved.items())
-    if (!found.contains(file))
-      add(file, "is not read any more");
-    else if (!is_same_fingerprint(file, hash, found.at(file)))
-      add(file, "has changed");
-  for (const auto& [file, hash] : found.items())
-    if (!saved.contains(file)) add(file, "is new");
-  const nlohmann::json facts = facts_json(read_model_facts(checkpoint), model),
-                       found_facts = facts_json(data.facts(), model);
-  for (const auto& [fact, before] : facts.items())
-    if (const nlohmann::json now = found_facts.value(fact, nlohmann::json()); now != before)
-      add(fact, fmt::format("has changed from {} to {}", before.dump(), now.dump()));
-  if (changes.empty()) return;
-  throw Error(ExitCode::kBadConfig,
-              fmt::format("{} since {} was saved; this run would not be an exact continuation",
-                          changes, checkpoint.string()),
-              "bring the files back, or add --resume-mode=fork to start a new run from these "
-              "weights and this optimizer state");
 }
 
 std::string host_name() {
@@ -121,55 +72,6 @@ void check_profile(const TrainRequest& request, Session& session) {
                 "--timing prints the seconds of each layer on any device");
 }
 
-// Throws unless going on from the checkpoint takes nothing away and leaves one timeline.
-void check_continuation(const ResumePoint& from, bool overwrite) {
-  const std::string checkpoint = from.checkpoint.string();
-  if (!fs::exists(from.run / "metrics.jsonl"))
-    throw Error(ExitCode::kNoInput,
-                fmt::format("{}: not in the folder of a run ({} has no metrics.jsonl)", checkpoint,
-                            from.run.string()),
-                "--resume-mode=fork starts a new run from it");
-  const std::int64_t newest = find_newest_checkpoint(from.run).step.value_or(0);
-  if (!overwrite && checkpoint_folder(from.run, newest).filename() != from.checkpoint.filename())
-    throw Error(ExitCode::kCannotCreate,
-                fmt::format("{} has later checkpoints, up to checkpoint-{}; going on from {} would "
-                            "replace them",
-                            from.run.string(), newest, from.checkpoint.filename().string()),
-                fmt::format("--resume {} goes on from the last one, --resume-mode=fork starts a "
-                            "new run, --overwrite removes the later ones",
-                            from.run.string()));
-}
-
-// Throws kBadConfig where a fork could be evaluated on what the checkpoint was trained on.
-void check_same_split(const fs::path& checkpoint, const RunConfig& config) {
-  const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
-  const auto source = [](const DataOptions& data) {
-    return std::tie(data.type, data.folder, data.text.task, data.text.train_file);
-  };
-  if (config.data.validation_share == 0 || source(saved.data) != source(config.data)) return;
-  for (const ConfigChange& change : config_changes(saved, config))
-    if (change.key == "seed" || change.key == "data.validation_share")
-      throw Error(ExitCode::kBadConfig,
-                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
-                              "could be evaluated on",
-                              change.key, change.before, change.after),
-                  "leave it as it was; data.validation_share=0 takes the evaluation data");
-}
-
-// Before anything slow: nobody should wait for the data to learn that the folder is taken.
-void check_request(const TrainRequest& request) {
-  if (continues(request)) {
-    check_same_config(request.from.checkpoint, request.loaded.config);
-    check_continuation(request.from, request.loaded.config.run.overwrite);
-  }
-  if (request.fork) {
-    check_same_split(request.from.checkpoint, request.loaded.config);
-    if (use_of(request) != FolderUse::kNext)
-      check_not_source(request.loaded.folder(), request.from.checkpoint);
-  }
-  check_run_folder(folder_of(request), use_of(request));
-}
-
 }  // namespace
 
 TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progress& progress,
@@ -189,11 +91,11 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
 
 // A new run gets its folder after all checks: one made for nothing is in the way of the next try.
 void TrainingRun::start(const fs::path& folder, FolderUse use) {
-  if (continues(request_)) folder_.emplace(folder, use);
+  if (request_.continues()) folder_.emplace(folder, use);
   if (request_.resume) restore();
   check_profile(request_, session_);
   session_.prepare();
-  if (continues(request_))
+  if (request_.continues())
     mend_folder();
   else
     folder_.emplace(folder, use);
@@ -611,70 +513,5 @@ void TrainingRun::advance(std::int64_t step) {
 }
 
 void TrainingRun::print_timing() { std::fputs(timing_table(session_.ops()).c_str(), stdout); }
-
-void train(const TrainRequest& request) {
-  check_request(request);
-  const SignalHandlers signals;
-  const RunData data(request.loaded.config);
-  Progress progress(stderr, progress_options(2));
-  TrainingRun run(request, data, progress);
-  run.start(folder_of(request), use_of(request));
-  while (!run.done()) run.advance(run.session().total_steps() + 1);
-  progress.finish();
-  std::fputs(run.finish().c_str(), stdout);
-  if (request.timing) run.print_timing();
-}
-
-void dry_run(const LoadedConfig& loaded) {
-  const RunData data(loaded.config);
-  Session session(loaded.config, data);
-  Trainer& trainer = session.trainer();
-  const auto steps = [&] {
-    do session.step();
-    while (!trainer.at_rest() && !trainer.done());
-  };
-  steps();
-  if (!trainer.done()) steps();
-  Loader loader(*data.test, eval_loader_options(loaded.config, *data.test));
-  trainer.evaluate(loader.next());
-  fs::path folder = fs::absolute(loaded.folder());
-  folder += ".dry-run";
-  check_run_folder(folder, FolderUse::kAsItIs);
-  std::vector<fs::path> parents;  // that are made for it
-  for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
-    parents.push_back(parent);
-  const nlohmann::json state = session.state();
-  save_checkpoint(folder / "checkpoint", trainer, state,
-                  model_files(data.facts(), data.tokenizer.get(), session.model()));
-  session.restore(load_checkpoint(folder / "checkpoint", trainer));
-  if (!trainer.done()) steps();
-  fs::remove_all(folder);
-  std::error_code ignored;  // somebody else may use them by now
-  for (const fs::path& parent : parents) fs::remove(parent, ignored);
-}
-
-std::string validate_run(const TrainRequest& request) {
-  check_request(request);
-  const LoadedConfig& loaded = request.loaded;
-  const RunData data(loaded.config, /*check_images=*/true);
-  Session session(loaded.config, data);
-  data.print_warnings();
-  const Graph& graph = session.model().graph;
-  fs::path folder = folder_of(request);
-  if (use_of(request) == FolderUse::kNext) folder = next_run_folder(folder);
-  std::string images;
-  if (data.checked_images > 0)
-    images = fmt::format(", images decoded: {}", format_count(data.checked_images));
-  std::string notes;
-  for (const std::string& note : data.notes) notes += "    note   " + note + "\n";
-  return fmt::format(
-      "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
-      "test, {} classes{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
-      loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
-      graph.parameters().size(), format_count(graph.parameters().count()),
-      format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
-      images, notes, folder.string(), format_bytes(static_cast<double>(free_disk_bytes(folder))),
-      format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
-}
 
 }  // namespace vcas

@@ -5,25 +5,11 @@
 #include <optional>
 
 #include "core/progress.h"
-#include "tools/run_config.h"
 #include "tools/run_folder.h"
 #include "tools/session.h"
+#include "tools/train_request.h"
 
 namespace vcas {
-
-struct TrainRequest {
-  LoadedConfig loaded;
-  bool resume = false;
-  ResumePoint from = {};  // where `resume`; check_same_config says whether its run goes on
-  bool fork = false;      // from there, but as a new run whose settings may differ
-  bool timing = false;
-  // Steps that a profiler records, counted from 1; 0: none.
-  std::int64_t profile_first = 0, profile_last = 0;
-};
-
-// Throws kStopped after a save when a signal asked for it, kDiverged with a note in the folder,
-// kUsage for steps to profile that the run does not make, kUnavailable without a profiler for them.
-void train(const TrainRequest& request);
 
 class TrainingRun {
  public:
@@ -95,11 +81,5 @@ class TrainingRun {
   double started_ = monotonic_seconds();
   bool warned_of_time_ = false, warned_of_clipping_ = false;
 };
-
-// Everything a run does, once, in a folder beside the run's own that is removed again.
-void dry_run(const LoadedConfig& loaded);
-
-// One line about a configuration that is fit to run. Throws what the run would throw.
-std::string validate_run(const TrainRequest& request);
 
 }  // namespace vcas

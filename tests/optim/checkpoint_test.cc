@@ -18,7 +18,8 @@ struct Trained {
   std::unique_ptr<Trainer> trainer;
 
   explicit Trained(std::int64_t width = 8, std::uint64_t seed = 1, int steps = 0) {
-    model = build_model({.type = "mlp", .width = width, .depth = 2}, {6}, 3, 0.0);
+    model = build_model(
+        read_model_options({"type=mlp", "depth=2", "width=" + std::to_string(width)}), {6}, 3, 0.0);
     model->graph.finish(*ops, {.max_items = 4});
     model->graph.parameters().initialize(*ops, seed);
     trainer = std::make_unique<Trainer>(

@@ -1,0 +1,16 @@
+#include "core/nearest_name.h"
+
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+TEST_CASE("the nearest name", "[config]") {
+  const std::vector<std::string> names = {"adam", "adamw", "sgd", "learning_rate"};
+  CHECK(nearest_name("Adam", names) == "adam");
+  CHECK(nearest_name("sdg", names) == "sgd");
+  CHECK(nearest_name("adamv", names) == "adam");
+  CHECK(nearest_name("lerning-rate", names) == "learning_rate");
+  CHECK(nearest_name("momentum", names).empty());
+  CHECK(nearest_name("", names).empty());
+  CHECK(nearest_name("x", {}).empty());
+}

@@ -1,0 +1,124 @@
+// Runs that start from weights in Hugging Face's form, and exports in it.
+#include <nlohmann/json.hpp>
+
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+
+TEST_CASE("a run starts from weights in Hugging Face's form") {
+  const TinyRun tiny;
+  const Outcome sized =
+      tiny.train({std::string("model.pretrained=") + VCAS_SOURCE_DIR + "/tests/golden/hf/vit",
+                  "model.width=16", "data.synthetic.shape=[3,8,8]"});
+  CHECK(sized.code == 78);
+  CHECK(contains(sized.err, "tiny.json:5:62: model.heads is 2, but "));
+  CHECK(contains(sized.err, "tests/golden/hf/vit/config.json says 4\n"));
+  CHECK(contains(sized.err, "tiny.json:5:88: model.dropout is 0.1, but "));
+  CHECK_FALSE(contains(sized.err, "model.width"));      // it agrees
+  CHECK_FALSE(contains(sized.err, "model.ffn_ratio"));  // it was not given
+  CHECK(contains(sized.err, "hint: leave these settings out"));
+  std::string sizeless = content(tiny.path() / "tiny.json");
+  const std::size_t sizes = sizeless.find(", \"width\": 16");
+  sizeless.erase(sizes, sizeless.find('}', sizes) - sizes);
+  write_text(tiny.path() / "tiny.json", sizeless);
+  const std::string pretrained =
+      std::string("model.pretrained=") + VCAS_SOURCE_DIR + "/tests/golden/hf/vit";
+  const std::vector<std::string> common = {pretrained, "data.synthetic.shape=[3,8,8]",
+                                           "train.steps=2"};
+  const auto train = [&](const std::string& classes, const std::string& folder,
+                         const std::string& more) {
+    std::vector<std::string> arguments = common;
+    arguments.insert(arguments.end(),
+                     {"data.synthetic.classes=" + classes, "run.folder=" + folder, more});
+    return tiny.train(arguments);
+  };
+  const Outcome same = train("3", "same", "seed=1");
+  INFO(same.err);
+  CHECK(same.code == 0);
+  CHECK(contains(same.err, "loaded 40 tensors\n"));
+  CHECK(contains(same.err,
+                 "warning: the model's classes are LABEL_0, LABEL_1, LABEL_2, the data's 0, 1, 2: "
+                 "they cannot be matched by name"));
+  const Outcome other = train("4", "other", "seed=1");
+  CHECK(other.code == 78);
+  CHECK(contains(other.err, "classifier.weight has shape [3, 16]"));
+  CHECK(contains(other.err, "model.new_classifier=true"));
+  const Outcome printed = tiny.train(
+      {pretrained, "data.synthetic.shape=[3,8,8]", "data.synthetic.classes=3", "--print-config"});
+  write_text(tiny.path() / "printed.json", printed.out);
+  const Outcome fed_back = run(tiny.path(), {"vcas-train", "-c", "printed.json", "--validate"});
+  INFO(fed_back.err);
+  CHECK(fed_back.code == 0);
+  const Outcome own = tiny.train({"model.pretrained=same/last"});
+  CHECK(own.code == 78);
+  CHECK(contains(own.err,
+                 "same/last: a checkpoint of vcas, and a Hugging Face folder is needed\n"
+                 "  hint: vcas export --model same/last --to FOLDER makes one"));
+  const Outcome anew = train("4", "anew", "model.new_classifier=true");
+  CHECK(anew.code == 0);
+  CHECK(contains(anew.err, "; new: classifier.weight, classifier.bias"));
+
+  // Names that match decide which number a class has.
+  fs::copy(pretrained.substr(pretrained.find('=') + 1), tiny.path() / "named");
+  const auto eval_loss = [&](const std::string& folder) {
+    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
+  };
+  const auto named = [&](const std::string& names, const std::string& folder) {
+    nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "named/config.json"));
+    config["id2label"] = nlohmann::json::parse(names);
+    write_text(tiny.path() / "named/config.json", config.dump());
+    const Outcome run =
+        tiny.train({"model.pretrained=named", "data.synthetic.shape=[3,8,8]", "train.steps=2",
+                    "data.synthetic.classes=3", "seed=1", "run.folder=" + folder});
+    CHECK(run.code == 0);
+    CHECK_FALSE(contains(run.err, "the model's classes are"));
+    return eval_loss(folder);
+  };
+  const Outcome no_checkpoint = run(tiny.path(), {"eval", "--model", "named"});
+  CHECK(no_checkpoint.code == 66);
+  CHECK(contains(no_checkpoint.err, "named: a Hugging Face folder, no checkpoint"));
+  CHECK(named(R"({"0": "0", "1": "1", "2": "2"})", "in_order") == eval_loss("same"));
+  CHECK(named(R"({"0": "1", "1": "2", "2": "0"})", "turned") != eval_loss("same"));
+  const Outcome resumed =
+      tiny.train({"model.pretrained=named", "data.synthetic.shape=[3,8,8]", "train.steps=2",
+                  "data.synthetic.classes=3", "seed=1", "run.folder=in_order", "--resume"});
+  CHECK(resumed.code == 78);
+  CHECK(contains(resumed.err,
+                 R"(error: class_names has changed from ["0","1","2"] to ["1","2","0"] since )"
+                 "in_order/checkpoint-2 was saved; this run would not be an exact continuation"));
+}
+
+TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "model.pooling=mean", "data.synthetic.shape=[3,8,8]",
+                      "train.steps=2", "model.dropout=0"})
+              .code == 0);
+  const Outcome exported = run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"});
+  INFO(exported.err);
+  REQUIRE(exported.code == 0);
+  const nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  CHECK(config["architectures"] == nlohmann::json{"SiglipForImageClassification"});
+  CHECK(config["vision_config"]["image_size"] == 8);
+  const Outcome again = tiny.train({"run.folder=again", "model.pooling=mean", "model.dropout=0",
+                                    "model.pretrained=hf", "data.synthetic.shape=[3,8,8]",
+                                    "train.steps=1", "schedule.learning_rate=1e-30"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  const auto eval_loss = [&](const char* folder) {
+    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
+  };
+  CHECK(eval_loss("again") == eval_loss("out"));
+  const Outcome first = tiny.train({"run.folder=first", "model.pooling=first", "model.dropout=0",
+                                    "model.pretrained=hf", "data.synthetic.shape=[3,8,8]"});
+  CHECK(first.code == 78);
+  CHECK(contains(first.err, R"(model.pooling is "first", but hf/config.json says "mean")"));
+
+  // What cannot be exported is said before the training.
+  const Outcome warned =
+      tiny.train({"--validate", "model.pooling=mean", "data.synthetic.shape=[3,8,12]"});
+  CHECK(warned.code == 0);
+  CHECK(contains(warned.err,
+                 "warning: vcas export will not write the trained model: transformers has no class "
+                 "for images of 8 x 12 with model.pooling \"mean\"\n"));
+}

@@ -1,0 +1,122 @@
+// What is wrong with a run on texts is said before it trains.
+#include <sys/stat.h>
+
+#include "tests/support/catch.h"
+#include "tests/tools/tiny_text.h"
+
+namespace fs = std::filesystem;
+
+TEST_CASE("texts that the vocabulary does not know are worth a warning", "[text]") {
+  const TinyText tiny;
+  std::string capitals = content(tiny.path() / "train.tsv");
+  std::ranges::replace(capitals, 'a', 'A');
+  capitals[capitals.find('A')] = 'a';  // "label"
+  write_text(tiny.path() / "capitals.tsv", capitals);
+  const auto warned = [&](const std::string& setting) {
+    const Outcome outcome = tiny.train({"run.folder=out", "--overwrite", "train.steps=1",
+                                        "data.text.train_file=capitals.tsv",
+                                        "data.text.test_file=capitals.tsv", setting});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    return contains(outcome.err, "% of the tokens of the training texts are [UNK]; are vocab.txt");
+  };
+  CHECK_FALSE(warned("data.text.lower_case=true"));
+  CHECK(warned("data.text.lower_case=false"));
+}
+
+TEST_CASE("what a model cannot be exported for is said before its training", "[text]") {
+  const TinyText tiny;
+  CHECK(tiny.train({"--validate"}).err.empty());
+  write_text(tiny.path() / "no_pad.txt", "[UNK]\n[CLS]\n[SEP]\na\nb\nc\n");
+  const std::string warning = "warning: vcas export will not write the trained model: ";
+  const Outcome no_pad = tiny.train({"--validate", "data.text.vocabulary=no_pad.txt"});
+  CHECK(no_pad.code == 0);
+  CHECK(no_pad.err == warning + "no_pad.txt has no token [PAD]\n");
+  const Outcome mean = tiny.train({"run.folder=out", "model.pooling=mean", "train.steps=1"});
+  CHECK(mean.code == 0);
+  const std::string why = "transformers has no class for a bert with model.pooling \"mean\"\n";
+  CHECK(contains(mean.err, warning + why));
+  const Outcome exported = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
+  CHECK(exported.code == 78);
+  CHECK(contains(exported.err, why + "  hint: docs/models.md says which models can be exported\n"));
+  CHECK_FALSE(fs::exists(tiny.path() / "hf"));
+}
+
+TEST_CASE("bad text runs are refused before training", "[text]") {
+  const TinyText tiny;
+  REQUIRE(::mkfifo((tiny.path() / "pipe.tsv").c_str(), 0600) == 0);
+  fs::create_symlink("loop.tsv", tiny.path() / "loop.tsv");
+  write_text(tiny.path() / "spaces.tsv", "sentence\tlabel\na\tgood\nb\tbad \n");
+  write_text(tiny.path() / "gaps.tsv", "sentence\tlabel\na\tgood\nb\tbad\nc\t\n");
+  struct Case {
+    std::vector<std::string> arguments;
+    int code;
+    std::vector<std::string> says;
+  };
+  for (const Case& c :
+       std::vector<Case>{{{"data.text.vocabulary=none.txt"},
+                          66,
+                          {"none.txt: no such file", "hint: vcas vocab learns a vocabulary"}},
+                         {{"model.pretrained=bert-base-uncased", "data.text.vocabulary="},
+                          66,
+                          {"bert-base-uncased: no such file", "config.json, model.safetensors"}},
+                         {{"model.max_positions=8"},
+                          78,
+                          {"data.text.max_length is 12, and the model has 8 positions"}},
+                         {{"data.text.header=false"},
+                          78,
+                          {"without a header line columns are numbers from 0, got \"sentence\""}},
+                         {{"data.text.label="}, 78, {"data.text.label is missing"}},
+                         {{"data.type=glue", "data.text.task=STS-B"},
+                          78,
+                          {"model.head must be \"regression\": STS-B has numbers to predict"}},
+                         {{"data.type=glue", "data.text.task=sst2", "model.head=regression"},
+                          78,
+                          {"model.head must not be \"regression\": sst2 has classes"}},
+                         {{"data.type=wordnet", "data.text.task=is_a", "model.head=regression"},
+                          78,
+                          {"model.head must not be \"regression\": is_a has classes"}},
+                         {{"data.text.train_file=none.tsv"}, 66, {"none.tsv"}},
+                         {{"data.text.train_file="}, 78, {"data.text.train_file", "is missing"}},
+                         {{"data.text.first=sentense"}, 65, {"train.tsv", "sentense", "sentence"}},
+                         {{R"(data.text.labels=["bad","fine"])"},
+                          65,
+                          {"train.tsv:6", "good", "data.text.labels"}},
+                         {{"model.type=vit"}, 78, {"does not fit data.type \"text\""}},
+                         {{"model.head=mlm"}, 78, {"model.head"}},
+                         {{"data.text.vocabulary="}, 78, {"data.text.vocabulary", "is missing"}},
+                         {{"data.text.vocabulary=cased.txt"},
+                          78,
+                          {"2 of the vocabulary's 8 tokens have capitals, and texts are "
+                           "lower-cased",
+                           "data.text.lower_case=false"}},
+                         {{"data.flip=true"}, 78, {"data.flip", "needs images"}},
+                         {{"data.text.eval_split=train"},
+                          78,
+                          {"data.text.eval_split is for data.type glue, not for \"text\""}},
+                         {{"data.text.task=RTE"}, 78, {"is for data.type glue and wordnet"}},
+                         {{"data.text.whole_words=true"}, 78, {"is for data.type mlm"}},
+                         {{"data.text.mask_probability=0.2"}, 78, {"is for data.type mlm"}},
+                         {{"data.folder=x"}, 78, {"data.folder is not read by data.type \"text\""}},
+                         {{"data.text.train_file=pipe.tsv"}, 66, {"pipe.tsv: not a regular file"}},
+                         {{"data.text.train_file=loop.tsv"}, 66, {"loop.tsv: Too many levels"}},
+                         {{"data.text.vocabulary=loop.tsv"}, 66, {"loop.tsv: Too many levels"}},
+                         {{"data.text.train_file=spaces.tsv", "data.text.labels=[]"},
+                          65,
+                          {"spaces.tsv:3: label \"bad \" has white space around it"}},
+                         {{"data.text.train_file=gaps.tsv", "data.text.labels=[]"},
+                          65,
+                          {"gaps.tsv:4: label \"\" is empty", "data.skip_bad_rows=true"}},
+                         {{"data.type=glue"}, 78, {"data.text.task", "is missing"}},
+                         {{"data.type=glue", "data.text.task=MLNI"}, 78, {"MLNI", "MNLI"}},
+                         {{"data.type=glue", "data.text.task=MNLI"}, 66, {"tools/get_data MNLI"}},
+                         {{"data.type=wordnet", "data.text.task=isa"}, 78, {"is_a"}}}) {
+    std::vector<std::string> arguments = c.arguments;
+    arguments.push_back("run.folder=bad");
+    const Outcome outcome = tiny.train(arguments);
+    INFO(c.arguments.front() << ": " << outcome.err);
+    CHECK(outcome.code == c.code);
+    for (const std::string& part : c.says) CHECK(contains(outcome.err, part));
+    CHECK_FALSE(fs::exists(tiny.path() / "bad"));
+  }
+}

@@ -1,0 +1,138 @@
+// Runs on texts that were stopped, and go on or may not.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/content_hash.h"
+#include "core/files.h"
+#include "tests/support/catch.h"
+#include "tests/tools/tiny_text.h"
+
+namespace fs = std::filesystem;
+
+TEST_CASE("a signal ends tokenising; a run stopped before its first step is saved", "[text]") {
+  const TinyText tiny;
+  const fs::path vocabulary = tiny.path() / "vocab.txt";
+  const std::string tokens = content(vocabulary);
+  // The run waits for its vocabulary while the signal comes.
+  const auto stopped = [&] {
+    fs::remove(vocabulary);
+    REQUIRE(::mkfifo(vocabulary.c_str(), 0600) == 0);
+    const Process process(tiny.path(), {"vcas-train", "--config", "tiny.json", "run.folder=out"},
+                          kCache);
+    {
+      std::ofstream pipe(vocabulary);  // opens once the run does
+      process.signal(SIGTERM);
+      pipe << tokens;
+    }
+    Outcome outcome = process.wait();
+    fs::remove(vocabulary);
+    write_text(vocabulary, tokens);
+    return outcome;
+  };
+  const Outcome tokenising = stopped();
+  INFO(tokenising.err);
+  CHECK(tokenising.code == 75);
+  CHECK(contains(tokenising.err, "stopped by Terminated before there was anything to save\n"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out"));
+
+  REQUIRE(tiny.train({"run.folder=other", "train.steps=1"}).code == 0);  // keeps the tokens
+  const Outcome ready = stopped();
+  INFO(ready.err);
+  CHECK(ready.code == 75);
+  CHECK(fs::exists(tiny.path() / "out/checkpoint-0"));
+  CHECK(fs::exists(tiny.path() / "out/last"));
+  CHECK_FALSE(fs::exists(fs::symlink_status(tiny.path() / "out/best")));
+  // Whether tokens are kept is no part of what is trained.
+  CHECK(tiny.train({"run.folder=out", "--resume", "data.text.cache=false"}).code == 0);
+}
+
+TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") {
+  const TinyText tiny;
+  for (const std::string more : {"data.type=text", "data.type=mlm"}) {
+    std::vector<std::string> settings = {more};
+    if (more == "data.type=mlm") {
+      settings.push_back("model.head=mlm");
+      settings.push_back("data.text.train_file=corpus.txt");
+      settings.push_back("data.text.test_file=corpus.txt");
+      settings.push_back("train.batch_size=2");
+    }
+    const auto with = [&](std::vector<std::string> arguments) {
+      arguments.insert(arguments.end(), settings.begin(), settings.end());
+      return arguments;
+    };
+    const Outcome whole = tiny.train(with({"run.folder=whole", "--overwrite"}));
+    INFO(whole.err);
+    REQUIRE(whole.code == 0);
+    REQUIRE(tiny.train(with({"run.folder=parts", "--overwrite"})).code == 0);
+    fs::remove_all(tiny.path() / "parts/checkpoint-40");
+    fs::remove(tiny.path() / "parts/last");
+    fs::remove(tiny.path() / "parts/best");
+    const Outcome resumed = tiny.train(with({"run.folder=parts", "--resume"}));
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(contains(resumed.err, "resuming parts/checkpoint-20"));
+    CHECK(content(tiny.path() / "whole/last/model.safetensors") ==
+          content(tiny.path() / "parts/last/model.safetensors"));
+  }
+}
+
+TEST_CASE("a checkpoint that has its files by the hash before XXH3 goes on", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const fs::path out = tiny.path() / "out";
+  fs::remove_all(out / "checkpoint-40");
+  const fs::path file = out / "checkpoint-20/trainer_state.json";
+  nlohmann::json state = nlohmann::json::parse(content(file));
+  for (const char* name : {"train.tsv", "test.tsv"}) {
+    CHECK(contains(state["data"][name], "xxh3:"));
+    vcas::ContentHash hash;
+    hash.add(content(tiny.path() / name));
+    state["data"][name] = fmt::format("{:016x}", hash.value());
+  }
+  write_text(file, state.dump());
+  vcas::write_manifest(out / "checkpoint-20");
+  const std::string before = content(tiny.path() / "test.tsv");
+  write_text(tiny.path() / "test.tsv", before + "c\tbad\n");
+  const Outcome refused = tiny.train({"run.folder=out", "--resume"});
+  CHECK(refused.code == 78);
+  CHECK(contains(refused.err, "error: test.tsv has changed since out/checkpoint-20 was saved;"));
+  write_text(tiny.path() / "test.tsv", before);
+  CHECK(tiny.train({"run.folder=out", "--resume"}).code == 0);
+}
+
+TEST_CASE("a run does not go on with other data or another vocabulary", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  fs::remove_all(tiny.path() / "out/checkpoint-40");
+  for (const char* link : {"last", "best"}) fs::remove(tiny.path() / "out" / link);
+  const auto resume = [&] { return tiny.train({"run.folder=out", "--resume"}); };
+  for (const auto& [file, more] :
+       {std::pair("train.tsv", "c\tgood\n"), std::pair("test.tsv", "c\tbad\n")}) {
+    const std::string before = content(tiny.path() / file);
+    write_text(tiny.path() / file, before + more);
+    const Outcome refused = resume();
+    CHECK(refused.code == 78);
+    CHECK(refused.err ==
+          fmt::format("error: {} has changed since out/checkpoint-20 was saved; this run would "
+                      "not be an exact continuation\n  hint: bring the files back, or add "
+                      "--resume-mode=fork to start a new run from these weights and this "
+                      "optimizer state\n",
+                      file));
+    CHECK_FALSE(fs::exists(tiny.path() / "out/checkpoint-40"));
+    CHECK(tiny.train({"run.folder=fork", "--overwrite", "--resume", "out", "--resume-mode=fork"})
+              .code == 0);
+    write_text(tiny.path() / file, before);
+  }
+  // Other words for the same rows.
+  const std::string vocabulary = content(tiny.path() / "vocab.txt");
+  write_text(tiny.path() / "vocab.txt", vocabulary.substr(0, vocabulary.find("##b")) + "##c\n");
+  const Outcome renamed = resume();
+  CHECK(renamed.code == 78);
+  CHECK(contains(renamed.err, "error: vocab.txt has changed since out/checkpoint-20 was saved"));
+  write_text(tiny.path() / "vocab.txt", vocabulary);
+  const Outcome resumed = resume();
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+}

@@ -1,0 +1,80 @@
+#include "tools/train.h"
+
+#include <fmt/format.h>
+
+#include "core/hardware.h"
+#include "core/progress.h"
+#include "core/signals.h"
+#include "optim/checkpoint.h"
+#include "tools/report_text.h"
+#include "tools/training_run.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+
+void train(const TrainRequest& request) {
+  check_request(request);
+  const SignalHandlers signals;
+  const RunData data(request.loaded.config);
+  Progress progress(stderr, progress_options(2));
+  TrainingRun run(request, data, progress);
+  run.start(request.folder(), request.use());
+  while (!run.done()) run.advance(run.session().total_steps() + 1);
+  progress.finish();
+  std::fputs(run.finish().c_str(), stdout);
+  if (request.timing) run.print_timing();
+}
+
+void dry_run(const LoadedConfig& loaded) {
+  const RunData data(loaded.config);
+  Session session(loaded.config, data);
+  Trainer& trainer = session.trainer();
+  const auto steps = [&] {
+    do session.step();
+    while (!trainer.at_rest() && !trainer.done());
+  };
+  steps();
+  if (!trainer.done()) steps();
+  Loader loader(*data.test, eval_loader_options(loaded.config, *data.test));
+  trainer.evaluate(loader.next());
+  fs::path folder = fs::absolute(loaded.folder());
+  folder += ".dry-run";
+  check_run_folder(folder, FolderUse::kAsItIs);
+  std::vector<fs::path> parents;  // that are made for it
+  for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
+    parents.push_back(parent);
+  const nlohmann::json state = session.state();
+  save_checkpoint(folder / "checkpoint", trainer, state,
+                  model_files(data.facts(), data.tokenizer.get(), session.model()));
+  session.restore(load_checkpoint(folder / "checkpoint", trainer));
+  if (!trainer.done()) steps();
+  fs::remove_all(folder);
+  std::error_code ignored;  // somebody else may use them by now
+  for (const fs::path& parent : parents) fs::remove(parent, ignored);
+}
+
+std::string validate_run(const TrainRequest& request) {
+  check_request(request);
+  const LoadedConfig& loaded = request.loaded;
+  const RunData data(loaded.config, /*check_images=*/true);
+  Session session(loaded.config, data);
+  data.print_warnings();
+  const Graph& graph = session.model().graph;
+  fs::path folder = request.folder();
+  if (request.use() == FolderUse::kNext) folder = next_run_folder(folder);
+  std::string images;
+  if (data.checked_images > 0)
+    images = fmt::format(", images decoded: {}", format_count(data.checked_images));
+  std::string notes;
+  for (const std::string& note : data.notes) notes += "    note   " + note + "\n";
+  return fmt::format(
+      "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
+      "test, {} classes{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
+      loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
+      graph.parameters().size(), format_count(graph.parameters().count()),
+      format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
+      images, notes, folder.string(), format_bytes(static_cast<double>(free_disk_bytes(folder))),
+      format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
+}
+
+}  // namespace vcas

@@ -1,0 +1,39 @@
+// What is asked of a run, and whether it may begin so.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "models/model.h"
+#include "tools/run_config.h"
+#include "tools/run_data.h"
+#include "tools/run_folder.h"
+
+namespace vcas {
+
+struct TrainRequest {
+  LoadedConfig loaded;
+  bool resume = false;
+  ResumePoint from = {};  // where `resume`; check_same_config says whether its run goes on
+  bool fork = false;      // from there, but as a new run whose settings may differ
+  bool timing = false;
+  // Steps that a profiler records, counted from 1; 0: none.
+  std::int64_t profile_first = 0, profile_last = 0;
+
+  bool continues() const { return resume && !fork; }
+  FolderUse use() const { return continues() ? FolderUse::kAsItIs : use_of(loaded.config.run); }
+  std::filesystem::path folder() const {
+    return continues() ? from.run : std::filesystem::path(loaded.folder());
+  }
+};
+
+// Throws where the run may not begin so, before anything slow: nobody should wait for the data to
+// learn that the folder is taken.
+void check_request(const TrainRequest& request);
+
+// Throws kBadConfig unless the run finds the files that the checkpoint's has read, as `saved` lists
+// them, and makes the same of them: statistics and the order of classes may come from elsewhere.
+void check_same_data(const std::filesystem::path& checkpoint, const nlohmann::json& saved,
+                     const RunData& data, const Model& model);
+
+}  // namespace vcas
