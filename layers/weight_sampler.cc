@@ -10,24 +10,6 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows, co
   const Tensor& x_full = io.inputs_full[0];
   const Tensor dweight = io.gradient(0);
   const auto parameter = static_cast<std::size_t>(io.parameter_numbers[0]);
-  if (!context.sink->blocks.empty() && context.sink->blocks[parameter].block) {
-    const EntryBlock& entries = context.sink->blocks[parameter];
-    LinearWeightBlock args{.block = entries.block,
-                           .dy = dy,
-                           .x_full = x_full,
-                           .row = rows.row,
-                           .out_index = entries.out_index,
-                           .in_index = entries.in_index};
-    exec.ops.run(args);
-    if (entries.half) {
-      VCAS_CHECK(!rows.row, "half of a sampled batch");
-      args.block = entries.half;
-      args.dy.shape = {rows.half, dy.width()};
-      args.x_full.shape = {rows.half, x_full.width()};
-      exec.ops.run(args);
-    }
-  }
-
   const bool sampled_site = io.weight_site >= 0 && context.mode != SamplingMode::kExact;
   const auto site = static_cast<std::size_t>(io.weight_site);
   const bool draw = sampled_site && context.mode == SamplingMode::kItemsAndRows &&
@@ -46,6 +28,24 @@ void WeightSampler::add(Exec& exec, const BackwardIo& io, const RowSet& rows, co
                                       .x_full = x_full,
                                       .row = rows.row,
                                       .accumulate = io.adds_gradients});
+  // A look behind the product finds its input in the cache, so its time is the probe's alone.
+  if (!context.sink->blocks.empty() && context.sink->blocks[parameter].block) {
+    const EntryBlock& entries = context.sink->blocks[parameter];
+    LinearWeightBlock args{.block = entries.block,
+                           .dy = dy,
+                           .x_full = x_full,
+                           .row = rows.row,
+                           .out_index = entries.out_index,
+                           .in_index = entries.in_index};
+    exec.ops.run(args);
+    if (entries.half) {
+      VCAS_CHECK(!rows.row, "half of a sampled batch");
+      args.block = entries.half;
+      args.dy.shape = {rows.half, dy.width()};
+      args.x_full.shape = {rows.half, x_full.width()};
+      exec.ops.run(args);
+    }
+  }
   if (draw || variance_wanted)
     waiting_.push_back({.dweight = draw ? dweight : Tensor{},
                         .accumulate = io.adds_gradients,
