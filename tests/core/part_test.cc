@@ -112,10 +112,11 @@ TEST_CASE("a part is a value", "[config]") {
 
 TEST_CASE("a setting of another kind is an error with its place, unless nothing is set",
           "[config]") {
-  CHECK(error_of("{\"drawing\": {\n  \"side\": 1.5, \"type\": \"grid\"}}") ==
-        "page.json:2:3: error: \"side\" in \"drawing\" is a setting of \"square\", and "
-        "drawing.type is \"grid\"\n"
-        "    \"side\": 1.5, \"type\": \"grid\"}}\n    ^^^^^^\n1 error; nothing was run");
+  CHECK(
+      error_of("{\"drawing\": {\n  \"side\": 1.5, \"type\": \"grid\"}}") ==
+      "page.json:2:3: error: \"side\" in \"drawing\" is a setting of \"square\", and "
+      "drawing.type is \"grid\"\n"
+      "    2 |   \"side\": 1.5, \"type\": \"grid\"}}\n      |   ^~~~~~\n1 error; nothing was run");
   CHECK(error_of("{}", {"drawing.box.rows=2"}) ==
         "--set drawing.box.rows=2: error: \"box\" in \"drawing\" is a setting of \"grid\", and "
         "drawing.type is \"square\"\n1 error; nothing was run");
