@@ -73,7 +73,7 @@ struct ItemNorm {
   }
 };
 
-// Capped proportional probabilities: prob[i] = min(1, c * score[i]). They sum to `budget` by c.
+// Capped proportional probabilities: prob[i] = min(1, c * score[i]). c makes them sum to `budget`.
 // A score of zero gets 0. If the budget covers all nonzero scores, each of them gets 1.
 // Scaling all scores by 1e-30 or 1e+30 changes nothing.
 // A score that is not finite gets 1: it must reach the gradient, whose check names the tensor.
