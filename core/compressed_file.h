@@ -1,5 +1,6 @@
-// Files as they are or compressed: gzip, xz and zstd. Which one is told by the first bytes, never
-// by the name; the last two where the build found liblzma and libzstd.
+// Files as they are, or compressed by gzip, xz or zstd. The first bytes tell which.
+// An ending that says otherwise is kBadData.
+// xz and zstd need a build that found liblzma and libzstd.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,14 @@ namespace vcas {
 
 // `path` where it exists, else `path`.gz, .xz or .zst, if any does.
 std::optional<std::filesystem::path> plain_or_compressed(const std::filesystem::path& path);
-// The same; none of them: kNoInput, with `missing_hint`.
+// The same. None of them: kNoInput, with `missing_hint`.
 std::filesystem::path find_plain_or_compressed(const std::filesystem::path& path,
                                                const std::string& missing_hint = {});
 
-// The content of a file from its beginning to its end, decompressed piece by piece; a file may have
-// many members. Missing or unreadable: kNoInput. Corrupt, cut off, followed by other bytes, or not
-// what the name's ending says: kBadData. A compression this build lacks: kUnavailable.
+// The content of a file from its beginning to its end, decompressed piece by piece.
+// A file may have many members. Missing or unreadable: kNoInput.
+// kBadData: corrupt, cut off, followed by other bytes, or not what the name's ending says.
+// A compression that this build lacks: kUnavailable.
 class DecompressedFile {
  public:
   explicit DecompressedFile(const std::filesystem::path& path);
@@ -30,7 +32,7 @@ class DecompressedFile {
   DecompressedFile(const DecompressedFile&) = delete;
   DecompressedFile& operator=(const DecompressedFile&) = delete;
 
-  // Fills `out` from its front; how much of it. Less than its size only at the end.
+  // Fills `out` from its front. Returns how much of it: less than its size only at the end.
   std::size_t read(std::span<std::uint8_t> out);
 
   class Decoder;

@@ -9,7 +9,7 @@
 //     void validate(ConfigErrors& errors) const;  // optional: what one range cannot say
 //   };
 //
-// and reading, printing, help, ranges and the JSON schema all follow from that. Later sources win:
+// Reading, printing, help, ranges and the JSON schema follow from that. Later sources win:
 // defaults, documents, environment, overrides. Every error of all sources is reported at once.
 #pragma once
 
@@ -37,7 +37,7 @@ struct ConfigOrigin {
   bool given() const { return source != std::numeric_limits<std::size_t>::max(); }
 };
 
-// Holds every setting of the config that was read; asking for another key is a bug.
+// Holds every setting of the config that was read. Asking for another key is a bug.
 class ConfigOrigins {
  public:
   const ConfigOrigin& at(const std::string& key) const;
@@ -54,8 +54,9 @@ class ConfigOrigins {
 // Collects errors, of the reader and of later checks, to report them all at once.
 class ConfigErrors {
  public:
-  // "vit.json:12:14: error: <first key> <message>". `keys` are all settings involved: the error is
-  // placed at the first one that was given, and dropped when one of them already has an error.
+  // "vit.json:12:14: error: <first key> <message>". `keys` are all settings involved.
+  // The error is placed at the first one that was given.
+  // It is dropped if one of them already has an error.
   // Inside validate() keys are relative to the section.
   void add(std::initializer_list<const char*> keys, const std::string& message);
 
@@ -83,29 +84,29 @@ class ConfigErrors {
 SourceText load_config_text(const std::string& path);
 
 struct EnvironmentSetting {
-  std::string variable, key;  // {"VCAS_DEVICE", "run.device"}; unset or empty: no override
+  std::string variable, key;  // {"VCAS_DEVICE", "device"}; unset or empty: no override
 };
 
-// The form of configurations that this program reads: "config_version" at the top of a document, 1
-// where it is absent.
+// The form of configurations that this program reads.
+// A document has it as "config_version" at its top. If absent it is 1.
 constexpr int kConfigVersion = 1;
 
 struct ConfigSources {
   // JSON with comments. A top-level "$schema" is ignored, and so are keys that begin with "x-".
   std::vector<SourceText> documents = {};
   std::vector<EnvironmentSetting> environment = {};
-  // "train.learning_rate=3e-5". The value is JSON if it parses, else a string; for a string setting
+  // "train.learning_rate=3e-5". The value is JSON if it parses, else a string. For a string setting
   // it is always a string. '-' may stand for '_' in the key.
   std::vector<std::string> overrides = {};
 };
 
-// "train.learning_rate", ...: all settings, those of kinds that are not chosen included.
+// "train.learning_rate", ...: all settings, also of kinds that are not chosen.
 std::vector<std::string> setting_keys(const Setting& root);
 
-// Which kinds the sources choose: sets those settings alone, and says where they come from.
+// Sets the settings that choose kinds, and no others. Returns where they come from.
 ConfigOrigins read_kinds(Setting& root, const ConfigSources& sources);
-// `kinds`: from read_kinds. A setting of another kind is an error where its source, or one before
-// it, chose the kind, unless it has its default value.
+// `kinds`: from read_kinds. A setting of another kind is an error if its source, or an earlier one,
+// chose the kind. With its default value it is none.
 void read_settings(Setting& root, const ConfigSources& sources, const ConfigOrigins& kinds,
                    ConfigErrors& errors);
 nlohmann::ordered_json settings_schema(const Setting& root);
@@ -128,7 +129,7 @@ ConfigOrigins read_config(Config& config, const ConfigSources& sources) {
   return errors.origins();
 }
 
-// By value below: describe() needs an lvalue that it may hand out, and configs are small.
+// Configs are taken by value below: describe() needs an lvalue to hand out, and they are small.
 template <class Config>
 nlohmann::ordered_json to_json(Config config) {
   return settings_to_json(describe(config));
@@ -159,8 +160,8 @@ std::string print_config(
   return print_settings(describe(config), describe(defaults), origins, mode, shown);
 }
 
-// Draft-07. `config` holds the defaults. The schema accepts what the reader accepts, except that it
-// cannot see duplicate keys, validate(), the limits of 64-bit integers and which kind is chosen.
+// Draft-07. `config` holds the defaults. The schema accepts what the reader accepts, and more.
+// It does not see duplicate keys, validate(), the limits of 64-bit integers and the chosen kind.
 template <class Config>
 nlohmann::ordered_json json_schema(Config config) {
   return settings_schema(describe(config));
@@ -176,7 +177,7 @@ struct ConfigChange {
   std::string key, before, after;  // values as JSON text
 };
 
-// Of the settings that both have.
+// The changes of the settings that both have.
 std::vector<ConfigChange> settings_changes(const Setting& before, const Setting& after);
 
 template <class Config>

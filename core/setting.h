@@ -16,7 +16,7 @@
 
 namespace vcas {
 
-// Which values a setting may take; a list is held to it element by element.
+// Which values a setting may take. A list is held to it element by element.
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();

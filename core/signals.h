@@ -1,4 +1,4 @@
-// Signals that ask a run to save. The handlers only set flags; the trainer polls them.
+// Signals that ask a run to save. The handlers only set flags. The trainer polls them.
 #pragma once
 
 #include <signal.h>
@@ -7,9 +7,9 @@
 
 namespace vcas {
 
-// While it lives: SIGINT, SIGTERM and SIGUSR2 ask for a save and an end, SIGUSR1 for a save; the
-// second SIGINT ends the process at once with code 130. Signals belong to the process, so there is
-// one at a time.
+// While it lives: SIGINT, SIGTERM and SIGUSR2 ask for a save and an end. SIGUSR1 asks for a save.
+// The second SIGINT ends the process at once with code 130.
+// Signals belong to the process, so only one object lives at a time.
 class SignalHandlers {
  public:
   SignalHandlers();

@@ -60,7 +60,7 @@ std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPie
 void write_glue_submission(const std::filesystem::path& folder, const GlueTask& task,
                            GlueSplit split, std::span<const std::int32_t> predictions,
                            const std::vector<std::string>& class_names);
-// Of a regression; values beyond the scale of 0 to 5 become its ends.
+// For a regression. Values beyond the scale of 0 to 5 become its ends.
 void write_glue_submission(const std::filesystem::path& folder, const GlueTask& task,
                            std::span<const float> predictions);
 

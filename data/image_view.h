@@ -35,13 +35,13 @@ struct ImageView {
   }
 };
 
-// Of pixels [channels, height, width].
+// Makes it of pixels [channels, height, width].
 inline ImageView planar_view(const std::uint8_t* pixels, std::int64_t channels, std::int64_t height,
                              std::int64_t width) {
   return {pixels, channels, height, width, height * width, width, 1};
 }
 
-// Of pixels [height, width, channels].
+// Makes it of pixels [height, width, channels].
 inline ImageView interleaved_view(const std::uint8_t* pixels, std::int64_t channels,
                                   std::int64_t height, std::int64_t width) {
   return {pixels, channels, height, width, 1, width * channels, channels};

@@ -1,8 +1,9 @@
-// Images in another size: separable filters that widen with the reduction, so that a smaller image
-// is the mean of what it stands for (Turkowski, "Filters for common resampling tasks", Graphics
-// Gems, 1990). Weights are integers of 22 fractional bits and the image between the two passes has
-// 8 bits: the pixels are those of Pillow up to version 12, bit for bit. (From 13 on Pillow begins
-// with the columns for some shapes whose height shrinks, which rounds elsewhere.)
+// Images in another size, by separable filters that widen with the reduction (Turkowski, "Filters
+// for common resampling tasks", Graphics Gems, 1990).
+// A smaller image is the mean of what it stands for.
+// Weights have 22 fractional bits. The image between the passes has 8 bits.
+// The pixels are those of Pillow up to version 12, bit for bit.
+// Pillow 13 begins with the columns for some shapes whose height shrinks, and rounds elsewhere.
 #pragma once
 
 #include <cstdint>

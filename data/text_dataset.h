@@ -21,7 +21,7 @@ class TextDataset final : public Dataset {
 
   std::int64_t size() const override { return std::ssize(content_.offsets) - 1; }
   std::vector<std::int64_t> item_shape() const override { return {longest_}; }
-  // None of a regression.
+  // A regression has none.
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
   std::int32_t label(std::int64_t index) const override {
     return content_.labels.empty() ? -1 : content_.labels[index];
@@ -35,10 +35,11 @@ class TextDataset final : public Dataset {
   std::int64_t longest_ = 0;
 };
 
-// For each class of the data its number in the model, by name, case aside. Throws kBadConfig where
-// the names differ, and where either side has only numbers or LABEL_0, LABEL_1, ... as names,
-// unless the user named the data's classes (`names_are_given`): taking them for the same order is
-// how a good model comes to 5 % accuracy on MNLI.
+// The number in the model of each class of the data: matched by name, case aside.
+// Throws kBadConfig if the names differ. There is one exception, `names_are_given`: the user named
+// the data's classes.
+// A model that has only numbers or LABEL_0, LABEL_1 and so on then takes them in order.
+// Taking unnamed classes in order brings a good model to 5 % accuracy on MNLI.
 std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_names,
                                        const std::vector<std::string>& model_names,
                                        bool names_are_given);

@@ -40,25 +40,26 @@ struct Vocabulary {
 Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool lower_case);
 
 // The part of a tokenizer.json that BERT uses: a BertNormalizer, a BertPreTokenizer, a WordPiece
-// model and added tokens. kBadData: not JSON, another kind of tokenizer, ids that are not 0 to n-1,
-// those of added tokens last, no unknown token, an added token that sets single_word, lstrip or
-// rstrip.
+// model, added tokens.
+// kBadData: not JSON, another kind of tokenizer, no unknown token, ids that are not 0 to n-1 with
+// added tokens last, single_word, lstrip or rstrip.
 Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name);
 
-// A tokenizer.json (which has its own say on case), a vocab.txt, or a folder with one of them, the
-// first before the second. For a vocab.txt, what the tokenizer_config.json beside it says of
-// do_lower_case goes before `lower_case`, and it may set strip_accents and tokenize_chinese_chars
-// and have an added_tokens_decoder. Missing: kNoInput. kBadData where the files of the folder
-// contradict each other.
+// Reads a tokenizer.json, a vocab.txt, or a folder with one of them, the first before the second.
+// A tokenizer.json has its own say on case. `lower_case` is for a vocab.txt.
+// A tokenizer_config.json beside the vocab.txt may have do_lower_case, which goes before it.
+// It may also set strip_accents and tokenize_chinese_chars, and have an added_tokens_decoder.
+// Missing: kNoInput. kBadData: the files of the folder contradict each other.
 Vocabulary read_vocabulary(const std::filesystem::path& path, bool lower_case);
 
-// What a Hugging Face folder says: `normalizer.lowercase` of tokenizer.json, `do_lower_case` of
-// tokenizer_config.json; nothing where neither does. kBadData where their normalizers differ. Of
-// a tokenizer.json: what it says itself; of a vocab.txt: what tokenizer_config.json beside it says.
+// What the files say of case: `normalizer.lowercase` of a tokenizer.json, else `do_lower_case` of a
+// tokenizer_config.json. Nothing if neither says it.
+// A folder may have both. A tokenizer.json stands alone, a vocab.txt has the second one beside it.
+// kBadData if their normalizers differ.
 std::optional<bool> lower_case_of(const std::filesystem::path& path);
 
-// The offset of the first byte that no UTF-8 sequence holds; surrogates and overlong forms are not
-// UTF-8.
+// The offset of the first byte that no UTF-8 sequence holds.
+// Surrogates and overlong forms are not UTF-8.
 std::optional<std::size_t> first_invalid_utf8(std::string_view text);
 
 }  // namespace vcas

@@ -13,12 +13,12 @@ struct VocabularyOptions {
   bool lower_case = true;  // and without accents
 };
 
-// The special tokens, the characters of the text (of the Basic Multilingual Plane), then the pieces
-// that byte-pair encoding (Sennrich, Haddow, Birch, ACL 2016) finds: the most frequent pair of
-// neighbouring pieces within words becomes a piece, again and again; of equally frequent pairs the
-// first in byte order. Fewer than `size` tokens when no pair occurs twice. Deterministic.
-// `next_line` gives the text, false at its end. kBadData: no text; kBadConfig: the characters alone
-// exceed the size.
+// The tokens: the special ones, the characters of the Basic Multilingual Plane in the text, then
+// pieces by byte-pair encoding (Sennrich, Haddow, Birch, ACL 2016).
+// The most frequent pair of neighbouring pieces within words becomes a piece, again and again.
+// The first in byte order wins a tie. Fewer than `size` tokens if no pair occurs twice.
+// Deterministic. `next_line` gives the text, false at its end.
+// kBadData: no text. kBadConfig: the special tokens and the characters alone exceed the size.
 std::vector<std::string> train_vocabulary(const std::function<bool(std::string&)>& next_line,
                                           const VocabularyOptions& options);
 

@@ -14,9 +14,10 @@
 namespace vcas {
 
 enum class WordNetTask {
-  // Is the second gloss that of the first one's hypernym? Nouns and verbs; each synset that has a
-  // hypernym gives one pair with its first one, and one with a random synset of the same part of
-  // speech that is none of its ancestors. Classes "other", "is_a".
+  // Is the second gloss that of the first one's hypernym? Nouns and verbs, classes "other", "is_a".
+  // A synset with a hypernym gives two pairs.
+  // One is with its first hypernym, and one with a random synset.
+  // The random one is of the same part of speech and none of its ancestors.
   kIsA,
   // Which of the 45 lexicographer files (noun.animal, verb.motion, ...) has the gloss?
   kLexicographerFile,
@@ -37,8 +38,8 @@ struct Synset {
   std::vector<std::int64_t> hypernyms;  // by number in the list
 };
 
-// All synsets, in the order of the files. Missing files: kNoInput with the package; lines that are
-// not those of wndb(5): kBadData with file:line.
+// All synsets, in the order of the files. Missing files: kNoInput with the package.
+// Lines that are not those of wndb(5): kBadData with file:line.
 std::vector<Synset> read_wordnet(const std::filesystem::path& folder);
 
 // The names of the lexicographer files, by their number (lexnames(5)).

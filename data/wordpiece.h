@@ -1,15 +1,16 @@
 // Text to token ids: BERT's basic tokenizer, then greedy longest-match WordPiece.
 //
-// The ids are those of Hugging Face's `tokenizers` (BertNormalizer, BertPreTokenizer, WordPiece;
-// BertTokenizerFast in transformers): 1. tokens such as [MASK] are found literally; 2. control
-// characters are dropped, Chinese characters become words, and, uncased, accents are stripped (NFD
-// without Mn), then letters lower-cased one by one; 3. words end at white space and around
-// punctuation (ASCII 33-47, 58-64, 91-96, 123-126 and categories P*); 4. a word becomes the longest
-// token that begins it, then the longest "##" token that goes on, and so forth, or the unknown
-// token where that fails or the word is too long. The Unicode tables are utf8proc's (version 15);
-// `tokenizers` has older ones, so marks and punctuation of scripts added since 2015 differ. The
-// slow tokenizer of transformers differs from both: it gives the last capital sigma of a word its
-// final form, drops unassigned code points, and composes (NFC) cased text.
+// The ids are those of Hugging Face's `tokenizers` (BertTokenizerFast in transformers):
+// 1. Tokens such as [MASK] are found literally.
+// 2. Control characters are dropped. Chinese characters become words.
+// 3. Uncased: accents are stripped (NFD without Mn), then letters are lower-cased one by one.
+// 4. Words end at white space and around punctuation: ASCII 33-47, 58-64, 91-96, 123-126, and P*.
+// 5. A word becomes its longest beginning that is a token, then the longest "##" token, and so on.
+// 6. If that fails, or the word is too long, it becomes the unknown token.
+// Tables are those of utf8proc (Unicode 15). `tokenizers` has older ones:
+// marks and punctuation of scripts added since 2015 differ.
+// The slow tokenizer of transformers differs from both: a last capital sigma gets its final form,
+// unassigned code points are dropped, cased text is composed (NFC).
 #pragma once
 
 #include <array>
@@ -30,8 +31,8 @@ struct WordPieceOptions {
 // The const functions may be called from several threads.
 class WordPiece {
  public:
-  // As `read_vocabulary`; kBadData too where nothing is left of an added token when it is
-  // normalized, or two become the same.
+  // Throws as `read_vocabulary` does.
+  // kBadData too if normalizing leaves nothing of an added token, or makes two the same.
   explicit WordPiece(const std::filesystem::path& vocabulary, const WordPieceOptions& options = {});
   explicit WordPiece(const Vocabulary& vocabulary);
 
@@ -51,7 +52,7 @@ class WordPiece {
   std::string_view token(std::int32_t id) const;
   bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
 
-  // Of all that decides about ids: for keys of caches.
+  // Hash of everything that decides the ids, for keys of caches.
   std::uint64_t fingerprint() const;
 
   bool has(std::string_view token) const;

@@ -7,14 +7,14 @@
 
 namespace vcas {
 
-// Whether a gradient of this squared norm, which NaN and infinity reach from every element, may
-// change parameters.
+// Whether a gradient of this squared norm may change parameters.
+// NaN and infinity of any element reach the norm.
 VCAS_HOST_DEVICE inline bool is_usable(double squared_norm) {
   return squared_norm - squared_norm == 0;
 }
 
-// What a gradient of this squared norm is multiplied with, so that it is no longer than max_norm
-// (0: however long it is).
+// The factor that makes a gradient of this squared norm no longer than max_norm.
+// max_norm = 0: the gradient may have any length.
 VCAS_HOST_DEVICE inline double clip_scale(double squared_norm, double max_norm) {
   const double norm = sqrt(squared_norm);
   return max_norm > 0 && norm > max_norm ? max_norm / norm : 1;

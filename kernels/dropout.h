@@ -7,8 +7,8 @@
 
 namespace vcas {
 
-// Dropout keeps an entry when the 23 high bits of its random word are at least this: uniform >= p
-// with uniform = (word >> 9 + 1/2) / 2^23 is a comparison of integers.
+// Dropout keeps an entry if the 23 high bits of its random word are at least this.
+// uniform = (word >> 9 + 1/2) / 2^23, so uniform >= p compares integers.
 inline std::uint32_t dropout_threshold(double p) {
   return static_cast<std::uint32_t>(std::max(0.0, std::ceil(p * 0x1p23 - 0.5)));
 }

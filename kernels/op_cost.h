@@ -1,10 +1,10 @@
 // What one call of an operation costs, from its real sizes.
 //
-// FLOPs are those of the method's accounting: linear layers, attention products and convolutions
-// (as linear layers on patches), a multiply and an add counted as two. Embeddings and elementwise
-// operations count as zero. Bytes are those of the tensors given, outputs that are added to twice;
-// of a tensor read through `row` or `kept` those of the rows named. Launches are the kernels,
-// products and copies that a GPU is given (kernels/device).
+// FLOPs are those of the method: linear layers and attention products, 2 for a multiply and an add.
+// Embeddings and elementwise operations count as zero.
+// Bytes are those of the tensors given. Outputs that are added to count twice.
+// A tensor read through `row` or `kept` counts the rows named.
+// Launches are the kernels, products and copies that a GPU is given (kernels/device).
 #pragma once
 
 #include "kernels/ops.h"

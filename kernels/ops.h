@@ -21,8 +21,8 @@ class Recording {
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
-  // Copies what the operations called so far leave at `device`, when they have. What was sent
-  // before must have been received.
+  // Copies from `device` after the operations called so far.
+  // What was sent before must have been received.
   virtual void send(const void* device, std::size_t bytes) = 0;
   // Whether `receive` would not wait.
   virtual bool arrived() = 0;
@@ -40,22 +40,22 @@ class Ops {
   // Memory of this backend, 64-byte aligned, zeroed. Throws Error(kOutOfMemory).
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void deallocate(void* data, std::size_t bytes) = 0;
-  // `host` may be changed afterwards; the copy comes after the operations called so far.
+  // `host` may be changed afterwards. The copy comes after the operations called so far.
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   // Waits for the operations called so far.
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   // Room for `bytes`. This one is for backends that do not queue their work: it waits in `send`.
   virtual std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
 
-  // Names the place in the model that the following calls belong to ("block.7/ffn_in/backward");
-  // decorators use it, backends ignore it.
+  // Names the place in the model of the following calls: "block.7/ffn_in/backward".
+  // Decorators use it, backends ignore it.
   virtual void enter(const std::string& /*place*/) {}
 
-  // Calls `body`, or does again what its operations did when it was last called with this
-  // `recording`, as one piece of work for the device. For a body that calls the same operations
-  // with the same arguments each time: what changes is in the memory that they name. It copies
-  // nothing from or to the host. `recording` is null at first; a backend without such pieces of
-  // work leaves it so.
+  // Calls `body`, or repeats on the device what its operations did last time with `recording`.
+  // The device gets that as one piece of work.
+  // The body must call the same operations with the same arguments each time.
+  // What changes is in the memory that they name. It copies nothing from or to the host.
+  // `recording` is null at first. A backend that cannot repeat leaves it null.
   virtual void repeat(std::unique_ptr<Recording>& /*recording*/,
                       const std::function<void()>& body) {
     body();
@@ -66,17 +66,18 @@ class Ops {
 #undef VCAS_OP
 };
 
-// f32; f32 whose products round their factors to TF32 (10 bits of mantissa) for tensor cores; or
-// tensors of bf16 (kernels/args.h). Sums are f32.
+// kF32: everything in f32. kTf32: f32, but products round their factors to 10 bits of mantissa.
+// kBf16: tensors of bf16 (kernels/ops/op.h). Sums are f32.
 enum class Precision { kF32, kTf32, kBf16 };
 
 constexpr DType compute_dtype(Precision precision) {
   return precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-// `device`: cpu, cuda, emu (kernels/emu), check:a,b or auto. Throws Error(kUnavailable) where it is
-// not there, Error(kBadConfig) for an unknown name or a precision that it lacks; never falls back
-// to another device or precision.
+// `device`: cpu, cuda, emu (kernels/emu), check:a,b or auto.
+// Throws Error(kUnavailable) for a device that is absent. Throws Error(kBadConfig) for an unknown
+// name, and for a precision that the device lacks.
+// It never takes another device or precision instead.
 std::unique_ptr<Ops> make_ops(const std::string& device, Precision precision = Precision::kF32);
 
 }  // namespace vcas

@@ -32,8 +32,8 @@ class RowSets {
   std::vector<Entry> entries_;
 };
 
-// The number of rows that systematic selection keeps for a budget: rounded up, but not because a
-// ratio n / N times N came out one ulp above n.
+// How many rows systematic selection keeps for a budget: the budget rounded up.
+// A budget one ulp above a whole number, as n / N times N may be, is not rounded up.
 inline double whole_budget(double budget) { return std::ceil(budget * (1 - 1e-12)); }
 
 enum class SamplingMode {
@@ -42,8 +42,8 @@ enum class SamplingMode {
   kItemsAndRows,  // SampleA and SampleW
 };
 
-// Some entries of one weight gradient: the block of rows `out_index` and columns `in_index`. The
-// part of it that is from the first half of the items (RowSet::half) is there in exact passes only.
+// Some entries of one weight gradient: the block of rows `out_index` and columns `in_index`.
+// `half` is its part from the first half of the items (RowSet::half), in exact passes only.
 struct EntryBlock {
   Tensor block;      // statistics dtype [A, B]; empty = not wanted
   Tensor half;       // statistics dtype [A, B]; empty = not wanted
@@ -51,14 +51,14 @@ struct EntryBlock {
   Tensor in_index;   // i32 [B]
 };
 
-// Where parameter gradients go. Both are indexed by parameter; an empty tensor is not wanted.
+// Where parameter gradients go. Both are indexed by parameter. An empty tensor is not wanted.
 struct GradSink {
   std::vector<Tensor> full;
   std::vector<EntryBlock> blocks;
 };
 
-// What a pass saw, for the controller, logs and tests: statistics in memory of the device, so that
-// no pass waits for them, and the sizes that the host knows. What is empty is not filled.
+// What a pass saw, for the controller, logs and tests. Empty fields are not filled.
+// Statistics stay in device memory, so that no pass waits. The host has the sizes.
 struct BackwardRecord {
   std::vector<Tensor> item_norm;         // [gate], S [N] or more: ||G_i(l)||_F, exact passes only
   Tensor weight_variance;                // f64 [sampled linear]: at weight_ratio (Eq. 3)

@@ -16,8 +16,9 @@ struct Exec {
   std::uint64_t seed = 0;
   Tensor step;           // i64 [1]: number of the batch, counting accumulated ones
   bool training = true;  // dropout acts
-  // Forward also keeps the norms of the rows that sampled linears read, so that sampled backwards
-  // need not read those rows for them. One value for a forward and its backwards.
+  // Forward also keeps the norms of the rows that sampled linears read.
+  // Sampled backwards then need not read those rows for them.
+  // A forward and its backwards have one value.
   bool keeps_norms = false;
   std::uint32_t site = 0;  // node that runs now: addresses its dropout
 

@@ -27,17 +27,17 @@ class Graph {
   Value input(const std::string& name, const ValueSpec& spec);
   // Adds a node after its inputs. The last node added is the loss.
   Value add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs);
-  // Parameter 0 of `node` is no parameter of its own but parameter 0 of `owner`, a node before it;
-  // the gradients of both uses add up. Not for a weight that SampleW samples.
+  // Parameter 0 of `node` becomes parameter 0 of `owner`, a node before it.
+  // The gradients of both uses add up. Not for a weight that SampleW samples.
   void tie(Value node, Value owner);
-  // The value can be read after forward. Others can where backward reads them, and are overwritten
-  // where it does not.
+  // The value can be read after forward.
+  // Another value can if backward reads it. Else it is overwritten.
   void keep(Value value) { plan_.nodes[static_cast<std::size_t>(value.index)].kept = true; }
-  // SampleA acts on the gradient at this value, which must be the only way from the loss to all
-  // nodes before it (a cut edge), with no batch-coupled layer below.
+  // SampleA acts on the gradient at this value. The value must be a cut edge: the only way from the
+  // loss to all nodes before it. No layer below may be batch-coupled.
   void gate(Value value);
 
-  // Of an input at any time, of a node after finish.
+  // The spec of an input at any time, of a node after finish.
   const ValueSpec& spec(Value value) const {
     return plan_.nodes[static_cast<std::size_t>(value.index)].plan.output;
   }
@@ -48,17 +48,18 @@ class Graph {
 
   // --- after finish ---
 
-  // The sizes of the batch that the inputs now hold. Offsets [items + 1] only for layout kTokens
-  // and kMasked; without masked offsets no position is masked.
+  // The sizes of the batch that the inputs now hold.
+  // Only layouts kTokens and kMasked have offsets, [items + 1].
+  // Without masked offsets no position is masked.
   void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                  const std::vector<std::int64_t>& masked_offsets = {});
   BatchShape batch() const;
   Tensor tensor(Value value) const;        // rows of the present batch
   Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
-  // Of one at a time: they share the memory that holds the number of the step.
+  // One Exec at a time: all share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
   void forward(Exec& exec);
-  // Exact or sampled, as the context says; parameter gradients go to context.sink.
+  // Exact or sampled, as the context says. Parameter gradients go to context.sink.
   void backward(Exec& exec, const BackwardContext& context);
 
   Parameters& parameters() { return parameters_; }
@@ -81,7 +82,7 @@ class Graph {
     std::vector<Tensor> inputs, saved, parameters, dx, added;
   };
 
-  // With the norms of its rows; empty: not known.
+  // A gradient with the norms of its rows. Empty: not known.
   struct Gradient {
     Tensor dy, norm;
   };

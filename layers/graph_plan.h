@@ -40,7 +40,7 @@ struct GraphNode {
   struct Dx {
     int block = -1;      // that it is written to, -1 = none: no gradient is wanted, or it is dy
     bool adds = false;   // to what the nodes behind have given
-    bool moves = false;  // which stays where it was
+    bool moves = false;  // that sum goes to a new block
   };
 
   std::string name;
@@ -82,12 +82,12 @@ struct GraphPlan {
   MemoryPlan memory;  // parameters and rows are counted when they are made
 
   std::int64_t max_rows(std::int64_t rows_per_item) const;
-  // Of the norms of rows, with so many parts each.
+  // Bytes of the norms of rows, with so many parts each.
   std::size_t norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const;
 };
 
-// Plans what has dtype, nodes and gates. Throws Error(kBadConfig) for a gate that would bias the
-// gradient, and what layers throw.
+// `plan` comes with dtype, nodes and gates. The rest is planned.
+// Throws Error(kBadConfig) for a gate that would bias the gradient, and what layers throw.
 void plan_graph(GraphPlan& plan, const GraphLimits& limits);
 
 }  // namespace vcas

@@ -18,8 +18,8 @@ namespace vcas {
 
 class WeightSampler;
 
-// One value of the graph: [rows, width], where an item has `rows_per_item` rows (kTokens: as many
-// as the batch's item has tokens; kMasked: as many as it has masked positions; 1: one row an item).
+// One value of the graph: [rows, width]. An item has `rows_per_item` rows.
+// kTokens: as many as it has tokens. kMasked: as many as it has masked positions. 1: one.
 struct ValueSpec {
   std::int64_t width = 0;
   std::int64_t rows_per_item = kTokens;
@@ -72,17 +72,18 @@ struct NodePlan {
   bool accumulates = false;          // backward adds io.added to dx; otherwise the graph does
   bool in_place = false;             // dx[0] may be the memory of dy
   std::vector<int> passes_gradient;  // inputs whose dx is dy: done by the graph, not by backward
-  // Parameter 0 is the weight of a linear map that SampleW may sample: backward gives io.dy and
-  // input 0, which is saved, to io.weight_sampler, which may read them later. Not in place.
+  // Parameter 0 is the weight of a linear map, and SampleW may sample its gradient.
+  // Backward gives io.dy and the saved input 0 to io.weight_sampler, which may read them later.
+  // Not in place.
   bool samples_weight = false;
-  // Backward replaces what the parameters' gradients hold where io.adds_gradients is false; without
-  // this it always adds.
+  // Backward replaces its parameters' gradients if io.adds_gradients is false.
+  // Without this field it always adds.
   bool writes_gradients = false;
-  // Forward writes io.output_norm and backward io.dx_norm where they are given, for a linear map
-  // that samples its weight and need not read those rows once more then.
+  // Forward writes io.output_norm and backward io.dx_norm, if given.
+  // Linear maps that sample their weight then need not read these rows again.
   bool writes_norms = false;
-  // The norms are those of so many parts of each row: [rows, parts]. With several, dx[0] is written
-  // apart: backward neither accumulates nor works in place.
+  // Norms have so many parts a row: [rows, parts].
+  // With several parts dx[0] is written apart: backward neither accumulates nor works in place.
   std::int64_t output_norm_parts = 1, dx_norm_parts = 1;
   std::size_t scratch_bytes = 0;  // most that forward or backward take from Exec::scratch at a time
 };
@@ -97,9 +98,9 @@ struct ForwardIo {
   const RowSets& rows;                        // the full batch
 };
 
-// Everything called "full" has the rows of the whole batch; dy and dx are compact. Entries of
-// `inputs` that the plan does not list in saved_inputs, and `output` without saved_output, must not
-// be read.
+// "Full" tensors have the rows of the whole batch. dy and dx are compact.
+// Inputs that saved_inputs does not list must not be read.
+// The same holds for the output without saved_output.
 struct BackwardIo {
   std::span<const Tensor> inputs_full;
   Tensor input_norm_full;  // of the rows of input 0; empty where its layer has not written it
@@ -133,7 +134,7 @@ std::string layout_name(std::int64_t rows_per_item);
 
 // For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);
-// Likewise unless they are two of one shape.
+// Throws Error(kBadConfig) unless the inputs are two of one shape.
 void check_sum(const char* kind, const PlanInput& in);
 
 class Layer {
@@ -145,8 +146,8 @@ class Layer {
   virtual void backward(Exec& exec, const BackwardIo& io) const = 0;
 };
 
-// Settings of one layer, read strictly: `get` names a missing or ill-typed key, `check_all_used`
-// throws Error(kBadConfig) for a key that no `get` asked for.
+// Settings of one layer, read strictly. `get` names a missing or ill-typed key.
+// `check_all_used` throws Error(kBadConfig) for a key that no `get` asked for.
 class LayerConfig {
  public:
   LayerConfig(std::string kind, nlohmann::json values);

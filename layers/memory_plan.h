@@ -13,9 +13,8 @@ struct PlannedBlock {
   std::size_t offset = 0;  // result
 };
 
-// Sets every offset (multiples of Arena::kAlignment) such that blocks alive at the same time do not
-// overlap, large blocks first, each at the lowest free place. Returns the bytes of the whole
-// buffer.
+// Sets every offset, in multiples of Arena::kAlignment. Blocks alive together do not overlap.
+// Large blocks come first, each at the lowest free place. Returns the bytes of the whole buffer.
 std::size_t plan_memory(std::vector<PlannedBlock>& blocks);
 
 }  // namespace vcas

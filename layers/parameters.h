@@ -1,5 +1,5 @@
-// All parameters of a model and their gradients, each in one slab. In bf16 layers read a rounded
-// copy of the parameters, whose slab has the same places.
+// All parameters of a model and their gradients, each in one slab.
+// In bf16 layers read a rounded copy of the parameters. Its slab has the same places.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ class Parameters {
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
 
-  // Whole slabs, [elements]; the padding between parameters is zero and stays zero.
+  // Whole slabs, [elements]. The padding between parameters is zero and stays zero.
   const Tensor& values() const { return values_; }
   const Tensor& masters() const { return masters_; }
   const Tensor& gradients() const { return gradients_; }
@@ -39,13 +39,13 @@ class Parameters {
   // Number of parameters without padding.
   std::int64_t count() const;
 
-  // Of all slabs.
+  // Bytes of all slabs.
   std::size_t bytes() const;
 
   // Draws the initial values, addressed by (seed, parameter number, element).
   void initialize(Ops& ops, std::uint64_t seed);
-  // The values become what the masters are, rounded: for those who write masters, which an
-  // optimizer's step does with both at once.
+  // Rounds the masters into the values. For callers that write masters.
+  // An optimizer's step does both at once.
   void round_values(Ops& ops);
 
  private:

@@ -8,15 +8,14 @@ namespace vcas {
 
 class SampleGate {
  public:
-  // Memory for at most max_items items of every layout in `full`; `max_rows` matches
-  // full.entries().
+  // Has memory for at most max_items items of every layout. `max_rows` matches `layouts`.
   SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_item, std::int64_t max_items,
              const std::vector<std::int64_t>& layouts, const std::vector<std::int64_t>& max_rows);
 
-  // Draws the items to keep: P(item) proportional to its gradient norm, capped, with sum
-  // N * ratio, and makes the row sets of the kept items. `dy` holds the rows `rows`. The host knows
-  // how many items a systematic draw keeps, and how many rows where all items have as many; else it
-  // waits once for what was drawn.
+  // Draws the items to keep and makes their row sets. `dy` holds the rows `rows`.
+  // P(item) is proportional to the item's gradient norm, capped, with sum N * ratio.
+  // The host knows how many items a systematic draw keeps.
+  // If all items have as many rows, it knows their rows too. Otherwise it waits once for the draw.
   const RowSets& draw(Exec& exec, const BackwardContext& context, const Tensor& dy,
                       const RowSets& rows, std::int64_t batch_items);
 

@@ -5,22 +5,23 @@
 
 namespace vcas {
 
-// Of one graph. Weight gradients that are to be sampled wait for others, so that a device scores,
-// draws and multiplies for several at once; so do the gradients of their biases.
+// The sampled weight gradients of a graph. They wait for each other, and so do those of biases.
+// A device then scores, draws and multiplies for several at once.
 class WeightSampler {
  public:
-  // The gradient of parameter 0 of `io` becomes dW = io.dy^T x, x = io.inputs_full[0], or that is
-  // added to it (io.adds_gradients), as io.context says: over all of `rows` immediately, or over a
-  // sample with P(r) proportional to ||dy_r|| ||x_r|| (capped) and weights 1/P(r) at the next
-  // `flush`, until when dy, x and the norms that io has of them must stay. Likewise that of the
-  // bias, if `dbias` is given: the sum of the rows of dy, at the flush (immediately where io has no
-  // weight_site). Fills entry blocks immediately and, where it is wanted, the closed-form variance
-  // at the flush.
+  // Computes the gradient of parameter 0 of `io`: dW = io.dy^T x, x = io.inputs_full[0].
+  // io.adds_gradients: adds it instead. io.context says which rows count:
+  // - all of `rows`: immediately,
+  // - a sample: P(r) proportional to ||dy_r|| ||x_r||, capped, weights 1/P(r), at the next `flush`.
+  // dy, x and their norms must stay until then.
+  // `dbias`, if given, gets the sum of the rows of dy at the flush.
+  // Without io.weight_site it gets it immediately.
+  // Entry blocks are filled immediately, the closed-form variance (if wanted) at the flush.
   //   io.dy: T [rows.rows, D]; x: T [full rows, C]; dbias: S [D], optional
   void add(Exec& exec, const BackwardIo& io, const RowSet& rows, const Tensor& dbias = {});
 
-  // Does what waits, in the same context. The host waits for nothing: how many rows an independent
-  // draw keeps only the device knows, and costs are counted for as many as are expected.
+  // Does what waits, in the same context. The host waits for nothing.
+  // Only the device knows how many rows an independent draw keeps. Costs count the expected number.
   void flush(Exec& exec, const BackwardContext& context);
   bool empty() const { return waiting_.empty() && waiting_biases_.size() == 0; }
   // Forgets what a backward that threw has left.

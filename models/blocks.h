@@ -62,7 +62,8 @@ struct TransformerSettings {
 
 class HfConfig;
 
-// Sizes and dropout in a config.json of Hugging Face: `dropout` and `eps` are where it has none.
+// Reads sizes and dropout from a config.json of Hugging Face.
+// `dropout` and `eps` stand in for absent keys.
 void read_transformer(const HfConfig& config, TransformerSettings& settings, double dropout,
                       const char* attention_dropout_key, double eps);
 nlohmann::ordered_json transformer_sizes(const TransformerSettings& settings, double eps,

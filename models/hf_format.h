@@ -26,7 +26,8 @@ class HfConfig {
   // Throws Error(kBadData) for a file that is no JSON object.
   explicit HfConfig(const std::filesystem::path& file);
 
-  // Throws Error(kBadData) for a value of another type and, without `otherwise`, for none.
+  // Throws Error(kBadData) for a value of another type.
+  // Without `otherwise` an absent one is an error too.
   template <class T>
   T get(const char* key) const {
     if (!has(key)) throw Error(ExitCode::kBadData, fmt::format("{}: lacks \"{}\"", file_, key));
@@ -44,8 +45,7 @@ class HfConfig {
   // A size, small enough that products of sizes do not overflow.
   std::int64_t count(const char* key) const { return checked(key, get<std::int64_t>(key)); }
   std::int64_t checked(const char* key, std::int64_t value) const;
-  // Throws unless the key, or what stands for an absent one, has the one value that our models
-  // have.
+  // Throws unless the key has the one value of our models. An absent key stands for `otherwise`.
   template <class T>
   void expect(const char* key, const T& only, const T& otherwise) const {
     const T value = get<T>(key, otherwise);
@@ -80,14 +80,14 @@ class HfFormat {
   virtual std::vector<std::string> model_types() const = 0;
   // Sets the settings, and what else `config` says of such a model.
   virtual void read(const HfConfig& config, HfModel& model) = 0;
-  // The same written, but for the names of the classes.
+  // The config.json of such a model, without the names of the classes.
   virtual nlohmann::ordered_json write(const HfModel& model) const = 0;
   // The class of transformers that it is.
   virtual std::string architecture() const = 0;
   // Classes of transformers whose weights have no classifier, or none for items.
   virtual std::vector<std::string> architectures_without_classifier() const = 0;
-  // Why transformers has no such model; empty where it has. `image_shape`: {channels, height,
-  // width} of images.
+  // Why transformers has no such model. Empty: it has.
+  // `image_shape`: {channels, height, width} of images.
   virtual std::string obstacle(const std::vector<std::int64_t>& /*image_shape*/) const {
     return "";
   }
@@ -96,26 +96,27 @@ class HfFormat {
   virtual std::vector<HfTensorShape> tensors(const Parameter& parameter) const = 0;
   // The name that transformers writes today.
   virtual std::string current_name(std::string name) const = 0;
-  // Numbers of rows, and second copies of tied tensors.
+  // Whether a tensor has nothing of its own: numbers of rows, second copies of tied tensors.
   virtual bool holds_nothing(const std::string& name) const {
     return name.ends_with(".position_ids");
   }
-  // What may be missing in a file, and then starts anew.
+  // Whether a tensor may be missing in a file, and then starts anew.
   virtual bool belongs_to_head(const std::string& name) const {
     return name.starts_with("classifier.");
   }
-  // Second copies that are written, and read where they are there: of a name its copy's.
+  // The name of each second copy, by the name of the first.
+  // They are written, and read if they are there.
   virtual std::map<std::string, std::string> copies() const { return {}; }
 };
 
-// Parts of our names and what files have in their place: several tensors where ours is their rows
-// stacked.
+// Parts of our names, and what files have in their place.
+// Several names: ours is their rows stacked.
 using HfNames = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
-// By the first of `names` that the parameter's has.
+// Renames by the first of `names` that occurs in the name of the parameter.
 std::vector<HfTensorShape> renamed(const HfNames& names, const Parameter& parameter);
 
-// `name` behind `prefix`, which a model that was saved without a head lacks.
+// `name` with `prefix` before it. Models that were saved without a head lack the prefix.
 std::string with_prefix(const std::string& prefix, const std::string& name);
 
 }  // namespace vcas

@@ -21,9 +21,9 @@ class ModelKind {
  public:
   virtual ~ModelKind() = default;
 
-  // Adds inputs, nodes, logits and loss. `item_shape`: {channels, height, width} of images or
-  // {width} of vectors; not looked at for text. Throws Error(kBadConfig) when the model does not
-  // fit the data.
+  // Adds inputs, nodes, logits and loss.
+  // `item_shape`: {channels, height, width} of images or {width} of vectors, not used for text.
+  // Throws Error(kBadConfig) when the model does not fit the data.
   virtual void build(Model& model, const std::vector<std::int64_t>& item_shape,
                      std::int64_t classes, double label_smoothing) const = 0;
   // What is learned: "classification" of items, "regression" or "mlm", masked words.
@@ -32,10 +32,10 @@ class ModelKind {
   // Null where transformers has no such models.
   virtual HfFormat* hugging_face() { return nullptr; }
   const HfFormat* hugging_face() const { return const_cast<ModelKind*>(this)->hugging_face(); }
-  // The choices that a config.json leaves to the user.
+  // Takes from `asked` the choices that a config.json leaves to the user.
   virtual void take_choices(const ModelKind& /*asked*/) {}
 
-  // Of models that read text.
+  // For models that read text.
   virtual bool reads_text() const { return false; }
   virtual std::int64_t max_positions() const { return 0; }    // most tokens of an item
   virtual std::int64_t type_vocabulary() const { return 0; }  // kinds of text in an item
@@ -67,7 +67,7 @@ class Model {
   explicit Model(DType dtype) : graph(dtype) {}
 
   Graph graph;
-  // Inputs. A model leaves those that it has no use for out: their index is -1.
+  // Inputs. An input that the model does not use has the index -1.
   Value values;       // f32 [N, values of an item]; of an mlp in bf16, bf16
   Value tokens;       // i32 [R, 1]
   Value token_types;  // i32 [R, 1]
@@ -77,15 +77,14 @@ class Model {
   Value targets;      // f32 [N, 1]
   Value hidden;       // output of the last block (bert); Graph::keep it to read it
   Value logits;       // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
-  // Statistics dtype, one row for each term of the loss: an item, or a masked position. Saved
-  // tensor 0 is i32 of the same rows, 1 = right; a regression has none.
+  // Statistics dtype, one row for each term of the loss: an item, or a masked position.
+  // Saved tensor 0 is i32 of the same rows, 1 = right. A regression has none.
   Value loss;
   std::int64_t vocabulary = 0, type_vocabulary = 0, max_positions = 0;  // of models with tokens
 
-  // The items [first, first + items) of `batch` become the batch of the finished graph. Labels that
-  // are unknown, and targets that are not there, become 0: then logits mean something, and losses
-  // do not. Throws Error(kBadData) for tokens outside the vocabulary, and items longer than the
-  // positions.
+  // The items [first, first + items) of `batch` become the batch of the finished graph.
+  // Unknown labels and absent targets become 0. Logits then mean something, losses do not.
+  // Throws Error(kBadData) for tokens outside the vocabulary, and items longer than the positions.
   void load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);
   // How many terms the loss of these items has.
   std::int64_t loss_terms(const Batch& batch, std::int64_t first, std::int64_t items) const;

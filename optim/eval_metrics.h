@@ -13,8 +13,8 @@ namespace vcas {
 // The share of equal entries.
 double accuracy(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels);
 
-// Harmonic mean of precision and recall of class `positive`; 0 where it was neither predicted nor
-// right.
+// Harmonic mean of precision and recall of class `positive`.
+// 0 if it was neither predicted nor right.
 double f1_score(std::span<const std::int32_t> predictions, std::span<const std::int32_t> labels,
                 std::int32_t positive);
 
@@ -22,13 +22,13 @@ double f1_score(std::span<const std::int32_t> predictions, std::span<const std::
 double macro_f1_score(std::span<const std::int32_t> predictions,
                       std::span<const std::int32_t> labels);
 
-// How many labels are among the k largest of their rows of `logits` [labels, classes]. Of equal
-// logits that of the lower class counts as the larger one.
+// How many labels are among the k largest of their rows of `logits` [labels, classes].
+// Among equal logits that of the lower class counts as the larger one.
 std::int64_t count_among_largest(std::span<const float> logits, std::int64_t classes,
                                  std::span<const std::int32_t> labels, std::int64_t k);
 
 // Matthews' correlation of any number of classes (Gorodkin, "Comparing two K-category assignments
-// by a K-category correlation coefficient", 2004); 0 where either side has one class only.
+// by a K-category correlation coefficient", 2004). 0 where either side has one class only.
 double matthews_correlation(std::span<const std::int32_t> predictions,
                             std::span<const std::int32_t> labels);
 
@@ -40,10 +40,10 @@ double spearman_correlation(std::span<const double> a, std::span<const double> b
 
 constexpr std::int32_t kMostMixedUp = 8;  // classes: 40,320 orders
 
-// The renumbering of the predicted classes (predicted -> meant) under which the predictions fit the
-// labels best, where the accuracy is below chance (1 / classes) and the renumbered one at least
-// halfway from chance to 1: the sign of class names mixed up. Up to kMostMixedUp classes, else
-// nothing.
+// A sign of mixed-up class names: the renumbering (predicted -> meant) that fits the labels best.
+// Given only if the accuracy is below chance: 1 / classes.
+// The renumbered accuracy must be at least halfway from chance to 1.
+// Nothing for more than kMostMixedUp classes.
 std::optional<std::vector<std::int32_t>> mixed_up_classes(std::span<const std::int32_t> predictions,
                                                           std::span<const std::int32_t> labels,
                                                           std::int32_t classes);

@@ -1,22 +1,21 @@
-// The paper's count of FLOPs, in units of one forward of all sampled linears. Of a linear whose
-// block keeps rho of the items, and which keeps nu of their rows for its weight gradient, a step of
-// training costs
+// The paper's count of FLOPs. The unit is one forward of all sampled linears.
+// rho: share of the items that the linear's block keeps. nu: share of their rows that dW keeps.
+// A step of training costs
 //
 //     forward 1 + dX rho + dW rho nu                                        exact: 3
 //
-// Everything else (attention products, norms, heads, embeddings) counts as nothing, and a mean over
-// linears weights each by its size. CountOps counts what really runs.
+// Attention products, norms, heads and embeddings count as nothing.
+// A mean over linears weights each by its size. CountOps counts what really runs.
 //
-// A probe of M batches, of which it reads the share b (the first micro-batch of a step), costs
+// A probe has M batches. It reads the share b of each: the first micro-batch. It costs
 //
 //     separate:  b (3 M + M^2 (1 + 2 mean rho))
-//     in place:  b (M mean f + M P mean (rho (1 + f)))
+//     in place:  b (M mean (1.5 f) + M P mean (rho (1 + f)))
 //
-// Separate is the paper's formula: M exact steps on batches of their own, and M^2 sampled ones,
-// each with its forward. In place counts what such a probe runs. Its M exact passes are steps of
-// training, counted as such, that compute the share f of each dW a second time to look at it. P
-// sampled passes follow on the same forward, M or as many as are needed (VarianceProbe::passes):
-// dX on the kept items, and the share f of dW on them.
+// Separate is the paper's formula: M exact steps and M^2 sampled ones, each with its forward.
+// In place counts what runs. Its M exact passes are steps of training and count as such.
+// They compute the share f of each dW again, and once more for the first half of the items.
+// P sampled passes follow on the same forward (VarianceProbe::passes): dX, and the share f of dW.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@
 
 namespace vcas {
 
-// A method that keeps the share r of a batch is rho = r, nu = 1: (1 + 2r) / 3 of exact training.
+// A method that keeps the share r of a batch has rho = r, nu = 1: (1 + 2r) / 3 of exact training.
 class FormulaFlops {
  public:
   struct Linear {
@@ -40,18 +39,19 @@ class FormulaFlops {
   void add_sampled_step(const std::vector<double>& act_ratio,
                         const std::vector<double>& weight_ratio);
   void add_separate_probe(int repeats, double batch_share, const std::vector<double>& act_ratio);
-  // Besides the exact steps that the probe measures, which are steps like any other.
+  // Besides the exact steps that the probe measures: these are steps like any other.
   // `entry_share`: of each linear, the share of its weight's entries that the probe looks at.
   void add_in_place_probe(int repeats, int passes, double batch_share,
                           const std::vector<double>& entry_share,
                           const std::vector<double>& act_ratio);
 
-  // Shares of what the same steps cost in exact training, negative where probes cost more than
-  // sampling saves; 0 before the first step. "Backward" leaves forwards out: the paper's "BP".
+  // Saved shares of what the same steps cost in exact training. 0 before the first step.
+  // Negative: probes cost more than sampling saves.
+  // "Backward" leaves forwards out: the paper's "BP".
   double saved() const;
   double backward_saved() const;
 
-  // For checkpoints; bit-exact. Throws Error(kBadData).
+  // For checkpoints, bit-exact. Throws Error(kBadData).
   nlohmann::json to_json() const;
   void from_json(const nlohmann::json& state);
 

@@ -1,5 +1,5 @@
-// Losses of forwards, kept on the device until the host reads those of a step all at once, if it
-// likes while the device is at the next step.
+// Losses of forwards. They stay on the device until the host reads those of a whole step.
+// The device may be at the next step then.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,17 @@ Error diverged(const std::string& message);
 
 class LossQueue {
  public:
-  // Of at most `forwards` forwards of `model`, whose graph is finished in `ops`.
+  // A step has at most `forwards` forwards of `model`. Its graph is finished in `ops`.
   LossQueue(Model& model, CountOps& ops, std::int64_t forwards);
 
-  // Takes the losses and hits of the forward that ran last: the next one overwrites them.
+  // Takes the losses and hits of the forward that ran last. The next one overwrites them.
   void add();
-  // f64 [1]: a number of the caller's that is read with them; and that of the step before.
+  // A number of the caller, f64 [1], that is read with the losses.
+  // `last_number`: of the step before.
   Tensor number() const { return number_of(filling_); }
   Tensor last_number() const { return number_of((filling_ + kSteps - 1) % kSteps); }
-  // What has been added is a step's. The next step begins, of at most kSteps that were not
-  // received.
+  // What has been added is a step's. The next step begins.
+  // At most kSteps may wait to be received.
   void send();
 
   struct Sums {
@@ -36,7 +37,7 @@ class LossQueue {
     double number = 0;
   };
   bool full() const { return sent_ == kSteps; }
-  // Of the first step that was not received: whether `receive` would not wait, and what it is.
+  // `arrived`: the oldest unread step is ready. `receive`: returns it, waiting if needed.
   // Throws Error(kDiverged), naming `what`, when the losses are not finite.
   bool arrived() const;
   Sums receive(const std::string& what);

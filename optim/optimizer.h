@@ -42,8 +42,8 @@ class Optimizer {
  public:
   Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options);
 
-  // The squared norm of the gradient of all parameters. NaN or infinite where a gradient is, or
-  // `earlier`, that of the step before (optional), was. Both f64 [1].
+  // The squared norm of the gradient of all parameters. It is NaN or infinite if a gradient is.
+  // The same holds if `earlier` was, that of the step before (optional). Both are f64 [1].
   void squared_norm(Ops& ops, const Tensor& sum, const Tensor& earlier = {});
   // Changes nothing where the squared norm is not finite.
   void step(Ops& ops, double learning_rate, const Tensor& squared_norm);

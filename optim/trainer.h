@@ -1,5 +1,5 @@
-// Optimizer steps: forward, exact or sampled backward, probe, update. Two at a time at most, one of
-// which the device is at.
+// Optimizer steps: forward, exact or sampled backward, probe, update.
+// At most two are queued at a time: the device is at one of them.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,9 @@ struct TrainerOptions {
   }
 };
 
-// As the host sees them: on a device that queues its work the sum over many steps is right, its
-// parts are not. What a probe in place does within the backward that it measures is its own.
+// Seconds as the host sees them.
+// On a device that queues its work the sum over many steps is right, not its parts.
+// `probe` has what a probe in place does within the backward that it measures.
 struct StepSeconds {
   double forward = 0, backward = 0, probe = 0, optimizer = 0;
   double total() const { return forward + backward + probe + optimizer; }
@@ -60,12 +61,13 @@ class Trainer {
   // "separate".
   Trainer(Model& model, CountOps& ops, const TrainerOptions& options, ProbeSource probe_source);
 
-  // Gives the device a step, without waiting for its end (docs/kernels.md): the report has no loss,
-  // accuracy and gradient norm yet. Where the gradient is not finite the device leaves the weights
-  // as they were, then and in all steps after.
+  // Gives the device a step and does not wait for its end (docs/kernels.md).
+  // The report has no loss, accuracy and gradient norm yet.
+  // If a gradient is not finite, the device keeps the weights, then and in all later steps.
   const StepReport& queue(const Batch& batch);
-  // Steps that were queued and not finished; whether that is as many as can be: after a step that
-  // ended a probe none is queued before it is finished, so its report goes with the probe's result.
+  // `queued`: steps that were queued and not finished. `full`: no other step can be queued now.
+  // A step that ended a probe is finished before the next is queued.
+  // Its report has the probe's result.
   std::size_t queued() const { return queued_.size(); }
   bool full() const { return losses_.full() || (!queued_.empty() && queued_.back().report.probed); }
   // Whether the device is done with the first of them, so that `finish` would not wait.
@@ -73,7 +75,7 @@ class Trainer {
   // The report of the first of them. Throws Error(kDiverged) when the loss or the gradient is not
   // finite.
   StepReport finish();
-  // Both at once, where no step is queued.
+  // `queue` and `finish` at once. No other step may be queued.
   StepReport step(const Batch& batch);
   // Without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);

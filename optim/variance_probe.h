@@ -8,10 +8,10 @@
 
 namespace vcas {
 
-// A probe takes `repeats` batches. V_s is from the two halves of each, at the same weights: a
-// batch's gradient is a sum over items that were drawn alike. Of each weight gradient a probe looks
-// at the entries of some rows and columns, drawn anew for each probe, which stand for all:
-// computing them costs their share of the weight gradient's FLOPs.
+// A probe takes `repeats` batches. V_s comes from the two halves of each, at the same weights:
+// a batch's gradient is a sum over items that were drawn alike.
+// A probe looks at the entries of some rows and columns of each weight gradient, drawn anew.
+// They stand for all. They cost their share of the weight gradient's FLOPs.
 class VarianceProbe {
  public:
   VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeats);
@@ -19,21 +19,20 @@ class VarianceProbe {
   // Draws the entries of probe `number`.
   void begin(std::uint64_t seed, std::uint64_t number);
 
-  // Both after the same forward in `exec`: first the exact backward of a batch, whose parameter
-  // gradients go where `context.sink` says, and which can be part of what Ops::repeat does again;
-  // then `passes` backwards with SampleA at the ratios of `context`, whose gradients go nowhere.
-  // Neither waits for what it measures on this batch.
+  // Both follow the same forward in `exec`. Neither waits for its measurements.
+  // `exact_backward`: its parameter gradients go to `context.sink`. Ops::repeat may repeat it.
+  // `sampled_backwards`: `passes` backwards with SampleA at the ratios of `context`.
+  // Their gradients go nowhere.
   void exact_backward(Exec& exec, const BackwardContext& context) const;
   void sampled_backwards(Exec& exec, const BackwardContext& context);
 
-  // Sampled backwards on a batch at the ratios of `context`: as many as batches where items are
-  // dropped. Where none are, V_act is 0 and all passes are the same: one gives V_w, and none is
-  // needed where no rows are dropped either.
+  // How many sampled backwards a batch needs at the ratios of `context`.
+  // If items are dropped: as many as batches. If rows only: one, for V_w, as V_act is 0. Else none.
   int passes(const BackwardContext& context) const;
 
   int batches() const { return static_cast<int>(batches_.size()); }
   bool complete() const { return batches() == repeats_; }
-  // Of a complete probe.
+  // Only for a complete probe.
   ProbeResult result();
 
   // The share of the entries of each sampled linear's weight that a probe looks at.

@@ -89,9 +89,9 @@ struct ProbeResult {
   std::vector<std::vector<std::vector<double>>> item_norm;  // [batch][gate][item], exact passes
 };
 
-// The smallest share of items, at least one item, whose gradient norms sum to s of the whole.
-// 1 for s = 1, which is exact training also where this batch happens to have zero norms, and where
-// the norms sum to nothing that could be ranked.
+// The smallest share of items whose gradient norms sum to s of the whole. At least one item.
+// 1 for s = 1: exact training, also if this batch has zero norms.
+// 1 if the norms sum to nothing that could be ranked.
 double top_mass(double s, std::vector<double> norms);
 
 class VcasController {
@@ -110,13 +110,13 @@ class VcasController {
   // Whether a probe starts at this step, counted from 0.
   bool probe_due(std::int64_t step) const { return adapts_ && step % update_every_ == 0; }
 
-  // Sets the ratios from a probe. Returns, for the log, which of them had to be kept and why; empty
-  // when all were set.
+  // Sets the ratios from a probe. Returns, for the log, which of them it had to keep and why.
+  // Empty if it set all.
   [[nodiscard]] std::string update(const ProbeResult& probe);
 
-  // Bit-exact; null for a controller that does not adapt, whose ratios its options give. So reading
-  // changes nothing where either side does not adapt. Throws Error(kBadData) for a state of another
-  // model.
+  // Bit-exact. A controller that does not adapt has null: its options give its ratios.
+  // Reading changes nothing if either side does not adapt.
+  // Throws Error(kBadData) for a state of another model.
   nlohmann::json to_json() const;
   void from_json(const nlohmann::json& state);
 

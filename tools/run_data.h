@@ -67,8 +67,8 @@ struct RunData {
   bool check_images_ = false;
 };
 
-// Whether fingerprints of a file are of the same content. Those of checkpoints that are older than
-// XXH3 have no word before the number; the file is read again for these.
+// Whether fingerprints of a file are of the same content.
+// Checkpoints older than XXH3 have no word before the number. The file is then read again.
 bool is_same_fingerprint(const std::string& file, const std::string& saved,
                          const std::string& found);
 

@@ -26,29 +26,29 @@ FolderUse use_of(const RunOptions& options);
 // Creates it with its parents. Throws kCannotCreate with this hint.
 void make_folder(const std::filesystem::path& folder, const std::string& hint);
 
-// Throws kCannotCreate when `folder` cannot take a run; creates nothing. Only what has the file
-// `mark` is overwritten.
+// Creates nothing. Throws kCannotCreate when `folder` cannot take a run.
+// Only what has the file `mark` is overwritten.
 void check_run_folder(const std::filesystem::path& folder, FolderUse use,
                       const char* mark = "metrics.jsonl");
-// The same, and makes the folder; its path, which kNext decides.
+// The same, and makes the folder. Returns its path: kNext decides it.
 std::filesystem::path take_run_folder(const std::filesystem::path& folder, FolderUse use,
                                       const char* mark = "metrics.jsonl");
 
-// Throws kCannotCreate when a new run in `folder` would be one in the run, or above the run, that
-// it starts from, however the paths are written.
+// Throws kCannotCreate when `folder` holds the checkpoint that a new run in it would start from.
+// It may be the folder of its run, or above that. The paths may be written in any way.
 void check_not_source(const std::filesystem::path& folder, const std::filesystem::path& checkpoint);
 
-// The last of FOLDER, FOLDER-2, FOLDER-3, ... that is there and fits, else the last that is there;
-// FOLDER where none is.
+// The last of FOLDER, FOLDER-2, FOLDER-3, ... that is there and fits.
+// If none fits: the last that is there. If none is there: FOLDER.
 std::filesystem::path newest_run_folder(
     const std::filesystem::path& folder,
     const std::function<bool(const std::filesystem::path&)>& fits);
 // The one behind the last that is there.
 std::filesystem::path next_run_folder(const std::filesystem::path& folder);
 
-// The run, or comparison, that a new one in its folder replaces. It is set aside until the new one
-// has saved a checkpoint, and comes back when the new one ends before; if that was killed, at the
-// next start.
+// The run, or comparison, that a new one in its folder replaces.
+// It is set aside until the new one has saved a checkpoint.
+// If the new one ends before, it comes back. If that was killed, at the next start.
 class ReplacedRun {
  public:
   // The folder is locked.
@@ -85,8 +85,8 @@ class RunFolder {
   std::ofstream log_;
 };
 
-// What `vcas compare` writes beside the folders of its runs, and the names of these as it says;
-// none where it is not there.
+// What `vcas compare` writes beside the folders of its runs, and the names of its runs from there.
+// No names if it is not there.
 inline constexpr const char* kComparisonFile = "compare.json";
 std::vector<std::string> runs_of_comparison(const std::filesystem::path& folder);
 
@@ -95,8 +95,8 @@ struct ResumePoint {
   std::vector<std::string> ignored;  // incomplete checkpoints, and why
 };
 
-// `folder` is a checkpoint, or a run whose newest complete one is meant, to go on with it or else
-// to use its model. Throws kNoInput.
+// `folder` is a checkpoint, or a run: then its newest complete one is meant.
+// `to_resume`: to go on with it, else to use its model. Throws kNoInput.
 ResumePoint find_resume_point(const std::filesystem::path& folder, bool to_resume);
 
 // Whether the run has saved, and can go on with these settings.

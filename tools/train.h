@@ -7,11 +7,11 @@
 
 namespace vcas {
 
-// Throws kStopped after a save when a signal asked for it, kDiverged with a note in the folder,
-// kUsage for steps to profile that the run does not make, kUnavailable without a profiler for them.
+// Throws kStopped after a save when a signal asked for it, and kDiverged with a note in the folder.
+// kUsage: steps to profile that the run does not make. kUnavailable: no profiler for them.
 void train(const TrainRequest& request);
 
-// Everything a run does, once, in a folder beside the run's own that is removed again.
+// Does everything that a run does, once. Its folder is beside the run's own and is removed again.
 void dry_run(const LoadedConfig& loaded);
 
 // One line about a configuration that is fit to run. Throws what the run would throw.

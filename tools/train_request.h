@@ -27,12 +27,12 @@ struct TrainRequest {
   }
 };
 
-// Throws where the run may not begin so, before anything slow: nobody should wait for the data to
-// learn that the folder is taken.
+// Throws if the run may not begin so. It does nothing slow:
+// nobody should wait for the data to learn that the folder is taken.
 void check_request(const TrainRequest& request);
 
-// Throws kBadConfig unless the run finds the files that the checkpoint's has read, as `saved` lists
-// them, and makes the same of them: statistics and the order of classes may come from elsewhere.
+// Throws kBadConfig unless the run finds the files of the checkpoint's run, which `saved` lists.
+// It must also make the same of them: statistics and the order of classes may come from elsewhere.
 void check_same_data(const std::filesystem::path& checkpoint, const nlohmann::json& saved,
                      const RunData& data, const Model& model);
 

@@ -7,10 +7,12 @@
 
 namespace vcas {
 
-// Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V, with
-// dropout on the probabilities. Query row r, head h, key j of its item draws word j % 4 of the
-// Philox draw at index (r * heads + h) * 2^20 + j / 4, r the row of the full batch. With `query`
-// only the first row of each item is a query: y and lse have N rows, and qkv holds key and value.
+// Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V.
+// Dropout acts on the probabilities.
+// Query r, head h and key j of its item draw word j % 4 of a Philox draw.
+// The draw has index (r * heads + h) * 2^20 + j / 4, r the row of the full batch.
+// With `query` only the first row of each item is a query.
+// y and lse then have N rows, and qkv holds key and value.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   static constexpr Family kFamily = Family::kAttention;

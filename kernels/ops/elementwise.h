@@ -5,9 +5,9 @@
 
 namespace vcas {
 
-// y = x * mask / (1 - p), plus the residual where there is one. The mask of entry (r, c) is word c
-// % 4 of the Philox draw at index row[r] * ceil(C / 4) + c / 4, kept where uniform >= p. Backward
-// is the same operation on dy with `row`.
+// y = x * mask / (1 - p), plus the residual if given. Backward is the same on dy with `row`.
+// The mask of entry (r, c) is word c % 4 of a Philox draw, kept if uniform >= p.
+// The draw has index row[r] * ceil(C / 4) + c / 4.
 struct Dropout {
   static constexpr const char* kName = "dropout";
   static constexpr Family kFamily = Family::kRest;

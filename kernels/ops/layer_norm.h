@@ -11,8 +11,8 @@ struct LayerNormForward {
   static constexpr Family kFamily = Family::kNorms;
   Tensor y;       // T [R, C]
   Tensor y_norm;  // S [R], optional
-  Tensor center;  // S [R]: mean of the row less its first entry, for the mean itself would be
-                  // rounded by more than a row far from zero deviates from it
+  Tensor center;  // S [R]: mean of the row less its first entry. Rounding of the mean itself
+                  // would exceed the deviations of a row far from zero
   Tensor rstd;    // S [R]
   Tensor x;       // T [R, C]
   Tensor gamma;   // T [C]

@@ -56,8 +56,8 @@ struct LinearBackwardInput {
   }
 };
 
-// dW = sum over i < n of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]], n the length of kept, or
-// count[0] where an independent draw has left the number on the device.
+// dW = sum over i < n of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]].
+// n is the length of kept. If an independent draw left its number on the device, n is count[0].
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
   static constexpr Family kFamily = Family::kProducts;

@@ -7,9 +7,9 @@
 
 namespace vcas {
 
-// loss[n] = - sum over classes of q log softmax(logits[n]), q = (1 - smoothing) onehot(label) +
-// smoothing / classes. correct[n] = 1 where the largest logit (the first of equal ones) is the
-// label's.
+// loss[n] = - sum over classes of q log softmax(logits[n]),
+// q = (1 - smoothing) onehot(label) + smoothing / classes.
+// correct[n] = 1 if the largest logit is the label's. The first of equal logits counts.
 struct CrossEntropyForward {
   static constexpr const char* kName = "cross_entropy_forward";
   static constexpr Family kFamily = Family::kRest;

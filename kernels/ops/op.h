@@ -1,17 +1,21 @@
-// What every operation is: one struct of its arguments (outputs first, then inputs, then numbers)
-// with the facts that others need of it, so that a new operation lacks none (`Operation`).
+// An operation is one struct of its arguments: outputs first, then inputs, then numbers.
+// It also has the facts that others need of it (`Operation`), so a new operation lacks none.
 //
-// T is the compute dtype, f32, f64 or bf16: of activations, of their gradients, and of weights as
-// operations read them. S is the statistics dtype (core/tensor.h), T itself but for bf16, where it
-// is f32: of norms, scores, probabilities, scales, losses, and of all that an optimizer reads and
-// writes: gradients of parameters, the parameters themselves, its moments. Operations compute in S,
-// sum in S or wider, and round what they store as T. The CPU has no operations on bf16.
-// Index tensors are i32, offsets i64. "optional" tensors may be empty. R, K count rows, C and D
-// widths, N items.
-// `row` always maps a compact row to a row of the full batch, empty = identity. "+=" means the
-// operation adds to what the output holds. `y_norm` is the Euclidean norm of each row of y before y
-// is rounded to T, and `dx_norm` that of dx: for RowScore. Each struct lists its tensors in
-// `visit`, which decorators use to count bytes, compare backends and name outputs.
+// T is the compute dtype: f32, f64 or bf16.
+// Activations, their gradients, and weights as read have it.
+// S is the statistics dtype (core/tensor.h): T itself, but f32 for bf16.
+// S is for norms, scores, probabilities, scales and losses. It is also for all that an optimizer
+// reads and writes: gradients of parameters, parameters, moments.
+// Operations compute in S, sum in S or wider, and round what they store as T.
+// The CPU has no operations on bf16.
+//
+// R and K count rows, C and D are widths, N counts items. Index tensors are i32, offsets i64.
+// An "optional" tensor may be empty.
+// `row` maps a compact row to a row of the full batch. Empty stands for the identity.
+// "+=": the operation adds to what the output holds.
+// `y_norm` has the Euclidean norm of each row of y before rounding to T, `dx_norm` that of dx.
+// RowScore reads these norms.
+// `visit` lists the tensors. Decorators count bytes, compare backends and name outputs by it.
 #pragma once
 
 #include <algorithm>
@@ -48,26 +52,28 @@ inline double product(std::int64_t a, std::int64_t b, std::int64_t c) {
 }
 inline std::int64_t rows_named(const Tensor& row) { return row ? row.elements() : kAll; }
 
-// How far rounding may take two results apart: by a few epsilon * sqrt(length) * magnitude. Errors
-// of a sum grow like the square root of the number of its terms, in proportion to the terms and not
-// to a result in which they may cancel. The magnitude counts where it is more than the largest
-// result of a row; the largest value of an intermediate is estimated. By default each result comes
-// from a few numbers without cancellation.
+// How far rounding may take two results apart: a few epsilon * sqrt(length) * magnitude.
+// Errors of a sum grow like the square root of the number of its terms.
+// They are in proportion to the terms, not to a result in which terms may cancel.
+// The magnitude counts if it exceeds the largest result of a row.
+// The largest value of an intermediate is estimated.
+// By default each result comes from a few numbers without cancellation.
 struct Rounding {
   std::int64_t length = 1;
   double magnitude = 0;
   std::int64_t elements = kAll;  // so many of the output are set; the others do not count
 };
 
-// A norm is off by as much as the row of `width` whose elements all are.
+// A norm is off by as much as a row of `width` elements that are all off.
 inline Rounding of_norm(const Rounding& of_element, std::int64_t width) {
   return {std::max(of_element.length, width),
           of_element.magnitude * std::sqrt(static_cast<double>(width))};
 }
 
-// `values` of `rounding` are those of the call's tensors: top(tensor) is the largest finite
-// absolute value, last(integers) their last, longest_item(offsets) in rows. `sample` makes a
-// realistic call of tensors that Samples has (kernels/ops/samples.h).
+// `values` of `rounding` tell of the call's tensors.
+// top(tensor) is the largest finite absolute value, last(integers) the last one.
+// longest_item(offsets) is in rows.
+// `sample` makes a realistic call of tensors from Samples (kernels/ops/samples.h).
 class SomeValues;
 class SomeSamples;
 template <class Args>

@@ -8,12 +8,12 @@
 
 namespace vcas {
 
-// Updates of parameters take the gradient times clip_scale (kernels/clipping.h) of the squared norm
-// of the gradient of all parameters, f64 [1]; where that is not finite they change nothing.
+// An update takes the gradient times clip_scale (kernels/clipping.h).
+// `squared_norm` is that of all gradients, f64 [1]. If it is not finite, nothing changes.
 // `rounded` gets the new parameters too.
 
-// Adam (Kingma & Ba 2015) with bias correction; decoupled weight decay (Loshchilov & Hutter 2019)
-// or, with decoupled = false, decay added to the gradient.
+// Adam (Kingma & Ba 2015) with bias correction.
+// Weight decay is decoupled (Loshchilov & Hutter 2019), or added to the gradient.
 struct AdamStep {
   static constexpr const char* kName = "adam_step";
   static constexpr Family kFamily = Family::kOptimizer;
@@ -35,7 +35,7 @@ struct AdamStep {
   }
 
   Work work() const { return {}; }
-  // An update may cancel the parameter, and a gradient the moment; squares do not cancel.
+  // An update may cancel the parameter, and a gradient the moment. Squares do not cancel.
   Rounding rounding(std::string_view output, const auto& values) const {
     if (output == "param") return {1, values.top(param)};
     if (output == "first_moment") return {1, values.top(grad)};
@@ -115,7 +115,7 @@ struct SgdStep {
   }
 };
 
-// sum[0] = sum of x^2, in a fixed order, + 0 * earlier[0]: not finite where `earlier` is not.
+// sum[0] = sum of x^2 + 0 * earlier[0], in a fixed order. It is not finite if `earlier` is not.
 struct SumSquares {
   static constexpr const char* kName = "sum_squares";
   static constexpr Family kFamily = Family::kOptimizer;

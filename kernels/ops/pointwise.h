@@ -1,10 +1,10 @@
-// Operations of one number, activations: all that there is of one stands here. Its value and its
-// slope serve the CPU's loops, devices and the specification of the tests.
+// Activations: operations of one number. All that there is of one stands here.
+// Its value and slope serve the CPU's loops, devices and the specification of the tests.
 //
-// M has what each of them computes in its own way, for float and double: exp_negative(x) = exp(x)
-// of x <= 0, tanh(x), normal_cdf(x) = Phi(x), gelu_slope(x) = Phi(x) + x Phi'(x). M belongs to one
-// unit, and so do the functions that it instantiates: none of them is shared by two levels of the
-// CPU.
+// M computes for float and double, in its own way: exp_negative(x) = exp(x) for x <= 0, tanh(x),
+// normal_cdf(x) = Phi(x), gelu_slope(x) = Phi(x) + x Phi'(x).
+// M belongs to one unit, and so do the functions that it instantiates.
+// Two levels of the CPU share none of them.
 #pragma once
 
 #include "core/host_device.h"

@@ -39,7 +39,7 @@ class Samples {
   Args make() {
     return Args::sample(*this);
   }
-  // What a call needs of one before it.
+  // Runs a call that another one needs.
   template <class Args>
   void run(const Args& args) {
     ops_.run(args);
@@ -54,10 +54,10 @@ class Samples {
   std::int64_t patches_across() const {
     return std::llround(std::sqrt(static_cast<double>(size.tokens)));
   }
-  // No, yes, no, yes: of two in a group one.
+  // No, yes, no, yes: one of two in a group.
   bool every_other_time() { return std::exchange(other_, !other_); }
 
-  // Of the compute dtype; `wide` ones of its statistics dtype.
+  // `empty` has the compute dtype, `wide` its statistics dtype.
   Tensor empty(const Shape& shape) { return empty(shape, dtype_); }
   Tensor wide(const Shape& shape) { return empty(shape, statistics_dtype(dtype_)); }
   Tensor empty(const Shape& shape, DType dtype) {
@@ -112,8 +112,8 @@ class Samples {
     for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(i * step));
     return holding(values);
   }
-  // Uniform in (0, 1), the next tensor's numbers differing from the last one's. Many repeat after a
-  // while: drawing them would take longer than what they are for.
+  // Uniform in (0, 1). Each tensor has numbers of its own.
+  // Many repeat after a while: drawing all would take longer than their use.
   std::vector<float> uniforms(std::int64_t count) {
     constexpr std::size_t kDrawn = 65537;
     const PhiloxAddress address = philox_address({.seed = 1, .site = site_++});

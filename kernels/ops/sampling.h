@@ -7,12 +7,12 @@
 
 namespace vcas {
 
-// How kept rows are drawn from their probabilities (method: independent draws, or one uniform
-// number for all rows; docs/sampling.md).
+// How kept rows are drawn from their probabilities (docs/sampling.md).
+// kBernoulli: independently. kSystematic: by one uniform number for all rows.
 enum class Selection { kBernoulli, kSystematic };
 
-// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2. A factor whose norms are given, those of P
-// parts of each row, is not read.
+// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2.
+// A factor with given norms is not read. These are the norms of P parts of each row.
 struct RowScore {
   static constexpr const char* kName = "row_score";
   static constexpr Family kFamily = Family::kSampling;
@@ -73,11 +73,11 @@ struct ItemNorm {
   }
 };
 
-// prob[i] = min(1, c * score[i]) with c such that the sum is `budget` (capped proportional
-// probabilities). budget >= number of nonzero scores: prob = 1 where score > 0. Zero scores: prob =
-// 0. Scale-free: multiplying all scores by 1e-30 or 1e+30 changes nothing. A score that is not
-// finite has prob = 1, so that it reaches the gradient, whose check names the tensor; the others
-// share what is left of the budget.
+// Capped proportional probabilities: prob[i] = min(1, c * score[i]). c makes them sum to `budget`.
+// A score of zero gets 0. If the budget covers all nonzero scores, each of them gets 1.
+// Scaling all scores by 1e-30 or 1e+30 changes nothing.
+// A score that is not finite gets 1: it must reach the gradient, whose check names the tensor.
+// The others share the rest of the budget.
 struct KeepProbability {
   static constexpr const char* kName = "keep_probability";
   static constexpr Family kFamily = Family::kSampling;
@@ -104,13 +104,12 @@ struct KeepProbability {
   }
 };
 
-// Draws the kept indices, ascending, with P(i kept) = prob[i] and scale 1 / prob[i]; `prob` as of
-// KeepProbability.
-// kBernoulli: keep i iff u(id[i]) < prob[i], independent; an empty draw is legal.
-// kSystematic: exactly K = kept.elements() <= n indices, so that the host knows how many, for a sum
-// of prob up to K: i is drawn iff an integer lies in (S[i-1] + u, S[i] + u]; where these are fewer,
-// the first others fill up, with scale 0. Of a larger sum the first K that are drawn.
-// The draws of a group are by one selection.
+// Draws the kept indices, ascending: P(i kept) = prob[i] (KeepProbability), scale 1 / prob[i].
+// kBernoulli: i is kept iff u(id[i]) < prob[i], independently. An empty draw is legal.
+// kSystematic: i is drawn iff an integer lies in (S[i-1] + u, S[i] + u], S the running sum of prob.
+// It keeps exactly K = kept.elements() <= n indices, for a sum of prob up to K.
+// The host therefore knows K. If fewer are drawn, the first others fill up with scale 0.
+// If more are drawn, the first K count. A group has one selection.
 struct Draw {
   static constexpr const char* kName = "draw";
   static constexpr Family kFamily = Family::kSampling;
@@ -149,8 +148,8 @@ struct Draw {
   }
 };
 
-// Composes a row set with a draw of its items (core/row_set.h): the first K = kept.elements() kept
-// items and their rows, offsets[K] of them.
+// Composes a row set with a draw of its items (core/row_set.h).
+// It has the first K = kept.elements() kept items and their offsets[K] rows.
 struct NarrowRows {
   static constexpr const char* kName = "narrow_rows";
   static constexpr Family kFamily = Family::kSampling;

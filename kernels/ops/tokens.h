@@ -175,9 +175,13 @@ struct EmbeddingBackward {
   }
 };
 
-// The gradient of y[p] = x[index[p]], which is EmbeddingForward with x as its table: dx = 0, then
-// for the rows p of item n, in ascending order, with r = index_full[row[p]] a row of that item in
-// the full batch: dx[offsets[n] + r - offsets_full[item[n]]] += dy[p], rounded to T each time.
+// The gradient of y[p] = x[index[p]], an EmbeddingForward with x as its table.
+// First dx = 0. The rows p of item n follow in ascending order.
+// r = index_full[row[p]] is a row of that item in the full batch. Then
+//
+//   dx[offsets[n] + r - offsets_full[item[n]]] += dy[p],
+//
+// rounded to T each time.
 struct ScatterRows {
   static constexpr const char* kName = "scatter_rows";
   static constexpr Family kFamily = Family::kRest;
