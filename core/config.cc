@@ -76,14 +76,17 @@ void ConfigErrors::add(std::initializer_list<const char*> keys, const std::strin
   VCAS_CHECK(keys.size() > 0, "an error is about at least one setting");
   ConfigOrigin origin;
   bool follows = false;  // from an error that is already reported
-  for (const char* key : keys) {
-    const ConfigOrigin& candidate = origins_.at(section_ + key);
-    if (!origin.given()) origin = candidate;
-    follows = follows || has_error(section_ + key);
+  std::string first;
+  for (const char* name : keys) {
+    const std::string key = section_ + name;
+    if (!origins_.has(key)) continue;
+    if (first.empty()) first = key;
+    if (!origin.given()) origin = origins_.at(key);
+    follows = follows || has_error(key);
   }
+  VCAS_CHECK(!first.empty(), std::string("there is no setting ") + *keys.begin());
   if (follows) return;
   const std::string place = origin.given() ? origin.where + ": " : "";
-  const std::string first = section_ + *keys.begin();
   entries_.push_back(
       {origin.source, origin.offset, fmt::format("{}error: {} {}\n", place, first, message)});
   faulty_.insert(first);
@@ -116,12 +119,13 @@ SourceText load_config_text(const std::string& path) {
 class ConfigReader {
  public:
   // `kinds`: see read_settings. Null: only kinds are read.
-  ConfigReader(Setting& root, const ConfigOrigins* kinds, ConfigErrors& errors)
+  ConfigReader(Setting& root, const ConfigErrors* kinds, ConfigErrors& errors)
       : root_(root), kinds_(kinds), errors_(errors) {
     for (const Setting* setting : all_settings(root_)) errors_.origins_.set(setting->key, {});
   }
 
   void read(const ConfigSources& sources) {
+    saved_ = sources.saved;
     for (const SourceText& document : sources.documents) read_document(document);
     for (const EnvironmentSetting& setting : sources.environment) read_environment(setting);
     for (const std::string& assignment : sources.overrides) read_assignment(assignment);
@@ -310,9 +314,9 @@ class ConfigReader {
       }
     if (kinds.empty()) return add_unknown_key(section, node);
     const Setting& type = *std::ranges::find_if(section.children, &Setting::chooses_kind);
-    const bool chosen_later =
-        kinds_ && kinds_->at(type.key).given() && source_count_ < kinds_->at(type.key).source;
-    if (!kinds_ || is_default || chosen_later) return;
+    if (!kinds_ || is_default || (saved_ && is_document()) || kinds_->has_error(type.key)) return;
+    const ConfigOrigin& chosen = kinds_->origins().at(type.key);
+    if (chosen.given() && source_count_ < chosen.source) return;  // another kind was chosen then
     add_error(node.key_begin,
               fmt::format("\"{}\"{} is a setting of {}, and {} is {}", node.name,
                           in_section(section), kinds, type.key, settings_to_json(type).dump()),
@@ -470,21 +474,21 @@ class ConfigReader {
   }
 
   Setting& root_;
-  const ConfigOrigins* kinds_;
+  const ConfigErrors* kinds_;
   ConfigErrors& errors_;
-  bool unread_ = false;
+  bool saved_ = false, unread_ = false;
   std::size_t source_count_ = 0;
   SourceText source_;          // the current source; its name is what errors show
   std::string where_, label_;  // of an override; empty for a document
 };
 
-ConfigOrigins read_kinds(Setting& root, const ConfigSources& sources) {
-  ConfigErrors ignored;  // they are found again
-  ConfigReader(root, nullptr, ignored).read(sources);
-  return ignored.origins();
+ConfigErrors read_kinds(Setting& root, const ConfigSources& sources) {
+  ConfigErrors errors;
+  ConfigReader(root, nullptr, errors).read(sources);
+  return errors;
 }
 
-void read_settings(Setting& root, const ConfigSources& sources, const ConfigOrigins& kinds,
+void read_settings(Setting& root, const ConfigSources& sources, const ConfigErrors& kinds,
                    ConfigErrors& errors) {
   ConfigReader reader(root, &kinds, errors);
   reader.read(sources);

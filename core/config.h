@@ -42,6 +42,7 @@ class ConfigOrigins {
  public:
   const ConfigOrigin& at(const std::string& key) const;
   const std::string& where(const std::string& key) const { return at(key).where; }
+  bool has(const std::string& key) const { return origins_.contains(key); }
   int count_given() const;
   int count_defaults() const { return static_cast<int>(origins_.size()) - count_given(); }
 
@@ -57,7 +58,8 @@ class ConfigErrors {
   // "vit.json:12:14: error: <first key> <message>". `keys` are all settings involved.
   // The error is placed at the first one that was given.
   // It is dropped if one of them already has an error.
-  // Inside validate() keys are relative to the section.
+  // Keys that the chosen kinds lack do not count. Inside validate() keys are relative to the
+  // section.
   void add(std::initializer_list<const char*> keys, const std::string& message);
 
   bool empty() const { return entries_.empty(); }
@@ -92,6 +94,8 @@ struct EnvironmentSetting {
 constexpr int kConfigVersion = 1;
 
 struct ConfigSources {
+  // A run has saved the documents: older programs wrote the settings of all kinds of a Part.
+  bool saved = false;
   // JSON with comments. A top-level "$schema" is ignored, and so are keys that begin with "x-".
   std::vector<SourceText> documents = {};
   std::vector<EnvironmentSetting> environment = {};
@@ -103,11 +107,12 @@ struct ConfigSources {
 // "train.learning_rate", ...: all settings, also of kinds that are not chosen.
 std::vector<std::string> setting_keys(const Setting& root);
 
-// Sets the settings that choose kinds, and no others. Returns where they come from.
-ConfigOrigins read_kinds(Setting& root, const ConfigSources& sources);
+// Sets the settings that choose kinds, and no others. Returns where they come from, and what is
+// wrong with them.
+ConfigErrors read_kinds(Setting& root, const ConfigSources& sources);
 // `kinds`: from read_kinds. A setting of another kind is an error if its source, or an earlier one,
 // chose the kind. With its default value it is none.
-void read_settings(Setting& root, const ConfigSources& sources, const ConfigOrigins& kinds,
+void read_settings(Setting& root, const ConfigSources& sources, const ConfigErrors& kinds,
                    ConfigErrors& errors);
 nlohmann::ordered_json settings_schema(const Setting& root);
 std::string settings_help(const Setting& root);
@@ -116,7 +121,7 @@ std::string settings_help(const Setting& root);
 template <class Config>
 void read_config(Config& config, const ConfigSources& sources, ConfigErrors& errors) {
   Setting unchosen = describe(config);
-  const ConfigOrigins kinds = read_kinds(unchosen, sources);
+  const ConfigErrors kinds = read_kinds(unchosen, sources);
   Setting root = describe(config);
   read_settings(root, sources, kinds, errors);
 }

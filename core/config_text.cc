@@ -179,8 +179,15 @@ std::string print_settings(const Setting& root, const SettingFilter& shown,
 std::string print_settings(const Setting& root, const Setting& defaults,
                            const ConfigOrigins& origins, PrintMode mode,
                            const SettingFilter& shown) {
+  const std::vector<const Setting*> all = settings_of_all_kinds(defaults);
   std::set<std::string> changed;
-  for (const ConfigChange& change : settings_changes(defaults, root)) changed.insert(change.key);
+  for (const Setting* setting : all_settings(root)) {
+    const bool is_default = std::ranges::any_of(all, [&](const Setting* other) {
+      return other->key == setting->key && other->kind == setting->kind &&
+             settings_to_json(*other) == settings_to_json(*setting);
+    });
+    if (!is_default) changed.insert(setting->key);
+  }
   return print_settings(
       root,
       [&](const Setting& setting) {

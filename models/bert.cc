@@ -2,6 +2,8 @@
 // follow the Hugging Face BERT, with query, key and value as one linear layer. Where only the first
 // row of an item is read ([CLS]), the last block computes key and value of all rows and everything
 // else of that row alone.
+#include <optional>
+
 #include "models/blocks.h"
 #include "models/hf_config.h"
 #include "models/hf_format.h"
@@ -33,7 +35,7 @@ struct BertSettings : TransformerSettings {
   void fields(Visitor& v) {
     TransformerSettings::fields(v);
     v.field("pooling", pooling,
-            "What the classifier reads: the class token, through the pooler, or the mean. The last "
+            "What the classifier reads: the mean, or the class token through the pooler. The last "
             "block then computes that row alone.",
             one_of({"first", "mean"}));
     v.field("head", head, "What is learned: a class of the item, a number, or masked words.",

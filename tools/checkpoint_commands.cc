@@ -15,6 +15,7 @@
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
 #include "tools/evaluation.h"
+#include "tools/held_out.h"
 #include "tools/model_setup.h"
 #include "tools/run_folder.h"
 #include "tools/run_images.h"
@@ -22,13 +23,6 @@
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
-
-// Settings of data that leave the split as it was; the files must have the same content.
-bool keeps_split(const std::string& key) {
-  static const std::vector<std::string> kKept = {
-      "data.folder", "data.text.train_file", "data.limit", "data.eval_limit", "data.text.cache"};
-  return std::ranges::count(kKept, key) > 0;
-}
 
 // What was trained must not be called otherwise: these settings are those of the checkpoint.
 void check_overrides(const RunConfig& saved, const RunConfig& config) {
@@ -39,32 +33,6 @@ void check_overrides(const RunConfig& saved, const RunConfig& config) {
                   fmt::format("{} is {} in the checkpoint, and cannot become {}", change.key,
                               change.before, change.after),
                   "the model was trained so");
-}
-
-// A held out share must be the one that was not trained on.
-void check_split(const RunConfig& saved, const RunConfig& config) {
-  if (config.data.validation_share == 0) return;
-  for (const ConfigChange& change : config_changes(saved, config))
-    if (change.key == "seed" || (change.key.starts_with("data.") && !keeps_split(change.key)))
-      throw Error(ExitCode::kBadConfig,
-                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
-                              "could be evaluated on",
-                              change.key, change.before, change.after),
-                  "leave it as it was; data.validation_share=0 takes the evaluation data");
-}
-
-// Throws kBadData where data of which a share is held out have changed, wherever they lie now.
-void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
-  const nlohmann::json saved = read_trainer_state(checkpoint).value("data", nlohmann::json());
-  for (const auto& [file, hash] : data.fingerprints())
-    if (std::ranges::none_of(saved, [&](const nlohmann::json& trained) {
-          return is_same_fingerprint(file, trained, hash);
-        }))
-      throw Error(ExitCode::kBadData,
-                  fmt::format("{} is not what {} was trained with: items that were trained on "
-                              "could be evaluated on",
-                              file, checkpoint.string()),
-                  "bring the file back; data.validation_share=0 takes the evaluation data");
 }
 
 // A checkpoint, without what it was made from.

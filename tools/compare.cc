@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -178,6 +179,17 @@ void find_checkpoints(CompareRequest& request) {
                 "start again with --overwrite");
 }
 
+// Throws where one of the two would write into a run that is none of the comparison's.
+void check_other_runs(const CompareRequest& request) {
+  settle_interrupted(request.folder);
+  const std::vector<std::string> replaced = runs_of_comparison(request.folder);
+  for (const std::string& name : {request.first_name, request.second_name})
+    if (const fs::path run = request.folder / name;
+        fs::exists(run / "metrics.jsonl") && std::ranges::count(replaced, name) == 0)
+      throw Error(ExitCode::kCannotCreate, run.string() + ": the folder of another run",
+                  "choose another folder for the comparison");
+}
+
 // The runs of a comparison that is replaced have been set aside with it.
 FolderUse use_of(const TrainRequest& run, FolderUse comparison) {
   if (comparison == FolderUse::kOverwrite) return FolderUse::kAsItIs;
@@ -219,6 +231,7 @@ CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::s
 
 void compare(CompareRequest request) {
   check_run_folder(request.folder, request.use, kComparisonFile);
+  if (request.use == FolderUse::kOverwrite) check_other_runs(request);
   if (request.use == FolderUse::kAsItIs) find_checkpoints(request);
   const SignalHandlers signals;
   const RunConfig &first_config = request.first.loaded.config,
@@ -273,6 +286,7 @@ void compare(CompareRequest request) {
     lead.take_turn(follower);
     follower.take_turn(lead);
     progress.update(steps(), total, describe);
+    if (first.run.has_saved() || second.run.has_saved()) replaced.settle();
     // When a signal comes between the two, what they had made of the same steps counts.
     if (first.run.steps() == second.run.steps() || done()) std::tie(a, b) = results();
   }

@@ -180,11 +180,13 @@ static void forget_folder(LoadedConfig& loaded, const fs::path& run) {
   loaded.own_folder = run.string();
 }
 
-LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides) {
+LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides,
+                         bool saved) {
   LoadedConfig loaded;
   loaded.name = std::filesystem::path(text.name).stem().string();
   loaded.origins = read_config(
-      loaded.config, {.documents = {text},
+      loaded.config, {.saved = saved,
+                      .documents = {text},
                       .environment = {{"VCAS_DEVICE", "device"}, {"VCAS_NUM_THREADS", "threads"}},
                       .overrides = overrides});
   loaded.own_folder = "runs/" + loaded.name;
@@ -197,8 +199,9 @@ LoadedConfig load_config(const SourceText& text, const std::vector<std::string>&
 
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
   if (path.empty()) return load_config(SourceText{"default", "{}"}, overrides);
-  LoadedConfig loaded = load_config(load_config_text(path), overrides);
-  if (const fs::path run = run_that_saved(path); !run.empty()) forget_folder(loaded, run);
+  const fs::path run = run_that_saved(path);
+  LoadedConfig loaded = load_config(load_config_text(path), overrides, !run.empty());
+  if (!run.empty()) forget_folder(loaded, run);
   return loaded;
 }
 

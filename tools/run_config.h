@@ -302,7 +302,8 @@ struct LoadedConfig {
 // File, then environment (VCAS_DEVICE, VCAS_NUM_THREADS), then overrides "a.b=c". An empty path
 // stands for the defaults. The configuration that a run has saved is no reason to overwrite a run.
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
-LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides);
+LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides,
+                         bool saved = false);
 
 // Gives `loaded` what Hugging Face folders say: the sizes and dropout of model.pretrained, the case
 // of the tokenizer. Throws kBadConfig where settings were given that say otherwise.

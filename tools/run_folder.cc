@@ -36,8 +36,8 @@ bool is_empty_or_absent(const fs::path& folder) {
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
 bool is_of_a_run(const std::string& name) {
   static const std::vector<std::string> kNames = {
-      "best",          "last",    "config.json",       "config.origins.txt",
-      "metrics.jsonl", "log.txt", "class_to_idx.json", kComparisonFile};
+      "best",          "last",    "config.json",      "config.origins.txt",
+      "metrics.jsonl", "log.txt", "class_to_idx.json"};
   static const std::regex kNumbered("checkpoint-[0-9]+(\\.tmp.*)?|crash-[0-9]+\\.json(\\.tmp.*)?");
   return std::regex_match(name, kNumbered) ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
@@ -48,7 +48,9 @@ std::vector<fs::path> entries_of_run(const fs::path& folder) {
   std::vector<fs::path> entries;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (is_of_a_run(entry.path().filename().string())) entries.push_back(entry.path().filename());
-  for (const std::string& run : runs_of_comparison(folder))
+  const std::vector<std::string> runs = runs_of_comparison(folder);
+  if (!runs.empty()) entries.push_back(kComparisonFile);
+  for (const std::string& run : runs)
     if (fs::is_directory(folder / run))
       for (const fs::path& entry : entries_of_run(folder / run)) entries.push_back(run / entry);
   return entries;
@@ -104,7 +106,8 @@ void settle_replaced(const fs::path& folder) {
 // A line for each setting that decides what is trained and is not that of the checkpoint.
 std::string differences(const fs::path& checkpoint, const RunConfig& config) {
   RunConfig saved;
-  read_config(saved, {.documents = {load_config_text((checkpoint / "config.json").string())}});
+  read_config(saved, {.saved = true,
+                      .documents = {load_config_text((checkpoint / "config.json").string())}});
   std::string changes;
   for (const ConfigChange& change : config_changes(saved, config))
     if (!is_harmless(change.key))
@@ -174,7 +177,8 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
     refuse("the folder of another run",
            "go on with that run by --resume, replace it by --overwrite, or choose another "
            "run.folder");
-  if (!fs::exists(folder / mark) && !is_being_replaced(folder))
+  if (std::ranges::none_of(std::vector<fs::path>{folder, set_aside(folder), moving(folder)},
+                           [&](const fs::path& place) { return fs::exists(place / mark); }))
     refuse(fmt::format("is not empty and not the folder of a run (it has no {}), so it is not "
                        "overwritten",
                        mark),
@@ -229,6 +233,7 @@ fs::path next_run_folder(const fs::path& folder) {
 
 ReplacedRun::ReplacedRun(fs::path folder, FolderUse use) : folder_(std::move(folder)) {
   settle();
+  for (const std::string& run : runs_of_comparison(folder_)) settle_replaced(folder_ / run);
   if (use != FolderUse::kOverwrite || entries_of_run(folder_).empty()) return;
   set_run_aside(folder_, moving(folder_));
   fs::rename(moving(folder_), set_aside(folder_));
@@ -263,7 +268,7 @@ void RunFolder::log(std::string_view text) {
 std::vector<std::string> runs_of_comparison(const fs::path& folder) {
   std::vector<std::string> names;
   const fs::path file = folder / kComparisonFile;
-  if (!fs::exists(file)) return names;
+  if (!fs::exists(file) || fs::exists(folder / "metrics.jsonl")) return names;
   try {
     const nlohmann::json content = nlohmann::json::parse(read_file(file));
     for (const nlohmann::json& run : content.at("runs")) names.push_back(run.at("name"));
@@ -291,7 +296,8 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   if (is_checkpoint(path)) {
     // The user's spelling of the run's folder is kept, but links may lie elsewhere.
     const fs::path run = folder.parent_path();
-    return {fs::equivalent(run, path.parent_path(), error) ? run : path.parent_path(), path, {}};
+    return {.run = fs::equivalent(run, path.parent_path(), error) ? run : path.parent_path(),
+            .checkpoint = path};
   }
   NewestCheckpoint newest = find_newest_checkpoint(folder);
   if (!newest.step && to_resume) {
@@ -313,12 +319,19 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
                 to_resume ? "start again with --overwrite" : model_hint);
   }
-  return {folder, checkpoint_folder(folder, *newest.step), std::move(newest.ignored)};
+  return {.run = folder,
+          .checkpoint = checkpoint_folder(folder, *newest.step),
+          .ignored = std::move(newest.ignored),
+          .is_newest = true};
 }
 
 bool can_go_on(const fs::path& run, const RunConfig& config) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
-  return !steps.empty() && differences(checkpoint_folder(run, steps.back()), config).empty();
+  try {
+    return !steps.empty() && differences(checkpoint_folder(run, steps.back()), config).empty();
+  } catch (const Error&) {  // of a newer program, or damaged
+    return false;
+  }
 }
 
 void check_same_config(const fs::path& checkpoint, const RunConfig& config) {

@@ -92,7 +92,8 @@ std::vector<std::string> runs_of_comparison(const std::filesystem::path& folder)
 
 struct ResumePoint {
   std::filesystem::path run, checkpoint;
-  std::vector<std::string> ignored;  // incomplete checkpoints, and why
+  std::vector<std::string> ignored = {};  // incomplete checkpoints, and why
+  bool is_newest = false;                 // a run was named, and this is its newest one
 };
 
 // `folder` is a checkpoint, or a run: then its newest complete one is meant.

@@ -6,6 +6,7 @@
 #include "core/progress.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
+#include "tools/held_out.h"
 #include "tools/report_text.h"
 #include "tools/training_run.h"
 
@@ -57,6 +58,7 @@ std::string validate_run(const TrainRequest& request) {
   check_request(request);
   const LoadedConfig& loaded = request.loaded;
   const RunData data(loaded.config, /*check_images=*/true);
+  if (request.fork) check_forked_split(request.from.checkpoint, loaded.config, data);
   Session session(loaded.config, data);
   data.print_warnings();
   const Graph& graph = session.model().graph;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <tuple>
-
 #include "core/error.h"
 #include "optim/checkpoint.h"
 #include "tools/model_setup.h"
@@ -28,8 +26,11 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
                 fmt::format("{}: not in the folder of a run ({} has no metrics.jsonl)", checkpoint,
                             from.run.string()),
                 "--resume-mode=fork starts a new run from it");
-  const std::int64_t newest = find_newest_checkpoint(from.run).step.value_or(0);
-  if (!overwrite && checkpoint_folder(from.run, newest).filename() != from.checkpoint.filename())
+  if (overwrite || from.is_newest) return;
+  check_manifest(from.checkpoint);
+  const std::int64_t step = read_trainer_state(from.checkpoint).at("step");
+  const std::int64_t newest = find_newest_checkpoint(from.run).step.value_or(step);
+  if (newest > step)
     throw Error(ExitCode::kCannotCreate,
                 fmt::format("{} has later checkpoints, up to checkpoint-{}; going on from {} would "
                             "replace them",
@@ -39,22 +40,6 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
                             from.run.string()));
 }
 
-// Throws kBadConfig where a fork could be evaluated on what the checkpoint was trained on.
-void check_same_split(const fs::path& checkpoint, const RunConfig& config) {
-  const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
-  const auto source = [](const DataOptions& data) {
-    return std::tie(data.type, data.folder, data.text.task, data.text.train_file);
-  };
-  if (config.data.validation_share == 0 || source(saved.data) != source(config.data)) return;
-  for (const ConfigChange& change : config_changes(saved, config))
-    if (change.key == "seed" || change.key == "data.validation_share")
-      throw Error(ExitCode::kBadConfig,
-                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
-                              "could be evaluated on",
-                              change.key, change.before, change.after),
-                  "leave it as it was; data.validation_share=0 takes the evaluation data");
-}
-
 }  // namespace
 
 void check_request(const TrainRequest& request) {
@@ -62,11 +47,8 @@ void check_request(const TrainRequest& request) {
     check_same_config(request.from.checkpoint, request.loaded.config);
     check_continuation(request.from, request.loaded.config.run.overwrite);
   }
-  if (request.fork) {
-    check_same_split(request.from.checkpoint, request.loaded.config);
-    if (request.use() != FolderUse::kNext)
-      check_not_source(request.loaded.folder(), request.from.checkpoint);
-  }
+  if (request.fork && request.use() != FolderUse::kNext)
+    check_not_source(request.loaded.folder(), request.from.checkpoint);
   check_run_folder(request.folder(), request.use());
 }
 

@@ -13,6 +13,7 @@
 #include "core/progress.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
+#include "tools/held_out.h"
 #include "tools/report_text.h"
 
 namespace vcas {
@@ -121,6 +122,7 @@ void TrainingRun::restore() {
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) {
+    check_forked_split(request_.from.checkpoint, config(), data_);
     if (trainer().done()) evaluated_ = 0;  // nothing is left to train: evaluate what is there
     session_.totals().clipped_steps = 0;   // by another threshold, maybe
     return;
@@ -136,6 +138,12 @@ void TrainingRun::restore() {
 // Checkpoints, links and lines as the checkpoint says: a run may be killed at any moment.
 void TrainingRun::mend_folder() {
   const fs::path& run = folder_->path();
+  for (const char* name : {"last", "best"})
+    if (const fs::file_status link = fs::symlink_status(run / name);
+        fs::exists(link) && !fs::is_symlink(link))
+      throw Error(ExitCode::kCannotCreate,
+                  fmt::format("{}: is no link to a checkpoint", (run / name).string()),
+                  "rename it: the run makes a link with this name");
   if (config().run.overwrite) remove_checkpoints_after(run, saved_);
   folder_->metrics().truncate_after(steps(), evaluated_);
   link_checkpoint(run, "last", saved_);

@@ -30,6 +30,7 @@ class TrainingRun {
   std::string finish();
 
   std::int64_t steps() const { return session_.trainer().steps(); }
+  bool has_saved() const { return saved_ >= 0; }
   const Session& session() const { return session_; }
   // The last evaluation; empty before the first.
   std::optional<TestResult> evaluation() const;

@@ -127,14 +127,41 @@ TEST_CASE("a setting of another kind is an error with its place, unless nothing 
   CHECK(read(R"({"drawing": {"side": 3}})", {"drawing.type=grid"}).drawing.figure->area() == 2);
   CHECK_FALSE(error_of("{}", {"drawing.type=grid", "drawing.side=3"}).empty());
 
-  CHECK(error_of(R"({"drawing": {"type": "gird"}})").find("did you mean \"grid\"?") !=
-        std::string::npos);
+  const std::string misspelled = error_of(R"({"drawing": {"type": "gird", "width": 3}})");
+  CHECK(misspelled.find("did you mean \"grid\"?") != std::string::npos);
+  CHECK(misspelled.find("1 error;") != std::string::npos);  // what follows from it is not told
   CHECK(error_of(R"({"drawing": {"sde": 1}})").find("did you mean \"side\"?") != std::string::npos);
   CHECK(error_of(R"({"drawing": {"side": 0}})").find("drawing.side must be above 0") !=
         std::string::npos);
   CHECK(error_of("{}", {"drawing.type=grid", "drawing.width=3"}).find("must not be 3") !=
         std::string::npos);
   CHECK(error_of("{}", {"drawing.type=square"}).empty());  // validate() is of the chosen kind
+}
+
+TEST_CASE("documents of older programs may set what their kind does not have", "[config]") {
+  const std::string all = R"({"drawing": {"type": "square", "side": 3, "width": 7}})";
+  CHECK_FALSE(error_of(all).empty());
+  Page page;
+  read_config(page, {.saved = true, .documents = {{"config.json", all}}});
+  CHECK(page.drawing.figure->area() == 9);
+}
+
+TEST_CASE("what differs from the defaults of its own kind is printed", "[config]") {
+  const Page page =
+      read(R"({"drawing": {"type": "grid", "width": 5, "colour": "red", "box": {"rows": 4}}})");
+  const std::string text = print_config(page, {}, PrintMode::kMinimal);
+  CHECK(to_json(read(text)) == to_json(page));
+  CHECK(text.find("colour") == std::string::npos);
+  CHECK(text.find("title") == std::string::npos);
+}
+
+TEST_CASE("an error may name settings that the chosen kind lacks", "[config]") {
+  Page page;
+  ConfigErrors errors;
+  read_config(page, {.documents = {{"page.json", R"({"drawing": {"type": "square"}})"}}}, errors);
+  errors.add({"drawing.width", "drawing.type"}, "does not fit");
+  CHECK_THROWS_WITH(errors.throw_if_any(),
+                    ContainsSubstring("page.json:1:22: error: drawing.type does not fit"));
 }
 
 TEST_CASE("help, keys and schema have the settings of all kinds", "[config]") {

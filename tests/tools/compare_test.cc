@@ -166,9 +166,24 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
   CHECK(contains(resumed.err, "vcas: resuming out/vcas/checkpoint-40 at step 40/40"));
   CHECK(is_as_before());
 
+  // What a killed run of it was replacing does not come back with the new one.
+  fs::create_directories(tiny.path() / "out/exact/replaced");
+  fs::copy(tiny.path() / "out/exact/checkpoint-40",
+           tiny.path() / "out/exact/replaced/checkpoint-40", fs::copy_options::recursive);
   // One that has saved has replaced it.
   CHECK(run(tiny.path(), with({"train.steps=20", "--overwrite"})).code == 0);
   CHECK(saved_steps(tiny.path() / "out/exact") == std::vector<std::int64_t>{20});
   CHECK_FALSE(is_as_before());
   CHECK_FALSE(fs::exists(tiny.path() / "out/replaced"));
+
+  // A run that is none of the comparison's is not written into.
+  write_text(tiny.path() / "a.json", content(tiny.path() / "tiny.json"));
+  write_text(tiny.path() / "b.json", content(tiny.path() / "tiny.json"));
+  REQUIRE(tiny.train({"run.folder=out/a"}).code == 0);
+  const Outcome taken = run(tiny.path(), {"compare", "a.json", "b.json", "--folder", "out",
+                                          "train.steps=20", "--overwrite"});
+  CHECK(taken.code == 73);
+  CHECK(contains(taken.err, "error: out/a: the folder of another run\n"));
+  CHECK(saved_steps(tiny.path() / "out/a") == std::vector<std::int64_t>{20, 40});
+  CHECK(saved_steps(tiny.path() / "out/exact") == std::vector<std::int64_t>{20});
 }

@@ -449,7 +449,10 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
         "data\n");
   CHECK(contains(fork({"data.validation_share=0.3"}).err,
                  "data.validation_share is 0.25 in the checkpoint and 0.3 here: items that"));
-  write_idx(tiny.path() / "other", "train", 96);
+  fs::copy(tiny.path() / "idx", tiny.path() / "copy");
+  CHECK(fork({"seed=1", "data.folder=copy"}).code == 78);
+  CHECK(fork({"data.folder=copy"}).code == 0);
+  write_idx(tiny.path() / "other", "train", 120);
   CHECK(fork({"seed=1", "data.folder=other"}).code == 0);
   write_idx(tiny.path() / "idx", "t10k", 48);
   CHECK(fork({"seed=1", "data.validation_share=0"}).code == 0);

@@ -172,6 +172,15 @@ TEST_CASE("going on from an older checkpoint replaces the later ones only when t
             "--overwrite removes the later ones\n");
   CHECK(snapshot(out) == before);
 
+  // A folder in the place of a link is somebody's own.
+  fs::remove(out / "last");
+  fs::create_directory(out / "last");
+  const Outcome occupied = run(tiny.path(), with(resume, {"--overwrite"}));
+  CHECK(occupied.code == 73);
+  CHECK(contains(occupied.err, "error: out/last: is no link to a checkpoint\n"));
+  CHECK(saved_steps(out).back() == 60);
+  fs::remove(out / "last");
+
   // That one may have been pruned since.
   fs::remove_all(out / ("checkpoint-" + std::to_string(best)));
   CHECK(run(tiny.path(), with(resume, {"--overwrite"})).code == 0);

@@ -1,0 +1,77 @@
+#include "tools/held_out.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "optim/checkpoint.h"
+#include "tools/model_setup.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+// The split depends on the seed, the share, and which items there are with which labels.
+bool decides_split(const std::string& key) {
+  static const std::vector<std::string> kOthers = {
+      "data.folder", "data.text.train_file", "data.limit",     "data.eval_limit",
+      "data.flip",   "data.crop_padding",    "data.text.cache"};
+  return key == "seed" || (key.starts_with("data.") && !key.starts_with("data.image.") &&
+                           std::ranges::count(kOthers, key) == 0);
+}
+
+// Whether the checkpoint was trained with this file, whatever it was called.
+bool has_read(const nlohmann::json& saved, const std::string& file, const std::string& hash) {
+  return std::ranges::any_of(saved, [&](const nlohmann::json& of) { return of == hash; }) ||
+         std::ranges::any_of(
+             saved, [&](const nlohmann::json& of) { return is_same_fingerprint(file, of, hash); });
+}
+
+nlohmann::json data_read(const fs::path& checkpoint) {
+  return read_trainer_state(checkpoint).value("data", nlohmann::json::object());
+}
+
+const char* kHint = "leave it as it was; data.validation_share=0 takes the evaluation data";
+
+}  // namespace
+
+void check_split(const RunConfig& saved, const RunConfig& config) {
+  if (config.data.validation_share == 0) return;
+  for (const ConfigChange& change : config_changes(saved, config))
+    if (decides_split(change.key))
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
+                              "could be evaluated on",
+                              change.key, change.before, change.after),
+                  kHint);
+}
+
+void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
+  const nlohmann::json saved = data_read(checkpoint);
+  for (const auto& [file, hash] : data.fingerprints())
+    if (!has_read(saved, file, hash))
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{} is not what {} was trained with: items that were trained on "
+                              "could be evaluated on",
+                              file, checkpoint.string()),
+                  "bring the file back; data.validation_share=0 takes the evaluation data");
+}
+
+void check_forked_split(const fs::path& checkpoint, const RunConfig& config, const RunData& data) {
+  if (config.data.validation_share == 0) return;
+  const nlohmann::json saved = data_read(checkpoint);
+  const bool same_data = std::ranges::any_of(data.train->sources(), [&](const SourceFile& source) {
+    const std::string file = source.path.string();
+    return has_read(saved, file, data.fingerprints().at(file));
+  });
+  if (!same_data) return;
+  check_split(load_config((checkpoint / "config.json").string(), {}).config, config);
+  if (read_model_facts(checkpoint).class_names != data.facts().class_names)
+    throw Error(ExitCode::kBadConfig,
+                "the classes have another order than in the checkpoint: items that were trained on "
+                "could be evaluated on",
+                kHint);
+}
+
+}  // namespace vcas
