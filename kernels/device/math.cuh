@@ -15,7 +15,7 @@ __device__ inline double natural_log(double x) { return log(x); }
 __device__ inline float square_root(float x) { return sqrtf(x); }
 __device__ inline double square_root(double x) { return sqrt(x); }
 
-// Of kernels/ops/pointwise.h.
+// The functions M of kernels/ops/pointwise.h.
 struct Math {
   template <class T>
   VCAS_HOST_DEVICE static T exp_negative(T x) {
