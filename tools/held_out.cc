@@ -21,8 +21,8 @@ bool decides_split(const std::string& key) {
                            std::ranges::count(kOthers, key) == 0);
 }
 
-// Whether the checkpoint was trained with this file, whatever it was called. Equal hashes come first:
-// to compare with an older kind of hash, the whole file is read.
+// Whether the checkpoint was trained with this file, whatever it was called. Equal hashes come
+// first: to compare with an older kind of hash, the whole file is read.
 bool has_read(const nlohmann::json& saved, const std::string& file, const std::string& hash) {
   return std::ranges::any_of(saved, [&](const nlohmann::json& of) { return of == hash; }) ||
          std::ranges::any_of(
