@@ -284,6 +284,9 @@ class ConfigReader {
 
   void read_member(Setting& section, const JsonNode& node) {
     Setting* child = find_member(section, node.name);
+    if (!child && section.key.empty())
+      for (Setting& now : section.children)
+        if (now.former_section.name == node.name) return read_former(now, node);
     if (!child) return read_foreign(section, node);
     if (child->is_section()) return read_section(*child, node);
     if (!kinds_ && !child->chooses_kind) return;
@@ -294,6 +297,21 @@ class ConfigReader {
                        key_underline(node));
     with_value(*child, [&](auto* value) { read_setting(*child, node, *value); });
     errors_.origins_.set(child->key, origin(node));
+  }
+
+  // A section by its former name and with its former switch.
+  void read_former(Setting& section, JsonNode node) {
+    const FormerSection& former = section.former_section;
+    for (JsonNode& member : node.children) {
+      if (member.name != former.flag) continue;
+      if (!member.value.is_boolean())
+        return add_type_error("true or false", former.name + "." + former.flag, member, false);
+      member.name = "type";
+      member.value = member.value.get<bool>() ? former.on : former.off;
+    }
+    reads_former_ = true;
+    read_section(section, node);
+    reads_former_ = false;
   }
 
   static Setting* find_child(Setting& section, const std::string& name) {
@@ -314,7 +332,9 @@ class ConfigReader {
       }
     if (kinds.empty()) return add_unknown_key(section, node);
     const Setting& type = *std::ranges::find_if(section.children, &Setting::chooses_kind);
-    if (!kinds_ || is_default || (saved_ && is_document()) || kinds_->has_error(type.key)) return;
+    if (!kinds_ || is_default || reads_former_ || (saved_ && is_document()) ||
+        kinds_->has_error(type.key))
+      return;
     const ConfigOrigin& chosen = kinds_->origins().at(type.key);
     if (chosen.given() && source_count_ < chosen.source) return;  // another kind was chosen then
     add_error(node.key_begin,
@@ -477,6 +497,7 @@ class ConfigReader {
   const ConfigErrors* kinds_;
   ConfigErrors& errors_;
   bool saved_ = false, unread_ = false;
+  bool reads_former_ = false;  // a section by its former name
   std::size_t source_count_ = 0;
   SourceText source_;          // the current source; its name is what errors show
   std::string where_, label_;  // of an override; empty for a document

@@ -130,6 +130,16 @@ Json settings_schema(const Setting& root) {
     Json& property = (*section)["properties"][former.substr(begin)] = setting_schema(*setting);
     property["description"] = fmt::format("The former name of {}.", setting->key);
   }
+  for (const Setting& section : root.children) {
+    const FormerSection& former = section.former_section;
+    if (former.name.empty()) continue;
+    Json& property = schema["properties"][former.name] = section_schema(section);
+    property["description"] = fmt::format("The former name of {}.", section.key);
+    property["properties"][former.flag] = {
+        {"type", "boolean"},
+        {"description",
+         fmt::format("Formerly for type: true is {}, false {}.", former.on, former.off)}};
+  }
   return schema;
 }
 

@@ -40,6 +40,12 @@ Range one_of(std::vector<std::string> choices);
 
 class ConfigErrors;
 
+// A section of older configurations, whose switch chose between two kinds of a Part.
+struct FormerSection {
+  std::string name;
+  std::string flag, on, off;  // "enabled", and the kinds that true and false meant
+};
+
 // One setting, or one section of settings, of a live struct: what `fields` visits with.
 struct Setting {
   using Pointer =
@@ -48,8 +54,9 @@ struct Setting {
                    std::vector<std::string>*, std::optional<int>*, std::optional<std::int64_t>*,
                    std::optional<double>*, std::optional<std::string>*>;
 
-  std::string name, key, help;  // key: "train.learning_rate"; empty for the root
-  std::string former_key;       // is read too; empty: there is none
+  std::string name, key, help;   // key: "train.learning_rate"; empty for the root
+  std::string former_key;        // is read too; empty: there is none
+  FormerSection former_section;  // of a section; is read too; without a name there is none
   Range range;
   Pointer value;                  // a section has none
   std::vector<Setting> children;  // of a section
@@ -83,6 +90,8 @@ struct Setting {
 
   // The key that the last field had in older configurations.
   void formerly(const char* old_key) { children.back().former_key = old_key; }
+  // The same for the last section, which holds a Part. Settings of the other kind are read over.
+  void formerly(const FormerSection& section) { children.back().former_section = section; }
 
   template <class Section>
   void section(const char* section_name, Section& place, const char* section_help) {

@@ -33,9 +33,9 @@ class Embedding final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (!io.gradient(0)) return;
+    if (!io.gradients[0]) return;
     exec.ops.run(
-        EmbeddingBackward{.dtable = io.gradient(0),
+        EmbeddingBackward{.dtable = io.gradients[0],
                           .dy = io.dy,
                           .tokens_full = io.inputs_full[0].reshaped({io.inputs_full[0].rows()}),
                           .row = io.rows.of(io.input_specs[0].rows_per_item).row});

@@ -68,14 +68,6 @@ void Graph::allocate(Ops& ops) {
     full_rows_.entries().push_back({plan_.layouts[i], rows});
     host_offsets_.emplace_back().reserve(static_cast<std::size_t>(plan_.limits.max_items) + 1);
   }
-  std::vector<std::int64_t> layout_rows;
-  for (const std::int64_t layout : plan_.layouts) layout_rows.push_back(plan_.max_rows(layout));
-  for (std::size_t g = 0; g < plan_.gate_nodes.size(); ++g) {
-    const GraphNode& node = plan_.nodes[static_cast<std::size_t>(plan_.gate_nodes[g])];
-    gates_.emplace_back(ops, plan_.dtype, static_cast<int>(g), node.plan.output.rows_per_item,
-                        plan_.limits.max_items, plan_.layouts, layout_rows);
-    plan_.memory.rows += gates_.back().bytes();
-  }
 }
 
 std::size_t Graph::node_of(int weight_site) const {
@@ -200,6 +192,7 @@ void Graph::collect_tensors(const GraphNode& node, std::size_t i) {
   tensors.inputs.clear();
   tensors.saved.clear();
   tensors.parameters.clear();
+  tensors.gradients.clear();
   tensors.dx.clear();
   tensors.added.clear();
   for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
@@ -228,40 +221,23 @@ void Graph::forward(Exec& exec) {
   }
 }
 
-// Applies the gate at the output of `node` to its gradient. Returns the row sets below it.
-const RowSets& Graph::pass_gate(Exec& exec, const BackwardContext& context, const GraphNode& node,
-                                const RowSets& rows, double& ratio_above, Gradient& gradient) {
-  const auto number = static_cast<std::size_t>(node.gate);
-  SampleGate& gate = gates_[number];
+// Passes the gradient of `node` through the gate at its output. Returns the row sets below it.
+const RowSets& Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
+                                const RowSets& rows, Gradient& gradient) const {
   const ValueSpec& spec = node.plan.output;
-  BackwardRecord* record = context.record;
-  if (context.mode == SamplingMode::kExact) {
-    if (record && !record->item_norm.empty()) {
-      const RowSet& own = rows.of(spec.rows_per_item);
-      const Tensor& norm = record->item_norm[number];
-      exec.ops.enter(node.probe_place);
-      exec.ops.run(ItemNorm{
-          .norm = {norm.data, norm.dtype, {own.items}}, .x = gradient.dy, .offsets = own.offsets});
-    }
-    return rows;
-  }
-  exec.ops.enter(node.sample_place);
-  const double ratio = context.act_ratio[number];
-  if (!(ratio < ratio_above)) {
-    if (record && !record->kept_items.empty()) record->kept_items[number] = rows.items();
-    return rows;
-  }
-  ratio_above = ratio;
-  const RowSets& kept = gate.draw(exec, context, gradient.dy, rows, items_);
-  const std::int64_t kept_rows = kept.of(spec.rows_per_item).rows;
   const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(node.kept_block)];
-  const Gradient of_kept{.dy = block_view(gradients_, block, plan_.dtype, kept_rows, spec.width),
-                         .norm = exec.keeps_norms && node.wants_gradient_norm
-                                     ? norm_view(gradients_, block, spec, kept_rows, 1)
-                                     : Tensor{}};
-  gate.compact(exec, gradient.dy, of_kept.dy, of_kept.norm);
-  gradient = of_kept;
-  return kept;
+  const std::int64_t most = plan_.max_rows(spec.rows_per_item);
+  return hooks.at_gate(exec,
+                       {.number = node.gate,
+                        .rows_per_item = spec.rows_per_item,
+                        .batch_items = items_,
+                        .kept = {.dy = block_view(gradients_, block, plan_.dtype, most, spec.width),
+                                 .norm = exec.keeps_norms && node.wants_gradient_norm
+                                             ? norm_view(gradients_, block, spec, most, 1)
+                                             : Tensor{}},
+                        .sample_place = node.sample_place,
+                        .probe_place = node.probe_place},
+                       gradient, rows);
 }
 
 // The backward of node i, whose output has `gradient` of `rows`.
@@ -270,11 +246,13 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   const GraphNode& node = plan_.nodes[i];
   const Tensor& dy = gradient.dy;
   const bool with_norms =
-      exec.keeps_norms && node.plan.writes_norms && context.mode != SamplingMode::kExact;
+      exec.keeps_norms && node.plan.writes_norms && context.hooks->reads_norms();
   Tensor dx_norm;
   NodeTensors& tensors = node_tensors_;
   exec.ops.enter(node.backward_place);
   collect_tensors(node, i);
+  for (const int number : node.parameters)
+    tensors.gradients.push_back(context.gradients[static_cast<std::size_t>(number)]);
 
   ArenaFrame frame(exec.scratch);
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
@@ -311,23 +289,23 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       exec.ops.run(Copy{.y = dx, .x = dy});
   if (node.plan.passes_gradient.size() < node.inputs.size())
     node.layer->backward(exec, {.inputs_full = tensors.inputs,
-                                .input_norm_full = output_norm(exec, node.inputs[0]),
                                 .output_full = tensor({static_cast<int>(i)}),
                                 .saved_full = tensors.saved,
                                 .parameters = tensors.parameters,
                                 .input_specs = node.input_specs,
                                 .dy = dy,
-                                .dy_norm = gradient.norm,
                                 .dx = tensors.dx,
                                 .dx_norm = dx_norm,
                                 .added = tensors.added,
                                 .rows = rows,
                                 .rows_full = full_rows_,
-                                .context = context,
-                                .parameter_numbers = node.parameters,
+                                .gradients = tensors.gradients,
                                 .adds_gradients = context.adds_gradients || !node.writes_gradients,
-                                .weight_sampler = weight_sampler_,
-                                .weight_site = node.weight_site});
+                                .loss_scale = context.loss_scale,
+                                .method = {.hooks = *context.hooks,
+                                           .site = node.weight_site,
+                                           .dy_norm = gradient.norm,
+                                           .x_norm_full = output_norm(exec, node.inputs[0])}});
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.added[j] || node.plan.accumulates) continue;
     const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;
@@ -335,36 +313,32 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   }
 }
 
-void Graph::clear_gradients(Exec& exec, const GradSink& sink, const GraphNode& node) const {
+void Graph::clear_gradients(Exec& exec, const BackwardContext& context,
+                            const GraphNode& node) const {
   for (std::size_t i = node.tied_to < 0 ? 0 : 1; i < node.parameters.size(); ++i)
-    if (const Tensor& gradient = sink.full[static_cast<std::size_t>(node.parameters[i])])
+    if (const Tensor& gradient = context.gradients[static_cast<std::size_t>(node.parameters[i])])
       exec.ops.run(Fill{.y = gradient, .value = 0});
 }
 
 // Nothing was kept: everything from node `top` down gets exactly zero.
 void Graph::leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const {
-  BackwardRecord* record = context.record;
-  for (std::size_t i = 0; i <= top; ++i) {
-    const GraphNode& node = plan_.nodes[i];
-    if (node.writes_gradients && !context.adds_gradients)
-      clear_gradients(exec, *context.sink, node);
-    if (record && !record->kept_items.empty() && node.gate >= 0)
-      record->kept_items[static_cast<std::size_t>(node.gate)] = 0;
-    if (record && !record->kept_rows.empty() && node.weight_site >= 0)
-      record->kept_rows[static_cast<std::size_t>(node.weight_site)] = 0;
-  }
+  if (context.adds_gradients) return;
+  for (std::size_t i = 0; i <= top; ++i)
+    if (plan_.nodes[i].writes_gradients) clear_gradients(exec, context, plan_.nodes[i]);
 }
 
-void Graph::backward(Exec& exec, const BackwardContext& context) {
-  weight_sampler_.clear();
+void Graph::backward(Exec& exec, const BackwardContext& given) {
+  BackwardContext context = given;
+  if (!context.hooks) context.hooks = &exact_;
+  BackwardHooks& hooks = *context.hooks;
+  hooks.begin(exec);
   if (!context.adds_gradients) {
     static const std::string place = "gradients/backward";
     exec.ops.enter(place);
     for (const GraphNode& node : plan_.nodes)
-      if (!node.writes_gradients) clear_gradients(exec, *context.sink, node);
+      if (!node.writes_gradients) clear_gradients(exec, context, node);
   }
   const RowSets* rows = &full_rows_;
-  double ratio_above = 1.0;
   // Where a gate passes everything on, its block has no rows: dy stays where it is.
   gradient_views_.assign(plan_.nodes.size(), {});
   for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
@@ -374,13 +348,13 @@ void Graph::backward(Exec& exec, const BackwardContext& context) {
     if (!loss && node.gradient_block < 0) continue;
     exec.site = static_cast<std::uint32_t>(i);
     Gradient gradient = gradient_views_[i];
-    if (node.gate >= 0) rows = &pass_gate(exec, context, node, *rows, ratio_above, gradient);
+    if (node.gate >= 0) rows = &pass_gate(exec, hooks, node, *rows, gradient);
     if (rows->items() == 0) return leave_zeros(exec, context, i);
 
     run_backward(exec, context, i, *rows, gradient);
-    if (node.flushes_weights && !weight_sampler_.empty()) {
+    if (node.flushes_weights && hooks.waits()) {
       exec.ops.enter(node.weights_place);
-      weight_sampler_.flush(exec, context);
+      hooks.flush(exec);
     }
   }
 }

@@ -8,8 +8,6 @@
 
 #include "layers/graph_plan.h"
 #include "layers/parameters.h"
-#include "layers/sample_gate.h"
-#include "layers/weight_sampler.h"
 
 namespace vcas {
 
@@ -33,8 +31,8 @@ class Graph {
   // The value can be read after forward.
   // Another value can if backward reads it. Else it is overwritten.
   void keep(Value value) { plan_.nodes[static_cast<std::size_t>(value.index)].kept = true; }
-  // SampleA acts on the gradient at this value. The value must be a cut edge: the only way from the
-  // loss to all nodes before it. No layer below may be batch-coupled.
+  // A method may narrow the gradient at this value to fewer items. The value must be a cut edge:
+  // the only way from the loss to all nodes before it. No layer below may be batch-coupled.
   void gate(Value value);
 
   // The spec of an input at any time, of a node after finish.
@@ -59,13 +57,14 @@ class Graph {
   // One Exec at a time: all share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
   void forward(Exec& exec);
-  // Exact or sampled, as the context says. Parameter gradients go to context.sink.
+  // Exact, or as context.hooks decide. Parameter gradients go to context.gradients.
   void backward(Exec& exec, const BackwardContext& context);
 
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
-  int gates() const { return static_cast<int>(gates_.size()); }
-  // Parameter number of the weight of each linear that SampleW may sample, in graph order.
+  const GraphPlan& plan() const { return plan_; }
+  int gates() const { return static_cast<int>(plan_.gate_nodes.size()); }
+  // Parameter number of the weight of each linear that a method may sample, in graph order.
   const std::vector<int>& sampled_weights() const { return plan_.sampled_weights; }
   // The gate that the gradient of a sampled linear's output has passed last, -1 = none.
   int gate_above(int weight_site) const;
@@ -79,12 +78,7 @@ class Graph {
  private:
   // The tensors of one node while it runs.
   struct NodeTensors {
-    std::vector<Tensor> inputs, saved, parameters, dx, added;
-  };
-
-  // A gradient with the norms of its rows. Empty: not known.
-  struct Gradient {
-    Tensor dy, norm;
+    std::vector<Tensor> inputs, saved, parameters, gradients, dx, added;
   };
 
   void collect_tensors(const GraphNode& node, std::size_t i);
@@ -96,9 +90,9 @@ class Graph {
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                    std::int64_t rows, std::int64_t parts) const;
   Tensor output_norm(const Exec& exec, int node) const;
-  const RowSets& pass_gate(Exec& exec, const BackwardContext& context, const GraphNode& node,
-                           const RowSets& rows, double& ratio_above, Gradient& gradient);
-  void clear_gradients(Exec& exec, const GradSink& sink, const GraphNode& node) const;
+  const RowSets& pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
+                           const RowSets& rows, Gradient& gradient) const;
+  void clear_gradients(Exec& exec, const BackwardContext& context, const GraphNode& node) const;
   void leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const;
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
                     const Gradient& gradient);
@@ -107,8 +101,7 @@ class Graph {
   Parameters parameters_;
   Buffer activations_, gradients_, scratch_, row_buffer_;
   Arena scratch_arena_;
-  std::vector<SampleGate> gates_;
-  WeightSampler weight_sampler_;
+  BackwardHooks exact_;
   RowSets full_rows_;
   Tensor step_;  // i64 [1]
   NodeTensors node_tensors_;

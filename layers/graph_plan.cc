@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "layers/weight_sampler.h"
+#include "layers/backward_hooks.h"
 
 namespace vcas {
 
@@ -280,7 +280,7 @@ void Planner::plan_gradients() {
       waiting.nodes.push_back(i);
       waiting.blocks.push_back(dy_block);
       waiting.scratch_bytes +=
-          WeightSampler::scratch_bytes(plan_.max_rows(node.plan.output.rows_per_item));
+          BackwardHooks::scratch_bytes(plan_.max_rows(node.plan.output.rows_per_item));
     }
   }
   flush();

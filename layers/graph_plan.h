@@ -30,7 +30,7 @@ struct MemoryPlan {
   std::size_t activations = 0;
   std::size_t gradients = 0;  // of activations
   std::size_t scratch = 0;
-  std::size_t rows = 0;  // row sets and gates
+  std::size_t rows = 0;  // row sets
   std::size_t total() const { return parameters + activations + gradients + scratch + rows; }
 };
 

@@ -22,6 +22,18 @@ std::string did_you_mean(const std::string& name, const std::vector<std::string>
 
 }  // namespace
 
+void BackwardIo::weight_gradient(Exec& exec) const {
+  method.hooks.weight_gradient(exec, {.site = method.site,
+                                      .dweight = gradients[0],
+                                      .dbias = gradients.size() > 1 ? gradients[1] : Tensor{},
+                                      .accumulate = adds_gradients,
+                                      .dy = dy,
+                                      .dy_norm = method.dy_norm,
+                                      .x_full = inputs_full[0],
+                                      .x_norm_full = method.x_norm_full,
+                                      .rows = rows.of(input_specs[0].rows_per_item)});
+}
+
 LayerConfig::LayerConfig(std::string kind, nlohmann::json values)
     : kind_(std::move(kind)), values_(std::move(values)) {
   if (!values_.is_object())

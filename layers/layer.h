@@ -11,12 +11,9 @@
 
 #include "core/row_set.h"
 #include "kernels/ops.h"
-#include "layers/backward_context.h"
-#include "layers/exec.h"
+#include "layers/backward_hooks.h"
 
 namespace vcas {
-
-class WeightSampler;
 
 // One value of the graph: [rows, width]. An item has `rows_per_item` rows.
 // kTokens: as many as it has tokens. kMasked: as many as it has masked positions. 1: one.
@@ -72,9 +69,8 @@ struct NodePlan {
   bool accumulates = false;          // backward adds io.added to dx; otherwise the graph does
   bool in_place = false;             // dx[0] may be the memory of dy
   std::vector<int> passes_gradient;  // inputs whose dx is dy: done by the graph, not by backward
-  // Parameter 0 is the weight of a linear map, and SampleW may sample its gradient.
-  // Backward gives io.dy and the saved input 0 to io.weight_sampler, which may read them later.
-  // Not in place.
+  // Parameter 0 is the weight of a linear map, and a method may sample its gradient.
+  // Backward calls io.weight_gradient. dy and the saved input 0 may be read later. Not in place.
   bool samples_weight = false;
   // Backward replaces its parameters' gradients if io.adds_gradients is false.
   // Without this field it always adds.
@@ -103,30 +99,30 @@ struct ForwardIo {
 // The same holds for the output without saved_output.
 struct BackwardIo {
   std::span<const Tensor> inputs_full;
-  Tensor input_norm_full;  // of the rows of input 0; empty where its layer has not written it
   Tensor output_full;
   std::span<const Tensor> saved_full;
   std::span<const Tensor> parameters;
   const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
   Tensor dy;                                  // [rows, width of the output]; empty for a loss
-  Tensor dy_norm;                             // of its rows; empty where nothing has written it
   std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
   Tensor dx_norm;                             // [rows of dx[0], parts]; empty = not wanted
   std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)
   const RowSets& rows;                        // the rows that dy and dx hold
   const RowSets& rows_full;                   // the full batch
-  const BackwardContext& context;             // what to sample and where parameter gradients go
-  std::span<const int> parameter_numbers;     // of the layer's parameters in the graph
-  bool adds_gradients = true;                 // of parameters, to what is there
-  WeightSampler& weight_sampler;              // of the graph
-  int weight_site;                            // number of this sampled linear, -1: not sampled
+  std::span<const Tensor> gradients;          // S, of the parameters; empty = not wanted
+  bool adds_gradients = true;                 // to what they hold
+  double loss_scale = 1;                      // multiplies the sum of the item losses
+  // What only the method needs: weight_gradient hands it on.
+  struct Method {
+    BackwardHooks& hooks;
+    int site;                     // number of this sampled linear, -1: not sampled
+    Tensor dy_norm, x_norm_full;  // as of WeightUse
+  } method;
 
-  // Where the gradient of the layer's parameter i goes, in the statistics dtype; empty = not
-  // wanted.
-  Tensor gradient(int i) const {
-    const int number = parameter_numbers[static_cast<std::size_t>(i)];
-    return context.sink->full[static_cast<std::size_t>(number)];
-  }
+  // For a linear map with the weight as parameter 0 and maybe a bias as parameter 1.
+  // The method computes their gradients from dy and input 0: now or, of a plan with
+  // samples_weight, before a later layer changes dy.
+  void weight_gradient(Exec& exec) const;
 };
 
 // Rows per item in messages: "tokens", "masked" or the number.

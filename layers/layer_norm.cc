@@ -39,13 +39,13 @@ class LayerNorm final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (!io.dx[0] && !io.gradient(0)) return;
+    if (!io.dx[0] && !io.gradients[0]) return;
     exec.ops.run(
         LayerNormBackward{.dx = io.dx[0],
                           .added = io.added[0],
                           .dx_norm = io.dx_norm,
-                          .dgamma = io.gradient(0),
-                          .dbeta = io.gradient(1),
+                          .dgamma = io.gradients[0],
+                          .dbeta = io.gradients[1],
                           .dy = io.dy,
                           .x_full = io.inputs_full[0],
                           .center_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),

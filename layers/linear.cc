@@ -1,7 +1,7 @@
-// y = x W^T + b. The weight gradient goes through SampleW unless `sampled` is false.
+// y = x W^T + b. The weight gradient is left to the method unless `sampled` is false.
 #include <cmath>
 
-#include "layers/weight_sampler.h"
+#include "layers/layer.h"
 
 namespace vcas {
 
@@ -39,8 +39,7 @@ class Linear final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
-    io.weight_sampler.add(exec, io, rows, bias_ ? io.gradient(1) : Tensor{});
+    io.weight_gradient(exec);
     const Tensor &dx = io.dx[0], &added = io.added[0];
     if (!dx) return;
     if (added && added.data != dx.data) exec.ops.run(Copy{.y = dx, .x = added});

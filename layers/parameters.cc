@@ -47,6 +47,12 @@ void Parameters::round_values(Ops& ops) {
   ops.copy_to_device(values_.data, rounded.data(), values_.bytes());
 }
 
+std::vector<Tensor> Parameters::gradient_list() const {
+  std::vector<Tensor> list;
+  for (const Parameter& parameter : list_) list.push_back(parameter.gradient);
+  return list;
+}
+
 std::int64_t Parameters::count() const {
   std::int64_t sum = 0;
   for (const Parameter& parameter : list_) sum += parameter.shape.elements();

@@ -1,6 +1,7 @@
 // An image becomes rows: its patches through one linear map, a learned first row (cls_token), and a
 // learned position added to each row. The patches are cut out again in backward, of the kept items
 // only, instead of being kept. There is no gradient to images.
+#include <algorithm>
 #include <cmath>
 
 #include "layers/layer.h"
@@ -65,23 +66,21 @@ class PatchEmbed final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    bool wanted = false;
-    for (int i = 0; i <= static_cast<int>(position()); ++i)
-      wanted |= static_cast<bool>(io.gradient(i));
-    if (!wanted) return;
+    if (std::ranges::none_of(io.gradients, [](const Tensor& gradient) { return bool{gradient}; }))
+      return;
     const RowSet& rows = io.rows.of(1);
     ArenaFrame frame(exec.scratch);
     const Tensor dprojected = exec.scratch.take(exec.dtype, {rows.items * patches(), features_});
     exec.ops.run(PatchTokensBackward{.dpatches = dprojected.reshaped(grid(rows.items)),
-                                     .dcls = cls_ ? io.gradient(kCls) : Tensor{},
-                                     .dposition = io.gradient(static_cast<int>(position())),
+                                     .dcls = cls_ ? io.gradients[kCls] : Tensor{},
+                                     .dposition = io.gradients[position()],
                                      .dy = io.dy.reshaped({rows.items, tokens(), features_})});
-    if (io.gradient(kBias))
-      exec.ops.run(ColumnSum{.sum = io.gradient(kBias), .x = dprojected, .accumulate = true});
-    if (!io.gradient(kWeight)) return;
+    if (io.gradients[kBias])
+      exec.ops.run(ColumnSum{.sum = io.gradients[kBias], .x = dprojected, .accumulate = true});
+    if (!io.gradients[kWeight]) return;
     const Tensor patches = cut_patches(exec, io.inputs_full[0], rows.items, rows.item);
     exec.ops.run(LinearBackwardWeight{
-        .dweight = io.gradient(kWeight), .dy = dprojected, .x_full = patches, .accumulate = true});
+        .dweight = io.gradients[kWeight], .dy = dprojected, .x_full = patches, .accumulate = true});
   }
 
  private:

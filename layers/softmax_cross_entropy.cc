@@ -43,7 +43,7 @@ class SoftmaxCrossEntropy final : public Layer {
                                       .logits = io.inputs_full[0],
                                       .labels = io.inputs_full[1].reshaped({io.dx[0].rows()}),
                                       .smoothing = smoothing_,
-                                      .scale = io.context.loss_scale});
+                                      .scale = io.loss_scale});
   }
 
  private:

@@ -36,7 +36,7 @@ class SquaredError final : public Layer {
     exec.ops.run(SquaredErrorBackward{.dprediction = io.dx[0].reshaped(items),
                                       .prediction = io.inputs_full[0].reshaped(items),
                                       .target = io.inputs_full[1].reshaped(items),
-                                      .scale = io.context.loss_scale});
+                                      .scale = io.loss_scale});
   }
 };
 

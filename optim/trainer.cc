@@ -20,50 +20,29 @@ class Trainer::Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-namespace {
-
-// Batches of separate probes have step numbers that training never reaches, so they share no
-// dropout and no draw with it.
-constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
-
-}  // namespace
-
 Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
-                 ProbeSource probe_source)
+                 Training::ProbeSource probe_source)
     : model_(model),
       ops_(ops),
       options_(options),
-      probe_source_(std::move(probe_source)),
       evaluator_(model, ops),
       losses_(model, ops, options.micro_batches()),
       optimizer_(ops, model.graph.parameters(), options.optimizer),
       schedule_(options.schedule, options.total_steps),
-      controller_(options.vcas, model.graph.gates(),
-                  static_cast<int>(model.graph.sampled_weights().size()), options.total_steps) {
+      gradients_(model.graph.parameters().gradient_list()) {
   if (options_.micro_batch == 0) options_.micro_batch = options_.batch;
-  for (const Parameter& parameter : model.graph.parameters().list())
-    sink_.full.push_back(parameter.gradient);
-  if (controller_.adapts() && options_.micro_batch > 1)
-    probe_ = std::make_unique<VarianceProbe>(model.graph, ops, options.vcas.probe_fraction,
-                                             options.vcas.repeats);
-  record_.kept_items.assign(static_cast<std::size_t>(model.graph.gates()), 0);
-  record_.kept_rows.assign(model.graph.sampled_weights().size(), 0);
-  context_.sink = &sink_;
-  context_.selection =
-      options.vcas.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
-  context_.record = &record_;
-  set_ratios();
+  context_.gradients = gradients_;
+  const Training training{.model = model,
+                          .ops = ops,
+                          .seed = options.seed,
+                          .total_steps = options.total_steps,
+                          .batch = options.batch,
+                          .micro_batch = options_.micro_batch,
+                          .probe_source = std::move(probe_source)};
+  method_ = options.method->make(training);
 }
 
-void Trainer::set_ratios() {
-  context_.act_ratio = controller_.act_ratio();
-  context_.weight_ratio = controller_.weight_ratio();
-  const auto drops_some = [&](const std::vector<double>& ratios) {
-    return options_.vcas.enabled &&
-           std::ranges::any_of(ratios, [](double ratio) { return ratio < 1.0; });
-  };
-  samples_rows_ = drops_some(context_.weight_ratio);
-  samples_items_ = drops_some(context_.act_ratio);
+void Trainer::forget_sampled_passes() {
   std::erase_if(passes_, [](const Pass& pass) { return pass.kind == PassKind::kSampled; });
 }
 
@@ -90,8 +69,7 @@ Trainer::Pass& Trainer::pass_of(PassKind kind, const BatchShape& batch) {
 template <class Body>
 void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch) {
   const BatchShape batch = model_.graph.batch();
-  const bool known = kind != PassKind::kSampled || context_.selection == Selection::kSystematic;
-  if (!known || !batch.uniform) {
+  if (!method_->repeats(kind) || !batch.uniform) {
     body();
     seconds.backward += watch.lap();
     return;
@@ -106,37 +84,13 @@ void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds,
   ops_.repeat(pass.recording, std::ref(noted));
   const double rest = watch.lap();
   if (!called) {
-    if (kind == PassKind::kSampled) record_ = pass.record;
     seconds.forward += pass.forward_share * rest;
     seconds.backward += (1 - pass.forward_share) * rest;
     return;
   }
-  if (kind == PassKind::kSampled) pass.record = record_;
   seconds.backward += rest;
   const double forward = seconds.forward - forward_before;
   if (pass.forward_share == 0) pass.forward_share = forward / (forward + rest);
-}
-
-void Trainer::run_separate_probe() {
-  ops_.set_phase(Phase::kProbe);
-  const std::int64_t first = controller_.probes() * options_.vcas.repeats;
-  const std::unique_ptr<BatchSource> source = probe_source_(first);
-  GradSink nowhere;
-  nowhere.full.resize(sink_.full.size());
-  for (std::int64_t i = first; !probe_->complete(); ++i) {
-    const Batch& batch = source->next();
-    const std::int64_t items = std::min(batch.items, options_.micro_batch);
-    model_.load(ops_, batch, 0, items);
-    Exec exec =
-        model_.graph.make_exec(options_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
-    exec.keeps_norms = true;
-    model_.graph.forward(exec);
-    BackwardContext probe_context = context_;
-    probe_context.loss_scale = per_term(model_.loss_terms(batch, 0, items));
-    probe_context.sink = &nowhere;
-    probe_->exact_backward(exec, probe_context);
-    probe_->sampled_backwards(exec, probe_context);
-  }
 }
 
 // Which tensor's gradient is not finite, and where.
@@ -161,40 +115,27 @@ const StepReport& Trainer::queue(const Batch& batch) {
   StepReport report;
   report.step = step_ + 1;
   Stopwatch watch;
-  const bool in_place = options_.vcas.probe == "in_place";
-  // A probe in place that the run is too short to end would leave no state to save at the end.
-  const bool ends = !in_place || step_ + options_.vcas.repeats <= options_.total_steps;
-  if (!probing_ && probe_ && controller_.probe_due(step_) && ends) {
-    probe_->begin(options_.seed, static_cast<std::uint64_t>(controller_.probes()));
-    probe_passes_ = probe_->passes(context_);
-    probing_ = true;
-    if (!in_place) run_separate_probe();
-  }
+  method_->begin_step(step_);
   report.seconds.probe += watch.lap();
-  const bool measured = report.measured = probing_ && in_place;
+  report.exact = method_->next(0) != PassKind::kSampled;
+  report.measured = method_->next(0) == PassKind::kMeasured;
 
   context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items));
-  report.exact = measured || !(samples_rows_ || samples_items_);
   std::int64_t micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
     model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
     Exec exec = graph.make_exec(
         options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
-    const PassKind kind = measured && micro == 0 ? PassKind::kMeasured
-                          : report.exact         ? PassKind::kExact
-                                                 : PassKind::kSampled;
+    const PassKind kind = method_->next(micro);
     context_.adds_gradients = micro > 0;
-    context_.mode = kind == PassKind::kSampled ? SamplingMode::kItemsAndRows : SamplingMode::kExact;
-    exec.keeps_norms = kind == PassKind::kMeasured || (kind == PassKind::kSampled && samples_rows_);
+    context_.hooks = method_->hooks(kind);
+    exec.keeps_norms = method_->keeps_norms(kind);
     const auto pass = [&] {
       ops_.set_phase(Phase::kForward);
       graph.forward(exec);
       report.seconds.forward += watch.lap();
       ops_.set_phase(Phase::kBackward);
-      if (kind == PassKind::kMeasured)
-        probe_->exact_backward(exec, context_);
-      else
-        graph.backward(exec, context_);
+      graph.backward(exec, context_);
     };
     const double looked = ops_.seconds(Phase::kProbe);
     repeat_pass(kind, pass, report.seconds, watch);
@@ -203,7 +144,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
       report.seconds.backward -= looks;
       report.seconds.probe += looks;
       ops_.set_phase(Phase::kProbe);
-      probe_->sampled_backwards(exec, context_);
+      method_->after_pass(kind, exec, context_);
       report.seconds.probe += watch.lap();
     }
     ops_.set_phase(Phase::kForward);
@@ -218,13 +159,8 @@ const StepReport& Trainer::queue(const Batch& batch) {
   losses_.send();
   report.seconds.optimizer += watch.lap();
 
-  if (probing_ && probe_->complete()) {
-    last_probe_ = probe_->result();
-    probe_note_ = controller_.update(last_probe_);
-    set_ratios();
-    probing_ = false;
-    report.probed = true;
-  }
+  report.probed = method_->end_step();
+  if (report.probed) forget_sampled_passes();
   report.seconds.probe += watch.lap();
   ++step_;
   return queued_.emplace_back(Queued{report, context_.loss_scale}).report;
@@ -258,18 +194,13 @@ Evaluation Trainer::evaluate(const Batch& batch, std::vector<float>* logits) {
   return evaluator_.evaluate(batch, "evaluation at step " + std::to_string(step_), logits);
 }
 
-std::vector<double> Trainer::probed_entry_shares() const {
-  return probe_ ? probe_->entry_shares() : std::vector<double>();
-}
-
 std::size_t Trainer::planned_bytes() const {
-  return model_.graph.memory().total() + optimizer_.bytes() + (probe_ ? probe_->bytes() : 0);
+  return model_.graph.memory().total() + optimizer_.bytes() + method_->bytes();
 }
 
 nlohmann::json Trainer::state() const {
   VCAS_CHECK(at_rest() && queued_.empty(), "state asked for in the middle of a probe or step");
-  return {
-      {"step", step_}, {"optimizer_steps", optimizer_.steps()}, {"vcas", controller_.to_json()}};
+  return {{"step", step_}, {"optimizer_steps", optimizer_.steps()}, {"vcas", method_->state()}};
 }
 
 void Trainer::restore(const nlohmann::json& state) {
@@ -277,9 +208,8 @@ void Trainer::restore(const nlohmann::json& state) {
   ops_.run(Fill{.y = losses_.last_number(), .value = 0});  // forgets a step that diverged
   step_ = state.at("step").get<std::int64_t>();
   optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
-  controller_.from_json(state.at("vcas"));
-  set_ratios();
-  probing_ = false;
+  method_->restore(state.at("vcas"));
+  forget_sampled_passes();
 }
 
 }  // namespace vcas

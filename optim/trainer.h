@@ -1,17 +1,15 @@
-// Optimizer steps: forward, exact or sampled backward, probe, update.
+// Optimizer steps: forward, backward as the method wants it, update.
 // At most two are queued at a time: the device is at one of them.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "optim/evaluator.h"
+#include "optim/methods/method.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
-#include "optim/variance_probe.h"
-#include "optim/vcas_controller.h"
 
 namespace vcas {
 
@@ -22,7 +20,7 @@ struct TrainerOptions {
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
-  VcasOptions vcas;
+  Part<MethodKind> method{"vcas", "What backward computes."};
 
   std::int64_t micro_batches() const {  // of a step
     return micro_batch == 0 ? 1 : (batch + micro_batch - 1) / micro_batch;
@@ -31,7 +29,7 @@ struct TrainerOptions {
 
 // Seconds as the host sees them.
 // On a device that queues its work the sum over many steps is right, not its parts.
-// `probe` has what a probe in place does within the backward that it measures.
+// `probe` has what a method's measurement does within the backward that it measures.
 struct StepSeconds {
   double forward = 0, backward = 0, probe = 0, optimizer = 0;
   double total() const { return forward + backward + probe + optimizer; }
@@ -44,22 +42,19 @@ struct StepReport {
   double learning_rate = 0;
   double gradient_norm = 0;  // before clipping
   bool exact = true;         // the backward of this step was not sampled
-  bool measured = false;     // it was exact for a probe in place
-  bool probed = false;       // a probe ended with this step: the ratios may have changed
+  bool measured = false;     // it was exact for the method to measure on it
+  bool probed = false;       // a probe ended with this step: the method may have changed
   StepSeconds seconds;
 };
 
 class Trainer {
  public:
-  // Gives the batches of separate probes from the one of number `first` on.
-  using ProbeSource = std::function<std::unique_ptr<BatchSource>(std::int64_t first)>;
-
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // The graph of `model` is finished in `ops`. `probe_source` is called only when the probe is
-  // "separate".
-  Trainer(Model& model, CountOps& ops, const TrainerOptions& options, ProbeSource probe_source);
+  // The graph of `model` is finished in `ops`.
+  Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
+          Training::ProbeSource probe_source);
 
   // Gives the device a step and does not wait for its end (docs/kernels.md).
   // The report has no loss, accuracy and gradient norm yet.
@@ -83,24 +78,12 @@ class Trainer {
   std::int64_t steps() const { return step_; }  // queued ones included
   std::int64_t finished() const { return step_ - static_cast<std::int64_t>(queued_.size()); }
   bool done() const { return step_ >= options_.total_steps; }
-  // Whether the state can be saved once all steps are finished: not between the batches of an
-  // in-place probe.
-  bool at_rest() const { return !probing_; }
-  const VcasController& controller() const { return controller_; }
-  const ProbeResult& last_probe() const { return last_probe_; }
-  const BackwardRecord& last_record() const { return record_; }
-  // What the last probe could not set and why; empty when it set all ratios.
-  const std::string& probe_note() const { return probe_note_; }
+  // Whether the state can be saved once all steps are finished: not in the middle of a measurement.
+  bool at_rest() const { return method_->at_rest(); }
+  const Method& method() const { return *method_; }
   Optimizer& optimizer() { return optimizer_; }
   Model& model() { return model_; }
   CountOps& ops() { return ops_; }
-  // The share of the entries of each sampled linear's weight that probes look at; empty without
-  // probes.
-  std::vector<double> probed_entry_shares() const;
-  // Sampled backwards of the last probe on each of its batches.
-  int probe_passes() const { return probe_passes_; }
-  // Whether probes change the ratios. A micro-batch of one item has no halves to measure V_s on.
-  bool adapts() const { return probe_ != nullptr; }
   std::size_t planned_bytes() const;
 
   // Everything besides parameters and optimizer tensors.
@@ -108,11 +91,6 @@ class Trainer {
   void restore(const nlohmann::json& state);
 
  private:
-  enum class PassKind {
-    kSampled,  // at the present ratios
-    kExact,
-    kMeasured  // exact, for a probe
-  };
   // One forward and backward of training, and what they leave on the host.
   struct Pass {
     PassKind kind;
@@ -120,7 +98,6 @@ class Trainer {
     double loss_scale = 0;
     bool adds_gradients = false;
     std::unique_ptr<Recording> recording;
-    BackwardRecord record;
     double forward_share = 0;  // of the seconds, the first time
   };
   class Stopwatch;
@@ -129,34 +106,25 @@ class Trainer {
     double loss_scale;
   };
 
-  void set_ratios();
+  void forget_sampled_passes();
   Pass& pass_of(PassKind kind, const BatchShape& batch);
   template <class Body>
   void repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch);
-  void run_separate_probe();
   std::string bad_gradient() const;
 
   Model& model_;
   CountOps& ops_;
   TrainerOptions options_;
-  ProbeSource probe_source_;
   Evaluator evaluator_;
   LossQueue losses_;
   Optimizer optimizer_;
   Schedule schedule_;
-  VcasController controller_;
-  std::unique_ptr<VarianceProbe> probe_;  // null when ratios never change
-  int probe_passes_ = 0;
-  GradSink sink_;
-  BackwardRecord record_;
-  BackwardContext context_;  // of training passes; kept, so that a step allocates nothing
-  bool samples_rows_ = false, samples_items_ = false;  // at the present ratios
+  std::unique_ptr<Method> method_;
+  std::vector<Tensor> gradients_;  // of all parameters
+  BackwardContext context_;        // of training passes
   std::vector<Pass> passes_;
-  ProbeResult last_probe_;
-  std::string probe_note_;
   std::int64_t step_ = 0;
   std::vector<Queued> queued_;
-  bool probing_ = false;
 };
 
 }  // namespace vcas

@@ -48,7 +48,6 @@ struct Contender {
   nlohmann::ordered_json result(const std::vector<std::string>& measures) const {
     const nlohmann::ordered_json savings = session().savings().to_json();
     const RunTotals& totals = session().totals();
-    const VcasController& controller = session().trainer().controller();
     nlohmann::ordered_json json = {
         {"name", name},
         {"steps", run.steps()},
@@ -69,10 +68,8 @@ struct Contender {
           {"backward", totals.step_seconds.backward},
           {"probe", totals.step_seconds.probe},
           {"optimizer", totals.step_seconds.optimizer},
-          {"evaluation", totals.eval_seconds}}},
-        {"act_ratio", controller.act_ratio()},
-        {"weight_ratio", controller.weight_ratio()},
-        {"s", controller.s()}};
+          {"evaluation", totals.eval_seconds}}}};
+    json.update(session().trainer().method().report());
     if (totals.late_steps > 0)
       json["train_loss"] = totals.late_loss / static_cast<double>(totals.late_steps);
     for (const std::string& measure : measures) json["eval_" + measure] = nullptr;
@@ -202,13 +199,13 @@ FolderUse use_of(const TrainRequest& run, FolderUse comparison) {
 CompareRequest compare_with_exact(const LoadedConfig& loaded) {
   CompareRequest request;
   request.first.loaded = request.second.loaded = loaded;
-  request.first_name = "exact";
-  request.second_name = "vcas";
   const RunOptions& run = loaded.config.run;
   request.folder = run.folder.empty() ? loaded.own_folder + "-compare" : run.folder;
   request.use = use_of(run);
-  request.first.loaded.config.vcas.enabled = false;
-  request.second.loaded.config.vcas.enabled = true;
+  Part<MethodKind>& sampled = request.second.loaded.config.method;
+  if (sampled.type == "exact") sampled.type = "vcas";
+  request.first.loaded.config.method.type = request.first_name = "exact";
+  request.second_name = sampled.type;
   return request;
 }
 
@@ -260,15 +257,13 @@ void compare(CompareRequest request) {
   const std::int64_t total = first.session().total_steps() + second.session().total_steps();
   const auto describe = [&] {
     const Savings savings = second.session().savings();
-    const VcasController& controller = second.session().trainer().controller();
     return ProgressText{
         .label = first.name + " / " + second.name,
         .lines = {fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}",
                               format_change(savings.flops), format_change(savings.backward_flops),
                               format_duration(first.session().train_seconds()),
                               format_duration(second.session().train_seconds())),
-                  fmt::format("keep act {}  w {}  s {:.2f}", format_range(controller.act_ratio()),
-                              format_range(controller.weight_ratio()), controller.s())},
+                  second.session().trainer().method().progress()},
         .fields = fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={:.1f}/{:.1f}",
                               savings.flops, savings.backward_flops,
                               first.session().train_seconds(), second.session().train_seconds())};

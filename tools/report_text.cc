@@ -21,12 +21,6 @@ std::string format_change(const std::optional<Estimate>& saved) {
   return fmt::format("{} ±{:.1f}", format_change(saved->middle), 50 * (saved->high - saved->low));
 }
 
-std::string format_range(const std::vector<double>& values) {
-  if (values.empty()) return "-";
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  return fmt::format("{:.2f}-{:.2f}", *low, *high);
-}
-
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {

@@ -11,7 +11,6 @@ namespace vcas {
 std::string format_bytes(double bytes);                           // "4.1 GiB"
 std::string format_change(double saved);                          // .384 -> "-38.4%"
 std::string format_change(const std::optional<Estimate>& saved);  // "-14.4% ±1.2", "not known yet"
-std::string format_range(const std::vector<double>& values);      // "0.31-0.97"
 
 // Columns as wide as they need to be; the first one to the left, the others to the right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);

@@ -272,21 +272,15 @@ TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps
                                std::int64_t steps_per_epoch) {
   ScheduleOptions schedule = config.schedule;
   schedule.warmup_steps = schedule.warmup_steps.steps(steps_per_epoch);
-  VcasOptions sampling = config.vcas;
-  sampling.update_every = sampling.update_every.steps(steps_per_epoch);
-  if (sampling.probes_too_often(sampling.update_every.steps()))
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("vcas.update_every \"{}\" is {} steps here, and must be above "
-                            "vcas.repeats ({}), the exact steps of a probe in place",
-                            config.vcas.update_every.text(), sampling.update_every.steps(),
-                            sampling.repeats));
+  Part<MethodKind> method = config.method;
+  method->settle(steps_per_epoch);
   return {.total_steps = total_steps,
           .batch = config.train.batch_size,
           .micro_batch = config.train.micro_batch,
           .seed = config.seed,
           .optimizer = config.optimizer,
           .schedule = schedule,
-          .vcas = sampling};
+          .method = method};
 }
 
 Precision precision_of(const RunConfig& config) {

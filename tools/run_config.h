@@ -258,7 +258,7 @@ struct RunConfig {
   TrainOptions train;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
-  VcasOptions vcas;
+  Part<MethodKind> method{"vcas", "What backward computes."};
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -278,7 +278,8 @@ struct RunConfig {
     v.section("train", train, "How long, and in what portions.");
     v.section("optimizer", optimizer, "How gradients change the weights.");
     v.section("schedule", schedule, "The learning rate.");
-    v.section("vcas", vcas, "Variance-controlled sampling in backward.");
+    v.section("method", method, "How gradients are computed: exactly, or from samples.");
+    v.formerly({.name = "vcas", .flag = "enabled", .on = "vcas", .off = "exact"});
   }
   void validate(ConfigErrors& errors) const;
 

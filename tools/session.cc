@@ -99,13 +99,6 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-GradSink gradient_sink(const Model& model) {
-  GradSink sink;
-  for (const Parameter& parameter : model.graph.parameters().list())
-    sink.full.push_back(parameter.gradient);
-  return sink;
-}
-
 Session::Session(const RunConfig& config, const RunData& data)
     : config_(config), data_(data), formula_({}) {
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
@@ -134,14 +127,14 @@ Session::Session(const RunConfig& config, const RunData& data)
 void Session::prepare() {
   if (exact_backward_flops_ > 0) return;
   Loader loader(*data_.train, train_loader_options(config_));
-  const GradSink sink = gradient_sink(*model_);
+  const std::vector<Tensor> gradients = model_->graph.parameters().gradient_list();
   Exec exec = model_->graph.make_exec(config_.seed, 0, true);
   ops_->reset();
   ops_->set_phase(Phase::kForward);
   model_->load(*ops_, loader.next(), 0, config_.micro_batch());
   model_->graph.forward(exec);
   ops_->set_phase(Phase::kBackward);
-  model_->graph.backward(exec, {.sink = &sink});
+  model_->graph.backward(exec, {.gradients = gradients});
   const double portions =
       static_cast<double>(config_.train.batch_size) / static_cast<double>(config_.micro_batch());
   exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
@@ -163,21 +156,9 @@ void Session::queue_step() {
   const Batch& batch = loader_->next();
   totals_.data_seconds += monotonic_seconds() - start;
 
-  const std::vector<double> act_ratio = trainer_->controller().act_ratio();
-  const std::vector<double> weight_ratio = trainer_->controller().weight_ratio();
   const ProfiledRange range(ranges_, "step");
-  const StepReport& report = trainer_->queue(batch);
-  if (report.exact)
-    formula_.add_exact_step();
-  else
-    formula_.add_sampled_step(act_ratio, weight_ratio);
-  const double batch_share =
-      static_cast<double>(config_.micro_batch()) / static_cast<double>(config_.train.batch_size);
-  if (report.probed && config_.vcas.probe == "in_place")
-    formula_.add_in_place_probe(config_.vcas.repeats, trainer_->probe_passes(), batch_share,
-                                trainer_->probed_entry_shares(), act_ratio);
-  else if (report.probed)
-    formula_.add_separate_probe(config_.vcas.repeats, batch_share, act_ratio);
+  trainer_->queue(batch);
+  trainer_->method().add_cost(formula_);
   queued_.push_back(counted_so_far());
 }
 
@@ -200,11 +181,14 @@ StepReport Session::finish_step() {
   totals_.step_seconds.probe += report.seconds.probe;
   totals_.step_seconds.optimizer += report.seconds.optimizer;
   if (report.measured && !ranges_) {
-    probed_ratio_ += report.seconds.backward / report.seconds.forward / config_.vcas.repeats;
+    probed_ratio_ += report.seconds.backward / report.seconds.forward;
+    ++probed_steps_;
     if (report.probed) {
+      probed_ratio_ /= static_cast<double>(probed_steps_);
       probed_ratios_.insert(std::ranges::upper_bound(probed_ratios_, probed_ratio_), probed_ratio_);
       backward_of_forward_ = estimate_median(probed_ratios_);
       probed_ratio_ = 0;
+      probed_steps_ = 0;
     }
   }
   const double max_norm = config_.optimizer.max_gradient_norm;

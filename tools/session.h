@@ -128,16 +128,14 @@ class Session {
   RunTotals totals_;
   double exact_forward_flops_ = 0;   // of a step
   double exact_backward_flops_ = 0;  // for each of forward
-  // Seconds of backward for one of forward: ascending, of each probe the mean over its steps, which
-  // are not independent, and the running one's sum so far.
+  // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.
+  // The steps of one probe are not independent.
   std::vector<double> probed_ratios_;
-  double probed_ratio_ = 0;
+  double probed_ratio_ = 0;  // sum over the steps of the running probe
+  int probed_steps_ = 0;
   std::optional<Estimate> backward_of_forward_;
   std::map<Phase, double> earlier_flops_;  // before a resume
 };
-
-// A sink for all gradients of a model.
-GradSink gradient_sink(const Model& model);
 
 // 0 of no values; of an even number the upper of the two in the middle.
 double median(std::vector<double> values);

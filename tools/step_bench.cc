@@ -13,7 +13,7 @@
 #include "core/hardware.h"
 #include "core/progress.h"
 #include "kernels/buffer.h"
-#include "optim/variance_probe.h"
+#include "optim/methods/vcas.h"
 #include "tools/report_text.h"
 #include "tools/session.h"
 
@@ -231,15 +231,21 @@ class GemmRate {
   Buffer buffers_[3];
 };
 
+const Vcas& vcas_of(Session& session) {
+  return dynamic_cast<const Vcas&>(session.trainer().method());
+}
+
 // Median seconds that one probe in place adds to the steps it measures: its sampled passes.
 double probe_seconds(const RunConfig& config, const RunData& data, Subject& subject) {
   Session& session = subject.session;
   Graph& graph = session.model().graph;
-  VarianceProbe probe(graph, session.ops(), config.vcas.probe_fraction, config.vcas.repeats);
-  const GradSink sink = gradient_sink(session.model());
+  SampledBackward sampled(session.ops(), graph.plan());
+  sampled.pass = vcas_of(session).sampling();
+  const VcasOptions& options = vcas_of(session).options();
+  VarianceProbe probe(graph, session.ops(), sampled, options.probe_fraction, options.repeats);
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
   Loader loader(*data.train, train_loader_options(config));
   const std::int64_t items = config.micro_batch();
-  const VcasController& controller = session.trainer().controller();
   const auto wait = [&] { wait_for(session.ops(), graph.parameters().gradients().data); };
   std::vector<double> seconds;
   for (int i = 0; i < kTimedProbes; ++i) {
@@ -250,14 +256,10 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
       Exec exec = graph.make_exec(config.seed, static_cast<std::uint64_t>(probe.batches()), true);
       exec.keeps_norms = true;
       graph.forward(exec);
-      const BackwardContext context{.sink = &sink,
-                                    .selection = config.vcas.selection == "bernoulli"
-                                                     ? Selection::kBernoulli
-                                                     : Selection::kSystematic,
-                                    .act_ratio = controller.act_ratio(),
-                                    .weight_ratio = controller.weight_ratio(),
-                                    .loss_scale = 1.0 / static_cast<double>(items)};
-      probe.exact_backward(exec, context);
+      const BackwardContext context{.gradients = gradients,
+                                    .loss_scale = 1.0 / static_cast<double>(items),
+                                    .hooks = &probe.exact_backward()};
+      graph.backward(exec, context);
       wait();
       const double start = monotonic_seconds();
       probe.sampled_backwards(exec, context);
@@ -300,8 +302,7 @@ std::string text_of(const Json& json) {
       {"memory resident", bytes(exact["resident_bytes"]), bytes(sampled["resident_bytes"])});
 
   std::string text = format_table(rows);
-  text += fmt::format("sampled at fixed ratios: keep act {}, w {}\n",
-                      format_range(json["act_ratio"]), format_range(json["weight_ratio"]));
+  text += fmt::format("sampled at {}\n", json["sampling"].get<std::string>());
   text += fmt::format("exact / sampled time {:.3f} (FLOPs {:.3f})\n",
                       json["time_ratio"].get<double>(), json["flops_ratio"].get<double>());
   text += fmt::format(
@@ -330,17 +331,18 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig config = loaded.config;
   const RunData data(config);
   RunConfig exact_config = config;
-  exact_config.vcas.enabled = false;
+  exact_config.method.type = "exact";
   const std::int64_t resident_at_start = resident_bytes();
   Subject exact(exact_config, data);
   exact.warm_up(resident_at_start);
-  if (!config.vcas.pinned()) {
+  config.method.type = "vcas";
+  VcasOptions& options = *find_vcas(config.method);
+  if (!options.pinned()) {
     const int gates = exact.session.model().graph.gates();
     for (int i = 0; i < gates; ++i)
-      config.vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
-    config.vcas.weight_ratio = {0.5};
+      options.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
+    options.weight_ratio = {0.5};
   }
-  config.vcas.enabled = true;
   GemmRate products(config, exact);
   const std::int64_t resident_with_exact = resident_bytes();
   Subject sampled(config, data);
@@ -367,10 +369,12 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   Json json = {{"exact", exact.to_json()}, {"sampled", sampled.to_json()}};
   const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
   const double probe = probe_seconds(config, data, sampled);
-  const std::int64_t every = sampled.session.trainer().controller().update_every();
+  const std::int64_t every = vcas_of(sampled.session).controller().update_every();
   json["steps"] = request.steps;
-  json["act_ratio"] = sampled.session.trainer().controller().act_ratio();
-  json["weight_ratio"] = sampled.session.trainer().controller().weight_ratio();
+  const KeepRatios& ratios = vcas_of(sampled.session).sampling().ratios;
+  json["sampling"] = sampled.session.trainer().method().summary();
+  json["act_ratio"] = ratios.act;
+  json["weight_ratio"] = ratios.weight;
   json["time_ratio"] = exact_seconds / sampled_seconds;
   json["flops_ratio"] = exact.step_flops() / sampled.step_flops();
   json["exact_flops_per_second"] = exact.step_flops() / exact_seconds;

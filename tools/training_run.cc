@@ -104,11 +104,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   greet();
   report_.step = steps();
   for (const std::string& warning : data_.warnings) warn(warning);
-  if (trainer().controller().adapts() && !trainer().adapts())
-    warn(
-        "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
-        "saves nothing",
-        "raise train.micro_batch or train.batch_size, or set vcas.enabled=false");
+  complain();
   // Starts the clock; lines are drawn from the first step on.
   if (label_.empty())
     progress_.update(steps(), session_.total_steps(), [this] { return describe(report_); });
@@ -222,18 +218,7 @@ void TrainingRun::greet() {
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
                   c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
                   format_bytes(static_cast<double>(total_memory_bytes()))));
-  if (!c.vcas.enabled)
-    say("  vcas     off: exact training");
-  else if (c.vcas.pinned())
-    say(fmt::format("  vcas     fixed ratios · keep act {} · w {} · {}",
-                    format_range(trainer().controller().act_ratio()),
-                    format_range(trainer().controller().weight_ratio()), c.vcas.selection));
-  else if (!trainer().adapts())
-    say("  vcas     no probes: exact training");
-  else
-    say(fmt::format("  vcas     tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
-                    c.vcas.tau_act, c.vcas.tau_w, trainer().controller().update_every(),
-                    c.vcas.repeats, c.vcas.repeats, c.vcas.probe, c.vcas.selection));
+  say(fmt::format("  method   {}   {}", c.method.type, method().summary()));
   const StepFlops flops = session_.exact_step_flops();
   folder_->metrics().write(
       MetricEvent::kStart, steps(),
@@ -319,20 +304,13 @@ void TrainingRun::log_step(const StepReport& report) {
 }
 
 void TrainingRun::log_probe(std::int64_t step) {
-  const ProbeResult& probe = trainer().last_probe();
-  const VcasController& controller = trainer().controller();
-  double v_w = 0;
-  for (const double v : probe.v_w) v_w += v;
-  folder_->metrics().write(MetricEvent::kVariance, step,
-                           {{"v_s", probe.v_s},
-                            {"v_act", probe.v_act},
-                            {"v_w", v_w},
-                            {"v_w_linear", probe.v_w},
-                            {"v_s_linear", probe.v_s_weight},
-                            {"s", controller.s()},
-                            {"act_ratio", controller.act_ratio()},
-                            {"weight_ratio", controller.weight_ratio()}});
-  if (!trainer().probe_note().empty()) warn(trainer().probe_note());
+  folder_->metrics().write(MetricEvent::kVariance, step, method().measured());
+  complain();
+}
+
+void TrainingRun::complain() {
+  const Method::Complaint complaint = method().complaint();
+  if (!complaint.message.empty()) warn(complaint.message, complaint.hint);
 }
 
 void TrainingRun::warn(const std::string& message, const std::string& hint) {
@@ -342,20 +320,20 @@ void TrainingRun::warn(const std::string& message, const std::string& hint) {
 
 void TrainingRun::warn_if_nothing_is_saved() {
   const std::int64_t step = report_.step;
-  if (warned_of_time_ || !config().vcas.enabled || 2 * step < session_.total_steps()) return;
+  if (warned_of_time_ || !method().samples() || 2 * step < session_.total_steps()) return;
   const Savings savings = session_.savings();
   if (!is_known(savings.time) || savings.time->middle >= 0) return;
   warned_of_time_ = true;
   warn(fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
                    format_change(savings.time), format_count(step), format_change(savings.flops)),
-       "raise vcas.tau_act, or set vcas.enabled=false");
+       "raise method.tau_act, or set method.type=exact");
 }
 
 // Clipping bends a sampled gradient away from the exact one: docs/sampling.md.
 void TrainingRun::warn_if_most_is_clipped() {
   constexpr std::int64_t kFewest = 100;
   const std::int64_t step = report_.step, clipped = session_.totals().clipped_steps;
-  if (warned_of_clipping_ || !config().vcas.enabled || step < kFewest || 2 * clipped < step) return;
+  if (warned_of_clipping_ || !method().samples() || step < kFewest || 2 * clipped < step) return;
   warned_of_clipping_ = true;
   warn(
       fmt::format("{} of {} steps had a gradient longer than optimizer.max_gradient_norm ({}), the "
@@ -369,12 +347,9 @@ void TrainingRun::note_crash(const Error& error) {
   const std::int64_t step = report_.step + 1;
   const fs::path note = folder_->path() / fmt::format("crash-{}.json", step);
   const std::vector<std::int64_t> kept = checkpoint_steps(folder_->path());
-  const nlohmann::ordered_json content = {{"step", step},
-                                          {"message", error.what()},
-                                          {"seed", config().seed},
-                                          {"checkpoints", kept},
-                                          {"act_ratio", trainer().controller().act_ratio()},
-                                          {"weight_ratio", trainer().controller().weight_ratio()}};
+  nlohmann::ordered_json content = {
+      {"step", step}, {"message", error.what()}, {"seed", config().seed}, {"checkpoints", kept}};
+  content.update(method().report());
   atomic_write(note, content.dump(2) + "\n");
   folder_->metrics().write(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
   throw Error(error.code(),
@@ -401,15 +376,12 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
       100 * totals.data_seconds / seconds, 100 * totals.step_seconds.total() / seconds));
   text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}",
                             session_.epoch(report.step), shown_loss_, report.learning_rate, rate);
-  if (!config().vcas.enabled) return text;
+  if (!method().samples()) return text;
   const Savings savings = session_.savings();
-  const VcasController& controller = session_.trainer().controller();
   text.lines.push_back(fmt::format("BP FLOPs {}   train FLOPs {}   time {} (measured vs exact)",
                                    format_change(savings.backward_flops),
                                    format_change(savings.flops), format_change(savings.time)));
-  text.lines.push_back(fmt::format("keep act {}  w {}  s {:.2f}",
-                                   format_range(controller.act_ratio()),
-                                   format_range(controller.weight_ratio()), controller.s()));
+  text.lines.push_back(method().progress());
   text.fields +=
       fmt::format(" bp_flops_saved={:.3f} time_saved={}", savings.backward_flops,
                   is_known(savings.time) ? fmt::format("{:.3f}", savings.time->middle) : "unknown");
@@ -433,7 +405,7 @@ std::string TrainingRun::finish() {
   folder_->metrics().write(MetricEvent::kEnd, trainer().steps(), end);
 
   std::string exact;
-  if (config().vcas.enabled)
+  if (method().samples())
     exact = is_known(savings.time)
                 ? fmt::format(" (exact would take about {} by this run's own timing; time {})",
                               format_duration(session_.exact_train_seconds(
@@ -441,7 +413,7 @@ std::string TrainingRun::finish() {
                               format_change(savings.time))
                 : " (time against exact is not known; vcas compare measures it)";
   std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
-  if (config().vcas.enabled)
+  if (method().samples())
     text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
                         format_change(savings.flops));
   text += fmt::format("\n  train loss {:.4f} (last tenth of the steps)   eval {}", loss,

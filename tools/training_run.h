@@ -44,6 +44,7 @@ class TrainingRun {
 
   const RunConfig& config() const { return request_.loaded.config; }
   Trainer& trainer() { return session_.trainer(); }
+  const Method& method() const { return session_.trainer().method(); }
   void restore();
   void mend_folder();
   void write_facts();
@@ -59,6 +60,7 @@ class TrainingRun {
   bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
   void log_step(const StepReport& report);
   void log_probe(std::int64_t step);
+  void complain();  // what the method complains of
   void warn_if_nothing_is_saved();
   void warn_if_most_is_clipped();
   void warn(const std::string& message, const std::string& hint = {});

@@ -44,8 +44,8 @@ class ColumnGain final : public Layer {
     const auto* row = rows.row.ptr<std::int32_t>();  // null: every row, in order
     const T *x_full = io.inputs_full[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
     const T* dy = io.dy.ptr<T>();
-    T* dx = io.dx[0].ptr<T>();           // null: not wanted
-    T* dgain = io.gradient(0).ptr<T>();  // null: not wanted
+    T* dx = io.dx[0].ptr<T>();            // null: not wanted
+    T* dgain = io.gradients[0].ptr<T>();  // null: not wanted
     for (std::int64_t r = 0; r < rows.rows; ++r) {
       const T* x = x_full + (row ? row[r] : r) * width;
       for (std::int64_t c = 0; c < width; ++c) {

@@ -35,11 +35,9 @@ int main() {
   };
 
   total_loss();
-  GradSink sink;
-  for (const Parameter& parameter : graph.parameters().list())
-    sink.full.push_back(parameter.gradient);
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
   Exec exec = graph.make_exec(1, 0, true);
-  graph.backward(exec, {.sink = &sink});
+  graph.backward(exec, {.gradients = gradients});
 
   int wrong = 0;
   for (const Parameter& parameter : graph.parameters().list())

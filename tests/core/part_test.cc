@@ -65,7 +65,10 @@ struct Drawing {
 
 struct Page {
   Drawing drawing;
-  void fields(Setting& v) { v.section("drawing", drawing, "The picture."); }
+  void fields(Setting& v) {
+    v.section("drawing", drawing, "The picture.");
+    v.formerly({.name = "square", .flag = "round", .on = "grid", .off = "square"});
+  }
 };
 
 Page read(const std::string& text, const std::vector<std::string>& overrides = {}) {
@@ -92,6 +95,20 @@ TEST_CASE("the type chooses which settings are read, wherever it stands", "[conf
   CHECK(read(grid).drawing.figure->area() == 8);
   CHECK(read(grid, {"drawing.box.rows=3"}).drawing.figure->area() == 12);
   CHECK(read("{}", {"drawing.width=5", "drawing.type=grid"}).drawing.figure->area() == 5);
+}
+
+TEST_CASE("a part is read by its section's former name and switch", "[config]") {
+  CHECK(read(R"({"square": {"side": 3, "title": "a"}})").drawing.figure->area() == 9);
+  CHECK(read(R"({"square": {"width": 4, "round": true}})").drawing.figure->area() == 4);
+  CHECK(read("{}", {"square.round=true", "drawing.width=5"}).drawing.figure->area() == 5);
+  // What the switch turned off could keep its settings.
+  CHECK(read(R"({"square": {"round": true, "side": 3}})").drawing.figure.type == "grid");
+  CHECK_FALSE(error_of(R"({"drawing": {"type": "grid", "side": 3}})").empty());
+  CHECK(error_of(R"({"square": {"round": 1}})")
+            .find("1:22: error: square.round must be true or false, got 1") != std::string::npos);
+  CHECK(error_of(R"({"square": {"sde": 1}})").find("did you mean \"side\"?") != std::string::npos);
+  CHECK(error_of(R"({"square": {"side": 1}, "drawing": {"side": 2}})")
+            .find("sets drawing.side, which page.json:1:21 has set already") != std::string::npos);
 }
 
 TEST_CASE("a part is a value", "[config]") {

@@ -47,7 +47,7 @@ class ColumnGain final : public Layer {
     const auto* row = rows.row.ptr<std::int32_t>();
     const std::int64_t width = io.dy.width();
     const T *x_full = io.inputs_full[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
-    T *dy = io.dy.ptr<T>(), *dx = io.dx[0].ptr<T>(), *dgain = io.gradient(0).ptr<T>();
+    T *dy = io.dy.ptr<T>(), *dx = io.dx[0].ptr<T>(), *dgain = io.gradients[0].ptr<T>();
     if (fault_ == "overwrites gradients" && dgain) std::fill(dgain, dgain + width, T(0));
     if (fault_ == "adds to no rows" && dgain && !io.adds_gradients && rows.rows)
       std::fill(dgain, dgain + width, T(0));

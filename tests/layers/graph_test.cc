@@ -5,6 +5,7 @@
 
 #include "kernels/decorators/count_ops.h"
 #include "layers/memory_plan.h"
+#include "optim/methods/sampled_backward.h"
 #include "tests/support/catch.h"
 
 using namespace vcas;
@@ -47,24 +48,20 @@ std::vector<std::string> places_of_draws(CountOps& ops, Graph& graph, Value x, V
   const Tensor input = graph.tensor(x);
   for (std::int64_t i = 0; i < input.elements(); ++i)
     input.ptr<double>()[i] = philox_normal(philox_address({}), i);
-  const Tensor gradients = graph.parameters().gradients();
-  GradSink sink;
-  for (const Parameter& parameter : graph.parameters().list())
-    sink.full.push_back(parameter.gradient);
+  const Tensor slab = graph.parameters().gradients();
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
   Exec exec = graph.make_exec(1, 0, true);
   graph.forward(exec);
-  const auto backward = [&](const BackwardContext& context) {
-    ops.run(Fill{.y = gradients, .value = 0});
+  const auto backward = [&](BackwardHooks* hooks) {
+    ops.run(Fill{.y = slab, .value = 0});
     ops.reset();
-    graph.backward(exec, context);
-    return std::vector<double>(gradients.ptr<double>(),
-                               gradients.ptr<double>() + gradients.elements());
+    graph.backward(exec, {.gradients = gradients, .hooks = hooks});
+    return std::vector<double>(slab.ptr<double>(), slab.ptr<double>() + slab.elements());
   };
-  const auto exact = backward({.sink = &sink});
-  const auto drawn = backward(
-      {.sink = &sink,
-       .mode = SamplingMode::kItemsAndRows,
-       .weight_ratio = std::vector<double>(graph.sampled_weights().size(), std::nextafter(1, 0))});
+  SampledBackward sampled(ops, graph.plan());
+  sampled.pass.ratios.weight.assign(graph.sampled_weights().size(), std::nextafter(1, 0));
+  const auto exact = backward(nullptr);
+  const auto drawn = backward(&sampled);
   for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(drawn[i] - exact[i]) < 1e-13);
   CHECK(std::ranges::any_of(exact, [](double g) { return g != 0; }));
   const auto places_of = [&](std::string_view op) {
@@ -139,13 +136,11 @@ TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
   ops->run(Copy{.y = tied->parameters()[0].value, .x = own[0].value});
   const bool adds = GENERATE(true, false);  // to zeros; or replaces what there is
   for (Graph* graph : {tied.get(), apart.get()}) {
-    GradSink sink;
-    for (const Parameter& parameter : graph->parameters().list())
-      sink.full.push_back(parameter.gradient);
+    const std::vector<Tensor> gradients = graph->parameters().gradient_list();
     ops->run(Fill{.y = graph->parameters().gradients(), .value = adds ? 0.0 : 7.0});
     Exec exec = graph->make_exec(1, 0, true);
     graph->forward(exec);
-    graph->backward(exec, {.sink = &sink, .adds_gradients = adds});
+    graph->backward(exec, {.gradients = gradients, .adds_gradients = adds});
   }
   for (std::int64_t i = 0; i < own[0].gradient.elements(); ++i) {
     const double lookup = own[0].gradient.ptr<double>()[i];
@@ -165,14 +160,11 @@ TEST_CASE("a layer that the loss does not depend on gets no gradient", "[graph]"
   graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
   graph.finish(*ops, {.max_items = 2});
   graph.set_batch(2, {});
-  GradSink sink;
-  for (const Parameter& parameter : graph.parameters().list()) {
-    sink.full.push_back(parameter.gradient);
-    ops->run(Fill{.y = parameter.gradient, .value = 7});
-  }
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
+  for (const Tensor& gradient : gradients) ops->run(Fill{.y = gradient, .value = 7});
   Exec exec = graph.make_exec(1, 0, true);
   graph.forward(exec);
-  graph.backward(exec, {.sink = &sink, .adds_gradients = false});
+  graph.backward(exec, {.gradients = gradients, .adds_gradients = false});
   for (const Parameter& parameter : graph.parameters().list())
     for (std::int64_t i = 0; parameter.name.starts_with("aside") && i < parameter.shape.elements();
          ++i)
@@ -197,16 +189,14 @@ TEST_CASE("gradients of three uses of a weight add up in a backward that replace
   graph.parameters().initialize(*ops, 1);
   graph.set_batch(2, {});
   for (int i = 0; i < 8; ++i) graph.tensor(x).ptr<float>()[i] = static_cast<float>(i % 3);
-  GradSink sink;
-  for (const Parameter& parameter : graph.parameters().list())
-    sink.full.push_back(parameter.gradient);
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
   const auto gradient = [&](bool adds) {
-    for (const Tensor& of : sink.full) ops->run(Fill{.y = of, .value = adds ? 0.0 : 7.0});
+    for (const Tensor& of : gradients) ops->run(Fill{.y = of, .value = adds ? 0.0 : 7.0});
     Exec exec = graph.make_exec(1, 0, true);
     graph.forward(exec);
-    graph.backward(exec, {.sink = &sink, .adds_gradients = adds});
+    graph.backward(exec, {.gradients = gradients, .adds_gradients = adds});
     std::vector<float> out;
-    for (const Tensor& of : sink.full)
+    for (const Tensor& of : gradients)
       out.insert(out.end(), of.ptr<float>(), of.ptr<float>() + of.elements());
     return out;
   };

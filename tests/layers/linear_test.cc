@@ -1,4 +1,4 @@
-#include "layers/weight_sampler.h"
+#include "optim/methods/sampled_backward.h"
 #include "tests/support/check_layer.h"
 
 using namespace vcas;
@@ -54,19 +54,16 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
     std::vector<double> dweight = std::vector<double>(kOut * kIn);
     std::vector<double> dbias = std::vector<double>(kOut);
   };
-  const auto backward = [&](SamplingMode mode) {
+  const auto backward = [&](BackwardHooks& hooks) {
     Gradients out;
     const std::vector<Tensor> inputs{{x.data(), DType::kF64, {kRows, kIn}}};
     const std::vector<Tensor> parameters{{weight.data(), DType::kF64, {kOut, kIn}},
                                          {bias.data(), DType::kF64, {kOut}}};
     const std::vector<Tensor> dx{{out.dx.data(), DType::kF64, {kRows, kIn}}};
     const std::vector<Tensor> added(1);
-    const std::vector<int> parameter_numbers{0, 1};
-    const GradSink sink{.full = {{out.dweight.data(), DType::kF64, {kOut, kIn}},
-                                 {out.dbias.data(), DType::kF64, {kOut}}}};
-    const BackwardContext context{.sink = &sink, .mode = mode, .weight_ratio = {0.3}};
-    WeightSampler weight_sampler;
-    std::vector<char> scratch(WeightSampler::scratch_bytes(kRows) + Arena::kAlignment);
+    const std::vector<Tensor> gradients{{out.dweight.data(), DType::kF64, {kOut, kIn}},
+                                        {out.dbias.data(), DType::kF64, {kOut}}};
+    std::vector<char> scratch(BackwardHooks::scratch_bytes(kRows) + Arena::kAlignment);
     Arena arena(scratch.data(), scratch.size());
     Exec exec{.ops = *ops, .scratch = arena, .dtype = DType::kF64};
     layer->backward(exec, {.inputs_full = inputs,
@@ -77,15 +74,16 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                            .added = added,
                            .rows = rows,
                            .rows_full = rows,
-                           .context = context,
-                           .parameter_numbers = parameter_numbers,
-                           .weight_sampler = weight_sampler,
-                           .weight_site = 0});
-    weight_sampler.flush(exec, context);
+                           .gradients = gradients,
+                           .method = {.hooks = hooks, .site = 0}});
+    hooks.flush(exec);
     return out;
   };
-  const Gradients exact = backward(SamplingMode::kExact);
-  const Gradients sampled = backward(SamplingMode::kItemsAndRows);
+  BackwardHooks exact_hooks;
+  SampledBackward sampled_hooks(*ops, {});
+  sampled_hooks.pass.ratios.weight = {0.3};
+  const Gradients exact = backward(exact_hooks);
+  const Gradients sampled = backward(sampled_hooks);
   CHECK(sampled.dx == exact.dx);
   CHECK(sampled.dbias == exact.dbias);
   CHECK(sampled.dweight != exact.dweight);

@@ -69,8 +69,8 @@ TEST_CASE("the mean of many sampled gradients of a BERT is the exact one", "[mod
     Exec exec = f.exec();
     f.model->graph.forward(exec);
     const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-    BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
-    context.act_ratio = {0.4, 0.7};
+    PassSettings context = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
+    context.sampling.ratios.act = {0.4, 0.7};
 
     // Each tensor's error along its exact gradient, where a wrong scale shows.
     constexpr int kDraws = 2048;
@@ -193,7 +193,7 @@ TEST_CASE("only masked positions reach the vocabulary", "[model][bert]") {
   f.model->load(*f.ops, batch, 1, 1);
   Exec exec = f.exec();
   f.model->graph.forward(exec);
-  BackwardContext context = f.context(SamplingMode::kExact, 1, 1);
+  PassSettings context = f.context(SamplingMode::kExact, 1, 1);
   context.adds_gradients = GENERATE(true, false);
   const auto gradient = f.gradient(exec, context);
   CHECK(std::all_of(gradient.begin(), gradient.end(), [](double g) { return g == 0; }));

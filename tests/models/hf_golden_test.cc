@@ -121,10 +121,9 @@ TEST_CASE("logits, loss and every gradient are those of transformers", "[golden]
       for (const double term : losses) loss += term / static_cast<double>(losses.size());
       CHECK(relative_error({loss}, floats(expected, "loss")) < tolerance);
 
-      GradSink sink;
-      for (const Parameter& parameter : graph.parameters().list())
-        sink.full.push_back(parameter.gradient);
-      graph.backward(exec, {.sink = &sink, .loss_scale = 1 / static_cast<double>(losses.size())});
+      const std::vector<Tensor> written = graph.parameters().gradient_list();
+      graph.backward(exec,
+                     {.gradients = written, .loss_scale = 1 / static_cast<double>(losses.size())});
       // The file of gradients has the names and shapes of the weights.
       const Loaded gradients(folder, "gradients.safetensors", dtype);
       const Parameters& want = gradients.model->graph.parameters();

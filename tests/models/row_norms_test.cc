@@ -61,8 +61,8 @@ TEST_CASE("norms are kept by the layers that write rows, and change no gradient"
                  }));
   for (const std::vector<double>& ratios :
        {std::vector{0.5, 0.5, 1.0}, {0.3, 0.6, 0.8}, {1., 1., 1.}}) {
-    BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
-    context.act_ratio = ratios;
+    PassSettings context = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
+    context.sampling.ratios.act = ratios;
     Exec exec = f.exec();
     given = {};
     f.model->graph.forward(exec);
@@ -109,15 +109,13 @@ TEST_CASE("norms of a gradient that another layer adds to are not used", "[model
   graph.set_batch(5, {});
   for (std::int64_t i = 0; i < 20; ++i)
     graph.tensor(x).ptr<double>()[i] = philox_normal(philox_address({}), std::uint64_t(i));
-  GradSink sink;
-  for (const Parameter& parameter : graph.parameters().list())
-    sink.full.push_back(parameter.gradient);
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
+  SampledBackward sampled(*ops, graph.plan());
+  sampled.pass.ratios.weight = {0.5, 0.5};
   Exec exec = graph.make_exec(1, 0, true);
   exec.keeps_norms = true;
   graph.forward(exec);
-  graph.backward(
-      exec,
-      {.sink = &sink, .mode = SamplingMode::kItemsAndRows, .weight_ratio = std::vector(2, 0.5)});
+  graph.backward(exec, {.gradients = gradients, .hooks = &sampled});
   CHECK(given.scores == 2);
   CHECK(given.dy_norms == 0);
   CHECK(given.wrong == 0);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optim/methods/variance_probe.h"
 #include "tests/support/catch.h"
 #include "tests/support/check_slope.h"
 #include "tests/support/watched_ops.h"
@@ -66,7 +67,7 @@ struct TensorError {
 // Over 4,096 draws. Each tensor's error is looked at along its exact gradient, where a wrong scale
 // shows, and along two random directions. Both gradients are sums over rows, with the rounding of
 // c eps sqrt(rows) of themselves that every operation is allowed.
-std::vector<TensorError> mean_errors(ModelFixture& f, const BackwardContext& context) {
+std::vector<TensorError> mean_errors(ModelFixture& f, const PassSettings& context) {
   Exec exec = f.exec();
   f.model->graph.forward(exec);
   const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
@@ -128,8 +129,8 @@ TEST_CASE("the mean of many sampled gradients is the exact one", "[model][law]")
                std::vector<double>{0.3, 0.6, 0.8}, std::vector<double>{0.25, 0.6, 1.0});
   const std::string pooling = GENERATE("first", "mean");
   ModelFixture f(tiny_vit(pooling), kImage, 3, 8);
-  BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1, 0.3, selection);
-  context.act_ratio = act_ratio;
+  PassSettings context = f.context(SamplingMode::kItemsAndRows, 1, 0.3, selection);
+  context.sampling.ratios.act = act_ratio;
   for (const TensorError& error : mean_errors(f, context)) {
     INFO(error.name << ": " << error.mean << " of standard error " << error.standard_error
                     << ", rounding " << error.rounding);
@@ -161,15 +162,16 @@ TEST_CASE("the variance that one gate adds is that of independent items", "[mode
   constexpr double kRatio = 0.4;
   ModelFixture f(tiny_vit("mean"), kImage, 3, kItems, DType::kF64);
   Graph& graph = f.model->graph;
-  BackwardContext context = f.context(SamplingMode::kExact, 1, 1);
+  PassSettings context = f.context(SamplingMode::kExact, 1, 1);
   std::vector<double> norm(kItems), others(kItems);
   const Tensor unread{others.data(), DType::kF64, {kItems}};
-  BackwardRecord record{.item_norm = {{norm.data(), DType::kF64, {kItems}}, unread, unread}};
-  context.record = &record;
+  ExactLook look;
+  look.item_norm = {{norm.data(), DType::kF64, {kItems}}, unread, unread};
+  context.hooks = &look;
   Exec exec = f.exec();
   graph.forward(exec);
   const auto exact = f.gradient(exec, context);
-  context.record = nullptr;
+  context.hooks = nullptr;
 
   // p = min(1, c norm) with c found by halving.
   double low = 0, high = 1e12;
@@ -182,7 +184,7 @@ TEST_CASE("the variance that one gate adds is that of independent items", "[mode
 
   constexpr int kDraws = 4096;
   context.mode = SamplingMode::kItems;
-  context.act_ratio = {kRatio, 1, 1};  // the lowest gate alone
+  context.sampling.ratios.act = {kRatio, 1, 1};  // the lowest gate alone
   double mean = 0, squares = 0;
   for (int draw = 0; draw < kDraws; ++draw) {
     Exec at = f.exec(static_cast<std::uint64_t>(draw));
@@ -226,12 +228,12 @@ TEST_CASE("a draw that keeps nothing leaves everything below at zero", "[model][
   ModelFixture f(tiny_vit(), kImage, 3, 8);
   Exec exec = f.exec();
   f.model->graph.forward(exec);
-  BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1e-6, 1);
+  PassSettings context = f.context(SamplingMode::kItemsAndRows, 1e-6, 1);
   context.adds_gradients = GENERATE(true, false);
   BackwardRecord record;  // with what an earlier step has left
   record.kept_items.assign(static_cast<std::size_t>(f.model->graph.gates()), 5);
   record.kept_rows.assign(f.model->graph.sampled_weights().size(), 5);
-  context.record = &record;
+  context.sampling.record = &record;
   const auto sampled = f.gradient(exec, context);
   CHECK(std::ranges::count(record.kept_items, 0) == std::ssize(record.kept_items));
   CHECK(std::ranges::count(record.kept_rows, 0) == std::ssize(record.kept_rows));
@@ -253,7 +255,7 @@ TEST_CASE("a backward that replaces gradients gives the bits of one that adds to
   for (const auto& [mode, selection] : {std::pair{SamplingMode::kExact, Selection::kSystematic},
                                         {SamplingMode::kItemsAndRows, Selection::kSystematic},
                                         {SamplingMode::kItemsAndRows, Selection::kBernoulli}}) {
-    BackwardContext context = f.context(mode, 0.5, 0.3, selection);
+    PassSettings context = f.context(mode, 0.5, 0.3, selection);
     const auto added = f.gradient(exec, context);
     context.adds_gradients = false;
     CHECK(f.gradient(exec, context) == added);
@@ -265,14 +267,14 @@ TEST_CASE("repeats differ in sampling and agree in dropout", "[model][law]") {
   ModelFixture f(options, kImage, 3, 8);
   Exec exec = f.exec();
   f.model->graph.forward(exec);
-  BackwardContext context = f.context(SamplingMode::kItems, 0.5, 1);
+  PassSettings context = f.context(SamplingMode::kItems, 0.5, 1);
   const auto first = f.gradient(exec, context);
   CHECK(f.gradient(exec, context) == first);
-  context.repeat = 1;
+  context.sampling.repeat = 1;
   CHECK(f.gradient(exec, context) != first);
   context.mode = SamplingMode::kExact;
   const auto exact = f.gradient(exec, context);
-  context.repeat = 2;
+  context.sampling.repeat = 2;
   CHECK(f.gradient(exec, context) == exact);
 }
 

@@ -31,9 +31,9 @@ using namespace vcas;
 
 TEST_CASE("a step allocates nothing after the first two", "[trainer][memory]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.vcas.act_ratio = {0.3, 0.6};
-  options.vcas.weight_ratio = {0.5};
-  options.vcas.selection = GENERATE("systematic", "bernoulli");
+  vcas_of(options).act_ratio = {0.3, 0.6};
+  vcas_of(options).weight_ratio = {0.5};
+  vcas_of(options).selection = GENERATE("systematic", "bernoulli");
   TrainerFixture f(options, 0.1);
   RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
   f.trainer->step(source.next());

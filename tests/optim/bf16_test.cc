@@ -18,7 +18,7 @@ TrainerFixture fixture(const TrainerOptions& options, DType dtype = DType::kBF16
 TrainerOptions sampling(int steps) {
   TrainerOptions options = TrainerFixture::defaults();
   options.total_steps = steps;
-  options.vcas.tau_act = options.vcas.tau_w = 0.1;
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0.1;
   return options;
 }
 
@@ -51,8 +51,8 @@ TEST_CASE("a ViT trains with VCAS in bf16 as it does in f32", "[trainer][bf16]")
   options.schedule.learning_rate = 1e-2;
   TrainerFixture narrow = fixture(options), wide(options, 0.1, make_ops("cpu"));
   const auto a = narrow.run(30), b = wide.run(30);
-  CHECK(narrow.trainer->controller().probes() == 10);
-  CHECK(narrow.trainer->controller().act_ratio().front() < 1);
+  CHECK(narrow.vcas().controller().probes() == 10);
+  CHECK(narrow.vcas().controller().act_ratio().front() < 1);
   // Before the first probe both are exact, on the same batches and masks: what differs is rounding.
   for (std::size_t i = 0; i < 3; ++i) CHECK(std::abs(a[i].loss - b[i].loss) <= 0.005 * b[i].loss);
   // Later draws differ, as the probes that led to them do.

@@ -123,13 +123,13 @@ const std::vector<double> kActRatio = {0.25, 0.5, 1}, kWeightRatio = {0.5, 0.5, 
 TEST_CASE("counted and formula FLOPs agree on linear layers alone", "[flops][law]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.micro_batch = GENERATE(0, 8);  // budgets are whole in both
-  options.vcas.enabled = false;
+  options.method.type = "exact";
   Counted exact(options);
-  options.vcas.enabled = true;
+  options.method.type = "vcas";
 
   SECTION("of sampled steps") {
-    options.vcas.act_ratio = kActRatio;
-    options.vcas.weight_ratio = kWeightRatio;
+    vcas_of(options).act_ratio = kActRatio;
+    vcas_of(options).weight_ratio = kWeightRatio;
     Counted sampled(options);
     FormulaFlops formula(sampled.linears);
     exact.steps(5);
@@ -141,7 +141,7 @@ TEST_CASE("counted and formula FLOPs agree on linear layers alone", "[flops][law
     CHECK(formula.saved() > 0.3);
   }
   SECTION("of a probe in place") {
-    options.vcas.update_every = 100;
+    vcas_of(options).update_every = 100;
     Counted probed(options);
     const std::vector<double> ones(3, 1.0);
     const auto [act_ratio, weight_ratio, passes] =
@@ -155,11 +155,11 @@ TEST_CASE("counted and formula FLOPs agree on linear layers alone", "[flops][law
     FormulaFlops formula(probed.linears);
     exact.steps(2);
     probed.steps(2);
-    REQUIRE(probed.trainer->controller().probes() == 1);
-    CHECK(probed.trainer->probe_passes() == passes);
+    REQUIRE(vcas_of(*probed.trainer).controller().probes() == 1);
+    CHECK(vcas_of(*probed.trainer).probe_passes() == passes);
     for (int i = 0; i < 2; ++i) formula.add_exact_step();
     formula.add_in_place_probe(2, passes, options.micro_batch == 0 ? 1 : 0.5,
-                               probed.trainer->probed_entry_shares(), act_ratio);
+                               vcas_of(*probed.trainer).probed_entry_shares(), act_ratio);
     CHECK_THAT(formula.saved(), WithinAbs(1 - probed.all() / exact.all(), 1e-12));
     CHECK_THAT(formula.backward_saved(),
                WithinAbs(1 - probed.backward() / exact.backward(), 1e-12));

@@ -1,6 +1,9 @@
 // A trainer of a tiny BERT on one batch of random text.
 #pragma once
 
+#include <optional>
+
+#include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 #include "tests/support/text_batch.h"
 
@@ -14,7 +17,7 @@ struct TextTrainer {
   std::unique_ptr<Trainer> trainer;
 
   explicit TextTrainer(const std::string& head, std::int64_t micro_batch = 0,
-                       const VcasOptions& vcas = {.enabled = false},
+                       const std::optional<VcasOptions>& vcas = {},  // empty: exact
                        std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
       : ops(std::move(device)) {
     model = build_model(
@@ -32,7 +35,10 @@ struct TextTrainer {
     options.optimizer.name = "sgd";
     options.schedule.kind = "constant";
     options.schedule.learning_rate = 0.1;
-    options.vcas = vcas;
+    if (vcas)
+      *find_vcas(options.method) = *vcas;
+    else
+      options.method.type = "exact";
     trainer = std::make_unique<Trainer>(*model, ops, options, nullptr);
   }
 };

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 
 namespace vcas {
@@ -42,6 +43,12 @@ class RandomBatches final : public BatchSource {
   Batch batch_;
 };
 
+inline VcasOptions& vcas_of(TrainerOptions& options) { return *find_vcas(options.method); }
+
+inline const Vcas& vcas_of(const Trainer& trainer) {
+  return dynamic_cast<const Vcas&>(trainer.method());
+}
+
 struct TrainerFixture {
   static constexpr std::int64_t kClasses = 4, kPixels = 64;
 
@@ -70,9 +77,11 @@ struct TrainerFixture {
     options.batch = 16;
     options.seed = 7;
     options.schedule.learning_rate = 3e-3;
-    options.vcas.update_every = 3;
+    vcas_of(options).update_every = 3;
     return options;
   }
+
+  const Vcas& vcas() const { return vcas_of(*trainer); }
 
   // The reports of the steps from the present one to `until`.
   std::vector<StepReport> run(std::int64_t until) {

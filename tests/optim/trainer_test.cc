@@ -17,8 +17,8 @@ using namespace vcas;
 
 TEST_CASE("training lowers the loss, exactly and with VCAS", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.vcas.enabled = GENERATE(true, false);
-  options.vcas.tau_act = options.vcas.tau_w = 0.1;
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0.1;
+  options.method.type = GENERATE("vcas", "exact");
   options.total_steps = 200;
   TrainerFixture f(options);
   const auto reports = f.run(200);
@@ -28,20 +28,20 @@ TEST_CASE("training lowers the loss, exactly and with VCAS", "[trainer]") {
     return sum;
   };
   CHECK(mean_loss(180) < 0.8 * mean_loss(0));
-  CHECK(f.trainer->controller().probes() == (options.vcas.enabled ? 67 : 0));
+  if (options.method.type == "vcas") CHECK(f.vcas().controller().probes() == 67);
 }
 
 TEST_CASE("probes leave no trace when the ratios stay at one", "[trainer][law]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.vcas.enabled = false;
+  options.method.type = "exact";
   TrainerFixture exact(options, 0.1);
-  options.vcas.enabled = true;
-  options.vcas.tau_act = options.vcas.tau_w = 0;  // no variance may be added
-  options.vcas.probe = GENERATE("in_place", "separate");
+  options.method.type = "vcas";
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0;  // no variance may be added
+  vcas_of(options).probe = GENERATE("in_place", "separate");
   TrainerFixture probed(options, 0.1);
   exact.run(12);
   probed.run(12);
-  CHECK(probed.trainer->controller().probes() == 4);
+  CHECK(probed.vcas().controller().probes() == 4);
   CHECK(probed.weights() == exact.weights());
 }
 
@@ -77,11 +77,11 @@ TEST_CASE("an exact step that a probe measures is timed without the probe's work
 // Both run every operation of exact and sampled steps and of probes; the first that differs throws.
 TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.vcas.tau_act = options.vcas.tau_w = 0.3;
-  options.vcas.probe = GENERATE("in_place", "separate");
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0.3;
+  vcas_of(options).probe = GENERATE("in_place", "separate");
   TrainerFixture checked(options, 0.1, make_ops("check:emu,cpu"));
   CHECK_NOTHROW(checked.run(8));
-  CHECK(checked.trainer->controller().probes() == 3);
+  CHECK(checked.vcas().controller().probes() == 3);
 
   TrainerFixture on_emu(options, 0.1, make_ops("emu")), on_cpu(options, 0.1);
   const auto a = on_emu.run(8), b = on_cpu.run(8);
@@ -91,7 +91,7 @@ TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
 TEST_CASE("four micro-batches of eight train like one batch of 32", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.batch = 32;
-  options.vcas.enabled = false;
+  options.method.type = "exact";
   options.optimizer.name = "sgd";
   TrainerFixture whole(options);
   options.micro_batch = 8;
@@ -109,8 +109,8 @@ TEST_CASE("four micro-batches of eight train like one batch of 32", "[trainer]")
 
 TEST_CASE("a restored trainer goes on with the same bits", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.vcas.tau_act = options.vcas.tau_w = 0.2;
-  options.vcas.probe = GENERATE("in_place", "separate");
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0.2;
+  vcas_of(options).probe = GENERATE("in_place", "separate");
   TrainerFixture whole(options, 0.1), first(options, 0.1), second(options, 0.1);
   whole.run(20);
   first.run(11);
@@ -125,7 +125,7 @@ TEST_CASE("a restored trainer goes on with the same bits", "[trainer]") {
   second.trainer->restore(nlohmann::json::parse(first.trainer->state().dump()));
   second.run(20);
   CHECK(second.weights() == whole.weights());
-  CHECK(second.trainer->controller().to_json() == whole.trainer->controller().to_json());
+  CHECK(second.vcas().controller().to_json() == whole.vcas().controller().to_json());
 }
 
 TEST_CASE("a loss that is not finite stops before the weights change", "[trainer][error]") {
@@ -189,15 +189,15 @@ TEST_CASE("the host waits for no step that another follows", "[trainer]") {
   };
   for (const std::string device : {"cpu", "emu"}) {
     INFO(device << ", micro-batch " << options.micro_batch);
-    options.vcas.enabled = false;
+    options.method.type = "exact";
     CHECK(waits_of_steps(device) == Waits{0, 1});
-    options.vcas.enabled = true;
-    options.vcas.act_ratio = {0.3, 0.6};
-    options.vcas.weight_ratio = {0.5};
-    options.vcas.selection = "systematic";
+    options.method.type = "vcas";
+    vcas_of(options).act_ratio = {0.3, 0.6};
+    vcas_of(options).weight_ratio = {0.5};
+    vcas_of(options).selection = "systematic";
     CHECK(waits_of_steps(device) == Waits{0, 1});
     // Two gates and the linears of each of two blocks, in each micro-batch.
-    options.vcas.selection = "bernoulli";
+    vcas_of(options).selection = "bernoulli";
     CHECK(waits_of_steps(device) == Waits{3 * 2 * (options.micro_batch ? 2 : 1), 1});
   }
 }
@@ -227,7 +227,7 @@ TEST_CASE("a step ahead of its report trains with the same bits", "[trainer]") {
 
 TEST_CASE("steps after one that diverged leave the weights alone", "[trainer][error]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.vcas.enabled = false;
+  options.method.type = "exact";
   TrainerFixture f(options);
   f.run(2);
   const auto before = f.weights();
@@ -271,16 +271,15 @@ Variances measure_variances(TrainerFixture& f, std::int64_t first_batch) {
   constexpr int kBatches = 8, kDraws = 4;
   Graph& graph = f.model->graph;
   const Parameters& parameters = graph.parameters();
-  GradSink sink;
-  for (const Parameter& parameter : parameters.list()) sink.full.push_back(parameter.gradient);
-  const VcasController& controller = f.trainer->controller();
-  BackwardContext context{.sink = &sink,
-                          .act_ratio = controller.act_ratio(),
-                          .weight_ratio = controller.weight_ratio(),
-                          .loss_scale = 1.0 / static_cast<double>(f.options.batch)};
-  const auto gradient = [&](Exec& exec) {
+  const std::vector<Tensor> gradients = parameters.gradient_list();
+  SampledBackward sampled(*f.ops, graph.plan());
+  sampled.pass = f.vcas().sampling();
+  sampled.pass.samples_rows = false;
+  const auto gradient = [&](Exec& exec, BackwardHooks* hooks) {
     f.ops->run(Fill{.y = parameters.gradients(), .value = 0});
-    graph.backward(exec, context);
+    graph.backward(exec, {.gradients = gradients,
+                          .loss_scale = 1.0 / static_cast<double>(f.options.batch),
+                          .hooks = hooks});
     std::vector<double> out;
     for (const int weight : graph.sampled_weights()) {
       const Tensor& g = parameters[static_cast<std::size_t>(weight)].gradient;
@@ -301,14 +300,12 @@ Variances measure_variances(TrainerFixture& f, std::int64_t first_batch) {
   for (int i = 0; i < kBatches; ++i) {
     const Batch& batch = source.next();
     f.model->load(*f.ops, batch, 0, batch.items);
-    context.mode = SamplingMode::kExact;
     Exec exec = graph.make_exec(99, static_cast<std::uint64_t>(first_batch + i), true);
     graph.forward(exec);
-    exact.push_back(gradient(exec));
-    context.mode = SamplingMode::kItems;
+    exact.push_back(gradient(exec, nullptr));
     for (int draw = 0; draw < kDraws; ++draw) {
-      context.repeat = static_cast<std::uint32_t>(draw);
-      out.v_act += squared_distance(gradient(exec), exact.back()) / (kBatches * kDraws);
+      sampled.pass.repeat = static_cast<std::uint32_t>(draw);
+      out.v_act += squared_distance(gradient(exec, &sampled), exact.back()) / (kBatches * kDraws);
     }
     for (int j = 0; j < i; ++j)  // 1/(n-1) sum ||G_i - mean||^2, by pairs
       out.v_s +=
@@ -326,8 +323,8 @@ TEST_CASE("added variance settles near its budget", "[trainer][law]") {
   options.batch = 32;
   options.schedule.kind = "constant";
   options.schedule.learning_rate = 1e-3;
-  options.vcas.tau_act = options.vcas.tau_w = 0.25;
-  options.vcas.s_step = 0.02;
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0.25;
+  vcas_of(options).s_step = 0.02;
   TrainerFixture f(options);
   RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
   double act = 0, variance = 0;
@@ -338,7 +335,7 @@ TEST_CASE("added variance settles near its budget", "[trainer][law]") {
     act += measured.v_act;
     variance += measured.v_s;
   }
-  INFO("V_act / V_s " << act / variance << ", s " << f.trainer->controller().s());
+  INFO("V_act / V_s " << act / variance << ", s " << f.vcas().controller().s());
   CHECK(act / variance > 0.25 / 3);
   CHECK(act / variance < 0.25 * 3);
 }
@@ -348,8 +345,8 @@ TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[tra
   options.batch = 32;
   options.optimizer.name = "sgd";
   options.schedule.learning_rate = 0;  // the same weights at every step
-  options.vcas.selection = GENERATE("systematic", "bernoulli");
-  options.vcas.enabled = false;
+  vcas_of(options).selection = GENERATE("systematic", "bernoulli");
+  options.method.type = "exact";
   options.micro_batch = 8;
   RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
   const Batch& batch = source.next();
@@ -361,15 +358,20 @@ TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[tra
   };
   const auto exact = gradient(unsampled);
 
-  options.vcas.enabled = true;
-  options.vcas.act_ratio = {0.25, 0.5};
-  options.vcas.weight_ratio = {0.5};
-  TrainerFixture sampling(options);
+  options.method.type = "vcas";
+  vcas_of(options).act_ratio = {0.25, 0.5};
+  vcas_of(options).weight_ratio = {0.5};
+  std::vector<std::int64_t> kept_items;  // of a step's four parts
+  TrainerFixture sampling(options, 0, watched_ops([&](const Draw& args, const std::string&) {
+                            if (args.key.stream == Stream::kGate)
+                              kept_items.push_back(args.kept.elements());
+                          }));
   constexpr int kSteps = 4096;
   const auto& list = sampling.model->graph.parameters().list();
   const float* slab = sampling.model->graph.parameters().gradients().ptr<float>();
   std::vector<double> sum(list.size()), squares(list.size());
   for (int step = 0; step < kSteps; ++step) {
+    kept_items.clear();
     const auto sampled = gradient(sampling);
     for (std::size_t p = 0; p < list.size(); ++p) {
       double along = 0;  // the exact gradient, where a wrong scale shows
@@ -380,9 +382,9 @@ TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[tra
       sum[p] += along;
       squares[p] += along * along;
     }
-    // Of the last of the four parts.
-    if (options.vcas.selection == "systematic")
-      CHECK(sampling.trainer->last_record().kept_items == std::vector<std::int64_t>{2, 4});
+    // Backward draws at the upper gate first.
+    if (vcas_of(options).selection == "systematic")
+      CHECK(kept_items == std::vector<std::int64_t>{4, 2, 4, 2, 4, 2, 4, 2});
   }
   for (std::size_t p = 0; p < list.size(); ++p) {
     const double mean = sum[p] / kSteps;
@@ -396,11 +398,11 @@ TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[tra
 TEST_CASE("no random number is drawn twice in a run", "[trainer][law]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.micro_batch = 8;
-  options.vcas.tau_act = options.vcas.tau_w = 1;
-  options.vcas.s_step = 0.3;
-  options.vcas.weight_multiplier = 0.7;
-  options.vcas.probe = GENERATE("in_place", "separate");
-  options.vcas.selection = GENERATE("systematic", "bernoulli");
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 1;
+  vcas_of(options).s_step = 0.3;
+  vcas_of(options).weight_multiplier = 0.7;
+  vcas_of(options).probe = GENERATE("in_place", "separate");
+  vcas_of(options).selection = GENERATE("systematic", "bernoulli");
   using Address = std::array<std::uint32_t, 4>;
   const auto address_of = [](const auto& args) {
     RandomKey key = args.key;

@@ -1,4 +1,4 @@
-#include "optim/variance_probe.h"
+#include "optim/methods/variance_probe.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,14 +36,16 @@ void load_batch(ModelFixture& f, int i) {
 }
 
 ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number,
-                      const BackwardContext& context) {
+                      const PassSettings& context) {
   probe.begin(1, number);
   for (int i = 0; i < kRepeats; ++i) {
     load_batch(f, i);
     Exec exec = f.exec(static_cast<std::uint64_t>(i));
     f.model->graph.forward(exec);
-    probe.exact_backward(exec, context);
-    probe.sampled_backwards(exec, context);
+    BackwardContext backward = f.use(context);
+    backward.hooks = &probe.exact_backward();
+    f.model->graph.backward(exec, backward);
+    probe.sampled_backwards(exec, backward);
   }
   return probe.result();
 }
@@ -56,7 +58,7 @@ ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t numbe
 
 TEST_CASE("a probe of all entries gives the variances of their definitions", "[probe]") {
   ModelFixture f = make_fixture();
-  VarianceProbe probe(f.model->graph, *f.ops, 1.0, kRepeats);
+  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats);
   const ProbeResult got = run_probe(f, probe, 0);
 
   double v_act = 0;
@@ -74,11 +76,11 @@ TEST_CASE("a probe of all entries gives the variances of their definitions", "[p
     load_batch(f, i);
     Exec exec = f.exec(static_cast<std::uint64_t>(i));
     f.model->graph.forward(exec);
-    BackwardContext context = f.context(SamplingMode::kExact, 0.5, 0.1);
+    PassSettings context = f.context(SamplingMode::kExact, 0.5, 0.1);
     const std::vector<double> exact = f.gradient(exec, context);
     context.mode = SamplingMode::kItems;
     for (int j = 0; j < kRepeats; ++j) {
-      context.repeat = static_cast<std::uint32_t>(1 + j);
+      context.sampling.repeat = static_cast<std::uint32_t>(1 + j);
       const auto sampled = f.gradient(exec, context);
       for (const int weight : weights)
         v_act += distance(sampled, exact, weight) / (kRepeats * kRepeats);
@@ -108,10 +110,10 @@ TEST_CASE("a probe of all entries gives the variances of their definitions", "[p
 
 TEST_CASE("backwards that keep nothing differ by the whole gradient", "[probe]") {
   ModelFixture f = make_fixture();
-  VarianceProbe probe(f.model->graph, *f.ops, 1.0, kRepeats);
+  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats);
   run_probe(f, probe, 0);  // leaves other gradients and variances where this probe measures
-  BackwardContext context = f.context(SamplingMode::kItemsAndRows, 1e-12, 0.1);
-  context.selection = Selection::kBernoulli;
+  PassSettings context = f.context(SamplingMode::kItemsAndRows, 1e-12, 0.1);
+  context.sampling.selection = Selection::kBernoulli;
   const ProbeResult got = run_probe(f, probe, 0, context);
   double want = 0;
   const Graph& graph = f.model->graph;
@@ -142,9 +144,9 @@ TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
   record.weight_variance = {nullptr, DType::kF64, {std::ssize(f.model->graph.sampled_weights())}};
   const Buffer variances(*f.ops, {&record.weight_variance});
   const auto variance_of = [&](double weight_ratio, std::uint32_t repeat) {
-    BackwardContext context = f.context(SamplingMode::kItems, 1, weight_ratio);
-    context.record = &record;
-    context.repeat = repeat;
+    PassSettings context = f.context(SamplingMode::kItems, 1, weight_ratio);
+    context.sampling.record = &record;
+    context.sampling.repeat = repeat;
     CHECK(f.gradient(exec, context) == f.gradient(exec, f.context(SamplingMode::kExact, 1, 1)));
     const auto* values = record.weight_variance.ptr<double>();
     return std::vector<double>(values, values + record.weight_variance.elements());
@@ -157,7 +159,7 @@ TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
     int looks = 0;
     ModelFixture watched =
         make_fixture(watched_ops([&](const LinearWeightBlock&, const std::string&) { ++looks; }));
-    VarianceProbe probe(watched.model->graph, *watched.ops, 1.0, kRepeats);
+    VarianceProbe probe(watched.model->graph, *watched.ops, *watched.sampled, 1.0, kRepeats);
     run_probe(watched, probe, 0);  // leaves other gradients and variances where this probe measures
     looks = 0;
     const ProbeResult got =
@@ -174,7 +176,7 @@ TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][la
   ModelFixture f = make_fixture();
   const int missing = GENERATE(0, 1);
   f.model->graph.set_batch(kItems - missing, {});
-  VarianceProbe probe(f.model->graph, *f.ops, 1.0, kRepeats);
+  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats);
   std::vector<double> gradient_sum, gradient_square;
   double v_s = 0, v_s_square = 0;
   for (int i = 0; i < kBatches; ++i) {
@@ -183,9 +185,10 @@ TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][la
       load_batch(f, kRepeats * i + repeat);
       Exec exec = f.exec(0);
       f.model->graph.forward(exec);
-      const BackwardContext context = f.context(SamplingMode::kExact, 1, 1);
+      BackwardContext context = f.use(f.context(SamplingMode::kExact, 1, 1));
+      context.hooks = &probe.exact_backward();
       f.ops->run(Fill{.y = f.model->graph.parameters().gradients(), .value = 0});
-      probe.exact_backward(exec, context);
+      f.model->graph.backward(exec, context);
       probe.sampled_backwards(exec, context);
     }
     const double got = probe.result().v_s;
@@ -246,7 +249,7 @@ TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
   ModelFixture f = make_fixture(watched_ops([&](const LinearWeightBlock& args, const std::string&) {
     passes.push_back(equation_3(args));
   }));
-  VarianceProbe probe(f.model->graph, *f.ops, 0.01, kRepeats);
+  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 0.01, kRepeats);
   const ProbeResult got = run_probe(f, probe, 0);
   const std::size_t linears = f.model->graph.sampled_weights().size();
   constexpr std::size_t kPasses = 2 + kRepeats;  // of a batch: all and half of it exactly, sampled
@@ -265,8 +268,8 @@ TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
 
 TEST_CASE("a share of the entries stands for all without bias", "[probe][law]") {
   ModelFixture f = make_fixture();
-  VarianceProbe all(f.model->graph, *f.ops, 1.0, kRepeats),
-      share(f.model->graph, *f.ops, 0.3, kRepeats);
+  VarianceProbe all(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats),
+      share(f.model->graph, *f.ops, *f.sampled, 0.3, kRepeats);
   const ProbeResult want = run_probe(f, all, 0);
   constexpr int kProbes = 400;
   double sum = 0, squares = 0, act = 0;

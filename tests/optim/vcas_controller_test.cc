@@ -1,4 +1,4 @@
-#include "optim/vcas_controller.h"
+#include "optim/methods/vcas_controller.h"
 
 #include <algorithm>
 #include <bit>
@@ -290,15 +290,9 @@ TEST_CASE("given ratios are fixed", "[controller]") {
     options.weight_ratio.clear();
     CHECK(VcasController(options, 3, 2, 1000).weight_ratio() == std::vector<double>{1, 1});
   }
-  SECTION("but not used when disabled") {
-    options.enabled = false;
-    const VcasController disabled(options, 3, 2, 1000);
-    CHECK(disabled.act_ratio() == std::vector<double>{1, 1, 1});
-    CHECK_FALSE(disabled.probe_due(0));
-  }
   SECTION("and must fit the model") {
     CHECK_THROWS_WITH(VcasController(options, 4, 2, 1000),
-                      "vcas.act_ratio has 3 ratios, but the model has 4 sampling gates");
+                      "method.act_ratio has 3 ratios, but the model has 4 sampling gates");
   }
 }
 
@@ -308,7 +302,7 @@ TEST_CASE("controller settings are checked", "[controller]") {
              ContainsSubstring("act_ratio must not decrease from input to output"));
   CHECK_THAT(config_error(R"({"act_ratio": [0]})"), ContainsSubstring("must be above 0"));
   CHECK_THAT(config_error(R"({"update_every": 3, "repeats": 3})"),
-             ContainsSubstring("update_every must be above vcas.repeats (3)"));
+             ContainsSubstring("update_every must be above method.repeats (3)"));
   CHECK(config_error(R"({"update_every": 2, "repeats": 3, "probe": "separate"})").empty());
   CHECK_THAT(config_error(R"({"repeats": 1})"), ContainsSubstring("must be at least 2"));
 }

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "kernels/buffer.h"
-#include "layers/weight_sampler.h"
+#include "layers/layer.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/check_op.h"
 
@@ -172,8 +172,6 @@ class Bench {
                         : input.image                    ? DType::kF32
                                                          : dtype});
     plan_ = layer_->plan({specs_, dtype, items(), rows_of(kTokens), rows_of(kMasked)});
-    parameter_numbers_.resize(plan_.parameters.size());
-    std::iota(parameter_numbers_.begin(), parameter_numbers_.end(), 0);
 
     std::uint32_t site = 0;
     for (std::size_t i = 0; i < specs_.size(); ++i) {
@@ -272,15 +270,13 @@ class Bench {
       added[i] = choice.added == Added::kInPlace ? dx[i] : memory_.make(dtype_, shape);
       memory_.write(added[i], Numbers(static_cast<std::size_t>(shape.elements()), choice.start));
     }
-    GradSink sink;
+    std::vector<Tensor> gradients;
     for (const Tensor& parameter : parameters_)
-      sink.full.push_back(
+      gradients.push_back(
           choice.parameters
               ? memory_.make(statistics_dtype(dtype_), parameter.shape,
                              Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
               : Tensor{});
-    const BackwardContext context{
-        .sink = &sink, .adds_gradients = !choice.replaces, .loss_scale = kLossScale};
 
     for (const int i : plan_.passes_gradient)
       if (const Tensor& out = dx[static_cast<std::size_t>(i)]) memory_.write(out, choice.dy);
@@ -290,7 +286,7 @@ class Bench {
       memory_.poison(scratch_);
       Arena arena(scratch_.data, plan_.scratch_bytes);
       Exec exec = make_exec(arena);
-      WeightSampler weight_sampler;
+      BackwardHooks exact;
       const Tensor norm = norms_of(dx[0], plan_.dx_norm_parts);
       layer_->backward(exec, {.inputs_full = inputs_,
                               .output_full = output_,
@@ -303,11 +299,10 @@ class Bench {
                               .added = added,
                               .rows = rows,
                               .rows_full = full_rows_,
-                              .context = context,
-                              .parameter_numbers = parameter_numbers_,
-                              .adds_gradients = context.adds_gradients,
-                              .weight_sampler = weight_sampler,
-                              .weight_site = -1});
+                              .gradients = gradients,
+                              .adds_gradients = !choice.replaces,
+                              .loss_scale = kLossScale,
+                              .method = {.hooks = exact, .site = -1}});
       expect_norms(norm, dx[0], "dx_norm");
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
@@ -318,7 +313,7 @@ class Bench {
     }
     Gradients out;
     for (const Tensor& tensor : dx) out.dx.push_back(tensor ? memory_.read(tensor) : Numbers{});
-    for (const Tensor& tensor : sink.full)
+    for (const Tensor& tensor : gradients)
       if (tensor) out.parameters.push_back(memory_.read(tensor));
     return out;
   }
@@ -442,7 +437,6 @@ class Bench {
   std::unique_ptr<Layer> layer_;
   std::vector<ValueSpec> specs_;
   NodePlan plan_;
-  std::vector<int> parameter_numbers_;
   std::vector<Tensor> inputs_, parameters_, saved_;
   Tensor output_, scratch_, step_;
   RowSets full_rows_;

@@ -6,14 +6,31 @@
 
 #include "core/philox.h"
 #include "models/model.h"
+#include "optim/methods/sampled_backward.h"
 #include "tests/support/text_batch.h"
 
 namespace vcas {
 
+enum class SamplingMode {
+  kExact,
+  kItems,         // SampleA only
+  kItemsAndRows,  // SampleA and SampleW
+};
+
+// One backward of the fixture.
+struct PassSettings {
+  SamplingMode mode = SamplingMode::kExact;
+  SampledBackward::Pass sampling;
+  bool adds_gradients = true;
+  double loss_scale = 1;
+  BackwardHooks* hooks = nullptr;  // instead of `mode`
+};
+
 struct ModelFixture {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
-  GradSink sink;
+  std::vector<Tensor> gradients;
+  std::unique_ptr<SampledBackward> sampled;
   std::uint64_t seed = 5;
 
   ModelFixture(const ModelOptions& options, const std::vector<std::int64_t>& item_shape,
@@ -26,8 +43,8 @@ struct ModelFixture {
     const std::int64_t tokens = text ? items * options.kind->max_positions() : 0;
     graph.finish(*ops, {.max_items = items, .max_tokens = tokens, .max_masked = tokens});
     graph.parameters().initialize(*ops, seed);
-    for (const Parameter& parameter : graph.parameters().list())
-      sink.full.push_back(parameter.gradient);
+    gradients = graph.parameters().gradient_list();
+    sampled = std::make_unique<SampledBackward>(*ops, graph.plan());
     if (text) {
       model->load(*ops, random_text(items, options.kind->vocabulary(), classes), 0, items);
       return;
@@ -45,26 +62,33 @@ struct ModelFixture {
 
   Exec exec(std::uint64_t step = 0) { return model->graph.make_exec(seed, step, true); }
 
-  BackwardContext context(SamplingMode mode, double act_ratio, double weight_ratio,
-                          Selection selection = Selection::kBernoulli) const {
+  PassSettings context(SamplingMode mode, double act_ratio, double weight_ratio,
+                       Selection selection = Selection::kBernoulli) const {
     const Graph& graph = model->graph;
-    return {.sink = &sink,
-            .mode = mode,
-            .selection = selection,
-            .act_ratio = std::vector<double>(static_cast<std::size_t>(graph.gates()), act_ratio),
-            .weight_ratio = std::vector<double>(graph.sampled_weights().size(), weight_ratio),
-            .repeat = 0,
-            .loss_scale = 1.0 / static_cast<double>(graph.tensor(model->loss).rows()),
-            .record = nullptr};
+    const KeepRatios ratios{std::vector<double>(static_cast<std::size_t>(graph.gates()), act_ratio),
+                            std::vector<double>(graph.sampled_weights().size(), weight_ratio)};
+    return {.mode = mode,
+            .sampling = {.ratios = ratios, .selection = selection, .entries = {}},
+            .loss_scale = 1.0 / static_cast<double>(graph.tensor(model->loss).rows())};
+  }
+
+  BackwardContext use(const PassSettings& settings) {
+    sampled->pass = settings.sampling;
+    sampled->pass.samples_rows = settings.mode == SamplingMode::kItemsAndRows;
+    BackwardHooks* hooks = settings.mode == SamplingMode::kExact ? nullptr : sampled.get();
+    return {.gradients = gradients,
+            .adds_gradients = settings.adds_gradients,
+            .loss_scale = settings.loss_scale,
+            .hooks = settings.hooks ? settings.hooks : hooks};
   }
 
   // All gradients of one backward, which before are zero, or 7 where they are replaced.
-  std::vector<double> gradient(Exec& exec, const BackwardContext& context) {
+  std::vector<double> gradient(Exec& exec, const PassSettings& settings) {
     const Tensor& slab = model->graph.parameters().gradients();
     ops->run(Fill{.y = slab, .value = 0});
-    if (!context.adds_gradients)
-      for (const Tensor& gradient : sink.full) ops->run(Fill{.y = gradient, .value = 7});
-    model->graph.backward(exec, context);
+    if (!settings.adds_gradients)
+      for (const Tensor& gradient : gradients) ops->run(Fill{.y = gradient, .value = 7});
+    model->graph.backward(exec, use(settings));
     std::vector<double> out(static_cast<std::size_t>(slab.elements()));
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] = slab.dtype == DType::kF64 ? slab.ptr<double>()[i] : slab.ptr<float>()[i];

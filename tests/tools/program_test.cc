@@ -294,7 +294,7 @@ TEST_CASE("bench prints times, rates and memory") {
   CHECK(json["precision"] == "f32");
   const Outcome given = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1",
                                           "vcas.act_ratio=[0.3]", "vcas.weight_ratio=[0.7]"});
-  CHECK(contains(given.out, "sampled at fixed ratios: keep act 0.30-0.30, w 0.70-0.70\n"));
+  CHECK(contains(given.out, "sampled at fixed ratios · keep act 0.30-0.30 · w 0.70-0.70 · "));
   CHECK(contains(given.out, "exact / sampled time"));
 }
 

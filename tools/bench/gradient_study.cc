@@ -18,6 +18,7 @@
 #include "data/wordnet.h"
 #include "data/wordpiece.h"
 #include "kernels/decorators/forwarding_ops.h"
+#include "optim/methods/sampled_backward.h"
 #include "optim/trainer.h"
 
 namespace vcas {
@@ -27,7 +28,7 @@ constexpr std::int64_t kItems = 64, kMostTokens = 64;
 
 struct Budget {
   const char* name;
-  SamplingMode mode;
+  bool rows;  // SampleW too
   double act_ratio, weight_ratio;
 };
 
@@ -109,10 +110,10 @@ class Study {
     model_->graph.finish(ops_, {.max_items = kItems, .max_tokens = kItems * kMostTokens});
     model_->graph.parameters().initialize(ops_, training.seed);
     training.batch = kItems;
-    training.vcas.enabled = false;
+    training.method.type = "exact";
     trainer_ = std::make_unique<Trainer>(*model_, ops_, training, nullptr);
-    for (const Parameter& parameter : model_->graph.parameters().list())
-      sink_.full.push_back(parameter.gradient);
+    sampled_ = std::make_unique<SampledBackward>(ops_, model_->graph.plan());
+    gradients_ = model_->graph.parameters().gradient_list();
   }
 
   void train(std::int64_t until) {
@@ -125,16 +126,20 @@ class Study {
     shuffling_->shuffled = false;
     Exec forward = model_->graph.make_exec(seed_, 0, true);
     model_->graph.forward(forward);
-    const std::vector<float> exact =
-        gradient(forward, context({"", SamplingMode::kExact, 1, 1}, Selection::kBernoulli));
+    const std::vector<float> exact = gradient(forward, nullptr);
     shuffling_->shuffled = order.shuffled;
-    const BackwardContext sampled = context(budget, order.selection);
+    const Graph& graph = model_->graph;
+    sampled_->pass.ratios = {
+        std::vector<double>(static_cast<std::size_t>(graph.gates()), budget.act_ratio),
+        std::vector<double>(graph.sampled_weights().size(), budget.weight_ratio)};
+    sampled_->pass.selection = order.selection;
+    sampled_->pass.samples_rows = budget.rows;
     std::vector<double> mean(exact.size()), sum(list.size()), squares(list.size());
     double total = 0, seconds = 0;
     for (int draw = 0; draw < draws; ++draw) {
       Exec exec = model_->graph.make_exec(seed_, static_cast<std::uint64_t>(draw), true);
       const auto start = std::chrono::steady_clock::now();
-      const auto& g = gradient(exec, sampled);
+      const auto& g = gradient(exec, sampled_.get());
       seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       for (std::size_t p = 0; p < list.size(); ++p) {
         double along = 0;
@@ -168,23 +173,12 @@ class Study {
   }
 
  private:
-  BackwardContext context(const Budget& budget, Selection selection) const {
-    const Graph& graph = model_->graph;
-    return {
-        .sink = &sink_,
-        .mode = budget.mode,
-        .selection = selection,
-        .act_ratio = std::vector<double>(static_cast<std::size_t>(graph.gates()), budget.act_ratio),
-        .weight_ratio = std::vector<double>(graph.sampled_weights().size(), budget.weight_ratio),
-        .repeat = 0,
-        .loss_scale = 1.0 / static_cast<double>(kItems),
-        .record = nullptr};
-  }
-
-  std::vector<float> gradient(Exec& exec, const BackwardContext& context) {
+  std::vector<float> gradient(Exec& exec, BackwardHooks* hooks) {
     const Tensor& slab = model_->graph.parameters().gradients();
     ops_.run(Fill{.y = slab, .value = 0});
-    model_->graph.backward(exec, context);
+    model_->graph.backward(
+        exec,
+        {.gradients = gradients_, .loss_scale = 1.0 / static_cast<double>(kItems), .hooks = hooks});
     return {slab.ptr<float>(), slab.ptr<float>() + slab.elements()};
   }
 
@@ -200,7 +194,8 @@ class Study {
   CountOps ops_{std::unique_ptr<Ops>(shuffling_)};
   std::unique_ptr<Model> model_;
   Loader loader_;
-  GradSink sink_;
+  std::vector<Tensor> gradients_;
+  std::unique_ptr<SampledBackward> sampled_;
   std::unique_ptr<Trainer> trainer_;
 };
 
@@ -235,11 +230,10 @@ void run_scatter(int draws, int training_steps, std::uint64_t seed, const char* 
              kItems);
   fmt::print("{:<22} {:<11} {:>14} {:>10} {:>12} {:>8}\n", "budget", "selection", "variance/||G||2",
              "worst |z|", "mean error", "ms");
-  for (const Budget& budget : {Budget{"SampleA rho .3", SamplingMode::kItems, 0.3, 1},
-                               Budget{"SampleA rho .6", SamplingMode::kItems, 0.6, 1},
-                               Budget{"SampleW nu .2", SamplingMode::kItemsAndRows, 1, 0.2},
-                               Budget{"SampleW nu .5", SamplingMode::kItemsAndRows, 1, 0.5},
-                               Budget{"both rho .5 nu .5", SamplingMode::kItemsAndRows, 0.5, 0.5}})
+  for (const Budget& budget :
+       {Budget{"SampleA rho .3", false, 0.3, 1}, Budget{"SampleA rho .6", false, 0.6, 1},
+        Budget{"SampleW nu .2", true, 1, 0.2}, Budget{"SampleW nu .5", true, 1, 0.5},
+        Budget{"both rho .5 nu .5", true, 0.5, 0.5}})
     for (const Order& order : {Order{"bernoulli", Selection::kBernoulli, false},
                                Order{"systematic", Selection::kSystematic, false},
                                Order{"  shuffled", Selection::kSystematic, true}}) {

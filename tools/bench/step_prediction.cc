@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "kernels/op_cost.h"
+#include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 
 namespace vcas {
@@ -103,10 +104,11 @@ Counted count_step(const Case& c, bool exact, DType dtype) {
   const std::unique_ptr<Model> model = build_model(c.model, c.item_shape, 3, 0, dtype);
   model->graph.finish(ops, {.max_items = c.items, .max_tokens = c.items * c.tokens});
   TrainerOptions options{.total_steps = 2, .batch = c.items};
-  options.vcas.enabled = !exact;
+  VcasOptions& sampling = *find_vcas(options.method);
   for (int i = 0; i < model->graph.gates(); ++i)
-    options.vcas.act_ratio.push_back(0.2 + 0.3 * i / (model->graph.gates() - 1));
-  options.vcas.weight_ratio = {0.5};
+    sampling.act_ratio.push_back(0.2 + 0.3 * i / (model->graph.gates() - 1));
+  sampling.weight_ratio = {0.5};
+  if (exact) options.method.type = "exact";
   Trainer trainer(*model, ops, options, nullptr);
   const Batch batch = batch_of(c);
   trainer.queue(batch);

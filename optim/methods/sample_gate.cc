@@ -1,14 +1,15 @@
-#include "layers/sample_gate.h"
+#include "optim/methods/sample_gate.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace vcas {
 
-SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_item,
-                       std::int64_t max_items, const std::vector<std::int64_t>& layouts,
-                       const std::vector<std::int64_t>& max_rows)
-    : number_(number), rows_per_item_(rows_per_item) {
-  const DType statistics = statistics_dtype(dtype);
+double whole_budget(double budget) { return std::ceil(budget * (1 - 1e-12)); }
+
+SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
+  const std::int64_t max_items = plan.limits.max_items;
+  const DType statistics = statistics_dtype(plan.dtype);
   std::vector<Tensor*> tensors;
   const auto want = [&](Tensor& tensor, DType type, std::int64_t elements) {
     tensor = {nullptr, type, {elements}};
@@ -19,28 +20,28 @@ SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_
   want(keep_scale_, statistics, max_items);
   want(drawn_, DType::kI32, 1 + max_items);
   host_drawn_.resize(static_cast<std::size_t>(1 + max_items));
-  layouts_.resize(layouts.size());
-  for (std::size_t i = 0; i < layouts.size(); ++i) {
-    layouts_[i].rows_per_item = layouts[i];
+  layouts_.resize(plan.layouts.size());
+  for (std::size_t i = 0; i < layouts_.size(); ++i) {
+    const std::int64_t max_rows = plan.max_rows(plan.layouts[i]);
+    layouts_[i].rows_per_item = plan.layouts[i];
     want(layouts_[i].item, DType::kI32, max_items);
     want(layouts_[i].scale, statistics, max_items);
     want(layouts_[i].offsets, DType::kI64, max_items + 1);
-    want(layouts_[i].row, DType::kI32, max_rows[i]);
-    want(layouts_[i].source_row, DType::kI32, max_rows[i]);
+    want(layouts_[i].row, DType::kI32, max_rows);
+    want(layouts_[i].source_row, DType::kI32, max_rows);
     layouts_[i].host_offsets.resize(static_cast<std::size_t>(max_items) + 1);
   }
   buffer_ = Buffer(ops, tensors);
 }
 
-const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, const Tensor& dy,
-                                const RowSets& rows, std::int64_t batch_items) {
-  const RowSet& own = rows.of(rows_per_item_);
+const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
+                                const Tensor& dy, const RowSets& rows) {
+  const RowSet& own = rows.of(site.rows_per_item);
   const Shape items{own.items};
   const Tensor norm{norm_.data, norm_.dtype, items};
   const Tensor prob{prob_.data, prob_.dtype, items};
-  const bool systematic = context.selection == Selection::kSystematic;
-  double budget =
-      context.act_ratio[static_cast<std::size_t>(number_)] * static_cast<double>(batch_items);
+  const bool systematic = settings.selection == Selection::kSystematic;
+  double budget = settings.ratio * static_cast<double>(site.batch_items);
   if (systematic) budget = whole_budget(budget);
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
@@ -56,8 +57,8 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
            .score = norm,
            .id = own.item,
            .budget = budget,
-           .selection = context.selection,
-           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(number_), context.repeat),
+           .selection = settings.selection,
+           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(site.number), settings.repeat),
            .step = exec.step});
   const bool ragged = std::ranges::any_of(
       rows.entries(), [](const RowSets::Entry& entry) { return entry.rows.length == 0; });
@@ -65,9 +66,6 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
     exec.ops.copy_to_host(host_drawn_.data(), drawn,
                           static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
   if (!systematic) kept = host_drawn_[0];
-  if (context.record && !context.record->kept_items.empty())
-    context.record->kept_items[static_cast<std::size_t>(number_)] = kept;
-
   kept_rows_.entries().clear();
   Group<NarrowRows> narrowed;
   for (Layout& layout : layouts_) {
@@ -108,18 +106,18 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   return kept_rows_;
 }
 
-void SampleGate::compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept,
-                         const Tensor& dy_kept_norm) const {
-  const RowSet& rows = kept_rows_.of(rows_per_item_);
-  for (const Layout& layout : layouts_)
-    if (layout.rows_per_item == rows_per_item_)
-      exec.ops.run(
-          GatherScaledRows{.y = dy_kept,
-                           .y_norm = dy_kept_norm,
-                           .x = dy,
-                           .source_row = {layout.source_row.data, DType::kI32, {rows.rows}},
-                           .offsets = rows.offsets,
-                           .scale = {keep_scale_.data, keep_scale_.dtype, {rows.items}}});
+Gradient SampleGate::compact(Exec& exec, const GateSite& site, const Tensor& dy) const {
+  const RowSet& rows = kept_rows_.of(site.rows_per_item);
+  const Gradient kept{.dy = site.kept.dy.first_rows(rows.rows),
+                      .norm = site.kept.norm ? site.kept.norm.first_rows(rows.rows) : Tensor{}};
+  const auto own = std::ranges::find(layouts_, site.rows_per_item, &Layout::rows_per_item);
+  exec.ops.run(GatherScaledRows{.y = kept.dy,
+                                .y_norm = kept.norm,
+                                .x = dy,
+                                .source_row = {own->source_row.data, DType::kI32, {rows.rows}},
+                                .offsets = rows.offsets,
+                                .scale = {keep_scale_.data, keep_scale_.dtype, {rows.items}}});
+  return kept;
 }
 
 }  // namespace vcas

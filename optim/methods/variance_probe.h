@@ -3,10 +3,23 @@
 
 #include <vector>
 
-#include "layers/graph.h"
-#include "optim/vcas_controller.h"
+#include "optim/methods/sampled_backward.h"
+#include "optim/methods/vcas_controller.h"
 
 namespace vcas {
+
+// An exact backward that looks at entries, and at the gradient norms of items at gates.
+class ExactLook final : public BackwardHooks {
+ public:
+  std::vector<EntryBlock> entries;  // [sampled linear]; none: empty
+  std::vector<Tensor> item_norm;    // [gate], S [N] or more: ||G_i(l)||_F
+  Tensor measured;                  // the memory of all that a probe measures on a batch
+
+  void begin(Exec& exec) override;
+  const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                         const RowSets& rows) override;
+  void weight_gradient(Exec& exec, const WeightUse& use) override;
+};
 
 // A probe takes `repeats` batches. V_s comes from the two halves of each, at the same weights:
 // a batch's gradient is a sum over items that were drawn alike.
@@ -14,21 +27,21 @@ namespace vcas {
 // They stand for all. They cost their share of the weight gradient's FLOPs.
 class VarianceProbe {
  public:
-  VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeats);
+  // `sampled` is of the graph, and does the sampled backwards.
+  VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled, double fraction, int repeats);
 
   // Draws the entries of probe `number`.
   void begin(std::uint64_t seed, std::uint64_t number);
 
-  // Both follow the same forward in `exec`. Neither waits for its measurements.
-  // `exact_backward`: its parameter gradients go to `context.sink`. Ops::repeat may repeat it.
-  // `sampled_backwards`: `passes` backwards with SampleA at the ratios of `context`.
-  // Their gradients go nowhere.
-  void exact_backward(Exec& exec, const BackwardContext& context) const;
+  // The hooks of the exact backward of a batch. Ops::repeat may repeat it.
+  BackwardHooks& exact_backward() { return exact_; }
+  // Follows it, on the same forward: `passes` backwards with SampleA at the ratios of `sampled`.
+  // Their gradients go nowhere. Waits for no measurement.
   void sampled_backwards(Exec& exec, const BackwardContext& context);
 
-  // How many sampled backwards a batch needs at the ratios of `context`.
+  // How many sampled backwards a batch needs at the present ratios.
   // If items are dropped: as many as batches. If rows only: one, for V_w, as V_act is 0. Else none.
-  int passes(const BackwardContext& context) const;
+  int passes() const;
 
   int batches() const { return static_cast<int>(batches_.size()); }
   bool complete() const { return batches() == repeats_; }
@@ -40,9 +53,9 @@ class VarianceProbe {
   std::size_t bytes() const { return indices_.bytes() + measured_.bytes(); }
 
  private:
-  // What one backward measures, and where.
-  struct Pass {
-    std::vector<EntryBlock> blocks;  // by parameter, empty but for sampled linears
+  // What one sampled backward measures, and where.
+  struct SampledLook {
+    std::vector<EntryBlock> entries;  // [sampled linear]
     BackwardRecord record;
   };
   struct BatchMeasurement {
@@ -58,13 +71,15 @@ class VarianceProbe {
 
   Graph& graph_;
   Ops& ops_;
+  SampledBackward& sampled_backward_;
   int repeats_;
   Buffer indices_;   // of the entries
   Buffer measured_;  // on one batch
   std::unique_ptr<Mailbox> mailbox_;
   bool sent_ = false;  // what the last of batches_ has measured
-  Pass exact_;
-  std::vector<Pass> sampled_;  // [repeat]
+  ExactLook exact_;
+  std::vector<SampledLook> sampled_;  // [repeat]
+  std::vector<Tensor> no_gradients_;
   std::vector<BatchMeasurement> batches_;
 };
 

@@ -1,4 +1,4 @@
-#include "optim/variance_probe.h"
+#include "optim/methods/variance_probe.h"
 
 #include <algorithm>
 #include <cmath>
@@ -52,8 +52,39 @@ double squared_distance(const std::vector<double>& a, const std::vector<double>&
 
 }  // namespace
 
-VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeats)
-    : graph_(graph), ops_(ops), repeats_(repeats) {
+void ExactLook::begin(Exec& exec) {
+  BackwardHooks::begin(exec);
+  if (!measured) return;
+  // A pass that keeps nothing writes nothing; the values of the last batch must not be read then.
+  static const std::string place = "gradients/probe";
+  exec.ops.enter(place);
+  exec.ops.run(Fill{.y = measured, .value = 0});
+}
+
+const RowSets& ExactLook::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                  const RowSets& rows) {
+  const RowSet& own = rows.of(site.rows_per_item);
+  const Tensor& norm = item_norm[static_cast<std::size_t>(site.number)];
+  exec.ops.enter(site.probe_place);
+  exec.ops.run(ItemNorm{
+      .norm = {norm.data, norm.dtype, {own.items}}, .x = gradient.dy, .offsets = own.offsets});
+  return rows;
+}
+
+void ExactLook::weight_gradient(Exec& exec, const WeightUse& use) {
+  BackwardHooks::weight_gradient(exec, use);
+  // Behind the product a look finds its input in the cache, so its time is the probe's alone.
+  if (use.site >= 0 && !entries.empty())
+    look_at_entries(exec, entries[static_cast<std::size_t>(use.site)], use);
+}
+
+VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled, double fraction,
+                             int repeats)
+    : graph_(graph),
+      ops_(ops),
+      sampled_backward_(sampled),
+      repeats_(repeats),
+      no_gradients_(graph.parameters().size()) {
   const Parameters& parameters = graph.parameters();
   const DType wide = statistics_dtype(graph.dtype());
   std::vector<Tensor*> indices, measured;
@@ -63,9 +94,10 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
     list.push_back(&tensor);
   };
   sampled_.resize(static_cast<std::size_t>(repeats));
-  exact_.blocks.resize(parameters.size());
-  for (const int weight : graph.sampled_weights()) {
-    const Shape& shape = parameters[static_cast<std::size_t>(weight)].shape;
+  exact_.entries.resize(graph.sampled_weights().size());
+  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
+    const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
+    const Shape& shape = parameters[weight].shape;
     const double share =
         std::min(1.0, std::max(fraction, kMinEntries / static_cast<double>(shape.elements())));
     const std::int64_t out = share_of(shape[0], std::sqrt(share));
@@ -73,26 +105,26 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, double fraction, int repeat
         share_of(shape[1], share * static_cast<double>(shape[0]) / static_cast<double>(out)),
         std::min(shape[1],
                  static_cast<std::int64_t>(std::ceil(kMinEntries / static_cast<double>(out)))));
-    EntryBlock& entries = exact_.blocks[static_cast<std::size_t>(weight)];
+    EntryBlock& entries = exact_.entries[k];
     want(indices, entries.out_index, DType::kI32, {out});
     want(indices, entries.in_index, DType::kI32, {in});
     want(measured, entries.block, wide, {out, in});
     want(measured, entries.half, wide, {out, in});
   }
-  exact_.record.item_norm.resize(static_cast<std::size_t>(graph.gates()));
-  for (Tensor& norm : exact_.record.item_norm)
-    want(measured, norm, wide, {graph.limits().max_items});
+  exact_.item_norm.resize(static_cast<std::size_t>(graph.gates()));
+  for (Tensor& norm : exact_.item_norm) want(measured, norm, wide, {graph.limits().max_items});
   indices_ = Buffer(ops, indices);
-  for (Pass& pass : sampled_) {
-    pass.blocks = exact_.blocks;  // the same entries
-    for (const int weight : graph.sampled_weights()) {
-      EntryBlock& entries = pass.blocks[static_cast<std::size_t>(weight)];
+  for (SampledLook& look : sampled_) {
+    look.entries = exact_.entries;  // the same
+    for (EntryBlock& entries : look.entries) {
       entries.half = {};
       want(measured, entries.block, wide, entries.block.shape);
     }
-    want(measured, pass.record.weight_variance, DType::kF64, {std::ssize(graph.sampled_weights())});
+    want(measured, look.record.weight_variance, DType::kF64, {std::ssize(graph.sampled_weights())});
   }
   measured_ = Buffer(ops, measured);
+  exact_.measured =
+      measured_.at(0, wide, {static_cast<std::int64_t>(measured_.bytes() / dtype_bytes(wide))});
   mailbox_ = ops.make_mailbox(measured_.bytes());
 }
 
@@ -100,8 +132,9 @@ void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number) {
   if (sent_) receive();
   batches_.clear();
   std::vector<std::byte> chosen(indices_.bytes());
-  for (const int weight : graph_.sampled_weights()) {
-    const EntryBlock& entries = exact_.blocks[static_cast<std::size_t>(weight)];
+  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
+    const EntryBlock& entries = exact_.entries[k];
+    const int weight = graph_.sampled_weights()[k];
     const Shape& shape = graph_.parameters()[static_cast<std::size_t>(weight)].shape;
     for (const int axis : {0, 1}) {
       const Tensor& index = axis == 0 ? entries.out_index : entries.in_index;
@@ -115,43 +148,27 @@ void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number) {
   ops_.copy_to_device(indices_.data(), chosen.data(), chosen.size());
 }
 
-void VarianceProbe::exact_backward(Exec& exec, const BackwardContext& context) const {
-  // A pass that keeps nothing writes nothing; the values of the last batch must not be read then.
-  const DType wide = statistics_dtype(graph_.dtype());
-  const auto elements = static_cast<std::int64_t>(measured_.bytes() / dtype_bytes(wide));
-  static const std::string place = "gradients/probe";
-  exec.ops.enter(place);
-  exec.ops.run(Fill{.y = measured_.at(0, wide, {elements}), .value = 0});
-  GradSink sink{.full = context.sink->full, .blocks = exact_.blocks};
-  BackwardRecord record = exact_.record;
-  BackwardContext exact = context;
-  exact.sink = &sink;
-  exact.mode = SamplingMode::kExact;
-  exact.record = &record;
-  graph_.backward(exec, exact);
-}
-
-int VarianceProbe::passes(const BackwardContext& context) const {
-  const auto drops = [](const std::vector<double>& ratios) {
-    return std::ranges::any_of(ratios, [](double ratio) { return ratio < 1; });
-  };
-  return drops(context.act_ratio) ? repeats_ : drops(context.weight_ratio) ? 1 : 0;
+int VarianceProbe::passes() const {
+  const KeepRatios& ratios = sampled_backward_.pass.ratios;
+  return drops_some(ratios.act) ? repeats_ : drops_some(ratios.weight) ? 1 : 0;
 }
 
 void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context) {
   if (sent_) receive();
-  GradSink sink;
-  sink.full.resize(context.sink->full.size());
+  const SampledBackward::Pass training = sampled_backward_.pass;
+  SampledBackward::Pass& pass = sampled_backward_.pass;
+  pass.samples_rows = false;
   BackwardContext sampled = context;
-  sampled.sink = &sink;
-  sampled.mode = SamplingMode::kItems;
-  const int passes = this->passes(context);
-  for (Pass& pass : std::span(sampled_).first(static_cast<std::size_t>(passes))) {
-    ++sampled.repeat;
-    sink.blocks = pass.blocks;
-    sampled.record = &pass.record;
+  sampled.gradients = no_gradients_;
+  sampled.hooks = &sampled_backward_;
+  const int passes = this->passes();
+  for (SampledLook& look : std::span(sampled_).first(static_cast<std::size_t>(passes))) {
+    ++pass.repeat;
+    pass.entries = look.entries;
+    pass.record = &look.record;
     graph_.backward(exec, sampled);
   }
+  sampled_backward_.pass = training;
   mailbox_->send(measured_.data(), measured_.bytes());
   sent_ = true;
   batches_.push_back({.items = graph_.items(), .passes = passes});
@@ -175,16 +192,15 @@ void VarianceProbe::receive() {
   };
   BatchMeasurement& batch = batches_.back();
   const std::int64_t half = batch.items / 2;
-  for (const int weight : graph_.sampled_weights()) {
-    const auto number = static_cast<std::size_t>(weight);
-    const std::vector<double> exact = values(exact_.blocks[number].block);
-    batch.batch_variance.push_back(
-        variance_of_sum(values(exact_.blocks[number].half), exact, half, batch.items));
+  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
+    const EntryBlock& entries = exact_.entries[k];
+    const std::vector<double> exact = values(entries.block);
+    batch.batch_variance.push_back(variance_of_sum(values(entries.half), exact, half, batch.items));
     double error = 0;
     for (int j = 0; j < repeats_ && batch.passes == repeats_; ++j)
-      error += squared_distance(values(sampled_[static_cast<std::size_t>(j)].blocks[number].block),
-                                exact) /
-               repeats_;
+      error +=
+          squared_distance(values(sampled_[static_cast<std::size_t>(j)].entries[k].block), exact) /
+          repeats_;
     batch.act_error.push_back(error);
   }
   batch.weight_variance.assign(graph_.sampled_weights().size(), 0.0);
@@ -194,7 +210,7 @@ void VarianceProbe::receive() {
     for (std::size_t k = 0; k < variance.size(); ++k)
       batch.weight_variance[k] += variance[k] / repeats_;
   }
-  for (const Tensor& norm : exact_.record.item_norm) {
+  for (const Tensor& norm : exact_.item_norm) {
     batch.item_norm.push_back(values(norm));
     batch.item_norm.back().resize(static_cast<std::size_t>(batch.items));
   }
@@ -202,10 +218,10 @@ void VarianceProbe::receive() {
 
 std::vector<double> VarianceProbe::entry_shares() const {
   std::vector<double> shares;
-  for (const int weight : graph_.sampled_weights()) {
-    const auto i = static_cast<std::size_t>(weight);
-    shares.push_back(static_cast<double>(exact_.blocks[i].block.elements()) /
-                     static_cast<double>(graph_.parameters()[i].shape.elements()));
+  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
+    const auto weight = static_cast<std::size_t>(graph_.sampled_weights()[k]);
+    shares.push_back(static_cast<double>(exact_.entries[k].block.elements()) /
+                     static_cast<double>(graph_.parameters()[weight].shape.elements()));
   }
   return shares;
 }

@@ -1,4 +1,4 @@
-#include "layers/weight_sampler.h"
+#include "optim/methods/sampled_backward.h"
 
 #include <array>
 #include <cmath>
@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::int64_t kRows = 12, kIn = 4, kOut = 3;
 constexpr int kDraws = 4096;
-constexpr int kParameterNumbers[] = {0};
 
 // Of a pass over one linear map, that also records its variance.
 struct VarianceRecord : BackwardRecord {
@@ -27,8 +26,6 @@ class Rows {
     const PhiloxAddress address = philox_address({.seed = 11});
     for (std::uint64_t i = 0; i < dy_.size(); ++i) dy_[i] = philox_normal(address, i);
     for (std::uint64_t i = 0; i < x_.size(); ++i) x_[i] = philox_normal(address, 1000 + i);
-    rows_.entries().push_back(
-        {1, {.items = kRows, .rows = kRows, .item = {}, .scale = {}, .offsets = {}, .row = {}}});
   }
 
   Rows& scale_dy(std::int64_t row, double factor) {
@@ -53,56 +50,29 @@ class Rows {
   }
 
   struct Settings {
-    SamplingMode mode = SamplingMode::kItemsAndRows;
+    bool samples_rows = true;
     Selection selection = Selection::kSystematic;
     double ratio = 1;
     std::uint32_t repeat = 0;
     BackwardRecord* record = nullptr;
   };
 
-  // The weight gradient, of the compact rows `rows` where given.
+  // The weight gradient, of the compact rows `rows` where given. Only the entries where given.
   std::vector<double> gradient(const Settings& settings, std::uint64_t step,
                                const RowSet* rows = nullptr, const EntryBlock* entries = nullptr) {
-    std::vector<double> dweight(kOut * kIn);
-    GradSink sink{.full = {{dweight.data(), DType::kF64, {kOut, kIn}}}, .blocks = {}};
-    if (entries) sink = {.full = {Tensor{}}, .blocks = {*entries}};
-    const BackwardContext context{.sink = &sink,
-                                  .mode = settings.mode,
-                                  .selection = settings.selection,
-                                  .act_ratio = {},
-                                  .weight_ratio = {settings.ratio},
-                                  .repeat = settings.repeat,
-                                  .record = settings.record};
-    const std::vector<ValueSpec> specs{{kIn, 1, DType::kF64}};
-    const std::vector<Tensor> inputs{{x_.data(), DType::kF64, {kRows, kIn}}};
-    WeightSampler sampler;
-    scratch_.resize(WeightSampler::scratch_bytes(kRows));
-    Arena arena(scratch_.data(), scratch_.size());
-    auto number = static_cast<std::int64_t>(step);
-    Exec exec{.ops = *ops_,
-              .scratch = arena,
-              .dtype = DType::kF64,
-              .seed = 5,
-              .step = {&number, DType::kI64, {1}}};
-    const RowSet& used = rows ? *rows : rows_.of(1);
-    sampler.add(exec,
-                {.inputs_full = inputs,
-                 .output_full = {},
-                 .saved_full = {},
-                 .parameters = {},
-                 .input_specs = specs,
-                 .dy = {dy_.data(), DType::kF64, {used.rows, kOut}},
-                 .dx = {},
-                 .added = {},
-                 .rows = rows_,
-                 .rows_full = rows_,
-                 .context = context,
-                 .parameter_numbers = kParameterNumbers,
-                 .weight_sampler = sampler,
-                 .weight_site = 0},
-                used);
-    sampler.flush(exec, context);
-    return dweight;
+    SampledBackward sampled(*ops_, {});
+    sampled.pass = {.ratios = {.act = {}, .weight = {settings.ratio}},
+                    .selection = settings.selection,
+                    .samples_rows = settings.samples_rows,
+                    .repeat = settings.repeat,
+                    .entries = {},
+                    .record = settings.record};
+    if (entries) sampled.pass.entries = {*entries};
+    return gradient(sampled, step, rows ? *rows : rows_, !entries);
+  }
+  std::vector<double> exact_gradient(const RowSet* rows = nullptr) {
+    BackwardHooks exact;
+    return gradient(exact, 0, rows ? *rows : rows_, true);
   }
 
   // From the definition.
@@ -116,10 +86,36 @@ class Rows {
   }
 
  private:
+  std::vector<double> gradient(BackwardHooks& hooks, std::uint64_t step, const RowSet& rows,
+                               bool wanted) {
+    std::vector<double> dweight(kOut * kIn);
+    scratch_.resize(BackwardHooks::scratch_bytes(kRows));
+    Arena arena(scratch_.data(), scratch_.size());
+    auto number = static_cast<std::int64_t>(step);
+    Exec exec{.ops = *ops_,
+              .scratch = arena,
+              .dtype = DType::kF64,
+              .seed = 5,
+              .step = {&number, DType::kI64, {1}}};
+    hooks.begin(exec);
+    hooks.weight_gradient(
+        exec, {.site = 0,
+               .dweight = wanted ? Tensor{dweight.data(), DType::kF64, {kOut, kIn}} : Tensor{},
+               .dbias = {},
+               .accumulate = true,
+               .dy = {dy_.data(), DType::kF64, {rows.rows, kOut}},
+               .dy_norm = {},
+               .x_full = {x_.data(), DType::kF64, {kRows, kIn}},
+               .x_norm_full = {},
+               .rows = rows});
+    hooks.flush(exec);
+    return dweight;
+  }
+
   std::unique_ptr<Ops> ops_ = make_ops("cpu");
   std::array<double, kRows * kOut> dy_;
   std::array<double, kRows * kIn> x_;
-  RowSets rows_;
+  RowSet rows_{.items = kRows, .rows = kRows, .item = {}, .scale = {}, .offsets = {}, .row = {}};
   std::vector<char> scratch_;
 };
 
@@ -162,7 +158,7 @@ void check_close(const std::vector<double>& got, const std::vector<double>& want
 
 }  // namespace
 
-TEST_CASE("the mean of sampled weight gradients is the exact one", "[weight_sampler]") {
+TEST_CASE("the mean of sampled weight gradients is the exact one", "[sampled_backward]") {
   const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
   for (Case& test : cases()) {
     INFO(test.name);
@@ -181,7 +177,7 @@ TEST_CASE("the mean of sampled weight gradients is the exact one", "[weight_samp
   }
 }
 
-TEST_CASE("the closed form of the variance is what independent draws show", "[weight_sampler]") {
+TEST_CASE("the closed form of the variance is what independent draws show", "[sampled_backward]") {
   for (Case& test : cases()) {
     INFO(test.name);
     const std::vector<double> exact = test.rows.exact();
@@ -209,7 +205,7 @@ struct SystematicVariance {
 
 SystematicVariance systematic_variance(Rows& rows, double ratio) {
   SystematicVariance out;
-  const std::vector<double> exact = rows.gradient({.mode = SamplingMode::kExact}, 0);
+  const std::vector<double> exact = rows.exact_gradient();
   VarianceRecord record;
   for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
     const std::vector<double> got = rows.gradient({.ratio = ratio, .record = &record}, draw);
@@ -224,7 +220,7 @@ SystematicVariance systematic_variance(Rows& rows, double ratio) {
 }  // namespace
 
 TEST_CASE("neighbours that are alike make systematic draws better than Eq. 3",
-          "[weight_sampler][law]") {
+          "[sampled_backward][law]") {
   // As the tokens of an image: directions turn slowly from row to row, and norms differ.
   Rows rows;
   rows.fill([](std::int64_t row, std::int64_t column) {
@@ -240,7 +236,8 @@ TEST_CASE("neighbours that are alike make systematic draws better than Eq. 3",
   }
 }
 
-TEST_CASE("rows that repeat in step with a systematic draw exceed Eq. 3", "[weight_sampler][law]") {
+TEST_CASE("rows that repeat in step with a systematic draw exceed Eq. 3",
+          "[sampled_backward][law]") {
   // Equal scores and 3 of 12 rows: a draw keeps every fourth row. Every fourth is +a, the others
   // are -a. So a draw gives 12 a or -12 a, at 1 to 3: the right mean, -6 a, and the variance
   // 144 - 36 = 108 |a|^2, where 12 independent draws would have 12 (1 - 1/4) / (1/4) = 36.
@@ -251,16 +248,14 @@ TEST_CASE("rows that repeat in step with a systematic draw exceed Eq. 3", "[weig
   CHECK(std::abs(variance.drawn.mean() - 108 * kIn * kOut) <= 5 * variance.drawn.standard_error());
 }
 
-TEST_CASE("the variance is recorded without drawing", "[weight_sampler]") {
+TEST_CASE("the variance is recorded without drawing", "[sampled_backward]") {
   VarianceRecord sampled, whole;
   sampled.kept_rows = whole.kept_rows = {-1};
   Rows rows;
   rows.gradient({.selection = Selection::kSystematic, .ratio = 0.25, .record = &sampled}, 0);
-  const std::vector<double> exact = rows.gradient({.mode = SamplingMode::kItems,
-                                                   .selection = Selection::kSystematic,
-                                                   .ratio = 0.25,
-                                                   .record = &whole},
-                                                  0);
+  const std::vector<double> exact = rows.gradient(
+      {.samples_rows = false, .selection = Selection::kSystematic, .ratio = 0.25, .record = &whole},
+      0);
   check_close(exact, rows.exact());
   CHECK(whole.variance == sampled.variance);
   CHECK(whole.variance > 0);
@@ -268,7 +263,7 @@ TEST_CASE("the variance is recorded without drawing", "[weight_sampler]") {
   CHECK(whole.kept_rows[0] == kRows);
 }
 
-TEST_CASE("systematic selection keeps the budget rounded up", "[weight_sampler]") {
+TEST_CASE("systematic selection keeps the budget rounded up", "[sampled_backward]") {
   Rows rows;
   BackwardRecord record{.kept_rows = {-1}};
   for (std::uint64_t step = 0; step < 100; ++step) {
@@ -277,7 +272,7 @@ TEST_CASE("systematic selection keeps the budget rounded up", "[weight_sampler]"
   }
 }
 
-TEST_CASE("an empty independent draw gives a zero gradient", "[weight_sampler]") {
+TEST_CASE("an empty independent draw gives a zero gradient", "[sampled_backward]") {
   // Of one row each, expected: a share of about (1 - 1 / 12)^12 = 0.35 of the draws is empty.
   Rows rows;
   int empty = 0;
@@ -288,13 +283,13 @@ TEST_CASE("an empty independent draw gives a zero gradient", "[weight_sampler]")
   CHECK(empty < 60);
 }
 
-TEST_CASE("a ratio of 1 gives the bits of the exact gradient", "[weight_sampler]") {
+TEST_CASE("a ratio of 1 gives the bits of the exact gradient", "[sampled_backward]") {
   Rows rows;
-  CHECK(rows.gradient({.ratio = 1}, 0) == rows.gradient({.mode = SamplingMode::kExact}, 0));
+  CHECK(rows.gradient({.ratio = 1}, 0) == rows.exact_gradient());
   check_close(rows.gradient({.ratio = 1}, 0), rows.exact());
 }
 
-TEST_CASE("draws differ between repeats and steps and agree for the same", "[weight_sampler]") {
+TEST_CASE("draws differ between repeats and steps and agree for the same", "[sampled_backward]") {
   Rows rows;
   const auto draw = [&](std::uint64_t step, std::uint32_t repeat) {
     return rows.gradient({.selection = Selection::kBernoulli, .ratio = 0.4, .repeat = repeat},
@@ -305,7 +300,7 @@ TEST_CASE("draws differ between repeats and steps and agree for the same", "[wei
   CHECK(draw(0, 0) != draw(1, 0));
 }
 
-TEST_CASE("compact rows are read through their full numbers", "[weight_sampler]") {
+TEST_CASE("compact rows are read through their full numbers", "[sampled_backward]") {
   Rows rows;
   std::int32_t row[2] = {3, 8};
   const RowSet two{.items = 2,
@@ -319,12 +314,12 @@ TEST_CASE("compact rows are read through their full numbers", "[weight_sampler]"
     const std::vector<double> got = rows.gradient({.ratio = 0.5}, step, &two);
     for (std::size_t i = 0; i < got.size(); ++i) entries[i].add(got[i]);
   }
-  const std::vector<double> want = rows.gradient({.mode = SamplingMode::kExact}, 0, &two);
+  const std::vector<double> want = rows.exact_gradient(&two);
   for (std::size_t i = 0; i < want.size(); ++i)
     CHECK(std::abs(entries[i].mean() - want[i]) <= 5 * entries[i].standard_error());
 }
 
-TEST_CASE("no rows give a zero gradient and no variance", "[weight_sampler]") {
+TEST_CASE("no rows give a zero gradient and no variance", "[sampled_backward]") {
   Rows rows;
   VarianceRecord record;
   record.kept_rows = {-1};
@@ -337,7 +332,7 @@ TEST_CASE("no rows give a zero gradient and no variance", "[weight_sampler]") {
   CHECK(record.kept_rows[0] == (selection == Selection::kSystematic ? 0 : -1));
 }
 
-TEST_CASE("an entry block holds the entries of the exact gradient", "[weight_sampler]") {
+TEST_CASE("an entry block holds the entries of the exact gradient", "[sampled_backward]") {
   Rows rows;
   double block[2 * 3];
   std::int32_t out_index[2] = {2, 0}, in_index[3] = {1, 3, 0};

@@ -2,26 +2,36 @@
 #pragma once
 
 #include "kernels/buffer.h"
-#include "layers/layer.h"
+#include "layers/graph.h"
 
 namespace vcas {
 
+// How many rows systematic selection keeps for a budget: the budget rounded up.
+// A budget one ulp above a whole number, as n / N times N may be, is not rounded up.
+double whole_budget(double budget);
+
+// How one backward draws.
+struct DrawSettings {
+  double ratio = 1;  // of all items of the batch
+  Selection selection = Selection::kSystematic;
+  std::uint32_t repeat = 0;  // addresses the draw (core/philox.h)
+};
+
 class SampleGate {
  public:
-  // Has memory for at most max_items items of every layout. `max_rows` matches `layouts`.
-  SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_item, std::int64_t max_items,
-             const std::vector<std::int64_t>& layouts, const std::vector<std::int64_t>& max_rows);
+  // Has memory for the items and rows that `plan` allows.
+  SampleGate(Ops& ops, const GraphPlan& plan);
 
   // Draws the items to keep and makes their row sets. `dy` holds the rows `rows`.
   // P(item) is proportional to the item's gradient norm, capped, with sum N * ratio.
   // The host knows how many items a systematic draw keeps.
   // If all items have as many rows, it knows their rows too. Otherwise it waits once for the draw.
-  const RowSets& draw(Exec& exec, const BackwardContext& context, const Tensor& dy,
-                      const RowSets& rows, std::int64_t batch_items);
+  const RowSets& draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
+                      const Tensor& dy, const RowSets& rows);
 
-  // dy_kept = the kept rows of dy, each times 1/p of its item; and their norms, where wanted.
-  void compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept,
-               const Tensor& dy_kept_norm) const;
+  // The kept rows of dy, each times 1/p of its item, and their norms where wanted: site.kept
+  // narrowed to the rows of the last draw.
+  Gradient compact(Exec& exec, const GateSite& site, const Tensor& dy) const;
 
   std::size_t bytes() const { return buffer_.bytes(); }
 
@@ -32,8 +42,6 @@ class SampleGate {
     std::vector<std::int64_t> host_offsets;
   };
 
-  int number_;
-  std::int64_t rows_per_item_;
   Buffer buffer_;
   Tensor norm_, prob_, keep_scale_;
   Tensor drawn_;  // i32 [1 + items]: how many are kept, and which

@@ -1,4 +1,4 @@
-#include "optim/vcas_controller.h"
+#include "optim/methods/vcas_controller.h"
 
 #include <fmt/format.h>
 
@@ -18,10 +18,10 @@ std::vector<double> fixed_ratios(const char* key, const std::vector<double>& giv
   if (given.empty()) return std::vector<double>(size, 1.0);
   if (given.size() == 1) return std::vector<double>(size, given.front());
   if (given.size() == size) return given;
-  throw Error(
-      ExitCode::kBadConfig,
-      fmt::format("vcas.{} has {} ratios, but the model has {} {}", key, given.size(), count, what),
-      fmt::format("give {} ratios, or one for all", count));
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("method.{} has {} ratios, but the model has {} {}", key, given.size(),
+                          count, what),
+              fmt::format("give {} ratios, or one for all", count));
 }
 
 double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
@@ -34,10 +34,11 @@ void VcasOptions::validate(ConfigErrors& errors) const {
   if (!std::is_sorted(act_ratio.begin(), act_ratio.end()))
     errors.add({"act_ratio"}, "must not decrease from input to output: dropped items stay dropped");
   if (update_every.unit() == Duration::Unit::kSteps && probes_too_often(update_every.steps()))
-    errors.add({"update_every", "repeats"},
-               fmt::format("must be above vcas.repeats ({}), the exact steps of a probe in place, "
-                           "or no step is sampled; got {}",
-                           repeats, update_every.steps()));
+    errors.add(
+        {"update_every", "repeats"},
+        fmt::format("must be above method.repeats ({}), the exact steps of a probe in place, "
+                    "or no step is sampled; got {}",
+                    repeats, update_every.steps()));
 }
 
 double top_mass(double s, std::vector<double> norms) {
@@ -53,18 +54,15 @@ double top_mass(double s, std::vector<double> norms) {
 VcasController::VcasController(const VcasOptions& options, int gates, int linears,
                                std::int64_t total_steps)
     : options_(options),
-      adapts_(options.enabled && !options.pinned()),
+      adapts_(!options.pinned()),
       update_every_(options.update_every.steps()),
-      act_ratio_(static_cast<std::size_t>(gates), 1.0),
-      weight_ratio_(static_cast<std::size_t>(linears), 1.0) {
+      act_ratio_(fixed_ratios("act_ratio", options.act_ratio, gates, "sampling gates")),
+      weight_ratio_(
+          fixed_ratios("weight_ratio", options.weight_ratio, linears, "sampled linears")) {
   if (update_every_ == 0) {
     // The `repeats` steps that a probe in place measures are exact: they must stay the exception.
     const std::int64_t shortest = options.probe == "in_place" ? 5 * options.repeats : 1;
     update_every_ = std::max(shortest, std::min<std::int64_t>(500, total_steps / 50));
-  }
-  if (options.enabled && options.pinned()) {
-    act_ratio_ = fixed_ratios("act_ratio", options.act_ratio, gates, "sampling gates");
-    weight_ratio_ = fixed_ratios("weight_ratio", options.weight_ratio, linears, "sampled linears");
   }
 }
 

@@ -16,7 +16,6 @@
 namespace vcas {
 
 struct VcasOptions {
-  bool enabled = true;
   double tau_act = 0.025, tau_w = 0.025;
   double s_step = 0.01;             // alpha
   double weight_multiplier = 0.95;  // beta
@@ -38,7 +37,6 @@ struct VcasOptions {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("enabled", enabled, "Sample in backward; false trains exactly.");
     v.field("tau_act", tau_act,
             "Variance that sampling items may add, over the variance of the gradient itself.",
             at_least(0.0));
@@ -104,7 +102,7 @@ class VcasController {
   const std::vector<double>& weight_ratio() const { return weight_ratio_; }  // nu [linear]
   std::int64_t probes() const { return probes_; }
   std::int64_t update_every() const { return update_every_; }
-  // Whether probes change the ratios: enabled and not pinned.
+  // Whether probes change the ratios: they are not pinned.
   bool adapts() const { return adapts_; }
 
   // Whether a probe starts at this step, counted from 0.

@@ -1,0 +1,81 @@
+// What one backward pass leaves to the method of training: the items and rows that it computes.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/args.h"
+#include "layers/exec.h"
+#include "layers/row_sets.h"
+
+namespace vcas {
+
+// A gradient with the norms of its rows. Empty norms are not known.
+struct Gradient {
+  Tensor dy;    // T [rows, width]
+  Tensor norm;  // S [rows, parts]
+};
+
+// A gate of the graph (Graph::gate) that backward has reached.
+struct GateSite {
+  int number;                  // from input to output
+  std::int64_t rows_per_item;  // of the gradient here
+  std::int64_t batch_items;    // of the whole batch
+  // Memory for the gradient of fewer rows, of the most rows that a batch has.
+  // Its norms are empty where nobody reads them.
+  Gradient kept;
+  // Where costs are counted: of what backward computes, and of what it only looks at.
+  const std::string& sample_place;
+  const std::string& probe_place;
+};
+
+// The gradients of a linear map y = x W^T + b: dW = dy^T x and db, the sum of the rows of dy.
+struct WeightUse {
+  int site;                    // number among the linear maps that may be sampled, -1: none
+  Tensor dweight, dbias;       // S [D, C] and [D]; empty: not wanted
+  bool accumulate;             // adds to what they hold, else replaces it
+  Tensor dy, dy_norm;          // T [rows, D], S [rows, parts]; empty norms are not known
+  Tensor x_full, x_norm_full;  // T [full rows, C], S [full rows, parts]; likewise
+  const RowSet& rows;          // that dy holds
+};
+
+// As they stand the hooks compute the exact gradient. A method overrides what it changes.
+class BackwardHooks {
+ public:
+  virtual ~BackwardHooks() = default;
+
+  // Starts a backward. Forgets what one that threw has left.
+  virtual void begin(Exec& exec);
+  // Whether weight_gradient reads norms. They are there only if forward has kept norms too.
+  virtual bool reads_norms() const { return false; }
+  // `gradient` has the rows `rows`. May narrow it; returns the rows that are left.
+  // These stay valid to the end of the backward.
+  virtual const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                 const RowSets& rows);
+  // Computes the gradients now, or at the next flush. dy, x and norms stay as they are until then.
+  // Those of a site without number are computed now.
+  virtual void weight_gradient(Exec& exec, const WeightUse& use);
+  // Computes what waits.
+  virtual void flush(Exec& exec);
+  virtual bool waits() const { return biases_.size() > 0; }
+
+  // Bytes that a flush may take from Exec::scratch for each weight gradient that waits, of at most
+  // `max_rows` rows: three numbers in double precision and an index a row.
+  static std::size_t scratch_bytes(std::int64_t max_rows);
+
+ protected:
+  void bias_gradient(Exec& exec, const WeightUse& use);
+
+ private:
+  Group<ColumnSum> biases_;  // that wait, for a device to sum several at once
+};
+
+struct BackwardContext {
+  std::span<const Tensor> gradients;  // S, by parameter; an empty tensor is not wanted
+  bool adds_gradients = true;         // to what they hold, else replaces it
+  double loss_scale = 1;           // multiplies the sum of the item losses: 1 / items of the step
+  BackwardHooks* hooks = nullptr;  // null: exact
+};
+
+}  // namespace vcas

@@ -1,0 +1,35 @@
+// The rows that are left of a batch, in each layout of a graph.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/row_set.h"
+
+namespace vcas {
+
+// The row sets of all layouts of a graph, for the same items.
+class RowSets {
+ public:
+  // Throws InternalError for a layout that the graph does not have.
+  const RowSet& of(std::int64_t rows_per_item) const {
+    for (const Entry& entry : entries_)
+      if (entry.rows_per_item == rows_per_item) return entry.rows;
+    fail_check(__FILE__, __LINE__, "layout",
+               "no value has " + std::to_string(rows_per_item) + " rows per item");
+  }
+  std::int64_t items() const { return entries_.empty() ? 0 : entries_.front().rows.items; }
+
+  struct Entry {
+    std::int64_t rows_per_item;
+    RowSet rows;
+  };
+  std::vector<Entry>& entries() { return entries_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+}  // namespace vcas

@@ -1,0 +1,153 @@
+#include "optim/methods/sampled_backward.h"
+
+#include <algorithm>
+
+namespace vcas {
+
+bool drops_some(const std::vector<double>& ratios) {
+  return std::ranges::any_of(ratios, [](double ratio) { return ratio < 1; });
+}
+
+void look_at_entries(Exec& exec, const EntryBlock& entries, const WeightUse& use) {
+  LinearWeightBlock args{.block = entries.block,
+                         .dy = use.dy,
+                         .x_full = use.x_full,
+                         .row = use.rows.row,
+                         .out_index = entries.out_index,
+                         .in_index = entries.in_index};
+  exec.ops.run(args);
+  if (!entries.half) return;
+  VCAS_CHECK(!use.rows.row, "half of a sampled batch");
+  args.block = entries.half;
+  args.dy = use.dy.first_rows(use.rows.half);
+  args.x_full = use.x_full.first_rows(use.rows.half);
+  exec.ops.run(args);
+}
+
+SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan) {
+  for (std::size_t g = 0; g < plan.gate_nodes.size(); ++g) gates_.emplace_back(ops, plan);
+}
+
+std::size_t SampledBackward::bytes() const {
+  std::size_t sum = 0;
+  for (const SampleGate& gate : gates_) sum += gate.bytes();
+  return sum;
+}
+
+void SampledBackward::begin(Exec& exec) {
+  BackwardHooks::begin(exec);
+  waiting_.clear();
+  ratio_above_ = 1;
+  if (!pass.record) return;
+  // Where nothing is left, backward ends before it reaches the gates and linears below.
+  std::ranges::fill(pass.record->kept_items, 0);
+  std::ranges::fill(pass.record->kept_rows, 0);
+}
+
+const RowSets& SampledBackward::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                        const RowSets& rows) {
+  exec.ops.enter(site.sample_place);
+  const auto number = static_cast<std::size_t>(site.number);
+  const double ratio = pass.ratios.act[number];
+  const RowSets* kept = &rows;
+  if (ratio < ratio_above_) {
+    ratio_above_ = ratio;
+    SampleGate& gate = gates_[number];
+    kept = &gate.draw(exec, {ratio, pass.selection, pass.repeat}, site, gradient.dy, rows);
+    gradient = gate.compact(exec, site, gradient.dy);
+  }
+  if (pass.record && !pass.record->kept_items.empty())
+    pass.record->kept_items[number] = kept->items();
+  return *kept;
+}
+
+void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
+  if (use.site < 0) return BackwardHooks::weight_gradient(exec, use);
+  const auto site = static_cast<std::size_t>(use.site);
+  const bool draw = pass.samples_rows && pass.ratios.weight[site] < 1.0 && use.dweight;
+  if (pass.record && !pass.record->kept_rows.empty()) pass.record->kept_rows[site] = use.rows.rows;
+  if (draw)
+    bias_gradient(exec, use);
+  else
+    BackwardHooks::weight_gradient(exec, use);
+  // A look behind the product finds its input in the cache, so its time is the probe's alone.
+  if (!pass.entries.empty()) look_at_entries(exec, pass.entries[site], use);
+  if (draw || wants_variance())
+    waiting_.push_back({.dweight = draw ? use.dweight : Tensor{},
+                        .accumulate = use.accumulate,
+                        .dy = use.dy,
+                        .x_full = use.x_full,
+                        .dy_norm = use.dy_norm,
+                        .x_norm_full = use.x_norm_full,
+                        .row = use.rows.row,
+                        .site = site});
+}
+
+void SampledBackward::flush(Exec& exec) {
+  BackwardHooks::flush(exec);
+  if (waiting_.empty()) return;
+  ArenaFrame frame(exec.scratch);
+  const DType statistics = statistics_dtype(exec.dtype);
+  const bool systematic = pass.selection == Selection::kSystematic;
+  Group<RowScore> scores;
+  for (const Waiting& of : waiting_)
+    scores.add({.score = exec.scratch.take(statistics, {of.dy.rows()}),
+                .dy = of.dy,
+                .x_full = of.x_full,
+                .row = of.row,
+                .dy_norm = of.dy_norm,
+                .x_norm_full = of.x_norm_full});
+  exec.ops.run(scores);
+
+  Group<Draw> draws;
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    const Waiting& of = waiting_[i];
+    const std::int64_t rows = of.dy.rows();
+    const Tensor prob = exec.scratch.take(statistics, {rows});
+    double budget = pass.ratios.weight[of.site] * static_cast<double>(rows);
+    if (systematic) budget = whole_budget(budget);
+    if (wants_variance())
+      exec.ops.run(KeepProbability{
+          .prob = prob,
+          .variance = {pass.record->weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
+          .score = scores[i].score,
+          .budget = budget});
+    if (!of.dweight) continue;
+    const std::int64_t most = systematic ? std::min(rows, static_cast<std::int64_t>(budget)) : rows;
+    draws.add({.kept = exec.scratch.take(DType::kI32, {most}),
+               .scale = exec.scratch.take(statistics, {most}),
+               .count = systematic ? Tensor{} : exec.scratch.take(DType::kI32, {1}),
+               .prob = prob,
+               .score = scores[i].score,
+               .id = of.row,
+               .budget = budget,
+               .selection = pass.selection,
+               .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), pass.repeat),
+               .step = exec.step});
+  }
+  if (draws.size() > 0) multiply(exec, draws);
+  waiting_.clear();
+}
+
+void SampledBackward::multiply(Exec& exec, const Group<Draw>& draws) const {
+  exec.ops.run(draws);
+  Group<LinearBackwardWeight> products;
+  for (const Waiting& of : waiting_) {
+    if (!of.dweight) continue;
+    const Draw& draw = draws[products.size()];
+    products.add({.dweight = of.dweight,
+                  .dy = of.dy,
+                  .x_full = of.x_full,
+                  .row = of.row,
+                  .kept = draw.kept,
+                  .scale = draw.scale,
+                  .count = draw.count,
+                  .expected = std::min(draw.budget, static_cast<double>(of.dy.rows())),
+                  .accumulate = of.accumulate});
+    if (pass.record && !pass.record->kept_rows.empty())
+      pass.record->kept_rows[of.site] = draw.count ? -1 : draw.kept.elements();
+  }
+  exec.ops.run(products);
+}
+
+}  // namespace vcas

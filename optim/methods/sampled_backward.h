@@ -1,0 +1,87 @@
+// Backwards that sample: items at gates (SampleA), rows of weight gradients (SampleW).
+// docs/sampling.md has both.
+#pragma once
+
+#include "optim/methods/sample_gate.h"
+
+namespace vcas {
+
+// The keep ratios of a graph.
+struct KeepRatios {
+  std::vector<double> act;     // rho [gate], from input to output: a share of the batch's items
+  std::vector<double> weight;  // nu [sampled linear]: a share of the rows that are left
+};
+
+// Whether one of the ratios is below 1.
+bool drops_some(const std::vector<double>& ratios);
+
+// Some entries of one weight gradient: the block of rows `out_index` and columns `in_index`.
+// `half` is its part from the first half of the items (RowSet::half), in exact passes only.
+struct EntryBlock {
+  Tensor block;      // S [A, B]
+  Tensor half;       // S [A, B]; empty = not wanted
+  Tensor out_index;  // i32 [A]
+  Tensor in_index;   // i32 [B]
+};
+
+// Computes `block` for `use`, and `half` where it is wanted.
+void look_at_entries(Exec& exec, const EntryBlock& block, const WeightUse& use);
+
+// What a backward kept. Empty fields are not filled.
+// Statistics stay in device memory, so that no pass waits. The host has the sizes.
+struct BackwardRecord {
+  Tensor weight_variance;                // f64 [sampled linear]: at their ratios (Eq. 3)
+  std::vector<std::int64_t> kept_items;  // [gate]
+  std::vector<std::int64_t> kept_rows;   // [sampled linear]; -1: of an independent draw
+};
+
+// The sampled weight gradients of a graph wait for each other.
+// A device then scores, draws and multiplies for several at once.
+class SampledBackward final : public BackwardHooks {
+ public:
+  // What the next backwards do.
+  struct Pass {
+    KeepRatios ratios;
+    Selection selection = Selection::kSystematic;
+    bool samples_rows = true;         // else SampleA only
+    std::uint32_t repeat = 0;         // Monte-Carlo repeat; 0 = training
+    std::vector<EntryBlock> entries;  // [sampled linear] to look at; none: empty
+    BackwardRecord* record = nullptr;
+  };
+  Pass pass;
+
+  // Has memory for the gates of a finished graph.
+  SampledBackward(Ops& ops, const GraphPlan& plan);
+
+  void begin(Exec& exec) override;
+  bool reads_norms() const override { return true; }
+  // A gate passes everything on if its ratio is not below that of all gates above.
+  const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                         const RowSets& rows) override;
+  // If a sample counts: P(r) proportional to ||dy_r|| ||x_r||, capped, weights 1/P(r), at the next
+  // flush. Else all rows, now. The closed form of the variance is computed at the flush.
+  void weight_gradient(Exec& exec, const WeightUse& use) override;
+  // The host waits for nothing.
+  // Only the device knows how many rows an independent draw keeps. Costs count the expected number.
+  void flush(Exec& exec) override;
+  bool waits() const override { return BackwardHooks::waits() || !waiting_.empty(); }
+
+  std::size_t bytes() const;  // of the gates
+
+ private:
+  struct Waiting {
+    Tensor dweight;  // empty: only the variance is wanted
+    bool accumulate;
+    Tensor dy, x_full, dy_norm, x_norm_full, row;  // as of RowScore
+    std::size_t site;
+  };
+
+  bool wants_variance() const { return pass.record && pass.record->weight_variance; }
+  void multiply(Exec& exec, const Group<Draw>& draws) const;
+
+  std::vector<SampleGate> gates_;
+  double ratio_above_ = 1;
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace vcas

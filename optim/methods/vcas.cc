@@ -1,0 +1,207 @@
+#include "optim/methods/vcas.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "optim/evaluator.h"
+
+namespace vcas {
+
+namespace {
+
+// Batches of separate probes have step numbers that training never reaches, so they share no
+// dropout and no draw with it.
+constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
+
+std::string format_range(const std::vector<double>& values) {  // "0.31-0.97"
+  if (values.empty()) return "-";
+  const auto [low, high] = std::ranges::minmax(values);
+  return fmt::format("{:.2f}-{:.2f}", low, high);
+}
+
+VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
+
+}  // namespace
+
+void VcasKind::settle(std::int64_t steps_per_epoch) {
+  const std::string given = update_every.text();
+  update_every = update_every.steps(steps_per_epoch);
+  if (!probes_too_often(update_every.steps())) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("method.update_every \"{}\" is {} steps here, and must be above "
+                          "method.repeats ({}), the exact steps of a probe in place",
+                          given, update_every.steps(), repeats));
+}
+
+std::unique_ptr<Method> VcasKind::make(const Training& training) const {
+  return std::make_unique<Vcas>(training, *this);
+}
+
+VcasOptions* find_vcas(Part<MethodKind>& method) { return dynamic_cast<VcasKind*>(&*method); }
+
+Vcas::Vcas(const Training& training, const VcasOptions& options)
+    : training_(training),
+      options_(options),
+      controller_(options, training.model.graph.gates(),
+                  static_cast<int>(training.model.graph.sampled_weights().size()),
+                  training.total_steps),
+      sampled_(training.ops, training.model.graph.plan()),
+      in_place_(options.probe == "in_place") {
+  sampled_.pass.selection =
+      options.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
+  if (controller_.adapts() && training.micro_batch > 1)
+    probe_ = std::make_unique<VarianceProbe>(training.model.graph, training.ops, sampled_,
+                                             options.probe_fraction, options.repeats);
+  set_ratios();
+}
+
+void Vcas::set_ratios() {
+  sampled_.pass.ratios = {controller_.act_ratio(), controller_.weight_ratio()};
+  drops_rows_ = drops_some(controller_.weight_ratio());
+  drops_items_ = drops_some(controller_.act_ratio());
+}
+
+void Vcas::begin_step(std::int64_t step) {
+  // A probe in place that the run is too short to end would leave no state to save at the end.
+  const bool ends = !in_place_ || step + options_.repeats <= training_.total_steps;
+  if (!probing_ && probe_ && controller_.probe_due(step) && ends) {
+    probe_->begin(training_.seed, static_cast<std::uint64_t>(controller_.probes()));
+    probe_passes_ = probe_->passes();
+    probing_ = true;
+    if (!in_place_) run_separate_probe();
+  }
+  step_kind_ = next(0);
+  step_ratios_ = sampled_.pass.ratios;
+}
+
+void Vcas::run_separate_probe() {
+  Model& model = training_.model;
+  training_.ops.set_phase(Phase::kProbe);
+  const std::int64_t first = controller_.probes() * options_.repeats;
+  const std::unique_ptr<BatchSource> source = training_.probe_source(first);
+  const std::vector<Tensor> nowhere(model.graph.parameters().size());
+  for (std::int64_t i = first; !probe_->complete(); ++i) {
+    const Batch& batch = source->next();
+    const std::int64_t items = std::min(batch.items, training_.micro_batch);
+    model.load(training_.ops, batch, 0, items);
+    Exec exec =
+        model.graph.make_exec(training_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
+    exec.keeps_norms = true;
+    model.graph.forward(exec);
+    const BackwardContext context{.gradients = nowhere,
+                                  .loss_scale = per_term(model.loss_terms(batch, 0, items)),
+                                  .hooks = &probe_->exact_backward()};
+    model.graph.backward(exec, context);
+    probe_->sampled_backwards(exec, context);
+  }
+}
+
+PassKind Vcas::next(std::int64_t micro) const {
+  if (probing_ && in_place_) return micro == 0 ? PassKind::kMeasured : PassKind::kExact;
+  return drops_rows_ || drops_items_ ? PassKind::kSampled : PassKind::kExact;
+}
+
+bool Vcas::keeps_norms(PassKind kind) const {
+  return kind == PassKind::kMeasured || (kind == PassKind::kSampled && drops_rows_);
+}
+
+BackwardHooks* Vcas::hooks(PassKind kind) {
+  switch (kind) {
+    case PassKind::kSampled:
+      return &sampled_;
+    case PassKind::kMeasured:
+      return &probe_->exact_backward();
+    default:
+      return nullptr;
+  }
+}
+
+bool Vcas::repeats(PassKind kind) const {
+  return kind != PassKind::kSampled || sampled_.pass.selection == Selection::kSystematic;
+}
+
+void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context) {
+  if (kind == PassKind::kMeasured) probe_->sampled_backwards(exec, context);
+}
+
+bool Vcas::end_step() {
+  probed_ = probing_ && probe_->complete();
+  if (!probed_) return false;
+  last_probe_ = probe_->result();
+  probe_note_ = controller_.update(last_probe_);
+  set_ratios();
+  probing_ = false;
+  return true;
+}
+
+void Vcas::add_cost(FormulaFlops& formula) const {
+  if (step_kind_ == PassKind::kSampled)
+    formula.add_sampled_step(step_ratios_.act, step_ratios_.weight);
+  else
+    formula.add_exact_step();
+  if (!probed_) return;
+  const double batch_share =
+      static_cast<double>(training_.micro_batch) / static_cast<double>(training_.batch);
+  if (in_place_)
+    formula.add_in_place_probe(options_.repeats, probe_passes_, batch_share, probed_entry_shares(),
+                               step_ratios_.act);
+  else
+    formula.add_separate_probe(options_.repeats, batch_share, step_ratios_.act);
+}
+
+std::string Vcas::summary() const {
+  if (options_.pinned())
+    return fmt::format("fixed ratios · keep act {} · w {} · {}",
+                       format_range(controller_.act_ratio()),
+                       format_range(controller_.weight_ratio()), options_.selection);
+  if (!probe_) return "no probes: exact training";
+  return fmt::format("tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
+                     options_.tau_act, options_.tau_w, controller_.update_every(), options_.repeats,
+                     options_.repeats, options_.probe, options_.selection);
+}
+
+std::string Vcas::progress() const {
+  return fmt::format("keep act {}  w {}  s {:.2f}", format_range(controller_.act_ratio()),
+                     format_range(controller_.weight_ratio()), controller_.s());
+}
+
+nlohmann::ordered_json Vcas::report() const {
+  return {{"s", controller_.s()},
+          {"act_ratio", controller_.act_ratio()},
+          {"weight_ratio", controller_.weight_ratio()}};
+}
+
+nlohmann::ordered_json Vcas::measured() const {
+  double v_w = 0;
+  for (const double v : last_probe_.v_w) v_w += v;
+  nlohmann::ordered_json json = {{"v_s", last_probe_.v_s},
+                                 {"v_act", last_probe_.v_act},
+                                 {"v_w", v_w},
+                                 {"v_w_linear", last_probe_.v_w},
+                                 {"v_s_linear", last_probe_.v_s_weight}};
+  json.update(report());
+  return json;
+}
+
+Method::Complaint Vcas::complaint() const {
+  if (!controller_.adapts() || probe_) return {probe_note_, {}};
+  return {
+      "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
+      "saves nothing",
+      "raise train.micro_batch or train.batch_size, or set method.type=exact"};
+}
+
+std::vector<double> Vcas::probed_entry_shares() const {
+  return probe_ ? probe_->entry_shares() : std::vector<double>();
+}
+
+std::size_t Vcas::bytes() const { return sampled_.bytes() + (probe_ ? probe_->bytes() : 0); }
+
+void Vcas::restore(const nlohmann::json& state) {
+  controller_.from_json(state);
+  set_ratios();
+  probing_ = false;
+}
+
+}  // namespace vcas

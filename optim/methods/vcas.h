@@ -1,0 +1,72 @@
+// The method of the paper: SampleA and SampleW at ratios that a controller adapts to probes.
+#pragma once
+
+#include "optim/methods/method.h"
+#include "optim/methods/variance_probe.h"
+
+namespace vcas {
+
+struct VcasKind final : MethodKind, VcasOptions {
+  void settle(std::int64_t steps_per_epoch) override;
+  std::unique_ptr<Method> make(const Training& training) const override;
+};
+
+// The settings of VCAS; null: another method is chosen.
+VcasOptions* find_vcas(Part<MethodKind>& method);
+
+class Vcas final : public Method {
+ public:
+  Vcas(const Training& training, const VcasOptions& options);
+
+  void begin_step(std::int64_t step) override;
+  PassKind next(std::int64_t micro) const override;
+  bool keeps_norms(PassKind kind) const override;
+  BackwardHooks* hooks(PassKind kind) override;
+  bool repeats(PassKind kind) const override;
+  void after_pass(PassKind kind, Exec& exec, const BackwardContext& context) override;
+  bool end_step() override;
+  bool at_rest() const override { return !probing_; }
+  void add_cost(FormulaFlops& formula) const override;
+
+  bool samples() const override { return true; }
+  std::string summary() const override;
+  std::string progress() const override;
+  nlohmann::ordered_json report() const override;
+  nlohmann::ordered_json measured() const override;
+  Complaint complaint() const override;
+  std::size_t bytes() const override;
+  nlohmann::json state() const override { return controller_.to_json(); }
+  void restore(const nlohmann::json& state) override;
+
+  const VcasOptions& options() const { return options_; }
+  const VcasController& controller() const { return controller_; }
+  const SampledBackward::Pass& sampling() const { return sampled_.pass; }
+  const ProbeResult& last_probe() const { return last_probe_; }
+  // Sampled backwards of the last probe on each of its batches.
+  int probe_passes() const { return probe_passes_; }
+  // The share of the entries of each sampled linear's weight that probes look at; empty without
+  // probes.
+  std::vector<double> probed_entry_shares() const;
+
+ private:
+  void set_ratios();
+  void run_separate_probe();
+
+  Training training_;
+  VcasOptions options_;
+  VcasController controller_;
+  SampledBackward sampled_;
+  // Null when ratios never change. A micro-batch of one item has no halves to measure V_s on.
+  std::unique_ptr<VarianceProbe> probe_;
+  bool in_place_;
+  bool drops_rows_ = false, drops_items_ = false;  // at the present ratios
+  bool probing_ = false;
+  bool probed_ = false;                    // the last step ended a probe
+  PassKind step_kind_ = PassKind::kExact;  // of the last step's first pass
+  KeepRatios step_ratios_;                 // that it had
+  int probe_passes_ = 0;
+  ProbeResult last_probe_;
+  std::string probe_note_;
+};
+
+}  // namespace vcas
