@@ -92,7 +92,7 @@ TEST_CASE("four micro-batches of eight train like one batch of 32", "[trainer]")
   TrainerOptions options = TrainerFixture::defaults();
   options.batch = 32;
   options.vcas.enabled = false;
-  options.optimizer.name = "sgd";
+  options.optimizer.kind.type = "sgd";
   TrainerFixture whole(options);
   options.micro_batch = 8;
   TrainerFixture parts(options);
@@ -324,7 +324,7 @@ TEST_CASE("added variance settles near its budget", "[trainer][law]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.total_steps = 900;
   options.batch = 32;
-  options.schedule.kind = "constant";
+  options.schedule.kind.type = "constant";
   options.schedule.learning_rate = 1e-3;
   options.vcas.tau_act = options.vcas.tau_w = 0.25;
   options.vcas.s_step = 0.02;
@@ -346,7 +346,7 @@ TEST_CASE("added variance settles near its budget", "[trainer][law]") {
 TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[trainer][law]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.batch = 32;
-  options.optimizer.name = "sgd";
+  options.optimizer.kind.type = "sgd";
   options.schedule.learning_rate = 0;  // the same weights at every step
   options.vcas.selection = GENERATE("systematic", "bernoulli");
   options.vcas.enabled = false;

@@ -228,7 +228,7 @@ void run_scatter(int draws, int training_steps, std::uint64_t seed, const char* 
   TrainerOptions training;
   training.total_steps = training_steps + 1;
   training.seed = seed;
-  training.schedule.kind = "constant";
+  training.schedule.kind.type = "constant";
   Study study = vocabulary ? study_of_texts(vocabulary, training) : study_of_images(training);
   study.train(training.total_steps);
   fmt::print("{} draws after {} exact steps, seed {}, batch of {}\n", draws, training_steps, seed,
