@@ -1,16 +1,16 @@
 // A section of settings whose "type" chooses among registered kinds, each with settings of its own:
 //
-//   class Shape { public: virtual ~Shape() = default; virtual double area() const = 0; };
+//   class Figure { public: virtual ~Figure() = default; virtual double area() const = 0; };
 //
-//   struct Square final : Shape {
+//   struct Square final : Figure {
 //     double side = 1;
 //     template <class Visitor>
 //     void fields(Visitor& v) { v.field("side", side, "Length of a side.", above(0.0)); }
 //     double area() const override { return side * side; }
 //   };
-//   VCAS_REGISTER_PART(Shape, "square", Square);
+//   VCAS_REGISTER_PART(Figure, "square", Square);
 //
-//   struct Config { Part<Shape> shape{"square", "What to draw."}; };
+//   struct Config { Part<Figure> figure{"square", "What to draw."}; };
 //
 // A kind stands in one source file. Reading, ranges, help and schema follow from `fields`, as for
 // any section (core/config.h).

@@ -12,20 +12,20 @@ struct NoSettings : Decay {
   void fields(Visitor&) {}
 };
 
-struct Constant final : NoSettings {
+struct ConstantRate final : NoSettings {
   double share(double) const override { return 1; }
 };
-VCAS_REGISTER_PART(Decay, "constant", Constant);
+VCAS_REGISTER_PART(Decay, "constant", ConstantRate);
 
-struct Linear final : NoSettings {
+struct LinearDecay final : NoSettings {
   double share(double left) const override { return left; }
 };
-VCAS_REGISTER_PART(Decay, "linear", Linear);
+VCAS_REGISTER_PART(Decay, "linear", LinearDecay);
 
-struct Cosine final : NoSettings {
+struct CosineDecay final : NoSettings {
   double share(double left) const override { return 0.5 * (1 - std::cos(std::numbers::pi * left)); }
 };
-VCAS_REGISTER_PART(Decay, "cosine", Cosine);
+VCAS_REGISTER_PART(Decay, "cosine", CosineDecay);
 
 }  // namespace
 

@@ -184,7 +184,7 @@ std::optional<TestResult> TrainingRun::evaluation() const {
 
 void TrainingRun::say(const std::string& line, LogLevel level) {
   progress_.message(label_.empty() ? line : fmt::format("{}: {}", label_, line), level);
-  folder_->log(line);
+  folder_->write_log(line);
 }
 
 void TrainingRun::greet() {
@@ -296,7 +296,7 @@ void TrainingRun::save() {
   folder_->metrics().write(
       MetricEvent::kCheckpoint, step,
       {{"folder", target.filename().string()}, {"best", is_best(step)}, {"seconds", seconds}});
-  folder_->log(fmt::format("saved {}", target.string()));
+  folder_->write_log(fmt::format("saved {}", target.string()));
 }
 
 void TrainingRun::log_step(const StepReport& report) {
@@ -457,7 +457,7 @@ std::string TrainingRun::finish() {
       "eval {:.1f}%  checkpoints {:.1f}%\n",
       share(totals.data_seconds), share(step.forward), share(step.backward), share(step.probe),
       share(step.optimizer), share(totals.eval_seconds), share(totals.checkpoint_seconds));
-  folder_->log(text);
+  folder_->write_log(text);
   return text;
 }
 
@@ -501,7 +501,7 @@ void TrainingRun::rest() {
   const std::string where =
       fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
                   session_.total_steps(), checkpoint_folder(folder_->path(), step).string());
-  folder_->log(where);
+  folder_->write_log(where);
   throw Error(ExitCode::kStopped, where, "go on with --resume");
 }
 
