@@ -45,12 +45,10 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
   auto* drawn = drawn_.ptr<std::int32_t>();
-  const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
-  const auto kept_items = [&] { return Tensor{drawn + 1, DType::kI32, {kept}}; };
   exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = own.offsets});
   exec.ops.run(
-      Draw{.kept = kept_items(),
-           .scale = first_kept(keep_scale_),
+      Draw{.kept = {drawn + 1, DType::kI32, {kept}},
+           .scale = {keep_scale_.data, keep_scale_.dtype, {kept}},
            .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
            .prob = prob,
            .score = norm,
@@ -67,7 +65,13 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   if (!systematic) kept = host_drawn_[0];
   if (context.record && !context.record->kept_items.empty())
     context.record->kept_items[static_cast<std::size_t>(number_)] = kept;
+  narrow(exec.ops, rows, kept);
+  return kept_rows_;
+}
 
+void SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
+  const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
+  const Tensor kept_items{drawn_.ptr<std::int32_t>() + 1, DType::kI32, {kept}};
   kept_rows_.entries().clear();
   Group<NarrowRows> narrowed;
   for (Layout& layout : layouts_) {
@@ -96,7 +100,7 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
                   .offsets = next.offsets,
                   .row = layout.row,
                   .source_row = layout.source_row,
-                  .kept = kept_items(),
+                  .kept = kept_items,
                   .kept_scale = first_kept(keep_scale_),
                   .old_item = old.item,
                   .old_scale = old.scale,
@@ -104,8 +108,7 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
                   .old_row = old.row});
     kept_rows_.entries().push_back({layout.rows_per_item, next});
   }
-  exec.ops.run(narrowed);
-  return kept_rows_;
+  ops.run(narrowed);
 }
 
 void SampleGate::compact(Exec& exec, const Tensor& dy, const Tensor& dy_kept,

@@ -32,6 +32,9 @@ class SampleGate {
     std::vector<std::int64_t> host_offsets;
   };
 
+  // The rows of the drawn items, in every layout.
+  void narrow(Ops& ops, const RowSets& rows, std::int64_t kept);
+
   int number_;
   std::int64_t rows_per_item_;
   Buffer buffer_;

@@ -324,6 +324,32 @@ std::string text_of(const Json& json) {
   return text;
 }
 
+// Ratios to time, where the configuration has none of its own.
+void fix_ratios(VcasOptions& vcas, int gates) {
+  vcas.enabled = true;
+  if (vcas.pinned()) return;
+  for (int i = 0; i < gates; ++i) vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
+  vcas.weight_ratio = {0.5};
+}
+
+Json compared(Subject& exact, Subject& sampled, const GemmRate& products) {
+  const double exact_seconds = median(exact.seconds);
+  const double peak = products.best(), best = exact.best_rate;
+  return {{"exact", exact.to_json()},
+          {"sampled", sampled.to_json()},
+          {"steps", std::ssize(exact.seconds)},
+          {"act_ratio", sampled.session.trainer().controller().act_ratio()},
+          {"weight_ratio", sampled.session.trainer().controller().weight_ratio()},
+          {"time_ratio", exact_seconds / median(sampled.seconds)},
+          {"flops_ratio", exact.step_flops() / sampled.step_flops()},
+          {"exact_flops_per_second", exact.step_flops() / exact_seconds},
+          {"peak_flops_per_second", peak},
+          // The best of both: other load on the machine slows a median, but not a best product.
+          {"exact_best_flops_per_second", best},
+          {"exact_share_of_peak", best / peak},
+          {"products", products.to_json()}};
+}
+
 }  // namespace
 
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
@@ -334,13 +360,7 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   const std::int64_t resident_at_start = resident_bytes();
   Subject exact(exact_config, data);
   exact.warm_up(resident_at_start);
-  if (!config.vcas.pinned()) {
-    const int gates = exact.session.model().graph.gates();
-    for (int i = 0; i < gates; ++i)
-      config.vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
-    config.vcas.weight_ratio = {0.5};
-  }
-  config.vcas.enabled = true;
+  fix_ratios(config.vcas, exact.session.model().graph.gates());
   GemmRate products(config, exact);
   const std::int64_t resident_with_exact = resident_bytes();
   Subject sampled(config, data);
@@ -364,21 +384,10 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
     products.measure();
   }
 
-  Json json = {{"exact", exact.to_json()}, {"sampled", sampled.to_json()}};
+  Json json = compared(exact, sampled, products);
   const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
   const double probe = probe_seconds(config, data, sampled);
   const std::int64_t every = sampled.session.trainer().controller().update_every();
-  json["steps"] = request.steps;
-  json["act_ratio"] = sampled.session.trainer().controller().act_ratio();
-  json["weight_ratio"] = sampled.session.trainer().controller().weight_ratio();
-  json["time_ratio"] = exact_seconds / sampled_seconds;
-  json["flops_ratio"] = exact.step_flops() / sampled.step_flops();
-  json["exact_flops_per_second"] = exact.step_flops() / exact_seconds;
-  json["peak_flops_per_second"] = products.best();
-  // The best of both: other load on the machine slows a median, but not a best product.
-  json["exact_best_flops_per_second"] = exact.best_rate;
-  json["exact_share_of_peak"] = json["exact_best_flops_per_second"].get<double>() / products.best();
-  json["products"] = products.to_json();
   if (padded) {
     json["padded_seconds"] = median(padded->seconds);
     json["padded_over_packed"] = median(padded->seconds) / exact_seconds;

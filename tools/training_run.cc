@@ -102,6 +102,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
     folder_.emplace(folder, use);
   write_facts();
   greet();
+  write_start();
   report_.step = steps();
   for (const std::string& warning : data_.warnings) warn(warning);
   if (trainer().controller().adapts() && !trainer().adapts())
@@ -205,6 +206,16 @@ void TrainingRun::greet() {
                   graph.parameters().size()));
   if (session_.pretrained())
     say(fmt::format("  weights  {}   {}", c.model.pretrained, session_.pretrained()->text()));
+  say_data();
+  say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
+                  format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
+                  c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
+                  format_bytes(static_cast<double>(total_memory_bytes()))));
+  say_sampling();
+}
+
+void TrainingRun::say_data() {
+  const RunConfig& c = config();
   constexpr std::size_t kMostNamed = 10;
   const std::vector<std::string>& classes = data_.train->class_names();
   say(fmt::format(
@@ -218,10 +229,10 @@ void TrainingRun::greet() {
           ? ""
           : fmt::format(": {}", fmt::join(classes, ", "))));
   for (const std::string& note : data_.notes) say("  note     " + note);
-  say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
-                  format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
-                  c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
-                  format_bytes(static_cast<double>(total_memory_bytes()))));
+}
+
+void TrainingRun::say_sampling() {
+  const RunConfig& c = config();
   if (!c.vcas.enabled)
     say("  vcas     off: exact training");
   else if (c.vcas.pinned())
@@ -234,6 +245,11 @@ void TrainingRun::greet() {
     say(fmt::format("  vcas     tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
                     c.vcas.tau_act, c.vcas.tau_w, trainer().controller().update_every(),
                     c.vcas.repeats, c.vcas.repeats, c.vcas.probe, c.vcas.selection));
+}
+
+void TrainingRun::write_start() {
+  const Graph& graph = session_.model().graph;
+  const RunConfig& c = config();
   const StepFlops flops = session_.exact_step_flops();
   folder_->metrics().write(
       MetricEvent::kStart, steps(),

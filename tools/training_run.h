@@ -49,6 +49,9 @@ class TrainingRun {
   void write_facts();
   RunConfig stored_config() const;
   void greet();
+  void say_data();
+  void say_sampling();
+  void write_start();
   // False when a signal cut the evaluation short.
   bool evaluate();
   void save();
