@@ -18,7 +18,7 @@ SampleGate::SampleGate(Ops& ops, DType dtype, int number, std::int64_t rows_per_
   want(prob_, statistics, max_items);
   want(keep_scale_, statistics, max_items);
   want(drawn_, DType::kI32, 1 + max_items);
-  host_drawn_.resize(static_cast<std::size_t>(1 + max_items));
+  host_drawn_.resize(1 + max_items);
   layouts_.resize(layouts.size());
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     layouts_[i].rows_per_item = layouts[i];
@@ -39,8 +39,7 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
   const Tensor norm{norm_.data, norm_.dtype, items};
   const Tensor prob{prob_.data, prob_.dtype, items};
   const bool systematic = context.selection == Selection::kSystematic;
-  double budget =
-      context.act_ratio[static_cast<std::size_t>(number_)] * static_cast<double>(batch_items);
+  double budget = context.act_ratio[number_] * static_cast<double>(batch_items);
   if (systematic) budget = whole_budget(budget);
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
@@ -64,7 +63,7 @@ const RowSets& SampleGate::draw(Exec& exec, const BackwardContext& context, cons
                           static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
   if (!systematic) kept = host_drawn_[0];
   if (context.record && !context.record->kept_items.empty())
-    context.record->kept_items[static_cast<std::size_t>(number_)] = kept;
+    context.record->kept_items[number_] = kept;
   narrow(exec.ops, rows, kept);
   return kept_rows_;
 }
@@ -85,13 +84,13 @@ void SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
                 .offsets = {layout.offsets.data, layout.offsets.dtype, {kept + 1}}};
     if (old.length == 0) {
       for (std::int64_t i = 0; i < kept; ++i) {
-        const std::int64_t* from = old.host_offsets + host_drawn_[static_cast<std::size_t>(1 + i)];
+        const std::int64_t* from = old.host_offsets + host_drawn_[1 + i];
         const std::int64_t length = from[1] - from[0];
-        layout.host_offsets[static_cast<std::size_t>(i)] = next.rows;
+        layout.host_offsets[i] = next.rows;
         next.rows += length;
         next.squares += length * length;
       }
-      layout.host_offsets[static_cast<std::size_t>(kept)] = next.rows;
+      layout.host_offsets[kept] = next.rows;
       next.host_offsets = layout.host_offsets.data();
     }
     next.row = {layout.row.data, DType::kI32, {next.rows}};

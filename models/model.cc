@@ -41,11 +41,11 @@ void rebase(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& from
   to.clear();
   if (from.empty()) return;
   for (auto n = static_cast<std::size_t>(first); n <= static_cast<std::size_t>(first + items); ++n)
-    to.push_back(from.at(n) - from[static_cast<std::size_t>(first)]);
+    to.push_back(from.at(n) - from[first]);
 }
 
 std::int64_t at_or_zero(const std::vector<std::int64_t>& offsets, std::int64_t n) {
-  return offsets.empty() ? 0 : offsets.at(static_cast<std::size_t>(n));
+  return offsets.empty() ? 0 : offsets.at(n);
 }
 
 }  // namespace

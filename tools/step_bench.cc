@@ -69,7 +69,7 @@ struct Subject {
     const double start = monotonic_seconds();
     for (std::int64_t i = 1; i <= steps; ++i) {
       const double before = done_flops();
-      trainer.queue(batches[static_cast<std::size_t>(i - 1)]);
+      trainer.queue(batches[i - 1]);
       flops.push_back(done_flops() - before);
       while (trainer.queued() > 0 && (i == steps || trainer.full())) {
         const StepReport report = trainer.finish();
@@ -172,7 +172,7 @@ class GemmRate {
             row.flops / static_cast<double>(row.calls);
     const Graph& graph = subject.session.model().graph;
     for (const int weight : graph.sampled_weights()) {
-      const Parameter& parameter = graph.parameters()[static_cast<std::size_t>(weight)];
+      const Parameter& parameter = graph.parameters()[weight];
       const std::string node = parameter.name.substr(0, parameter.name.rfind('.'));
       const double products = 2 * static_cast<double>(parameter.shape.elements());
       shapes_.insert({static_cast<std::int64_t>(rows_of[node] / products), parameter.shape[1],

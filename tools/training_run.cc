@@ -35,7 +35,7 @@ std::string host_name() {
 std::vector<std::string> linear_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const int weight : graph.sampled_weights()) {
-    const std::string& name = graph.parameters().list()[static_cast<std::size_t>(weight)].name;
+    const std::string& name = graph.parameters().list()[weight].name;
     names.push_back(name.substr(0, name.rfind('.')));
   }
   return names;
@@ -48,8 +48,8 @@ std::vector<std::string> gate_names(const Graph& graph) {
   const std::vector<std::string> linears = linear_names(graph);
   for (int k = 0; k < std::ssize(linears); ++k) {
     if (graph.gate_above(k) < 0) continue;
-    const std::string& linear = linears[static_cast<std::size_t>(k)];
-    std::string& name = names[static_cast<std::size_t>(graph.gate_above(k))];
+    const std::string& linear = linears[k];
+    std::string& name = names[graph.gate_above(k)];
     if (name.empty()) name = linear;
     while (!name.empty() && !(linear + ".").starts_with(name + "."))
       name.resize(std::max<std::size_t>(name.rfind('.') + 1, 1) - 1);

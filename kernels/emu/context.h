@@ -23,7 +23,7 @@ template <class T, class F>
 std::vector<float> converted(const Factor<T>& a, std::int64_t rows, std::int64_t columns,
                              const F& convert) {
   std::vector<float> out;
-  out.reserve(static_cast<std::size_t>(rows * columns));
+  out.reserve(rows * columns);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c)
       out.push_back(convert(a.data[a.transposed ? c * a.stride + r : r * a.stride + c]));

@@ -82,8 +82,7 @@ class ShuffledDraws final : public ForwardingOps {
     inner_->run(ordered);
     std::vector<std::pair<std::int32_t, float>> kept;
     for (std::int64_t i = 0; i < args.kept.elements(); ++i)
-      kept.emplace_back(row[static_cast<std::size_t>(args.kept.ptr<std::int32_t>()[i])],
-                        args.scale.ptr<float>()[i]);
+      kept.emplace_back(row[args.kept.ptr<std::int32_t>()[i]], args.scale.ptr<float>()[i]);
     std::sort(kept.begin(), kept.end());
     for (std::size_t i = 0; i < kept.size(); ++i) {
       args.kept.ptr<std::int32_t>()[i] = kept[i].first;
