@@ -147,7 +147,10 @@ struct TrainArguments final : ConfigArguments {
   void run() override {
     move_config(resume, files);
     take_config();
-    TrainRequest request{.resume = has("--resume"), .fork = forks(), .timing = timing};
+    TrainRequest request;
+    request.resume = has("--resume");
+    request.fork = forks();
+    request.timing = timing;
     if (!profile_steps.empty()) parse_profile_steps(request);
     check_modes();
     const bool own_config = resume.empty() || !config.empty() || compares();
