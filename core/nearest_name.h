@@ -7,8 +7,8 @@
 
 namespace vcas {
 
-// The candidate with the fewest edits (insert, delete, replace, swap of neighbours; case is free),
-// or an empty string when even that one needs more than a third of the letters.
+// The candidate with the fewest edits: insert, delete, replace, swap of neighbours.
+// Case is free. Empty: even that one needs more edits than a third of the letters.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace vcas

@@ -1,16 +1,16 @@
 // A section of settings whose "type" chooses among registered kinds, each with settings of its own:
 //
-//   class Shape { public: virtual ~Shape() = default; virtual double area() const = 0; };
+//   class Figure { public: virtual ~Figure() = default; virtual double area() const = 0; };
 //
-//   struct Square final : Shape {
+//   struct Square final : Figure {
 //     double side = 1;
 //     template <class Visitor>
 //     void fields(Visitor& v) { v.field("side", side, "Length of a side.", above(0.0)); }
 //     double area() const override { return side * side; }
 //   };
-//   VCAS_REGISTER_PART(Shape, "square", Square);
+//   VCAS_REGISTER_PART(Figure, "square", Square);
 //
-//   struct Config { Part<Shape> shape{"square", "What to draw."}; };
+//   struct Config { Part<Figure> figure{"square", "What to draw."}; };
 //
 // A kind stands in one source file. Reading, ranges, help and schema follow from `fields`, as for
 // any section (core/config.h).
@@ -71,10 +71,11 @@ class Part {
  public:
   std::string type;
 
-  Part(std::string default_type, std::string help)
-      : type(std::move(default_type)), help_(std::move(help)) {}
+  // `key` names the setting that chooses.
+  Part(std::string default_type, std::string help, const char* key = "type")
+      : type(std::move(default_type)), help_(std::move(help)), key_(key) {}
   Part(Part&&) noexcept = default;
-  Part(const Part& other) : type(other.type), help_(other.help_) {
+  Part(const Part& other) : type(other.type), help_(other.help_), key_(other.key_) {
     for (const auto& [name, kind] : other.made_)
       made_.emplace(name, part_kinds<Base>().at(name).copy(*kind));
   }
@@ -92,7 +93,7 @@ class Part {
   void fields(Setting& v) {
     std::vector<std::string> types;
     for (const auto& [name, kind] : part_kinds<Base>()) types.push_back(name);
-    v.choice(type, help_.c_str(), one_of(types));
+    v.choice(key_, type, help_.c_str(), one_of(types));
     for (const auto& [name, kind] : part_kinds<Base>())
       kind.describe(of(name), v, name, name == type);
   }
@@ -107,6 +108,7 @@ class Part {
   }
 
   std::string help_;
+  const char* key_;
   mutable std::map<std::string, std::unique_ptr<Base>> made_;  // when first asked for
 };
 

@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
-// 2011), addressed instead of consumed: every random number of a run has a fixed address, so a
-// backward pass can draw its dropout mask again, and a resumed run needs no generator state.
+// Random numbers with addresses: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011).
+// Numbers are not consumed, so a run needs no generator state.
+// A backward draws the dropout mask of its forward again.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,8 @@ enum class Stream : std::uint32_t {
   kData = 6,     // shuffling and augmentation
 };
 
-// Where a random number lives. `site` is the layer, gate or parameter; `repeat` the number of the
-// Monte-Carlo repeat (0 = training); a row and a column index are added at the draw.
+// The address of a random number. A draw adds the index of a row and a column.
+// `site`: the layer, gate or parameter. `repeat`: the Monte-Carlo repeat, 0 in training.
 struct RandomKey {
   std::uint64_t seed = 0;
   Stream stream = Stream::kInit;
@@ -45,14 +45,14 @@ VCAS_HOST_DEVICE inline void philox4x32_10(std::uint32_t c[4], std::uint32_t k0,
   }
 }
 
-// The Philox key and the fixed half of the counter of one RandomKey. The 64-bit index (row, or
-// row * width + column in groups of four) fills the other half of the counter.
+// The Philox key of a RandomKey, and the fixed half of its counter.
+// A 64-bit index fills the other half: a row, or row * width + column in groups of four.
 struct PhiloxAddress {
   std::uint32_t key0, key1;
   std::uint32_t high0, high1;
 };
 
-// A bijection of (stream, step, site, repeat) into 64 bits; the seed is the Philox key.
+// A bijection of (stream, step, site, repeat) into 64 bits. The seed is the Philox key.
 VCAS_HOST_DEVICE inline PhiloxAddress philox_address(const RandomKey& key) {
   return {static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32),
           static_cast<std::uint32_t>(key.step),
@@ -60,8 +60,8 @@ VCAS_HOST_DEVICE inline PhiloxAddress philox_address(const RandomKey& key) {
               ((key.repeat & 0x1Fu) << 24) | (static_cast<std::uint32_t>(key.stream) << 29)};
 }
 
-// A key whose step is the number that `step` points at, where it points: memory of the device that
-// draws, so that the same call draws other numbers in the next step.
+// A key whose step is read when it draws. `step` may point at memory of the device that draws.
+// The same call then draws other numbers in the next step. Null: the step of the key.
 struct StepKey {
   RandomKey key;
   const std::int64_t* step = nullptr;
@@ -83,7 +83,7 @@ VCAS_HOST_DEVICE inline void philox_draw(const PhiloxAddress& address, std::uint
   philox4x32_10(out, address.key0, address.key1);
 }
 
-// Uniform in (0, 1), never 0 or 1: the middle of one of 2^23 equal cells, exact in f32.
+// Uniform in (0, 1): the middle of one of 2^23 equal cells. It is exact in f32 and never 0 or 1.
 VCAS_HOST_DEVICE inline float uniform_from_bits(std::uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
 }
@@ -95,7 +95,7 @@ VCAS_HOST_DEVICE inline float philox_uniform(const PhiloxAddress& address, std::
   return uniform_from_bits(words[0]);
 }
 
-// One standard normal at `index` (Box-Muller on two words of one draw); host only.
+// One standard normal at `index`, on the host only: Box-Muller on two words of one draw.
 inline double philox_normal(const PhiloxAddress& address, std::uint64_t index) {
   std::uint32_t words[4];
   philox_draw(address, index, words);

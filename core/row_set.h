@@ -5,14 +5,13 @@
 
 namespace vcas {
 
-// A batch is N items of T_i rows, packed without padding. A layout says how many rows an item has
-// in one value of the graph: kTokens = as many as the batch's item has tokens, kMasked = as many as
-// it has masked positions (maybe none), otherwise that number.
+// A batch is N items of T_i rows, packed without padding.
+// A layout says how many rows an item has in a value of the graph:
+// kTokens as many as its tokens, kMasked as many as its masked positions, else that number.
 constexpr std::int64_t kTokens = 0;
 constexpr std::int64_t kMasked = -1;
 
-// Rows of one layout. Empty index tensors stand for the identity, so exact training is the same
-// code.
+// Rows of one layout. An empty index tensor is the identity: exact training runs the same code.
 struct RowSet {
   std::int64_t items = 0;    // K
   std::int64_t rows = 0;     // R, the rows of all K items

@@ -196,7 +196,8 @@ void convert_to_floats(std::span<const std::byte> bytes, std::span<float> out, C
 std::string_view stored_type_name(StoredType dtype) { return info(dtype).name; }
 std::size_t stored_type_bytes(StoredType dtype) { return info(dtype).bytes; }
 
-SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+// The text of the header.
+static std::string_view header_text(std::span<const std::byte> bytes, const std::string& file) {
   const auto fail = [&](const std::string& why, std::string hint = {}) {
     throw Error(ExitCode::kBadData, file + ": " + why, std::move(hint));
   };
@@ -210,23 +211,29 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
     fail(fmt::format("a header of {} bytes in a file of {} bytes", header_bytes, bytes.size()),
          "is the file cut off?");
   }
-  const char* text = reinterpret_cast<const char*>(bytes.data()) + 8;
-  if (header_bytes == 0 || *text != '{')
-    fail("not a safetensors file: header does not start with {");
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
+  if (!text.starts_with('{')) fail("not a safetensors file: header does not start with {");
   // To the JSON reader a NUL is the end of its text, whatever follows.
-  if (const auto nul = std::string_view(text, header_bytes).find('\0');
-      nul != std::string_view::npos)
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos)
     fail(fmt::format("header is not JSON at byte {}: a NUL", nul),
          "a header is padded with spaces");
+  return text;
+}
+
+SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+  const auto fail = [&](const std::string& why, std::string hint = {}) {
+    throw Error(ExitCode::kBadData, file + ": " + why, std::move(hint));
+  };
+  const std::string_view text = header_text(bytes, file);
   HeaderReader reader(file);
-  nlohmann::json::sax_parse(text, text + header_bytes, &reader);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   Header header = reader.take();
 
   // Tensors without elements share their begin with the next one, hence the order by (begin, end).
   std::ranges::sort(header.entries, {}, [](const Header::Entry& entry) {
     return std::pair(entry.offsets[0], entry.offsets[1]);
   });
-  const std::span<const std::byte> buffer = bytes.subspan(8 + header_bytes);
+  const std::span<const std::byte> buffer = bytes.subspan(8 + text.size());
   SafetensorsContent content;
   content.metadata = std::move(header.metadata);
   std::uint64_t position = 0;

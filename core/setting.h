@@ -61,7 +61,7 @@ struct Setting {
   Pointer value;                  // a section has none
   std::vector<Setting> children;  // of a section
   std::vector<std::function<void(ConfigErrors&)>> checks;
-  bool chooses_kind = false;         // of the settings beside it: "type" of a Part (core/part.h)
+  bool chooses_kind = false;         // of the settings beside it: the key of a Part (core/part.h)
   std::string kind;                  // of a Part, that has this setting; empty: there is no choice
   std::vector<Setting> other_kinds;  // sections with the settings of kinds that are not chosen
 
@@ -74,9 +74,10 @@ struct Setting {
     (child.range.narrow(ranges), ...);
   }
 
-  // The field "type" of a Part, and the settings of one of its kinds.
-  void choice(std::string& type, const char* choice_help, const Range& choices) {
-    field("type", type, choice_help, choices);
+  // The field of a Part that chooses, and the settings of one of its kinds.
+  void choice(const char* choice_key, std::string& type, const char* choice_help,
+              const Range& choices) {
+    field(choice_key, type, choice_help, choices);
     children.back().chooses_kind = true;
   }
   template <class Kind>

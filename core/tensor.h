@@ -17,11 +17,11 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> extents) {
     VCAS_CHECK(extents.size() <= extents_.size(), "a shape has at most four extents");
-    for (const std::int64_t extent : extents) extents_[static_cast<std::size_t>(rank_++)] = extent;
+    for (const std::int64_t extent : extents) extents_[rank_++] = extent;
   }
 
   int rank() const { return rank_; }
-  std::int64_t operator[](int axis) const { return extents_[static_cast<std::size_t>(axis)]; }
+  std::int64_t operator[](int axis) const { return extents_[axis]; }
   std::int64_t elements() const {
     std::int64_t product = 1;
     for (int axis = 0; axis < rank_; ++axis) product *= (*this)[axis];

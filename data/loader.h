@@ -1,6 +1,6 @@
-// Batches from a dataset, made ahead of time by a thread. A batch depends on (dataset, options,
-// step) alone: a run that resumes at step k gets what the uninterrupted run got, without reading up
-// to it.
+// Batches from a dataset. A thread makes them ahead of time.
+// A batch depends on (dataset, options, step) alone.
+// A run that resumes at step k gets the same batches, without reading up to it.
 #pragma once
 
 #include <array>
@@ -18,9 +18,10 @@
 
 namespace vcas {
 
-// A permutation of [0, size) whose every value is computed alone, in a fixed number of rounds:
-// swap-or-not (Hoang, Morris, Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO
-// 2012). In each round x and its partner offset - x change places if a random bit of the pair says
+// A permutation of [0, size). Each value is computed alone, in a fixed number of rounds.
+// It is swap-or-not (Hoang, Morris, Rogaway, "An enciphering scheme based on a card shuffle",
+// 2012).
+// In each round x has the partner offset - x. They change places if a random bit of the pair says
 // so.
 class Permutation {
  public:
@@ -28,7 +29,7 @@ class Permutation {
   std::int64_t operator()(std::int64_t position) const;
 
  private:
-  // Two items keep their distance with probability 1/2 in a round.
+  // Two items keep their distance in a round with probability 1/2.
   static constexpr int kRounds = 64;
 
   PhiloxAddress address_;
@@ -36,8 +37,8 @@ class Permutation {
   std::array<std::int64_t, kRounds> offsets_;
 };
 
-// For training as they stand; evaluation sets shuffle and drop_last to false and takes
-// steps_per_epoch() batches: every item once, in order.
+// The defaults are for training. Evaluation sets shuffle and drop_last to false.
+// It takes steps_per_epoch() batches: every item once, in order.
 struct LoaderOptions {
   std::int64_t batch = 32;
   bool shuffle = true;    // a new order each epoch; false: the dataset's own order
@@ -51,19 +52,19 @@ struct LoaderOptions {
 
 class Loader final : public BatchSource {
  public:
-  // The next batch is that of `first_step`. Options that do not fit the dataset: kBadConfig.
-  // `dataset` must outlive the loader.
+  // The next batch is that of `first_step`. `dataset` must outlive the loader.
+  // Throws kBadConfig for options that do not fit the dataset.
   Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step = 0);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The batch of the next step, valid until the following call. No batch straddles two epochs;
-  // after the last of an epoch the next epoch begins. Throws what the dataset threw in the thread.
+  // The batch of the next step. It is valid until the following call.
+  // No batch straddles two epochs. Throws what the dataset threw in the thread.
   const Batch& next() override;
 
   std::int64_t items() const { return items_; }
   std::int64_t steps_per_epoch() const override { return steps_per_epoch_; }
-  // The step whose batch the following next() gives: all the state there is to save.
+  // The step whose batch next() gives: all the state there is to save.
   std::int64_t step() const { return first_step_ + taken_; }
 
  private:

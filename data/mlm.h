@@ -1,7 +1,8 @@
-// Masked language modelling (Devlin et al., "BERT", 2019) on plain text: documents are tokenised,
-// joined with [SEP] between them and cut into items of equal length, [CLS] ... [SEP]. In every
-// epoch each item is masked anew: 15 % of its tokens are to be predicted, and of those 80 % become
-// [MASK], 10 % a random token, 10 % stay.
+// Masked language modelling (Devlin et al., "BERT", 2019) on plain text.
+// Documents are tokenised and joined with [SEP], then cut into items [CLS] ... [SEP] of equal
+// length.
+// Each epoch masks 15 % of an item's tokens anew: these are to be predicted.
+// From these 80 % become [MASK], 10 % a random token, and 10 % stay.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@
 namespace vcas {
 
 struct MlmOptions {
-  // Plain or compressed, each line a document; or tables (.tsv, .csv, .jsonl, .json) with the
-  // column `text_field`.
+  // Text, plain or compressed, with a document a line.
+  // Tables (.tsv, .csv, .jsonl, .json) have it in the column `text_field`.
   std::vector<std::filesystem::path> files = {};
   std::string text_field = "text";
   bool header = true;             // of tables; false: columns are numbers, from 0
@@ -31,7 +32,7 @@ struct MlmOptions {
 
 class MlmDataset final : public Dataset {
  public:
-  // What `masking` decides must fit the tokenizer that made the tokens.
+  // `masking` must fit the tokenizer that made the tokens.
   struct Masking {
     double probability = 0.15;
     std::int32_t mask = 0;             // the id of [MASK]
@@ -40,7 +41,7 @@ class MlmDataset final : public Dataset {
     std::vector<bool> continues = {};  // [vocabulary] the token goes on with a word; empty: each
                                        // token is masked by itself
   };
-  // The tokens of all items, each of `item_rows` but for the last, which may be shorter.
+  // The tokens of all items. Each has `item_rows` of them; the last may have fewer.
   MlmDataset(TokenStream tokens, std::int64_t item_rows, Masking masking);
 
   std::int64_t size() const override;
@@ -50,8 +51,8 @@ class MlmDataset final : public Dataset {
   // Masked positions depend on (draw.seed, draw.epoch, index) alone.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
   std::int64_t skipped_rows() const { return stream_.skipped_rows(); }
-  // Masked tokens of an item of `rows`: a fixed number, so that memory can be planned. Whole words
-  // may leave a few of them out.
+  // Masked tokens of an item of `rows`. The number is fixed, so memory can be planned.
+  // Whole words may leave a few of them out.
   std::int64_t masked_count(std::int64_t rows) const;
 
  private:
@@ -61,12 +62,12 @@ class MlmDataset final : public Dataset {
   std::vector<std::string> class_names_;  // none
 };
 
-// The files that a setting names: a file, the files of a folder, or those that fit a pattern such
-// as "c4/*.json.gz", sorted by name. None: kNoInput.
+// The files that a setting names, sorted by name: a file, a folder's, or those of a pattern.
+// A pattern is "c4/*.json.gz", for example. Throws kNoInput if there are none.
 std::vector<std::filesystem::path> corpus_files(const std::string& name);
 
-// The last, shorter item is kept. Without the cache all tokens are in memory. Missing files:
-// kNoInput; no text in them: kBadData.
+// The last, shorter item is kept. Without the cache all tokens are in memory.
+// Throws kNoInput for missing files and kBadData for files without text.
 std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const WordPiece& tokenizer);
 
 }  // namespace vcas

@@ -85,9 +85,8 @@ Json label_entries(const HfModel& description, std::int64_t classes) {
                  " classes");
   Json names = Json::object(), numbers = Json::object();
   for (std::int64_t i = 0; i < classes; ++i) {
-    const std::string name = description.labels.empty()
-                                 ? fmt::format("LABEL_{}", i)
-                                 : description.labels[static_cast<std::size_t>(i)];
+    const std::string name =
+        description.labels.empty() ? fmt::format("LABEL_{}", i) : description.labels[i];
     names[std::to_string(i)] = name;
     numbers[name] = i;
   }

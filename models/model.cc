@@ -1,13 +1,11 @@
 #include "models/model.h"
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 
-#include "models/blocks.h"
+#include "core/error.h"
 
 namespace vcas {
-
 namespace {
 
 template <class T>
@@ -43,11 +41,11 @@ void rebase(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& from
   to.clear();
   if (from.empty()) return;
   for (auto n = static_cast<std::size_t>(first); n <= static_cast<std::size_t>(first + items); ++n)
-    to.push_back(from.at(n) - from[static_cast<std::size_t>(first)]);
+    to.push_back(from.at(n) - from[first]);
 }
 
 std::int64_t at_or_zero(const std::vector<std::int64_t>& offsets, std::int64_t n) {
-  return offsets.empty() ? 0 : offsets.at(static_cast<std::size_t>(n));
+  return offsets.empty() ? 0 : offsets.at(n);
 }
 
 }  // namespace
@@ -58,51 +56,54 @@ std::int64_t Model::loss_terms(const Batch& batch, std::int64_t first, std::int6
 }
 
 void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items) {
-  const bool masks = masked_rows.index >= 0;
   rebase(offsets_, batch.offsets, first, items);
   masked_offsets_.clear();
-  if (masks) rebase(masked_offsets_, batch.masked_offsets, first, items);
-  const std::int64_t first_row = at_or_zero(batch.offsets, first);
-  std::span<const std::int32_t> token_ids, types;
-  if (tokens.index >= 0) {
-    VCAS_CHECK(!offsets_.empty(), "a batch of text without offsets");
-    for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
-      if (offsets_[n + 1] - offsets_[n] > max_positions)
-        throw Error(ExitCode::kBadData,
-                    "an item of " + std::to_string(offsets_[n + 1] - offsets_[n]) +
-                        " tokens, and the model has " + std::to_string(max_positions) +
-                        " positions",
-                    "data.text.max_length cuts items off");
-    token_ids = part_of(batch.tokens, first_row, offsets_.back(), "tokens");
-    types = part_of(batch.token_types, first_row, offsets_.back(), "text types");
-    check_ids(token_ids, vocabulary, "token");
-    check_ids(types, type_vocabulary, "text type");
-  }
-
+  if (masked_rows.index >= 0) rebase(masked_offsets_, batch.masked_offsets, first, items);
+  if (tokens.index >= 0) check_lengths();
   graph.set_batch(items, offsets_, masked_offsets_);
-  if (values.index >= 0) {
-    const Tensor to = graph.tensor(values);
-    const auto given = part_of(batch.values, first * to.width(), to.elements(), "values");
-    values_.clear();
-    if (to.dtype == DType::kBF16) {
-      for (const float value : given) values_.emplace_back(value);
-      copy_to(ops, to, std::span<const bfloat16>(values_));
-    } else {
-      copy_to(ops, to, given);
-    }
-  }
-  if (tokens.index >= 0) {
-    copy_to(ops, graph.tensor(tokens), token_ids);
-    copy_to(ops, graph.tensor(token_types), types);
-    rows_.clear();
-    for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
-      for (std::int64_t i = 0; i < offsets_[n + 1] - offsets_[n]; ++i)
-        rows_.push_back(static_cast<std::int32_t>(i));
-    copy_to(ops, graph.tensor(positions), std::span<const std::int32_t>(rows_));
-  }
-  if (masks) {
+  if (values.index >= 0) load_values(ops, batch, first);
+  if (tokens.index >= 0) load_tokens(ops, batch, at_or_zero(batch.offsets, first));
+  load_labels(ops, batch, first, items);
+}
+
+void Model::check_lengths() const {
+  VCAS_CHECK(!offsets_.empty(), "a batch of text without offsets");
+  for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
+    if (offsets_[n + 1] - offsets_[n] > max_positions)
+      throw Error(ExitCode::kBadData,
+                  "an item of " + std::to_string(offsets_[n + 1] - offsets_[n]) +
+                      " tokens, and the model has " + std::to_string(max_positions) + " positions",
+                  "data.text.max_length cuts items off");
+}
+
+void Model::load_values(Ops& ops, const Batch& batch, std::int64_t first) {
+  const Tensor to = graph.tensor(values);
+  const auto given = part_of(batch.values, first * to.width(), to.elements(), "values");
+  if (to.dtype != DType::kBF16) return copy_to(ops, to, given);
+  values_.clear();
+  for (const float value : given) values_.emplace_back(value);
+  copy_to(ops, to, std::span<const bfloat16>(values_));
+}
+
+void Model::load_tokens(Ops& ops, const Batch& batch, std::int64_t first_row) {
+  const auto ids = part_of(batch.tokens, first_row, offsets_.back(), "tokens");
+  const auto types = part_of(batch.token_types, first_row, offsets_.back(), "text types");
+  check_ids(ids, vocabulary, "token");
+  check_ids(types, type_vocabulary, "text type");
+  copy_to(ops, graph.tensor(tokens), ids);
+  copy_to(ops, graph.tensor(token_types), types);
+  rows_.clear();
+  for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
+    for (std::int64_t i = 0; i < offsets_[n + 1] - offsets_[n]; ++i)
+      rows_.push_back(static_cast<std::int32_t>(i));
+  copy_to(ops, graph.tensor(positions), std::span<const std::int32_t>(rows_));
+}
+
+void Model::load_labels(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items) {
+  if (masked_rows.index >= 0) {
     const std::int64_t from = at_or_zero(batch.masked_offsets, first);
     const std::int64_t count = loss_terms(batch, first, items);
+    const std::int64_t first_row = at_or_zero(batch.offsets, first);
     rows_.clear();
     for (const std::int32_t row : part_of(batch.masked_rows, from, count, "masked rows"))
       rows_.push_back(row - static_cast<std::int32_t>(first_row));
@@ -121,45 +122,6 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
               "the classes of the data are not those of the model");
     copy_to(ops, graph.tensor(labels), std::span<const std::int32_t>(rows_));
   }
-}
-
-Value add_dropout(Graph& graph, const std::string& name, Value x, double p) {
-  return p == 0 ? x : graph.add(name, make_layer("dropout", {{"p", p}}), {x});
-}
-
-Value add_residual(Graph& graph, const std::string& name, Value residual, Value x, double p) {
-  return p == 0 ? graph.add(name, make_layer("add"), {x, residual})
-                : graph.add(name, make_layer("dropout", {{"p", p}}), {x, residual});
-}
-
-Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Value x,
-                 double init_std, bool sampled) {
-  return graph.add(
-      name, make_layer("linear", {{"width", width}, {"sampled", sampled}, {"init_std", init_std}}),
-      {x});
-}
-
-Value add_norm(Graph& graph, const std::string& name, Value x, double eps) {
-  return graph.add(name, make_layer("layer_norm", {{"eps", eps}}), {x});
-}
-
-void add_cross_entropy(Model& model, double label_smoothing) {
-  const bool masked = model.masked_rows.index >= 0;
-  model.labels = model.graph.input("labels", {1, masked ? kMasked : 1, DType::kI32});
-  model.loss = model.graph.add(
-      "loss", make_layer("softmax_cross_entropy", {{"label_smoothing", label_smoothing}}),
-      {model.logits, model.labels});
-}
-
-void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing) {
-  model.logits = add_linear(model.graph, "classifier", classes, features, 0.02, false);
-  add_cross_entropy(model, label_smoothing);
-}
-
-void add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype) {
-  const std::int64_t values =
-      std::accumulate(item_shape.begin(), item_shape.end(), std::int64_t{1}, std::multiplies<>());
-  model.values = model.graph.input("values", {values, 1, dtype});
 }
 
 void ModelOptions::validate(ConfigErrors& errors) const {

@@ -90,6 +90,11 @@ class Model {
   bool has_accuracy() const { return targets.index < 0; }
 
  private:
+  void check_lengths() const;
+  void load_values(Ops& ops, const Batch& batch, std::int64_t first);
+  void load_tokens(Ops& ops, const Batch& batch, std::int64_t first_row);
+  void load_labels(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);
+
   std::vector<std::int64_t> offsets_, masked_offsets_;  // of the items loaded
   std::vector<std::int32_t> rows_;
   std::vector<float> targets_;

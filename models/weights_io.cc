@@ -33,10 +33,10 @@ std::string LoadReport::text() const {
   return text;
 }
 
-LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Model& model,
-                           Ops& ops) {
-  const HfFormat& format = *options.kind->hugging_face();
-  const HfWeights weights(path);
+// The tensors of the file under the names of today.
+static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
+                                                       const HfWeights& weights,
+                                                       const fs::path& path) {
   std::map<std::string, HfTensor> stored;
   for (const HfTensor& tensor : weights.tensors())
     if (const std::string name = format.current_name(tensor.stored->name);
@@ -48,7 +48,32 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
                     "remove the one that was not trained");
   for (const auto& [name, copy] : format.copies())
     if (const auto read = stored.extract(copy)) stored.insert_or_assign(name, read.mapped());
+  return stored;
+}
 
+// Returns how many tensors were copied: the parameter is made of them.
+static std::size_t copy_to_parameter(const Parameter& parameter,
+                                     const std::vector<HfTensor>& tensors, Ops& ops) {
+  std::vector<float> values;
+  for (const HfTensor& tensor : tensors) {
+    const std::vector<float> part = tensor.read_floats();
+    values.insert(values.end(), part.begin(), part.end());
+  }
+  const Tensor& master = parameter.master;
+  if (master.dtype == DType::kF64) {
+    const std::vector<double> wide(values.begin(), values.end());
+    ops.copy_to_device(master.data, wide.data(), master.bytes());
+  } else {
+    ops.copy_to_device(master.data, values.data(), master.bytes());
+  }
+  return tensors.size();
+}
+
+LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Model& model,
+                           Ops& ops) {
+  const HfFormat& format = *options.kind->hugging_face();
+  const HfWeights weights(path);
+  const std::map<std::string, HfTensor> stored = current_tensors(format, weights, path);
   LoadReport report;
   std::vector<std::string> lacking;  // below the head
   std::set<std::string> used;
@@ -93,20 +118,8 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
                             lacking.size(), parts_in_model, some_of(lacking)),
                 "the file belongs to another model");
 
-  for (const auto& [parameter, tensors] : wanted) {
-    std::vector<float> values;
-    for (const HfTensor& tensor : tensors) {
-      const std::vector<float> part = tensor.read_floats();
-      values.insert(values.end(), part.begin(), part.end());
-    }
-    report.loaded += tensors.size();
-    if (parameter->master.dtype == DType::kF64) {
-      const std::vector<double> wide(values.begin(), values.end());
-      ops.copy_to_device(parameter->master.data, wide.data(), parameter->master.bytes());
-    } else {
-      ops.copy_to_device(parameter->master.data, values.data(), parameter->master.bytes());
-    }
-  }
+  for (const auto& [parameter, tensors] : wanted)
+    report.loaded += copy_to_parameter(*parameter, tensors, ops);
   model.graph.parameters().round_values(ops);
   return report;
 }

@@ -1,6 +1,5 @@
-// Weights in the form of Hugging Face, with the names and layouts of BertForSequenceClassification,
-// BertForMaskedLM, ViTForImageClassification and SiglipForImageClassification. docs/models.md lists
-// what is read.
+// Weights in the form of Hugging Face, with its names and layouts.
+// docs/models.md lists the classes that are read.
 #pragma once
 
 #include <filesystem>
@@ -23,14 +22,14 @@ struct LoadReport {
   std::string text() const;
 };
 
-// Sets the weights of a finished model. Throws Error(kBadConfig) where a tensor below the head is
-// missing or of another shape, and where one of the head is of another shape; with
-// options.new_classifier the classifier keeps its initial values, whatever the file has.
+// Sets the weights of a finished model.
+// Throws Error(kBadConfig) if a tensor is of another shape, or one below the head is missing.
+// With options.new_classifier the classifier keeps its initial values.
 LoadReport load_hf_weights(const std::filesystem::path& file, const ModelOptions& options,
                            Model& model, Ops& ops);
 
-// Writes config.json and model.safetensors into the folder. Throws Error(kBadConfig) for a model
-// that transformers has no class for.
+// Writes config.json and model.safetensors into the folder.
+// Throws Error(kBadConfig) for a model that transformers has no class for.
 void save_hf_model(const std::filesystem::path& folder, const HfModel& description,
                    const Model& model, Ops& ops);
 

@@ -187,7 +187,7 @@ void prune_checkpoints(const fs::path& run, std::int64_t keep,
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
   const std::int64_t excess = std::ssize(steps) - keep;
   for (std::int64_t i = 0; i < excess; ++i) {
-    const std::int64_t step = steps[static_cast<std::size_t>(i)];
+    const std::int64_t step = steps[i];
     if (std::ranges::count(spared, step) == 0) remove_checkpoint(run, step);
   }
 }

@@ -12,13 +12,13 @@
 
 namespace vcas {
 
-// Writes model.safetensors, optimizer.safetensors, trainer_state.json (`state`), `texts` by their
-// names and manifest.json.
+// Writes model.safetensors, optimizer.safetensors and manifest.json.
+// `state` becomes trainer_state.json. `texts` are files by their names.
 void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
                      const nlohmann::json& state, const std::map<std::string, std::string>& texts);
 
-// Sets weights and optimizer tensors, and returns the `state` that was saved with them. Throws
-// kBadData for damaged files, kBadConfig for those of another model.
+// Sets weights and optimizer tensors. Returns the `state` that was saved with them.
+// Throws kBadData for damaged files and kBadConfig for those of another model.
 nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& trainer);
 
 // The `state` alone. Throws kBadData.
@@ -29,7 +29,7 @@ void load_weights(const std::filesystem::path& file, Model& model, Ops& ops);
 
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run, std::int64_t step);
 
-// Steps of the checkpoints in a run folder, ascending; complete ones as far as a glance tells.
+// Steps of the checkpoints in a run folder, ascending. They look complete at a glance.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
 
 struct NewestCheckpoint {

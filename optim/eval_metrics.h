@@ -1,5 +1,5 @@
-// Measures of predictions against labels. All are computed in f64; empty input is an internal
-// error.
+// Measures of predictions against labels. All are computed in f64.
+// Empty input is an internal error.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ double macro_f1_score(std::span<const std::int32_t> predictions,
 std::int64_t count_among_largest(std::span<const float> logits, std::int64_t classes,
                                  std::span<const std::int32_t> labels, std::int64_t k);
 
-// Matthews' correlation of any number of classes (Gorodkin, "Comparing two K-category assignments
-// by a K-category correlation coefficient", 2004). 0 where either side has one class only.
+// Matthews' correlation of any number of classes (Gorodkin, 2004).
+// 0 if either side has one class only.
 double matthews_correlation(std::span<const std::int32_t> predictions,
                             std::span<const std::int32_t> labels);
 
-// 0 where either side is constant.
+// 0 if either side is constant.
 double pearson_correlation(std::span<const double> a, std::span<const double> b);
 
-// Pearson's correlation of the ranks; equal values share their mean rank.
+// Pearson's correlation of the ranks. Equal values share their mean rank.
 double spearman_correlation(std::span<const double> a, std::span<const double> b);
 
 constexpr std::int32_t kMostMixedUp = 8;  // classes: 40,320 orders

@@ -8,7 +8,7 @@ namespace vcas {
 namespace {
 
 double act_ratio_of(const FormulaFlops::Linear& linear, const std::vector<double>& act_ratio) {
-  return linear.gate < 0 ? 1 : act_ratio.at(static_cast<std::size_t>(linear.gate));
+  return linear.gate < 0 ? 1 : act_ratio.at(linear.gate);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ LossQueue::LossQueue(Model& model, CountOps& ops, std::int64_t forwards)
   buffer_ = Buffer(ops, kSteps * step_bytes_);
   for (Step& step : steps_) {
     step.mailbox = ops.make_mailbox(step_bytes_);
-    step.terms.reserve(static_cast<std::size_t>(forwards));
+    step.terms.reserve(forwards);
   }
 }
 

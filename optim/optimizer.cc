@@ -15,17 +15,27 @@ Tensor range(const Tensor& slab, std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options)
-    : options_(options),
-      values_(parameters.masters()),
-      gradients_(parameters.gradients()),
-      decayed_(parameters.decayed_elements()) {
-  if (parameters.values().dtype == DType::kBF16) rounded_ = parameters.values();
-  std::vector<std::string> names = {"first_moment", "second_moment"};
-  if (options.name == "sgd") names = {"momentum"};
-  const std::size_t slab = Arena::round_up(values_.bytes());
+    : kind_(options.kind), gradients_(parameters.gradients()) {
+  const Tensor values = parameters.masters();
+  const Tensor rounded = parameters.values().dtype == DType::kBF16 ? parameters.values() : Tensor();
+  const std::vector<std::string> names = kind_->state();
+  const std::size_t slab = Arena::round_up(values.bytes());
   buffer_ = Buffer(ops, names.size() * slab);
   for (std::size_t i = 0; i < names.size(); ++i)
-    state_.push_back({names[i], buffer_.at(i * slab, values_.dtype, values_.shape)});
+    state_.push_back({names[i], buffer_.at(i * slab, values.dtype, values.shape)});
+
+  const auto add_update = [&](std::int64_t begin, std::int64_t end, double weight_decay) {
+    if (begin == end) return;
+    Update& update = updates_.emplace_back(Update{.param = range(values, begin, end),
+                                                  .rounded = range(rounded, begin, end),
+                                                  .grad = range(gradients_, begin, end),
+                                                  .weight_decay = weight_decay,
+                                                  .max_norm = options.max_gradient_norm});
+    for (const NamedTensor& tensor : state_)
+      update.state.push_back(range(tensor.tensor, begin, end));
+  };
+  add_update(0, parameters.decayed_elements(), options.weight_decay);
+  add_update(parameters.decayed_elements(), values.elements(), 0);
 }
 
 void Optimizer::squared_norm(Ops& ops, const Tensor& sum, const Tensor& earlier) {
@@ -35,42 +45,12 @@ void Optimizer::squared_norm(Ops& ops, const Tensor& sum, const Tensor& earlier)
 
 void Optimizer::step(Ops& ops, double learning_rate, const Tensor& squared_norm) {
   ++steps_;
-  step_range(ops, 0, decayed_, learning_rate, options_.weight_decay, squared_norm);
-  step_range(ops, decayed_, values_.elements(), learning_rate, 0, squared_norm);
-}
-
-void Optimizer::step_range(Ops& ops, std::int64_t begin, std::int64_t end, double learning_rate,
-                           double weight_decay, const Tensor& squared_norm) {
-  if (begin == end) return;
-  const Tensor param = range(values_, begin, end), grad = range(gradients_, begin, end);
-  const Tensor rounded = range(rounded_, begin, end);
-  const Tensor first = range(state_[0].tensor, begin, end);
-  if (options_.name == "sgd") {
-    ops.run(SgdStep{.param = param,
-                    .rounded = rounded,
-                    .momentum = first,
-                    .grad = grad,
-                    .squared_norm = squared_norm,
-                    .learning_rate = learning_rate,
-                    .mu = options_.momentum,
-                    .weight_decay = weight_decay,
-                    .max_norm = options_.max_gradient_norm});
-    return;
+  for (Update& update : updates_) {
+    update.squared_norm = squared_norm;
+    update.learning_rate = learning_rate;
+    update.step = steps_;
+    kind_->step(ops, update);
   }
-  ops.run(AdamStep{.param = param,
-                   .rounded = rounded,
-                   .first_moment = first,
-                   .second_moment = range(state_[1].tensor, begin, end),
-                   .grad = grad,
-                   .squared_norm = squared_norm,
-                   .learning_rate = learning_rate,
-                   .beta1 = options_.beta1,
-                   .beta2 = options_.beta2,
-                   .eps = options_.eps,
-                   .weight_decay = weight_decay,
-                   .max_norm = options_.max_gradient_norm,
-                   .step = steps_,
-                   .decoupled = options_.name == "adamw"});
 }
 
 }  // namespace vcas

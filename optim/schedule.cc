@@ -5,6 +5,29 @@
 #include <numbers>
 
 namespace vcas {
+namespace {
+
+struct NoSettings : Decay {
+  template <class Visitor>
+  void fields(Visitor&) {}
+};
+
+struct ConstantRate final : NoSettings {
+  double share(double) const override { return 1; }
+};
+VCAS_REGISTER_PART(Decay, "constant", ConstantRate);
+
+struct LinearDecay final : NoSettings {
+  double share(double left) const override { return left; }
+};
+VCAS_REGISTER_PART(Decay, "linear", LinearDecay);
+
+struct CosineDecay final : NoSettings {
+  double share(double left) const override { return 0.5 * (1 - std::cos(std::numbers::pi * left)); }
+};
+VCAS_REGISTER_PART(Decay, "cosine", CosineDecay);
+
+}  // namespace
 
 void ScheduleOptions::validate(ConfigErrors& errors) const {
   if (warmup_steps.amount() != 0 && warmup_ratio != 0)
@@ -12,9 +35,7 @@ void ScheduleOptions::validate(ConfigErrors& errors) const {
 }
 
 Schedule::Schedule(const ScheduleOptions& options, std::int64_t total_steps)
-    : kind_(options.kind == "constant" ? Kind::kConstant
-            : options.kind == "linear" ? Kind::kLinear
-                                       : Kind::kCosine),
+    : kind_(options.kind),
       peak_(options.learning_rate),
       warmup_(std::max(options.warmup_steps.steps(),
                        static_cast<std::int64_t>(
@@ -23,11 +44,10 @@ Schedule::Schedule(const ScheduleOptions& options, std::int64_t total_steps)
 
 double Schedule::learning_rate(std::int64_t step) const {
   if (step < warmup_) return peak_ * static_cast<double>(step) / static_cast<double>(warmup_);
-  if (kind_ == Kind::kConstant) return peak_;
-  if (step >= total_) return 0;
-  const double left = static_cast<double>(total_ - step) / static_cast<double>(total_ - warmup_);
-  if (kind_ == Kind::kLinear) return peak_ * left;
-  return peak_ * 0.5 * (1 - std::cos(std::numbers::pi * left));
+  const double left =
+      step < total_ ? static_cast<double>(total_ - step) / static_cast<double>(total_ - warmup_)
+                    : 0;
+  return peak_ * kind_->share(left);
 }
 
 }  // namespace vcas

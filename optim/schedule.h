@@ -2,24 +2,27 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "core/config.h"
+#include "core/part.h"
 
 namespace vcas {
 
+// A kind of schedule: its settings and its curve, in one source file.
+class Decay {
+ public:
+  virtual ~Decay() = default;
+  // The share of the peak after the warm-up. `left` falls from 1 to 0, its value at the end.
+  virtual double share(double left) const = 0;
+};
+
 struct ScheduleOptions {
-  std::string kind = "linear";
+  Part<Decay> kind{"linear", "How the learning rate falls after warm-up; constant keeps it.", "kind"};
   double learning_rate = 1e-3;
   Duration warmup_steps = 0;
   double warmup_ratio = 0;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.field("kind", kind,
-            "How the learning rate falls after warm-up: constant (not at all), linear or cosine "
-            "(to 0 at the end).",
-            one_of({"constant", "linear", "cosine"}));
+  void fields(Setting& v) {
+    kind.fields(v);
     v.field("learning_rate", learning_rate, "Peak learning rate.", above(0.0));
     v.field("warmup_steps", warmup_steps, "Steps in which the learning rate rises from 0.",
             at_least(0));
@@ -37,8 +40,7 @@ class Schedule {
   double learning_rate(std::int64_t step) const;
 
  private:
-  enum class Kind { kConstant, kLinear, kCosine };
-  Kind kind_;
+  Part<Decay> kind_;
   double peak_;
   std::int64_t warmup_, total_;
 };

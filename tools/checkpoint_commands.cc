@@ -160,9 +160,8 @@ std::string prediction_table(const RunConfig& config, const std::vector<std::str
   for (std::size_t i = 0; i < logits.size() / width; ++i) {
     const float* row = logits.data() + i * width;
     text += '\n' + (files.empty() ? std::to_string(i) : files[i]) + '\t';
-    text += regression
-                ? fmt::format("{:.4f}", *row)
-                : classes[static_cast<std::size_t>(std::max_element(row, row + width) - row)];
+    text += regression ? fmt::format("{:.4f}", *row)
+                       : classes[std::max_element(row, row + width) - row];
     if (!probabilities) continue;
     for (const double share : softmax(row, width)) text += fmt::format("\t{:.6f}", share);
   }

@@ -14,14 +14,13 @@ struct CheckpointRequest {
   bool json = false;
 };
 
-// Loss and measures on the test data of the configuration.
+// Prints loss and measures on the test data of the configuration.
 void evaluate_checkpoint(const CheckpointRequest& request);
 
-// Prints a line for each item of `inputs` with its class, or its number of a regression: for each
-// row of a table with the text columns of the configuration, for each image of files and folders.
-// With `submission` the files of a GLUE task are predicted and submissions are written there
-// instead: those of `split`, and with MNLI's test split those of test_mismatched and diagnostic
-// where they are.
+// Prints a line for each item of `inputs`: its class, or its number in a regression.
+// An item is an image, or a row of a table with the text columns of the configuration.
+// Given `submission`, writes the files of a GLUE task there instead: those of `split`.
+// MNLI's test split has those of test_mismatched and diagnostic too, if they are there.
 struct PredictRequest {
   CheckpointRequest checkpoint;
   std::vector<std::filesystem::path> inputs = {};
@@ -31,8 +30,8 @@ struct PredictRequest {
 };
 void predict(const PredictRequest& request);
 
-// Writes a folder that transformers loads: config.json, model.safetensors and, of a text model,
-// the vocabulary.
+// Writes a folder that transformers loads: config.json and model.safetensors.
+// Text models have the vocabulary there too.
 void export_checkpoint(const CheckpointRequest& request, const std::filesystem::path& target);
 
 }  // namespace vcas

@@ -38,6 +38,11 @@ struct Contender {
     }
   }
 
+  void finish(bool stops) {
+    if (!stops) run.finish();
+    if (stops && stopped.empty()) advance(session().total_steps());
+  }
+
   // Unless it is ahead, as it may be after a resume.
   void take_turn(const Contender& other) {
     if (run.steps() <= other.run.steps() || other.run.done())
@@ -112,8 +117,9 @@ nlohmann::ordered_json saved_json(const nlohmann::ordered_json& a,
   return saved;
 }
 
-std::string table(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b,
-                  const nlohmann::ordered_json& saved) {
+std::string table(const nlohmann::ordered_json& comparison) {
+  const nlohmann::ordered_json &a = comparison["runs"][0], &b = comparison["runs"][1],
+                               &saved = comparison["saved"];
   const auto number = [](const nlohmann::ordered_json& value, const char* format) {
     return value.is_null() ? "-" : fmt::format(fmt::runtime(format), value.get<double>());
   };
@@ -194,6 +200,20 @@ FolderUse use_of(const TrainRequest& run, FolderUse comparison) {
   return run.resume ? FolderUse::kAsItIs : FolderUse::kOverwrite;
 }
 
+ProgressText describe(const Contender& first, const Contender& second) {
+  const Session &a = first.session(), &b = second.session();
+  const Savings savings = b.savings();
+  return {
+      .label = first.name + " / " + second.name,
+      .lines = {fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}", format_change(savings.flops),
+                            format_change(savings.backward_flops),
+                            format_duration(a.train_seconds()), format_duration(b.train_seconds())),
+                b.trainer().method().progress()},
+      .fields =
+          fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={:.1f}/{:.1f}",
+                      savings.flops, savings.backward_flops, a.train_seconds(), b.train_seconds())};
+}
+
 }  // namespace
 
 CompareRequest compare_with_exact(const LoadedConfig& loaded) {
@@ -238,11 +258,9 @@ void compare(CompareRequest request) {
   if (!same_data(first_config, second_config)) other.emplace(second_config);
   const RunData& second_data = other ? *other : data;
   Progress progress(stderr, progress_options(2));
-  const auto make = [&](const std::string& name, const TrainRequest& run, const RunData& its_data) {
-    return Contender{.name = name, .run = TrainingRun(run, its_data, progress, name)};
-  };
-  Contender first = make(request.first_name, request.first, data);
-  Contender second = make(request.second_name, request.second, second_data);
+  Contender first{request.first_name, {request.first, data, progress, request.first_name}};
+  Contender second{request.second_name,
+                   {request.second, second_data, progress, request.second_name}};
   const fs::path folder = take_run_folder(request.folder, request.use, kComparisonFile);
   const FolderLock lock(folder);
   ReplacedRun replaced(folder, request.use);
@@ -255,32 +273,22 @@ void compare(CompareRequest request) {
   second.run.start(folder / second.name, use_of(request.second, request.use));
 
   const std::int64_t total = first.session().total_steps() + second.session().total_steps();
-  const auto describe = [&] {
-    const Savings savings = second.session().savings();
-    return ProgressText{
-        .label = first.name + " / " + second.name,
-        .lines = {fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}",
-                              format_change(savings.flops), format_change(savings.backward_flops),
-                              format_duration(first.session().train_seconds()),
-                              format_duration(second.session().train_seconds())),
-                  second.session().trainer().method().progress()},
-        .fields = fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={:.1f}/{:.1f}",
-                              savings.flops, savings.backward_flops,
-                              first.session().train_seconds(), second.session().train_seconds())};
-  };
-  const auto steps = [&] { return first.run.steps() + second.run.steps(); };
   const auto done = [&] { return first.run.done() && second.run.done(); };
   const auto results = [&] {
     return std::pair(first.result(measure_names(data)), second.result(measure_names(second_data)));
   };
-  progress.update(steps(), total, describe);
+  const auto show = [&] {
+    progress.update(first.run.steps() + second.run.steps(), total,
+                    [&] { return describe(first, second); });
+  };
+  show();
   auto [a, b] = results();
   for (bool first_leads = true; !done() && stop_signal() == 0; first_leads = !first_leads) {
     // The lead changes, so that neither always runs just after the other.
     Contender &lead = first_leads ? first : second, &follower = first_leads ? second : first;
     lead.take_turn(follower);
     follower.take_turn(lead);
-    progress.update(steps(), total, describe);
+    show();
     if (first.run.has_saved() || second.run.has_saved()) replaced.settle();
     // When a signal comes between the two, what they had made of the same steps counts.
     if (first.run.steps() == second.run.steps() || done()) std::tie(a, b) = results();
@@ -288,16 +296,10 @@ void compare(CompareRequest request) {
   progress.finish();
 
   const bool stopped = !done();
-  for (Contender* contender : {&first, &second}) {
-    if (stopped && contender->stopped.empty())
-      contender->advance(contender->session().total_steps());
-    if (!stopped) contender->run.finish();
-  }
-  const nlohmann::ordered_json saved = saved_json(a, b);
-  const nlohmann::ordered_json json = {{"runs", {a, b}}, {"saved", saved}};
+  for (Contender* contender : {&first, &second}) contender->finish(stopped);
+  const nlohmann::ordered_json json = {{"runs", {a, b}}, {"saved", saved_json(a, b)}};
   if (!stopped) note(json);
-  const std::string text = request.json ? json.dump(2) + "\n" : table(a, b, saved);
-  std::fputs(text.c_str(), stdout);
+  std::fputs((request.json ? json.dump(2) + "\n" : table(json)).c_str(), stdout);
   if (stopped)
     throw Error(ExitCode::kStopped,
                 fmt::format("{}\n{}\nthe numbers are of the steps that both had made",

@@ -1,10 +1,12 @@
 // How programs write numbers for people.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "tools/session.h"
+#include "kernels/decorators/count_ops.h"
+#include "optim/time_saved.h"
 
 namespace vcas {
 

@@ -255,7 +255,7 @@ RunFolder::RunFolder(const fs::path& folder, FolderUse use)
       metrics_(path_ / "metrics.jsonl"),
       log_(path_ / "log.txt", std::ios::app) {}
 
-void RunFolder::log(std::string_view text) {
+void RunFolder::write_log(std::string_view text) {
   const std::string time = utc_time();
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());

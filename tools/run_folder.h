@@ -73,7 +73,7 @@ class RunFolder {
 
   const std::filesystem::path& path() const { return path_; }
   MetricsLog& metrics() { return metrics_; }
-  void log(std::string_view text);  // to log.txt, each line with the time of day
+  void write_log(std::string_view text);  // to log.txt, each line with the time of day
   // The run has saved a checkpoint: what it replaces goes for good.
   void saved() { replaced_.settle(); }
 

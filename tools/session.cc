@@ -22,8 +22,7 @@ constexpr std::pair<Phase, const char*> kTrainPhases[] = {
 FormulaFlops make_formula(const Graph& graph, double item_tokens) {
   std::vector<FormulaFlops::Linear> linears;
   for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
-    const Parameter& weight =
-        graph.parameters()[static_cast<std::size_t>(graph.sampled_weights()[k])];
+    const Parameter& weight = graph.parameters()[graph.sampled_weights()[k]];
     const std::int64_t layout = graph.weight_layout(static_cast<int>(k));
     const double rows = layout == kTokens ? item_tokens : static_cast<double>(layout);
     linears.push_back({.gate = graph.gate_above(static_cast<int>(k)),

@@ -18,7 +18,7 @@
 
 namespace vcas {
 
-// Sums over a run. They are saved with checkpoints, so they cover what ran before a resume.
+// Sums over a run. Checkpoints save them, so they cover what ran before a resume.
 struct RunTotals {
   std::int64_t clipped_steps = 0;
   double late_loss = 0;  // of the last tenth of the steps
@@ -31,7 +31,7 @@ struct RunTotals {
   void from_json(const nlohmann::json& state);
 };
 
-// Shares of what the same steps cost in exact training; negative where it became more.
+// Shares of what the same steps cost in exact training. Negative: it became more.
 struct Savings {
   double flops = 0;           // counted, probes included
   double backward_flops = 0;  // the same without forwards
@@ -51,18 +51,18 @@ class Session {
   // `data` must outlive the session. Throws kBadConfig for items longer than the model's positions.
   Session(const RunConfig& config, const RunData& data);
 
-  // An exact pass before the first step: it says how many FLOPs exact training takes, makes the
-  // first step as fast as the others, and throws kBadConfig where the device cannot run the model.
-  // Once; the first step does it else.
+  // An exact pass before the first step. It says how many FLOPs exact training takes.
+  // It makes the first step as fast as the others. Without it the first step does this.
+  // Throws kBadConfig if the device cannot run the model.
   void prepare();
   // Gives the device the next step.
   void queue_step();
-  // Takes the reports of the steps that the device is done with, or without which no other step can
-  // be queued; with `all` of every step.
+  // Takes the reports of the steps that the device is done with. With `all`: of every step.
+  // It waits for a step if no other can be queued before.
   void finish_steps(bool all, const std::function<void(const StepReport&)>& take);
-  // Both, of one step.
+  // Both, for one step.
   StepReport step();
-  // Empty when `stop` said so between two batches.
+  // Empty if `stop` said so between two batches.
   std::optional<TestResult> evaluate(const std::function<bool()>& stop);
 
   Trainer& trainer() { return *trainer_; }
@@ -74,7 +74,7 @@ class Session {
   RangeOps* ranges() { return ranges_; }
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }
-  // What the pretrained weights gave; empty where the model starts from random ones.
+  // What the pretrained weights gave. Empty: the model starts from random ones.
   const std::optional<LoadReport>& pretrained() const { return pretrained_; }
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -89,17 +89,17 @@ class Session {
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;
   double train_seconds() const { return totals_.data_seconds + totals_.step_seconds.total(); }
-  // What train_seconds() would be if all steps were exact: forward, update and waiting for data are
-  // the same, and so is what else the machine does, so a forward of this run stands for
-  // `backward_of_forward` of an exact backward.
+  // What train_seconds() would be if all steps were exact.
+  // Forward, update and waiting for data are the same, and so is other load on the machine.
+  // A forward of this run stands for `backward_of_forward` of an exact backward.
   double exact_train_seconds(double backward_of_forward) const;
-  // Seconds of an exact backward for one of the forward before it, by the exact steps of probes in
-  // place; they are next to each other, so that what else the machine does slows both alike. Empty
-  // before enough of them, with other probes, and on a device that queues its work.
+  // Seconds of an exact backward for one second of the forward before it.
+  // The exact steps of probes in place tell it. Other load on the machine slows both alike.
+  // Empty: too few of them, other probes, or a device that queues its work.
   const std::optional<Estimate>& backward_of_forward() const { return backward_of_forward_; }
   Savings savings() const;
 
-  // Totals and trainer; weights and optimizer tensors are not in it.
+  // Totals and trainer. Weights and optimizer tensors are not in it.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
 
@@ -137,7 +137,7 @@ class Session {
   std::map<Phase, double> earlier_flops_;  // before a resume
 };
 
-// 0 of no values; of an even number the upper of the two in the middle.
+// 0 if there are no values. An even number has the upper of the two in the middle.
 double median(std::vector<double> values);
 
 }  // namespace vcas

@@ -69,7 +69,7 @@ struct Subject {
     const double start = monotonic_seconds();
     for (std::int64_t i = 1; i <= steps; ++i) {
       const double before = done_flops();
-      trainer.queue(batches[static_cast<std::size_t>(i - 1)]);
+      trainer.queue(batches[i - 1]);
       flops.push_back(done_flops() - before);
       while (trainer.queued() > 0 && (i == steps || trainer.full())) {
         const StepReport report = trainer.finish();
@@ -172,7 +172,7 @@ class GemmRate {
             row.flops / static_cast<double>(row.calls);
     const Graph& graph = subject.session.model().graph;
     for (const int weight : graph.sampled_weights()) {
-      const Parameter& parameter = graph.parameters()[static_cast<std::size_t>(weight)];
+      const Parameter& parameter = graph.parameters()[weight];
       const std::string node = parameter.name.substr(0, parameter.name.rfind('.'));
       const double products = 2 * static_cast<double>(parameter.shape.elements());
       shapes_.insert({static_cast<std::int64_t>(rows_of[node] / products), parameter.shape[1],
@@ -325,6 +325,35 @@ std::string text_of(const Json& json) {
   return text;
 }
 
+// Ratios to time, where the configuration has none of its own.
+void fix_ratios(Part<MethodKind>& method, int gates) {
+  method.type = "vcas";
+  VcasOptions& vcas = *find_vcas(method);
+  if (vcas.pinned()) return;
+  for (int i = 0; i < gates; ++i) vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
+  vcas.weight_ratio = {0.5};
+}
+
+Json compared(Subject& exact, Subject& sampled, const GemmRate& products) {
+  const double exact_seconds = median(exact.seconds);
+  const double peak = products.best(), best = exact.best_rate;
+  const KeepRatios& ratios = vcas_of(sampled.session).sampling().ratios;
+  return {{"exact", exact.to_json()},
+          {"sampled", sampled.to_json()},
+          {"steps", std::ssize(exact.seconds)},
+          {"sampling", sampled.session.trainer().method().summary()},
+          {"act_ratio", ratios.act},
+          {"weight_ratio", ratios.weight},
+          {"time_ratio", exact_seconds / median(sampled.seconds)},
+          {"flops_ratio", exact.step_flops() / sampled.step_flops()},
+          {"exact_flops_per_second", exact.step_flops() / exact_seconds},
+          {"peak_flops_per_second", peak},
+          // The best of both: other load on the machine slows a median, but not a best product.
+          {"exact_best_flops_per_second", best},
+          {"exact_share_of_peak", best / peak},
+          {"products", products.to_json()}};
+}
+
 }  // namespace
 
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
@@ -335,14 +364,7 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   const std::int64_t resident_at_start = resident_bytes();
   Subject exact(exact_config, data);
   exact.warm_up(resident_at_start);
-  config.method.type = "vcas";
-  VcasOptions& options = *find_vcas(config.method);
-  if (!options.pinned()) {
-    const int gates = exact.session.model().graph.gates();
-    for (int i = 0; i < gates; ++i)
-      options.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
-    options.weight_ratio = {0.5};
-  }
+  fix_ratios(config.method, exact.session.model().graph.gates());
   GemmRate products(config, exact);
   const std::int64_t resident_with_exact = resident_bytes();
   Subject sampled(config, data);
@@ -366,23 +388,10 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
     products.measure();
   }
 
-  Json json = {{"exact", exact.to_json()}, {"sampled", sampled.to_json()}};
+  Json json = compared(exact, sampled, products);
   const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
   const double probe = probe_seconds(config, data, sampled);
   const std::int64_t every = vcas_of(sampled.session).controller().update_every();
-  json["steps"] = request.steps;
-  const KeepRatios& ratios = vcas_of(sampled.session).sampling().ratios;
-  json["sampling"] = sampled.session.trainer().method().summary();
-  json["act_ratio"] = ratios.act;
-  json["weight_ratio"] = ratios.weight;
-  json["time_ratio"] = exact_seconds / sampled_seconds;
-  json["flops_ratio"] = exact.step_flops() / sampled.step_flops();
-  json["exact_flops_per_second"] = exact.step_flops() / exact_seconds;
-  json["peak_flops_per_second"] = products.best();
-  // The best of both: other load on the machine slows a median, but not a best product.
-  json["exact_best_flops_per_second"] = exact.best_rate;
-  json["exact_share_of_peak"] = json["exact_best_flops_per_second"].get<double>() / products.best();
-  json["products"] = products.to_json();
   if (padded) {
     json["padded_seconds"] = median(padded->seconds);
     json["padded_over_packed"] = median(padded->seconds) / exact_seconds;

@@ -35,7 +35,7 @@ std::string host_name() {
 std::vector<std::string> linear_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const int weight : graph.sampled_weights()) {
-    const std::string& name = graph.parameters().list()[static_cast<std::size_t>(weight)].name;
+    const std::string& name = graph.parameters().list()[weight].name;
     names.push_back(name.substr(0, name.rfind('.')));
   }
   return names;
@@ -48,8 +48,8 @@ std::vector<std::string> gate_names(const Graph& graph) {
   const std::vector<std::string> linears = linear_names(graph);
   for (int k = 0; k < std::ssize(linears); ++k) {
     if (graph.gate_above(k) < 0) continue;
-    const std::string& linear = linears[static_cast<std::size_t>(k)];
-    std::string& name = names[static_cast<std::size_t>(graph.gate_above(k))];
+    const std::string& linear = linears[k];
+    std::string& name = names[graph.gate_above(k)];
     if (name.empty()) name = linear;
     while (!name.empty() && !(linear + ".").starts_with(name + "."))
       name.resize(std::max<std::size_t>(name.rfind('.') + 1, 1) - 1);
@@ -102,6 +102,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
     folder_.emplace(folder, use);
   write_facts();
   greet();
+  write_start();
   report_.step = steps();
   for (const std::string& warning : data_.warnings) warn(warning);
   complain();
@@ -180,7 +181,7 @@ std::optional<TestResult> TrainingRun::evaluation() const {
 
 void TrainingRun::say(const std::string& line, LogLevel level) {
   progress_.message(label_.empty() ? line : fmt::format("{}: {}", label_, line), level);
-  folder_->log(line);
+  folder_->write_log(line);
 }
 
 void TrainingRun::greet() {
@@ -201,6 +202,16 @@ void TrainingRun::greet() {
                   graph.parameters().size()));
   if (session_.pretrained())
     say(fmt::format("  weights  {}   {}", c.model.pretrained, session_.pretrained()->text()));
+  say_data();
+  say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
+                  format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
+                  c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
+                  format_bytes(static_cast<double>(total_memory_bytes()))));
+  say(fmt::format("  method   {}   {}", config().method.type, method().summary()));
+}
+
+void TrainingRun::say_data() {
+  const RunConfig& c = config();
   constexpr std::size_t kMostNamed = 10;
   const std::vector<std::string>& classes = data_.train->class_names();
   say(fmt::format(
@@ -214,11 +225,11 @@ void TrainingRun::greet() {
           ? ""
           : fmt::format(": {}", fmt::join(classes, ", "))));
   for (const std::string& note : data_.notes) say("  note     " + note);
-  say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
-                  format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),
-                  c.train.batch_size, format_bytes(static_cast<double>(trainer().planned_bytes())),
-                  format_bytes(static_cast<double>(total_memory_bytes()))));
-  say(fmt::format("  method   {}   {}", c.method.type, method().summary()));
+}
+
+void TrainingRun::write_start() {
+  const Graph& graph = session_.model().graph;
+  const RunConfig& c = config();
   const StepFlops flops = session_.exact_step_flops();
   folder_->metrics().write(
       MetricEvent::kStart, steps(),
@@ -281,7 +292,7 @@ void TrainingRun::save() {
   folder_->metrics().write(
       MetricEvent::kCheckpoint, step,
       {{"folder", target.filename().string()}, {"best", is_best(step)}, {"seconds", seconds}});
-  folder_->log(fmt::format("saved {}", target.string()));
+  folder_->write_log(fmt::format("saved {}", target.string()));
 }
 
 void TrainingRun::log_step(const StepReport& report) {
@@ -429,7 +440,7 @@ std::string TrainingRun::finish() {
       "eval {:.1f}%  checkpoints {:.1f}%\n",
       share(totals.data_seconds), share(step.forward), share(step.backward), share(step.probe),
       share(step.optimizer), share(totals.eval_seconds), share(totals.checkpoint_seconds));
-  folder_->log(text);
+  folder_->write_log(text);
   return text;
 }
 
@@ -473,7 +484,7 @@ void TrainingRun::rest() {
   const std::string where =
       fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
                   session_.total_steps(), checkpoint_folder(folder_->path(), step).string());
-  folder_->log(where);
+  folder_->write_log(where);
   throw Error(ExitCode::kStopped, where, "go on with --resume");
 }
 

@@ -50,6 +50,8 @@ class TrainingRun {
   void write_facts();
   RunConfig stored_config() const;
   void greet();
+  void say_data();
+  void write_start();
   // False when a signal cut the evaluation short.
   bool evaluate();
   void save();

@@ -15,13 +15,14 @@
 
 namespace vcas {
 
-// Where `allocate` begins: large buffers on huge pages, everything on cache lines. Null on failure.
+// Memory for `allocate`. Large buffers are on huge pages, all are on cache lines.
+// Null on failure.
 void* allocate_aligned(std::size_t bytes);
 
-// Of the calling thread within its parallel region.
+// The number of the calling thread within its parallel region.
 int thread_number();
 
-// Carries an exception out of a parallel region, which ends the program where one leaves it.
+// Carries an exception out of a parallel region. The program would end if one left it by itself.
 class Caught {
  public:
   template <class Body>
@@ -56,14 +57,14 @@ class CpuContext {
       return f64_;
   }
 
-  // Workspace that only grows: nothing is allocated once a run has warmed up. The pointer holds
-  // until the next call, and no operation may ask for it from within a parallel region.
+  // Workspace that only grows: a run that has warmed up allocates nothing.
+  // The pointer holds until the next call. Not for use within a parallel region.
   template <class T>
   T* scratch(std::int64_t elements) {
     return static_cast<T*>(scratch_bytes(static_cast<std::size_t>(elements) * sizeof(T)));
   }
 
-  // How many slices `work` (about one per element read or written) is worth.
+  // How many slices `work` is worth. Its unit is one element read or written.
   int slices_for(std::int64_t count, std::int64_t work) const {
     constexpr std::int64_t kWorkPerSlice = 1
                                            << 14;  // a few microseconds: what waking a thread costs
@@ -71,8 +72,8 @@ class CpuContext {
         std::clamp<std::int64_t>(std::min(work / kWorkPerSlice, count), 1, threads_));
   }
 
-  // body(begin, end, slice) on `slices` contiguous parts of [0, count) that start at multiples of
-  // `grain`. The parts depend on the arguments only, so results do too.
+  // Calls body(begin, end, slice) on `slices` contiguous parts of [0, count).
+  // The parts start at multiples of `grain`. They depend on the arguments only, so results do too.
   template <class Body>
   void slices(int slices, std::int64_t count, std::int64_t grain, const Body& body) const {
     const std::int64_t grains = (count + grain - 1) / grain;
@@ -88,8 +89,8 @@ class CpuContext {
     caught.rethrow();
   }
 
-  // body(task, thread) for every task, handed out `grain` at a time as threads become free: only
-  // for tasks whose result does not depend on who takes them.
+  // Calls body(task, thread) for every task. Free threads take `grain` tasks at a time.
+  // The result of a task must not depend on who takes it.
   template <class Body>
   void tasks(int threads, std::int64_t count, std::int64_t grain, const Body& body) const {
     Caught caught;
@@ -111,8 +112,8 @@ class CpuContext {
     return static_cast<T>(std::sqrt(loops<T>().sum_squares(x, n)));
   }
 
-  // body(begin, end) writes rows [begin, end) of y, all that are given here, or a few at a time
-  // where norms of the rows are wanted too: then they are still in the cache.
+  // Calls body(begin, end), which writes rows [begin, end) of y, for all rows given here.
+  // If norms of the rows are wanted, it gets a few rows at a time: they are still in the cache.
   template <class T, class Body>
   void write_rows(const Tensor& y, const Tensor& y_norm, std::int64_t begin, std::int64_t end,
                   const Body& body) const {
@@ -128,7 +129,7 @@ class CpuContext {
                            last - first, width);
     }
   }
-  // All rows, in parallel where they are worth it at `work` each.
+  // All rows, in parallel if they are worth it at `work` each.
   template <class T, class Body>
   void write_rows(const Tensor& y, const Tensor& y_norm, std::int64_t work,
                   const Body& body) const {

@@ -1,4 +1,5 @@
-// The operations on the host: OpenMP threads, BLAS products, loops for the best instruction set.
+// The operations on the host, with OpenMP threads and BLAS products.
+// Loops run in the build for the best instruction set.
 #pragma once
 
 #include <memory>
@@ -7,13 +8,13 @@
 
 namespace vcas {
 
-// Which build of the loops runs. kBase is x86-64-v2, or the only one on other architectures.
+// Which build of the loops runs. kBase is x86-64-v2. Other architectures have kBase alone.
 enum class CpuLevel { kBest, kBase, kV3, kV4 };
 
 bool cpu_has(CpuLevel level);
 
-// What kBest stands for: the highest level of this processor, or v2, v3 or v4 as VCAS_CPU_LEVEL
-// says. Throws Error(kBadConfig) where that is none of these.
+// What kBest stands for: the highest level of this processor.
+// VCAS_CPU_LEVEL changes it to v2, v3 or v4. Throws Error(kBadConfig) for another value.
 CpuLevel best_cpu_level();
 
 // Throws Error(kUnavailable) for a level that this processor lacks.

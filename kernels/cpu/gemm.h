@@ -1,4 +1,4 @@
-// Matrix products on the calling thread: OpenBLAS where it was found, else Eigen.
+// Matrix products on the calling thread. OpenBLAS makes them if it was found, else Eigen.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace vcas {
 
-// op(A): A row-major with `stride` elements between its rows, or its transpose.
+// op(A): A or its transpose. A is row-major, with `stride` elements between its rows.
 template <class T>
 struct Factor {
   const T* data;
@@ -30,10 +30,10 @@ struct GemmLibrary {
 };
 GemmLibrary gemm_library();
 
-// Called once before the first product: the threads are ours, the library must not start its own.
+// Called once before the first product. The library must not start threads of its own.
 void gemm_use_one_thread();
 
-// c[m, n] = a[m, k] b[k, n], or += ; exact zeros for k = 0.
+// c[m, n] = a[m, k] b[k, n], or +=. The product is exactly 0 for k = 0.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<float>& a,
           const Factor<float>& b, float* c, std::int64_t c_stride, bool accumulate);
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<double>& a,

@@ -1,6 +1,7 @@
-// The inner loops of the CPU operations: one source (loops.inc), compiled for several instruction
-// sets, chosen at run time. Raw pointers and plain structs only: an inline function of a header
-// that is instantiated in the AVX-512 unit could be the copy that the linker keeps for every unit.
+// The inner loops of the CPU operations.
+// One source (loops.inc) is compiled for several instruction sets and chosen at run time.
+// Raw pointers and plain structs only: the linker keeps one copy of a header's inline function.
+// The copy of the AVX-512 unit could be that one.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace vcas {
 
 // One attention head of one item. Rows are `stride` elements apart; q, k and v point at the head.
-// The queries are all tokens of the item, or its first.
+// The queries are all tokens of the item, or its first token.
 template <class T>
 struct AttentionHead {
   const T* q;  // [queries, width], scaled scores: q k^T * scale
@@ -39,8 +40,8 @@ struct PointwiseLoops {
   void (*backward)(T* dx, const T* dy, const T* saved, std::int64_t n);
 };
 
-// Every function runs on the calling thread. `row` pointers map compact rows to full rows and may
-// be null (identity); ranges [begin, end) are of compact rows.
+// Every function runs on the calling thread. Ranges [begin, end) are of compact rows.
+// `row` maps compact rows to full rows. Null: the identity.
 template <class T>
 struct Loops {
   // y[r] = value
@@ -54,12 +55,12 @@ struct Loops {
   void (*column_sum)(T* sum, const T* x, std::int64_t x_stride, std::int64_t rows,
                      std::int64_t width);
   double (*sum_squares)(const T* x, std::int64_t n);
-  // norm[r * norm_stride] = the norm of row r of x, and of `more` beside it, which may be null.
+  // norm[r * norm_stride] = the norm of row r of x. `more` is beside the row, or null.
   void (*row_norms)(T* norm, std::int64_t norm_stride, const T* x, const T* more,
                     std::int64_t stride, std::int64_t rows, std::int64_t width);
   void (*layer_norm_forward)(T* y, T* center, T* rstd, const T* x, const T* gamma, const T* beta,
                              T eps, std::int64_t rows, std::int64_t width);
-  // dgamma and dbeta, +=, may be null together; so may dx, and what is added to it.
+  // dgamma and dbeta are +=. Null: both of them, dx, or what is added to dx.
   void (*layer_norm_backward)(T* dx, const T* added, T* dgamma, T* dbeta, const T* dy,
                               const T* x_full, const T* center_full, const T* rstd_full,
                               const T* gamma, const std::int32_t* row, std::int64_t begin,

@@ -216,7 +216,7 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
   const int threads = cpu.slices_for(draws, kCostOfScore * scores);
   double* scratch = cpu.scratch<double>(threads * longest);
   cpu.tasks(threads, draws, 1, [&](std::int64_t number, int thread) {
-    const Draw& args = group[static_cast<std::size_t>(number)];
+    const Draw& args = group[number];
     double* space = scratch + thread * longest;
     with_type(args.prob.dtype, [&](auto type) {
       using T = decltype(type);

@@ -16,11 +16,12 @@
 
 namespace vcas::cuda {
 
-// Throws Error(kOutOfMemory) where the device has no memory left, Error(kUnavailable) where there
-// is no device or driver or the device failed in mid-run, Error(kInternal) where a kernel did,
-// InternalError for the rest, which are mistakes of calls; `what` says what was tried.
+// Throws what the status means. `what` says what was tried.
+// Error(kOutOfMemory): the device has no memory left.
+// Error(kUnavailable): there is no device or driver, or the device failed in mid-run.
+// Error(kInternal): a kernel failed. InternalError: the rest, mistakes of calls.
 void check(cudaError_t status, const std::string& what);
-// The same of `bytes` asked of the host.
+// The same for `bytes` asked of the host.
 void check_host(cudaError_t status, std::size_t bytes);
 
 // Launches with their arguments, which the device is given at once.
@@ -40,7 +41,7 @@ class LaunchGraph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// Page-locked memory of the host, which the device copies from or to while the host goes on.
+// Page-locked memory of the host. The device copies from or to it while the host goes on.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -48,12 +49,12 @@ class PinnedMemory {
   PinnedMemory& operator=(const PinnedMemory&) = delete;
   ~PinnedMemory();
 
-  // At least so many bytes; what it held is lost.
+  // Makes it at least so large. What it held is lost.
   void reserve(std::size_t bytes);
   char* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
-  // After a copy: what the stream has been given so far. Whether, and until, that is done.
+  // Marks what the stream has been given so far. Then: whether, and until, that is done.
   void mark(cudaStream_t stream);
   bool done() const;
   void wait() const;
@@ -64,10 +65,10 @@ class PinnedMemory {
   cudaEvent_t marked_ = nullptr;
 };
 
-// One device, the current one, with one stream: operations run in the order of their calls. Large
-// copies to the device cross the bus beside it. The host waits where it copies from the device; for
-// copies to it that are not done when it has made kStagingBytes of others since; and for those of
-// more than kMostStagingBytes.
+// The current device, with one stream: operations run in the order of their calls.
+// Large copies to the device cross the bus beside it. The host waits for these copies:
+// those from the device, those of more than kMostStagingBytes,
+// and one that is not done when kStagingBytes of others have been made since.
 class Context {
  public:
   explicit Context(Precision precision = Precision::kF32);
@@ -80,7 +81,7 @@ class Context {
   // Bytes of shared memory that a block can have.
   std::size_t most_shared_bytes() const { return most_shared_bytes_; }
   Precision precision() const { return precision_; }
-  // Whether the device is one of compute capability 9.0 and this build has the code for it, sm_90a.
+  // Whether the device has compute capability 9.0 and this build has code for sm_90a.
   bool warpgroup_products() const { return warpgroup_products_; }
   cudaStream_t stream() const { return stream_; }
 
@@ -90,11 +91,11 @@ class Context {
   void copy_to_host(void* host, const void* device, std::size_t bytes);
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
   void copy(void* to, const void* from, std::size_t bytes);
-  // Workspace, which holds until the next call.
+  // Workspace. It holds until the next call.
   void* scratch(std::size_t bytes);
 
-  // `to` = `from` by ascending key, pairs of a key in their order, by CUB. `workspace` has
-  // sort_bytes(count).
+  // `to` = `from` by ascending key, by CUB. Pairs of a key keep their order.
+  // `workspace` has sort_bytes(count).
   void sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t keys_below,
             void* workspace);
   std::size_t sort_bytes(std::int64_t count) const;
@@ -104,8 +105,9 @@ class Context {
   LaunchGraph capture(const std::function<void()>& body);
   void replay(const LaunchGraph& graph);
 
-  // c[m, n] = a[m, k] b[k, n] + bias[n] where there is one, or +=, by cuBLASLt; f32 is rounded to
-  // TF32 where the precision says so. Sums of bf16 are f32, rounded once where c is bf16.
+  // c[m, n] = a[m, k] b[k, n], or +=, by cuBLASLt. `bias`[n] is added if there is one.
+  // f32 is rounded to TF32 if the precision says so. Sums of bf16 are f32, rounded once for c in
+  // bf16.
   template <class T, class Out>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
             Out* c, bool accumulate, const Out* bias = nullptr);
@@ -113,9 +115,9 @@ class Context {
  private:
   static constexpr std::size_t kStagingBytes = std::size_t{32} << 20,
                                kMostStagingBytes = std::size_t{256} << 20;
-  // From here on a copy takes longer than to hand it from one stream to the other.
+  // A longer copy takes more time than handing it from one stream to the other.
   static constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
-  // Copies to one place of which no more come: of weights, when they are made and when read.
+  // Places get this many copies of weights and no more: when they are made and when read.
   static constexpr int kSingleCopies = 2;
 
   // Where copies to the device wait for it.
@@ -135,8 +137,8 @@ class Context {
   cudaStream_t stream_ = nullptr;
   cudaStream_t bus_ = nullptr;     // of large copies to the device
   cudaEvent_t crossed_ = nullptr;  // behind the last of them
-  // Filled in turns, each growing to the largest copy: one is filled again when the copies of the
-  // other fill it no more and its own are done.
+  // Filled in turns, each growing to the largest copy. One is filled again on two conditions:
+  // copies no longer fit the other, and its own are done.
   Staging staging_[2];
   int filling_ = 0;
   std::unordered_map<void*, int> large_copies_;  // how many have come to a place

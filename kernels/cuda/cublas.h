@@ -1,5 +1,5 @@
-// The functions of cuBLASLt in use, from the library that is found when the first device is made: a
-// program with CUDA support starts, and runs on the CPU, where cuBLAS is not installed.
+// The functions of cuBLASLt in use. The library is found when the first device is made.
+// So a program with CUDA support starts, and runs on the CPU, without cuBLAS.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,7 +10,7 @@ namespace vcas::cuda {
 
 class Cublas {
  public:
-  // Loads the library. Throws Error(kUnavailable) naming it where it is not found.
+  // Loads the library. Throws Error(kUnavailable), naming it, if it is not found.
   Cublas();
 
   // Throws Error(kOutOfMemory) or InternalError; `what` says what was tried.

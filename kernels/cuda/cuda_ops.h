@@ -12,10 +12,10 @@ namespace vcas {
 // Throws Error(kUnavailable) without a driver or a device.
 std::unique_ptr<Ops> make_cuda_ops(Precision precision = Precision::kF32);
 
-// Why make_cuda_ops would throw; empty where there is a device.
+// Why make_cuda_ops would throw. Empty: there is a device.
 std::string cuda_missing();
 
-// Their names, in the order of their numbers.
+// The names of the devices, in the order of their numbers.
 std::vector<std::string> cuda_devices();
 
 }  // namespace vcas

@@ -1,6 +1,6 @@
-// Counts what a run costs, by phase, place and operation (kernels/op_cost.h). Probes look on in
-// backwards that train: blocks of weight gradients, and what runs at a place ".../probe", count as
-// probe always.
+// Counts what a run costs, by phase, place and operation (kernels/op_cost.h).
+// Probes look on in backwards that train. These parts of them count as probe always:
+// blocks of weight gradients, and what runs at a place ".../probe".
 #pragma once
 
 #include <deque>
@@ -40,24 +40,24 @@ class CountOps final : public ForwardingOps {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override;
   void enter(const std::string& place) override;
-  // Counts a repetition as the calls that it repeats, with the phases that were set then.
+  // Counts a repetition as the calls that it repeats, in the phases that were set then.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
 #define VCAS_OP(Args) void run(const Args& args) override;
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
   void set_phase(Phase phase) { phase_ = phase; }
-  // Off at first. Times the call on the host, so a backend that queues its work shows too little,
-  // and of a repetition nothing. The looks of probes are timed always: a training step would have
-  // taken so much less without them.
+  // Off at first. Times the call on the host. A backend that queues its work shows too little.
+  // A repetition shows nothing. The looks of probes are timed always:
+  // a training step would have taken so much less without them.
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;
   double seconds(Phase phase) const;  // of the calls that were timed
-  // How often the host waited until the device had nothing left to do: the copies from it, and what
-  // was received with no operation called since it was sent.
+  // How often the host waited until the device had nothing left to do.
+  // These are the copies from it, and a receive with no operation called since its send.
   std::int64_t waits() const { return waits_; }
-  // Places in the order they were first entered; within one, operations in the order of first use.
+  // Places are in the order they were first entered. Their operations are in that of first use.
   std::vector<CostRow> rows() const;
   void reset();
 

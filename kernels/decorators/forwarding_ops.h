@@ -1,4 +1,4 @@
-// The part that decorators of one backend share: everything but `run` goes to that backend.
+// What decorators of one backend share: everything but `run` goes to that backend.
 #pragma once
 
 #include <utility>

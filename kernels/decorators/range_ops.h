@@ -9,26 +9,26 @@ namespace vcas {
 class Profiler {
  public:
   virtual ~Profiler() = default;
-  // Ranges of time on the host, one within the other.
+  // Ranges of time on the host. One is within the other.
   virtual void push(const std::string& name) = 0;
   virtual void pop() = 0;
-  // Between the two it records, if it waits for that.
+  // A profiler that waits for it records between the two.
   virtual void start() = 0;
   virtual void stop() = 0;
 };
 
-// Of the device that make_ops calls by this name; null: it has none.
+// The profiler of the device that make_ops calls by this name. Null: it has none.
 std::unique_ptr<Profiler> make_profiler(const std::string& device);
 
-// A range for each place, "forward/block.7" for the place "block.7/forward", that lasts until the
-// next one.
+// Has a range for each place: "forward/block.7" for the place "block.7/forward".
+// It lasts until the next one.
 class RangeOps final : public ForwardingOps {
  public:
   RangeOps(std::unique_ptr<Ops> inner, std::unique_ptr<Profiler> profiler);
 
   std::string name() const override { return inner_->name(); }
   void enter(const std::string& place) override;
-  // Calls `body` while the profiler records: a piece of work that is done again enters no place.
+  // Calls `body` while the profiler records: a repetition enters no place.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
 #define VCAS_OP(Args) \
   void run(const Args& args) override { inner_->run(args); }
@@ -38,7 +38,7 @@ class RangeOps final : public ForwardingOps {
   // A range around those of places: "step", "eval".
   void begin(const std::string& name);
   void end();
-  // What the profiler records is between the two.
+  // The profiler records between the two.
   void start();
   void stop();
 

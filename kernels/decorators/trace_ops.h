@@ -9,12 +9,12 @@
 
 namespace vcas {
 
-// Records the calls between begin() and end(), which may come again. Times are those of the call on
-// the host. The file is a list of events that readers accept unfinished, so a crash loses its tail
-// only.
+// Records the calls between begin() and end(). Both may come again.
+// Times are those of the call on the host.
+// Readers accept the list of events unfinished. So a crash loses its tail only.
 class TraceOps final : public ForwardingOps {
  public:
-  // Throws kCannotCreate when the file cannot be written.
+  // Throws kCannotCreate if the file cannot be written.
   TraceOps(std::unique_ptr<Ops> inner, std::filesystem::path path);
   ~TraceOps() override;
 
@@ -28,8 +28,8 @@ class TraceOps final : public ForwardingOps {
 
   void begin() { recording_ = true; }
   void end() { recording_ = false; }
-  // Completes the file; nothing is recorded afterwards. Throws kIoError when something of it could
-  // not be written, which the destructor cannot.
+  // Completes the file. Nothing is recorded afterwards.
+  // Throws kIoError if something could not be written. The destructor cannot throw it.
   void close();
 
  private:

@@ -18,19 +18,19 @@
 
 namespace vcas::emu {
 
-// op(A), each number converted, without gaps between its rows.
+// op(A) without gaps between its rows, with each number converted.
 template <class T, class F>
 std::vector<float> converted(const Factor<T>& a, std::int64_t rows, std::int64_t columns,
                              const F& convert) {
   std::vector<float> out;
-  out.reserve(static_cast<std::size_t>(rows * columns));
+  out.reserve(rows * columns);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c)
       out.push_back(convert(a.data[a.transposed ? c * a.stride + r : r * a.stride + c]));
   return out;
 }
 
-// The product of converted factors, with sums of f32.
+// The product of converted factors. Sums are f32.
 template <class T, class Out, class F>
 void gemm_in_f32(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
                  const Factor<T>& b, Out* c, bool accumulate, const F& convert) {
@@ -41,8 +41,7 @@ void gemm_in_f32(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>
   for (std::size_t i = 0; i < sums.size(); ++i) c[i] = static_cast<Out>(sums[i]);
 }
 
-// Device memory is one block of the heap for each allocation, so that the address sanitizer sees
-// what overruns it.
+// Each allocation is one block of the heap. So the address sanitizer sees what overruns it.
 class Context {
  public:
   explicit Context(ThreadOrder order = ThreadOrder::kForward, Precision precision = Precision::kF32,
@@ -58,7 +57,7 @@ class Context {
   Precision precision() const { return precision_; }
   // Whether products in bf16 are those of sm_90a (wgmma).
   bool warpgroup_products() const { return warpgroup_products_; }
-  // Few, so that loops over a grid go round more than once.
+  // Few of them: loops over a grid go round more than once.
   unsigned multiprocessors() const { return 2; }
   std::size_t most_shared_bytes() const { return Emulator::kMaxSharedBytes; }
 
@@ -76,13 +75,13 @@ class Context {
     if (bytes == 0) return;
     queue([=] { std::memcpy(to, from, bytes); });
   }
-  // Of a device that is behind: nothing has arrived before it is received.
+  // Acts as a device that is behind: nothing has arrived before it is received.
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
-  // Workspace, which holds until the next call.
+  // Workspace. It holds until the next call.
   void* scratch(std::size_t bytes);
 
-  // As on a GPU, with `bias` or += but not both: factors in the precision of the context or in
-  // bf16, sums in f32.
+  // A product as on a GPU, with `bias` or += but not both. Sums are f32.
+  // Factors have the precision of the context, or bf16.
   template <class T, class Out>
   void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
             Out* c, bool accumulate, const Out* bias = nullptr) {
@@ -100,8 +99,8 @@ class Context {
     });
   }
 
-  // `to` = `from` by ascending key, pairs of a key in their order. `workspace` has
-  // sort_bytes(count).
+  // `to` = `from` by ascending key. Pairs of a key keep their order.
+  // `workspace` has sort_bytes(count).
   void sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t keys_below,
             void* workspace);
   std::size_t sort_bytes(std::int64_t) const { return 0; }
@@ -117,7 +116,7 @@ class Context {
     });
   }
 
-  // Launches with the arguments that they were given, as a graph of the GPU holds them.
+  // Launches with their arguments, as a graph of the GPU holds them.
   using LaunchGraph = std::vector<std::function<void()>>;
   // What `body` launches, without running it.
   LaunchGraph capture(const std::function<void()>& body);
@@ -126,7 +125,7 @@ class Context {
     for (const auto& launch : graph) launch();
   }
 
-  // What a GPU would have been given so far: kernels, products, copies within its memory, graphs.
+  // How much a GPU would have been given: kernels, products, copies within its memory, graphs.
   std::int64_t launches() const { return launches_; }
 
  private:

@@ -8,12 +8,12 @@
 
 namespace vcas {
 
-// With `warpgroup_products`, products on tensor cores in bf16 are those of sm_90a.
+// `warpgroup_products`: products in bf16 on tensor cores are those of sm_90a.
 std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kForward,
                                   Precision precision = Precision::kF32,
                                   bool warpgroup_products = false);
 
-// Kernels, products and copies that `ops`, made by make_emu_ops, would have given a GPU so far.
+// Kernels, products and copies that a GPU would have been given. make_emu_ops has made `ops`.
 std::int64_t emu_launches(const Ops& ops);
 
 }  // namespace vcas

@@ -1,5 +1,6 @@
-// Runs CUDA kernels on the host, for their correctness: one block at a time, one fiber per thread,
-// left only at a barrier or a warp collective. docs/kernels.md says what this shows.
+// Runs CUDA kernels on the host, for their correctness (docs/kernels.md).
+// One block runs at a time, with one fiber a thread.
+// A fiber is left only at a barrier or a warp collective.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct dim3 {
 // Built-in variables of the running thread.
 inline thread_local constinit dim3 threadIdx{}, blockIdx{}, blockDim{}, gridDim{};
 
-// In which order threads, and blocks, get their turn.
+// The order in which threads, and blocks, get their turn.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 
 // A line of a kernel.
@@ -30,13 +31,13 @@ struct Place {
 
 enum class Collective { kShuffle, kBallot, kSync, kWork };
 
-// A copy that a thread started and has not waited for; land(to, from) does it.
+// A copy that a thread has started and not waited for. land(to, from) does it.
 struct AsyncCopy {
   void* to;
   const void* from;
   void (*land)(void* to, const void* from);
 };
-// Computes the results of all lanes, from and into what `lanes` points to.
+// Computes the results of all lanes. `lanes` points to what they gave and get.
 using WarpWork = void (*)(const void* const* lanes);
 
 class Emulator {
@@ -49,30 +50,36 @@ class Emulator {
   explicit Emulator(ThreadOrder order, std::uint64_t seed = 1);
   ~Emulator();
 
-  // Calls body(argument) once for each thread of each block; every block starts with shared memory
-  // of bytes that read as NaN. Throws InternalError, naming block, thread and line, for a barrier
-  // or warp collective that not all of its threads reach in the same line, a lane missing from its
-  // own mask, a failed check, and a launch that a device would refuse.
+  // Calls body(argument) once for each thread of each block.
+  // A block starts with shared memory of `bytes` that read as NaN.
+  // Throws InternalError, naming block, thread and line, for these faults:
+  // threads of a barrier or collective that do not all reach the same line,
+  // a lane missing from its own mask, a failed check, a launch that a device would refuse.
   void launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, void (*body)(void*),
               void* argument);
 
   // The rest is for the running thread (kernels/emu/simt.h).
   static Emulator& current();
   void barrier(Place place);
-  // kShuffle: the value of lane `source`; kBallot: the lanes of `mask` whose value is not 0.
+  // kShuffle gives the value of lane `source`. kBallot gives the lanes of `mask` with a value not
+  // 0.
   std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned source,
                            Place place);
-  // Calls work once for the whole warp, with what each lane gave.
+  // Calls `work` once for the whole warp, with what each lane gave.
   void warp_work(WarpWork work, const void* own, Place place);
-  // Of the running thread: copies join its open group; a wait lets land all but the last `groups`
-  // of its closed ones. A thread that ends before its copies have landed is a fault.
+  // Asynchronous copies of the running thread. A copy joins the thread's open group.
+  // A wait lets all but the last `groups` closed groups land.
+  // A thread that ends before its copies have landed is a fault.
   void copy_async(const AsyncCopy& copy, Place place);
   void copy_async_commit();
   void copy_async_wait(unsigned groups, Place place);
-  // Of the running thread's warp, all its lanes together: a product starts, those started become a
-  // group, a wait ends all but the last `groups` of these. Faults are: no wgmma_fence of a, the
-  // lane's fragments, just before; copies of any thread of the block that have landed without its
-  // fence_async_proxy; what AsyncProducts finds; a thread that ends before its products.
+  // Asynchronous products of the running thread's warp, by all its lanes together.
+  // A product starts, the started ones become a group, a wait ends all but the last `groups` of
+  // these.
+  // These are faults, besides what AsyncProducts finds:
+  // no wgmma_fence of the lane's fragments just before,
+  // landed copies of the block without their thread's fence_async_proxy,
+  // a thread that ends before its products.
   void wgmma(const WgmmaLane& own, Place place);
   void wgmma_commit(Place place);
   void wgmma_wait(unsigned groups, Place place);
@@ -80,7 +87,7 @@ class Emulator {
   void fence_async_proxy(Place place);
   // In the dynamic shared memory.
   std::uint32_t shared_address(const void* data, Place place);
-  // The block's memory of one declaration, which the address `site` identifies.
+  // The block's memory of one declaration. The address `site` identifies it.
   void* shared(const void* site, std::size_t bytes, Place place);
   void* dynamic_shared() const { return dynamic_shared_.get(); }
   unsigned lane() const { return running_ % kWarp; }
@@ -89,7 +96,7 @@ class Emulator {
  private:
   enum class State { kReady, kAtBarrier, kInCollective, kDone };
   struct Thread;
-  // A warp may be in several collectives at once, with masks that have no lane in common.
+  // A warp may be in several collectives at once. Their masks have no lane in common.
   struct Meeting {
     unsigned mask = 0, arrived = 0;
     Collective kind = Collective::kSync;

@@ -1,4 +1,4 @@
-// A stack of execution that is switched to by hand: one thread of an emulated block.
+// One thread of an emulated block: a stack of execution that is switched to by hand.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@ namespace vcas::emu {
 
 class Fiber {
  public:
-  // Stands for the caller, whose stack exists already.
+  // Stands for the caller. Its stack exists already.
   Fiber() = default;
-  // A stack of its own, with a guard page below. Throws Error(kOutOfMemory).
+  // Has a stack of its own, with a guard page below. Throws Error(kOutOfMemory).
   explicit Fiber(std::size_t stack_bytes);
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
   ~Fiber();
 
-  // The next switch to this fiber calls `entry` on an empty stack; `entry` must not return. What
-  // the stack held is forgotten without being unwound.
+  // The next switch to this fiber calls `entry` on an empty stack. `entry` must not return.
+  // What the stack held is forgotten without being unwound.
   void start(void (*entry)());
 
-  // Continues `to` where it was left; returns when something switches back to `from`. Orders no
-  // memory accesses of the two for the thread sanitizer.
+  // Continues `to` where it was left. Returns when something switches back to `from`.
+  // To the thread sanitizer it orders no memory accesses of the two.
   static void switch_between(Fiber& from, Fiber& to);
 
   // The first statement of an entry function.

@@ -5,9 +5,10 @@
 
 namespace vcas::emu {
 
-// From now on the barriers (__syncthreads, __syncwarp), waits (copy_async_wait, wgmma_wait) and
-// fences (fence_async_proxy, wgmma_fence) of this line, "<file>:<line>" with the file as it lies in
-// kernels/device, do nothing on this thread; empty: none is left out.
+// From now on these do nothing on this thread if they stand in this line:
+// barriers (__syncthreads, __syncwarp), waits (copy_async_wait, wgmma_wait),
+// fences (fence_async_proxy, wgmma_fence).
+// The line is "<file>:<line>". The file is named from kernels/device. Empty: none is left out.
 void leave_out_barrier(const std::string& place);
 
 }  // namespace vcas::emu

@@ -1,6 +1,5 @@
-// What the emulator tells the sanitizers. VCAS_TSAN comes from the build: the emulator itself is
-// compiled without the thread sanitizer's instrumentation, since its state is no part of the
-// program under test.
+// What the emulator tells the sanitizers. VCAS_TSAN comes from the build.
+// The emulator is compiled without the thread sanitizer: its state is no part of what is tested.
 #pragma once
 
 #if !defined(VCAS_TSAN)
@@ -33,7 +32,7 @@ inline void acquire([[maybe_unused]] void* p) {
 #endif
 }
 
-// Accesses of the emulator inside library calls (malloc, free, memset).
+// Accesses of the emulator inside library calls: malloc, free, memset.
 struct Unwatched {
 #if VCAS_TSAN
   Unwatched() { __tsan_ignore_thread_begin(); }

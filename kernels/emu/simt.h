@@ -1,5 +1,5 @@
-// The vocabulary of CUDA kernels for the host compiler, in the namespace that kernels/device is
-// compiled into.
+// The vocabulary of CUDA kernels for the host compiler.
+// It is in the namespace that kernels/device is compiled into.
 #pragma once
 
 #include <algorithm>

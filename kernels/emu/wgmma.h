@@ -1,5 +1,5 @@
-// Matrix products of a warpgroup that run on while its threads do other things (wgmma), on the
-// host.
+// Matrix products of a warpgroup (wgmma) on the host.
+// They run on while its threads do other things.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace vcas::emu {
 
-// What one lane gives to wgmma, m64nNk16: fragments of a as to mma, where b lies in shared memory,
-// and sums, four for each eight columns.
+// What one lane gives to wgmma, m64nNk16. Its fragments of a are as those for mma.
+// b lies in shared memory. The sums are four for each eight columns.
 struct WgmmaLane {
   const std::uint32_t* a;  // 4
   std::uint64_t b;         // a matrix descriptor
@@ -25,18 +25,18 @@ struct SharedWindow {
   std::size_t bytes;
 };
 
-// The products that one warp has started and not waited for: its 16 rows of the warpgroup's. A
-// tensor core reads factors at any time until then, so they are read when a product starts and
-// again when it is waited for, and must be the same; sums read as NaN.
+// The products that one warp has started and not waited for: its 16 rows of the warpgroup's.
+// A tensor core reads factors at any time until the wait.
+// So they are read at the start and again at the wait, and must be the same. Sums read as NaN.
 class AsyncProducts {
  public:
-  // With what its 32 lanes gave, WgmmaLane. All products in flight add to the same sums.
+  // `lanes`: the WgmmaLane of each of the 32 lanes. All products in flight add to the same sums.
   void start(const void* const* lanes, const SharedWindow& shared);
   void commit() { ++group_; }
-  // For all but the last `groups` of those committed.
+  // Waits for all but the last `groups` of the committed groups.
   void wait(unsigned groups, const SharedWindow& shared);
   bool in_flight() const { return !products_.empty(); }
-  // What was wrong; null: nothing.
+  // What was wrong. Null: nothing.
   const char* fault() const { return fault_; }
 
  private:

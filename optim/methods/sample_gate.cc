@@ -19,7 +19,7 @@ SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
   want(prob_, statistics, max_items);
   want(keep_scale_, statistics, max_items);
   want(drawn_, DType::kI32, 1 + max_items);
-  host_drawn_.resize(static_cast<std::size_t>(1 + max_items));
+  host_drawn_.resize(1 + max_items);
   layouts_.resize(plan.layouts.size());
   for (std::size_t i = 0; i < layouts_.size(); ++i) {
     const std::int64_t max_rows = plan.max_rows(plan.layouts[i]);
@@ -46,12 +46,10 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
   auto* drawn = drawn_.ptr<std::int32_t>();
-  const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
-  const auto kept_items = [&] { return Tensor{drawn + 1, DType::kI32, {kept}}; };
   exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = own.offsets});
   exec.ops.run(
-      Draw{.kept = kept_items(),
-           .scale = first_kept(keep_scale_),
+      Draw{.kept = {drawn + 1, DType::kI32, {kept}},
+           .scale = {keep_scale_.data, keep_scale_.dtype, {kept}},
            .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
            .prob = prob,
            .score = norm,
@@ -66,6 +64,13 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
     exec.ops.copy_to_host(host_drawn_.data(), drawn,
                           static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
   if (!systematic) kept = host_drawn_[0];
+  narrow(exec.ops, rows, kept);
+  return kept_rows_;
+}
+
+void SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
+  const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
+  const Tensor kept_items{drawn_.ptr<std::int32_t>() + 1, DType::kI32, {kept}};
   kept_rows_.entries().clear();
   Group<NarrowRows> narrowed;
   for (Layout& layout : layouts_) {
@@ -79,13 +84,13 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
                 .offsets = {layout.offsets.data, layout.offsets.dtype, {kept + 1}}};
     if (old.length == 0) {
       for (std::int64_t i = 0; i < kept; ++i) {
-        const std::int64_t* from = old.host_offsets + host_drawn_[static_cast<std::size_t>(1 + i)];
+        const std::int64_t* from = old.host_offsets + host_drawn_[1 + i];
         const std::int64_t length = from[1] - from[0];
-        layout.host_offsets[static_cast<std::size_t>(i)] = next.rows;
+        layout.host_offsets[i] = next.rows;
         next.rows += length;
         next.squares += length * length;
       }
-      layout.host_offsets[static_cast<std::size_t>(kept)] = next.rows;
+      layout.host_offsets[kept] = next.rows;
       next.host_offsets = layout.host_offsets.data();
     }
     next.row = {layout.row.data, DType::kI32, {next.rows}};
@@ -94,7 +99,7 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
                   .offsets = next.offsets,
                   .row = layout.row,
                   .source_row = layout.source_row,
-                  .kept = kept_items(),
+                  .kept = kept_items,
                   .kept_scale = first_kept(keep_scale_),
                   .old_item = old.item,
                   .old_scale = old.scale,
@@ -102,8 +107,7 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
                   .old_row = old.row});
     kept_rows_.entries().push_back({layout.rows_per_item, next});
   }
-  exec.ops.run(narrowed);
-  return kept_rows_;
+  ops.run(narrowed);
 }
 
 Gradient SampleGate::compact(Exec& exec, const GateSite& site, const Tensor& dy) const {

@@ -42,6 +42,9 @@ class SampleGate {
     std::vector<std::int64_t> host_offsets;
   };
 
+  // The rows of the drawn items, in every layout.
+  void narrow(Ops& ops, const RowSets& rows, std::int64_t kept);
+
   Buffer buffer_;
   Tensor norm_, prob_, keep_scale_;
   Tensor drawn_;  // i32 [1 + items]: how many are kept, and which

@@ -91,7 +91,7 @@ TEST_CASE("an MLP trains in bf16", "[trainer][bf16]") {
   model->graph.finish(ops, {.max_items = 16});
   model->graph.parameters().initialize(ops, 7);
   TrainerOptions options = sampling(60);
-  options.optimizer.name = "sgd";
+  options.optimizer.kind.type = "sgd";
   options.schedule.learning_rate = 0.1;
   Trainer trainer(*model, ops, options, nullptr);
   RandomBatches source(16, 64, 4);

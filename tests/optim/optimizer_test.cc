@@ -1,5 +1,7 @@
 #include "optim/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 #include <random>
@@ -41,44 +43,63 @@ void randomize(Ops& ops, const Parameters& parameters, Tensor Parameter::*which,
   }
 }
 
+using Settings = std::vector<std::string>;
+
+OptimizerOptions options_of(const Settings& settings) {
+  OptimizerOptions options;
+  read_config(options, {.overrides = settings});
+  return options;
+}
+
 // The published update rules, one number at a time.
 struct NaiveState {
   double value, first = 0, second = 0;
 };
 
-void naive_step(const OptimizerOptions& o, NaiveState& p, double g, bool decay, double lr,
-                double grad_scale, int t) {
-  const double weight_decay = decay ? o.weight_decay : 0;
-  g *= grad_scale;
-  if (o.name == "sgd") {
-    g += weight_decay * p.value;
-    p.first = o.momentum * p.first + g;
-    p.value -= lr * p.first;
-    return;
+struct NaiveRule {
+  std::string name;
+  double weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9;
+
+  Settings settings() const {
+    Settings all{"name=" + name, fmt::format("weight_decay={}", weight_decay)};
+    if (name == "sgd")
+      all.push_back(fmt::format("momentum={}", momentum));
+    else
+      all.insert(all.end(), {fmt::format("beta1={}", beta1), fmt::format("beta2={}", beta2),
+                             fmt::format("eps={}", eps)});
+    return all;
   }
-  if (o.name == "adam") g += weight_decay * p.value;
-  p.first = o.beta1 * p.first + (1 - o.beta1) * g;
-  p.second = o.beta2 * p.second + (1 - o.beta2) * g * g;
-  const double first = p.first / (1 - std::pow(o.beta1, t));
-  const double second = p.second / (1 - std::pow(o.beta2, t));
-  double change = first / (std::sqrt(second) + o.eps);
-  if (o.name == "adamw") change += weight_decay * p.value;
-  p.value -= lr * change;
-}
+
+  void step(NaiveState& p, double g, bool decays, double lr, int t) const {
+    const double decay = decays ? weight_decay : 0;
+    if (name != "adamw") g += decay * p.value;
+    if (name == "sgd") {
+      p.first = momentum * p.first + g;
+      p.value -= lr * p.first;
+      return;
+    }
+    p.first = beta1 * p.first + (1 - beta1) * g;
+    p.second = beta2 * p.second + (1 - beta2) * g * g;
+    const double first = p.first / (1 - std::pow(beta1, t));
+    const double second = p.second / (1 - std::pow(beta2, t));
+    double change = first / (std::sqrt(second) + eps);
+    if (name == "adamw") change += decay * p.value;
+    p.value -= lr * change;
+  }
+};
 
 }  // namespace
 
 TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", float, double) {
   using T = TestType;
   const std::unique_ptr<Ops> ops = make_ops("cpu");
-  OptimizerOptions options = GENERATE(
-      OptimizerOptions{.name = "adamw"}, OptimizerOptions{.name = "adamw", .weight_decay = 0.3},
-      OptimizerOptions{
-          .name = "adam", .beta1 = 0.8, .beta2 = 0.95, .eps = 0.1, .weight_decay = 0.2},
-      OptimizerOptions{.name = "sgd", .momentum = 0.9, .weight_decay = 0.2},
-      OptimizerOptions{.name = "sgd", .momentum = 0});
+  const NaiveRule rule = GENERATE(
+      NaiveRule{.name = "adamw"}, NaiveRule{.name = "adamw", .weight_decay = 0.3},
+      NaiveRule{.name = "adam", .weight_decay = 0.2, .beta1 = 0.8, .beta2 = 0.95, .eps = 0.1},
+      NaiveRule{.name = "sgd", .weight_decay = 0.2}, NaiveRule{.name = "sgd", .momentum = 0});
+  OptimizerOptions options = options_of(rule.settings());
   options.max_gradient_norm = 2;
-  CAPTURE(options.name, options.weight_decay);
+  CAPTURE(rule.name, rule.weight_decay);
 
   std::mt19937 random(5);
   const Parameters parameters = make_parameters<T>(*ops);
@@ -102,7 +123,7 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
       const std::vector<T> gradient = read<T>(*ops, parameters[i].gradient);
       const std::vector<T> got = read<T>(*ops, parameters[i].value);
       for (std::size_t j = 0; j < got.size(); ++j) {
-        naive_step(options, want[i][j], gradient[j], parameters[i].decay, lr, grad_scale, t);
+        rule.step(want[i][j], grad_scale * gradient[j], parameters[i].decay, lr, t);
         const double tolerance = 16.0 * t * std::numeric_limits<T>::epsilon() *
                                  std::max(1.0, std::abs(want[i][j].value));
         CAPTURE(parameters[i].name, j, t, got[j], want[i][j].value);
@@ -146,7 +167,7 @@ TEMPLATE_TEST_CASE("gradients are clipped by their common norm", "[optimizer]", 
 TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]") {
   const std::unique_ptr<Ops> ops = make_ops("cpu");
   const std::string name = GENERATE("adamw", "sgd");
-  const OptimizerOptions options{.name = name, .weight_decay = 0.1};
+  const OptimizerOptions options = options_of({"name=" + name, "weight_decay=0.1"});
   std::mt19937 random(5);
   const Parameters parameters = make_parameters<float>(*ops);
   randomize<float>(*ops, parameters, &Parameter::value, random);
@@ -175,4 +196,18 @@ TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]"
   ops->copy_to_device(parameters.values().data, values.data(), parameters.values().bytes());
   for (int t = 0; t < 2; ++t) resumed.step(*ops, 0.1, squared_norm);
   CHECK(read<float>(*ops, parameters.values()) == want);
+}
+
+TEST_CASE("a configuration names its optimizer, and has its settings alone", "[optimizer]") {
+  const OptimizerOptions sgd = options_of({"name=sgd", "momentum=0.5"});
+  CHECK(to_json(sgd).dump() ==
+        R"({"name":"sgd","momentum":0.5,"weight_decay":0.0,"max_gradient_norm":0.0})");
+  CHECK_THROWS_WITH(options_of({"name=sgd", "eps=1"}),
+                    ContainsSubstring(R"("eps" is a setting of "adam" and "adamw")"));
+  // A document of an older program has the settings of all.
+  OptimizerOptions old;
+  read_config(old, {.saved = true, .documents = {{"config.json", R"({"name": "sgd", "beta1": 0.8,
+      "beta2": 0.999, "eps": 1e-8, "momentum": 0.7, "weight_decay": 0.1})"}}});
+  CHECK(to_json(old)["momentum"] == 0.7);
+  CHECK(old.weight_decay == 0.1);
 }

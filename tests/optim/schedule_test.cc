@@ -9,6 +9,12 @@ using namespace vcas;
 
 namespace {
 
+ScheduleOptions options_of(const std::vector<std::string>& settings) {
+  ScheduleOptions options;
+  read_config(options, {.overrides = settings});
+  return options;
+}
+
 double rate(const ScheduleOptions& options, std::int64_t step, std::int64_t total = 100) {
   return Schedule(options, total).learning_rate(step);
 }
@@ -16,12 +22,12 @@ double rate(const ScheduleOptions& options, std::int64_t step, std::int64_t tota
 }  // namespace
 
 TEST_CASE("schedules at known points", "[schedule]") {
-  ScheduleOptions options{.kind = "constant", .learning_rate = 2};
+  ScheduleOptions options = options_of({"kind=constant", "learning_rate=2"});
   SECTION("constant") {
     for (const std::int64_t step : {0, 1, 99, 100, 1000}) CHECK(rate(options, step) == 2);
   }
   SECTION("linear") {
-    options.kind = "linear";
+    options.kind.type = "linear";
     CHECK(rate(options, 0) == 2);
     CHECK(rate(options, 25) == 1.5);
     CHECK_THAT(rate(options, 99), WithinAbs(0.02, 1e-15));
@@ -29,7 +35,7 @@ TEST_CASE("schedules at known points", "[schedule]") {
     CHECK(rate(options, 200) == 0);
   }
   SECTION("cosine") {
-    options.kind = "cosine";
+    options.kind.type = "cosine";
     CHECK(rate(options, 0) == 2);
     CHECK_THAT(rate(options, 25), WithinAbs(1 + std::sqrt(0.5), 1e-12));
     CHECK_THAT(rate(options, 50), WithinAbs(1, 1e-12));
@@ -40,7 +46,8 @@ TEST_CASE("schedules at known points", "[schedule]") {
 
 TEST_CASE("warm-up rises from 0 to the peak", "[schedule]") {
   for (const char* kind : {"constant", "linear", "cosine"}) {
-    ScheduleOptions options{.kind = kind, .learning_rate = 2, .warmup_steps = 20};
+    const ScheduleOptions options =
+        options_of({std::string("kind=") + kind, "learning_rate=2", "warmup_steps=20"});
     CHECK(rate(options, 0) == 0);
     CHECK(rate(options, 5) == 0.5);
     CHECK_THAT(rate(options, 19), WithinAbs(1.9, 1e-12));
@@ -50,14 +57,14 @@ TEST_CASE("warm-up rises from 0 to the peak", "[schedule]") {
     CHECK_THAT(rate(options, 60), WithinAbs(want, 1e-12));
   }
   SECTION("as a share of the run, rounded up") {
-    ScheduleOptions options{.learning_rate = 1, .warmup_ratio = 0.1};
+    const ScheduleOptions options{.learning_rate = 1, .warmup_ratio = 0.1};
     CHECK(rate(options, 9) == 0.9);
     CHECK(rate(options, 10) == 1);
     CHECK(rate(options, 10, 101) < 1);
     CHECK(rate(options, 11, 101) == 1);
   }
   SECTION("longer than the run") {
-    ScheduleOptions options{.learning_rate = 1, .warmup_steps = 200};
+    const ScheduleOptions options{.learning_rate = 1, .warmup_steps = 200};
     CHECK(rate(options, 99) == 99.0 / 200);
     CHECK(rate(options, 200) == 0);
   }

@@ -32,8 +32,8 @@ struct TextTrainer {
     options.total_steps = 40;
     options.batch = kItems;
     options.micro_batch = micro_batch;
-    options.optimizer.name = "sgd";
-    options.schedule.kind = "constant";
+    options.optimizer.kind.type = "sgd";
+    options.schedule.kind.type = "constant";
     options.schedule.learning_rate = 0.1;
     if (vcas)
       *find_vcas(options.method) = *vcas;

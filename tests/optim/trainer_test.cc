@@ -92,7 +92,7 @@ TEST_CASE("four micro-batches of eight train like one batch of 32", "[trainer]")
   TrainerOptions options = TrainerFixture::defaults();
   options.batch = 32;
   options.method.type = "exact";
-  options.optimizer.name = "sgd";
+  options.optimizer.kind.type = "sgd";
   TrainerFixture whole(options);
   options.micro_batch = 8;
   TrainerFixture parts(options);
@@ -321,7 +321,7 @@ TEST_CASE("added variance settles near its budget", "[trainer][law]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.total_steps = 900;
   options.batch = 32;
-  options.schedule.kind = "constant";
+  options.schedule.kind.type = "constant";
   options.schedule.learning_rate = 1e-3;
   vcas_of(options).tau_act = vcas_of(options).tau_w = 0.25;
   vcas_of(options).s_step = 0.02;
@@ -343,7 +343,7 @@ TEST_CASE("added variance settles near its budget", "[trainer][law]") {
 TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[trainer][law]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.batch = 32;
-  options.optimizer.name = "sgd";
+  options.optimizer.kind.type = "sgd";
   options.schedule.learning_rate = 0;  // the same weights at every step
   vcas_of(options).selection = GENERATE("systematic", "bernoulli");
   options.method.type = "exact";

@@ -83,8 +83,7 @@ class ShuffledDraws final : public ForwardingOps {
     inner_->run(ordered);
     std::vector<std::pair<std::int32_t, float>> kept;
     for (std::int64_t i = 0; i < args.kept.elements(); ++i)
-      kept.emplace_back(row[static_cast<std::size_t>(args.kept.ptr<std::int32_t>()[i])],
-                        args.scale.ptr<float>()[i]);
+      kept.emplace_back(row[args.kept.ptr<std::int32_t>()[i]], args.scale.ptr<float>()[i]);
     std::sort(kept.begin(), kept.end());
     for (std::size_t i = 0; i < kept.size(); ++i) {
       args.kept.ptr<std::int32_t>()[i] = kept[i].first;
@@ -223,7 +222,7 @@ void run_scatter(int draws, int training_steps, std::uint64_t seed, const char* 
   TrainerOptions training;
   training.total_steps = training_steps + 1;
   training.seed = seed;
-  training.schedule.kind = "constant";
+  training.schedule.kind.type = "constant";
   Study study = vocabulary ? study_of_texts(vocabulary, training) : study_of_images(training);
   study.train(training.total_steps);
   fmt::print("{} draws after {} exact steps, seed {}, batch of {}\n", draws, training_steps, seed,

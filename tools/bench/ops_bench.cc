@@ -141,7 +141,7 @@ class GatheredCopies {
     };
     std::vector<std::int32_t> source = read(args.kept);
     const std::vector<std::int32_t> row = read(args.row);
-    for (std::int32_t& r : source) r = row[static_cast<std::size_t>(r)];
+    for (std::int32_t& r : source) r = row[r];
     std::vector<std::int64_t> offsets(static_cast<std::size_t>(n) + 1);
     std::iota(offsets.begin(), offsets.end(), 0);
     const Tensor each = placed(offsets.data(), DType::kI64, {n + 1});

@@ -1,0 +1,42 @@
+// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019).
+#include "optim/optimizer.h"
+
+namespace vcas {
+
+template <bool decoupled>
+struct AdamRule final : UpdateRule {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("beta1", beta1, "Decay of Adam's first moment.", at_least(0.0), below(1.0));
+    v.field("beta2", beta2, "Decay of Adam's second moment.", at_least(0.0), below(1.0));
+    v.field("eps", eps, "Added to the root of Adam's second moment.", above(0.0));
+  }
+
+  std::vector<std::string> state() const override { return {"first_moment", "second_moment"}; }
+
+  void step(Ops& ops, const Update& update) const override {
+    ops.run(AdamStep{.param = update.param,
+                     .rounded = update.rounded,
+                     .first_moment = update.state[0],
+                     .second_moment = update.state[1],
+                     .grad = update.grad,
+                     .squared_norm = update.squared_norm,
+                     .learning_rate = update.learning_rate,
+                     .beta1 = beta1,
+                     .beta2 = beta2,
+                     .eps = eps,
+                     .weight_decay = update.weight_decay,
+                     .max_norm = update.max_norm,
+                     .step = update.step,
+                     .decoupled = decoupled});
+  }
+};
+
+using Adam = AdamRule<false>;
+using AdamW = AdamRule<true>;
+VCAS_REGISTER_PART(UpdateRule, "adam", Adam);
+VCAS_REGISTER_PART(UpdateRule, "adamw", AdamW);
+
+}  // namespace vcas

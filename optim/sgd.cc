@@ -1,0 +1,31 @@
+// Stochastic gradient descent with momentum.
+#include "optim/optimizer.h"
+
+namespace vcas {
+
+struct Sgd final : UpdateRule {
+  double momentum = 0.9;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("momentum", momentum, "Momentum of sgd.", at_least(0.0), below(1.0));
+  }
+
+  std::vector<std::string> state() const override { return {"momentum"}; }
+
+  void step(Ops& ops, const Update& update) const override {
+    ops.run(SgdStep{.param = update.param,
+                    .rounded = update.rounded,
+                    .momentum = update.state[0],
+                    .grad = update.grad,
+                    .squared_norm = update.squared_norm,
+                    .learning_rate = update.learning_rate,
+                    .mu = momentum,
+                    .weight_decay = update.weight_decay,
+                    .max_norm = update.max_norm});
+  }
+};
+
+VCAS_REGISTER_PART(UpdateRule, "sgd", Sgd);
+
+}  // namespace vcas

@@ -1,0 +1,486 @@
+#include "tools/arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <utility>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "tools/checkpoint_commands.h"
+#include "tools/commands.h"
+#include "tools/compare.h"
+#include "tools/setting_arguments.h"
+#include "tools/step_bench.h"
+#include "tools/tokenize.h"
+#include "tools/train.h"
+#include "tools/vocab.h"
+
+namespace vcas {
+namespace {
+
+namespace fs = std::filesystem;
+
+const CLI::Range kPositive(1, 1'000'000'000);
+
+// An unknown device is best explained where it was set.
+void check_device(const LoadedConfig& loaded) {
+  try {
+    make_ops(loaded.config);
+  } catch (const Error& error) {
+    const ConfigOrigin& origin = loaded.origins.at("device");
+    if (!origin.given()) throw;
+    throw Error(error.code(),
+                fmt::format("{}; device=\"{}\" was set in {}", error.what(), loaded.config.device,
+                            origin.where),
+                error.hint());
+  }
+}
+
+LoadedConfig load_for_device(const std::string& path, const std::vector<std::string>& overrides) {
+  LoadedConfig loaded = load_config(path, overrides);
+  check_device(loaded);
+  return loaded;
+}
+
+// A configuration right after --resume is not the folder to resume from.
+void move_config(std::string& resume, std::vector<std::string>& files) {
+  if (resume.ends_with(".json") || fs::is_regular_file(resume))
+    files.push_back(std::exchange(resume, {}));
+}
+
+void resume_comparison(CompareRequest& request, const std::string& folder) {
+  const auto fits = [&](const fs::path& comparison) {
+    return can_go_on(comparison / request.first_name, request.first.loaded.config) &&
+           can_go_on(comparison / request.second_name, request.second.loaded.config);
+  };
+  request.folder = !folder.empty()                   ? fs::path(folder)
+                   : request.use == FolderUse::kNext ? newest_run_folder(request.folder, fits)
+                                                     : request.folder;
+  settle_interrupted(request.folder);
+  request.use = FolderUse::kAsItIs;
+}
+
+struct SettingArguments : Arguments {
+  using Arguments::Arguments;
+  std::vector<std::string> set;
+
+ protected:
+  void add_set() {
+    command
+        .add_option("--set", set,
+                    "Change one setting: section.name=value; also without --set, or as "
+                    "--section.name value")
+        ->allow_extra_args(false)
+        ->take_all();
+    command.footer("Short forms of settings, where they are no options above: " + short_forms() +
+                   ". vcas settings lists all settings.");
+  }
+};
+
+struct ConfigArguments : SettingArguments {
+  std::string config;
+  std::vector<std::string> files;
+
+  explicit ConfigArguments(CLI::App* added) : SettingArguments(added) {
+    command.add_option("-c,--config", config, "Configuration, a JSON file");
+    command.add_option("file", files, "The same without --config");
+    add_set();
+  }
+
+ protected:
+  // A configuration may be given without --config.
+  void take_config() {
+    for (const std::string& text : files) {
+      if (!config.empty())
+        fail_usage(fmt::format("\"{}\" is not expected here", text),
+                   fmt::format("the configuration is {}; settings are given as section.name=value",
+                               config));
+      config = text;
+    }
+  }
+
+  LoadedConfig load() const {
+    if (config.empty())
+      fail_usage("no configuration",
+                 "give one as in vcas-train FILE.json; vcas init lists some to start from");
+    return load_for_device(config, set);
+  }
+};
+
+struct TrainArguments final : ConfigArguments {
+  std::string resume, resume_mode = "exact", print_mode = "plain", compare, profile_steps;
+  bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
+
+  explicit TrainArguments(CLI::App& program)
+      : ConfigArguments(program.add_subcommand("train", "Train a model")) {
+    command
+        .add_option("--resume", resume,
+                    "Go on from the newest checkpoint, or from this run or checkpoint")
+        ->expected(0, 1);
+    command
+        .add_option("--resume-mode", resume_mode,
+                    "exact: the same run; fork: a new run from there, settings may change")
+        ->check(CLI::IsMember({"exact", "fork"}));
+    command.add_flag("--overwrite", overwrite, "Replace the run in the folder");
+    command.add_flag("--validate", validate, "Check everything and train nothing");
+    command.add_flag("--dry-run", dry_run,
+                     "Two steps, an evaluation, a save and a resume; nothing is left behind");
+    command
+        .add_option("--print-config", print_mode,
+                    "Print all settings: plain, with their origins, or minimal")
+        ->expected(0, 1)
+        ->check(CLI::IsMember({"", "plain", "origins", "minimal"}));
+    command.add_flag("--timing", timing, "Print the seconds of each layer at the end");
+    command.add_option(
+        "--profile-steps", profile_steps,
+        "FIRST:LAST, the steps that a profiler waiting for cudaProfilerStart records");
+    command.add_option("--compare", compare, "Train beside the exact twin and print both")
+        ->check(CLI::IsMember({"exact"}));
+    command.add_flag("--json", json, "Print the comparison as JSON");
+  }
+
+  void run() override {
+    move_config(resume, files);
+    take_config();
+    TrainRequest request;
+    request.resume = has("--resume");
+    request.fork = forks();
+    request.timing = timing;
+    if (!profile_steps.empty()) parse_profile_steps(request);
+    check_modes();
+    const bool own_config = resume.empty() || !config.empty() || compares();
+    if (own_config) {
+      request.loaded = load();
+    } else {
+      request.from = find_resume_point(resume, true);
+      request.loaded = load_for_device((request.from.checkpoint / "config.json").string(), set);
+    }
+    LoadedConfig& loaded = request.loaded;
+    loaded.config.run.overwrite |= overwrite;
+    const bool prints = has("--print-config");
+    if (own_config && !(prints && lacks_pretrained(loaded.config))) use_pretrained_settings(loaded);
+    if (prints) return print(loaded);
+    if (request.resume && own_config && !compares())
+      request.from =
+          find_resume_point(resume.empty() ? folder_to_resume(loaded) : fs::path(resume), true);
+    if (forks()) loaded.own_folder = request.from.run.string() + "-fork";
+    start(request);
+  }
+
+ private:
+  bool compares() const { return !compare.empty(); }
+  bool forks() const { return resume_mode == "fork"; }
+
+  // "FIRST:LAST"
+  void parse_profile_steps(TrainRequest& request) const {
+    const char* text = profile_steps.c_str();
+    int read = 0;
+    if (std::sscanf(text, "%" SCNd64 ":%" SCNd64 "%n", &request.profile_first,
+                    &request.profile_last, &read) != 2 ||
+        text[read] != '\0' || request.profile_first < 1 ||
+        request.profile_last < request.profile_first)
+      fail_usage(
+          fmt::format("--profile-steps takes FIRST:LAST, steps counted from 1; got \"{}\"", text));
+    if (validate || dry_run || compares()) fail_usage("--profile-steps is for a run of its own");
+  }
+
+  void check_modes() const {
+    if (forks() && !has("--resume")) fail_usage("--resume-mode without --resume");
+    if (compares() && (forks() || (has("--resume") && validate)))
+      fail_usage("--compare goes on by --resume alone");
+    for (const char* option : {"--dry-run", "--timing"})
+      if (compares() && has(option))
+        fail_usage(fmt::format("{} is for one run, and --compare makes two", option),
+                   "leave one of them out");
+  }
+
+  void print(const LoadedConfig& loaded) const {
+    const PrintMode mode = print_mode == "origins"   ? PrintMode::kOrigins
+                           : print_mode == "minimal" ? PrintMode::kMinimal
+                                                     : PrintMode::kPlain;
+    const auto known = [&](const Setting& setting) { return is_known(loaded, setting.key); };
+    std::fputs(print_config(loaded.config, loaded.origins, mode, known).c_str(), stdout);
+  }
+
+  // Without --resume's own word: that of the configuration, or the newest of its own ones with its
+  // settings; a fork may have others.
+  fs::path folder_to_resume(const LoadedConfig& loaded) const {
+    const RunConfig& own = loaded.config;
+    if (!own.run.folder.empty()) return own.run.folder;
+    return newest_run_folder(loaded.own_folder, [&](const fs::path& folder) {
+      return forks() || can_go_on(folder, own);
+    });
+  }
+
+  void start(const TrainRequest& request) const {
+    if (validate) {
+      std::fputs(validate_run(request).c_str(), stdout);
+    } else if (dry_run) {
+      vcas::dry_run(request.loaded);
+      std::fputs("ok  trained, evaluated, saved and resumed\n", stdout);
+    } else if (compares()) {
+      CompareRequest twins = compare_with_exact(request.loaded);
+      if (request.resume) resume_comparison(twins, resume);
+      twins.json = json;
+      vcas::compare(twins);
+    } else {
+      train(request);
+    }
+  }
+};
+
+struct CompareArguments final : SettingArguments {
+  std::vector<std::string> files;
+  std::string folder, resume;
+  bool overwrite = false, json = false;
+
+  explicit CompareArguments(CLI::App& program)
+      : SettingArguments(program.add_subcommand(
+            "compare", "Train two configurations in turns and compare them")) {
+    command.add_option("configs", files,
+                       "Two configurations, or one against exact training; settings are for both");
+    add_set();
+    command.add_option("--folder", folder, "Where the folders of both runs go");
+    command
+        .add_option("--resume", resume,
+                    "Go on with the newest comparison, or with the one in this folder")
+        ->expected(0, 1);
+    command.add_flag("--overwrite", overwrite, "Replace what is in the folder");
+    command.add_flag("--json", json, "Print JSON");
+  }
+
+  void run() override {
+    move_config(resume, files);
+    const bool resumes = has("--resume"), saved = resumes && files.empty() && !resume.empty();
+    if (!saved && (files.empty() || files.size() > 2))
+      fail_usage(
+          fmt::format("compare takes two configurations, or one against exact training; got "
+                      "{}",
+                      files.size()));
+    CompareRequest request = saved               ? saved_comparison(resume, set)
+                             : files.size() == 1 ? compare_with_exact(load(files[0]))
+                                                 : comparison_of_two();
+    if (saved && (overwrite || !folder.empty()))
+      fail_usage("--resume FOLDER goes on in that folder",
+                 "--folder and --overwrite are for a new comparison");
+    if (!folder.empty()) {
+      request.folder = folder;
+      request.use = FolderUse::kNew;
+    }
+    if (overwrite) request.use = FolderUse::kOverwrite;
+    if (resumes && !saved) resume_comparison(request, resume);
+    request.json = json;
+    compare(request);
+  }
+
+ private:
+  LoadedConfig load(const std::string& file) const {
+    LoadedConfig loaded = load_for_device(file, set);
+    use_pretrained_settings(loaded);
+    return loaded;
+  }
+
+  CompareRequest comparison_of_two() const {
+    CompareRequest request;
+    request.first.loaded = load(files[0]);
+    request.second.loaded = load(files[1]);
+    request.first_name = request.first.loaded.name;
+    request.second_name = request.second.loaded.name;
+    if (request.first_name == request.second_name) {
+      request.first_name += "-1";
+      request.second_name += "-2";
+    }
+    request.folder = fmt::format("runs/compare-{}-{}", request.first_name, request.second_name);
+    return request;
+  }
+};
+
+struct CheckpointArguments : SettingArguments {
+  CheckpointRequest request;
+
+  explicit CheckpointArguments(CLI::App* added) : SettingArguments(added) {
+    command
+        .add_option("--model", request.folder,
+                    "A checkpoint such as runs/x/best, or a run: its newest one")
+        ->required();
+    add_set();
+  }
+
+ protected:
+  const CheckpointRequest& checkpoint() {
+    request.overrides = set;
+    return request;
+  }
+};
+
+struct EvalArguments final : CheckpointArguments {
+  explicit EvalArguments(CLI::App& program)
+      : CheckpointArguments(program.add_subcommand("eval", "Evaluate a checkpoint")) {
+    command.add_flag("--json", request.json, "Print JSON");
+  }
+  void run() override { evaluate_checkpoint(checkpoint()); }
+};
+
+struct PredictArguments final : CheckpointArguments {
+  std::vector<std::string> inputs, files;
+  bool probabilities = false;
+  std::string submission, split = "test";
+
+  explicit PredictArguments(CLI::App& program)
+      : CheckpointArguments(
+            program.add_subcommand("predict", "Predict the labels of texts or images")) {
+    command
+        .add_option("--input", inputs,
+                    "Table with the text columns of the configuration; or images, and folders of "
+                    "images, any number of them")
+        ->allow_extra_args(false)
+        ->take_all();
+    command.add_option("files", files, "More inputs");
+    command.add_flag("--probabilities", probabilities,
+                     "A column with the probability of each class besides");
+    command.add_option("--glue-submission", submission,
+                       "Folder for the files that the GLUE server takes, instead of --input");
+    command.add_option("--split", split, "Split of the submission");
+  }
+
+  // What is no setting is another input: a shell makes many files of one pattern.
+  void run() override {
+    inputs.insert(inputs.end(), files.begin(), files.end());
+    if (inputs.empty() == submission.empty())
+      fail_usage("predict needs either --input FILE or --glue-submission FOLDER");
+    predict({.checkpoint = checkpoint(),
+             .inputs = {inputs.begin(), inputs.end()},
+             .probabilities = probabilities,
+             .submission = submission,
+             .split = split});
+  }
+};
+
+struct ExportArguments final : CheckpointArguments {
+  std::string folder;
+
+  explicit ExportArguments(CLI::App& program)
+      : CheckpointArguments(
+            program.add_subcommand("export", "Write a folder that Hugging Face loads")) {
+    command.add_option("--to", folder, "The new folder")->required();
+  }
+  void run() override { export_checkpoint(checkpoint(), folder); }
+};
+
+struct InspectArguments final : Arguments {
+  std::string file;
+  bool json = false;
+
+  explicit InspectArguments(CLI::App& program)
+      : Arguments(program.add_subcommand("inspect", "List the tensors of a safetensors file")) {
+    command.add_option("file", file, "The file, or the folder of a checkpoint")->required();
+    command.add_flag("--json", json, "Print JSON");
+  }
+  void run() override { inspect_file(file, json); }
+};
+
+struct BenchArguments final : ConfigArguments {
+  BenchRequest request;
+
+  explicit BenchArguments(CLI::App& program)
+      : ConfigArguments(program.add_subcommand(
+            "bench",
+            "Time whole steps, exact and sampled in turns, at the fixed ratios "
+            "of the configuration, else 0.2 to 0.5 for items and 0.5 for rows")) {
+    command.add_option("--steps", request.steps, "Timed steps of each kind")->check(kPositive);
+    command
+        .add_option("--pad-to", request.pad_to,
+                    "Also time exact steps of texts filled up to this many tokens")
+        ->check(kPositive);
+    command.add_flag("--json", request.json, "Print JSON");
+  }
+
+  void run() override {
+    take_config();
+    LoadedConfig loaded = load();
+    use_pretrained_settings(loaded);
+    bench_steps(loaded, request);
+  }
+};
+
+// A command without options.
+struct NoArguments final : Arguments {
+  NoArguments(CLI::App* added, void (*what)()) : Arguments(added), print(what) {}
+  void run() override { print(); }
+
+  void (*print)();
+};
+
+struct InitArguments final : Arguments {
+  std::string name;
+
+  explicit InitArguments(CLI::App& program)
+      : Arguments(program.add_subcommand("init", "Print a commented configuration to start from")) {
+    command.add_option("template", name, "Its name; without one, all names are listed");
+  }
+  void run() override { name.empty() ? print_template_names() : print_template(name); }
+};
+
+struct TokenizeArguments final : Arguments {
+  TokenizeRequest request;
+
+  explicit TokenizeArguments(CLI::App& program)
+      : Arguments(program.add_subcommand("tokenize", "Lines of text to lines of token ids")) {
+    command
+        .add_option("--vocab", request.vocabulary,
+                    "vocab.txt, tokenizer.json or a folder with one of them")
+        ->required();
+    command.add_flag("--cased", request.cased, "Keep case and accents");
+    command.add_flag("--special", request.special, "[CLS] before and [SEP] after each line");
+  }
+  void run() override { tokenize_lines(request, stdin, stdout); }
+};
+
+struct VocabArguments final : Arguments {
+  VocabularyOptions options;
+  bool cased = false;
+
+  explicit VocabArguments(CLI::App& program)
+      : Arguments(program.add_subcommand("vocab", "Learn a vocab.txt from lines of text")) {
+    command.add_option("--size", options.size, "Tokens at most")->check(kPositive);
+    command.add_flag("--cased", cased, "Keep case and accents");
+  }
+  void run() override {
+    options.lower_case = !cased;
+    print_vocabulary(options, std::cin, std::cout);
+  }
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Arguments>> add_commands(CLI::App& program) {
+  std::vector<std::unique_ptr<Arguments>> commands;
+  const auto add_plain = [&](const char* name, const char* help, void (*print)()) {
+    commands.push_back(std::make_unique<NoArguments>(program.add_subcommand(name, help), print));
+  };
+  commands.push_back(std::make_unique<TrainArguments>(program));
+  commands.push_back(std::make_unique<CompareArguments>(program));
+  commands.push_back(std::make_unique<EvalArguments>(program));
+  commands.push_back(std::make_unique<PredictArguments>(program));
+  commands.push_back(std::make_unique<ExportArguments>(program));
+  commands.push_back(std::make_unique<InspectArguments>(program));
+  commands.push_back(std::make_unique<BenchArguments>(program));
+  add_plain("schema", "Print the JSON schema of configurations", print_schema);
+  commands.push_back(std::make_unique<InitArguments>(program));
+  add_plain("doctor", "Say what this machine and this build offer", print_doctor);
+  add_plain("settings", "Explain every setting of configurations", print_settings_help);
+  commands.push_back(std::make_unique<TokenizeArguments>(program));
+  commands.push_back(std::make_unique<VocabArguments>(program));
+  return commands;
+}
+
+void fail_usage(const std::string& message, const std::string& hint) {
+  throw Error(ExitCode::kUsage, message, hint);
+}
+
+}  // namespace vcas
