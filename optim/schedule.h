@@ -16,7 +16,7 @@ class Decay {
 };
 
 struct ScheduleOptions {
-  Part<Decay> kind{"linear", "How the learning rate falls after warm-up; constant keeps it.", "kind"};
+  Part<Decay> kind{"linear", "How the learning rate falls after warm-up; constant: never.", "kind"};
   double learning_rate = 1e-3;
   Duration warmup_steps = 0;
   double warmup_ratio = 0;
