@@ -104,7 +104,7 @@ struct ConfigSources {
   std::vector<std::string> overrides = {};
 };
 
-// "train.learning_rate", ...: all settings, also of kinds that are not chosen.
+// "train.learning_rate", ...: all settings, also of kinds that are not chosen. Then former keys.
 std::vector<std::string> setting_keys(const Setting& root);
 
 // Sets the settings that choose kinds, and no others. Returns where they come from, and what is

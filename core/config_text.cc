@@ -17,9 +17,20 @@ using Json = nlohmann::ordered_json;
 }  // namespace
 
 std::vector<std::string> setting_keys(const Setting& root) {
-  std::vector<std::string> keys;
-  for (const Setting* setting : settings_of_all_kinds(root))
+  std::vector<std::string> keys, former_keys;
+  for (const Setting* setting : settings_of_all_kinds(root)) {
     if (std::ranges::count(keys, setting->key) == 0) keys.push_back(setting->key);
+    if (!setting->former_key.empty()) former_keys.push_back(setting->former_key);
+  }
+  for (const Setting& section : root.children) {
+    const FormerSection& former = section.former_section;
+    if (former.name.empty()) continue;
+    former_keys.push_back(former.name + "." + former.flag);
+    for (const std::string& key : keys)
+      if (key.starts_with(section.key + "."))
+        former_keys.push_back(former.name + key.substr(section.key.size()));
+  }
+  keys.insert(keys.end(), former_keys.begin(), former_keys.end());
   return keys;
 }
 

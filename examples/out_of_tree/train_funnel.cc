@@ -29,7 +29,6 @@ int main() {
     right += evaluation.accuracy * static_cast<double>(evaluation.items);
   }
   const double accuracy = right / static_cast<double>(test_items->size());
-  std::printf("test accuracy %.3f, gates keep from %.2f of the items\n", accuracy,
-              trainer.controller().act_ratio().front());
+  std::printf("test accuracy %.3f, %s\n", accuracy, trainer.method().progress().c_str());
   return accuracy > 0.5 ? 0 : 1;
 }

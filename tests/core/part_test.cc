@@ -192,7 +192,9 @@ TEST_CASE("help, keys and schema have the settings of all kinds", "[config]") {
   Page page;
   CHECK(setting_keys(describe(page)) ==
         std::vector<std::string>{"drawing.type", "drawing.side", "drawing.colour", "drawing.title",
-                                 "drawing.width", "drawing.box.rows"});
+                                 "drawing.width", "drawing.box.rows", "square.round", "square.type",
+                                 "square.side", "square.colour", "square.title", "square.width",
+                                 "square.box.rows"});
   const nlohmann::ordered_json schema = json_schema(Page{});
   for (const char* text : {R"({"drawing": {"type": "grid", "box": {"rows": 3}}})",
                            R"({"drawing": {"type": "square", "side": 3}})"})

@@ -71,7 +71,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"train.micro_batch=64"}), 78,
        "error: train.micro_batch must be at most train.batch_size (16), got 64\n"},
       {with({"vcas.act_ratio=[0.1, 0.2, 0.3]"}), 78,
-       "error: vcas.act_ratio has 3 ratios, but the model has 2 sampling gates\n"},
+       "error: method.act_ratio has 3 ratios, but the model has 2 sampling gates\n"},
       {with({"threads=1025"}), 78, "threads must be at most 1024, got 1025\n"},
       {with({"data.synthetic.items=9223372036854775807", "model.depth=1000000000",
              "model.width=1048577", "train.batch_size=9223372036854775807"}),
@@ -301,7 +301,7 @@ TEST_CASE("bench prints times, rates and memory") {
 TEST_CASE("schema, settings and doctor") {
   const TinyRun tiny;
   CHECK(nlohmann::json::parse(run(tiny.path(), {"schema"}).out)["properties"].contains("vcas"));
-  CHECK(contains(run(tiny.path(), {"settings"}).out, "vcas.tau_act\n"));
+  CHECK(contains(run(tiny.path(), {"settings"}).out, "method.tau_act  (vcas)\n"));
   CHECK(contains(run(tiny.path(), {"doctor"}).out, "threads"));
   CHECK(contains(run(tiny.path(), {"--version"}).out, "vcas 0."));
   CHECK(contains(run(tiny.path(), {"--help"}).out, "compare"));

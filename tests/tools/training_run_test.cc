@@ -258,7 +258,7 @@ TEST_CASE("micro-batches of one item run without probes, and say so") {
                  "warning: probes need two items in a micro-batch and there is one: all keep "
                  "ratios stay 1 and VCAS saves nothing\n"
                  "  hint: raise train.micro_batch or train.batch_size, or set "
-                 "vcas.enabled=false\n"));
+                 "method.type=exact\n"));
   CHECK(contains(outcome.err, "  method   vcas   no probes: exact training\n"));
   int warnings = 0;
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
