@@ -48,6 +48,10 @@ struct GlueOptions {
   bool cache = true;
 };
 
+// "train", "dev", "dev_matched" (the same, of MNLI), "dev_mismatched", "test", "test_mismatched" or
+// "diagnostic"; kUsage for another name.
+GlueSplit glue_split(const std::string& name);
+
 // Whether the task has the split and its file, plain or compressed, is there.
 bool has_glue_split(const GlueTask& task, const std::filesystem::path& folder, GlueSplit split);
 

@@ -74,11 +74,11 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Wo
       build_model(model_options(config, tokenizer), facts.item_shape, std::ssize(facts.class_names),
                   config.train.label_smoothing, compute_dtype(precision_of(config)));
   const std::int64_t positions = ready.model->max_positions;
-  const DataOptions& data = config.data;
-  if (tokenizer && data.type != "synthetic_text" && data.text.max_length > positions)
+  const std::int64_t max_length = config.data.kind->facts().max_length;
+  if (max_length > positions)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.text.max_length is {}, and the model has {} positions",
-                            data.text.max_length, positions),
+                            max_length, positions),
                 fmt::format("data.text.max_length={} cuts longer items off", positions));
   if (limits.tokens > positions)
     throw Error(ExitCode::kBadConfig,
