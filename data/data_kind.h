@@ -14,7 +14,7 @@
 #include "data/dataset.h"
 #include "data/image_files.h"
 #include "data/token_cache.h"
-#include "data/wordpiece.h"
+#include "data/tokenizer.h"
 
 namespace vcas {
 
@@ -44,7 +44,7 @@ struct DataRequest {
   bool skip_bad_rows = false;
   bool learns_numbers = false;                  // the model's labels are numbers
   std::vector<std::string> known_classes = {};  // of the training data, where they have been read
-  const WordPiece* tokenizer = nullptr;         // of texts
+  const Tokenizer* tokenizer = nullptr;         // of texts
   ImageTransformOptions transform = {};         // of images
   std::optional<ImageCheck> check = {};         // how files of images are decoded beforehand
 };
@@ -107,7 +107,7 @@ class DataKind {
   virtual std::vector<std::string> given_classes() const { return {}; }
 
   // Null of items that are no texts. `pretrained`: a folder that may have the tokenizer.
-  virtual std::unique_ptr<WordPiece> make_tokenizer(
+  virtual std::unique_ptr<Tokenizer> make_tokenizer(
       const std::filesystem::path& /*pretrained*/) const {
     return nullptr;
   }

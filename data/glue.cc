@@ -139,7 +139,7 @@ bool has_glue_split(const GlueTask& task, const std::filesystem::path& folder, G
   return plain_or_compressed(folder_of(task, folder) / split_file(task, split)).has_value();
 }
 
-std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPiece& tokenizer) {
+std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const Tokenizer& tokenizer) {
   const GlueTask& task = glue_task(options.task);
   const std::filesystem::path folder = folder_of(task, options.folder);
   const bool test = is_test(options.split);

@@ -57,7 +57,7 @@ bool has_glue_split(const GlueTask& task, const std::filesystem::path& folder, G
 
 // train.tsv, dev.tsv, test.tsv, dev_matched.tsv and so on, plain or compressed. Test splits and
 // diagnostic.tsv have no labels. A split that the task lacks: kBadConfig.
-std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPiece& tokenizer);
+std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const Tokenizer& tokenizer);
 
 // Writes what the benchmark's server takes, FOLDER/MNLI-m.tsv and so on: "index<TAB>prediction".
 // `predictions` number the classes of `class_names`, which may come in any order.

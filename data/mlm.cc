@@ -68,7 +68,7 @@ std::int64_t for_each_document(const std::filesystem::path& file, const MlmOptio
 }
 
 // How many bad rows or lines were left out.
-std::int64_t tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
+std::int64_t tokenise_documents(const MlmOptions& options, const Tokenizer& tokenizer,
                                 const TokenSink& sink) {
   const auto room = static_cast<std::size_t>(options.max_length - kSpecial);
   bool empty = true;
@@ -212,7 +212,7 @@ std::vector<std::filesystem::path> corpus_files(const std::string& name) {
   return files;
 }
 
-std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& tokenizer) {
+std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const Tokenizer& tokenizer) {
   MlmOptions options = given;
   if (options.files.empty())
     throw Error(ExitCode::kBadConfig, "a masked language model needs text files, and none is named",

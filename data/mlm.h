@@ -12,7 +12,7 @@
 
 #include "data/dataset.h"
 #include "data/token_stream.h"
-#include "data/wordpiece.h"
+#include "data/tokenizer.h"
 
 namespace vcas {
 
@@ -67,6 +67,6 @@ std::vector<std::filesystem::path> corpus_files(const std::string& name);
 
 // The last, shorter item is kept. Without the cache all tokens are in memory. Missing files:
 // kNoInput; no text in them: kBadData.
-std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const WordPiece& tokenizer);
+std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace vcas

@@ -14,6 +14,7 @@
 #include "data/image_dataset.h"
 #include "data/image_kind.h"
 #include "data/text_kind.h"
+#include "data/wordpiece.h"
 
 namespace vcas {
 namespace {
@@ -270,7 +271,7 @@ class SyntheticTexts final : public DataKind {
     return {.items = std::move(texts), .tokens = content};
   }
   std::vector<std::string> given_classes() const override { return classes_; }
-  std::unique_ptr<WordPiece> make_tokenizer(const std::filesystem::path&) const override {
+  std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path&) const override {
     return std::make_unique<WordPiece>(synthetic_vocabulary(options_.vocabulary));
   }
 

@@ -41,7 +41,7 @@ struct TableHints {
 };
 
 // Tokens with capitals are out of reach for a tokenizer that lower-cases all texts.
-void check_case(const WordPiece& tokenizer) {
+void check_case(const Tokenizer& tokenizer) {
   if (!tokenizer.lower_case()) return;
   std::int64_t capitals = 0;
   for (std::int32_t id = 0; id < tokenizer.pieces(); ++id) {
@@ -109,10 +109,9 @@ void FileSettings::check(const DataOptions& data, const char* example, ConfigErr
                            data.kind.type));
 }
 
-std::unique_ptr<WordPiece> TextKind::make_tokenizer(const fs::path& pretrained) const {
-  auto tokenizer = std::make_unique<WordPiece>(
-      tokens_.vocabulary.empty() ? pretrained : fs::path(tokens_.vocabulary),
-      WordPieceOptions{.lower_case = tokens_.lower_case});
+std::unique_ptr<Tokenizer> TextKind::make_tokenizer(const fs::path& pretrained) const {
+  auto tokenizer = read_tokenizer(
+      tokens_.vocabulary.empty() ? pretrained : fs::path(tokens_.vocabulary), tokens_.lower_case);
   check_case(*tokenizer);
   return tokenizer;
 }

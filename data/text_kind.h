@@ -50,8 +50,8 @@ struct FileSettings {
 
 class TextKind : public DataKind {
  public:
-  // Throws as WordPiece does. kBadConfig: a vocabulary with capitals for texts in lower case.
-  std::unique_ptr<WordPiece> make_tokenizer(const std::filesystem::path& pretrained) const override;
+  // Throws as read_tokenizer does. kBadConfig: a vocabulary with capitals for texts in lower case.
+  std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& pretrained) const override;
   TokenSettings* tokens() override { return &tokens_; }
 
  protected:

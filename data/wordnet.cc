@@ -210,7 +210,7 @@ std::vector<TextRow> wordnet_rows(const std::vector<Synset>& synsets, WordNetTas
 }
 
 std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
-                                          const WordPiece& tokenizer) {
+                                          const Tokenizer& tokenizer) {
   const bool pairs = options.task == WordNetTask::kIsA;
   const ItemOptions items{
       .pairs = pairs,

@@ -11,7 +11,6 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "core/progress.h"
-#include "data/tokenizer_files.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
 #include "tools/evaluation.h"
@@ -53,15 +52,15 @@ struct Trained {
   }
 
   const RunConfig& config() const { return loaded.config; }
-  std::unique_ptr<WordPiece> tokenizer() const {
-    return config().data.kind->facts().text ? std::make_unique<WordPiece>(checkpoint) : nullptr;
+  std::unique_ptr<Tokenizer> tokenizer() const {
+    return config().data.kind->facts().text ? read_tokenizer(checkpoint) : nullptr;
   }
 };
 
 // Its model, with memory for items within `limits`.
 class TrainedModel {
  public:
-  TrainedModel(const Trained& trained, const WordPiece* tokenizer, const BatchLimits& limits)
+  TrainedModel(const Trained& trained, const Tokenizer* tokenizer, const BatchLimits& limits)
       : ready_(make_model(trained.config(), trained.facts, tokenizer, limits,
                           trained.config().eval_batch())),
         evaluator_(*ready_.model, *ready_.ops),
@@ -225,7 +224,7 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
   if (tokenizer) description.pad_token = tokenizer->pad();
   save_hf_model(folder.path(), description, model.model(), model.ops());
   if (tokenizer)
-    for (const auto& [name, text] : tokenizer_files(*tokenizer, model.model().max_positions))
+    for (const auto& [name, text] : tokenizer->files(model.model().max_positions))
       atomic_write(folder.path() / name, text);
   else if (trained.facts.images)
     atomic_write(folder.path() / kHfImageProcessorFile,

@@ -38,7 +38,7 @@ std::vector<std::string> pretrained_classes(const RunConfig& config) {
 }
 
 // What keeps vcas export from writing the model, once it is trained; empty where nothing does.
-std::string export_obstacle(const RunConfig& config, const WordPiece* tokenizer,
+std::string export_obstacle(const RunConfig& config, const Tokenizer* tokenizer,
                             const Dataset& train) {
   if (!tokenizer) return hf_obstacle(config.model, train.item_shape());
   if (!tokenizer->has("[PAD]")) return tokenizer->name() + " has no token [PAD]";
@@ -73,13 +73,13 @@ ValidationSplit held_out(const RunConfig& config, std::unique_ptr<Dataset> train
 
 }  // namespace
 
-std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config) {
+std::unique_ptr<Tokenizer> load_tokenizer(const RunConfig& config) {
   const DataKind& kind = *config.data.kind;
   return kind.make_tokenizer(
       kind.facts().needs_vocabulary ? find_hf_files(config.model.pretrained).folder : fs::path());
 }
 
-DataRequest data_request(const RunConfig& config, Split split, const WordPiece* tokenizer) {
+DataRequest data_request(const RunConfig& config, Split split, const Tokenizer* tokenizer) {
   DataRequest request{.folder = config.data.folder,
                       .split = split,
                       .seed = config.seed,
@@ -123,7 +123,7 @@ RunData::RunData(const RunConfig& config, bool check_images)
     warnings.push_back("vcas export will not write the trained model: " + why);
 }
 
-RunData::RunData(const RunConfig& config, std::unique_ptr<WordPiece> its_tokenizer,
+RunData::RunData(const RunConfig& config, std::unique_ptr<Tokenizer> its_tokenizer,
                  const ModelFacts& trained)
     : tokenizer(std::move(its_tokenizer)), transform_(image_transform(config, &trained)) {
   const bool has_share = config.data.validation_share > 0;

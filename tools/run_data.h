@@ -9,7 +9,7 @@
 
 #include "data/data_kind.h"
 #include "data/image_transform.h"
-#include "data/wordpiece.h"
+#include "data/tokenizer.h"
 #include "models/weights_io.h"
 #include "tools/run_config.h"
 
@@ -29,7 +29,7 @@ struct ModelFacts {
 };
 
 struct RunData {
-  std::unique_ptr<WordPiece> tokenizer;  // of texts, else null
+  std::unique_ptr<Tokenizer> tokenizer;  // of texts, else null
   std::unique_ptr<Dataset> train, test;
   std::unique_ptr<Dataset> mismatched;  // MNLI's second test set, where it is there; else null
   // Measures of an evaluation: those of train.measures, else those that the task has.
@@ -44,7 +44,7 @@ struct RunData {
   // With `check_images`, or with data.skip_bad_rows, all files of images are decoded.
   explicit RunData(const RunConfig& config, bool check_images = false);
   // Test data alone, for a model that was trained.
-  RunData(const RunConfig& config, std::unique_ptr<WordPiece> tokenizer, const ModelFacts& trained);
+  RunData(const RunConfig& config, std::unique_ptr<Tokenizer> tokenizer, const ModelFacts& trained);
 
   ModelFacts facts() const;     // of the training data
   void print_warnings() const;  // to stderr
@@ -77,9 +77,9 @@ std::vector<std::string> measure_names(const RunData& data);
 constexpr std::int64_t kTop = 5;  // classes: "top5" counts labels among so many first predictions
 
 // Null of data without texts.
-std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config);
+std::unique_ptr<Tokenizer> load_tokenizer(const RunConfig& config);
 
 // Without known classes and transform.
-DataRequest data_request(const RunConfig& config, Split split, const WordPiece* tokenizer);
+DataRequest data_request(const RunConfig& config, Split split, const Tokenizer* tokenizer);
 
 }  // namespace vcas
