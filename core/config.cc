@@ -1,6 +1,7 @@
 #include "core/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -33,23 +34,12 @@ std::string in_section(const Setting& section) {
   return section.key.empty() ? "" : fmt::format(" in \"{}\"", section.key);
 }
 
-// A value as nlohmann::json has it.
+// A value or a list of values as nlohmann::json has it.
 Json to_json(const JsonNode& node) {
   Json json = node.value;
-  for (const JsonNode& child : node.children)
-    if (json.is_array())
-      json.push_back(to_json(child));
-    else if (!is_own_key(child.name))
-      json[child.name] = to_json(child);
+  if (json.is_array())
+    for (const JsonNode& child : node.children) json.push_back(to_json(child));
   return json;
-}
-
-// Whether `all` has these values; objects may have more of them.
-bool is_part_of(const Json& some, const Json& all) {
-  if (!some.is_object() || !all.is_object()) return some == all;
-  return std::ranges::all_of(some.items(), [&](const auto& member) {
-    return all.contains(member.key()) && is_part_of(member.value(), all[member.key()]);
-  });
 }
 
 }  // namespace
@@ -287,8 +277,8 @@ class ConfigReader {
     if (!child && section.key.empty())
       for (Setting& now : section.children)
         if (now.former_section.name == node.name) return read_former(now, node);
-    if (!child) return read_foreign(section, node);
-    if (child->is_section()) return read_section(*child, node);
+    if (child && child->is_section()) return read_section(*child, node);
+    if (!child || !errors_.origins_.has(child->key)) return read_foreign(section, node);
     if (!kinds_ && !child->chooses_kind) return;
     if (const ConfigOrigin& first = errors_.origins_.at(child->key); first.source == source_count_)
       return add_error(node.key_begin,
@@ -320,26 +310,52 @@ class ConfigReader {
     return nullptr;
   }
 
+  // Settings of kinds that are not chosen, and what chooses among these kinds.
+  struct Foreign {
+    std::vector<Setting*> settings;
+    const Setting* type = nullptr;
+  };
+
+  static void find_foreign(Setting& section, const std::string& key, const Setting* type,
+                           Foreign& found) {
+    for (Setting& child : section.children) {
+      if (type && child.key == key) {
+        found.settings.push_back(&child);
+        found.type = type;
+      }
+      if (key.starts_with(child.key + ".")) find_foreign(child, key, type, found);
+    }
+    const auto chooser = std::ranges::find_if(section.children, &Setting::chooses_kind);
+    for (Setting& kind : section.other_kinds) find_foreign(kind, key, &*chooser, found);
+  }
+
   // A setting of a kind that is not chosen. Runs save the settings of one kind; older ones saved
   // those of all.
   void read_foreign(Setting& section, const JsonNode& node) {
-    std::string kinds;
-    bool is_default = false;
-    for (Setting& kind : section.other_kinds)
-      if (const Setting* child = find_child(kind, node.name)) {
-        kinds += fmt::format("{}\"{}\"", kinds.empty() ? "" : " and ", child->kind);
-        is_default |= is_part_of(to_json(node), settings_to_json(*child));
-      }
-    if (kinds.empty()) return add_unknown_key(section, node);
-    const Setting& type = *std::ranges::find_if(section.children, &Setting::chooses_kind);
+    Foreign foreign;
+    const std::string prefix = section.key.empty() ? "" : section.key + ".";
+    find_foreign(root_, prefix + node.name, nullptr, foreign);
+    if (foreign.settings.empty()) return add_unknown_key(section, node);
+    if (foreign.settings.front()->is_section())
+      return read_section(*foreign.settings.front(), node);
+    const Setting& type = *foreign.type;
+    const bool is_default = std::ranges::any_of(foreign.settings, [&](const Setting* setting) {
+      return to_json(node) == settings_to_json(*setting);
+    });
     if (!kinds_ || is_default || reads_former_ || (saved_ && is_document()) ||
         kinds_->has_error(type.key))
       return;
     const ConfigOrigin& chosen = kinds_->origins().at(type.key);
     if (chosen.given() && source_count_ < chosen.source) return;  // another kind was chosen then
+    std::vector<std::string> kinds;
+    for (const Setting* setting : foreign.settings)
+      kinds.push_back(fmt::format("\"{}\"", setting->kind));
+    const std::string last = kinds.back();
+    kinds.pop_back();
     add_error(node.key_begin,
-              fmt::format("\"{}\"{} is a setting of {}, and {} is {}", node.name,
-                          in_section(section), kinds, type.key, settings_to_json(type).dump()),
+              fmt::format("\"{}\"{} is a setting of {}{}{}, and {} is {}", node.name,
+                          in_section(section), fmt::join(kinds, ", "), kinds.empty() ? "" : " and ",
+                          last, type.key, settings_to_json(type).dump()),
               key_underline(node));
   }
 

@@ -75,20 +75,28 @@ Json setting_schema(const Setting& setting) {
   return schema;
 }
 
+// Kinds may have a section of the same name, each with settings of its own.
+void add_properties(const Setting& section, Json& schema);
+
 Json section_schema(const Setting& section) {
   Json schema{{"type", "object"}};
   if (!section.help.empty()) schema["description"] = section.help;
-  Json& properties = schema["properties"] = Json::object();
-  const auto add = [&](const std::vector<Setting>& children) {
-    for (const Setting& child : children)
-      if (!properties.contains(child.name))
-        properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
-  };
-  add(section.children);
-  for (const Setting& kind : section.other_kinds) add(kind.children);
+  schema["properties"] = Json::object();
   schema["patternProperties"] = {{"^x-", Json::object()}};
   schema["additionalProperties"] = false;
+  add_properties(section, schema);
   return schema;
+}
+
+void add_properties(const Setting& section, Json& schema) {
+  Json& properties = schema["properties"];
+  for (const Setting& child : section.children) {
+    if (!properties.contains(child.name))
+      properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
+    else if (child.is_section())
+      add_properties(child, properties[child.name]);
+  }
+  for (const Setting& kind : section.other_kinds) add_properties(kind, schema);
 }
 
 struct PrintedLine {

@@ -13,7 +13,8 @@
 //   struct Config { Part<Figure> figure{"square", "What to draw."}; };
 //
 // A kind stands in one source file. Reading, ranges, help and schema follow from `fields`, as for
-// any section (core/config.h).
+// any section (core/config.h). A Base with `std::string summary() const` has each kind described in
+// the help of "type".
 #pragma once
 
 #include <algorithm>
@@ -92,8 +93,13 @@ class Part {
 
   void fields(Setting& v) {
     std::vector<std::string> types;
-    for (const auto& [name, kind] : part_kinds<Base>()) types.push_back(name);
-    v.choice(key_, type, help_.c_str(), one_of(types));
+    std::string help = help_;
+    for (const auto& [name, kind] : part_kinds<Base>()) {
+      if constexpr (requires(const Base& base) { base.summary(); })
+        help += (types.empty() ? " " : "; ") + name + ": " + of(name).summary();
+      types.push_back(name);
+    }
+    v.choice(key_, type, help.c_str(), one_of(types));
     for (const auto& [name, kind] : part_kinds<Base>())
       kind.describe(of(name), v, name, name == type);
   }

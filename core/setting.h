@@ -96,7 +96,11 @@ struct Setting {
 
   template <class Section>
   void section(const char* section_name, Section& place, const char* section_help) {
-    add_child(section_name, section_help).bind(place);
+    section(section_name, section_help).bind(place);
+  }
+  // For fields of several structs; valid until more is added to this section.
+  Setting& section(const char* section_name, const char* section_help) {
+    return add_child(section_name, section_help);
   }
 
   template <class Section>

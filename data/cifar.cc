@@ -7,6 +7,7 @@
 #include "core/compressed_file.h"
 #include "core/error.h"
 #include "data/image_dataset.h"
+#include "data/image_kind.h"
 
 namespace vcas {
 namespace {
@@ -121,5 +122,43 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   dataset->set_sources(std::move(sources));
   return dataset;
 }
+
+class CifarFiles : public ImageKind {
+ public:
+  CifarFiles(CifarKind kind, const char* example) : kind_(kind), example_(example) {}
+
+  std::string summary() const override { return "its binary files"; }
+  void check(const DataOptions& data, ConfigErrors& errors) const override {
+    data.check_folder(example_, errors);
+  }
+  OpenedData open(const DataRequest& request) const override {
+    return {.items = load_cifar({.folder = request.folder,
+                                 .kind = kind_,
+                                 .split = request.split,
+                                 .transform = request.transform})};
+  }
+
+ private:
+  std::unique_ptr<Dataset> open_records(const DataRequest& request,
+                                        const std::filesystem::path& file) const override {
+    return load_cifar({.folder = file.parent_path(),
+                       .kind = kind_,
+                       .files = {file.filename().string()},
+                       .transform = request.transform});
+  }
+
+  CifarKind kind_;
+  const char* example_;
+};
+
+struct Cifar10 final : CifarFiles {
+  Cifar10() : CifarFiles(CifarKind::kCifar10, "data_batch_1.bin to test_batch.bin") {}
+};
+VCAS_REGISTER_PART(DataKind, "cifar10", Cifar10);
+
+struct Cifar100 final : CifarFiles {
+  Cifar100() : CifarFiles(CifarKind::kCifar100, "train.bin and test.bin") {}
+};
+VCAS_REGISTER_PART(DataKind, "cifar100", Cifar100);
 
 }  // namespace vcas

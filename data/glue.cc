@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/log.h"
 #include "core/nearest_name.h"
+#include "data/text_kind.h"
 
 namespace vcas {
 namespace {
@@ -115,12 +118,28 @@ const GlueTask& glue_task(std::string_view name) {
       nearest.empty() ? "" : fmt::format("did you mean \"{}\"?", nearest));
 }
 
+GlueSplit glue_split(const std::string& name) {
+  static const std::map<std::string, GlueSplit> kSplits = {
+      {"train", GlueSplit::kTrain},
+      {"dev", GlueSplit::kDev},
+      {"dev_matched", GlueSplit::kDev},
+      {"dev_mismatched", GlueSplit::kDevMismatched},
+      {"test", GlueSplit::kTest},
+      {"diagnostic", GlueSplit::kDiagnostic},
+      {"test_mismatched", GlueSplit::kTestMismatched}};
+  const auto found = kSplits.find(name);
+  if (found != kSplits.end()) return found->second;
+  throw Error(ExitCode::kUsage, fmt::format("there is no split \"{}\"", name),
+              "the splits are train, dev, dev_matched, dev_mismatched, test, test_mismatched and "
+              "diagnostic");
+}
+
 bool has_glue_split(const GlueTask& task, const std::filesystem::path& folder, GlueSplit split) {
   if (is_of_mnli(split) && task.name != "MNLI") return false;
   return plain_or_compressed(folder_of(task, folder) / split_file(task, split)).has_value();
 }
 
-std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPiece& tokenizer) {
+std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const Tokenizer& tokenizer) {
   const GlueTask& task = glue_task(options.task);
   const std::filesystem::path folder = folder_of(task, options.folder);
   const bool test = is_test(options.split);
@@ -174,5 +193,102 @@ void write_glue_submission(const std::filesystem::path& folder, const GlueTask& 
     values.push_back(fmt::format("{:.3f}", std::clamp(value, 0.0f, 5.0f)));
   write_submission(folder, task.name, values);
 }
+
+class Glue final : public LabelledTextKind, public Benchmark {
+ public:
+  void fields(Setting& v) {
+    Setting& text = v.section("text", kTextHelp);
+    text.field("task", task_, "MNLI, SST-2, ...");
+    text.field("eval_split", eval_split_,
+               "What is evaluated on; dev of MNLI: both, matched and mismatched.",
+               one_of({"dev", "dev_matched", "dev_mismatched", "train"}));
+    add_text_fields(text);
+  }
+
+  std::string summary() const override { return "its tasks"; }
+  DataFacts facts() const override {
+    const GlueTask* task = find_glue_task(task_);
+    return text_facts(!task                ? LabelKind::kAny
+                      : task->regression() ? LabelKind::kNumbers
+                                           : LabelKind::kClasses,
+                      task_);
+  }
+  void check(const DataOptions&, ConfigErrors& errors) const override {
+    if (task_.empty())
+      errors.add(
+          {"text.task", "type"},
+          "is missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; \"tools/get_data "
+          "SST-2\" gets the files of SST-2");
+  }
+
+  OpenedData open(const DataRequest& request) const override {
+    return opened(load(
+        request, request.split == Split::kTrain ? GlueSplit::kTrain : glue_split(eval_split_)));
+  }
+  OpenedData open_second_test(const DataRequest& request) const override {
+    if (eval_split_ != "dev" ||
+        !has_glue_split(glue_task(task_), request.folder, GlueSplit::kDevMismatched))
+      return {};
+    return opened(load(request, GlueSplit::kDevMismatched));
+  }
+  OpenedData open_unlabelled(const DataRequest& request,
+                             const std::vector<std::filesystem::path>& inputs,
+                             const std::vector<std::int64_t>&) const override {
+    const GlueTask& task = glue_task(task_);
+    ColumnSettings columns = columns_;
+    if (columns.first.empty()) columns.first = task.first;
+    if (columns.second.empty()) columns.second = task.second;
+    return {.items = load_table(request, inputs.at(0), columns, {})};
+  }
+  const Benchmark* benchmark() const override { return this; }
+
+  std::vector<std::string> measures() const override { return glue_task(task_).metrics; }
+  std::string positive_class() const override {
+    const GlueTask& task = glue_task(task_);
+    return task.regression() ? "" : task.labels[1];
+  }
+
+  std::vector<std::string> splits(const DataRequest& request,
+                                  const std::string& asked) const override {
+    const GlueTask& task = glue_task(task_);
+    std::vector<std::string> all = {asked};
+    if (glue_split(asked) != GlueSplit::kTest) return all;
+    const auto has = [&](GlueSplit split) { return has_glue_split(task, request.folder, split); };
+    if (has(GlueSplit::kTestMismatched))
+      all.emplace_back("test_mismatched");
+    else if (task.name == "MNLI")
+      log_line(LogLevel::kWarning, "warning: there is no test_mismatched.tsv for MNLI-mm.tsv");
+    if (has(GlueSplit::kDiagnostic)) all.emplace_back("diagnostic");
+    return all;
+  }
+  std::unique_ptr<Dataset> open_split(const DataRequest& request,
+                                      const std::string& split) const override {
+    return load(request, glue_split(split));
+  }
+  void write(const std::filesystem::path& folder, const std::string& split,
+             const Predictions& predictions) const override {
+    const GlueTask& task = glue_task(task_);
+    if (task.regression())
+      write_glue_submission(folder, task, predictions.numbers);
+    else
+      write_glue_submission(folder, task, glue_split(split), predictions.classes,
+                            predictions.class_names);
+  }
+
+ private:
+  std::unique_ptr<TextDataset> load(const DataRequest& request, GlueSplit split) const {
+    return load_glue({.task = task_,
+                      .folder = request.folder,
+                      .split = split,
+                      .max_length = tokens_.max_length,
+                      .skip_bad_rows = request.skip_bad_rows,
+                      .cache = tokens_.cache},
+                     *request.tokenizer);
+  }
+
+  std::string task_;
+  std::string eval_split_ = "dev";
+};
+VCAS_REGISTER_PART(DataKind, "glue", Glue);
 
 }  // namespace vcas

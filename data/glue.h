@@ -48,12 +48,16 @@ struct GlueOptions {
   bool cache = true;
 };
 
+// "train", "dev", "dev_matched" (the same, of MNLI), "dev_mismatched", "test", "test_mismatched" or
+// "diagnostic"; kUsage for another name.
+GlueSplit glue_split(const std::string& name);
+
 // Whether the task has the split and its file, plain or compressed, is there.
 bool has_glue_split(const GlueTask& task, const std::filesystem::path& folder, GlueSplit split);
 
 // train.tsv, dev.tsv, test.tsv, dev_matched.tsv and so on, plain or compressed. Test splits and
 // diagnostic.tsv have no labels. A split that the task lacks: kBadConfig.
-std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const WordPiece& tokenizer);
+std::unique_ptr<TextDataset> load_glue(const GlueOptions& options, const Tokenizer& tokenizer);
 
 // Writes what the benchmark's server takes, FOLDER/MNLI-m.tsv and so on: "index<TAB>prediction".
 // `predictions` number the classes of `class_names`, which may come in any order.

@@ -11,6 +11,7 @@
 #include "core/compressed_file.h"
 #include "core/error.h"
 #include "data/image_dataset.h"
+#include "data/image_kind.h"
 
 namespace vcas {
 namespace {
@@ -167,5 +168,40 @@ std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& file,
   content.labels.assign(static_cast<std::size_t>(images.array.sizes[0]), -1);
   return std::make_unique<ImageDataset>(std::move(content));
 }
+
+class IdxFiles : public ImageKind {
+ public:
+  std::string summary() const override { return "IDX files"; }
+  void check(const DataOptions& data, ConfigErrors& errors) const override {
+    data.check_folder("train-images-idx3-ubyte and train-labels-idx1-ubyte", errors);
+  }
+  OpenedData open(const DataRequest& request) const override {
+    return {.items = load_idx(options(request))};
+  }
+
+ protected:
+  static IdxOptions options(const DataRequest& request) {
+    return {.folder = request.folder,
+            .split = request.split,
+            .classes = std::ssize(request.known_classes),
+            .transform = request.transform};
+  }
+
+ private:
+  std::unique_ptr<Dataset> open_records(const DataRequest& request,
+                                        const std::filesystem::path& file) const override {
+    return load_idx_images(file,
+                           {.class_names = request.known_classes, .transform = request.transform});
+  }
+};
+VCAS_REGISTER_PART(DataKind, "idx", IdxFiles);
+
+struct FashionMnist final : IdxFiles {
+  void check(const DataOptions&, ConfigErrors&) const override {}
+  OpenedData open(const DataRequest& request) const override {
+    return {.items = load_idx(fashion_mnist(options(request)))};
+  }
+};
+VCAS_REGISTER_PART(DataKind, "fashion_mnist", FashionMnist);
 
 }  // namespace vcas

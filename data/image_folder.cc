@@ -8,6 +8,7 @@
 
 #include "core/content_hash.h"
 #include "core/error.h"
+#include "data/image_kind.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -116,5 +117,55 @@ ImageFolder load_image_folder(const ImageFolderOptions& options) {
   loaded.data->set_sources({{folder, images.hash}});
   return loaded;
 }
+
+class ImageFolders final : public ImageKind {
+ public:
+  void fields(Setting& v) {
+    add_image_section(v).field("eval_folder", eval_folder_,
+                               "Sub-folder of image_folder to evaluate on; empty: the first of "
+                               "val, valid, validation and test.");
+  }
+
+  std::string summary() const override {
+    return "JPEG and PNG files, train/CLASS/FILE and val/CLASS/FILE";
+  }
+  DataFacts facts() const override {
+    return {.needs_size = image_.size == 0, .has_class_folders = true, .is_predictable = true};
+  }
+  void check(const DataOptions& data, ConfigErrors& errors) const override {
+    data.check_folder("train/cat/1.jpg and val/cat/2.jpg", errors);
+    if (crop_padding_ > 0)
+      errors.add(
+          {"crop_padding", "type"},
+          "needs images of one size; data.image.crop_scale=[0.08,1] cuts parts out of others");
+  }
+
+  OpenedData open(const DataRequest& request) const override {
+    ImageFolderOptions options{.folder = request.folder,
+                               .classes = request.known_classes,
+                               .transform = request.transform,
+                               .check = request.check};
+    OpenedData images;
+    if (request.split == Split::kTest && !eval_folder_.empty()) {
+      options.part = eval_folder_;
+    } else if (request.split == Split::kTest) {
+      const std::vector<std::string> parts = evaluation_parts(options.folder);
+      options.part = parts.front();
+      if (parts.size() > 1)
+        images.note =
+            fmt::format("{} is evaluated on, and {} is not: data.image.eval_folder decides",
+                        (options.folder / parts[0]).string(), (options.folder / parts[1]).string());
+    }
+    ImageFolder folder = load_image_folder(options);
+    images.items = std::move(folder.data);
+    images.checked = folder.checked;
+    images.skipped = std::move(folder.skipped);
+    return images;
+  }
+
+ private:
+  std::string eval_folder_;
+};
+VCAS_REGISTER_PART(DataKind, "image_folder", ImageFolders);
 
 }  // namespace vcas

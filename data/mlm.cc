@@ -12,6 +12,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/signals.h"
+#include "data/text_kind.h"
 #include "data/text_table.h"
 
 namespace vcas {
@@ -67,7 +68,7 @@ std::int64_t for_each_document(const std::filesystem::path& file, const MlmOptio
 }
 
 // How many bad rows or lines were left out.
-std::int64_t tokenise_documents(const MlmOptions& options, const WordPiece& tokenizer,
+std::int64_t tokenise_documents(const MlmOptions& options, const Tokenizer& tokenizer,
                                 const TokenSink& sink) {
   const auto room = static_cast<std::size_t>(options.max_length - kSpecial);
   bool empty = true;
@@ -211,7 +212,7 @@ std::vector<std::filesystem::path> corpus_files(const std::string& name) {
   return files;
 }
 
-std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& tokenizer) {
+std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const Tokenizer& tokenizer) {
   MlmOptions options = given;
   if (options.files.empty())
     throw Error(ExitCode::kBadConfig, "a masked language model needs text files, and none is named",
@@ -258,5 +259,48 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const WordPiece& t
   dataset->set_sources(std::move(sources));
   return dataset;
 }
+
+class MaskedWords final : public TextKind {
+ public:
+  void fields(Setting& v) {
+    Setting& text = v.section("text", kTextHelp);
+    files_.fields(text,
+                  "Text to train on, a document a line, or a table (.tsv, .csv, .jsonl), maybe "
+                  ".gz, .xz or .zst; a folder of such files or a pattern such as c4/*.json.gz.");
+    text.field("first", options_.text_field, "Column of the text in tables; empty: text.");
+    text.field("header", options_.header,
+               "Tables begin with a line of column names; false: columns are numbers, from 0.");
+    text.field("mask_probability", options_.mask_probability, "Share of tokens to predict (mlm).",
+               above(0.0), below(1.0));
+    text.field("whole_words", options_.whole_words, "Mask all pieces of a word together (mlm).");
+    tokens_.fields(text);
+  }
+
+  std::string summary() const override { return "plain text to learn masked words from"; }
+  DataFacts facts() const override { return text_facts(LabelKind::kMaskedWords); }
+  void check(const DataOptions& data, ConfigErrors& errors) const override {
+    files_.check(data, "such as corpus.txt with a document on each line", errors);
+  }
+
+  OpenedData open(const DataRequest& request) const override {
+    MlmOptions options = options_;
+    options.files = corpus_files(files_.of(request.split));
+    if (options.text_field.empty()) options.text_field = "text";
+    options.max_length = tokens_.max_length;
+    options.skip_bad_rows = request.skip_bad_rows;
+    options.cache = tokens_.cache;
+    auto masked = load_mlm(options, *request.tokenizer);
+    OpenedData data;
+    data.most_masked = masked->masked_count(masked->item_shape()[0]);
+    data.skipped_rows = masked->skipped_rows();
+    data.items = std::move(masked);
+    return data;
+  }
+
+ private:
+  FileSettings files_;
+  MlmOptions options_{.text_field = ""};  // what the settings say of it
+};
+VCAS_REGISTER_PART(DataKind, "mlm", MaskedWords);
 
 }  // namespace vcas

@@ -13,7 +13,7 @@
 
 #include "data/dataset.h"
 #include "data/token_stream.h"
-#include "data/wordpiece.h"
+#include "data/tokenizer.h"
 
 namespace vcas {
 
@@ -68,6 +68,6 @@ std::vector<std::filesystem::path> corpus_files(const std::string& name);
 
 // The last, shorter item is kept. Without the cache all tokens are in memory.
 // Throws kNoInput for missing files and kBadData for files without text.
-std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const WordPiece& tokenizer);
+std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace vcas

@@ -4,12 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
 #include "data/image_dataset.h"
+#include "data/image_kind.h"
+#include "data/text_kind.h"
+#include "data/wordpiece.h"
 
 namespace vcas {
 namespace {
@@ -183,5 +188,98 @@ std::unique_ptr<TextDataset> make_synthetic_text(const SyntheticTextOptions& opt
   }
   return std::make_unique<TextDataset>(std::move(content));
 }
+
+// data.synthetic, with the settings that all synthetic data have.
+template <class Options>
+Setting& add_sizes(Setting& v, Options& options, std::int64_t& eval_items) {
+  Setting& sizes = v.section("synthetic", "Sizes of synthetic data.");
+  sizes.field("items", options.items, "Items to train on.", between(1, 1 << 30));
+  sizes.field("eval_items", eval_items, "Items to evaluate on.", between(1, 1 << 30));
+  sizes.field("classes", options.classes, "Number of classes.", between(2, 1 << 24));
+  sizes.field("noise", options.noise, "Noise in units of the signal.", at_least(0.0));
+  sizes.field("label_noise", options.label_noise, "Share of items whose label is drawn anew.",
+              between(0.0, 1.0));
+  return sizes;
+}
+
+template <class Options>
+Options of_request(Options options, std::int64_t eval_items, const DataRequest& request) {
+  if (request.split == Split::kTest) {
+    options.first_item = options.items;
+    options.items = eval_items;
+  }
+  options.seed = request.seed;
+  return options;
+}
+
+class SyntheticValues final : public ImageKind {
+ public:
+  void fields(Setting& v) {
+    ImageKind::fields(v);
+    add_sizes(v, options_, eval_items_)
+        .field("shape", shape_, "[width] of vectors, or [channels, height, width] of images.",
+               between(1, 1 << 20));
+  }
+
+  std::string summary() const override { return "random numbers"; }
+  DataFacts facts() const override { return {}; }
+  void check(const DataOptions&, ConfigErrors& errors) const override {
+    constexpr double kMostValues = 1 << 26;
+    const double values = std::accumulate(shape_.begin(), shape_.end(), 1.0, std::multiplies<>());
+    if (values > kMostValues)
+      errors.add({"synthetic.shape"},
+                 fmt::format("must have at most {:.0f} values, got {:.0f}", kMostValues, values));
+    if (shape_.size() != 1 && shape_.size() != 3)
+      errors.add(
+          {"synthetic.shape"},
+          fmt::format("must be [width] or [channels, height, width], got {} sizes", shape_.size()));
+    if (shape_.size() != 3 && (flip_ || crop_padding_ > 0))
+      errors.add({flip_ ? "flip" : "crop_padding", "type"},
+                 "needs images, and data.synthetic.shape is one of vectors");
+  }
+
+  OpenedData open(const DataRequest& request) const override {
+    SyntheticOptions options = of_request(options_, eval_items_, request);
+    options.shape = {shape_.begin(), shape_.end()};
+    options.transform = request.transform;
+    return {.items = make_synthetic(options)};
+  }
+
+ private:
+  SyntheticOptions options_;
+  std::int64_t eval_items_ = 1024;
+  std::vector<int> shape_ = {64};
+};
+VCAS_REGISTER_PART(DataKind, "synthetic", SyntheticValues);
+
+class SyntheticTexts final : public DataKind {
+ public:
+  void fields(Setting& v) {
+    Setting& sizes = add_sizes(v, options_, eval_items_);
+    sizes.field("tokens", options_.tokens, "Tokens of an item of synthetic_text.",
+                between(3, 1 << 24));
+    sizes.field("vocabulary", options_.vocabulary, "Tokens of the vocabulary of synthetic_text.",
+                between(16, 1 << 30));
+    add_class_names(v.section("text", kTextHelp), classes_);
+  }
+
+  std::string summary() const override { return "random words"; }
+  DataFacts facts() const override { return {.text = true}; }
+  OpenedData open(const DataRequest& request) const override {
+    auto texts = make_synthetic_text(of_request(options_, eval_items_, request));
+    const TokenContent* content = &texts->content();
+    return {.items = std::move(texts), .tokens = content};
+  }
+  std::vector<std::string> given_classes() const override { return classes_; }
+  std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path&) const override {
+    return std::make_unique<WordPiece>(synthetic_vocabulary(options_.vocabulary));
+  }
+
+ private:
+  SyntheticTextOptions options_{.classes = 10};
+  std::int64_t eval_items_ = 1024;
+  std::vector<std::string> classes_;
+};
+VCAS_REGISTER_PART(DataKind, "synthetic_text", SyntheticTexts);
 
 }  // namespace vcas

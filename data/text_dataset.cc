@@ -220,7 +220,7 @@ void ItemOptions::add_to(ContentHash& hash) const {
   hash.add_number(kFormatVersion);
 }
 
-TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const ItemOptions& options) {
+TokenContent tokenise_rows(TextRows& rows, const Tokenizer& tokenizer, const ItemOptions& options) {
   const std::int64_t special = options.pairs ? 3 : 2;
   if (options.max_length <= special)
     throw Error(
@@ -281,7 +281,7 @@ TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const Ite
   return content;
 }
 
-std::unique_ptr<TextDataset> load_text(const TextOptions& given, const WordPiece& tokenizer) {
+std::unique_ptr<TextDataset> load_text(const TextOptions& given, const Tokenizer& tokenizer) {
   TextOptions options = given;
   options.file = find_plain_or_compressed(given.file, given.missing_hint);
   options.items.pairs = !options.second.empty();

@@ -11,7 +11,7 @@
 #include "data/dataset.h"
 #include "data/text_table.h"
 #include "data/token_cache.h"
-#include "data/wordpiece.h"
+#include "data/tokenizer.h"
 
 namespace vcas {
 
@@ -71,7 +71,7 @@ class TextRows {
 };
 
 // kBadData with the place: an unknown label, fewer than two classes, no rows.
-TokenContent tokenise_rows(TextRows& rows, const WordPiece& tokenizer, const ItemOptions& options);
+TokenContent tokenise_rows(TextRows& rows, const Tokenizer& tokenizer, const ItemOptions& options);
 
 struct TextOptions {
   std::filesystem::path file = {};  // plain or compressed
@@ -84,6 +84,6 @@ struct TextOptions {
   std::string missing_hint = {};
 };
 
-std::unique_ptr<TextDataset> load_text(const TextOptions& options, const WordPiece& tokenizer);
+std::unique_ptr<TextDataset> load_text(const TextOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace vcas

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/text_kind.h"
 #include "data/text_lines.h"
 
 namespace vcas {
@@ -209,7 +210,7 @@ std::vector<TextRow> wordnet_rows(const std::vector<Synset>& synsets, WordNetTas
 }
 
 std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
-                                          const WordPiece& tokenizer) {
+                                          const Tokenizer& tokenizer) {
   const bool pairs = options.task == WordNetTask::kIsA;
   const ItemOptions items{
       .pairs = pairs,
@@ -236,5 +237,47 @@ std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
   dataset->set_sources(std::move(sources));
   return dataset;
 }
+
+class WordNet final : public LabelledTextKind {
+ public:
+  void fields(Setting& v) {
+    Setting& text = v.section("text", kTextHelp);
+    text.field("task", task_, "is_a or lexicographer_file.");
+    add_text_fields(text);
+  }
+
+  std::string summary() const override { return "glosses of WordNet, its tasks"; }
+  DataFacts facts() const override { return text_facts(LabelKind::kClasses, task_); }
+  void check(const DataOptions&, ConfigErrors& errors) const override {
+    if (task_ != "is_a" && task_ != "lexicographer_file")
+      errors.add({"text.task", "type"},
+                 fmt::format("must be \"is_a\" or \"lexicographer_file\" (apt-get install "
+                             "wordnet-base gets the files), got \"{}\"",
+                             task_));
+  }
+
+  OpenedData open(const DataRequest& request) const override {
+    WordNetOptions options{
+        .task = task_ == "is_a" ? WordNetTask::kIsA : WordNetTask::kLexicographerFile,
+        .split = request.split,
+        .max_length = tokens_.max_length,
+        .cache = tokens_.cache};
+    if (!request.folder.empty()) options.folder = request.folder;
+    return opened(load_wordnet(options, *request.tokenizer));
+  }
+  OpenedData open_unlabelled(const DataRequest& request,
+                             const std::vector<std::filesystem::path>& inputs,
+                             const std::vector<std::int64_t>& item_shape) const override {
+    if (task_ == "is_a" && columns_.second.empty())
+      throw Error(ExitCode::kBadConfig,
+                  "the model reads pairs of texts, and data.text.second names none",
+                  "data.text.first=COLUMN and data.text.second=COLUMN name those of the input");
+    return LabelledTextKind::open_unlabelled(request, inputs, item_shape);
+  }
+
+ private:
+  std::string task_;
+};
+VCAS_REGISTER_PART(DataKind, "wordnet", WordNet);
 
 }  // namespace vcas

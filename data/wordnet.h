@@ -50,6 +50,6 @@ std::vector<TextRow> wordnet_rows(const std::vector<Synset>& synsets, WordNetTas
                                   Split split);
 
 std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
-                                          const WordPiece& tokenizer);
+                                          const Tokenizer& tokenizer);
 
 }  // namespace vcas

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/tokenizer.h"
 #include "data/vocabulary.h"
 
 namespace vcas {
@@ -28,41 +29,37 @@ struct WordPieceOptions {
   bool lower_case = true;  // for a vocab.txt; tokenizer.json says it itself
 };
 
-// The const functions may be called from several threads.
-class WordPiece {
+class WordPiece final : public Tokenizer {
  public:
   // Throws as `read_vocabulary` does.
   // kBadData too if normalizing leaves nothing of an added token, or makes two the same.
   explicit WordPiece(const std::filesystem::path& vocabulary, const WordPieceOptions& options = {});
   explicit WordPiece(const Vocabulary& vocabulary);
 
-  // Appends the ids of `text`, without [CLS] and [SEP]. Invalid UTF-8 is kBadData.
-  void encode(std::string_view text, std::vector<std::int32_t>& ids) const;
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
 
-  const std::string& name() const { return name_; }  // of the file it was read from
-  std::int32_t size() const { return static_cast<std::int32_t>(ends_.size()) - 1; }
-  bool lower_case() const { return lower_case_; }
+  const std::string& name() const override { return name_; }
+  std::int32_t size() const override { return static_cast<std::int32_t>(ends_.size()) - 1; }
+  bool lower_case() const override { return lower_case_; }
   bool strip_accents() const { return strip_accents_; }
   bool separate_cjk() const { return separate_cjk_; }
   bool clean_text() const { return clean_text_; }
   std::size_t max_word_length() const { return max_word_length_; }  // in code points
   // The tokens that a text is searched for before it is split, longest first.
   const std::vector<AddedToken>& added() const { return added_; }
-  std::int32_t pieces() const { return pieces_; }  // the first so many tokens make up words
-  std::string_view token(std::int32_t id) const;
-  bool continues_word(std::int32_t id) const { return token(id).starts_with("##"); }
+  std::int32_t pieces() const override { return pieces_; }
+  std::string_view token(std::int32_t id) const override;
+  bool continues_word(std::int32_t id) const override { return token(id).starts_with("##"); }
 
-  // Hash of everything that decides the ids, for keys of caches.
-  std::uint64_t fingerprint() const;
+  std::uint64_t fingerprint() const override;
 
-  bool has(std::string_view token) const;
-  // kBadData, with the nearest token, where there is none.
-  std::int32_t id(std::string_view token) const;
-  std::int32_t cls() const { return id("[CLS]"); }
-  std::int32_t sep() const { return id("[SEP]"); }
-  std::int32_t pad() const { return id("[PAD]"); }
-  std::int32_t mask() const { return id("[MASK]"); }
-  std::int32_t unk() const { return unknown_; }
+  bool has(std::string_view token) const override;
+  std::int32_t id(std::string_view token) const override;
+  std::int32_t unk() const override { return unknown_; }
+
+  // vocab.txt, tokenizer_config.json, special_tokens_map.json and tokenizer.json: BertTokenizer
+  // reads the first three, BertTokenizerFast the last.
+  std::map<std::string, std::string> files(std::int64_t max_length) const override;
 
  private:
   enum class Kind : std::uint8_t { kLetter, kSpace, kPunctuation, kDropped, kNotAscii };

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "core/log.h"
 #include "core/progress.h"
-#include "data/glue.h"
-#include "data/tokenizer_files.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
 #include "tools/evaluation.h"
@@ -53,15 +52,15 @@ struct Trained {
   }
 
   const RunConfig& config() const { return loaded.config; }
-  std::unique_ptr<WordPiece> tokenizer() const {
-    return config().data.is_text() ? std::make_unique<WordPiece>(checkpoint) : nullptr;
+  std::unique_ptr<Tokenizer> tokenizer() const {
+    return config().data.kind->facts().text ? read_tokenizer(checkpoint) : nullptr;
   }
 };
 
 // Its model, with memory for items within `limits`.
 class TrainedModel {
  public:
-  TrainedModel(const Trained& trained, const WordPiece* tokenizer, const BatchLimits& limits)
+  TrainedModel(const Trained& trained, const Tokenizer* tokenizer, const BatchLimits& limits)
       : ready_(make_model(trained.config(), trained.facts, tokenizer, limits,
                           trained.config().eval_batch())),
         evaluator_(*ready_.model, *ready_.ops),
@@ -85,45 +84,38 @@ class TrainedModel {
 
 // Of items that are not there yet.
 BatchLimits text_limits(const RunConfig& config) {
-  return {.tokens = std::min(config.data.text.max_length, config.model.kind->max_positions())};
+  return {.tokens =
+              std::min(config.data.kind->facts().max_length, config.model.kind->max_positions())};
 }
 
 void write_submission(const PredictRequest& request, const Trained& trained,
-                      const WordPiece& tokenizer, TrainedModel& model) {
-  const RunConfig& config = trained.config();
-  const GlueTask& task = glue_task(config.data.text.task);
-  std::vector<GlueSplit> splits = {glue_split(request.split)};
-  if (splits[0] == GlueSplit::kTest)
-    for (const GlueSplit more : {GlueSplit::kTestMismatched, GlueSplit::kDiagnostic})
-      if (has_glue_split(task, config.data.folder, more)) splits.push_back(more);
-  if (task.name == "MNLI" && splits[0] == GlueSplit::kTest &&
-      std::ranges::count(splits, GlueSplit::kTestMismatched) == 0)
-    log_line(LogLevel::kWarning, "warning: there is no test_mismatched.tsv for MNLI-mm.tsv");
+                      const DataRequest& data, TrainedModel& model) {
+  const Benchmark& benchmark = *trained.config().data.kind->benchmark();
+  const std::vector<std::string> splits = benchmark.splits(data, request.split);
   make_folder(request.submission, "choose another folder for the submission");
-  for (const GlueSplit split : splits) {
-    const auto items = load_glue_split(config, split, tokenizer);
-    const std::vector<float> logits = predict_items(config, *items, model.evaluate());
-    if (task.regression())
-      write_glue_submission(request.submission, task, logits);
-    else
-      write_glue_submission(request.submission, task, split,
-                            predicted_classes(logits, std::ssize(trained.facts.class_names)),
-                            trained.facts.class_names);
+  for (const std::string& split : splits) {
+    const auto items = benchmark.open_split(data, split);
+    Predictions predictions{.class_names = trained.facts.class_names};
+    predictions.numbers = predict_items(trained.config(), *items, model.evaluate());
+    if (!data.learns_numbers)
+      predictions.classes = predicted_classes(std::exchange(predictions.numbers, {}),
+                                              std::ssize(predictions.class_names));
+    benchmark.write(request.submission, split, predictions);
   }
 }
 
 // Throws kUsage for what this model cannot predict.
 void check_request(const PredictRequest& request, const RunConfig& config) {
-  const std::string& type = config.data.type;
+  const std::string& type = config.data.kind.type;
+  const DataFacts facts = config.data.kind->facts();
   const bool submission = !request.submission.empty();
-  if (type == "mlm" || type.starts_with("synthetic"))
+  if (!facts.is_predictable)
     throw Error(
         ExitCode::kUsage,
         fmt::format("predict reads texts and images; data.type of this model is \"{}\"", type),
         "vcas eval evaluates models of all kinds");
-  if (submission && type != "glue")
-    throw Error(ExitCode::kUsage,
-                fmt::format("data.type is \"{}\", and only glue has submissions", type),
+  if (submission && !config.data.kind->benchmark())
+    throw Error(ExitCode::kUsage, fmt::format("data.type \"{}\" has no submissions", type),
                 "--input predicts labels of texts and images");
   if (request.probabilities && (submission || config.model.kind->head() == "regression"))
     throw Error(ExitCode::kUsage,
@@ -131,7 +123,7 @@ void check_request(const PredictRequest& request, const RunConfig& config) {
                             submission ? "submissions have no place for them"
                                        : "this model predicts a number"),
                 "leave it out");
-  if (config.data.is_text() && request.inputs.size() > 1)
+  if (facts.text && request.inputs.size() > 1)
     throw Error(ExitCode::kUsage,
                 fmt::format("predict reads one table of texts, got {}", request.inputs.size()),
                 "call it for each table");
@@ -198,10 +190,12 @@ void predict(const PredictRequest& request) {
   check_request(request, config);
   const auto tokenizer = trained.tokenizer();
   TrainedModel model(trained, tokenizer.get(), tokenizer ? text_limits(config) : BatchLimits{});
-  if (!request.submission.empty()) return write_submission(request, trained, *tokenizer, model);
-  const Unlabelled found = tokenizer
-                               ? load_unlabelled_texts(config, *tokenizer, request.inputs[0])
-                               : load_unlabelled_images(config, trained.facts, request.inputs);
+  DataRequest data = data_request(config, Split::kTest, tokenizer.get());
+  if (!request.submission.empty()) return write_submission(request, trained, data, model);
+  data.known_classes = trained.facts.class_names;
+  data.transform = image_transform(config, &trained.facts);
+  const OpenedData found =
+      config.data.kind->open_unlabelled(data, request.inputs, trained.facts.item_shape);
   const std::vector<float> logits = predict_items(config, *found.items, model.evaluate());
   std::fputs(prediction_table(config, trained.facts.class_names, found.files, logits,
                               request.probabilities)
@@ -229,7 +223,7 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
   if (tokenizer) description.pad_token = tokenizer->pad();
   save_hf_model(folder.path(), description, model.model(), model.ops());
   if (tokenizer)
-    for (const auto& [name, text] : tokenizer_files(*tokenizer, model.model().max_positions))
+    for (const auto& [name, text] : tokenizer->files(model.model().max_positions))
       atomic_write(folder.path() / name, text);
   else if (trained.facts.images)
     atomic_write(folder.path() / kHfImageProcessorFile,

@@ -8,7 +8,6 @@
 #include "core/files.h"
 #include "core/hardware.h"
 #include "core/progress.h"
-#include "data/tokenizer_files.h"
 #include "kernels/decorators/forwarding_ops.h"
 #include "tools/report_text.h"
 
@@ -66,7 +65,7 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, RangeOps*& 
 
 }  // namespace
 
-ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const WordPiece* tokenizer,
+ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
                       const BatchLimits& limits, std::int64_t items) {
   ReadyModel ready;
   ready.ops = make_counting_ops(config, ready.ranges);
@@ -74,11 +73,11 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Wo
       build_model(model_options(config, tokenizer), facts.item_shape, std::ssize(facts.class_names),
                   config.train.label_smoothing, compute_dtype(precision_of(config)));
   const std::int64_t positions = ready.model->max_positions;
-  const DataOptions& data = config.data;
-  if (tokenizer && data.type != "synthetic_text" && data.text.max_length > positions)
+  const std::int64_t max_length = config.data.kind->facts().max_length;
+  if (max_length > positions)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.text.max_length is {}, and the model has {} positions",
-                            data.text.max_length, positions),
+                            max_length, positions),
                 fmt::format("data.text.max_length={} cuts longer items off", positions));
   if (limits.tokens > positions)
     throw Error(ExitCode::kBadConfig,
@@ -91,7 +90,7 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Wo
   return ready;
 }
 
-ModelOptions model_options(const RunConfig& config, const WordPiece* tokenizer) {
+ModelOptions model_options(const RunConfig& config, const Tokenizer* tokenizer) {
   ModelOptions options = config.model;
   if (!tokenizer) return options;
   ModelKind& model = *options.kind;
@@ -108,10 +107,10 @@ ModelOptions model_options(const RunConfig& config, const WordPiece* tokenizer) 
   return options;
 }
 
-std::map<std::string, std::string> model_files(const ModelFacts& facts, const WordPiece* tokenizer,
+std::map<std::string, std::string> model_files(const ModelFacts& facts, const Tokenizer* tokenizer,
                                                const Model& model) {
   std::map<std::string, std::string> files;
-  if (tokenizer) files = tokenizer_files(*tokenizer, model.max_positions);
+  if (tokenizer) files = tokenizer->files(model.max_positions);
   if (facts.images)
     files[kHfImageProcessorFile] = image_processor_text(*facts.images, facts.item_shape);
   nlohmann::ordered_json json = {{"item_shape", facts.item_shape},

@@ -22,16 +22,16 @@ struct ReadyModel {
 };
 
 // For batches of `items` items. Throws kBadConfig where `limits` exceed the model's positions.
-ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const WordPiece* tokenizer,
+ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
                       const BatchLimits& limits, std::int64_t items);
 
 // What to build: the vocabulary follows from the tokenizer where the settings do not say it. Throws
 // kBadConfig where the two do not fit.
-ModelOptions model_options(const RunConfig& config, const WordPiece* tokenizer);
+ModelOptions model_options(const RunConfig& config, const Tokenizer* tokenizer);
 
 // The files that a checkpoint needs besides weights and settings, by name: model.json, and those of
 // the tokenizer or of images. `model` is what `facts` and `tokenizer` made.
-std::map<std::string, std::string> model_files(const ModelFacts& facts, const WordPiece* tokenizer,
+std::map<std::string, std::string> model_files(const ModelFacts& facts, const Tokenizer* tokenizer,
                                                const Model& model);
 // model.json of a checkpoint. Throws kBadData.
 ModelFacts read_model_facts(const std::filesystem::path& checkpoint);

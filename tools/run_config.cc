@@ -8,104 +8,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <map>
-#include <numeric>
 
 #include "core/error.h"
 #include "core/log.h"
-#include "data/glue.h"
+#include "data/text_kind.h"
 #include "data/vocabulary.h"
 #include "models/weights_io.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
-
-void SyntheticData::validate(ConfigErrors& errors) const {
-  constexpr double kMostValues = 1 << 26;
-  const double values = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
-  if (values > kMostValues)
-    errors.add({"shape"},
-               fmt::format("must have at most {:.0f} values, got {:.0f}", kMostValues, values));
-  if (shape.size() != 1 && shape.size() != 3)
-    errors.add({"shape"}, fmt::format("must be [width] or [channels, height, width], got {} sizes",
-                                      shape.size()));
-}
-
-void ImageData::validate(ConfigErrors& errors) const {
-  const auto is_range = [](const std::vector<double>& range) {
-    return range.size() == 2 && range[0] <= range[1];
-  };
-  if (!crop_scale.empty() && !is_range(crop_scale))
-    errors.add({"crop_scale"}, "must be [low, high], or empty");
-  if (!is_range(crop_ratio)) errors.add({"crop_ratio"}, "must be [low, high]");
-}
-
-void DataOptions::validate(ConfigErrors& errors) const {
-  static const std::map<std::string, const char*> kExamples = {
-      {"idx", "train-images-idx3-ubyte and train-labels-idx1-ubyte"},
-      {"cifar10", "data_batch_1.bin to test_batch.bin"},
-      {"cifar100", "train.bin and test.bin"},
-      {"image_folder", "train/cat/1.jpg and val/cat/2.jpg"}};
-  if (const auto example = kExamples.find(type); folder.empty() && example != kExamples.end())
-    errors.add(
-        {"folder", "type"},
-        fmt::format("is missing: data.type \"{}\" reads a folder with {}", type, example->second));
-  if (type == "synthetic" && synthetic.shape.size() != 3 && (flip || crop_padding > 0))
-    errors.add({flip ? "flip" : "crop_padding", "type"},
-               "needs images, and data.synthetic.shape is one of vectors");
-  if (type == "image_folder" && crop_padding > 0)
-    errors.add({"crop_padding", "type"},
-               "needs images of one size; data.image.crop_scale=[0.08,1] cuts parts out of others");
-  if (is_text() && (flip || crop_padding > 0))
-    errors.add({flip ? "flip" : "crop_padding", "type"}, "needs images");
-  const bool held_out = validation_share > 0;
-  const bool tables = type == "text" || type == "mlm";
-  if (tables && (text.train_file.empty() || (text.test_file.empty() && !held_out)))
-    errors.add(
-        {text.train_file.empty() ? "text.train_file" : "text.test_file", "type"},
-        fmt::format("is missing: data.type \"{}\" reads files, {}{}", type,
-                    type == "text" ? "such as train.tsv with the line \"sentence<TAB>label\" "
-                                     "and a text and its label on each line after it"
-                                   : "such as corpus.txt with a document on each line",
-                    text.train_file.empty() ? ""
-                                            : "; data.validation_share=0.1 evaluates on a "
-                                              "tenth of data.text.train_file"));
-  if (tables && held_out && !text.test_file.empty())
-    errors.add({"validation_share", "text.test_file"},
-               "is for data without an evaluation set, and data.text.test_file names one");
-  if (type == "text" && text.label.empty())
-    errors.add({"text.label", "type"},
-               "is missing: which column has the labels? \"label\" is that of a table with the "
-               "line \"sentence<TAB>label\"");
-  if (type == "wordnet" && text.task != "is_a" && text.task != "lexicographer_file")
-    errors.add({"text.task", "type"},
-               fmt::format("must be \"is_a\" or \"lexicographer_file\" (apt-get install "
-                           "wordnet-base gets the files), got \"{}\"",
-                           text.task));
-  const auto only_for = [&](const char* setting, bool set, bool read, const char* types) {
-    if (set && !read)
-      errors.add({setting, "type"},
-                 fmt::format("is for data.type {}, not for \"{}\"", types, type));
-  };
-  if (!folder.empty() && (type == "text" || type == "mlm"))
-    errors.add({"folder", "type"},
-               fmt::format("is not read by data.type \"{}\": data.text.train_file and "
-                           "data.text.test_file name its files",
-                           type));
-  only_for("image.eval_folder", !image.eval_folder.empty(), type == "image_folder", "image_folder");
-  only_for("text.mask_probability", text.mask_probability != TextData{}.mask_probability,
-           type == "mlm", "mlm");
-  only_for("text.task", !text.task.empty(), type == "glue" || type == "wordnet",
-           "glue and wordnet");
-  only_for("text.eval_split", text.eval_split != "dev", type == "glue", "glue");
-  only_for("text.whole_words", text.whole_words, type == "mlm", "mlm");
-  if (type == "glue" && text.task.empty())
-    errors.add(
-        {"text.task", "type"},
-        "is missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; \"tools/get_data "
-        "SST-2\" gets the files of SST-2");
-}
 
 void TrainOptions::validate(ConfigErrors& errors) const {
   if (micro_batch > batch_size)
@@ -128,18 +39,19 @@ void RunConfig::validate(ConfigErrors& errors) const {
         fmt::format("must not be \"bf16\" on device \"{}\": its results are not compared", device));
   const std::string head = model.kind->head();
   const bool reads_text = model.kind->reads_text();
-  if (data.is_text() != reads_text)
+  const DataFacts facts = data.kind->facts();
+  if (facts.text != reads_text)
     errors.add({"model.type", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": it reads {}", model.kind.type,
-                           data.type, reads_text ? "text" : "images and vectors"));
-  if (data.type == "image_folder" && data.image.size == 0 && model.pretrained.empty())
+                           data.kind.type, reads_text ? "text" : "images and vectors"));
+  if (facts.needs_size && model.pretrained.empty())
     errors.add({"data.image.size", "data.type"},
                "is missing: image files differ in size, and a model reads one");
-  if (reads_text && (head == "mlm") != (data.type == "mlm"))
+  if (reads_text && (head == "mlm") != (facts.labels == LabelKind::kMaskedWords))
     errors.add({"model.head", "data.type"},
-               fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and the data mlm go "
-                           "together",
-                           head, data.type));
+               fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and data of masked "
+                           "words go together",
+                           head, data.kind.type));
   const std::vector<std::string> measures =
       head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
       : head == "mlm"      ? std::vector<std::string>{"accuracy"}
@@ -149,15 +61,14 @@ void RunConfig::validate(ConfigErrors& errors) const {
       errors.add({"train.measures", "model.type"},
                  fmt::format("has \"{}\", which is not among {}, those of model.head \"{}\"",
                              measure, fmt::join(measures, ", "), head));
-  const GlueTask* task = data.type == "glue" ? find_glue_task(data.text.task) : nullptr;
-  if (reads_text && (task || data.type == "wordnet") &&
-      (head == "regression") != (task && task->regression()))
-    errors.add(
-        {"model.head", "data.text.task", "data.type"},
-        fmt::format("must {}be \"regression\": {} has {}", task && task->regression() ? "" : "not ",
-                    data.text.task, task && task->regression() ? "numbers to predict" : "classes"));
-  if (data.is_text() && data.type != "synthetic_text" && data.text.vocabulary.empty() &&
-      model.pretrained.empty())
+  const bool numbers = facts.labels == LabelKind::kNumbers;
+  if (reads_text && (numbers || facts.labels == LabelKind::kClasses) &&
+      (head == "regression") != numbers)
+    errors.add({"model.head", "data.text.task", "data.type"},
+               fmt::format("must {}be \"regression\": {} has {}", numbers ? "" : "not ",
+                           facts.task.empty() ? data.kind.type : facts.task,
+                           numbers ? "numbers to predict" : "classes"));
+  if (facts.needs_vocabulary && model.pretrained.empty())
     errors.add({"data.text.vocabulary", "model.pretrained"},
                "is missing: a vocab.txt, unless model.pretrained has one; \"cut -f 1 train.tsv | "
                "vcas vocab > vocab.txt\" learns one");
@@ -207,16 +118,16 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
 
 void use_pretrained_settings(LoadedConfig& loaded) {
   RunConfig& config = loaded.config;
-  TextData& text = config.data.text;
+  TokenSettings* tokens = config.data.kind->tokens();
   const RunConfig asked = config;
-  std::string model, tokenizer = text.vocabulary;  // what speaks
+  std::string model, tokenizer = tokens ? tokens->vocabulary : "";  // what speaks
   if (!config.model.pretrained.empty()) {
     const HfFiles files = find_hf_files(config.model.pretrained);
     model = files.config.string();
     if (tokenizer.empty()) tokenizer = files.folder.string();
     config.model = pretrained_options(config.model);
   }
-  if (config.data.is_text()) text.lower_case = lower_case_of(tokenizer).value_or(text.lower_case);
+  if (tokens) tokens->lower_case = lower_case_of(tokenizer).value_or(tokens->lower_case);
   std::string contradictions;
   for (const ConfigChange& change : config_changes(asked, config)) {
     const std::string& source = change.key.starts_with("model.") ? model : tokenizer;
@@ -241,19 +152,10 @@ bool is_known(const LoadedConfig& loaded, const std::string& key) {
 }
 
 LoaderOptions train_loader_options(const RunConfig& config) {
-  const ImageData& image = config.data.image;
-  std::optional<ResizedCropOptions> resized_crop;
-  if (!image.crop_scale.empty())
-    resized_crop = {.scale_low = image.crop_scale[0],
-                    .scale_high = image.crop_scale[1],
-                    .ratio_low = image.crop_ratio[0],
-                    .ratio_high = image.crop_ratio[1]};
   return {.batch = config.train.batch_size,
           .seed = config.seed,
           .limit = config.data.limit,
-          .augment = {.crop_padding = config.data.crop_padding,
-                      .resized_crop = resized_crop,
-                      .flip = config.data.flip}};
+          .augment = config.data.kind->augment()};
 }
 
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test) {

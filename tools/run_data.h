@@ -1,17 +1,15 @@
 // The data of a run: what its configuration names, read and made ready for a model.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/glue.h"
+#include "data/data_kind.h"
 #include "data/image_transform.h"
-#include "data/wordpiece.h"
+#include "data/tokenizer.h"
 #include "models/weights_io.h"
 #include "tools/run_config.h"
 
@@ -31,7 +29,7 @@ struct ModelFacts {
 };
 
 struct RunData {
-  std::unique_ptr<WordPiece> tokenizer;  // of texts, else null
+  std::unique_ptr<Tokenizer> tokenizer;  // of texts, else null
   std::unique_ptr<Dataset> train, test;
   std::unique_ptr<Dataset> mismatched;  // MNLI's second test set, where it is there; else null
   // Measures of an evaluation: those of train.measures, else those that the task has.
@@ -46,7 +44,7 @@ struct RunData {
   // With `check_images`, or with data.skip_bad_rows, all files of images are decoded.
   explicit RunData(const RunConfig& config, bool check_images = false);
   // Test data alone, for a model that was trained.
-  RunData(const RunConfig& config, std::unique_ptr<WordPiece> tokenizer, const ModelFacts& trained);
+  RunData(const RunConfig& config, std::unique_ptr<Tokenizer> tokenizer, const ModelFacts& trained);
 
   ModelFacts facts() const;     // of the training data
   void print_warnings() const;  // to stderr
@@ -56,7 +54,7 @@ struct RunData {
  private:
   std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
                                 const std::vector<std::string>& known_classes);
-  void warn_of_bad_rows(std::int64_t count, const char* data);
+  void take_notes(const OpenedData& opened, const char* name);
   void load_mismatched(const RunConfig& config, const std::vector<std::string>& names);
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);
@@ -78,24 +76,10 @@ std::vector<std::string> measure_names(const RunData& data);
 
 constexpr std::int64_t kTop = 5;  // classes: "top5" counts labels among so many first predictions
 
-// "train", "dev", "dev_matched" (the same, of MNLI), "dev_mismatched", "test", "test_mismatched" or
-// "diagnostic"; kUsage for another name.
-GlueSplit glue_split(const std::string& name);
-std::unique_ptr<TextDataset> load_glue_split(const RunConfig& config, GlueSplit split,
-                                             const WordPiece& tokenizer);
-
 // Null of data without texts.
-std::unique_ptr<WordPiece> load_tokenizer(const RunConfig& config);
+std::unique_ptr<Tokenizer> load_tokenizer(const RunConfig& config);
 
-// Items to predict labels of.
-struct Unlabelled {
-  std::unique_ptr<Dataset> items;
-  std::vector<std::string> files = {};    // of each item; empty where they are rows of one file
-  std::vector<std::string> skipped = {};  // what is wrong with those that were left out
-};
-
-// Texts or pairs in the columns that `config` trains on.
-Unlabelled load_unlabelled_texts(const RunConfig& config, const WordPiece& tokenizer,
-                                 const std::filesystem::path& file);
+// Without known classes and transform.
+DataRequest data_request(const RunConfig& config, Split split, const Tokenizer* tokenizer);
 
 }  // namespace vcas

@@ -5,56 +5,15 @@
 #include <unistd.h>
 
 #include <memory>
-#include <utility>
 
 #include "core/error.h"
 #include "core/hardware.h"
 #include "core/progress.h"
-#include "data/cifar.h"
-#include "data/idx.h"
-#include "data/image_file.h"
-#include "data/image_folder.h"
-#include "data/synthetic.h"
+#include "data/image_kind.h"
 #include "models/weights_io.h"
 
 namespace vcas {
-namespace fs = std::filesystem;
-namespace {
 
-CifarKind cifar_kind(const std::string& type) {
-  return type == "cifar10" ? CifarKind::kCifar10 : CifarKind::kCifar100;
-}
-
-std::unique_ptr<Dataset> load_in_memory(const RunConfig& config, Split split,
-                                        const ImageTransformOptions& transform,
-                                        const std::vector<std::string>& known_classes) {
-  const DataOptions& data = config.data;
-  if (data.type == "synthetic") {
-    const SyntheticData& sizes = data.synthetic;
-    const bool train = split == Split::kTrain;
-    return make_synthetic({.items = train ? sizes.items : sizes.eval_items,
-                           .first_item = train ? 0 : sizes.items,
-                           .classes = sizes.classes,
-                           .shape = {sizes.shape.begin(), sizes.shape.end()},
-                           .noise = sizes.noise,
-                           .label_noise = sizes.label_noise,
-                           .seed = config.seed,
-                           .transform = transform});
-  }
-  if (data.type.starts_with("cifar")) {
-    return load_cifar({.folder = data.folder,
-                       .kind = cifar_kind(data.type),
-                       .split = split,
-                       .transform = transform});
-  }
-  const IdxOptions options{.folder = data.folder,
-                           .split = split,
-                           .classes = std::ssize(known_classes),
-                           .transform = transform};
-  return load_idx(data.type == "fashion_mnist" ? fashion_mnist(options) : options);
-}
-
-// Decodes images on all threads, with a bar where it takes long.
 ImageCheck image_check(const RunConfig& config) {
   const auto bar = std::make_shared<Progress>(stderr, progress_options(STDERR_FILENO));
   return {.skip = config.data.skip_bad_rows,
@@ -68,69 +27,9 @@ ImageCheck image_check(const RunConfig& config) {
           }};
 }
 
-RunImages load_folder(const RunConfig& config, Split split, const ImageTransformOptions& transform,
-                      const std::vector<std::string>& known_classes, bool check) {
-  const DataOptions& data = config.data;
-  ImageFolderOptions options{
-      .folder = data.folder, .classes = known_classes, .transform = transform};
-  RunImages images;
-  if (split == Split::kTest && !data.image.eval_folder.empty()) {
-    options.part = data.image.eval_folder;
-  } else if (split == Split::kTest) {
-    const std::vector<std::string> parts = evaluation_parts(data.folder);
-    options.part = parts.front();
-    if (parts.size() > 1)
-      images.note =
-          fmt::format("{} is evaluated on, and {} is not: data.image.eval_folder decides",
-                      (options.folder / parts[0]).string(), (options.folder / parts[1]).string());
-  }
-  if (check || data.skip_bad_rows) options.check = image_check(config);
-  ImageFolder folder = load_image_folder(options);
-  images.data = std::move(folder.data);
-  images.checked = folder.checked;
-  images.skipped = std::move(folder.skipped);
-  return images;
-}
-
-// A file of images as idx and cifar data have it; null of other data.
-std::unique_ptr<Dataset> load_records(const RunConfig& config, const ModelFacts& trained,
-                                      const ImageTransformOptions& transform,
-                                      const fs::path& file) {
-  const std::string& type = config.data.type;
-  std::unique_ptr<Dataset> items;
-  if (type == "idx" || type == "fashion_mnist")
-    items = load_idx_images(file, {.class_names = trained.class_names, .transform = transform});
-  if (type.starts_with("cifar"))
-    items = load_cifar({.folder = file.parent_path(),
-                        .kind = cifar_kind(type),
-                        .files = {file.filename().string()},
-                        .transform = transform});
-  if (items && items->item_shape() != trained.item_shape)
-    throw Error(
-        ExitCode::kBadData,
-        fmt::format("{}: images of {}, and the model was trained on {}", file.string(),
-                    fmt::join(items->item_shape(), " x "), fmt::join(trained.item_shape, " x ")));
-  return items;
-}
-
-// The images that the inputs name.
-std::vector<std::string> list_images(const std::vector<fs::path>& inputs) {
-  std::vector<std::string> files;
-  for (const fs::path& input : inputs) {
-    const std::vector<fs::path> found =
-        fs::is_directory(input) ? image_files(input) : std::vector{input};
-    if (found.empty())
-      throw Error(ExitCode::kNoInput, fmt::format("{}: no images in it", input.string()),
-                  "images are files whose name ends in .jpg, .jpeg or .png");
-    for (const fs::path& file : found) files.push_back(file.string());
-  }
-  return files;
-}
-
-}  // namespace
-
 ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts* trained) {
-  const ImageData& image = config.data.image;
+  if (!config.data.kind->images()) return {};
+  const ImageSettings& image = *config.data.kind->images();
   ImageTransformOptions transform{.size = image.size,
                                   .short_side = image.short_side,
                                   .mean = {image.mean.begin(), image.mean.end()},
@@ -176,36 +75,6 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
   transform.interpolation =
       interpolation == "bilinear" ? Interpolation::kBilinear : Interpolation::kBicubic;
   return transform;
-}
-
-RunImages load_images(const RunConfig& config, Split split, const ImageTransformOptions& transform,
-                      const std::vector<std::string>& known_classes, bool check) {
-  if (config.data.type == "image_folder")
-    return load_folder(config, split, transform, known_classes, check);
-  return {.data = load_in_memory(config, split, transform, known_classes)};
-}
-
-Unlabelled load_unlabelled_images(const RunConfig& config, const ModelFacts& trained,
-                                  const std::vector<fs::path>& inputs) {
-  for (const fs::path& input : inputs)
-    if (!fs::exists(input))
-      throw Error(ExitCode::kNoInput, fmt::format("{}: no such file or folder", input.string()),
-                  "--input names images, or a folder of images");
-  Unlabelled found;
-  const ImageTransformOptions transform = image_transform(config, &trained);
-  if (inputs.size() == 1 && !fs::is_directory(inputs[0]) && !has_image_name(inputs[0]))
-    found.items = load_records(config, trained, transform, inputs[0]);
-  if (found.items) return found;
-  ImageFilesContent content{.files = list_images(inputs),
-                            .labels = {},
-                            .class_names = trained.class_names,
-                            .shape = trained.item_shape,
-                            .transform = transform};
-  content.labels.assign(content.files.size(), -1);
-  if (config.data.skip_bad_rows) found.skipped = check_images(image_check(config), content);
-  found.files = content.files;
-  found.items = std::make_unique<ImageFilesDataset>(std::move(content));
-  return found;
 }
 
 }  // namespace vcas

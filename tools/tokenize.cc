@@ -9,7 +9,8 @@
 
 #include "core/error.h"
 #include "core/files.h"
-#include "data/wordpiece.h"
+#include "data/tokenizer.h"
+#include "data/vocabulary.h"
 
 namespace vcas {
 namespace {
@@ -26,15 +27,15 @@ void write(const fmt::memory_buffer& text, std::FILE* out) {
 }  // namespace
 
 void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* out) {
-  const WordPiece tokenizer(request.vocabulary, {.lower_case = !request.cased});
-  if (request.cased && tokenizer.lower_case())
+  const auto tokenizer = read_tokenizer(request.vocabulary, !request.cased);
+  if (request.cased && tokenizer->lower_case())
     throw Error(ExitCode::kUsage,
                 fmt::format("--cased, but {} lower-cases", request.vocabulary.string()),
                 "leave --cased out, or give the vocab.txt of a cased model");
   std::int32_t cls = -1, sep = -1;
   if (request.special) {
-    cls = tokenizer.cls();
-    sep = tokenizer.sep();
+    cls = tokenizer->cls();
+    sep = tokenizer->sep();
   }
   const bool at_once = ::isatty(::fileno(in)) == 1;
   std::vector<std::int32_t> ids;
@@ -54,7 +55,7 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
                   "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it");
     ids.clear();
     if (request.special) ids.push_back(cls);
-    tokenizer.encode(line, ids);
+    tokenizer->encode(line, ids);
     if (request.special) ids.push_back(sep);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const fmt::format_int digits(ids[i]);

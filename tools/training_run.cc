@@ -158,7 +158,7 @@ void TrainingRun::write_facts() {
   };
   atomic_write(folder_->path() / "config.json", print(PrintMode::kPlain));
   atomic_write(folder_->path() / "config.origins.txt", print(PrintMode::kOrigins));
-  if (config().data.type == "image_folder") {
+  if (config().data.kind->facts().has_class_folders) {
     nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
     for (const std::string& name : data_.train->class_names()) {
       const std::size_t number = numbers.size();
@@ -215,7 +215,7 @@ void TrainingRun::say_data() {
   constexpr std::size_t kMostNamed = 10;
   const std::vector<std::string>& classes = data_.train->class_names();
   say(fmt::format(
-      "  data     {}   train {} · test {}{}{} · {} classes{}", c.data.type,
+      "  data     {}   train {} · test {}{}{} · {} classes{}", c.data.kind.type,
       format_count(session_.train_items()), format_count(session_.test_items(*data_.test)),
       c.data.validation_share > 0 ? " held out" : "",
       data_.mismatched ? " · mismatched " + format_count(session_.test_items(*data_.mismatched))

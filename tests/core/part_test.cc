@@ -135,8 +135,8 @@ TEST_CASE("a setting of another kind is an error with its place, unless nothing 
       "drawing.type is \"grid\"\n"
       "    2 |   \"side\": 1.5, \"type\": \"grid\"}}\n      |   ^~~~~~\n1 error; nothing was run");
   CHECK(error_of("{}", {"drawing.box.rows=2"}) ==
-        "--set drawing.box.rows=2: error: \"box\" in \"drawing\" is a setting of \"grid\", and "
-        "drawing.type is \"square\"\n1 error; nothing was run");
+        "--set drawing.box.rows=2: error: \"rows\" in \"drawing.box\" is a setting of \"grid\", "
+        "and drawing.type is \"square\"\n1 error; nothing was run");
   // Older programs saved the settings of all kinds.
   CHECK(error_of(R"({"drawing": {"width": 2, "box": {"rows": 1, "x-note": 3}}})").empty());
   CHECK_FALSE(error_of(R"({"drawing": {"box": {"rows": 2}}})").empty());

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "data/wordpiece.h"
 #include "tests/data/data_files.h"
 
 using namespace vcas;

@@ -560,7 +560,7 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(predict({"--input", "empty"}).code == 66);
   const Outcome submission = predict({"--glue-submission", "to"});
   CHECK(submission.code == 2);
-  CHECK(contains(submission.err, "data.type is \"image_folder\", and only glue has submissions"));
+  CHECK(contains(submission.err, "data.type \"image_folder\" has no submissions"));
 }
 
 TEST_CASE("labels of idx and cifar files are predicted, with numbers", "[image]") {

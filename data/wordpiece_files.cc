@@ -1,7 +1,8 @@
-#include "data/tokenizer_files.h"
-
+// The files of a WordPiece.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "data/wordpiece.h"
 
 namespace vcas {
 namespace {
@@ -62,24 +63,21 @@ Json tokenizer_json(const WordPiece& tokenizer) {
 
 }  // namespace
 
-std::map<std::string, std::string> tokenizer_files(const WordPiece& tokenizer,
-                                                   std::int64_t max_length) {
+std::map<std::string, std::string> WordPiece::files(std::int64_t max_length) const {
   std::string vocabulary;
-  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id)
-    vocabulary.append(tokenizer.token(id)).append("\n");
+  for (std::int32_t id = 0; id < pieces_; ++id) vocabulary.append(token(id)).append("\n");
   Json config = {{"tokenizer_class", "BertTokenizer"},
-                 {"do_lower_case", tokenizer.lower_case()},
-                 {"strip_accents", tokenizer.strip_accents()},
-                 {"tokenize_chinese_chars", tokenizer.separate_cjk()},
+                 {"do_lower_case", lower_case_},
+                 {"strip_accents", strip_accents_},
+                 {"tokenize_chinese_chars", separate_cjk_},
                  {"model_max_length", max_length}};
   // Readers of a vocab.txt know the special tokens, and no others.
-  if (tokenizer.pieces() < tokenizer.size() ||
-      std::ranges::any_of(tokenizer.added(), &AddedToken::normalized)) {
+  if (pieces_ < size() || std::ranges::any_of(added_, &AddedToken::normalized)) {
     Json& decoder = config["added_tokens_decoder"];
-    for (const AddedToken& token : by_id(tokenizer.added()))
-      decoder[std::to_string(token.id)] = added_token_json(tokenizer, token);
+    for (const AddedToken& added : by_id(added_))
+      decoder[std::to_string(added.id)] = added_token_json(*this, added);
   }
-  const Json special = {{"unk_token", tokenizer.token(tokenizer.unk())},
+  const Json special = {{"unk_token", token(unknown_)},
                         {"sep_token", "[SEP]"},
                         {"pad_token", "[PAD]"},
                         {"cls_token", "[CLS]"},
@@ -87,7 +85,7 @@ std::map<std::string, std::string> tokenizer_files(const WordPiece& tokenizer,
   return {{"vocab.txt", vocabulary},
           {"tokenizer_config.json", config.dump(2) + "\n"},
           {"special_tokens_map.json", special.dump(2) + "\n"},
-          {"tokenizer.json", tokenizer_json(tokenizer).dump(2) + "\n"}};
+          {"tokenizer.json", tokenizer_json(*this).dump(2) + "\n"}};
 }
 
 }  // namespace vcas

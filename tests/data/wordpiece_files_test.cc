@@ -1,10 +1,9 @@
-#include "data/tokenizer_files.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "data/wordpiece.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
 
@@ -28,7 +27,7 @@ Vocabulary strange_vocabulary() {
 WordPiece written_and_read(const WordPiece& tokenizer,
                            const std::vector<std::string>& without = {}) {
   const TemporaryFolder folder;
-  for (const auto& [name, text] : tokenizer_files(tokenizer, 64))
+  for (const auto& [name, text] : tokenizer.files(64))
     if (std::find(without.begin(), without.end(), name) == without.end())
       atomic_write(folder.path() / name, text);
   return WordPiece(folder.path());
@@ -62,7 +61,7 @@ TEST_CASE("added tokens go in and come out, without a tokenizer.json too", "[tok
        .appended = 2});
   CHECK(written_and_read(tokenizer).fingerprint() == tokenizer.fingerprint());
   CHECK(written_and_read(tokenizer, {"tokenizer.json"}).fingerprint() == tokenizer.fingerprint());
-  const auto files = tokenizer_files(tokenizer, 64);
+  const auto files = tokenizer.files(64);
   CHECK(files.at("vocab.txt") == "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\na\n");
   CHECK(nlohmann::json::parse(files.at("tokenizer_config.json"))["added_tokens_decoder"]["6"] ==
         nlohmann::json{{"content", "newtok"},
@@ -75,7 +74,7 @@ TEST_CASE("added tokens go in and come out, without a tokenizer.json too", "[tok
 
 TEST_CASE("a vocab.txt goes in and comes out", "[tokenizer]") {
   const WordPiece golden(fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_vocab.txt");
-  CHECK(tokenizer_files(golden, 64).at("vocab.txt") ==
+  CHECK(golden.files(64).at("vocab.txt") ==
         read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_vocab.txt"));
   CHECK(written_and_read(golden).fingerprint() == golden.fingerprint());
   CHECK(written_and_read(golden, {"tokenizer.json"}).fingerprint() == golden.fingerprint());
@@ -83,6 +82,6 @@ TEST_CASE("a vocab.txt goes in and comes out", "[tokenizer]") {
 
 TEST_CASE("tokenizer.json has the form that the tokenizers library writes", "[tokenizer]") {
   const fs::path file = fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_tokenizer.json";
-  CHECK(nlohmann::json::parse(tokenizer_files(WordPiece(file), 64).at("tokenizer.json")) ==
+  CHECK(nlohmann::json::parse(WordPiece(file).files(64).at("tokenizer.json")) ==
         nlohmann::json::parse(read_file(file)));
 }

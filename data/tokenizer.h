@@ -1,0 +1,50 @@
+// Text to token ids, whatever the kind of tokenizer. Readers of text know nothing else of it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vcas {
+
+// The const functions may be called from several threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Appends the ids of `text`, without [CLS] and [SEP]. Invalid UTF-8 is kBadData.
+  virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
+
+  virtual const std::string& name() const = 0;  // of the file it was read from
+  virtual std::int32_t size() const = 0;        // tokens
+  virtual std::int32_t pieces() const = 0;      // the first so many tokens make up words
+  virtual bool lower_case() const = 0;          // capitals become small letters
+  virtual std::string_view token(std::int32_t id) const = 0;
+  virtual bool continues_word(std::int32_t id) const = 0;  // a piece that no word begins with
+  // Hash of everything that decides the ids, for keys of caches.
+  virtual std::uint64_t fingerprint() const = 0;
+
+  virtual bool has(std::string_view token) const = 0;
+  // kBadData, with the nearest token, where there is none.
+  virtual std::int32_t id(std::string_view token) const = 0;
+  virtual std::int32_t unk() const = 0;
+  std::int32_t cls() const { return id("[CLS]"); }
+  std::int32_t sep() const { return id("[SEP]"); }
+  std::int32_t pad() const { return id("[PAD]"); }
+  std::int32_t mask() const { return id("[MASK]"); }
+
+  // Its files as transformers has them, by name. A tokenizer read from them has the same
+  // fingerprint. `max_length`: most tokens of an item.
+  virtual std::map<std::string, std::string> files(std::int64_t max_length) const = 0;
+};
+
+// What the file, or a folder of files, describes: a WordPiece. Throws as that does.
+// `lower_case`: where the files do not say it.
+std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path,
+                                          bool lower_case = true);
+
+}  // namespace vcas

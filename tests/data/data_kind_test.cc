@@ -1,0 +1,92 @@
+#include "data/data_kind.h"
+
+#include "core/error.h"
+#include "data/image_kind.h"
+#include "data/text_kind.h"
+#include "tests/core/json_schema_check.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+struct Config {
+  DataOptions data;
+  void fields(Setting& v) { v.section("data", data, "What to train on."); }
+};
+
+Config read(const std::string& text, bool saved = false,
+            const std::vector<std::string>& overrides = {}) {
+  Config config;
+  read_config(config, {.saved = saved, .documents = {{"data.json", text}}, .overrides = overrides});
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("each kind of data has a summary and knows whether it is text", "[config]") {
+  const std::vector<std::string> texts = {"glue", "mlm", "synthetic_text", "text", "wordnet"};
+  for (const auto& [name, kind] : part_kinds<DataKind>()) {
+    INFO(name);
+    const auto made = kind.make();
+    CHECK_FALSE(made->summary().empty());
+    CHECK(made->facts().text == (std::ranges::count(texts, name) == 1));
+    CHECK((made->images() == nullptr) == made->facts().text);
+  }
+  CHECK(part_kinds<DataKind>().size() == 11);
+  const std::string help = config_help(Config{});
+  CHECK(help.find("idx: IDX files") != std::string::npos);
+  CHECK(help.find("data.text.max_length  (glue, mlm, text, wordnet)") != std::string::npos);
+}
+
+TEST_CASE("facts follow from the settings", "[config]") {
+  const auto facts = [](const std::string& settings) {
+    return read(R"({"data": {)" + settings + "}}").data.kind->facts();
+  };
+  CHECK(facts(R"("type": "glue", "text": {"task": "sts-b"})").labels == LabelKind::kNumbers);
+  CHECK(facts(R"("type": "glue", "text": {"task": "RTE"})").labels == LabelKind::kClasses);
+  CHECK(facts(R"("type": "glue", "text": {"task": "?"})").labels == LabelKind::kAny);
+  const std::string files = R"("train_file": "a", "test_file": "b")";
+  CHECK(facts(R"("type": "mlm", "text": {)" + files + "}").labels == LabelKind::kMaskedWords);
+  const DataFacts text = facts(R"("type": "text", "text": {"max_length": 9, )" + files + "}");
+  CHECK(text.max_length == 9);
+  CHECK(text.needs_vocabulary);
+  const std::string folder = R"("type": "image_folder", "folder": "x")";
+  CHECK(facts(folder).needs_size);
+  CHECK_FALSE(facts(folder + R"(, "image": {"size": 8})").needs_size);
+  CHECK_FALSE(facts(R"("type": "synthetic")").is_predictable);
+}
+
+TEST_CASE("a configuration with the settings of all kinds is read where a run saved it",
+          "[config]") {
+  const std::string all = R"({"data": {"type": "cifar10", "folder": "x", "flip": true,
+      "synthetic": {"items": 9, "tokens": 7}, "image": {"size": 8, "eval_folder": "val"},
+      "text": {"task": "RTE", "max_length": 64, "skip_bad_rows": true}}})";
+  const Config config = read(all, true);
+  CHECK(config.data.kind->images()->size == 8);
+  CHECK(config.data.kind->augment().flip);
+  CHECK(config.data.skip_bad_rows);  // under its former name
+  CHECK_THROWS_WITH(
+      read(all), ContainsSubstring("\"items\" in \"data.synthetic\" is a setting of \"synthetic\" "
+                                   "and \"synthetic_text\", and data.type is \"cifar10\"") &&
+                     ContainsSubstring("\"eval_folder\" in \"data.image\" is a setting of "
+                                       "\"image_folder\"") &&
+                     ContainsSubstring("is a setting of \"glue\", \"mlm\", \"text\" and "
+                                       "\"wordnet\", and") &&
+                     ContainsSubstring("5 errors"));
+  CHECK_THROWS_WITH(read(R"({"data": {"text": {"max_lenght": 64}}})"),
+                    ContainsSubstring("unknown key \"max_lenght\" in \"data.text\""));
+  // Another kind than that of the file, which is no mistake of the file.
+  const Config other = read(R"({"data": {"type": "glue", "text": {"task": "RTE"}}})", false,
+                            {"data.type=synthetic"});
+  CHECK_FALSE(other.data.kind->facts().text);
+}
+
+TEST_CASE("the schema accepts the settings of every kind in one section", "[config]") {
+  const nlohmann::ordered_json schema = json_schema(Config{});
+  for (const char* text : {R"({"data": {"text": {"task": "RTE", "eval_split": "train"}}})",
+                           R"({"data": {"text": {"whole_words": true, "label": "x"}}})",
+                           R"({"data": {"synthetic": {"shape": [3], "tokens": 5}}})"})
+    CHECK(accepts(schema, nlohmann::json::parse(text)));
+  CHECK_FALSE(accepts(schema, nlohmann::json::parse(R"({"data": {"text": {"shape": [3]}}})")));
+}
