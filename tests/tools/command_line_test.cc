@@ -152,7 +152,7 @@ TEST_CASE("settings have short forms and long ones, and the later one wins") {
   CHECK(config["threads"] == 2);
   CHECK(config["model"]["depth"] == 3);
   CHECK(config["model"]["ffn_ratio"] == 2);
-  CHECK(config["vcas"]["act_ratio"] == nlohmann::json({0.5}));
+  CHECK(config["method"]["act_ratio"] == nlohmann::json({0.5}));
   CHECK(config["data"]["flip"] == true);
   const nlohmann::json set =
       minimal(run(tiny.path(), {"vcas-train", "-c", "tiny.json", "--epochs", "6", "--set",
