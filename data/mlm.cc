@@ -125,6 +125,23 @@ std::int64_t MlmDataset::masked_count(std::int64_t rows) const {
   return std::clamp<std::int64_t>(wanted, std::min<std::int64_t>(1, candidates), candidates);
 }
 
+// The words (or single tokens) of an item that may be masked.
+std::vector<MlmDataset::Word> MlmDataset::maskable_words(
+    std::span<const std::int32_t> tokens) const {
+  std::vector<Word> words;
+  for (std::int64_t row = 1; row + 1 < std::ssize(tokens); ++row) {
+    const std::int32_t token = tokens[row];
+    if (token == masking_.separator) continue;
+    const bool goes_on = !masking_.continues.empty() && masking_.continues[token];
+    if (goes_on && !words.empty() && words.back().end == row) {
+      ++words.back().end;
+    } else {
+      words.push_back({row, row + 1});
+    }
+  }
+  return words;
+}
+
 void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
   VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
   const std::span<const std::int32_t> all = stream_.tokens();
@@ -137,21 +154,8 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
   out.token_types.resize(out.tokens.size(), 0);
   out.offsets.push_back(base + rows);
 
-  // The words (or single tokens) that may be masked.
-  struct Word {
-    std::int64_t begin, end;
-  };
-  std::vector<Word> words;
-  for (std::int64_t row = 1; row + 1 < rows; ++row) {
-    const std::int32_t token = out.tokens[base + row];
-    if (token == masking_.separator) continue;
-    const bool goes_on = !masking_.continues.empty() && masking_.continues[token];
-    if (goes_on && !words.empty() && words.back().end == row) {
-      ++words.back().end;
-    } else {
-      words.push_back({row, row + 1});
-    }
-  }
+  std::vector<Word> words =
+      maskable_words({out.tokens.data() + base, static_cast<std::size_t>(rows)});
   const auto count = static_cast<std::uint32_t>(words.size());
 
   // Words in random order until the number is full; a word that would exceed it is passed over.

@@ -56,6 +56,11 @@ class MlmDataset final : public Dataset {
   std::int64_t masked_count(std::int64_t rows) const;
 
  private:
+  struct Word {
+    std::int64_t begin, end;  // rows of the item
+  };
+  std::vector<Word> maskable_words(std::span<const std::int32_t> tokens) const;
+
   TokenStream stream_;
   std::int64_t item_rows_;
   Masking masking_;

@@ -266,13 +266,12 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
   return vocabulary;
 }
 
-Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) {
-  const JsonFile file(text, name);
+// How text is cut into words.
+Vocabulary read_tokenizer_settings(const JsonFile& file) {
   const JsonNode& normalizer = file.part("normalizer", "BertNormalizer");
   file.part("pre_tokenizer", "BertPreTokenizer");
   const JsonNode& model = file.part("model", "WordPiece");
-
-  Vocabulary vocabulary{.name = name};
+  Vocabulary vocabulary;
   vocabulary.clean_text = file.boolean(normalizer, "clean_text").value_or(true);
   vocabulary.separate_cjk = file.boolean(normalizer, "handle_chinese_chars").value_or(true);
   vocabulary.lower_case = file.boolean(normalizer, "lowercase").value_or(true);
@@ -282,7 +281,14 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) 
     vocabulary.max_word_length = file.integer(*length, std::numeric_limits<std::int32_t>::max());
   if (const JsonNode* prefix = JsonFile::find(model, "continuing_subword_prefix"))
     if (prefix->value != "##") file.fail_at(*prefix, "continuing_subword_prefix must be \"##\"");
+  return vocabulary;
+}
 
+Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) {
+  const JsonFile file(text, name);
+  Vocabulary vocabulary = read_tokenizer_settings(file);
+  const JsonNode& model = file.part("model", "WordPiece");
+  vocabulary.name = name;
   const JsonNode* entries = JsonFile::find(model, "vocab");
   if (!entries || !entries->value.is_object()) file.fail_at(model, "the model has no vocab");
   const JsonNode* added = JsonFile::find(file.root(), "added_tokens");

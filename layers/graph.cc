@@ -240,21 +240,11 @@ const RowSets& Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNod
                        gradient, rows);
 }
 
-// The backward of node i, whose output has `gradient` of `rows`.
-void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t i,
-                         const RowSets& rows, const Gradient& gradient) {
-  const GraphNode& node = plan_.nodes[i];
-  const Tensor& dy = gradient.dy;
-  const bool with_norms =
-      exec.keeps_norms && node.plan.writes_norms && context.hooks->reads_norms();
+// Sets node_tensors_ to where the backward of `node` writes the gradients of its inputs, and to
+// what it adds to them. Returns where the norms of the first one go.
+Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows,
+                              const Gradient& gradient, bool with_norms) {
   Tensor dx_norm;
-  NodeTensors& tensors = node_tensors_;
-  exec.ops.enter(node.backward_place);
-  collect_tensors(node, i);
-  for (const int number : node.parameters)
-    tensors.gradients.push_back(context.gradients[static_cast<std::size_t>(number)]);
-
-  ArenaFrame frame(exec.scratch);
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     const auto input = static_cast<std::size_t>(node.inputs[j]);
     const GraphNode& producer = plan_.nodes[input];
@@ -270,7 +260,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       const bool in_place = node.plan.in_place && j == 0 && !plan.adds &&
                             plan.block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
       if (plan.adds) added = gradient_views_[input].dy;
-      dx = in_place ? dy
+      dx = in_place ? gradient.dy
            : plan.adds && !plan.moves
                ? added
                : block_view(gradients_, block, plan_.dtype, kept_rows, spec.width);
@@ -281,19 +271,36 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
         gradient_views_[input].norm = dx_norm =
             norm_view(gradients_, block, spec, kept_rows, node.plan.dx_norm_parts);
     }
-    tensors.dx.push_back(dx);
-    tensors.added.push_back(added);
+    node_tensors_.dx.push_back(dx);
+    node_tensors_.added.push_back(added);
   }
+  return dx_norm;
+}
+
+// The backward of node i, whose output has `gradient` of `rows`.
+void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t i,
+                         const RowSets& rows, const Gradient& gradient) {
+  const GraphNode& node = plan_.nodes[i];
+  NodeTensors& tensors = node_tensors_;
+  exec.ops.enter(node.backward_place);
+  collect_tensors(node, i);
+  for (const int number : node.parameters)
+    tensors.gradients.push_back(context.gradients[static_cast<std::size_t>(number)]);
+
+  ArenaFrame frame(exec.scratch);
+  const Tensor dx_norm =
+      place_gradients(exec, node, rows, gradient,
+                      exec.keeps_norms && node.plan.writes_norms && context.hooks->reads_norms());
   for (const int j : node.plan.passes_gradient)
     if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
-      exec.ops.run(Copy{.y = dx, .x = dy});
+      exec.ops.run(Copy{.y = dx, .x = gradient.dy});
   if (node.plan.passes_gradient.size() < node.inputs.size())
     node.layer->backward(exec, {.inputs_full = tensors.inputs,
                                 .output_full = tensor({static_cast<int>(i)}),
                                 .saved_full = tensors.saved,
                                 .parameters = tensors.parameters,
                                 .input_specs = node.input_specs,
-                                .dy = dy,
+                                .dy = gradient.dy,
                                 .dx = tensors.dx,
                                 .dx_norm = dx_norm,
                                 .added = tensors.added,

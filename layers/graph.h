@@ -92,6 +92,8 @@ class Graph {
   Tensor output_norm(const Exec& exec, int node) const;
   const RowSets& pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
                            const RowSets& rows, Gradient& gradient) const;
+  Tensor place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows,
+                         const Gradient& gradient, bool with_norms);
   void clear_gradients(Exec& exec, const BackwardContext& context, const GraphNode& node) const;
   void leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const;
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,

@@ -30,11 +30,25 @@ class Planner {
   void mark_writers();
   void check_gates() const;
   void plan_activations();
-  void plan_gradients();
+  int gate_time(int node) const;
+  int new_block(int value, int begin, std::int64_t norm_parts = 1);
+  void use(int block, int time);
+  bool waits_for(int block) const;
   bool can_share(int block, int value, int node) const;
+  void flush();
+  void plan_dx(int i, std::size_t j, int dy_block);
+  void plan_gradients();
   void plan_scratch();
 
+  // Sampled weight gradients, and those of all biases beside them, wait for each other, at most to
+  // the next gate. Nothing changes a block that one of them reads.
+  struct Waiting {
+    std::vector<int> nodes, blocks;  // of their dy
+    std::size_t scratch_bytes = 0;
+  };
+
   GraphPlan& plan_;
+  Waiting waiting_;
   std::vector<std::vector<int>> consumers_;
   std::vector<std::vector<int>> holders_;  // values that share a gradient block
 };
@@ -195,37 +209,80 @@ bool Planner::can_share(int block, int value, int node) const {
   return true;
 }
 
+// When the gradient of a node passes its gate; its backward is one later.
+int Planner::gate_time(int node) const {
+  return 2 * (static_cast<int>(plan_.nodes.size()) - 1 - node);
+}
+
+int Planner::new_block(int value, int begin, std::int64_t norm_parts) {
+  const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(value)].plan.output;
+  const std::size_t bytes =
+      static_cast<std::size_t>(plan_.max_rows(spec.rows_per_item) * spec.width) *
+      dtype_bytes(plan_.dtype);
+  plan_.gradient_blocks.push_back(
+      {Arena::round_up(bytes) + plan_.norm_bytes(spec.rows_per_item, norm_parts), begin, begin});
+  holders_.push_back({value});
+  return static_cast<int>(plan_.gradient_blocks.size()) - 1;
+}
+
+void Planner::use(int block, int time) {
+  PlannedBlock& planned = plan_.gradient_blocks[static_cast<std::size_t>(block)];
+  planned.end = std::max(planned.end, time);
+}
+
+bool Planner::waits_for(int block) const {
+  return std::ranges::find(waiting_.blocks, block) != waiting_.blocks.end();
+}
+
+void Planner::flush() {
+  if (waiting_.nodes.empty()) return;
+  const int after = waiting_.nodes.back();
+  plan_.nodes[static_cast<std::size_t>(after)].flushes_weights = true;
+  for (const int block : waiting_.blocks) use(block, gate_time(after) + 1);
+  plan_.memory.scratch = std::max(plan_.memory.scratch, waiting_.scratch_bytes);
+  waiting_ = {};
+}
+
+// Where the backward of node i, whose dy lies in `dy_block`, writes the gradient of input j.
+void Planner::plan_dx(int i, std::size_t j, int dy_block) {
+  GraphNode& node = plan_.nodes[static_cast<std::size_t>(i)];
+  const int input = node.inputs[j];
+  GraphNode& producer = plan_.nodes[static_cast<std::size_t>(input)];
+  GraphNode::Dx& dx = node.dx[j];
+  const int time = gate_time(i) + 1;
+  if (!producer.layer || !producer.needs_gradient) return;
+  if (const int block = producer.gradient_block; block >= 0) {
+    use(block, time);
+    dx.adds = true;
+    dx.moves = waits_for(block);
+    if (dx.moves) {
+      std::erase(holders_[static_cast<std::size_t>(block)], input);
+      producer.gradient_block = new_block(input, time);
+    }
+    dx.block = producer.gradient_block;
+    return;
+  }
+  const bool same_shape = producer.plan.output.width == node.plan.output.width &&
+                          producer.plan.output.rows_per_item == node.plan.output.rows_per_item;
+  // An in-place backward changes the block at once, so nobody may still have to read it.
+  const bool alone =
+      dy_block >= 0 && std::ranges::none_of(holders_[static_cast<std::size_t>(dy_block)],
+                                            [&](int holder) { return holder < i; });
+  const bool in_place = node.plan.in_place && j == 0 && alone && !waits_for(dy_block);
+  const bool pass = node.passes_gradient(j) && dy_block >= 0 && can_share(dy_block, input, i);
+  if (same_shape && dy_block >= 0 && (in_place || pass)) {
+    producer.gradient_block = dy_block;
+    holders_[static_cast<std::size_t>(dy_block)].push_back(input);
+    use(dy_block, gate_time(input) + 1);
+    if (!pass) dx.block = dy_block;
+  } else {
+    dx.block = producer.gradient_block =
+        new_block(input, time, j == 0 ? node.plan.dx_norm_parts : 1);
+  }
+}
+
 void Planner::plan_gradients() {
   const int last = static_cast<int>(plan_.nodes.size()) - 1;
-  const auto gate_time = [&](int node) { return 2 * (last - node); };
-  const auto new_block = [&](int value, int begin, std::int64_t norm_parts = 1) {
-    const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(value)].plan.output;
-    const std::size_t bytes =
-        static_cast<std::size_t>(plan_.max_rows(spec.rows_per_item) * spec.width) *
-        dtype_bytes(plan_.dtype);
-    plan_.gradient_blocks.push_back(
-        {Arena::round_up(bytes) + plan_.norm_bytes(spec.rows_per_item, norm_parts), begin, begin});
-    holders_.push_back({value});
-    return static_cast<int>(plan_.gradient_blocks.size()) - 1;
-  };
-  const auto use = [&](int block, int time) {
-    PlannedBlock& planned = plan_.gradient_blocks[static_cast<std::size_t>(block)];
-    planned.end = std::max(planned.end, time);
-  };
-  // Sampled weight gradients, and those of all biases beside them, wait for each other, at most to
-  // the next gate. Nothing changes a block that one of them reads.
-  struct {
-    std::vector<int> nodes, blocks;  // of their dy
-    std::size_t scratch_bytes = 0;
-  } waiting;
-  const auto flush = [&] {
-    if (waiting.nodes.empty()) return;
-    const int after = waiting.nodes.back();
-    plan_.nodes[static_cast<std::size_t>(after)].flushes_weights = true;
-    for (const int block : waiting.blocks) use(block, gate_time(after) + 1);
-    plan_.memory.scratch = std::max(plan_.memory.scratch, waiting.scratch_bytes);
-    waiting = {};
-  };
   for (int i = last; i >= 0; --i) {
     GraphNode& node = plan_.nodes[static_cast<std::size_t>(i)];
     if (!node.layer || !node.needs_gradient) continue;
@@ -236,52 +293,14 @@ void Planner::plan_gradients() {
     if (dy_block >= 0) use(dy_block, time);
     if (node.gate >= 0) dy_block = node.kept_block = new_block(i, gate_time(i));
     if (node.kept_block >= 0) use(node.kept_block, time);
-    const auto waits_for = [&](int block) {
-      return std::ranges::find(waiting.blocks, block) != waiting.blocks.end();
-    };
     node.dx.assign(node.inputs.size(), {});
-    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
-      const int input = node.inputs[j];
-      GraphNode& producer = plan_.nodes[static_cast<std::size_t>(input)];
-      GraphNode::Dx& dx = node.dx[j];
-      if (!producer.layer || !producer.needs_gradient) continue;
-      if (const int block = producer.gradient_block; block >= 0) {
-        use(block, time);
-        dx.adds = true;
-        dx.moves = waits_for(block);
-        if (dx.moves) {
-          std::erase(holders_[static_cast<std::size_t>(block)], input);
-          producer.gradient_block = new_block(input, time);
-        }
-        dx.block = producer.gradient_block;
-        continue;
-      }
-      const bool same_shape = producer.plan.output.width == node.plan.output.width &&
-                              producer.plan.output.rows_per_item == node.plan.output.rows_per_item;
-      // An in-place backward changes the block at once, so nobody may still have to read it.
-      const bool alone =
-          dy_block >= 0 && std::none_of(holders_[static_cast<std::size_t>(dy_block)].begin(),
-                                        holders_[static_cast<std::size_t>(dy_block)].end(),
-                                        [&](int holder) { return holder < i; });
-      const bool in_place = node.plan.in_place && j == 0 && alone && !waits_for(dy_block);
-      const bool pass = node.passes_gradient(j) && dy_block >= 0 && can_share(dy_block, input, i);
-      if (same_shape && dy_block >= 0 && (in_place || pass)) {
-        producer.gradient_block = dy_block;
-        holders_[static_cast<std::size_t>(dy_block)].push_back(input);
-        use(dy_block, gate_time(input) + 1);
-        if (!pass) dx.block = dy_block;
-      } else {
-        dx.block = producer.gradient_block =
-            new_block(input, time, j == 0 ? node.plan.dx_norm_parts : 1);
-      }
-    }
-    if (node.plan.samples_weight) {
-      if (waiting.nodes.size() == kMostInGroup) flush();
-      waiting.nodes.push_back(i);
-      waiting.blocks.push_back(dy_block);
-      waiting.scratch_bytes +=
-          BackwardHooks::scratch_bytes(plan_.max_rows(node.plan.output.rows_per_item));
-    }
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) plan_dx(i, j, dy_block);
+    if (!node.plan.samples_weight) continue;
+    if (waiting_.nodes.size() == kMostInGroup) flush();
+    waiting_.nodes.push_back(i);
+    waiting_.blocks.push_back(dy_block);
+    waiting_.scratch_bytes +=
+        BackwardHooks::scratch_bytes(plan_.max_rows(node.plan.output.rows_per_item));
   }
   flush();
   // A gate that passes everything on leaves the gradient in the block before it.

@@ -43,24 +43,24 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
 }
 
 void Trainer::forget_sampled_passes() {
-  std::erase_if(passes_, [](const Pass& pass) { return pass.kind == PassKind::kSampled; });
+  std::erase_if(passes_, [](const TrainingPass& pass) { return pass.kind == PassKind::kSampled; });
 }
 
-Trainer::Pass& Trainer::pass_of(PassKind kind, const BatchShape& batch) {
+Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) {
   // Of batches that come again: the first, middle and last micro-batch of a step, and of the last
   // step of an epoch.
   constexpr std::ptrdiff_t kMostOfKind = 6;
-  const auto found = std::ranges::find_if(passes_, [&](const Pass& pass) {
+  const auto found = std::ranges::find_if(passes_, [&](const TrainingPass& pass) {
     return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale &&
            pass.adds_gradients == context_.adds_gradients;
   });
   if (found != passes_.end()) return *found;
-  if (std::ranges::count(passes_, kind, &Pass::kind) == kMostOfKind)
-    passes_.erase(std::ranges::find(passes_, kind, &Pass::kind));
-  return passes_.emplace_back(Pass{.kind = kind,
-                                   .batch = batch,
-                                   .loss_scale = context_.loss_scale,
-                                   .adds_gradients = context_.adds_gradients});
+  if (std::ranges::count(passes_, kind, &TrainingPass::kind) == kMostOfKind)
+    passes_.erase(std::ranges::find(passes_, kind, &TrainingPass::kind));
+  return passes_.emplace_back(TrainingPass{.kind = kind,
+                                           .batch = batch,
+                                           .loss_scale = context_.loss_scale,
+                                           .adds_gradients = context_.adds_gradients});
 }
 
 // Runs `body`, a forward and a backward. Where the host knows all sizes beforehand the device is
@@ -74,7 +74,7 @@ void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds,
     seconds.backward += watch.lap();
     return;
   }
-  Pass& pass = pass_of(kind, batch);
+  TrainingPass& pass = pass_of(kind, batch);
   bool called = false;
   const auto noted = [&] {
     body();

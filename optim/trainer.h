@@ -91,8 +91,8 @@ class Trainer {
   void restore(const nlohmann::json& state);
 
  private:
-  // One forward and backward of training, and what they leave on the host.
-  struct Pass {
+  // One forward and backward of training that comes again.
+  struct TrainingPass {
     PassKind kind;
     BatchShape batch;
     double loss_scale = 0;
@@ -107,7 +107,7 @@ class Trainer {
   };
 
   void forget_sampled_passes();
-  Pass& pass_of(PassKind kind, const BatchShape& batch);
+  TrainingPass& pass_of(PassKind kind, const BatchShape& batch);
   template <class Body>
   void repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch);
   std::string bad_gradient() const;
@@ -122,7 +122,7 @@ class Trainer {
   std::unique_ptr<Method> method_;
   std::vector<Tensor> gradients_;  // of all parameters
   BackwardContext context_;        // of training passes
-  std::vector<Pass> passes_;
+  std::vector<TrainingPass> passes_;
   std::int64_t step_ = 0;
   std::vector<Queued> queued_;
 };

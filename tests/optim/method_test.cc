@@ -1,0 +1,111 @@
+// A method of training in one file, and what follows from its registration.
+#include "optim/methods/method.h"
+
+#include <fmt/format.h>
+
+#include "optim/methods/sampled_backward.h"
+#include "tests/optim/trainer_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+// Samples every other step, at one ratio for all gates.
+class Alternating final : public Method {
+ public:
+  Alternating(const Training& training, double ratio)
+      : sampled_(training.ops, training.model.graph.plan()), ratio_(ratio) {
+    const Graph& graph = training.model.graph;
+    sampled_.pass.ratios = {std::vector<double>(static_cast<std::size_t>(graph.gates()), ratio),
+                            std::vector<double>(graph.sampled_weights().size(), 1)};
+  }
+
+  void begin_step(std::int64_t step) override { samples_now_ = step % 2 == 1; }
+  PassKind next(std::int64_t) const override {
+    return samples_now_ ? PassKind::kSampled : PassKind::kExact;
+  }
+  BackwardHooks* hooks(PassKind kind) override {
+    return kind == PassKind::kSampled ? &sampled_ : nullptr;
+  }
+  std::size_t bytes() const override { return sampled_.bytes(); }
+  bool samples() const override { return true; }
+  std::string summary() const override { return fmt::format("every other step keeps {}", ratio_); }
+
+ private:
+  SampledBackward sampled_;
+  double ratio_;
+  bool samples_now_ = false;
+};
+
+struct AlternatingKind final : MethodKind {
+  double ratio = 0.5;
+
+  void fields(Setting& v) {
+    v.field("ratio", ratio, "Share of the items that a sampled step keeps.", above(0.0),
+            at_most(1.0));
+  }
+  std::unique_ptr<Method> make(const Training& training) const override {
+    return std::make_unique<Alternating>(training, ratio);
+  }
+};
+
+VCAS_REGISTER_PART(MethodKind, "alternating", AlternatingKind);
+
+struct Config {
+  Part<MethodKind> method{"vcas", "What backward computes."};
+  void fields(Setting& v) { v.section("method", method, "How gradients are computed."); }
+};
+
+Config read(const std::string& text) {
+  Config config;
+  read_config(config, {.documents = {{"method.json", text}}});
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("a method is a part: it is read, and decides each step", "[trainer][method]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.method = read(R"({"method": {"type": "alternating", "ratio": 0.25}})").method;
+  TrainerFixture f(options);
+  CHECK(f.trainer->method().summary() == "every other step keeps 0.25");
+  double flops[2];
+  for (const bool sampled : {false, true}) {
+    const double before = f.ops->flops(Phase::kBackward);
+    CHECK(f.run(f.trainer->steps() + 1).front().exact == !sampled);
+    flops[sampled] = f.ops->flops(Phase::kBackward) - before;
+  }
+  CHECK(flops[1] < 0.75 * flops[0]);
+  CHECK(f.trainer->state().at("vcas").is_null());
+}
+
+TEST_CASE("exact and vcas at ratios 1 have the same bits", "[trainer][method]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options).act_ratio = {1};
+  TrainerFixture sampled(options);
+  options.method.type = "exact";
+  TrainerFixture exact(options);
+  sampled.run(5);
+  exact.run(5);
+  CHECK(sampled.weights() == exact.weights());
+}
+
+TEST_CASE("settings of a method are its own", "[config][method]") {
+  const auto error_of = [](const std::string& text) {
+    try {
+      read(text);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(error_of(R"({"method": {"type": "exact", "ratio": 0.25}})"),
+             ContainsSubstring(
+                 "\"ratio\" in \"method\" is a setting of \"alternating\", and method.type is "
+                 "\"exact\""));
+  CHECK_THAT(error_of(R"({"method": {"type": "vacs"}})"),
+             ContainsSubstring("did you mean \"vcas\"?"));
+  CHECK_THAT(error_of(R"({"method": {"type": "alternating", "ratio": 0}})"),
+             ContainsSubstring("method.ratio must be above 0"));
+}
