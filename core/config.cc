@@ -30,10 +30,6 @@ std::string did_you_mean(const std::string& name) {
   return name.empty() ? "" : fmt::format("  did you mean \"{}\"?\n", name);
 }
 
-std::string in_section(const Setting& section) {
-  return section.key.empty() ? "" : fmt::format(" in \"{}\"", section.key);
-}
-
 // A value or a list of values as nlohmann::json has it.
 Json to_json(const JsonNode& node) {
   Json json = node.value;
@@ -226,7 +222,7 @@ class ConfigReader {
 
   void read_section(Setting& section, const JsonNode& node) {
     if (!node.value.is_object()) {
-      const std::string name = section.key.empty() ? "the configuration" : section.key;
+      const std::string name = section.key.empty() ? "the configuration" : name_of(section);
       return add_value_error(name, node, fmt::format("must be an object, got {}", shown(node)));
     }
     std::map<std::string, const JsonNode*> seen;
@@ -274,7 +270,7 @@ class ConfigReader {
 
   void read_member(Setting& section, const JsonNode& node) {
     Setting* child = find_member(section, node.name);
-    if (!child && section.key.empty())
+    if (!child && section.key.empty() && !node.name.empty())
       for (Setting& now : section.children)
         if (now.former_section.name == node.name) return read_former(now, node);
     if (child && child->is_section()) return read_section(*child, node);
@@ -292,16 +288,29 @@ class ConfigReader {
   // A section by its former name and with its former switch.
   void read_former(Setting& section, JsonNode node) {
     const FormerSection& former = section.former_section;
-    for (JsonNode& member : node.children) {
-      if (member.name != former.flag) continue;
-      if (!member.value.is_boolean())
-        return add_type_error("true or false", former.name + "." + former.flag, member, false);
-      member.name = "type";
+    const auto chooser = std::ranges::find_if(section.children, &Setting::chooses_kind);
+    VCAS_CHECK(chooser != section.children.end(), section.key + " chooses no kind");
+    std::erase_if(node.children, [&](JsonNode& member) {
+      if (member.name != former.flag) return false;
+      if (!member.value.is_boolean()) {
+        add_type_error("true or false", former.name + "." + former.flag, member, false);
+        return true;
+      }
+      member.name = chooser->name;
       member.value = member.value.get<bool>() ? former.on : former.off;
-    }
-    reads_former_ = true;
+      return false;
+    });
+    former_ = &section;
     read_section(section, node);
-    reads_former_ = false;
+    former_ = nullptr;
+  }
+
+  // As the user calls it.
+  std::string name_of(const Setting& section) const {
+    return former_ == &section ? section.former_section.name : section.key;
+  }
+  std::string in_section(const Setting& section) const {
+    return section.key.empty() ? "" : fmt::format(" in \"{}\"", name_of(section));
   }
 
   static Setting* find_child(Setting& section, const std::string& name) {
@@ -339,12 +348,15 @@ class ConfigReader {
     if (foreign.settings.front()->is_section())
       return read_section(*foreign.settings.front(), node);
     const Setting& type = *foreign.type;
+    if (former_) {  // what the switch turned off kept its settings
+      const Setting& setting = *foreign.settings.front();
+      with_value(setting, [&](auto* value) { read_setting(setting, node, *value); });
+      return;
+    }
     const bool is_default = std::ranges::any_of(foreign.settings, [&](const Setting* setting) {
       return to_json(node) == settings_to_json(*setting);
     });
-    if (!kinds_ || is_default || reads_former_ || (saved_ && is_document()) ||
-        kinds_->has_error(type.key))
-      return;
+    if (!kinds_ || is_default || (saved_ && is_document()) || kinds_->has_error(type.key)) return;
     const ConfigOrigin& chosen = kinds_->origins().at(type.key);
     if (chosen.given() && source_count_ < chosen.source) return;  // another kind was chosen then
     std::vector<std::string> kinds;
@@ -513,7 +525,7 @@ class ConfigReader {
   const ConfigErrors* kinds_;
   ConfigErrors& errors_;
   bool saved_ = false, unread_ = false;
-  bool reads_former_ = false;  // a section by its former name
+  const Setting* former_ = nullptr;  // the section that is read by its former name
   std::size_t source_count_ = 0;
   SourceText source_;          // the current source; its name is what errors show
   std::string where_, label_;  // of an override; empty for a document

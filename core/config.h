@@ -104,8 +104,10 @@ struct ConfigSources {
   std::vector<std::string> overrides = {};
 };
 
-// "train.learning_rate", ...: all settings, also of kinds that are not chosen. Then former keys.
+// "train.learning_rate", ...: all settings, also of kinds that are not chosen.
 std::vector<std::string> setting_keys(const Setting& root);
+// What they were called in older configurations.
+std::vector<std::string> former_keys(const Setting& root);
 
 // Sets the settings that choose kinds, and no others. Returns where they come from, and what is
 // wrong with them.

@@ -17,20 +17,24 @@ using Json = nlohmann::ordered_json;
 }  // namespace
 
 std::vector<std::string> setting_keys(const Setting& root) {
-  std::vector<std::string> keys, former_keys;
-  for (const Setting* setting : settings_of_all_kinds(root)) {
+  std::vector<std::string> keys;
+  for (const Setting* setting : settings_of_all_kinds(root))
     if (std::ranges::count(keys, setting->key) == 0) keys.push_back(setting->key);
-    if (!setting->former_key.empty()) former_keys.push_back(setting->former_key);
-  }
+  return keys;
+}
+
+std::vector<std::string> former_keys(const Setting& root) {
+  std::vector<std::string> keys;
+  for (const Setting* setting : settings_of_all_kinds(root))
+    if (!setting->former_key.empty()) keys.push_back(setting->former_key);
   for (const Setting& section : root.children) {
     const FormerSection& former = section.former_section;
     if (former.name.empty()) continue;
-    former_keys.push_back(former.name + "." + former.flag);
-    for (const std::string& key : keys)
+    keys.push_back(former.name + "." + former.flag);
+    for (const std::string& key : setting_keys(root))
       if (key.starts_with(section.key + "."))
-        former_keys.push_back(former.name + key.substr(section.key.size()));
+        keys.push_back(former.name + key.substr(section.key.size()));
   }
-  keys.insert(keys.end(), former_keys.begin(), former_keys.end());
   return keys;
 }
 
@@ -223,7 +227,9 @@ std::string print_settings(const Setting& root, const Setting& defaults,
         return shown(setting) && (mode != PrintMode::kMinimal || changed.contains(setting.key));
       },
       [&](const Setting& setting) {
-        return mode == PrintMode::kOrigins ? origins.at(setting.key).label : "";
+        if (mode != PrintMode::kOrigins) return std::string();
+        // A program may have chosen another kind since the settings were read.
+        return origins.has(setting.key) ? origins.at(setting.key).label : ConfigOrigin().label;
       });
 }
 

@@ -91,7 +91,7 @@ struct Setting {
 
   // The key that the last field had in older configurations.
   void formerly(const char* old_key) { children.back().former_key = old_key; }
-  // The same for the last section, which holds a Part. Settings of the other kind are read over.
+  // The same for the last section, at the top, which holds a Part.
   void formerly(const FormerSection& section) { children.back().former_section = section; }
 
   template <class Section>

@@ -113,7 +113,7 @@ class DataKind {
   }
   // Null where no file says how texts become tokens.
   virtual TokenSettings* tokens() { return nullptr; }
-  // Null of texts.
+  // Null unless items are images.
   virtual const ImageSettings* images() const { return nullptr; }
   virtual AugmentOptions augment() const { return {}; }
 };

@@ -36,7 +36,7 @@ struct WeightUse {
   Tensor dweight, dbias;       // S [D, C] and [D]; empty: not wanted
   bool accumulate;             // adds to what they hold, else replaces it
   Tensor dy, dy_norm;          // T [rows, D], S [rows, parts]; empty norms are not known
-  Tensor x_full, x_norm_full;  // T [full rows, C], S [full rows, parts]; likewise
+  Tensor x_full, x_norm_full;  // T [full rows, C], S [full rows, parts], or empty
   const RowSet& rows;          // that dy holds
 };
 
@@ -54,7 +54,7 @@ class BackwardHooks {
   virtual const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                  const RowSets& rows);
   // Computes the gradients now, or at the next flush. dy, x and norms stay as they are until then.
-  // Those of a site without number are computed now.
+  // A site without number has them computed now.
   virtual void weight_gradient(Exec& exec, const WeightUse& use);
   // Computes what waits.
   virtual void flush(Exec& exec);

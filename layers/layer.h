@@ -113,15 +113,15 @@ struct BackwardIo {
   bool adds_gradients = true;                 // to what they hold
   double loss_scale = 1;                      // multiplies the sum of the item losses
   // What only the method needs: weight_gradient hands it on.
-  struct Method {
+  struct ForMethod {
     BackwardHooks& hooks;
     int site;                     // number of this sampled linear, -1: not sampled
     Tensor dy_norm, x_norm_full;  // as of WeightUse
   } method;
 
-  // For a linear map with the weight as parameter 0 and maybe a bias as parameter 1.
-  // The method computes their gradients from dy and input 0: now or, of a plan with
-  // samples_weight, before a later layer changes dy.
+  // For a linear map: parameter 0 is its weight, parameter 1 its bias, if it has one.
+  // The method computes their gradients from dy and input 0.
+  // With samples_weight it may do so later, while neither has changed.
   void weight_gradient(Exec& exec) const;
 };
 

@@ -59,14 +59,14 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
   rebase(offsets_, batch.offsets, first, items);
   masked_offsets_.clear();
   if (masked_rows.index >= 0) rebase(masked_offsets_, batch.masked_offsets, first, items);
-  if (tokens.index >= 0) check_lengths();
+  if (tokens.index >= 0) check_tokens(batch, at_or_zero(batch.offsets, first));
   graph.set_batch(items, offsets_, masked_offsets_);
   if (values.index >= 0) load_values(ops, batch, first);
   if (tokens.index >= 0) load_tokens(ops, batch, at_or_zero(batch.offsets, first));
   load_labels(ops, batch, first, items);
 }
 
-void Model::check_lengths() const {
+void Model::check_tokens(const Batch& batch, std::int64_t first_row) const {
   VCAS_CHECK(!offsets_.empty(), "a batch of text without offsets");
   for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
     if (offsets_[n + 1] - offsets_[n] > max_positions)
@@ -74,6 +74,9 @@ void Model::check_lengths() const {
                   "an item of " + std::to_string(offsets_[n + 1] - offsets_[n]) +
                       " tokens, and the model has " + std::to_string(max_positions) + " positions",
                   "data.text.max_length cuts items off");
+  check_ids(part_of(batch.tokens, first_row, offsets_.back(), "tokens"), vocabulary, "token");
+  check_ids(part_of(batch.token_types, first_row, offsets_.back(), "text types"), type_vocabulary,
+            "text type");
 }
 
 void Model::load_values(Ops& ops, const Batch& batch, std::int64_t first) {
@@ -86,12 +89,10 @@ void Model::load_values(Ops& ops, const Batch& batch, std::int64_t first) {
 }
 
 void Model::load_tokens(Ops& ops, const Batch& batch, std::int64_t first_row) {
-  const auto ids = part_of(batch.tokens, first_row, offsets_.back(), "tokens");
-  const auto types = part_of(batch.token_types, first_row, offsets_.back(), "text types");
-  check_ids(ids, vocabulary, "token");
-  check_ids(types, type_vocabulary, "text type");
-  copy_to(ops, graph.tensor(tokens), ids);
-  copy_to(ops, graph.tensor(token_types), types);
+  const std::int64_t rows = offsets_.back();
+  copy_to(ops, graph.tensor(tokens), part_of(batch.tokens, first_row, rows, "tokens"));
+  copy_to(ops, graph.tensor(token_types),
+          part_of(batch.token_types, first_row, rows, "text types"));
   rows_.clear();
   for (std::size_t n = 0; n + 1 < offsets_.size(); ++n)
     for (std::int64_t i = 0; i < offsets_[n + 1] - offsets_[n]; ++i)

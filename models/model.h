@@ -90,7 +90,7 @@ class Model {
   bool has_accuracy() const { return targets.index < 0; }
 
  private:
-  void check_lengths() const;
+  void check_tokens(const Batch& batch, std::int64_t first_row) const;
   void load_values(Ops& ops, const Batch& batch, std::int64_t first);
   void load_tokens(Ops& ops, const Batch& batch, std::int64_t first_row);
   void load_labels(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);

@@ -200,7 +200,9 @@ std::size_t Trainer::planned_bytes() const {
 
 nlohmann::json Trainer::state() const {
   VCAS_CHECK(at_rest() && queued_.empty(), "state asked for in the middle of a probe or step");
-  return {{"step", step_}, {"optimizer_steps", optimizer_.steps()}, {"vcas", method_->state()}};
+  return {{"step", step_},
+          {"optimizer_steps", optimizer_.steps()},
+          {"method", {{"type", options_.method.type}, {"state", method_->state()}}}};
 }
 
 void Trainer::restore(const nlohmann::json& state) {
@@ -208,7 +210,10 @@ void Trainer::restore(const nlohmann::json& state) {
   ops_.run(Fill{.y = losses_.last_number(), .value = 0});  // forgets a step that diverged
   step_ = state.at("step").get<std::int64_t>();
   optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
-  method_->restore(state.at("vcas"));
+  // Older programs wrote the state of VCAS alone. A fork may train by another method.
+  const nlohmann::json method = state.value(
+      "method", nlohmann::json{{"type", "vcas"}, {"state", state.value("vcas", nlohmann::json())}});
+  if (method.at("type") == options_.method.type) method_->restore(method.at("state"));
   forget_sampled_passes();
 }
 

@@ -203,15 +203,16 @@ FolderUse use_of(const TrainRequest& run, FolderUse comparison) {
 ProgressText describe(const Contender& first, const Contender& second) {
   const Session &a = first.session(), &b = second.session();
   const Savings savings = b.savings();
-  return {
-      .label = first.name + " / " + second.name,
-      .lines = {fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}", format_change(savings.flops),
-                            format_change(savings.backward_flops),
-                            format_duration(a.train_seconds()), format_duration(b.train_seconds())),
-                b.trainer().method().progress()},
-      .fields =
-          fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={:.1f}/{:.1f}",
-                      savings.flops, savings.backward_flops, a.train_seconds(), b.train_seconds())};
+  std::vector<std::string> lines = {
+      fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}", format_change(savings.flops),
+                  format_change(savings.backward_flops), format_duration(a.train_seconds()),
+                  format_duration(b.train_seconds()))};
+  if (b.trainer().method().samples()) lines.push_back(b.trainer().method().progress());
+  return {.label = first.name + " / " + second.name,
+          .lines = lines,
+          .fields = fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={:.1f}/{:.1f}",
+                                savings.flops, savings.backward_flops, a.train_seconds(),
+                                b.train_seconds())};
 }
 
 }  // namespace

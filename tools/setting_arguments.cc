@@ -39,7 +39,10 @@ std::string option_of(std::string key) {
 std::string key_of(const std::string& option) {
   for (const ShortForm& form : kShortForms)
     if (option == form.option) return form.key;
+  RunConfig config;
   for (const std::string& key : keys())
+    if (option == option_of(key)) return key;
+  for (const std::string& key : former_keys(describe(config)))
     if (option == option_of(key)) return key;
   return {};
 }

@@ -335,9 +335,9 @@ void TrainingRun::warn_if_nothing_is_saved() {
   const Savings savings = session_.savings();
   if (!is_known(savings.time) || savings.time->middle >= 0) return;
   warned_of_time_ = true;
-  warn(fmt::format("VCAS saves no time on this task so far (time {} after {} steps, FLOPs {})",
+  warn(fmt::format("sampling saves no time on this task so far (time {} after {} steps, FLOPs {})",
                    format_change(savings.time), format_count(step), format_change(savings.flops)),
-       "raise method.tau_act, or set method.type=exact");
+       "let it sample more (docs/sampling.md), or set method.type=exact");
 }
 
 // Clipping bends a sampled gradient away from the exact one: docs/sampling.md.

@@ -77,7 +77,7 @@ class Method {
   // The same by the names of metrics.jsonl: "act_ratio", "weight_ratio", "s".
   virtual nlohmann::ordered_json report() const { return nlohmann::ordered_json::object(); }
   // What the last probe measured, by the names of the event "variance".
-  virtual nlohmann::ordered_json measured() const { return {}; }
+  virtual nlohmann::ordered_json measured() const { return nlohmann::ordered_json::object(); }
   // Why it cannot do what its settings ask for, or could not at the last probe.
   // Without a message: it can.
   virtual Complaint complaint() const { return {}; }
@@ -93,6 +93,7 @@ class Method {
 class MethodKind {
  public:
   virtual ~MethodKind() = default;
+  virtual std::string summary() const = 0;  // for the help of method.type
   // Turns durations into steps. Throws Error(kBadConfig) for what the number of steps forbids.
   virtual void settle(std::int64_t /*steps_per_epoch*/) {}
   // Throws Error(kBadConfig) for settings that do not fit the model.

@@ -38,10 +38,6 @@ void SampledBackward::begin(Exec& exec) {
   BackwardHooks::begin(exec);
   waiting_.clear();
   ratio_above_ = 1;
-  if (!pass.record) return;
-  // Where nothing is left, backward ends before it reaches the gates and linears below.
-  std::ranges::fill(pass.record->kept_items, 0);
-  std::ranges::fill(pass.record->kept_rows, 0);
 }
 
 const RowSets& SampledBackward::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
@@ -49,30 +45,26 @@ const RowSets& SampledBackward::at_gate(Exec& exec, const GateSite& site, Gradie
   exec.ops.enter(site.sample_place);
   const auto number = static_cast<std::size_t>(site.number);
   const double ratio = pass.ratios.act[number];
-  const RowSets* kept = &rows;
-  if (ratio < ratio_above_) {
-    ratio_above_ = ratio;
-    SampleGate& gate = gates_[number];
-    kept = &gate.draw(exec, {ratio, pass.selection, pass.repeat}, site, gradient.dy, rows);
-    gradient = gate.compact(exec, site, gradient.dy);
-  }
-  if (pass.record && !pass.record->kept_items.empty())
-    pass.record->kept_items[number] = kept->items();
-  return *kept;
+  if (!(ratio < ratio_above_)) return rows;
+  ratio_above_ = ratio;
+  SampleGate& gate = gates_[number];
+  const RowSets& kept =
+      gate.draw(exec, {ratio, pass.selection, pass.repeat}, site, gradient.dy, rows);
+  gradient = gate.compact(exec, site, gradient.dy);
+  return kept;
 }
 
 void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
   if (use.site < 0) return BackwardHooks::weight_gradient(exec, use);
   const auto site = static_cast<std::size_t>(use.site);
   const bool draw = pass.samples_rows && pass.ratios.weight[site] < 1.0 && use.dweight;
-  if (pass.record && !pass.record->kept_rows.empty()) pass.record->kept_rows[site] = use.rows.rows;
   if (draw)
     bias_gradient(exec, use);
   else
     BackwardHooks::weight_gradient(exec, use);
   // A look behind the product finds its input in the cache, so its time is the probe's alone.
   if (!pass.entries.empty()) look_at_entries(exec, pass.entries[site], use);
-  if (draw || wants_variance())
+  if (draw || pass.weight_variance)
     waiting_.push_back({.dweight = draw ? use.dweight : Tensor{},
                         .accumulate = use.accumulate,
                         .dy = use.dy,
@@ -106,10 +98,10 @@ void SampledBackward::flush(Exec& exec) {
     const Tensor prob = exec.scratch.take(statistics, {rows});
     double budget = pass.ratios.weight[of.site] * static_cast<double>(rows);
     if (systematic) budget = whole_budget(budget);
-    if (wants_variance())
+    if (pass.weight_variance)
       exec.ops.run(KeepProbability{
           .prob = prob,
-          .variance = {pass.record->weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
+          .variance = {pass.weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
           .score = scores[i].score,
           .budget = budget});
     if (!of.dweight) continue;
@@ -144,8 +136,6 @@ void SampledBackward::multiply(Exec& exec, const Group<Draw>& draws) const {
                   .count = draw.count,
                   .expected = std::min(draw.budget, static_cast<double>(of.dy.rows())),
                   .accumulate = of.accumulate});
-    if (pass.record && !pass.record->kept_rows.empty())
-      pass.record->kept_rows[of.site] = draw.count ? -1 : draw.kept.elements();
   }
   exec.ops.run(products);
 }

@@ -27,14 +27,6 @@ struct EntryBlock {
 // Computes `block` for `use`, and `half` where it is wanted.
 void look_at_entries(Exec& exec, const EntryBlock& block, const WeightUse& use);
 
-// What a backward kept. Empty fields are not filled.
-// Statistics stay in device memory, so that no pass waits. The host has the sizes.
-struct BackwardRecord {
-  Tensor weight_variance;                // f64 [sampled linear]: at their ratios (Eq. 3)
-  std::vector<std::int64_t> kept_items;  // [gate]
-  std::vector<std::int64_t> kept_rows;   // [sampled linear]; -1: of an independent draw
-};
-
 // The sampled weight gradients of a graph wait for each other.
 // A device then scores, draws and multiplies for several at once.
 class SampledBackward final : public BackwardHooks {
@@ -46,7 +38,7 @@ class SampledBackward final : public BackwardHooks {
     bool samples_rows = true;         // else SampleA only
     std::uint32_t repeat = 0;         // Monte-Carlo repeat; 0 = training
     std::vector<EntryBlock> entries;  // [sampled linear] to look at; none: empty
-    BackwardRecord* record = nullptr;
+    Tensor weight_variance;  // f64 [sampled linear]: at their ratios (Eq. 3); empty = not wanted
   };
   Pass pass;
 
@@ -76,7 +68,6 @@ class SampledBackward final : public BackwardHooks {
     std::size_t site;
   };
 
-  bool wants_variance() const { return pass.record && pass.record->weight_variance; }
   void multiply(Exec& exec, const Group<Draw>& draws) const;
 
   std::vector<SampleGate> gates_;

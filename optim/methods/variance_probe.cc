@@ -120,7 +120,7 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled, d
       entries.half = {};
       want(measured, entries.block, wide, entries.block.shape);
     }
-    want(measured, look.record.weight_variance, DType::kF64, {std::ssize(graph.sampled_weights())});
+    want(measured, look.weight_variance, DType::kF64, {std::ssize(graph.sampled_weights())});
   }
   measured_ = Buffer(ops, measured);
   exact_.measured =
@@ -165,7 +165,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   for (SampledLook& look : std::span(sampled_).first(static_cast<std::size_t>(passes))) {
     ++pass.repeat;
     pass.entries = look.entries;
-    pass.record = &look.record;
+    pass.weight_variance = look.weight_variance;
     graph_.backward(exec, sampled);
   }
   sampled_backward_.pass = training;
@@ -206,7 +206,7 @@ void VarianceProbe::receive() {
   batch.weight_variance.assign(graph_.sampled_weights().size(), 0.0);
   for (int j = 0; j < repeats_ && batch.passes > 0; ++j) {
     const auto pass = static_cast<std::size_t>(std::min(j, batch.passes - 1));
-    const std::vector<double> variance = values(sampled_[pass].record.weight_variance);
+    const std::vector<double> variance = values(sampled_[pass].weight_variance);
     for (std::size_t k = 0; k < variance.size(); ++k)
       batch.weight_variance[k] += variance[k] / repeats_;
   }

@@ -56,7 +56,7 @@ class VarianceProbe {
   // What one sampled backward measures, and where.
   struct SampledLook {
     std::vector<EntryBlock> entries;  // [sampled linear]
-    BackwardRecord record;
+    Tensor weight_variance;           // f64 [sampled linear]
   };
   struct BatchMeasurement {
     std::int64_t items = 0;

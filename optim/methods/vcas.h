@@ -7,6 +7,9 @@
 namespace vcas {
 
 struct VcasKind final : MethodKind, VcasOptions {
+  std::string summary() const override {
+    return "items and rows are sampled at ratios that hold a budget of variance";
+  }
   void settle(std::int64_t steps_per_epoch) override;
   std::unique_ptr<Method> make(const Training& training) const override;
 };
@@ -41,7 +44,6 @@ class Vcas final : public Method {
   const VcasOptions& options() const { return options_; }
   const VcasController& controller() const { return controller_; }
   const SampledBackward::Pass& sampling() const { return sampled_.pass; }
-  const ProbeResult& last_probe() const { return last_probe_; }
   // Sampled backwards of the last probe on each of its batches.
   int probe_passes() const { return probe_passes_; }
   // The share of the entries of each sampled linear's weight that probes look at; empty without

@@ -102,7 +102,16 @@ TEST_CASE("a part is read by its section's former name and switch", "[config]") 
   CHECK(read(R"({"square": {"width": 4, "round": true}})").drawing.figure->area() == 4);
   CHECK(read("{}", {"square.round=true", "drawing.width=5"}).drawing.figure->area() == 5);
   // What the switch turned off could keep its settings.
-  CHECK(read(R"({"square": {"round": true, "side": 3}})").drawing.figure.type == "grid");
+  Page page = read(R"({"square": {"round": true, "side": 3}})");
+  CHECK(page.drawing.figure->area() == 2);
+  page.drawing.figure.type = "square";
+  CHECK(page.drawing.figure->area() == 9);
+  CHECK(error_of(R"({"square": {"round": true, "side": "a"}})")
+            .find("drawing.side must be a number, got \"a\"") != std::string::npos);
+  const std::string two = error_of(R"({"square": {"round": 1, "sde": 2}})");
+  CHECK(two.find("unknown key \"sde\" in \"square\"") != std::string::npos);
+  CHECK(two.find("2 errors") != std::string::npos);
+  CHECK(error_of(R"({"square": 3})").find("square must be an object") != std::string::npos);
   CHECK_FALSE(error_of(R"({"drawing": {"type": "grid", "side": 3}})").empty());
   CHECK(error_of(R"({"square": {"round": 1}})")
             .find("1:22: error: square.round must be true or false, got 1") != std::string::npos);
@@ -192,9 +201,10 @@ TEST_CASE("help, keys and schema have the settings of all kinds", "[config]") {
   Page page;
   CHECK(setting_keys(describe(page)) ==
         std::vector<std::string>{"drawing.type", "drawing.side", "drawing.colour", "drawing.title",
-                                 "drawing.width", "drawing.box.rows", "square.round", "square.type",
-                                 "square.side", "square.colour", "square.title", "square.width",
-                                 "square.box.rows"});
+                                 "drawing.width", "drawing.box.rows"});
+  CHECK(former_keys(describe(page)) ==
+        std::vector<std::string>{"square.round", "square.type", "square.side", "square.colour",
+                                 "square.title", "square.width", "square.box.rows"});
   const nlohmann::ordered_json schema = json_schema(Page{});
   for (const char* text : {R"({"drawing": {"type": "grid", "box": {"rows": 3}}})",
                            R"({"drawing": {"type": "square", "side": 3}})"})

@@ -230,13 +230,7 @@ TEST_CASE("a draw that keeps nothing leaves everything below at zero", "[model][
   f.model->graph.forward(exec);
   PassSettings context = f.context(SamplingMode::kItemsAndRows, 1e-6, 1);
   context.adds_gradients = GENERATE(true, false);
-  BackwardRecord record;  // with what an earlier step has left
-  record.kept_items.assign(static_cast<std::size_t>(f.model->graph.gates()), 5);
-  record.kept_rows.assign(f.model->graph.sampled_weights().size(), 5);
-  context.sampling.record = &record;
   const auto sampled = f.gradient(exec, context);
-  CHECK(std::ranges::count(record.kept_items, 0) == std::ssize(record.kept_items));
-  CHECK(std::ranges::count(record.kept_rows, 0) == std::ssize(record.kept_rows));
   const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
   for (const Parameter& parameter : f.model->graph.parameters().list()) {
     const auto [begin, end] = f.range(parameter);

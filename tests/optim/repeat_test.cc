@@ -194,6 +194,7 @@ TEST_CASE("batches of two sizes have a pass each", "[trainer][repeat]") {
     const StepReport want = called.f.trainer->step(batch);
     INFO("step " << i + 1);
     CHECK(repeated.f.trainer->step(batch).loss == want.loss);
+    CHECK(repeated.f.weights() == called.f.weights());
   }
   CHECK(repeated.device->calls() == 4);
 }

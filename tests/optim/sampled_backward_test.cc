@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/support/catch.h"
+#include "tests/support/watched_ops.h"
 
 using namespace vcas;
 
@@ -11,13 +12,6 @@ namespace {
 
 constexpr std::int64_t kRows = 12, kIn = 4, kOut = 3;
 constexpr int kDraws = 4096;
-
-// Of a pass over one linear map, that also records its variance.
-struct VarianceRecord : BackwardRecord {
-  VarianceRecord() { weight_variance = {&variance, DType::kF64, {1}}; }
-  VarianceRecord(const VarianceRecord&) = delete;
-  double variance = -1;
-};
 
 // A linear map's dy and x with row norms as the test wants them, in double on the cpu.
 class Rows {
@@ -54,19 +48,20 @@ class Rows {
     Selection selection = Selection::kSystematic;
     double ratio = 1;
     std::uint32_t repeat = 0;
-    BackwardRecord* record = nullptr;
+    double* variance = nullptr;  // also records the closed form
   };
 
   // The weight gradient, of the compact rows `rows` where given. Only the entries where given.
   std::vector<double> gradient(const Settings& settings, std::uint64_t step,
                                const RowSet* rows = nullptr, const EntryBlock* entries = nullptr) {
+    *kept_ = -1;
     SampledBackward sampled(*ops_, {});
     sampled.pass = {.ratios = {.act = {}, .weight = {settings.ratio}},
                     .selection = settings.selection,
                     .samples_rows = settings.samples_rows,
                     .repeat = settings.repeat,
                     .entries = {},
-                    .record = settings.record};
+                    .weight_variance = {settings.variance, DType::kF64, {1}}};
     if (entries) sampled.pass.entries = {*entries};
     return gradient(sampled, step, rows ? *rows : rows_, !entries);
   }
@@ -74,6 +69,9 @@ class Rows {
     BackwardHooks exact;
     return gradient(exact, 0, rows ? *rows : rows_, true);
   }
+
+  // How many rows the last gradient's draw kept; -1: there was none, or only the device knows.
+  std::int64_t kept() const { return *kept_; }
 
   // From the definition.
   std::vector<double> exact() const {
@@ -112,7 +110,10 @@ class Rows {
     return dweight;
   }
 
-  std::unique_ptr<Ops> ops_ = make_ops("cpu");
+  std::shared_ptr<std::int64_t> kept_ = std::make_shared<std::int64_t>(-1);
+  std::unique_ptr<Ops> ops_ = watched_ops([kept = kept_](const Draw& draw, const std::string&) {
+    if (!draw.count) *kept = draw.kept.elements();
+  });
   std::array<double, kRows * kOut> dy_;
   std::array<double, kRows * kIn> x_;
   RowSet rows_{.items = kRows, .rows = kRows, .item = {}, .scale = {}, .offsets = {}, .row = {}};
@@ -181,17 +182,17 @@ TEST_CASE("the closed form of the variance is what independent draws show", "[sa
   for (Case& test : cases()) {
     INFO(test.name);
     const std::vector<double> exact = test.rows.exact();
-    VarianceRecord record;
+    double variance = -1;
     Statistics distance;
     for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
       const std::vector<double> got = test.rows.gradient(
-          {.selection = Selection::kBernoulli, .ratio = test.ratio, .record = &record}, draw);
+          {.selection = Selection::kBernoulli, .ratio = test.ratio, .variance = &variance}, draw);
       double sum = 0;
       for (std::size_t i = 0; i < got.size(); ++i) sum += std::pow(got[i] - exact[i], 2);
       distance.add(sum);
     }
     INFO(distance.mean() << " +- " << distance.standard_error());
-    CHECK(std::abs(record.variance - distance.mean()) <= 5 * distance.standard_error());
+    CHECK(std::abs(variance - distance.mean()) <= 5 * distance.standard_error());
   }
 }
 
@@ -206,14 +207,13 @@ struct SystematicVariance {
 SystematicVariance systematic_variance(Rows& rows, double ratio) {
   SystematicVariance out;
   const std::vector<double> exact = rows.exact_gradient();
-  VarianceRecord record;
   for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
-    const std::vector<double> got = rows.gradient({.ratio = ratio, .record = &record}, draw);
+    const std::vector<double> got =
+        rows.gradient({.ratio = ratio, .variance = &out.closed_form}, draw);
     double sum = 0;
     for (std::size_t i = 0; i < got.size(); ++i) sum += std::pow(got[i] - exact[i], 2);
     out.drawn.add(sum);
   }
-  out.closed_form = record.variance;
   return out;
 }
 
@@ -249,26 +249,23 @@ TEST_CASE("rows that repeat in step with a systematic draw exceed Eq. 3",
 }
 
 TEST_CASE("the variance is recorded without drawing", "[sampled_backward]") {
-  VarianceRecord sampled, whole;
-  sampled.kept_rows = whole.kept_rows = {-1};
+  double sampled = -1, whole = -1;
   Rows rows;
-  rows.gradient({.selection = Selection::kSystematic, .ratio = 0.25, .record = &sampled}, 0);
-  const std::vector<double> exact = rows.gradient(
-      {.samples_rows = false, .selection = Selection::kSystematic, .ratio = 0.25, .record = &whole},
-      0);
+  rows.gradient({.ratio = 0.25, .variance = &sampled}, 0);
+  CHECK(rows.kept() == 3);
+  const std::vector<double> exact =
+      rows.gradient({.samples_rows = false, .ratio = 0.25, .variance = &whole}, 0);
   check_close(exact, rows.exact());
-  CHECK(whole.variance == sampled.variance);
-  CHECK(whole.variance > 0);
-  CHECK(sampled.kept_rows[0] == 3);
-  CHECK(whole.kept_rows[0] == kRows);
+  CHECK(whole == sampled);
+  CHECK(whole > 0);
+  CHECK(rows.kept() == -1);
 }
 
 TEST_CASE("systematic selection keeps the budget rounded up", "[sampled_backward]") {
   Rows rows;
-  BackwardRecord record{.kept_rows = {-1}};
   for (std::uint64_t step = 0; step < 100; ++step) {
-    rows.gradient({.ratio = 3.4 / kRows, .record = &record}, step);
-    CHECK(record.kept_rows[0] == 4);
+    rows.gradient({.ratio = 3.4 / kRows}, step);
+    CHECK(rows.kept() == 4);
   }
 }
 
@@ -321,15 +318,13 @@ TEST_CASE("compact rows are read through their full numbers", "[sampled_backward
 
 TEST_CASE("no rows give a zero gradient and no variance", "[sampled_backward]") {
   Rows rows;
-  VarianceRecord record;
-  record.kept_rows = {-1};
+  double variance = -1;
   const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
   const RowSet none{};
   const std::vector<double> got =
-      rows.gradient({.selection = selection, .ratio = 0.5, .record = &record}, 0, &none);
+      rows.gradient({.selection = selection, .ratio = 0.5, .variance = &variance}, 0, &none);
   CHECK(got == std::vector<double>(kOut * kIn, 0));
-  CHECK(record.variance == 0);
-  CHECK(record.kept_rows[0] == (selection == Selection::kSystematic ? 0 : -1));
+  CHECK(variance == 0);
 }
 
 TEST_CASE("an entry block holds the entries of the exact gradient", "[sampled_backward]") {

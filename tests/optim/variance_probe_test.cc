@@ -140,16 +140,15 @@ TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
   ModelFixture f = make_fixture();
   Exec exec = f.exec();
   f.model->graph.forward(exec);
-  BackwardRecord record;
-  record.weight_variance = {nullptr, DType::kF64, {std::ssize(f.model->graph.sampled_weights())}};
-  const Buffer variances(*f.ops, {&record.weight_variance});
+  Tensor measured{nullptr, DType::kF64, {std::ssize(f.model->graph.sampled_weights())}};
+  const Buffer variances(*f.ops, {&measured});
   const auto variance_of = [&](double weight_ratio, std::uint32_t repeat) {
     PassSettings context = f.context(SamplingMode::kItems, 1, weight_ratio);
-    context.sampling.record = &record;
+    context.sampling.weight_variance = measured;
     context.sampling.repeat = repeat;
     CHECK(f.gradient(exec, context) == f.gradient(exec, f.context(SamplingMode::kExact, 1, 1)));
-    const auto* values = record.weight_variance.ptr<double>();
-    return std::vector<double>(values, values + record.weight_variance.elements());
+    const auto* values = measured.ptr<double>();
+    return std::vector<double>(values, values + measured.elements());
   };
   CHECK(variance_of(1, 1) == std::vector<double>(f.model->graph.sampled_weights().size()));
   const std::vector<double> want = variance_of(0.1, 1);

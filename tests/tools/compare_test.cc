@@ -119,7 +119,7 @@ TEST_CASE("a comparison that cannot begin leaves no folder") {
   const TinyRun tiny;
   write_text(tiny.path() / "wide.json", content(tiny.path() / "tiny.json"));
   const Outcome outcome =
-      run(tiny.path(), {"compare", "tiny.json", "wide.json", "vcas.act_ratio=[0.1, 0.2, 0.3]"});
+      run(tiny.path(), {"compare", "tiny.json", "wide.json", "method.act_ratio=[0.1, 0.2, 0.3]"});
   CHECK(outcome.code == 78);
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
 }
@@ -186,4 +186,16 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
   CHECK(contains(taken.err, "error: out/a: the folder of another run\n"));
   CHECK(saved_steps(tiny.path() / "out/a") == std::vector<std::int64_t>{20, 40});
   CHECK(saved_steps(tiny.path() / "out/exact") == std::vector<std::int64_t>{20});
+}
+
+TEST_CASE("an exact configuration is compared with VCAS at its settings") {
+  const TinyRun tiny;
+  const std::string exact = GENERATE("method.type=exact", "vcas.enabled=false");
+  const Outcome outcome =
+      tiny.train({"--compare", "exact", "--json", "vcas.act_ratio=[0.25]", exact, "train.steps=4"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const nlohmann::json runs = nlohmann::json::parse(outcome.out)["runs"];
+  CHECK_FALSE(runs[0].contains("act_ratio"));
+  CHECK(runs[1]["act_ratio"] == nlohmann::json({0.25, 0.25}));
 }

@@ -29,7 +29,7 @@ class TinyImages : public TemporaryFolder {
   "train": {"steps": 60, "batch_size": 16, "eval_every": 60},
   "optimizer": {"name": "adam"},
   "schedule": {"learning_rate": 0.01},
-  "vcas": {"update_every": 10}
+  "method": {"update_every": 10}
 })");
   }
 

@@ -70,7 +70,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"train.batch_size=1000"}), 78, "error: a batch of 1000 cannot be filled"},
       {with({"train.micro_batch=64"}), 78,
        "error: train.micro_batch must be at most train.batch_size (16), got 64\n"},
-      {with({"vcas.act_ratio=[0.1, 0.2, 0.3]"}), 78,
+      {with({"method.act_ratio=[0.1, 0.2, 0.3]"}), 78,
        "error: method.act_ratio has 3 ratios, but the model has 2 sampling gates\n"},
       {with({"threads=1025"}), 78, "threads must be at most 1024, got 1025\n"},
       {with({"data.synthetic.items=9223372036854775807", "model.depth=1000000000",
@@ -243,7 +243,7 @@ TEST_CASE("compare prints both runs and what was saved") {
   const TinyRun tiny;
   const Outcome twins =
       run(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "--json", "--set",
-                        "vcas.act_ratio=[0.5]", "--set", "vcas.weight_ratio=[0.5]"});
+                        "method.act_ratio=[0.5]", "--set", "method.weight_ratio=[0.5]"});
   INFO(twins.err);
   REQUIRE(twins.code == 0);
   const nlohmann::json json = nlohmann::json::parse(twins.out);
@@ -267,7 +267,7 @@ TEST_CASE("compare prints both runs and what was saved") {
 
 TEST_CASE("an exact twin of a run is the run itself without sampling") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"vcas.enabled=false", "run.folder=alone"}).code == 0);
+  REQUIRE(tiny.train({"method.type=exact", "run.folder=alone"}).code == 0);
   REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}).code == 0);
   const auto losses = [&](const char* file) {
     std::vector<double> list;
@@ -293,14 +293,14 @@ TEST_CASE("bench prints times, rates and memory") {
   CHECK(json["device"] == "cpu");  // that of "auto"
   CHECK(json["precision"] == "f32");
   const Outcome given = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1",
-                                          "vcas.act_ratio=[0.3]", "vcas.weight_ratio=[0.7]"});
+                                          "method.act_ratio=[0.3]", "method.weight_ratio=[0.7]"});
   CHECK(contains(given.out, "sampled at fixed ratios · keep act 0.30-0.30 · w 0.70-0.70 · "));
   CHECK(contains(given.out, "exact / sampled time"));
 }
 
 TEST_CASE("schema, settings and doctor") {
   const TinyRun tiny;
-  CHECK(nlohmann::json::parse(run(tiny.path(), {"schema"}).out)["properties"].contains("vcas"));
+  CHECK(nlohmann::json::parse(run(tiny.path(), {"schema"}).out)["properties"].contains("method"));
   CHECK(contains(run(tiny.path(), {"settings"}).out, "method.tau_act  (vcas)\n"));
   CHECK(contains(run(tiny.path(), {"doctor"}).out, "threads"));
   CHECK(contains(run(tiny.path(), {"--version"}).out, "vcas 0."));

@@ -90,7 +90,7 @@ TEST_CASE("a run that fails before it has saved leaves the one that it was to re
   const fs::path out = tiny.path() / "out";
   auto before = snapshot(out);
   const Outcome outcome = tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant",
-                                      "vcas.enabled=false", "run.folder=out", "--overwrite"});
+                                      "method.type=exact", "run.folder=out", "--overwrite"});
   CHECK(outcome.code == 70);
   CHECK(contains(outcome.err, "saved out/crash-2.json; no checkpoint was made yet"));
   CHECK(fs::remove(out / "crash-2.json"));

@@ -465,9 +465,9 @@ TEST_CASE("device kernels train a BERT as the CPU does", "[text][device]") {
          "data.text.test_file=corpus.txt", "data.text.labels=[]", "train.batch_size=3"}}) {
     for (const char* selection : {"systematic", "bernoulli"}) {
       std::vector<std::string> settings = {
-          "device=check:emu,cpu", "train.steps=12",
-          "run.folder=checked",   "run.overwrite=true",
-          "vcas.update_every=4",  "vcas.selection=" + std::string(selection)};
+          "device=check:emu,cpu",  "train.steps=12",
+          "run.folder=checked",    "run.overwrite=true",
+          "method.update_every=4", "method.selection=" + std::string(selection)};
       settings.insert(settings.end(), head.begin(), head.end());
       const Outcome checked = tiny.train(settings);
       INFO(checked.err);

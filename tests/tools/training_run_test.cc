@@ -143,7 +143,7 @@ TEST_CASE("an evaluation that a signal cut short is noted once, whatever is kill
 
 TEST_CASE("the end of a run says what was saved, whatever the probes") {
   const std::string setting =
-      GENERATE("vcas.probe=in_place", "vcas.probe=separate", "vcas.act_ratio=[0.25]");
+      GENERATE("method.probe=in_place", "method.probe=separate", "method.act_ratio=[0.25]");
   const TinyRun tiny;
   CAPTURE(setting);
   const Outcome outcome = tiny.train({setting, "run.folder=out"});
@@ -245,13 +245,13 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
                "100 of 100 steps had a gradient longer than optimizer.max_gradient_norm (0.001)"));
   CHECK(warnings({"optimizer.max_gradient_norm=1000"}).empty());
   CHECK(warnings({}).empty());
-  CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "vcas.enabled=false"}).empty());
+  CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "method.type=exact"}).empty());
 }
 
 TEST_CASE("micro-batches of one item run without probes, and say so") {
   const TinyRun tiny;
   const std::string setting = GENERATE("train.micro_batch=1", "train.batch_size=1");
-  const std::string probe = GENERATE("vcas.probe=in_place", "vcas.probe=separate");
+  const std::string probe = GENERATE("method.probe=in_place", "method.probe=separate");
   const Outcome outcome = tiny.train({setting, probe, "run.folder=out"});
   REQUIRE(outcome.code == 0);
   CHECK(contains(outcome.err,
@@ -266,7 +266,7 @@ TEST_CASE("micro-batches of one item run without probes, and say so") {
     warnings += line["event"] == "warning";
   }
   CHECK(warnings == 1);
-  REQUIRE(tiny.train({setting, "vcas.enabled=false", "run.folder=exact"}).code == 0);
+  REQUIRE(tiny.train({setting, "method.type=exact", "run.folder=exact"}).code == 0);
   CHECK(tiny.weights("out") == tiny.weights("exact"));
 }
 
@@ -289,8 +289,8 @@ TEST_CASE("the training loss at the end is that of the last tenth of the steps")
 }
 
 TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
-  const std::string settings = GENERATE("vcas.enabled=false", "vcas.probe=in_place",
-                                        "vcas.probe=separate", "vcas.selection=bernoulli");
+  const std::string settings = GENERATE("method.type=exact", "method.probe=in_place",
+                                        "method.probe=separate", "method.selection=bernoulli");
   const std::int64_t step = GENERATE(14, 20);
   const TinyRun tiny;
   CAPTURE(settings, step);
@@ -362,7 +362,7 @@ TEST_CASE("a device that is a step behind trains and reports as one that is not"
     REQUIRE(tiny.train({"device=" + device, "run.folder=" + device.substr(0, 3), "train.steps=11",
                         "train.batch_size=4", "train.eval_every=4", "train.checkpoint_every=3",
                         "data.synthetic.eval_items=8", "train.keep_checkpoints=9",
-                        "vcas.probe=separate"})
+                        "method.probe=separate"})
                 .code == 0);
     std::string out;
     for (nlohmann::json line :
@@ -387,20 +387,21 @@ TEST_CASE("a device that is a step behind trains and reports as one that is not"
 TEST_CASE("probes and ratios of one leave the weights as exact training does") {
   const std::string probe = GENERATE("in_place", "separate");
   const TinyRun tiny;
-  REQUIRE(tiny.train({"vcas.enabled=false", "run.folder=exact"}).code == 0);
+  REQUIRE(tiny.train({"method.type=exact", "run.folder=exact"}).code == 0);
   // Ratios that no probe moves: s and nu have steps of nothing.
-  REQUIRE(tiny.train({"vcas.s_step=0", "vcas.weight_multiplier=1", "vcas.probe=" + probe,
+  REQUIRE(tiny.train({"method.s_step=0", "method.weight_multiplier=1", "method.probe=" + probe,
                       "run.folder=sampled"})
               .code == 0);
   CHECK(tiny.weights("exact") == tiny.weights("sampled"));
-  REQUIRE(tiny.train({"vcas.act_ratio=[1.0]", "vcas.weight_ratio=[1.0]", "run.folder=ones"}).code ==
-          0);
+  REQUIRE(
+      tiny.train({"method.act_ratio=[1.0]", "method.weight_ratio=[1.0]", "run.folder=ones"}).code ==
+      0);
   CHECK(tiny.weights("exact") == tiny.weights("ones"));
 }
 
 TEST_CASE("four micro-batches of 8 are one batch of 32") {
   const TinyRun tiny;
-  const std::vector<std::string> common = {"vcas.enabled=false", "model.dropout=0",
+  const std::vector<std::string> common = {"method.type=exact", "model.dropout=0",
                                            "optimizer.name=sgd", "train.batch_size=32",
                                            "schedule.learning_rate=0.1"};
   for (const char* micro : {"0", "8"}) {
@@ -458,7 +459,7 @@ TEST_CASE("SIGUSR1 saves and the run goes on") {
 TEST_CASE("divergence leaves a note and the last checkpoint") {
   const TinyRun tiny;
   const Outcome outcome =
-      tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "vcas.enabled=false",
+      tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "method.type=exact",
                   "train.checkpoint_every=1", "run.folder=out"});
   CHECK(outcome.code == 70);
   CHECK(contains(outcome.err, "error: step 2: "));
@@ -519,10 +520,10 @@ TEST_CASE("steps to profile that a checkpoint is past are refused, and nothing i
 
 TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own settings") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "vcas.act_ratio=[0.25]"}).code == 0);
-  REQUIRE(run(tiny.path(),
-              {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
-               "vcas.act_ratio=[]", "vcas.s_step=0", "vcas.weight_multiplier=1", "run.folder=fork"})
+  REQUIRE(tiny.train({"run.folder=out", "method.act_ratio=[0.25]"}).code == 0);
+  REQUIRE(run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
+                            "method.act_ratio=[]", "method.s_step=0", "method.weight_multiplier=1",
+                            "run.folder=fork"})
               .code == 0);
   int probes = 0;
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "fork/metrics.jsonl"))
