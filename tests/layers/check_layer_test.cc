@@ -5,7 +5,7 @@ using namespace vcas;
 
 namespace {
 
-// y = x * gain, one gain a column.
+// y = x * gain, one gain a column. With the fault "bends at 1" max(x, 1) is in place of x.
 class ColumnGain final : public Layer {
  public:
   explicit ColumnGain(const LayerConfig& config) : fault_(config.get<std::string>("fault", "")) {}
@@ -36,9 +36,14 @@ class ColumnGain final : public Layer {
     const std::int64_t width = io.output.width();
     const T *x = io.inputs[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
     T* y = io.output.ptr<T>();
-    for (std::int64_t i = 0; i < io.output.elements(); ++i) y[i] = x[i] * gain[i % width];
+    for (std::int64_t i = 0; i < io.output.elements(); ++i) y[i] = bent(x[i]) * gain[i % width];
     if (fault_ == "writes past the end") y[io.output.elements()] = 0;
     if (fault_ == "takes scratch unplanned") exec.scratch.take(exec.dtype, {1});
+  }
+
+  template <class T>
+  T bent(T x) const {
+    return fault_ == "bends at 1" ? std::max(x, T(1)) : x;
   }
 
   template <class T>
@@ -56,10 +61,10 @@ class ColumnGain final : public Layer {
       for (std::int64_t c = 0; c < width; ++c) {
         // dy is read before dx is written: then dx may be the memory of dy.
         const T d = dy[r * width + c];
-        if (dx) dx[r * width + c] = fault_ == "forgets the gain" ? d : d * gain[c];
-        if (dgain)
-          dgain[c] +=
-              (fault_ == "reads dy late" ? dy[r * width + c] : d) * x_full[full * width + c];
+        const T x = x_full[full * width + c];
+        const T slope = fault_ == "bends at 1" && x <= 1 ? T(0) : T(1);
+        if (dx) dx[r * width + c] = fault_ == "forgets the gain" ? d : slope * d * gain[c];
+        if (dgain) dgain[c] += (fault_ == "reads dy late" ? dy[r * width + c] : d) * bent(x);
       }
     }
     if (fault_ == "depends on the call" && dx && rows.rows) dx[0] += static_cast<T>(++calls_);
@@ -75,10 +80,12 @@ class ColumnGain final : public Layer {
 
 VCAS_REGISTER_LAYER("column_gain", ColumnGain);
 
-std::string faults_of(const std::string& fault) {
+std::string faults_of(const std::string& fault, const std::vector<double>& kinks = {}) {
   std::string all;
-  for (const std::string& text : layer_faults(
-           {.kind = "column_gain", .config = {{"fault", fault}}, .inputs = {{.width = 24}}}))
+  for (const std::string& text : layer_faults({.kind = "column_gain",
+                                 .config = {{"fault", fault}},
+                                 .inputs = {{.width = 24, .kinks = kinks}},
+                                 .bf16 = false}))
     all += text + "\n";
   return all;
 }
@@ -87,6 +94,11 @@ std::string faults_of(const std::string& fault) {
 
 TEST_CASE("column_gain", "[layer]") {
   check_layer({.kind = "column_gain", .inputs = {{.width = 24}}, .bf16 = false});
+}
+
+TEST_CASE("no input lies on a kink that is named", "[check_layer]") {
+  CHECK(faults_of("bends at 1").find("finite differences, dx of input 0") != std::string::npos);
+  CHECK(faults_of("bends at 1", {1}).empty());
 }
 
 TEST_CASE("check_layer notices every fault", "[check_layer]") {

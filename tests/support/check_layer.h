@@ -5,7 +5,7 @@
 //     it, against f64; the output against `formula` where there is one;
 //   - backward twice: the same bits; inputs, saved tensors and parameters unchanged;
 //   - a backward on K = 0, 1, N/2 and N kept items against the exact backward of zeroed and
-//   rescaled rows;
+//     rescaled rows;
 //   - that parameter gradients are added, replaced too where the plan says so, dx is added or
 //     written in place as the plan says, and what is not wanted is left out;
 //   - that no byte is written outside the outputs, no more scratch taken than planned, and nothing
@@ -20,9 +20,10 @@ namespace vcas {
 struct LayerInput {
   std::int64_t width = 1;
   std::int64_t rows_per_item = kTokens;
-  std::int64_t integers = 0;  // not 0: i32 values from 0 to below this, without a gradient
-  bool image = false;         // f32 whatever the compute dtype, without a gradient
-  bool own_rows = false;      // i32 rows of the item's own in input 0, without a gradient
+  std::int64_t integers = 0;       // not 0: i32 values from 0 to below this, without a gradient
+  bool image = false;              // f32 whatever the compute dtype, without a gradient
+  bool own_rows = false;           // i32 rows of the item's own in input 0, without a gradient
+  std::vector<double> kinks = {};  // no value is one of these: there the layer has no slope
 };
 
 // What a formula for the output is given, in double.

@@ -177,6 +177,9 @@ class Bench {
     for (std::size_t i = 0; i < specs_.size(); ++i) {
       const std::int64_t rows = rows_of(specs_[i].rows_per_item);
       Numbers values = random_normals(site++, rows * specs_[i].width, 0, 1);
+      for (const double kink : test.inputs[i].kinks)
+        for (double& value : values)
+          if (value == kink) value += 0x1p-4;
       if (const std::int64_t below = test.inputs[i].integers)
         for (double& value : values)
           value = std::fmod(std::floor(std::abs(value) * 1000), static_cast<double>(below));
