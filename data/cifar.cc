@@ -123,6 +123,8 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   return dataset;
 }
 
+namespace {
+
 class CifarFiles : public ImageKind {
  public:
   CifarFiles(CifarKind kind, const char* example) : kind_(kind), example_(example) {}
@@ -160,5 +162,7 @@ struct Cifar100 final : CifarFiles {
   Cifar100() : CifarFiles(CifarKind::kCifar100, "train.bin and test.bin") {}
 };
 VCAS_REGISTER_PART(DataKind, "cifar100", Cifar100);
+
+}  // namespace
 
 }  // namespace vcas

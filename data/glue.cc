@@ -194,6 +194,8 @@ void write_glue_submission(const std::filesystem::path& folder, const GlueTask& 
   write_submission(folder, task.name, values);
 }
 
+namespace {
+
 class Glue final : public LabelledTextKind, public Benchmark {
  public:
   void fields(Setting& v) {
@@ -290,5 +292,7 @@ class Glue final : public LabelledTextKind, public Benchmark {
   std::string eval_split_ = "dev";
 };
 VCAS_REGISTER_PART(DataKind, "glue", Glue);
+
+}  // namespace
 
 }  // namespace vcas

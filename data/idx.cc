@@ -169,6 +169,8 @@ std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& file,
   return std::make_unique<ImageDataset>(std::move(content));
 }
 
+namespace {
+
 class IdxFiles : public ImageKind {
  public:
   std::string summary() const override { return "IDX files"; }
@@ -203,5 +205,7 @@ struct FashionMnist final : IdxFiles {
   }
 };
 VCAS_REGISTER_PART(DataKind, "fashion_mnist", FashionMnist);
+
+}  // namespace
 
 }  // namespace vcas

@@ -118,6 +118,8 @@ ImageFolder load_image_folder(const ImageFolderOptions& options) {
   return loaded;
 }
 
+namespace {
+
 class ImageFolders final : public ImageKind {
  public:
   void fields(Setting& v) {
@@ -167,5 +169,7 @@ class ImageFolders final : public ImageKind {
   std::string eval_folder_;
 };
 VCAS_REGISTER_PART(DataKind, "image_folder", ImageFolders);
+
+}  // namespace
 
 }  // namespace vcas

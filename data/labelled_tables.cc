@@ -4,6 +4,8 @@
 
 namespace vcas {
 
+namespace {
+
 class LabelledTables final : public LabelledTextKind {
  public:
   void fields(Setting& v) {
@@ -36,5 +38,7 @@ class LabelledTables final : public LabelledTextKind {
 };
 
 VCAS_REGISTER_PART(DataKind, "text", LabelledTables);
+
+}  // namespace
 
 }  // namespace vcas

@@ -264,6 +264,8 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const Tokenizer& t
   return dataset;
 }
 
+namespace {
+
 class MaskedWords final : public TextKind {
  public:
   void fields(Setting& v) {
@@ -306,5 +308,7 @@ class MaskedWords final : public TextKind {
   MlmOptions options_{.text_field = ""};  // what the settings say of it
 };
 VCAS_REGISTER_PART(DataKind, "mlm", MaskedWords);
+
+}  // namespace
 
 }  // namespace vcas

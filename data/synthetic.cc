@@ -189,6 +189,8 @@ std::unique_ptr<TextDataset> make_synthetic_text(const SyntheticTextOptions& opt
   return std::make_unique<TextDataset>(std::move(content));
 }
 
+namespace {
+
 // data.synthetic, with the settings that all synthetic data have.
 template <class Options>
 Setting& add_sizes(Setting& v, Options& options, std::int64_t& eval_items) {
@@ -281,5 +283,7 @@ class SyntheticTexts final : public DataKind {
   std::vector<std::string> classes_;
 };
 VCAS_REGISTER_PART(DataKind, "synthetic_text", SyntheticTexts);
+
+}  // namespace
 
 }  // namespace vcas

@@ -238,6 +238,8 @@ std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
   return dataset;
 }
 
+namespace {
+
 class WordNet final : public LabelledTextKind {
  public:
   void fields(Setting& v) {
@@ -279,5 +281,7 @@ class WordNet final : public LabelledTextKind {
   std::string task_;
 };
 VCAS_REGISTER_PART(DataKind, "wordnet", WordNet);
+
+}  // namespace
 
 }  // namespace vcas

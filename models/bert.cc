@@ -167,8 +167,6 @@ class BertGraph {
   const BertSettings& options_;
 };
 
-}  // namespace
-
 class Bert final : public ModelKind, public HfFormat {
  public:
   template <class Visitor>
@@ -279,5 +277,7 @@ class Bert final : public ModelKind, public HfFormat {
 };
 
 VCAS_REGISTER_PART(ModelKind, "bert", Bert);
+
+}  // namespace
 
 }  // namespace vcas

@@ -3,6 +3,8 @@
 
 namespace vcas {
 
+namespace {
+
 struct Mlp final : ModelKind {
   std::int64_t width = 192;
   std::int64_t depth = 6;
@@ -32,5 +34,7 @@ struct Mlp final : ModelKind {
 };
 
 VCAS_REGISTER_PART(ModelKind, "mlp", Mlp);
+
+}  // namespace
 
 }  // namespace vcas

@@ -48,8 +48,6 @@ std::vector<std::int64_t> read_image_shape(const HfConfig& config) {
   return {channels, side, side};
 }
 
-}  // namespace
-
 class Vit final : public ModelKind, public HfFormat {
  public:
   template <class Visitor>
@@ -188,5 +186,7 @@ class Vit final : public ModelKind, public HfFormat {
 };
 
 VCAS_REGISTER_PART(ModelKind, "vit", Vit);
+
+}  // namespace
 
 }  // namespace vcas

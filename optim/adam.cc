@@ -3,6 +3,8 @@
 
 namespace vcas {
 
+namespace {
+
 template <bool decoupled>
 struct AdamRule final : UpdateRule {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
@@ -14,6 +16,9 @@ struct AdamRule final : UpdateRule {
     v.field("eps", eps, "Added to the root of Adam's second moment.", above(0.0));
   }
 
+  std::string summary() const override {
+    return decoupled ? "weight decay apart from the gradient" : "weight decay within the gradient";
+  }
   std::vector<std::string> state() const override { return {"first_moment", "second_moment"}; }
 
   void step(Ops& ops, const Update& update) const override {
@@ -38,5 +43,7 @@ using Adam = AdamRule<false>;
 using AdamW = AdamRule<true>;
 VCAS_REGISTER_PART(UpdateRule, "adam", Adam);
 VCAS_REGISTER_PART(UpdateRule, "adamw", AdamW);
+
+}  // namespace
 
 }  // namespace vcas

@@ -24,6 +24,7 @@ struct Update {
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
+  virtual std::string summary() const = 0;  // for the help of optimizer.name
   // The names in checkpoints of slabs as long as the parameters'.
   virtual std::vector<std::string> state() const = 0;
   // Changes nothing where the squared norm is not finite.
@@ -31,8 +32,7 @@ class UpdateRule {
 };
 
 struct OptimizerOptions {
-  Part<UpdateRule> kind{
-      "adamw", "Kind of optimizer; adamw keeps weight decay apart from the gradient.", "name"};
+  Part<UpdateRule> kind{"adamw", "Kind of optimizer.", "name"};
   double weight_decay = 0;
   double max_gradient_norm = 0;
 

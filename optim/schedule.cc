@@ -13,16 +13,19 @@ struct NoSettings : Decay {
 };
 
 struct ConstantRate final : NoSettings {
+  std::string summary() const override { return "never"; }
   double share(double) const override { return 1; }
 };
 VCAS_REGISTER_PART(Decay, "constant", ConstantRate);
 
 struct LinearDecay final : NoSettings {
+  std::string summary() const override { return "straight to 0"; }
   double share(double left) const override { return left; }
 };
 VCAS_REGISTER_PART(Decay, "linear", LinearDecay);
 
 struct CosineDecay final : NoSettings {
+  std::string summary() const override { return "along half a cosine"; }
   double share(double left) const override { return 0.5 * (1 - std::cos(std::numbers::pi * left)); }
 };
 VCAS_REGISTER_PART(Decay, "cosine", CosineDecay);

@@ -11,12 +11,13 @@ namespace vcas {
 class Decay {
  public:
   virtual ~Decay() = default;
+  virtual std::string summary() const = 0;  // for the help of schedule.kind
   // The share of the peak after the warm-up. `left` falls from 1 to 0, its value at the end.
   virtual double share(double left) const = 0;
 };
 
 struct ScheduleOptions {
-  Part<Decay> kind{"linear", "How the learning rate falls after warm-up; constant: never.", "kind"};
+  Part<Decay> kind{"linear", "How the learning rate falls after warm-up.", "kind"};
   double learning_rate = 1e-3;
   Duration warmup_steps = 0;
   double warmup_ratio = 0;

@@ -3,6 +3,8 @@
 
 namespace vcas {
 
+namespace {
+
 struct Sgd final : UpdateRule {
   double momentum = 0.9;
 
@@ -11,6 +13,7 @@ struct Sgd final : UpdateRule {
     v.field("momentum", momentum, "Momentum of sgd.", at_least(0.0), below(1.0));
   }
 
+  std::string summary() const override { return "gradients, or their momentum"; }
   std::vector<std::string> state() const override { return {"momentum"}; }
 
   void step(Ops& ops, const Update& update) const override {
@@ -27,5 +30,7 @@ struct Sgd final : UpdateRule {
 };
 
 VCAS_REGISTER_PART(UpdateRule, "sgd", Sgd);
+
+}  // namespace
 
 }  // namespace vcas

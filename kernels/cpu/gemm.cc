@@ -3,9 +3,21 @@
 #include <algorithm>
 
 #if VCAS_OPENBLAS
-#include <cblas.h>
-
 #include <sstream>
+
+#include "core/error.h"
+
+// As OpenBLAS 0.3 declares them. Its headers come with 58 MB of a static library.
+extern "C" {
+void cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
+                 const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc);
+void cblas_dgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, double alpha,
+                 const double* a, int lda, const double* b, int ldb, double beta, double* c,
+                 int ldc);
+void openblas_set_num_threads(int threads);
+char* openblas_get_config();
+char* openblas_get_corename();
+}
 #else
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
@@ -22,26 +34,28 @@ std::int64_t leading(const Factor<T>& f) {
 
 #if VCAS_OPENBLAS
 
-CBLAS_TRANSPOSE order(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
+constexpr int kRowMajor = 101, kNoTranspose = 111, kTranspose = 112;  // of the CBLAS standard
 
-void multiply(blasint m, blasint n, blasint k, const Factor<float>& a, const Factor<float>& b,
-              float* c, blasint c_stride, float beta) {
-  cblas_sgemm(CblasRowMajor, order(a.transposed), order(b.transposed), m, n, k, 1, a.data,
-              static_cast<blasint>(leading(a)), b.data, static_cast<blasint>(leading(b)), beta, c,
+int order(bool transposed) { return transposed ? kTranspose : kNoTranspose; }
+
+void multiply(int m, int n, int k, const Factor<float>& a, const Factor<float>& b, float* c,
+              int c_stride, float beta) {
+  cblas_sgemm(kRowMajor, order(a.transposed), order(b.transposed), m, n, k, 1, a.data,
+              static_cast<int>(leading(a)), b.data, static_cast<int>(leading(b)), beta, c,
               c_stride);
 }
-void multiply(blasint m, blasint n, blasint k, const Factor<double>& a, const Factor<double>& b,
-              double* c, blasint c_stride, double beta) {
-  cblas_dgemm(CblasRowMajor, order(a.transposed), order(b.transposed), m, n, k, 1, a.data,
-              static_cast<blasint>(leading(a)), b.data, static_cast<blasint>(leading(b)), beta, c,
+void multiply(int m, int n, int k, const Factor<double>& a, const Factor<double>& b, double* c,
+              int c_stride, double beta) {
+  cblas_dgemm(kRowMajor, order(a.transposed), order(b.transposed), m, n, k, 1, a.data,
+              static_cast<int>(leading(a)), b.data, static_cast<int>(leading(b)), beta, c,
               c_stride);
 }
 
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
              T* c, std::int64_t c_stride, bool accumulate) {
-  multiply(static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), a, b, c,
-           static_cast<blasint>(c_stride), accumulate ? T(1) : T(0));
+  multiply(static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), a, b, c,
+           static_cast<int>(c_stride), accumulate ? T(1) : T(0));
 }
 
 #else
@@ -92,7 +106,11 @@ GemmLibrary gemm_library() {
   build >> name >> version;
   return {"openblas " + version, openblas_get_corename()};
 }
-void gemm_use_one_thread() { openblas_set_num_threads(1); }
+void gemm_use_one_thread() {
+  const std::string build = openblas_get_config();
+  VCAS_CHECK(build.find("USE64BITINT") == std::string::npos, "an OpenBLAS of 64-bit integers");
+  openblas_set_num_threads(1);
+}
 #else
 GemmLibrary gemm_library() {
   return {"eigen " + std::to_string(EIGEN_WORLD_VERSION) + "." +
