@@ -159,8 +159,8 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   const auto refuse = [&](const std::string& why, const std::string& hint) {
     throw Error(ExitCode::kCannotCreate, folder.string() + ": " + why, hint);
   };
-  if (use == FolderUse::kNext)
-    return check_run_folder(next_run_folder(folder), FolderUse::kNew, mark);
+  if (use == FolderUse::kNext)  // another run may take it meanwhile; then there is a next one
+    return check_run_folder(next_run_folder(folder), FolderUse::kAsItIs, mark);
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error))
     refuse("is a file, and a folder is needed", "choose another run.folder");
