@@ -22,8 +22,8 @@ struct GateSite {
   int number;                  // from input to output
   std::int64_t rows_per_item;  // of the gradient here
   std::int64_t batch_items;    // of the whole batch
-  // Memory for the gradient of fewer rows, of the most rows that a batch has.
-  // Its norms are empty where nobody reads them.
+  // Memory for a narrower gradient: as many rows as a batch can have.
+  // Its norms are empty if nobody reads them.
   Gradient kept;
   // Where costs are counted: of what backward computes, and of what it only looks at.
   const std::string& sample_place;
@@ -60,8 +60,8 @@ class BackwardHooks {
   virtual void flush(Exec& exec);
   virtual bool waits() const { return biases_.size() > 0; }
 
-  // Bytes that a flush may take from Exec::scratch for each weight gradient that waits, of at most
-  // `max_rows` rows: three numbers in double precision and an index a row.
+  // Bytes of Exec::scratch for one weight gradient that waits, of at most `max_rows` rows.
+  // A flush may take as much for each. A row has three doubles and an index.
   static std::size_t scratch_bytes(std::int64_t max_rows);
 
  protected:

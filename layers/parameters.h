@@ -34,7 +34,7 @@ class Parameters {
   const Tensor& values() const { return values_; }
   const Tensor& masters() const { return masters_; }
   const Tensor& gradients() const { return gradients_; }
-  // That of each parameter, as BackwardContext takes them.
+  // The gradient of each parameter, as BackwardContext takes them.
   std::vector<Tensor> gradient_list() const;
   // Elements at the front of the slab that weight decay applies to.
   std::int64_t decayed_elements() const { return decayed_; }

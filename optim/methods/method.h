@@ -54,8 +54,8 @@ class Method {
   virtual bool keeps_norms(PassKind) const { return false; }
   // What backward leaves to the method; null: exact.
   virtual BackwardHooks* hooks(PassKind) { return nullptr; }
-  // Whether the host knows all sizes of such a pass beforehand. Then Ops::repeat may repeat it,
-  // until a step that probed ends.
+  // Whether the host knows all sizes of such a pass beforehand.
+  // Ops::repeat may then repeat it, until a step that probed ends.
   virtual bool repeats(PassKind) const { return true; }
   // Further backwards on the same forward.
   virtual void after_pass(PassKind, Exec&, const BackwardContext&) {}

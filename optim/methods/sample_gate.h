@@ -29,8 +29,8 @@ class SampleGate {
   const RowSets& draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
                       const Tensor& dy, const RowSets& rows);
 
-  // The kept rows of dy, each times 1/p of its item, and their norms where wanted: site.kept
-  // narrowed to the rows of the last draw.
+  // The kept rows of dy, each times 1/p of its item, and their norms if wanted.
+  // They lie in site.kept.
   Gradient compact(Exec& exec, const GateSite& site, const Tensor& dy) const;
 
   std::size_t bytes() const { return buffer_.bytes(); }

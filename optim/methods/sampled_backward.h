@@ -50,8 +50,9 @@ class SampledBackward final : public BackwardHooks {
   // A gate passes everything on if its ratio is not below that of all gates above.
   const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                          const RowSets& rows) override;
-  // If a sample counts: P(r) proportional to ||dy_r|| ||x_r||, capped, weights 1/P(r), at the next
-  // flush. Else all rows, now. The closed form of the variance is computed at the flush.
+  // All rows count now, or a sample of them at the next flush.
+  // P(r) is proportional to ||dy_r|| ||x_r||, capped. A kept row has the weight 1/P(r).
+  // The flush also computes the closed form of the variance.
   void weight_gradient(Exec& exec, const WeightUse& use) override;
   // The host waits for nothing.
   // Only the device knows how many rows an independent draw keeps. Costs count the expected number.
