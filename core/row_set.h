@@ -15,7 +15,6 @@ constexpr std::int64_t kMasked = -1;
 struct RowSet {
   std::int64_t items = 0;    // K
   std::int64_t rows = 0;     // R, the rows of all K items
-  std::int64_t half = 0;     // the rows of the first floor(K / 2) items; of full batches only
   std::int64_t length = 0;   // rows of every item; 0 where they differ
   std::int64_t squares = 0;  // sum over the items of their rows squared
   Tensor item;               // i32 [K] kept item -> item of the full batch, ascending; or empty
@@ -23,6 +22,10 @@ struct RowSet {
   Tensor offsets;            // i64 [K + 1]: rows of kept items in the compact tensor
   Tensor row;                // i32 [R] compact row -> row of the full batch; or empty
   const std::int64_t* host_offsets = nullptr;  // `offsets` on the host; null where length is not 0
+
+  std::int64_t rows_before(std::int64_t kept_item) const {
+    return host_offsets ? host_offsets[kept_item] : kept_item * length;
+  }
 };
 
 }  // namespace vcas

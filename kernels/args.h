@@ -9,13 +9,14 @@
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/pointwise.h"
 #include "kernels/ops/sampling.h"
+#include "kernels/ops/sketch.h"
 #include "kernels/ops/tokens.h"
 
 // clang-format off
 #define VCAS_FOR_EACH_OP(X)                                                                    \
-  VCAS_LINEAR_OPS(X) VCAS_SAMPLING_OPS(X) VCAS_LAYER_NORM_OPS(X) VCAS_POINTWISE_OPS(X)         \
-  VCAS_ELEMENTWISE_OPS(X) VCAS_ATTENTION_OPS(X) VCAS_TOKENS_OPS(X) VCAS_LOSSES_OPS(X)          \
-  VCAS_OPTIMIZER_OPS(X)
+  VCAS_LINEAR_OPS(X) VCAS_SAMPLING_OPS(X) VCAS_SKETCH_OPS(X) VCAS_LAYER_NORM_OPS(X)            \
+  VCAS_POINTWISE_OPS(X) VCAS_ELEMENTWISE_OPS(X) VCAS_ATTENTION_OPS(X) VCAS_TOKENS_OPS(X)       \
+  VCAS_LOSSES_OPS(X) VCAS_OPTIMIZER_OPS(X)
 // clang-format on
 
 namespace vcas {

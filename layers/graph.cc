@@ -120,7 +120,6 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
     }
     rows.items = items;
     rows.rows = rows_now(layout);
-    rows.half = offsets[static_cast<std::size_t>(items / 2)];
     rows.length = offsets[1];
     rows.squares = 0;
     for (std::size_t n = 0; n + 1 < offsets.size(); ++n) {

@@ -52,8 +52,9 @@ class Graph {
   void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                  const std::vector<std::int64_t>& masked_offsets = {});
   BatchShape batch() const;
-  Tensor tensor(Value value) const;        // rows of the present batch
-  Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
+  const RowSets& full_rows() const { return full_rows_; }  // of the present batch
+  Tensor tensor(Value value) const;                        // rows of the present batch
+  Tensor saved(Value value, int i) const;                  // i-th saved tensor of the node
   // One Exec at a time: all share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
   void forward(Exec& exec);

@@ -14,10 +14,14 @@ class RowSets {
  public:
   // Throws InternalError for a layout that the graph does not have.
   const RowSet& of(std::int64_t rows_per_item) const {
-    for (const Entry& entry : entries_)
-      if (entry.rows_per_item == rows_per_item) return entry.rows;
+    if (const RowSet* rows = find(rows_per_item)) return *rows;
     fail_check(__FILE__, __LINE__, "layout",
                "no value has " + std::to_string(rows_per_item) + " rows per item");
+  }
+  const RowSet* find(std::int64_t rows_per_item) const {  // null: the graph does not have it
+    for (const Entry& entry : entries_)
+      if (entry.rows_per_item == rows_per_item) return &entry.rows;
+    return nullptr;
   }
   std::int64_t items() const { return entries_.empty() ? 0 : entries_.front().rows.items; }
 

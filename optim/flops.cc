@@ -41,22 +41,20 @@ void FormulaFlops::add_sampled_step(const std::vector<double>& act_ratio,
     backward_ += linears_[k].size * act_ratio_of(linears_[k], act_ratio) * weight_ratio[k];
 }
 
-void FormulaFlops::add_separate_probe(int repeats, double batch_share,
+void FormulaFlops::add_separate_probe(int batches, int passes, double batch_share,
                                       const std::vector<double>& act_ratio) {
-  const double m = repeats;
-  forward_ += batch_share * (m + m * m);
-  backward_ += batch_share * (2 * m + 2 * m * m * mean_act(act_ratio));
+  forward_ += batch_share * batches * (1 + passes);
+  backward_ += batch_share * batches * (2 + 2 * passes * mean_act(act_ratio));
 }
 
-void FormulaFlops::add_in_place_probe(int repeats, int passes, double batch_share,
-                                      const std::vector<double>& entry_share,
+void FormulaFlops::add_in_place_probe(int batches, int passes, double batch_share,
+                                      const std::vector<double>& sketch_share,
                                       const std::vector<double>& act_ratio) {
-  VCAS_CHECK(entry_share.size() == linears_.size(), "one share of entries for each linear");
-  const double m = repeats;
+  VCAS_CHECK(sketch_share.size() == linears_.size(), "one share for each linear");
   for (std::size_t k = 0; k < linears_.size(); ++k)
-    backward_ += batch_share * linears_[k].size *
-                 (1.5 * m * entry_share[k] +
-                  m * passes * (1 + entry_share[k]) * act_ratio_of(linears_[k], act_ratio));
+    backward_ +=
+        batch_share * batches * linears_[k].size *
+        (sketch_share[k] + passes * (1 + sketch_share[k]) * act_ratio_of(linears_[k], act_ratio));
 }
 
 double FormulaFlops::saved() const {

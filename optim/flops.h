@@ -7,15 +7,16 @@
 // Attention products, norms, heads and embeddings count as nothing.
 // A mean over linears weights each by its size. CountOps counts what really runs.
 //
-// A probe has M batches. It reads the share b of each: the first micro-batch. It costs
+// A probe has B batches, with P sampled passes each (VarianceProbe::passes).
+// It reads the share b of each batch: the first micro-batch. It costs
 //
-//     separate:  b (3 M + M^2 (1 + 2 mean rho))
-//     in place:  b (M mean (1.5 f) + M P mean (rho (1 + f)))
+//     separate:  b B (3 + P (1 + 2 mean rho))
+//     in place:  b B (mean f + P mean (rho (1 + f)))
 //
-// Separate is the paper's formula: M exact steps and M^2 sampled ones, each with its forward.
-// In place counts what runs. Its M exact passes are steps of training and count as such.
-// They compute the share f of each dW again, and once more for the first half of the items.
-// P sampled passes follow on the same forward (VarianceProbe::passes): dX, and the share f of dW.
+// Separate is the paper's formula: exact steps and sampled ones, each with its forward.
+// In place counts what runs. Its exact passes are steps of training and count as such.
+// They sketch each dW, which costs the share f of it.
+// The sampled passes follow on the same forward: dX, and a sketch of dW.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +39,13 @@ class FormulaFlops {
   void add_exact_step();
   void add_sampled_step(const std::vector<double>& act_ratio,
                         const std::vector<double>& weight_ratio);
-  void add_separate_probe(int repeats, double batch_share, const std::vector<double>& act_ratio);
+  // `batch_share`: b. `act_ratio`: of the sampled passes.
+  void add_separate_probe(int batches, int passes, double batch_share,
+                          const std::vector<double>& act_ratio);
   // Besides the exact steps that the probe measures: these are steps like any other.
-  // `entry_share`: of each linear, the share of its weight's entries that the probe looks at.
-  void add_in_place_probe(int repeats, int passes, double batch_share,
-                          const std::vector<double>& entry_share,
+  // `sketch_share`: f of each linear.
+  void add_in_place_probe(int batches, int passes, double batch_share,
+                          const std::vector<double>& sketch_share,
                           const std::vector<double>& act_ratio);
 
   // Saved shares of what the same steps cost in exact training. 0 before the first step.

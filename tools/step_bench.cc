@@ -242,18 +242,20 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
   SampledBackward sampled(session.ops(), graph.plan());
   sampled.pass = vcas_of(session).sampling();
   const VcasOptions& options = vcas_of(session).options();
-  VarianceProbe probe(graph, session.ops(), sampled, options.probe_fraction, options.repeats);
+  VarianceProbe probe(
+      graph, session.ops(), sampled,
+      VarianceProbe::Options{.fraction = options.probe_fraction, .most_passes = options.repeats});
   const std::vector<Tensor> gradients = graph.parameters().gradient_list();
   Loader loader(*data.train, train_loader_options(config));
   const std::int64_t items = config.micro_batch();
   const auto wait = [&] { wait_for(session.ops(), graph.parameters().gradients().data); };
   std::vector<double> seconds;
   for (int i = 0; i < kTimedProbes; ++i) {
-    probe.begin(config.seed, static_cast<std::uint64_t>(i));
+    probe.begin(config.seed, static_cast<std::uint64_t>(i), options.repeats, options.repeats);
     double sum = 0;
-    while (!probe.complete()) {
+    for (std::uint64_t batch = 0; !probe.complete(); ++batch) {
       session.model().load(session.ops(), loader.next(), 0, items);
-      Exec exec = graph.make_exec(config.seed, static_cast<std::uint64_t>(probe.batches()), true);
+      Exec exec = graph.make_exec(config.seed, batch, true);
       exec.keeps_norms = true;
       graph.forward(exec);
       const BackwardContext context{.gradients = gradients,
@@ -391,7 +393,8 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   Json json = compared(exact, sampled, products);
   const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
   const double probe = probe_seconds(config, data, sampled);
-  const std::int64_t every = vcas_of(sampled.session).controller().update_every();
+  const std::int64_t every =
+      vcas_of(sampled.session).options().probe_interval(sampled.session.total_steps());
   if (padded) {
     json["padded_seconds"] = median(padded->seconds);
     json["padded_over_packed"] = median(padded->seconds) / exact_seconds;

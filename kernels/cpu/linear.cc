@@ -113,45 +113,6 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   });
 }
 
-template <class T>
-void gather_columns(T* y, const T* x, std::int64_t x_stride, const std::int32_t* row,
-                    std::int64_t first, std::int64_t rows, const std::int32_t* column,
-                    std::int64_t columns) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* from = x + (row ? row[first + r] : first + r) * x_stride;
-    for (std::int64_t j = 0; j < columns; ++j) y[r * columns + j] = from[column[j]];
-  }
-}
-
-template <class T>
-void weight_block(CpuContext& cpu, const LinearWeightBlock& args) {
-  const std::int64_t a = args.out_index.elements(), b = args.in_index.elements();
-  const std::int64_t rows = args.dy.rows();
-  const auto* row = args.row.ptr<std::int32_t>();
-  const auto* out_index = args.out_index.ptr<std::int32_t>();
-  const auto* in_index = args.in_index.ptr<std::int32_t>();
-  T* block = args.block.ptr<T>();
-  constexpr std::int64_t kGatherCost = 4;  // of one entry, in elements copied
-  const int slices = cpu.slices_for(a, kGatherCost * rows * (a + b));
-  const std::int64_t space = kPanelRows * (a + b);
-  T* scratch = cpu.scratch<T>(slices * space);
-  cpu.slices(slices, a, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
-    T* left = scratch + slice * space;
-    T* right = left + kPanelRows * a;
-    const std::int64_t width = end - begin;
-    std::fill_n(block + begin * b, width * b, T(0));
-    for (std::int64_t first = 0; first < rows; first += kPanelRows) {
-      const std::int64_t panel = std::min(kPanelRows, rows - first);
-      gather_columns<T>(left, args.dy.ptr<T>(), args.dy.width(), nullptr, first, panel,
-                        out_index + begin, width);
-      gather_columns<T>(right, args.x_full.ptr<T>(), args.x_full.width(), row, first, panel,
-                        in_index, b);
-      gemm(width, b, panel, Factor<T>{left, width, true}, Factor<T>{right, b}, block + begin * b, b,
-           true);
-    }
-  });
-}
-
 }  // namespace
 
 void compute(CpuContext& cpu, const LinearForward& args) {
@@ -177,10 +138,6 @@ void compute(CpuContext& cpu, const LinearBackwardInput& args) {
 void compute(CpuContext& cpu, const Group<LinearBackwardWeight>& group) {
   for (const LinearBackwardWeight& args : group)
     with_type(args.dweight.dtype, [&](auto type) { backward_weight<decltype(type)>(cpu, args); });
-}
-
-void compute(CpuContext& cpu, const LinearWeightBlock& args) {
-  with_type(args.block.dtype, [&](auto type) { weight_block<decltype(type)>(cpu, args); });
 }
 
 // Split by columns, so that no partial sums are needed and the result does not depend on the

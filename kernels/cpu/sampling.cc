@@ -179,12 +179,15 @@ void compute(CpuContext& cpu, const ItemNorm& args) {
     const std::int64_t items = args.norm.elements(), width = args.x.width();
     const auto* offsets = args.offsets.ptr<std::int64_t>();
     const T* x = args.x.ptr<T>();
+    const auto* tokens = args.tokens.ptr<std::int64_t>();
     T* norm = args.norm.ptr<T>();
     cpu.slices(cpu.slices_for(items, args.x.elements()), items, 1,
                [&](std::int64_t begin, std::int64_t end, int) {
-                 for (std::int64_t n = begin; n < end; ++n)
+                 for (std::int64_t n = begin; n < end; ++n) {
                    norm[n] =
                        cpu.norm(x + offsets[n] * width, (offsets[n + 1] - offsets[n]) * width);
+                   if (tokens) norm[n] /= std::sqrt(static_cast<T>(tokens[n + 1] - tokens[n]));
+                 }
                });
   });
 }

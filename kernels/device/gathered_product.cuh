@@ -5,15 +5,14 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// One factor of a gathered product: entry (k, c) is data[row(k)][column(c)].
+// One factor of a gathered product: entry (k, c) is data[row(k)][c].
 template <class T>
 struct Gathered {
   const T* data;
   std::int64_t stride;
-  const std::int32_t* kept;    // k -> compact row, null: itself
-  const std::int32_t* row;     // compact row -> row of data, null: itself
-  const std::int32_t* column;  // c -> column of data, null: itself
-  std::int64_t width;          // how many c
+  const std::int32_t* kept;  // k -> compact row, null: itself
+  const std::int32_t* row;   // compact row -> row of data, null: itself
+  std::int64_t width;        // how many c
 
   __device__ std::int64_t row_of(std::int64_t k) const { return at(row, at(kept, k)) * stride; }
 };
@@ -71,7 +70,7 @@ __device__ void load_panel(Panel<Compute<T>>& panel, const Gathered<T>& from,
     const std::int64_t k = first_k + i / kTile, c = first_c + i % kTile;
     Compute<T> value = 0;
     if (k < count && c < from.width) {
-      value = from.data[from.row_of(k) + at(from.column, c)];
+      value = from.data[from.row_of(k) + c];
       if (scale) value *= scale[k];
     }
     panel.value[i / kTile][i % kTile] = value;
@@ -508,7 +507,7 @@ void products_on_tensor_cores(Context& context, const Several<GatheredProduct<T>
 
 template <class T>
 bool fits_chunks(const Gathered<T>& from) {
-  return from.width % Chunk<T>::kSize == 0 && from.stride % Chunk<T>::kSize == 0 && !from.column &&
+  return from.width % Chunk<T>::kSize == 0 && from.stride % Chunk<T>::kSize == 0 &&
          lies_on_chunk(from.data);
 }
 

@@ -51,31 +51,14 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
                                     args.accumulate);
       else
         gathered.add({dweight,
-                      {dy, d, kept, nullptr, nullptr, d},
-                      {x, c, kept, row, nullptr, c},
+                      {dy, d, kept, nullptr, d},
+                      {x, c, kept, row, c},
                       args.scale.ptr<Compute<T>>(),
                       kept ? args.kept.elements() : args.dy.rows(),
                       args.count.ptr<std::int32_t>(),
                       args.accumulate});
     }
     gathered_products(context, gathered);
-  });
-}
-
-void compute(Context& context, const LinearWeightBlock& args) {
-  with_type(args.dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    Several<GatheredProduct<T>> block;
-    block.add({args.block.ptr<Compute<T>>(),
-               {args.dy.ptr<T>(), args.dy.width(), nullptr, nullptr,
-                args.out_index.ptr<std::int32_t>(), args.out_index.elements()},
-               {args.x_full.ptr<T>(), args.x_full.width(), nullptr, args.row.ptr<std::int32_t>(),
-                args.in_index.ptr<std::int32_t>(), args.in_index.elements()},
-               nullptr,
-               args.dy.rows(),
-               nullptr,
-               false});
-    gathered_products(context, block);
   });
 }
 

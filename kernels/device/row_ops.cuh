@@ -57,7 +57,7 @@ __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> 
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kMostInBlock)
     item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_t* offsets,
-                     std::int64_t width) {
+                     const std::int64_t* tokens, std::int64_t width) {
   using C = Compute<T>;
   constexpr int kAtOnce = kAligned ? 4 : 1;
   const std::int64_t n = blockIdx.x;
@@ -81,7 +81,9 @@ __global__ void __launch_bounds__(kMostInBlock)
       for (const C value : unpack(packed).value) sum += squared(value);
   }
   sum = block_sum(sum);
-  if (threadIdx.x == 0) norm[n] = norm_from_squares<C>(sum);
+  if (threadIdx.x != 0) return;
+  norm[n] =
+      norm_from_squares<C>(tokens ? sum / static_cast<double>(tokens[n + 1] - tokens[n]) : sum);
 }
 
 // ---- column sums ----
@@ -336,7 +338,8 @@ void compute(Context& context, const ItemNorm& args) {
     launch(context, grid,
            lie_on_packs(args.x.data, width, width) ? item_norm_kernel<T, true>
                                                    : item_norm_kernel<T, false>,
-           args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(), width);
+           args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(),
+           args.tokens.ptr<std::int64_t>(), width);
   });
 }
 

@@ -109,40 +109,6 @@ inline void check_count(const LinearBackwardWeight& args) {
   VCAS_CHECK(!args.count || args.kept, "the count of a draw without the draw");
 }
 
-// block[a, b] = sum over r of dy[r, out_index[a]] * x_full[row[r], in_index[b]]: some entries of
-// dW.
-struct LinearWeightBlock {
-  static constexpr const char* kName = "linear_weight_block";
-  static constexpr Family kFamily = Family::kProducts;
-  Tensor block;      // S [A, B]
-  Tensor dy;         // T [K, D]
-  Tensor x_full;     // T [R, C]
-  Tensor row;        // i32 [K], optional
-  Tensor out_index;  // i32 [A]
-  Tensor in_index;   // i32 [B]
-  template <class V>
-  void visit(V&& v) const {
-    v.out("block", block), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
-    v.in("out_index", out_index), v.in("in_index", in_index);
-  }
-
-  Work work() const {
-    return {.flops = 2 * product(dy.rows(), out_index.elements(), in_index.elements()),
-            .rows_read = rows_named(row)};
-  }
-  Rounding rounding(std::string_view, const auto& values) const {
-    return {dy.rows(), values.top(dy) * values.top(x_full)};
-  }
-  static LinearWeightBlock sample(auto& s) {
-    return {.block = s.wide({32, 32}),
-            .dy = s.random({s.kept_rows(), s.size.hidden}),
-            .x_full = s.random({s.rows(), s.size.width}),
-            .row = s.row(),
-            .out_index = s.first(32),
-            .in_index = s.first(32)};
-  }
-};
-
 // sum[c] = sum over r of x[r, c]: bias gradients.
 struct ColumnSum {
   static constexpr const char* kName = "column_sum";
@@ -170,6 +136,5 @@ struct ColumnSum {
 
 // clang-format off
 #define VCAS_LINEAR_OPS(X) \
-  X(LinearForward) X(LinearBackwardInput) X(Group<LinearBackwardWeight>) \
-  X(LinearWeightBlock) X(Group<ColumnSum>)
+  X(LinearForward) X(LinearBackwardInput) X(Group<LinearBackwardWeight>) X(Group<ColumnSum>)
 // clang-format on

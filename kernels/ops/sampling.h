@@ -50,16 +50,18 @@ inline void check_norms(const RowScore& args) {
                  " of rows of " + args.dy.shape.text() + " and " + args.x_full.shape.text());
 }
 
-// norm[n] = Frobenius norm of the rows offsets[n] .. offsets[n + 1] of x.
+// norm[n] = Frobenius norm of the rows offsets[n] .. offsets[n + 1] of x,
+// divided by sqrt(tokens[n + 1] - tokens[n]) where these are given: a score per cost.
 struct ItemNorm {
   static constexpr const char* kName = "item_norm";
   static constexpr Family kFamily = Family::kSampling;
   Tensor norm;     // S [N]
   Tensor x;        // T [R, C]
   Tensor offsets;  // i64 [N + 1]
+  Tensor tokens;   // i64 [N + 1], optional
   template <class V>
   void visit(V&& v) const {
-    v.out("norm", norm), v.in("x", x), v.in("offsets", offsets);
+    v.out("norm", norm), v.in("x", x), v.in("offsets", offsets), v.in("tokens", tokens);
   }
 
   Work work() const { return {}; }
@@ -69,7 +71,8 @@ struct ItemNorm {
   static ItemNorm sample(auto& s) {
     return {.norm = s.wide({s.kept_items()}),
             .x = s.random({s.kept_rows(), s.size.width}),
-            .offsets = s.offsets(s.kept_items())};
+            .offsets = s.offsets(s.kept_items()),
+            .tokens = s.every_other_time() ? s.offsets(s.kept_items()) : Tensor{}};
   }
 };
 

@@ -7,6 +7,16 @@ namespace vcas {
 
 double whole_budget(double budget) { return std::ceil(budget * (1 - 1e-12)); }
 
+ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows,
+                     std::int64_t rows_per_item, bool per_token) {
+  const RowSet& own = rows.of(rows_per_item);
+  const RowSet* tokens = per_token ? rows.find(kTokens) : nullptr;
+  return {.norm = {norm.data, norm.dtype, {own.items}},
+          .x = dy,
+          .offsets = own.offsets,
+          .tokens = tokens ? tokens->offsets : Tensor{}};
+}
+
 SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
   const std::int64_t max_items = plan.limits.max_items;
   const DType statistics = statistics_dtype(plan.dtype);
@@ -37,22 +47,21 @@ SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
 const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
                                 const Tensor& dy, const RowSets& rows) {
   const RowSet& own = rows.of(site.rows_per_item);
-  const Shape items{own.items};
-  const Tensor norm{norm_.data, norm_.dtype, items};
-  const Tensor prob{prob_.data, prob_.dtype, items};
+  const ItemNorm norm = item_scores(norm_, dy, rows, site.rows_per_item, settings.per_token);
+  const Tensor prob{prob_.data, prob_.dtype, {own.items}};
   const bool systematic = settings.selection == Selection::kSystematic;
   double budget = settings.ratio * static_cast<double>(site.batch_items);
   if (systematic) budget = whole_budget(budget);
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
   auto* drawn = drawn_.ptr<std::int32_t>();
-  exec.ops.run(ItemNorm{.norm = norm, .x = dy, .offsets = own.offsets});
+  exec.ops.run(norm);
   exec.ops.run(
       Draw{.kept = {drawn + 1, DType::kI32, {kept}},
            .scale = {keep_scale_.data, keep_scale_.dtype, {kept}},
            .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
            .prob = prob,
-           .score = norm,
+           .score = norm.norm,
            .id = own.item,
            .budget = budget,
            .selection = settings.selection,

@@ -15,7 +15,13 @@ struct DrawSettings {
   double ratio = 1;  // of all items of the batch
   Selection selection = Selection::kSystematic;
   std::uint32_t repeat = 0;  // addresses the draw (core/philox.h)
+  bool per_token = false;    // scores: norms over the root of the items' tokens
 };
+
+// ||G_i||_F of the items of `dy`, which has the rows `rows` of this layout.
+// Per token: divided by sqrt(T_i), where the graph has tokens.
+ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows,
+                     std::int64_t rows_per_item, bool per_token);
 
 class SampleGate {
  public:
@@ -23,7 +29,7 @@ class SampleGate {
   SampleGate(Ops& ops, const GraphPlan& plan);
 
   // Draws the items to keep and makes their row sets. `dy` holds the rows `rows`.
-  // P(item) is proportional to the item's gradient norm, capped, with sum N * ratio.
+  // P(item) is proportional to the item's score, capped, with sum N * ratio.
   // The host knows how many items a systematic draw keeps.
   // If all items have as many rows, it knows their rows too. Otherwise it waits once for the draw.
   const RowSets& draw(Exec& exec, const DrawSettings& settings, const GateSite& site,

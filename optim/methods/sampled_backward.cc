@@ -8,22 +8,6 @@ bool drops_some(const std::vector<double>& ratios) {
   return std::ranges::any_of(ratios, [](double ratio) { return ratio < 1; });
 }
 
-void look_at_entries(Exec& exec, const EntryBlock& entries, const WeightUse& use) {
-  LinearWeightBlock args{.block = entries.block,
-                         .dy = use.dy,
-                         .x_full = use.x_full,
-                         .row = use.rows.row,
-                         .out_index = entries.out_index,
-                         .in_index = entries.in_index};
-  exec.ops.run(args);
-  if (!entries.half) return;
-  VCAS_CHECK(!use.rows.row, "half of a sampled batch");
-  args.block = entries.half;
-  args.dy = use.dy.first_rows(use.rows.half);
-  args.x_full = use.x_full.first_rows(use.rows.half);
-  exec.ops.run(args);
-}
-
 SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan) {
   for (std::size_t g = 0; g < plan.gate_nodes.size(); ++g) gates_.emplace_back(ops, plan);
 }
@@ -37,6 +21,7 @@ std::size_t SampledBackward::bytes() const {
 void SampledBackward::begin(Exec& exec) {
   BackwardHooks::begin(exec);
   waiting_.clear();
+  sketches.clear();
   ratio_above_ = 1;
 }
 
@@ -48,8 +33,8 @@ const RowSets& SampledBackward::at_gate(Exec& exec, const GateSite& site, Gradie
   if (!(ratio < ratio_above_)) return rows;
   ratio_above_ = ratio;
   SampleGate& gate = gates_[number];
-  const RowSets& kept =
-      gate.draw(exec, {ratio, pass.selection, pass.repeat}, site, gradient.dy, rows);
+  const RowSets& kept = gate.draw(exec, {ratio, pass.selection, pass.repeat, pass.scores_per_token},
+                                  site, gradient.dy, rows);
   gradient = gate.compact(exec, site, gradient.dy);
   return kept;
 }
@@ -62,8 +47,7 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
     bias_gradient(exec, use);
   else
     BackwardHooks::weight_gradient(exec, use);
-  // A look behind the product finds its input in the cache, so its time is the probe's alone.
-  if (!pass.entries.empty()) look_at_entries(exec, pass.entries[site], use);
+  sketches.add(use);
   if (draw || pass.weight_variance)
     waiting_.push_back({.dweight = draw ? use.dweight : Tensor{},
                         .accumulate = use.accumulate,
@@ -77,6 +61,7 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
 
 void SampledBackward::flush(Exec& exec) {
   BackwardHooks::flush(exec);
+  sketches.flush(exec);
   if (waiting_.empty()) return;
   ArenaFrame frame(exec.scratch);
   const DType statistics = statistics_dtype(exec.dtype);

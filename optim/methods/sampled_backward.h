@@ -2,6 +2,7 @@
 // docs/sampling.md has both.
 #pragma once
 
+#include "optim/methods/gradient_sketch.h"
 #include "optim/methods/sample_gate.h"
 
 namespace vcas {
@@ -15,18 +16,6 @@ struct KeepRatios {
 // Whether one of the ratios is below 1.
 bool drops_some(const std::vector<double>& ratios);
 
-// Some entries of one weight gradient: the block of rows `out_index` and columns `in_index`.
-// `half` is its part from the first half of the items (RowSet::half), in exact passes only.
-struct EntryBlock {
-  Tensor block;      // S [A, B]
-  Tensor half;       // S [A, B]; empty = not wanted
-  Tensor out_index;  // i32 [A]
-  Tensor in_index;   // i32 [B]
-};
-
-// Computes `block` for `use`, and `half` where it is wanted.
-void look_at_entries(Exec& exec, const EntryBlock& block, const WeightUse& use);
-
 // The sampled weight gradients of a graph wait for each other.
 // A device then scores, draws and multiplies for several at once.
 class SampledBackward final : public BackwardHooks {
@@ -35,12 +24,13 @@ class SampledBackward final : public BackwardHooks {
   struct Pass {
     KeepRatios ratios;
     Selection selection = Selection::kSystematic;
-    bool samples_rows = true;         // else SampleA only
-    std::uint32_t repeat = 0;         // Monte-Carlo repeat; 0 = training
-    std::vector<EntryBlock> entries;  // [sampled linear] to look at; none: empty
+    bool scores_per_token = false;  // of items: the norm over the root of the tokens
+    bool samples_rows = true;       // else SampleA only
+    std::uint32_t repeat = 0;       // Monte-Carlo repeat; 0 = training
     Tensor weight_variance;  // f64 [sampled linear]: at their ratios (Eq. 3); empty = not wanted
   };
   Pass pass;
+  GradientSketches sketches;  // wanted of the next backwards
 
   // Has memory for the gates of a finished graph.
   SampledBackward(Ops& ops, const GraphPlan& plan);
@@ -57,7 +47,9 @@ class SampledBackward final : public BackwardHooks {
   // The host waits for nothing.
   // Only the device knows how many rows an independent draw keeps. Costs count the expected number.
   void flush(Exec& exec) override;
-  bool waits() const override { return BackwardHooks::waits() || !waiting_.empty(); }
+  bool waits() const override {
+    return BackwardHooks::waits() || !waiting_.empty() || sketches.waits();
+  }
 
   std::size_t bytes() const;  // of the gates
 

@@ -9,39 +9,11 @@ namespace vcas {
 
 namespace {
 
-// Fewest entries looked at per tensor (fewer only where the tensor has fewer).
-constexpr double kMinEntries = 256;
+// Fewest buckets of a sketch (fewer only where the weight has fewer entries).
+constexpr double kMinBuckets = 256;
 
 std::int64_t share_of(std::int64_t extent, double share) {
   return std::clamp<std::int64_t>(std::llround(share * static_cast<double>(extent)), 1, extent);
-}
-
-// `count` of the numbers below `extent`, ascending: selection sampling (Knuth, TAOCP 2, 3.4.2 S).
-std::vector<std::int32_t> draw_subset(const PhiloxAddress& address, std::int64_t extent,
-                                      std::int64_t count) {
-  std::vector<std::int32_t> out;
-  for (std::int64_t i = 0; static_cast<std::int64_t>(out.size()) < count; ++i) {
-    const double left = static_cast<double>(extent - i);
-    const double wanted = static_cast<double>(count) - static_cast<double>(out.size());
-    if (left * philox_uniform(address, static_cast<std::uint64_t>(i)) < wanted)
-      out.push_back(static_cast<std::int32_t>(i));
-  }
-  return out;
-}
-
-// Of the sum of n independent terms with the same distribution, from their sum and that of the
-// first of them: E || first / a - rest / b ||^2 = (1 / a + 1 / b) var(term), a + b = n. One term
-// tells nothing.
-double variance_of_sum(const std::vector<double>& first, const std::vector<double>& all,
-                       std::int64_t a, std::int64_t n) {
-  if (a == 0) return 0;
-  const double share = static_cast<double>(a) / static_cast<double>(n);
-  double sum = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const double difference = first[i] / share - (all[i] - first[i]) / (1 - share);
-    sum += difference * difference;
-  }
-  return share * (1 - share) * sum;
 }
 
 double squared_distance(const std::vector<double>& a, const std::vector<double>& b) {
@@ -54,6 +26,7 @@ double squared_distance(const std::vector<double>& a, const std::vector<double>&
 
 void ExactLook::begin(Exec& exec) {
   BackwardHooks::begin(exec);
+  sketches.clear();
   if (!measured) return;
   // A pass that keeps nothing writes nothing; the values of the last batch must not be read then.
   static const std::string place = "gradients/probe";
@@ -63,188 +36,231 @@ void ExactLook::begin(Exec& exec) {
 
 const RowSets& ExactLook::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                   const RowSets& rows) {
-  const RowSet& own = rows.of(site.rows_per_item);
-  const Tensor& norm = item_norm[static_cast<std::size_t>(site.number)];
   exec.ops.enter(site.probe_place);
-  exec.ops.run(ItemNorm{
-      .norm = {norm.data, norm.dtype, {own.items}}, .x = gradient.dy, .offsets = own.offsets});
+  exec.ops.run(item_scores(item_score[static_cast<std::size_t>(site.number)], gradient.dy, rows,
+                           site.rows_per_item, scores_per_token));
   return rows;
 }
 
 void ExactLook::weight_gradient(Exec& exec, const WeightUse& use) {
   BackwardHooks::weight_gradient(exec, use);
-  // Behind the product a look finds its input in the cache, so its time is the probe's alone.
-  if (use.site >= 0 && !entries.empty())
-    look_at_entries(exec, entries[static_cast<std::size_t>(use.site)], use);
+  sketches.add(use);
 }
 
-VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled, double fraction,
-                             int repeats)
+void ExactLook::flush(Exec& exec) {
+  BackwardHooks::flush(exec);
+  sketches.flush(exec);
+}
+
+VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
+                             const Options& options)
     : graph_(graph),
       ops_(ops),
       sampled_backward_(sampled),
-      repeats_(repeats),
+      options_(options),
       no_gradients_(graph.parameters().size()) {
-  const Parameters& parameters = graph.parameters();
+  const std::int64_t linears = std::ssize(graph.sampled_weights());
+  const std::int64_t items = graph.limits().max_items;
+  const std::int64_t compared = std::min(items, kMostItemsCompared);
   const DType wide = statistics_dtype(graph.dtype());
-  std::vector<Tensor*> indices, measured;
-  const auto want = [](std::vector<Tensor*>& list, Tensor& tensor, DType dtype,
-                       const Shape& shape) {
+  std::vector<Tensor*> measured;
+  const auto want = [&](Tensor& tensor, DType dtype, const Shape& shape) {
     tensor = {nullptr, dtype, shape};
-    list.push_back(&tensor);
+    measured.push_back(&tensor);
   };
-  sampled_.resize(static_cast<std::size_t>(repeats));
-  exact_.entries.resize(graph.sampled_weights().size());
-  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
-    const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
-    const Shape& shape = parameters[weight].shape;
-    const double share =
-        std::min(1.0, std::max(fraction, kMinEntries / static_cast<double>(shape.elements())));
-    const std::int64_t out = share_of(shape[0], std::sqrt(share));
-    const std::int64_t in = std::max(
-        share_of(shape[1], share * static_cast<double>(shape[0]) / static_cast<double>(out)),
-        std::min(shape[1],
-                 static_cast<std::int64_t>(std::ceil(kMinEntries / static_cast<double>(out)))));
-    EntryBlock& entries = exact_.entries[k];
-    want(indices, entries.out_index, DType::kI32, {out});
-    want(indices, entries.in_index, DType::kI32, {in});
-    want(measured, entries.block, wide, {out, in});
-    want(measured, entries.half, wide, {out, in});
-  }
-  exact_.item_norm.resize(static_cast<std::size_t>(graph.gates()));
-  for (Tensor& norm : exact_.item_norm) want(measured, norm, wide, {graph.limits().max_items});
-  indices_ = Buffer(ops, indices);
+  plan_sketches(options.fraction);
+  exact_.scores_per_token = options.scores_per_token;
+  exact_.item_score.resize(static_cast<std::size_t>(graph.gates()));
+  for (Tensor& score : exact_.item_score) want(score, wide, {items});
+  sampled_.resize(static_cast<std::size_t>(options.most_passes));
   for (SampledLook& look : sampled_) {
-    look.entries = exact_.entries;  // the same
-    for (EntryBlock& entries : look.entries) {
-      entries.half = {};
-      want(measured, entries.block, wide, entries.block.shape);
-    }
-    want(measured, look.weight_variance, DType::kF64, {std::ssize(graph.sampled_weights())});
+    look.linears = exact_.sketches.linears;
+    for (GradientSketch& linear : look.linears)
+      want(linear.total, wide, {linear.out_buckets * linear.in_buckets});
+    want(look.weight_variance, DType::kF64, {linears});
+  }
+  std::int64_t most_buckets = 0;
+  for (std::int64_t k = 0; k < linears; ++k) {
+    GradientSketch& linear = exact_.sketches.linears[static_cast<std::size_t>(k)];
+    const std::int64_t buckets = linear.out_buckets * linear.in_buckets;
+    most_buckets = std::max(most_buckets, buckets);
+    want(linear.total, wide, {buckets});
+    want(linear.gram, wide, {compared, compared});
+    const std::int64_t most_rows = graph.plan().max_rows(graph.weight_layout(static_cast<int>(k)));
+    if (options.curves) want(linear.row_score, wide, {most_rows});
   }
   measured_ = Buffer(ops, measured);
   exact_.measured =
       measured_.at(0, wide, {static_cast<std::int64_t>(measured_.bytes() / dtype_bytes(wide))});
+  Tensor space{nullptr, wide, {items, most_buckets}};
+  space_ = Buffer(ops, {&space});
+  exact_.sketches.space = space;
   mailbox_ = ops.make_mailbox(measured_.bytes());
 }
 
-void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number) {
+// Sets the buckets, and makes room for the signs.
+void VarianceProbe::plan_sketches(double fraction) {
+  std::vector<GradientSketch>& linears = exact_.sketches.linears;
+  linears.resize(graph_.sampled_weights().size());
+  std::vector<Tensor*> signs;
+  for (std::size_t k = 0; k < linears.size(); ++k) {
+    const auto weight = static_cast<std::size_t>(graph_.sampled_weights()[k]);
+    const Shape& shape = graph_.parameters()[weight].shape;
+    const double share =
+        std::min(1.0, std::max(fraction, kMinBuckets / static_cast<double>(shape.elements())));
+    GradientSketch& linear = linears[k];
+    linear.out_buckets = share_of(shape[0], std::sqrt(share));
+    const double rest = static_cast<double>(shape[0]) / static_cast<double>(linear.out_buckets);
+    linear.in_buckets = share_of(shape[1], std::min(1.0, share * rest));
+    linear.out_sign = {nullptr, statistics_dtype(graph_.dtype()), {shape[0]}};
+    linear.in_sign = {nullptr, statistics_dtype(graph_.dtype()), {shape[1]}};
+    signs.insert(signs.end(), {&linear.out_sign, &linear.in_sign});
+  }
+  signs_ = Buffer(ops_, signs);
+}
+
+void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number, int batches, int passes) {
   if (sent_) receive();
   batches_.clear();
-  std::vector<std::byte> chosen(indices_.bytes());
-  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
-    const EntryBlock& entries = exact_.entries[k];
-    const int weight = graph_.sampled_weights()[k];
-    const Shape& shape = graph_.parameters()[static_cast<std::size_t>(weight)].shape;
-    for (const int axis : {0, 1}) {
-      const Tensor& index = axis == 0 ? entries.out_index : entries.in_index;
-      const RandomKey key{seed, Stream::kProbe, number,
-                          static_cast<std::uint32_t>(2 * weight + axis), 0};
-      const std::vector<std::int32_t> subset =
-          draw_subset(philox_address(key), shape[axis], index.elements());
-      std::memcpy(chosen.data() + indices_.offset_of(index), subset.data(), index.bytes());
+  wanted_batches_ = batches;
+  wanted_passes_ = passes;
+  std::vector<std::byte> drawn(signs_.bytes());
+  const auto draw = [&](const Tensor& sign, std::uint32_t site) {
+    const PhiloxAddress address = philox_address({seed, Stream::kProbe, number, site, 0});
+    std::byte* to = drawn.data() + signs_.offset_of(sign);
+    for (std::int64_t i = 0; i < sign.elements(); ++i) {
+      const double value =
+          philox_uniform(address, static_cast<std::uint64_t>(i)) < 0.5 ? -1.0 : 1.0;
+      if (sign.dtype == DType::kF64) {
+        reinterpret_cast<double*>(to)[i] = value;
+      } else {
+        reinterpret_cast<float*>(to)[i] = static_cast<float>(value);
+      }
     }
+  };
+  std::uint32_t site = 0;
+  for (const GradientSketch& linear : exact_.sketches.linears) {
+    draw(linear.out_sign, site++);
+    draw(linear.in_sign, site++);
   }
-  ops_.copy_to_device(indices_.data(), chosen.data(), chosen.size());
+  ops_.copy_to_device(signs_.data(), drawn.data(), drawn.size());
 }
 
 int VarianceProbe::passes() const {
   const KeepRatios& ratios = sampled_backward_.pass.ratios;
-  return drops_some(ratios.act) ? repeats_ : drops_some(ratios.weight) ? 1 : 0;
+  if (drops_some(ratios.act)) return wanted_passes_;
+  return drops_some(ratios.weight) ? std::min(wanted_passes_, 1) : 0;
+}
+
+// The sizes of the batch that the graph holds, and how many passes it needs.
+MeasuredBatch VarianceProbe::batch_sizes() const {
+  MeasuredBatch batch;
+  batch.items = graph_.items();
+  batch.passes = passes();
+  const std::int64_t compared = std::min(batch.items, kMostItemsCompared);
+  const auto offsets = [&](const RowSet& rows) {
+    std::vector<std::int64_t> out;
+    for (std::int64_t n = 0; n <= compared; ++n) out.push_back(rows.rows_before(n));
+    return out;
+  };
+  for (std::size_t k = 0; k < graph_.sampled_weights().size(); ++k)
+    batch.offsets.push_back(
+        offsets(graph_.full_rows().of(graph_.weight_layout(static_cast<int>(k)))));
+  if (const RowSet* tokens = graph_.full_rows().find(kTokens)) {
+    const std::vector<std::int64_t> of_tokens = offsets(*tokens);
+    for (std::size_t n = 0; n + 1 < of_tokens.size(); ++n)
+      batch.tokens.push_back(static_cast<double>(of_tokens[n + 1] - of_tokens[n]));
+  } else {
+    batch.tokens.assign(static_cast<std::size_t>(compared), 1.0);
+  }
+  return batch;
 }
 
 void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context) {
   if (sent_) receive();
-  const SampledBackward::Pass training = sampled_backward_.pass;
+  batches_.push_back(batch_sizes());
   SampledBackward::Pass& pass = sampled_backward_.pass;
+  const SampledBackward::Pass training = pass;
   pass.samples_rows = false;
+  sampled_backward_.sketches.space = exact_.sketches.space;
   BackwardContext sampled = context;
   sampled.gradients = no_gradients_;
   sampled.hooks = &sampled_backward_;
-  const int passes = this->passes();
-  for (SampledLook& look : std::span(sampled_).first(static_cast<std::size_t>(passes))) {
+  const auto passes = static_cast<std::size_t>(batches_.back().passes);
+  for (SampledLook& look : std::span(sampled_).first(passes)) {
     ++pass.repeat;
-    pass.entries = look.entries;
+    sampled_backward_.sketches.linears = look.linears;
     pass.weight_variance = look.weight_variance;
     graph_.backward(exec, sampled);
   }
-  sampled_backward_.pass = training;
+  sampled_backward_.sketches.linears.clear();
+  pass = training;
   mailbox_->send(measured_.data(), measured_.bytes());
   sent_ = true;
-  batches_.push_back({.items = graph_.items(), .passes = passes});
+}
+
+// The first `count` numbers of a tensor of measured_, which lies at `host`.
+std::vector<double> VarianceProbe::values(const std::byte* host, const Tensor& tensor,
+                                          std::int64_t count) const {
+  const std::byte* from = host + measured_.offset_of(tensor);
+  std::vector<double> out(static_cast<std::size_t>(count));
+  if (tensor.dtype == DType::kF64) {
+    std::memcpy(out.data(), from, out.size() * sizeof(double));
+  } else {
+    std::vector<float> narrow(out.size());
+    std::memcpy(narrow.data(), from, narrow.size() * sizeof(float));
+    out.assign(narrow.begin(), narrow.end());
+  }
+  return out;
 }
 
 // What the last batch has measured.
 void VarianceProbe::receive() {
   const std::byte* host = mailbox_->receive();
   sent_ = false;
-  const auto values = [&](const Tensor& tensor) {
-    const std::byte* from = host + measured_.offset_of(tensor);
-    std::vector<double> out(static_cast<std::size_t>(tensor.elements()));
-    if (tensor.dtype == DType::kF64) {
-      std::memcpy(out.data(), from, tensor.bytes());
-    } else {
-      std::vector<float> narrow(out.size());
-      std::memcpy(narrow.data(), from, tensor.bytes());
-      out.assign(narrow.begin(), narrow.end());
-    }
-    return out;
-  };
-  BatchMeasurement& batch = batches_.back();
-  const std::int64_t half = batch.items / 2;
-  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
-    const EntryBlock& entries = exact_.entries[k];
-    const std::vector<double> exact = values(entries.block);
-    batch.batch_variance.push_back(variance_of_sum(values(entries.half), exact, half, batch.items));
-    double error = 0;
-    for (int j = 0; j < repeats_ && batch.passes == repeats_; ++j)
-      error +=
-          squared_distance(values(sampled_[static_cast<std::size_t>(j)].entries[k].block), exact) /
-          repeats_;
-    batch.act_error.push_back(error);
+  MeasuredBatch& batch = batches_.back();
+  const std::int64_t compared = std::ssize(batch.tokens);
+  const std::size_t linears = exact_.sketches.linears.size();
+  batch.v_act.assign(linears, 0.0);
+  batch.v_w.assign(linears, 0.0);
+  for (std::size_t k = 0; k < linears; ++k) {
+    const GradientSketch& linear = exact_.sketches.linears[k];
+    batch.gram.push_back(values(host, linear.gram, compared * compared));
+    if (linear.row_score)
+      batch.row_score.push_back(values(host, linear.row_score, batch.offsets[k].back()));
+    const std::int64_t buckets = linear.total.elements();
+    const std::vector<double> exact = values(host, linear.total, buckets);
+    for (const SampledLook& look :
+         std::span(sampled_).first(static_cast<std::size_t>(batch.passes)))
+      batch.v_act[k] +=
+          squared_distance(values(host, look.linears[k].total, buckets), exact) / batch.passes;
   }
-  batch.weight_variance.assign(graph_.sampled_weights().size(), 0.0);
-  for (int j = 0; j < repeats_ && batch.passes > 0; ++j) {
-    const auto pass = static_cast<std::size_t>(std::min(j, batch.passes - 1));
-    const std::vector<double> variance = values(sampled_[pass].weight_variance);
-    for (std::size_t k = 0; k < variance.size(); ++k)
-      batch.weight_variance[k] += variance[k] / repeats_;
+  if (batch.passes < wanted_passes_) batch.v_act.assign(linears, 0.0);  // not by rounding
+  for (const SampledLook& look :
+       std::span(sampled_).first(static_cast<std::size_t>(batch.passes))) {
+    const std::vector<double> variance =
+        values(host, look.weight_variance, static_cast<std::int64_t>(linears));
+    for (std::size_t k = 0; k < linears; ++k) batch.v_w[k] += variance[k] / batch.passes;
   }
-  for (const Tensor& norm : exact_.item_norm) {
-    batch.item_norm.push_back(values(norm));
-    batch.item_norm.back().resize(static_cast<std::size_t>(batch.items));
-  }
+  for (const Tensor& score : exact_.item_score)
+    batch.item_score.push_back(values(host, score, batch.items));
 }
 
-std::vector<double> VarianceProbe::entry_shares() const {
+std::vector<double> VarianceProbe::sketch_shares() const {
   std::vector<double> shares;
-  for (std::size_t k = 0; k < exact_.entries.size(); ++k) {
+  for (std::size_t k = 0; k < exact_.sketches.linears.size(); ++k) {
     const auto weight = static_cast<std::size_t>(graph_.sampled_weights()[k]);
-    shares.push_back(static_cast<double>(exact_.entries[k].block.elements()) /
+    const GradientSketch& linear = exact_.sketches.linears[k];
+    shares.push_back(static_cast<double>(linear.out_buckets * linear.in_buckets) /
                      static_cast<double>(graph_.parameters()[weight].shape.elements()));
   }
   return shares;
 }
 
-ProbeResult VarianceProbe::result() {
-  VCAS_CHECK(complete(), "a probe takes " + std::to_string(repeats_) + " batches");
+const std::vector<MeasuredBatch>& VarianceProbe::result() {
+  VCAS_CHECK(complete(), "a probe takes " + std::to_string(wanted_batches_) + " batches");
   if (sent_) receive();
-  const std::size_t linears = graph_.sampled_weights().size();
-  ProbeResult out;
-  out.v_w.assign(linears, 0.0);
-  out.v_s_weight.assign(linears, 0.0);
-  const double m = repeats_;
-  const std::vector<double> share = entry_shares();
-  for (std::size_t k = 0; k < linears; ++k) {
-    for (const BatchMeasurement& batch : batches_) {
-      out.v_s_weight[k] += batch.batch_variance[k] / share[k] / m;
-      out.v_act += batch.act_error[k] / share[k] / m;
-      out.v_w[k] += batch.weight_variance[k] / m;
-    }
-    out.v_s += out.v_s_weight[k];
-  }
-  for (const BatchMeasurement& batch : batches_) out.item_norm.push_back(batch.item_norm);
-  return out;
+  return batches_;
 }
 
 }  // namespace vcas

@@ -3,35 +3,45 @@
 
 #include <vector>
 
+#include "optim/methods/controller.h"
 #include "optim/methods/sampled_backward.h"
-#include "optim/methods/vcas_controller.h"
 
 namespace vcas {
 
-// An exact backward that looks at entries, and at the gradient norms of items at gates.
+// An exact backward that sketches the items' gradients, and looks at their norms at gates.
 class ExactLook final : public BackwardHooks {
  public:
-  std::vector<EntryBlock> entries;  // [sampled linear]; none: empty
-  std::vector<Tensor> item_norm;    // [gate], S [N] or more: ||G_i(l)||_F
-  Tensor measured;                  // the memory of all that a probe measures on a batch
+  GradientSketches sketches;
+  std::vector<Tensor> item_score;  // [gate], S [N] or more (item_scores)
+  bool scores_per_token = false;
+  Tensor measured;  // the memory of all that a probe measures on a batch
 
   void begin(Exec& exec) override;
+  bool reads_norms() const override { return !item_score.empty(); }
   const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                          const RowSets& rows) override;
   void weight_gradient(Exec& exec, const WeightUse& use) override;
+  void flush(Exec& exec) override;
+  bool waits() const override { return BackwardHooks::waits() || sketches.waits(); }
 };
 
-// A probe takes `repeats` batches. V_s comes from the two halves of each, at the same weights:
+// A probe takes a few batches. V_s comes from the items of each, at the same weights:
 // a batch's gradient is a sum over items that were drawn alike.
-// A probe looks at the entries of some rows and columns of each weight gradient, drawn anew.
-// They stand for all. They cost their share of the weight gradient's FLOPs.
+// Sketches of the weight gradients stand for them. Their signs are drawn anew for each probe.
 class VarianceProbe {
  public:
+  struct Options {
+    double fraction = 0.01;  // buckets of a sketch, as a share of the weight's entries
+    int most_passes = 2;     // on a batch
+    bool curves = false;     // MeasuredBatch::gram and row_score
+    bool scores_per_token = false;
+  };
   // `sampled` is of the graph, and does the sampled backwards.
-  VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled, double fraction, int repeats);
+  VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled, const Options& options);
 
-  // Draws the entries of probe `number`.
-  void begin(std::uint64_t seed, std::uint64_t number);
+  // Draws the signs of probe `number`, which has `batches` batches, and `passes` sampled backwards
+  // of each at most.
+  void begin(std::uint64_t seed, std::uint64_t number, int batches, int passes);
 
   // The hooks of the exact backward of a batch. Ops::repeat may repeat it.
   BackwardHooks& exact_backward() { return exact_; }
@@ -40,47 +50,43 @@ class VarianceProbe {
   void sampled_backwards(Exec& exec, const BackwardContext& context);
 
   // How many sampled backwards a batch needs at the present ratios.
-  // If items are dropped: as many as batches. If rows only: one, for V_w, as V_act is 0. Else none.
+  // If rows only are dropped: one, for V_w, as V_act is 0. If nothing is: none.
   int passes() const;
 
-  int batches() const { return static_cast<int>(batches_.size()); }
-  bool complete() const { return batches() == repeats_; }
+  bool complete() const { return std::ssize(batches_) == wanted_batches_; }
   // Only for a complete probe.
-  ProbeResult result();
+  const std::vector<MeasuredBatch>& result();
 
-  // The share of the entries of each sampled linear's weight that a probe looks at.
-  std::vector<double> entry_shares() const;
-  std::size_t bytes() const { return indices_.bytes() + measured_.bytes(); }
+  // The buckets of each sampled linear's sketch, as a share of its weight's entries.
+  std::vector<double> sketch_shares() const;
+  std::size_t bytes() const { return signs_.bytes() + space_.bytes() + measured_.bytes(); }
 
  private:
   // What one sampled backward measures, and where.
   struct SampledLook {
-    std::vector<EntryBlock> entries;  // [sampled linear]
-    Tensor weight_variance;           // f64 [sampled linear]
-  };
-  struct BatchMeasurement {
-    std::int64_t items = 0;
-    int passes = 0;
-    std::vector<double> batch_variance;          // [linear]
-    std::vector<double> act_error;               // [linear]: mean over repeats of ||G_ij - G_i||^2
-    std::vector<double> weight_variance;         // [linear]: mean over repeats
-    std::vector<std::vector<double>> item_norm;  // [gate][item]
+    std::vector<GradientSketch> linears;
+    Tensor weight_variance;  // f64 [sampled linear]
   };
 
+  void plan_sketches(double fraction);
+  std::vector<double> values(const std::byte* host, const Tensor& tensor, std::int64_t count) const;
+  MeasuredBatch batch_sizes() const;
   void receive();
 
   Graph& graph_;
   Ops& ops_;
   SampledBackward& sampled_backward_;
-  int repeats_;
-  Buffer indices_;   // of the entries
+  Options options_;
+  int wanted_batches_ = 0, wanted_passes_ = 0;
+  Buffer signs_;
+  Buffer space_;     // of the sketches of one linear
   Buffer measured_;  // on one batch
   std::unique_ptr<Mailbox> mailbox_;
   bool sent_ = false;  // what the last of batches_ has measured
   ExactLook exact_;
-  std::vector<SampledLook> sampled_;  // [repeat]
+  std::vector<SampledLook> sampled_;  // [pass]
   std::vector<Tensor> no_gradients_;
-  std::vector<BatchMeasurement> batches_;
+  std::vector<MeasuredBatch> batches_;
 };
 
 }  // namespace vcas

@@ -20,6 +20,16 @@ std::string format_range(const std::vector<double>& values) {  // "0.31-0.97"
   return fmt::format("{:.2f}-{:.2f}", low, high);
 }
 
+ControlledModel controlled(const Graph& graph) {
+  ControlledModel model{.gates = graph.gates(), .linears = {}};
+  for (int k = 0; k < std::ssize(graph.sampled_weights()); ++k) {
+    const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
+    model.linears.push_back(
+        {graph.gate_above(k), static_cast<double>(graph.parameters()[weight].shape.elements())});
+  }
+  return model;
+}
+
 VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
 
 }  // namespace
@@ -30,8 +40,8 @@ void VcasKind::settle(std::int64_t steps_per_epoch) {
   if (!probes_too_often(update_every.steps())) return;
   throw Error(ExitCode::kBadConfig,
               fmt::format("method.update_every \"{}\" is {} steps here, and must be above "
-                          "method.repeats ({}), the exact steps of a probe in place",
-                          given, update_every.steps(), repeats));
+                          "{}, the exact steps of a probe in place",
+                          given, update_every.steps(), probe_batches()));
 }
 
 std::unique_ptr<Method> VcasKind::make(const Training& training) const {
@@ -43,30 +53,35 @@ VcasOptions* find_vcas(Part<MethodKind>& method) { return dynamic_cast<VcasKind*
 Vcas::Vcas(const Training& training, const VcasOptions& options)
     : training_(training),
       options_(options),
-      controller_(options, training.model.graph.gates(),
-                  static_cast<int>(training.model.graph.sampled_weights().size()),
-                  training.total_steps),
+      controller_(make_controller(options, controlled(training.model.graph), training.seed,
+                                  training.total_steps)),
       sampled_(training.ops, training.model.graph.plan()),
       in_place_(options.probe == "in_place") {
   sampled_.pass.selection =
       options.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
-  if (controller_.adapts() && training.micro_batch > 1)
-    probe_ = std::make_unique<VarianceProbe>(training.model.graph, training.ops, sampled_,
-                                             options.probe_fraction, options.repeats);
+  sampled_.pass.scores_per_token = !options.follows_paper();
+  if (controller_->adapts() && training.micro_batch > 1)
+    probe_ = std::make_unique<VarianceProbe>(
+        training.model.graph, training.ops, sampled_,
+        VarianceProbe::Options{.fraction = options.probe_fraction,
+                               .most_passes = options.repeats,
+                               .curves = !options.follows_paper(),
+                               .scores_per_token = sampled_.pass.scores_per_token});
   set_ratios();
 }
 
 void Vcas::set_ratios() {
-  sampled_.pass.ratios = {controller_.act_ratio(), controller_.weight_ratio()};
-  drops_rows_ = drops_some(controller_.weight_ratio());
-  drops_items_ = drops_some(controller_.act_ratio());
+  sampled_.pass.ratios = {controller_->act_ratio(), controller_->weight_ratio()};
+  drops_rows_ = drops_some(controller_->weight_ratio());
+  drops_items_ = drops_some(controller_->act_ratio());
 }
 
 void Vcas::begin_step(std::int64_t step) {
   // A probe in place that the run is too short to end would leave no state to save at the end.
-  const bool ends = !in_place_ || step + options_.repeats <= training_.total_steps;
-  if (!probing_ && probe_ && controller_.probe_due(step) && ends) {
-    probe_->begin(training_.seed, static_cast<std::uint64_t>(controller_.probes()));
+  const bool ends = !in_place_ || step + options_.probe_batches() <= training_.total_steps;
+  if (!probing_ && probe_ && controller_->probe_due(step) && ends) {
+    probe_->begin(training_.seed, static_cast<std::uint64_t>(controller_->probes()),
+                  options_.probe_batches(), controller_->probe_passes());
     probe_passes_ = probe_->passes();
     probing_ = true;
     if (!in_place_) run_separate_probe();
@@ -78,7 +93,7 @@ void Vcas::begin_step(std::int64_t step) {
 void Vcas::run_separate_probe() {
   Model& model = training_.model;
   training_.ops.set_phase(Phase::kProbe);
-  const std::int64_t first = controller_.probes() * options_.repeats;
+  const std::int64_t first = controller_->probes() * options_.probe_batches();
   const std::unique_ptr<BatchSource> source = training_.probe_source(first);
   const std::vector<Tensor> nowhere(model.graph.parameters().size());
   for (std::int64_t i = first; !probe_->complete(); ++i) {
@@ -128,8 +143,7 @@ void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context)
 bool Vcas::end_step() {
   probed_ = probing_ && probe_->complete();
   if (!probed_) return false;
-  last_probe_ = probe_->result();
-  probe_note_ = controller_.update(last_probe_);
+  probe_note_ = controller_->update(probe_->result());
   set_ratios();
   probing_ = false;
   return true;
@@ -144,62 +158,63 @@ void Vcas::add_cost(FormulaFlops& formula) const {
   const double batch_share =
       static_cast<double>(training_.micro_batch) / static_cast<double>(training_.batch);
   if (in_place_)
-    formula.add_in_place_probe(options_.repeats, probe_passes_, batch_share, probed_entry_shares(),
-                               step_ratios_.act);
+    formula.add_in_place_probe(options_.probe_batches(), probe_passes_, batch_share,
+                               sketch_shares(), step_ratios_.act);
   else
-    formula.add_separate_probe(options_.repeats, batch_share, step_ratios_.act);
+    formula.add_separate_probe(options_.probe_batches(), probe_passes_, batch_share,
+                               step_ratios_.act);
 }
 
 std::string Vcas::summary() const {
   if (options_.pinned())
     return fmt::format("fixed ratios · keep act {} · w {} · {}",
-                       format_range(controller_.act_ratio()),
-                       format_range(controller_.weight_ratio()), options_.selection);
+                       format_range(controller_->act_ratio()),
+                       format_range(controller_->weight_ratio()), options_.selection);
   if (!probe_) return "no probes: exact training";
-  return fmt::format("tau_act {} · tau_w {} · probe every {} steps ({} x {}, {}) · {}",
-                     options_.tau_act, options_.tau_w, controller_.update_every(), options_.repeats,
-                     options_.repeats, options_.probe, options_.selection);
+  return fmt::format("{} · tau_act {} · tau_w {} · probe every {} steps ({}, {} of {}) · {}",
+                     options_.controller, options_.tau_act, options_.tau_w,
+                     options_.probe_interval(training_.total_steps), options_.probe,
+                     options_.probe_batches(), options_.probe_batches() == 1 ? "batch" : "batches",
+                     options_.selection);
 }
 
 std::string Vcas::progress() const {
-  return fmt::format("keep act {}  w {}  s {:.2f}", format_range(controller_.act_ratio()),
-                     format_range(controller_.weight_ratio()), controller_.s());
+  return fmt::format("keep act {}  w {}  {}", format_range(controller_->act_ratio()),
+                     format_range(controller_->weight_ratio()), controller_->progress());
 }
 
-nlohmann::ordered_json Vcas::report() const {
-  return {{"s", controller_.s()},
-          {"act_ratio", controller_.act_ratio()},
-          {"weight_ratio", controller_.weight_ratio()}};
-}
+nlohmann::ordered_json Vcas::report() const { return controller_->report(); }
 
 nlohmann::ordered_json Vcas::measured() const {
-  double v_w = 0;
-  for (const double v : last_probe_.v_w) v_w += v;
-  nlohmann::ordered_json json = {{"v_s", last_probe_.v_s},
-                                 {"v_act", last_probe_.v_act},
-                                 {"v_w", v_w},
-                                 {"v_w_linear", last_probe_.v_w},
-                                 {"v_s_linear", last_probe_.v_s_weight}};
+  nlohmann::ordered_json json = controller_->measured();
   json.update(report());
   return json;
 }
 
 Method::Complaint Vcas::complaint() const {
-  if (!controller_.adapts() || probe_) return {probe_note_, {}};
+  if (!controller_->adapts() || probe_) return {probe_note_, {}};
   return {
       "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
       "saves nothing",
       "raise train.micro_batch or train.batch_size, or set method.type=exact"};
 }
 
-std::vector<double> Vcas::probed_entry_shares() const {
-  return probe_ ? probe_->entry_shares() : std::vector<double>();
+std::vector<double> Vcas::sketch_shares() const {
+  return probe_ ? probe_->sketch_shares() : std::vector<double>();
 }
 
 std::size_t Vcas::bytes() const { return sampled_.bytes() + (probe_ ? probe_->bytes() : 0); }
 
+nlohmann::json Vcas::state() const {
+  nlohmann::json state = controller_->to_json();
+  if (!state.is_null()) state["controller"] = options_.controller;
+  return state;
+}
+
+// Older programs knew the paper's controller only. A fork may have another, which starts anew.
 void Vcas::restore(const nlohmann::json& state) {
-  controller_.from_json(state);
+  if (!state.is_null() && state.value("controller", "paper") == options_.controller)
+    controller_->from_json(state);
   set_ratios();
   probing_ = false;
 }

@@ -38,17 +38,17 @@ class Vcas final : public Method {
   nlohmann::ordered_json measured() const override;
   Complaint complaint() const override;
   std::size_t bytes() const override;
-  nlohmann::json state() const override { return controller_.to_json(); }
+  nlohmann::json state() const override;
   void restore(const nlohmann::json& state) override;
 
   const VcasOptions& options() const { return options_; }
-  const VcasController& controller() const { return controller_; }
+  const Controller& controller() const { return *controller_; }
   const SampledBackward::Pass& sampling() const { return sampled_.pass; }
   // Sampled backwards of the last probe on each of its batches.
   int probe_passes() const { return probe_passes_; }
-  // The share of the entries of each sampled linear's weight that probes look at; empty without
+  // The buckets of each sampled linear's sketch, as a share of its weight's entries; empty without
   // probes.
-  std::vector<double> probed_entry_shares() const;
+  std::vector<double> sketch_shares() const;
 
  private:
   void set_ratios();
@@ -56,9 +56,9 @@ class Vcas final : public Method {
 
   Training training_;
   VcasOptions options_;
-  VcasController controller_;
+  std::unique_ptr<Controller> controller_;
   SampledBackward sampled_;
-  // Null when ratios never change. A micro-batch of one item has no halves to measure V_s on.
+  // Null when ratios never change. The gradient of one item has no variance to measure.
   std::unique_ptr<VarianceProbe> probe_;
   bool in_place_;
   bool drops_rows_ = false, drops_items_ = false;  // at the present ratios
@@ -67,7 +67,6 @@ class Vcas final : public Method {
   PassKind step_kind_ = PassKind::kExact;  // of the last step's first pass
   KeepRatios step_ratios_;                 // that it had
   int probe_passes_ = 0;
-  ProbeResult last_probe_;
   std::string probe_note_;
 };
 

@@ -48,15 +48,13 @@ TEST_CASE("a sampled weight gradient costs its drawn rows only", "[op_cost]") {
   CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 1 * 5 + 1 * 3 + 7 + 2 + 2 + 1));
 }
 
-TEST_CASE("a block of a weight gradient costs its entries only", "[op_cost]") {
+TEST_CASE("a sketch costs a small product", "[op_cost]") {
   FakeOps ops;
   TestMemory memory(ops);
-  const LinearWeightBlock args{memory.f32({2, 4}),
-                               memory.f32({7, 5}),
-                               memory.f32({7, 6}),
-                               {},
-                               memory.holding<std::int32_t>({0, 3}),
-                               memory.holding<std::int32_t>({0, 1, 2, 5})};
+  const ItemSketch args{.sketch = memory.f32({3, 8}),
+                        .dy = memory.f32({7, 5}),
+                        .x_full = memory.f32({7, 6}),
+                        .out_buckets = 2};
   CHECK(op_cost(args).flops == 2 * 7 * 2 * 4);
 }
 

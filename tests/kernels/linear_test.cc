@@ -141,26 +141,6 @@ TEST_CASE("products of small integers are exact", "[linear]") {
   });
 }
 
-TEST_CASE("linear_weight_block", "[linear]") {
-  on_every_backend([](TestTensors& t) {
-    for (const auto& [full, in, out] : kSizes)
-      for (const bool narrow : {false, true}) {
-        INFO(full << " x " << in << " -> " << out << ", narrow " << narrow);
-        const auto row = t.some_of(full), outs = t.some_of(out), ins = t.some_of(in);
-        const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
-        check_op(t,
-                 LinearWeightBlock{.block = t.wide_unset({static_cast<std::int64_t>(outs.size()),
-                                                          static_cast<std::int64_t>(ins.size())}),
-                                   .dy = t.normal({rows, out}),
-                                   .x_full = t.normal({full, in}),
-                                   .row = narrow ? t.indices(row) : Tensor{},
-                                   .out_index = t.indices(outs),
-                                   .in_index = t.indices(ins)},
-                 {.length = rows});
-      }
-  });
-}
-
 TEST_CASE("column_sum", "[linear]") {
   on_every_backend([](TestTensors& t) {
     for (const auto& [rows, in, out] : kSizes) {

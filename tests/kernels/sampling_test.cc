@@ -126,11 +126,13 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
                           .row = t.indices(row),
                           .dy_norm = dy_norm},
                  {.length = width});
-        check_op(t,
-                 ItemNorm{.norm = t.wide_unset({4}),
-                          .x = x,
-                          .offsets = t.offsets({0, full / 3, full / 3, full / 2, full})},
-                 {.length = full * width});
+        for (const bool per_token : {false, true})
+          check_op(t,
+                   ItemNorm{.norm = t.wide_unset({4}),
+                            .x = x,
+                            .offsets = t.offsets({0, full / 3, full / 3, full / 2, full}),
+                            .tokens = per_token ? t.offsets({0, 3, 4, 11, 16}) : Tensor{}},
+                   {.length = full * width});
       }
     CHECK_THROWS_AS(t.ops().run(RowScore{.score = t.wide_unset({9}),
                                          .dy = t.normal({9, 4}),

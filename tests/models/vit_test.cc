@@ -166,7 +166,7 @@ TEST_CASE("the variance that one gate adds is that of independent items", "[mode
   std::vector<double> norm(kItems), others(kItems);
   const Tensor unread{others.data(), DType::kF64, {kItems}};
   ExactLook look;
-  look.item_norm = {{norm.data(), DType::kF64, {kItems}}, unread, unread};
+  look.item_score = {{norm.data(), DType::kF64, {kItems}}, unread, unread};
   context.hooks = &look;
   Exec exec = f.exec();
   graph.forward(exec);

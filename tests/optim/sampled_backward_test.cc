@@ -51,23 +51,21 @@ class Rows {
     double* variance = nullptr;  // also records the closed form
   };
 
-  // The weight gradient, of the compact rows `rows` where given. Only the entries where given.
+  // The weight gradient, of the compact rows `rows` where given.
   std::vector<double> gradient(const Settings& settings, std::uint64_t step,
-                               const RowSet* rows = nullptr, const EntryBlock* entries = nullptr) {
+                               const RowSet* rows = nullptr) {
     *kept_ = -1;
     SampledBackward sampled(*ops_, {});
     sampled.pass = {.ratios = {.act = {}, .weight = {settings.ratio}},
                     .selection = settings.selection,
                     .samples_rows = settings.samples_rows,
                     .repeat = settings.repeat,
-                    .entries = {},
                     .weight_variance = {settings.variance, DType::kF64, {1}}};
-    if (entries) sampled.pass.entries = {*entries};
-    return gradient(sampled, step, rows ? *rows : rows_, !entries);
+    return gradient(sampled, step, rows ? *rows : rows_);
   }
   std::vector<double> exact_gradient(const RowSet* rows = nullptr) {
     BackwardHooks exact;
-    return gradient(exact, 0, rows ? *rows : rows_, true);
+    return gradient(exact, 0, rows ? *rows : rows_);
   }
 
   // How many rows the last gradient's draw kept; -1: there was none, or only the device knows.
@@ -84,8 +82,7 @@ class Rows {
   }
 
  private:
-  std::vector<double> gradient(BackwardHooks& hooks, std::uint64_t step, const RowSet& rows,
-                               bool wanted) {
+  std::vector<double> gradient(BackwardHooks& hooks, std::uint64_t step, const RowSet& rows) {
     std::vector<double> dweight(kOut * kIn);
     scratch_.resize(BackwardHooks::scratch_bytes(kRows));
     Arena arena(scratch_.data(), scratch_.size());
@@ -96,16 +93,15 @@ class Rows {
               .seed = 5,
               .step = {&number, DType::kI64, {1}}};
     hooks.begin(exec);
-    hooks.weight_gradient(
-        exec, {.site = 0,
-               .dweight = wanted ? Tensor{dweight.data(), DType::kF64, {kOut, kIn}} : Tensor{},
-               .dbias = {},
-               .accumulate = true,
-               .dy = {dy_.data(), DType::kF64, {rows.rows, kOut}},
-               .dy_norm = {},
-               .x_full = {x_.data(), DType::kF64, {kRows, kIn}},
-               .x_norm_full = {},
-               .rows = rows});
+    hooks.weight_gradient(exec, {.site = 0,
+                                 .dweight = {dweight.data(), DType::kF64, {kOut, kIn}},
+                                 .dbias = {},
+                                 .accumulate = true,
+                                 .dy = {dy_.data(), DType::kF64, {rows.rows, kOut}},
+                                 .dy_norm = {},
+                                 .x_full = {x_.data(), DType::kF64, {kRows, kIn}},
+                                 .x_norm_full = {},
+                                 .rows = rows});
     hooks.flush(exec);
     return dweight;
   }
@@ -325,20 +321,4 @@ TEST_CASE("no rows give a zero gradient and no variance", "[sampled_backward]") 
       rows.gradient({.selection = selection, .ratio = 0.5, .variance = &variance}, 0, &none);
   CHECK(got == std::vector<double>(kOut * kIn, 0));
   CHECK(variance == 0);
-}
-
-TEST_CASE("an entry block holds the entries of the exact gradient", "[sampled_backward]") {
-  Rows rows;
-  double block[2 * 3];
-  std::int32_t out_index[2] = {2, 0}, in_index[3] = {1, 3, 0};
-  const EntryBlock entries{.block = {block, DType::kF64, {2, 3}},
-                           .half = {},
-                           .out_index = {out_index, DType::kI32, {2}},
-                           .in_index = {in_index, DType::kI32, {3}}};
-  rows.gradient({.ratio = 0.3}, 0, nullptr, &entries);
-  const std::vector<double> exact = rows.exact();
-  for (std::size_t a = 0; a < 2; ++a)
-    for (std::size_t b = 0; b < 3; ++b)
-      CHECK(std::abs(block[a * 3 + b] -
-                     exact[static_cast<std::size_t>(out_index[a] * kIn + in_index[b])]) <= 1e-12);
 }

@@ -35,9 +35,32 @@ void load_batch(ModelFixture& f, int i) {
         kClasses * philox_uniform(classes, static_cast<std::uint64_t>(n)));
 }
 
-ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number,
-                      const PassSettings& context) {
-  probe.begin(1, number);
+struct Means {  // over the batches of a probe
+  double v_s = 0, v_act = 0;
+  std::vector<double> v_s_linear, v_w;
+};
+
+Means mean_of(const std::vector<MeasuredBatch>& batches) {
+  const std::size_t linears = batches[0].gram.size();
+  Means mean{.v_s_linear = std::vector<double>(linears), .v_w = std::vector<double>(linears)};
+  for (const MeasuredBatch& batch : batches)
+    for (std::size_t k = 0; k < linears; ++k) {
+      mean.v_s_linear[k] += variance_of_sum(batch.gram[k], batch.items) / kRepeats;
+      mean.v_act += batch.v_act[k] / kRepeats;
+      mean.v_w[k] += batch.v_w[k] / kRepeats;
+    }
+  for (const double v_s : mean.v_s_linear) mean.v_s += v_s;
+  return mean;
+}
+
+VarianceProbe probe_of(ModelFixture& f, double fraction) {
+  return VarianceProbe(f.model->graph, *f.ops, *f.sampled,
+                       VarianceProbe::Options{.fraction = fraction, .most_passes = kRepeats});
+}
+
+Means run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number,
+                const PassSettings& context) {
+  probe.begin(1, number, kRepeats, kRepeats);
   for (int i = 0; i < kRepeats; ++i) {
     load_batch(f, i);
     Exec exec = f.exec(static_cast<std::uint64_t>(i));
@@ -47,19 +70,19 @@ ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t numbe
     f.model->graph.backward(exec, backward);
     probe.sampled_backwards(exec, backward);
   }
-  return probe.result();
+  return mean_of(probe.result());
 }
 
-ProbeResult run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number) {
+Means run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number) {
   return run_probe(f, probe, number, f.context(SamplingMode::kItemsAndRows, 0.5, 0.1));
 }
 
 }  // namespace
 
-TEST_CASE("a probe of all entries gives the variances of their definitions", "[probe]") {
+TEST_CASE("a probe of whole gradients gives the variances of their definitions", "[probe]") {
   ModelFixture f = make_fixture();
-  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats);
-  const ProbeResult got = run_probe(f, probe, 0);
+  VarianceProbe probe = probe_of(f, 1.0);
+  const Means got = run_probe(f, probe, 0);
 
   double v_act = 0;
   const auto& weights = f.model->graph.sampled_weights();
@@ -85,36 +108,40 @@ TEST_CASE("a probe of all entries gives the variances of their definitions", "[p
       for (const int weight : weights)
         v_act += distance(sampled, exact, weight) / (kRepeats * kRepeats);
     }
-    // The variance of a sum of two halves is that of their difference.
+    // N / (N - 1) sum over the items of || h_i - G / N ||^2. h_i: by batches of one item less.
     context.mode = SamplingMode::kExact;
-    f.model->graph.set_batch(kItems / 2, {});
-    f.model->graph.forward(exec);
-    const std::vector<double> first = f.gradient(exec, context);
-    f.model->graph.set_batch(kItems, {});
-    std::vector<double> rest = exact;
-    for (std::size_t e = 0; e < rest.size(); ++e) rest[e] -= first[e];
-    for (std::size_t k = 0; k < weights.size(); ++k)
-      v_s[k] += distance(first, rest, weights[k]) / kRepeats;
+    std::vector<double> before(exact.size(), 0.0), mean = exact;
+    for (double& g : mean) g /= kItems;
+    for (std::int64_t n = 1; n <= kItems; ++n) {
+      f.model->graph.set_batch(n, {});
+      f.model->graph.forward(exec);
+      const std::vector<double> until = f.gradient(exec, context);
+      std::vector<double> item = until;
+      for (std::size_t e = 0; e < item.size(); ++e) item[e] -= before[e];
+      before = until;
+      for (std::size_t k = 0; k < weights.size(); ++k)
+        v_s[k] += distance(item, mean, weights[k]) * kItems / (kItems - 1) / kRepeats;
+    }
   }
   double all = 0;
   for (std::size_t k = 0; k < weights.size(); ++k) {
-    CHECK(std::abs(got.v_s_weight[k] - v_s[k]) <= 1e-9 * v_s[k]);
+    CHECK(std::abs(got.v_s_linear[k] - v_s[k]) <= 1e-9 * v_s[k]);
     all += v_s[k];
   }
   CHECK(std::abs(got.v_s - all) <= 1e-9 * all);
   CHECK(std::abs(got.v_act - v_act) <= 1e-9 * v_act);
-  CHECK(got.item_norm.size() == kRepeats);
-  CHECK(got.item_norm[0].size() == 2);
-  CHECK(got.item_norm[0][0].size() == 8);
+  CHECK(probe.result().size() == kRepeats);
+  CHECK(probe.result()[0].item_score.size() == 2);
+  CHECK(probe.result()[0].item_score[0].size() == 8);
 }
 
 TEST_CASE("backwards that keep nothing differ by the whole gradient", "[probe]") {
   ModelFixture f = make_fixture();
-  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats);
+  VarianceProbe probe = probe_of(f, 1.0);
   run_probe(f, probe, 0);  // leaves other gradients and variances where this probe measures
   PassSettings context = f.context(SamplingMode::kItemsAndRows, 1e-12, 0.1);
   context.sampling.selection = Selection::kBernoulli;
-  const ProbeResult got = run_probe(f, probe, 0, context);
+  const Means got = run_probe(f, probe, 0, context);
   double want = 0;
   const Graph& graph = f.model->graph;
   for (int i = 0; i < kRepeats; ++i) {
@@ -157,13 +184,13 @@ TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
   for (const auto& [weight_ratio, passes] : {std::pair{1.0, 0}, {0.1, 1}}) {
     int looks = 0;
     ModelFixture watched =
-        make_fixture(watched_ops([&](const LinearWeightBlock&, const std::string&) { ++looks; }));
-    VarianceProbe probe(watched.model->graph, *watched.ops, *watched.sampled, 1.0, kRepeats);
+        make_fixture(watched_ops([&](const ItemSketch&, const std::string&) { ++looks; }));
+    VarianceProbe probe = probe_of(watched, 1.0);
     run_probe(watched, probe, 0);  // leaves other gradients and variances where this probe measures
     looks = 0;
-    const ProbeResult got =
+    const Means got =
         run_probe(watched, probe, 1, watched.context(SamplingMode::kItemsAndRows, 1, weight_ratio));
-    CHECK(looks == (2 + passes) * kRepeats * static_cast<int>(want.size()));
+    CHECK(looks == (1 + passes) * kRepeats * static_cast<int>(want.size()));
     CHECK(got.v_s > 0);
     CHECK(got.v_act == 0);
     for (const double v_w : got.v_w) CHECK((v_w > 0) == (passes > 0));
@@ -175,11 +202,11 @@ TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][la
   ModelFixture f = make_fixture();
   const int missing = GENERATE(0, 1);
   f.model->graph.set_batch(kItems - missing, {});
-  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats);
+  VarianceProbe probe = probe_of(f, 1.0);
   std::vector<double> gradient_sum, gradient_square;
   double v_s = 0, v_s_square = 0;
   for (int i = 0; i < kBatches; ++i) {
-    probe.begin(1, 0);
+    probe.begin(1, 0, kRepeats, kRepeats);
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       load_batch(f, kRepeats * i + repeat);
       Exec exec = f.exec(0);
@@ -190,7 +217,7 @@ TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][la
       f.model->graph.backward(exec, context);
       probe.sampled_backwards(exec, context);
     }
-    const double got = probe.result().v_s;
+    const double got = mean_of(probe.result()).v_s;
     v_s += got / kBatches;
     v_s_square += got * got / kBatches;
     std::size_t e = 0;  // of the last batch
@@ -219,7 +246,7 @@ TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
   constexpr double kRatio = 0.1;
   // Sum over the rows of (1 - q) / q ||dy||^2 ||x||^2, q = min(1, c ||dy|| ||x||) with c found by
   // halving.
-  const auto equation_3 = [](const LinearWeightBlock& args) {
+  const auto equation_3 = [](const ItemSketch& args) {
     std::vector<double> score;
     for (std::int64_t r = 0; r < args.dy.rows(); ++r) {
       const std::int64_t full = args.row ? args.row.ptr<std::int32_t>()[r] : r;
@@ -245,35 +272,33 @@ TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
   };
 
   std::vector<double> passes;  // of all linears in all passes, in the order in which they run
-  ModelFixture f = make_fixture(watched_ops([&](const LinearWeightBlock& args, const std::string&) {
-    passes.push_back(equation_3(args));
-  }));
-  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, 0.01, kRepeats);
-  const ProbeResult got = run_probe(f, probe, 0);
+  ModelFixture f = make_fixture(watched_ops(
+      [&](const ItemSketch& args, const std::string&) { passes.push_back(equation_3(args)); }));
+  VarianceProbe probe = probe_of(f, 0.01);
+  const Means got = run_probe(f, probe, 0);
   const std::size_t linears = f.model->graph.sampled_weights().size();
-  constexpr std::size_t kPasses = 2 + kRepeats;  // of a batch: all and half of it exactly, sampled
+  constexpr std::size_t kPasses = 1 + kRepeats;  // of a batch: exact, sampled
   REQUIRE(got.v_w.size() == linears);
   REQUIRE(passes.size() == kPasses * kRepeats * linears);
   for (std::size_t k = 0; k < linears; ++k) {
     double want = 0;
     for (std::size_t batch = 0; batch < kRepeats; ++batch)
       for (std::size_t repeat = 1; repeat <= kRepeats; ++repeat)  // backward: the last linear first
-        want += passes[(batch * kPasses + repeat + 2) * linears - 1 - k] / (kRepeats * kRepeats);
+        want += passes[(batch * kPasses + repeat + 1) * linears - 1 - k] / (kRepeats * kRepeats);
     INFO("linear " << k);
     CHECK(want > 0);
     CHECK(std::abs(got.v_w[k] - want) <= 1e-9 * want);
   }
 }
 
-TEST_CASE("a share of the entries stands for all without bias", "[probe][law]") {
+TEST_CASE("sketches stand for gradients without bias", "[probe][law]") {
   ModelFixture f = make_fixture();
-  VarianceProbe all(f.model->graph, *f.ops, *f.sampled, 1.0, kRepeats),
-      share(f.model->graph, *f.ops, *f.sampled, 0.3, kRepeats);
-  const ProbeResult want = run_probe(f, all, 0);
+  VarianceProbe all = probe_of(f, 1.0), share = probe_of(f, 0.3);
+  const Means want = run_probe(f, all, 0);
   constexpr int kProbes = 400;
   double sum = 0, squares = 0, act = 0;
   for (int p = 0; p < kProbes; ++p) {
-    const ProbeResult got = run_probe(f, share, static_cast<std::uint64_t>(p));
+    const Means got = run_probe(f, share, static_cast<std::uint64_t>(p));
     sum += got.v_s;
     squares += got.v_s * got.v_s;
     act += got.v_act / kProbes;

@@ -68,7 +68,7 @@ struct ModelFixture {
     const KeepRatios ratios{std::vector<double>(static_cast<std::size_t>(graph.gates()), act_ratio),
                             std::vector<double>(graph.sampled_weights().size(), weight_ratio)};
     return {.mode = mode,
-            .sampling = {.ratios = ratios, .selection = selection, .entries = {}},
+            .sampling = {.ratios = ratios, .selection = selection},
             .loss_scale = 1.0 / static_cast<double>(graph.tensor(model->loss).rows())};
   }
 

@@ -11,6 +11,7 @@
 #include "tests/support/reference/optimizer.h"
 #include "tests/support/reference/pointwise.h"
 #include "tests/support/reference/sampling.h"
+#include "tests/support/reference/sketch.h"
 #include "tests/support/reference/tokens.h"
 
 namespace vcas::reference {

@@ -38,18 +38,6 @@ inline void run(const LinearBackwardWeight& a) {
   }
 }
 
-inline void run(const LinearWeightBlock& a) {
-  const std::int64_t outs = a.out_index.elements(), ins = a.in_index.elements();
-  for (std::int64_t o = 0; o < outs; ++o)
-    for (std::int64_t j = 0; j < ins; ++j) {
-      double sum = 0;
-      for (std::int64_t k = 0; k < a.dy.rows(); ++k)
-        sum += f(a.dy)[k * a.dy.width() + i32(a.out_index)[o]] *
-               f(a.x_full)[index_at(a.row, k) * a.x_full.width() + i32(a.in_index)[j]];
-      f(a.block)[o * ins + j] = sum;
-    }
-}
-
 inline void run(const ColumnSum& a) {
   const std::int64_t c = a.x.width();
   if (!a.accumulate) std::fill_n(f(a.sum), c, 0.0);

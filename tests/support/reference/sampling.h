@@ -20,6 +20,7 @@ inline void run(const ItemNorm& a) {
     for (std::int64_t e = i64(a.offsets)[n] * c; e < i64(a.offsets)[n + 1] * c; ++e)
       sum += std::pow(f(a.x)[e], 2);
     f(a.norm)[n] = std::sqrt(sum);
+    if (a.tokens) f(a.norm)[n] /= std::sqrt(i64(a.tokens)[n + 1] - i64(a.tokens)[n]);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "optim/methods/vcas_controller.h"
+#include "optim/methods/paper_controller.h"
 
 #include <algorithm>
 #include <bit>
@@ -35,6 +35,10 @@ ProbeResult probe_of(double v_act, std::vector<double> v_w,
   return probe;
 }
 
+ControlledModel model_of(int gates, std::size_t linears) {
+  return {.gates = gates, .linears = std::vector<ControlledModel::Linear>(linears, {0, 1.0})};
+}
+
 const std::vector<double> kEqualNorms(1000, 2.5);
 
 // The definition: the smallest of all subsets that reaches s of the whole.
@@ -62,7 +66,7 @@ std::string config_error(const std::string& json) {
   return {};
 }
 
-void check_same_bits(const VcasController& a, const VcasController& b) {
+void check_same_bits(const PaperController& a, const PaperController& b) {
   const auto bits = [](const std::vector<double>& list) {
     std::vector<std::uint64_t> out;
     for (const double x : list) out.push_back(std::bit_cast<std::uint64_t>(x));
@@ -100,7 +104,7 @@ TEST_CASE("top_mass at its edges", "[controller]") {
 }
 
 TEST_CASE("s follows the sign of V_act - tau V_s", "[controller]") {
-  VcasController controller(options_for_probes(), 1, 0, 1000);
+  PaperController controller(options_for_probes(), model_of(1, 0), 1000);
   REQUIRE(controller.s() == 1);
   struct Row {
     double v_act, want;
@@ -123,7 +127,7 @@ TEST_CASE("s follows the sign of V_act - tau V_s", "[controller]") {
 TEST_CASE("s stays in [0, 1] and a gate keeps at least one item", "[controller]") {
   VcasOptions options = options_for_probes();
   options.s_step = 0.3;
-  VcasController controller(options, 1, 0, 1000);
+  PaperController controller(options, model_of(1, 0), 1000);
   for (int i = 0; i < 5; ++i) CHECK(controller.update(probe_of(0, {}, {{1, 2, 3, 4}})).empty());
   CHECK(controller.s() == 0);
   CHECK(controller.act_ratio()[0] == 0.25);
@@ -136,7 +140,7 @@ TEST_CASE("item ratios are averaged over batches and never fall towards the outp
           "[controller]") {
   VcasOptions options = options_for_probes();
   options.s_step = 0.5;
-  VcasController controller(options, 4, 0, 1000);
+  PaperController controller(options, model_of(4, 0), 1000);
   ProbeResult probe = probe_of(0, {}, {});
   probe.item_norm = {
       // the shares of the items that reach s = 0.5: 2/4, 1/4, 2/4, 1/4, then 1/4, 1/4, 2/4, 1/4
@@ -161,7 +165,7 @@ TEST_CASE("smoothing mixes old and new item ratios", "[controller]") {
   VcasOptions options = options_for_probes();
   options.s_step = 0.5;
   options.ratio_smoothing = 0.6;
-  VcasController controller(options, 2, 0, 1000);
+  PaperController controller(options, model_of(2, 0), 1000);
   CHECK(controller.update(probe_of(0, {}, {{9, 1, 1, 1}, {1, 1, 1, 1}})).empty());
   CHECK_THAT(controller.act_ratio()[0], WithinAbs(0.6 * 1 + 0.4 * 0.25, 1e-15));
   CHECK_THAT(controller.act_ratio()[1], WithinAbs(0.6 * 1 + 0.4 * 0.5, 1e-15));
@@ -174,7 +178,7 @@ TEST_CASE("each weight ratio follows its own variances", "[controller]") {
   VcasOptions options = options_for_probes();
   options.weight_multiplier = 0.5;
   options.weight_ratio_min = 0.1;
-  VcasController controller(options, 0, 4, 1000);
+  PaperController controller(options, model_of(0, 4), 1000);
   ProbeResult probe = probe_of(0, {0.99, 1.0, 0.0, 5.0}, {});
   CHECK(controller.update(probe).empty());
   CHECK(controller.weight_ratio() == std::vector<double>{0.5, 1, 0.5, 1});
@@ -190,8 +194,8 @@ TEST_CASE("each weight ratio follows its own variances", "[controller]") {
 }
 
 TEST_CASE("no probe takes the ratios further than their steps", "[controller]") {
-  VcasController fastest(options_for_probes(), 1, 1, 10000);
-  VcasController random_walk(options_for_probes(), 1, 1, 10000);
+  PaperController fastest(options_for_probes(), model_of(1, 1), 10000);
+  PaperController random_walk(options_for_probes(), model_of(1, 1), 10000);
   std::mt19937 random(3);
   double largest_nu = 1;
   for (int n = 1; n <= 100; ++n) {
@@ -212,7 +216,7 @@ TEST_CASE("no probe takes the ratios further than their steps", "[controller]") 
 TEST_CASE("with tau = 0 training stays exact", "[controller]") {
   VcasOptions options;
   options.tau_act = options.tau_w = 0;
-  VcasController controller(options, 3, 2, 1000);
+  PaperController controller(options, model_of(3, 2), 1000);
   for (const double v : {0.0, 1e-9, 0.0, 3.0, 0.0})
     CHECK(controller.update(probe_of(v, {v, 0}, {{1, 0, 5}, {0, 0, 0}, {1, 1, 1}})).empty());
   CHECK(controller.s() == 1);
@@ -221,7 +225,7 @@ TEST_CASE("with tau = 0 training stays exact", "[controller]") {
 }
 
 TEST_CASE("a probe without a usable V_s changes nothing and says so", "[controller]") {
-  VcasController controller(options_for_probes(), 1, 2, 1000);
+  PaperController controller(options_for_probes(), model_of(1, 2), 1000);
   CHECK(controller.update(probe_of(0, {0, 0}, {kEqualNorms})).empty());
   const double s = controller.s();
   const std::vector<double> rho = controller.act_ratio(), nu = controller.weight_ratio();
@@ -256,9 +260,7 @@ TEST_CASE("a probe without a usable V_s changes nothing and says so", "[controll
 TEST_CASE("probes are due every F steps", "[controller]") {
   VcasOptions options;
   options.probe = "separate";
-  const auto update_every = [&](std::int64_t total) {
-    return VcasController(options, 1, 1, total).update_every();
-  };
+  const auto update_every = [&](std::int64_t total) { return options.probe_interval(total); };
   CHECK(update_every(36816) == 500);
   CHECK(update_every(5000) == 100);
   CHECK(update_every(99) == 1);
@@ -271,7 +273,7 @@ TEST_CASE("probes are due every F steps", "[controller]") {
   }
   SECTION("as given") {
     options.update_every = 7;
-    const VcasController controller(options, 1, 1, 5000);
+    const PaperController controller(options, model_of(1, 1), 5000);
     for (std::int64_t step = 0; step < 30; ++step)
       CHECK(controller.probe_due(step) == (step % 7 == 0));
   }
@@ -281,17 +283,17 @@ TEST_CASE("given ratios are fixed", "[controller]") {
   VcasOptions options;
   options.act_ratio = {0.25, 0.5, 0.5};
   options.weight_ratio = {0.125};
-  const VcasController controller(options, 3, 2, 1000);
+  const Controller controller(options, model_of(3, 2));
   CHECK_FALSE(controller.adapts());
   CHECK_FALSE(controller.probe_due(0));
   CHECK(controller.act_ratio() == options.act_ratio);
   CHECK(controller.weight_ratio() == std::vector<double>{0.125, 0.125});
   SECTION("one kind alone leaves the other exact") {
     options.weight_ratio.clear();
-    CHECK(VcasController(options, 3, 2, 1000).weight_ratio() == std::vector<double>{1, 1});
+    CHECK(Controller(options, model_of(3, 2)).weight_ratio() == std::vector<double>{1, 1});
   }
   SECTION("and must fit the model") {
-    CHECK_THROWS_WITH(VcasController(options, 4, 2, 1000),
+    CHECK_THROWS_WITH(Controller(options, model_of(4, 2)),
                       "method.act_ratio has 3 ratios, but the model has 4 sampling gates");
   }
 }
@@ -301,8 +303,9 @@ TEST_CASE("controller settings are checked", "[controller]") {
   CHECK_THAT(config_error(R"({"act_ratio": [0.5, 0.4]})"),
              ContainsSubstring("act_ratio must not decrease from input to output"));
   CHECK_THAT(config_error(R"({"act_ratio": [0]})"), ContainsSubstring("must be above 0"));
-  CHECK_THAT(config_error(R"({"update_every": 3, "repeats": 3})"),
-             ContainsSubstring("update_every must be above method.repeats (3)"));
+  CHECK_THAT(
+      config_error(R"({"update_every": 3, "repeats": 3})"),
+      ContainsSubstring("update_every must be above 3, the exact steps of a probe in place"));
   CHECK(config_error(R"({"update_every": 2, "repeats": 3, "probe": "separate"})").empty());
   CHECK_THAT(config_error(R"({"repeats": 1})"), ContainsSubstring("must be at least 2"));
 }
@@ -310,11 +313,11 @@ TEST_CASE("controller settings are checked", "[controller]") {
 TEST_CASE("the controller's state goes through text bit by bit", "[controller]") {
   VcasOptions options = options_for_probes();
   options.ratio_smoothing = 0.6;
-  VcasController controller(options, 3, 2, 1000);
+  PaperController controller(options, model_of(3, 2), 1000);
   const ProbeResult probe = probe_of(0, {0, 2}, {{1, 2.5, 1.0 / 3}, {1, 1e-9, 1e9}, kEqualNorms});
   for (int i = 0; i < 17; ++i) CHECK(controller.update(probe).empty());
 
-  VcasController copy(options, 3, 2, 1000);
+  PaperController copy(options, model_of(3, 2), 1000);
   copy.from_json(nlohmann::json::parse(controller.to_json().dump()));
   check_same_bits(controller, copy);
   CHECK(controller.update(probe) == copy.update(probe));
@@ -322,7 +325,7 @@ TEST_CASE("the controller's state goes through text bit by bit", "[controller]")
 
   SECTION("a state of another model is refused") {
     const nlohmann::json state = controller.to_json();
-    CHECK_THROWS_WITH(VcasController(options, 4, 2, 1000).from_json(state),
+    CHECK_THROWS_WITH(PaperController(options, model_of(4, 2), 1000).from_json(state),
                       "the state of the VCAS controller has 3 item and 2 weight ratios, the model "
                       "4 and 2");
     CHECK_THROWS_AS(copy.from_json(nlohmann::json::object()), Error);
@@ -330,14 +333,14 @@ TEST_CASE("the controller's state goes through text bit by bit", "[controller]")
   }
   SECTION("fixed ratios win over a state") {
     options.act_ratio = {0.5};
-    VcasController pinned(options, 3, 2, 1000);
-    pinned.from_json(controller.to_json());
-    CHECK(pinned.act_ratio() == std::vector<double>{0.5, 0.5, 0.5});
+    const auto pinned = make_controller(options, model_of(3, 2), 0, 1000);
+    pinned->from_json(controller.to_json());
+    CHECK(pinned->act_ratio() == std::vector<double>{0.5, 0.5, 0.5});
   }
   SECTION("a controller that adapts does not inherit fixed ratios") {
     VcasOptions fixed = options;
     fixed.act_ratio = {0.5};
-    copy.from_json(nlohmann::json::parse(VcasController(fixed, 3, 2, 1000).to_json().dump()));
+    copy.from_json(make_controller(fixed, model_of(3, 2), 0, 1000)->to_json());
     check_same_bits(controller, copy);
   }
 }

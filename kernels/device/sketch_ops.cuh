@@ -1,0 +1,103 @@
+// Sketches of the items' weight gradients, and their inner products.
+#pragma once
+
+#include "kernels/device/reduce.cuh"
+
+namespace vcas::VCAS_DEVICE {
+
+// Entry (r, b): the sum over columns b, b + buckets, ... of sign times the entry of row(r).
+template <class T>
+struct Buckets {
+  const T* data;
+  std::int64_t width;
+  const std::int32_t* row;  // null: itself
+  const Compute<T>* sign;
+  std::int64_t buckets;
+
+  __device__ Compute<T> at_bucket(std::int64_t r, std::int64_t b) const {
+    const T* from = data + at(row, r) * width;
+    Compute<T> sum = 0;
+    for (std::int64_t c = b; c < width; c += buckets) sum += sign[c] * Compute<T>(from[c]);
+    return sum;
+  }
+};
+
+// A block owns kSide x kSide entries of the sketch of item blockIdx.y. It goes over the item's rows
+// kDepth at a time; a thread adds up one bucket of each factor, and owns kPerThread entries.
+constexpr int kSketchSide = 32, kSketchDepth = kThreads / kSketchSide;
+constexpr int kSketchPerThread = kSketchSide * kSketchSide / kThreads;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    item_sketch_kernel(Compute<T>* sketch, Buckets<T> out, Buckets<T> in,
+                       const std::int64_t* offsets) {
+  struct Shared {
+    Compute<T> out[kSketchDepth][kSketchSide], in[kSketchDepth][kSketchSide];
+  };
+  VCAS_SHARED(Shared, shared);
+  const std::int64_t across = (in.buckets + kSketchSide - 1) / kSketchSide;
+  const std::int64_t first_a = blockIdx.x / across * kSketchSide;
+  const std::int64_t first_b = blockIdx.x % across * kSketchSide;
+  const int own = static_cast<int>(threadIdx.x) % kSketchSide;
+  const int own_row = static_cast<int>(threadIdx.x) / kSketchSide;
+  const std::int64_t end = offsets[blockIdx.y + 1];
+  Compute<T> sum[kSketchPerThread] = {};
+  for (std::int64_t first = offsets[blockIdx.y]; first < end; first += kSketchDepth) {
+    const std::int64_t r = first + own_row;
+    const bool inside = r < end;
+    shared.out[own_row][own] =
+        inside && first_a + own < out.buckets ? out.at_bucket(r, first_a + own) : 0;
+    shared.in[own_row][own] =
+        inside && first_b + own < in.buckets ? in.at_bucket(r, first_b + own) : 0;
+    __syncthreads();
+    for (int k = 0; k < kSketchDepth; ++k)
+      for (int i = 0; i < kSketchPerThread; ++i)
+        sum[i] += shared.out[k][own_row + i * kSketchDepth] * shared.in[k][own];
+    __syncthreads();
+  }
+  Compute<T>* item = sketch + blockIdx.y * out.buckets * in.buckets;
+  for (int i = 0; i < kSketchPerThread; ++i) {
+    const std::int64_t a = first_a + own_row + i * kSketchDepth, b = first_b + own;
+    if (a < out.buckets && b < in.buckets) item[a * in.buckets + b] = sum[i];
+  }
+}
+
+// A block of one warp multiplies rows blockIdx.x and blockIdx.y.
+template <class S>
+__global__ void gram_kernel(S* gram, const S* x, std::int64_t width) {
+  const std::int64_t i = blockIdx.x, j = blockIdx.y;
+  if (j > i) return;
+  S own = 0;
+  for (std::int64_t e = lane_of_thread(); e < width; e += kWarp)
+    own += x[i * width + e] * x[j * width + e];
+  const S sum = warp_sum(own);
+  if (lane_of_thread() == 0) gram[i * gridDim.x + j] = gram[j * gridDim.x + i] = sum;
+}
+
+void compute(Context& context, const ItemSketch& args) {
+  check_sketch(args);
+  with_type(args.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t a = args.out_buckets, b = args.in_buckets();
+    launch(
+        context,
+        {extent(ceil_div(a, kSketchSide) * ceil_div(b, kSketchSide), args.sketch.rows()),
+         extent(kThreads)},
+        item_sketch_kernel<T>, args.sketch.ptr<Compute<T>>(),
+        Buckets<T>{args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<Compute<T>>(), a},
+        Buckets<T>{args.x_full.ptr<T>(), args.x_full.width(), args.row.ptr<std::int32_t>(),
+                   args.in_sign.ptr<Compute<T>>(), b},
+        args.offsets.ptr<std::int64_t>());
+  });
+}
+
+void compute(Context& context, const Gram& args) {
+  with_statistics_type(args.x.dtype, [&](auto type) {
+    using S = decltype(type);
+    const std::int64_t n = args.x.rows();
+    launch(context, {extent(n, n), extent(kWarp)}, gram_kernel<S>, args.gram.ptr<S>(),
+           args.x.ptr<S>(), args.x.width());
+  });
+}
+
+}  // namespace vcas::VCAS_DEVICE

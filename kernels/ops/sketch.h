@@ -1,0 +1,86 @@
+// Count sketches of the items' weight gradients, and their inner products (docs/sampling.md).
+//
+// Row o of a weight gradient dW [D, C] goes with a sign into bucket o mod A, column c into bucket
+// c mod B. With independent random signs, inner products of sketches are those of the gradients in
+// the mean. With A = D and B = C they are equal.
+#pragma once
+
+#include "kernels/ops/op.h"
+
+namespace vcas {
+
+// sketch[n, a, b] = sum over the rows r of item n of out(r, a) in(r, b), where
+// out(r, a) = sum over o = a, a + A, ... of out_sign[o] dy[r, o], and
+// in(r, b) = sum over c = b, b + B, ... of in_sign[c] x_full[row[r], c].
+struct ItemSketch {
+  static constexpr const char* kName = "item_sketch";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor sketch;                 // S [N, A * B]
+  Tensor dy;                     // T [K, D]
+  Tensor x_full;                 // T [R, C]
+  Tensor row;                    // i32 [K], optional
+  Tensor offsets;                // i64 [N + 1]: rows of the items in dy
+  Tensor out_sign;               // S [D]
+  Tensor in_sign;                // S [C]
+  std::int64_t out_buckets = 1;  // A
+  template <class V>
+  void visit(V&& v) const {
+    v.out("sketch", sketch), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
+    v.in("offsets", offsets), v.in("out_sign", out_sign), v.in("in_sign", in_sign);
+  }
+
+  std::int64_t in_buckets() const { return sketch.width() / out_buckets; }  // B
+  Work work() const {
+    return {.flops = 2 * product(dy.rows(), out_buckets, in_buckets()),
+            .rows_read = rows_named(row)};
+  }
+  Rounding rounding(std::string_view, const auto& values) const {
+    const std::int64_t deep = (dy.width() + out_buckets - 1) / out_buckets;
+    const std::int64_t wide = (x_full.width() + in_buckets() - 1) / in_buckets();
+    return {values.longest_item(offsets) * deep * wide, values.top(dy) * values.top(x_full)};
+  }
+  static ItemSketch sample(auto& s) {
+    return {.sketch = s.wide({s.kept_items(), 32 * 16}),
+            .dy = s.random({s.kept_rows(), s.size.hidden}),
+            .x_full = s.random({s.rows(), s.size.width}),
+            .row = s.row(),
+            .offsets = s.offsets(s.kept_items()),
+            .out_sign = s.wide_random({s.size.hidden}),
+            .in_sign = s.wide_random({s.size.width}),
+            .out_buckets = 32};
+  }
+};
+
+inline void check_sketch(const ItemSketch& args) {
+  VCAS_CHECK(args.sketch.width() == args.out_buckets * args.in_buckets() &&
+                 args.out_buckets <= args.dy.width() && args.in_buckets() <= args.x_full.width(),
+             "a sketch of " + args.sketch.shape.text() + ", " + std::to_string(args.out_buckets) +
+                 " buckets of " + std::to_string(args.dy.width()) + " outputs");
+}
+
+// gram[i, j] = sum over e of x[i, e] x[j, e]
+struct Gram {
+  static constexpr const char* kName = "gram";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor gram;  // S [N, N]
+  Tensor x;     // S [N, E]
+  template <class V>
+  void visit(V&& v) const {
+    v.out("gram", gram), v.in("x", x);
+  }
+
+  Work work() const { return {.flops = product(x.rows(), x.rows() + 1, x.width())}; }
+  Rounding rounding(std::string_view, const auto& values) const {
+    return {x.width(), values.top(x) * values.top(x)};
+  }
+  static Gram sample(auto& s) {
+    return {.gram = s.wide({s.kept_items(), s.kept_items()}),
+            .x = s.wide_random({s.kept_items(), 32 * 16})};
+  }
+};
+
+}  // namespace vcas
+
+// clang-format off
+#define VCAS_SKETCH_OPS(X) X(ItemSketch) X(Gram)
+// clang-format on

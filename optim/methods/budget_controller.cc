@@ -1,0 +1,190 @@
+#include "optim/methods/budget_controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "optim/methods/sampled_backward.h"
+
+namespace vcas {
+namespace {
+
+constexpr std::int64_t kPooled = 4;          // probes
+constexpr std::int64_t kVerifiedEvery = 10;  // probes
+constexpr std::int64_t kVerificationsToComplain = 3;
+
+double pool(double pooled, double value, std::int64_t values) {
+  return pooled + (value - pooled) / static_cast<double>(std::min(values, kPooled));
+}
+
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+}  // namespace
+
+BudgetController::BudgetController(const VcasOptions& options, const ControlledModel& model,
+                                   std::uint64_t seed, std::int64_t total_steps)
+    : Controller(options, model),
+      seed_(seed),
+      update_every_(options.probe_interval(total_steps)),
+      v_s_(model.linears.size(), 0.0) {}
+
+bool BudgetController::probe_due(std::int64_t step) const {
+  std::int64_t last = 0, gap = 2;
+  while (last < step && gap < update_every_) {
+    last += gap;
+    gap *= 2;
+  }
+  return last >= step ? last == step : (step - last) % update_every_ == 0;
+}
+
+int BudgetController::probe_passes() const {
+  return probes_ % kVerifiedEvery == kVerifiedEvery - 1 ? options_.repeats : 0;
+}
+
+// w_k; 0 where V_s is not known.
+std::vector<double> BudgetController::importance() const {
+  std::vector<double> out;
+  const double all = sum_of(v_s_);
+  const auto known =
+      static_cast<double>(std::ranges::count_if(v_s_, [](double v) { return v > 0; }));
+  for (const double v_s : v_s_)
+    out.push_back(!(v_s > 0) ? 0 : options_.budget == "absolute" ? 1 / all : 1 / (known * v_s));
+  return out;
+}
+
+void BudgetController::pool_variance(const MeasuredBatch& batch) {
+  last_ = {};
+  for (std::size_t k = 0; k < v_s_.size(); ++k) {
+    const double v_s = variance_of_sum(batch.gram[k], batch.items);
+    last_.v_s_linear.push_back(v_s);
+    last_.v_s += v_s;
+    if (v_s > 0 && std::isfinite(v_s)) v_s_[k] = pool(v_s_[k], v_s, probes_);
+  }
+}
+
+void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
+                            const std::vector<double>& importance) {
+  const VarianceCurves::Variances now = curves.at({act_ratio_, weight_ratio_});
+  last_.v_act = sum_of(now.act);
+  last_.v_w = sum_of(now.weight);
+  last_.v_w_linear = now.weight;
+  last_.act = dot(importance, now.act);
+  last_.weight = dot(importance, now.weight);
+  if (batch.passes == 0) return;
+  verified_ += dot(importance, batch.v_act) + dot(importance, batch.v_w);
+  predicted_ += last_.act + last_.weight;
+  ++verifications_;
+}
+
+// The next batches differ from the one that set the ratios. What they spend corrects the aim.
+void BudgetController::correct_aim() {
+  if (!drops_some(act_ratio_) && !drops_some(weight_ratio_)) return;
+  spent_ = pool(spent_, (last_.act + last_.weight) / target(), ++spent_probes_);
+  if (spent_probes_ < kPooled || !(spent_ > 0)) return;
+  aim_ = std::clamp(aim_ * std::pow(spent_, -1.0 / kPooled), 0.25, 4.0);
+}
+
+void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
+  for (std::size_t l = 0; l < act_ratio_.size(); ++l)
+    act_ratio_[l] = pool(act_ratio_[l], ratios.act[l], probes_);
+  for (std::size_t k = 0; k < weight_ratio_.size(); ++k)
+    weight_ratio_[k] = std::clamp(pool(weight_ratio_[k], ratios.weight[k], probes_),
+                                  options_.weight_ratio_min, 1.0);
+}
+
+std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
+  VCAS_CHECK(probe.size() == 1 && probe[0].row_score.size() == weight_ratio_.size(),
+             "a probe of another model");
+  const MeasuredBatch& batch = probe[0];
+  ++probes_;
+  pool_variance(batch);
+  if (!(last_.v_s > 0) || !std::isfinite(last_.v_s))
+    return fmt::format("all keep ratios stay: the probe measured V_s = {}", last_.v_s);
+  const std::vector<double> importance = this->importance();
+  const VarianceCurves curves(
+      model_, batch, importance,
+      options_.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic,
+      {.seed = seed_,
+       .stream = Stream::kProbe,
+       .step = static_cast<std::uint64_t>(probes_),
+       .repeat = 1});
+  find(batch, curves, importance);
+  correct_aim();
+  const VarianceCurves::Optimum best = curves.within(aim_ * target());
+  lambda_ = best.lambda;
+  move_ratios(best.ratios);
+  const auto unknown = std::ranges::count_if(last_.v_s_linear, [](double v) { return !(v > 0); });
+  if (unknown > 0)
+    return fmt::format("{} of {} weight ratios stay: their V_s is zero", unknown, v_s_.size());
+  const double kappa = this->kappa();
+  if (batch.passes == 0 || verifications_ < kVerificationsToComplain ||
+      (kappa >= 0.5 && kappa <= 2))
+    return {};
+  return fmt::format(
+      "sampling adds {:.2f} times the variance that the curves predict, by Monte Carlo on {} "
+      "probes",
+      kappa, verifications_);
+}
+
+nlohmann::ordered_json BudgetController::report() const {
+  nlohmann::ordered_json json = {{"lambda", lambda_}, {"aim", aim_}};
+  json.update(Controller::report());
+  return json;
+}
+
+nlohmann::ordered_json BudgetController::measured() const {
+  nlohmann::ordered_json json = {{"v_s", last_.v_s},
+                                 {"v_act", last_.v_act},
+                                 {"v_w", last_.v_w},
+                                 {"v_w_linear", last_.v_w_linear},
+                                 {"v_s_linear", last_.v_s_linear},
+                                 {"spent_act", last_.act},
+                                 {"spent_w", last_.weight}};
+  json["kappa"] = verifications_ > 0 ? nlohmann::ordered_json(kappa()) : nullptr;
+  return json;
+}
+
+std::string BudgetController::progress() const { return fmt::format("level {:.2g}", lambda_); }
+
+nlohmann::json BudgetController::to_json() const {
+  nlohmann::json state = ratios_to_json();
+  state.update({{"v_s", v_s_},
+                {"spent", spent_},
+                {"spent_probes", spent_probes_},
+                {"aim", aim_},
+                {"lambda", lambda_},
+                {"verified", verified_},
+                {"predicted", predicted_},
+                {"verifications", verifications_}});
+  return state;
+}
+
+void BudgetController::from_json(const nlohmann::json& state) {
+  if (state.is_null()) return;
+  try {
+    BudgetController read = *this;
+    state.at("v_s").get_to(read.v_s_);
+    state.at("spent").get_to(read.spent_);
+    state.at("spent_probes").get_to(read.spent_probes_);
+    state.at("aim").get_to(read.aim_);
+    state.at("lambda").get_to(read.lambda_);
+    state.at("verified").get_to(read.verified_);
+    state.at("predicted").get_to(read.predicted_);
+    state.at("verifications").get_to(read.verifications_);
+    read.ratios_from_json(state);
+    *this = read;
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ExitCode::kBadData, fmt::format("the state of the VCAS controller: {}", e.what()));
+  }
+}
+
+}  // namespace vcas

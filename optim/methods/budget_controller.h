@@ -1,0 +1,57 @@
+// The controller that spends one budget of variance where it saves most (docs/sampling.md).
+// One exact step gives all curves of variance against cost; the ratios are those of least cost.
+#pragma once
+
+#include "optim/methods/controller.h"
+#include "optim/methods/variance_curves.h"
+
+namespace vcas {
+
+class BudgetController final : public Controller {
+ public:
+  BudgetController(const VcasOptions& options, const ControlledModel& model, std::uint64_t seed,
+                   std::int64_t total_steps);
+
+  bool adapts() const override { return true; }
+  // At step 0, then 2, 4, 8 ... steps apart, up to update_every.
+  bool probe_due(std::int64_t step) const override;
+  // Every tenth probe is verified by Monte Carlo.
+  int probe_passes() const override;
+  std::string update(const std::vector<MeasuredBatch>& probe) override;
+  nlohmann::ordered_json report() const override;
+  nlohmann::ordered_json measured() const override;
+  std::string progress() const override;
+  nlohmann::json to_json() const override;
+  void from_json(const nlohmann::json& state) override;
+
+ private:
+  // What a probe found at the ratios that were in force.
+  struct Finding {
+    double v_s = 0, v_act = 0, v_w = 0;  // all linears together
+    double act = 0, weight = 0;          // in the budget's unit
+    std::vector<double> v_s_linear, v_w_linear;
+  };
+
+  // Variance by Monte Carlo over that by the curves.
+  double kappa() const { return predicted_ > 0 ? verified_ / predicted_ : 1; }
+  double target() const { return options_.tau_act + options_.tau_w; }
+  std::vector<double> importance() const;
+  void pool_variance(const MeasuredBatch& batch);
+  void find(const MeasuredBatch& batch, const VarianceCurves& curves,
+            const std::vector<double>& importance);
+  void correct_aim();
+  void move_ratios(const VarianceCurves::Ratios& ratios);
+
+  std::uint64_t seed_;
+  std::int64_t update_every_;
+  std::vector<double> v_s_;  // [linear], pooled over the last probes
+  double spent_ = 0;         // of the budget, pooled: sum of w_k (V_act,k + V_w,k) / target
+  std::int64_t spent_probes_ = 0;
+  double aim_ = 1;  // times the target is the budget of the optimum
+  double lambda_ = 0;
+  double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
+  std::int64_t verifications_ = 0;
+  Finding last_;
+};
+
+}  // namespace vcas

@@ -1,0 +1,100 @@
+#include "optim/methods/controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "optim/methods/budget_controller.h"
+#include "optim/methods/paper_controller.h"
+
+namespace vcas {
+namespace {
+
+std::vector<double> fixed_ratios(const char* key, const std::vector<double>& given,
+                                 std::size_t size, const char* what) {
+  if (given.empty()) return std::vector<double>(size, 1.0);
+  if (given.size() == 1) return std::vector<double>(size, given.front());
+  if (given.size() == size) return given;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("method.{} has {} ratios, but the model has {} {}", key, given.size(),
+                          size, what),
+              fmt::format("give {} ratios, or one for all", size));
+}
+
+}  // namespace
+
+void VcasOptions::validate(ConfigErrors& errors) const {
+  if (!std::is_sorted(act_ratio.begin(), act_ratio.end()))
+    errors.add({"act_ratio"}, "must not decrease from input to output: dropped items stay dropped");
+  if (update_every.unit() == Duration::Unit::kSteps && probes_too_often(update_every.steps()))
+    errors.add(
+        {"update_every", "repeats"},
+        fmt::format("must be above {}, the exact steps of a probe in place, or no step is sampled; "
+                    "got {}",
+                    probe_batches(), update_every.steps()));
+  if (!follows_paper() && !pinned() && !(tau_act + tau_w > 0))
+    errors.add({"tau_act", "tau_w"},
+               "must not both be 0: without a budget of variance nothing can be sampled");
+}
+
+std::int64_t VcasOptions::probe_interval(std::int64_t total_steps) const {
+  if (update_every.steps() > 0) return update_every.steps();
+  if (!follows_paper()) return std::clamp<std::int64_t>(total_steps / 20, 10, 200);
+  // The steps that a probe in place measures are exact: they must stay the exception.
+  const std::int64_t shortest = probe == "in_place" ? 5 * repeats : 1;
+  return std::max(shortest, std::min<std::int64_t>(500, total_steps / 50));
+}
+
+double variance_of_sum(const std::vector<double>& gram, std::int64_t items) {
+  const auto n = static_cast<std::size_t>(std::llround(std::sqrt(gram.size())));
+  if (n < 2) return 0;
+  double trace = 0, all = 0;
+  for (std::size_t i = 0; i < n; ++i) trace += gram[i * n + i];
+  for (const double product : gram) all += product;
+  return static_cast<double>(items) / static_cast<double>(n - 1) *
+         std::max(trace - all / static_cast<double>(n), 0.0);
+}
+
+Controller::Controller(const VcasOptions& options, const ControlledModel& model)
+    : options_(options),
+      model_(model),
+      act_ratio_(fixed_ratios("act_ratio", options.act_ratio, static_cast<std::size_t>(model.gates),
+                              "sampling gates")),
+      weight_ratio_(fixed_ratios("weight_ratio", options.weight_ratio, model.linears.size(),
+                                 "sampled linears")) {}
+
+nlohmann::ordered_json Controller::report() const {
+  return {{"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}};
+}
+
+nlohmann::json Controller::ratios_to_json() const {
+  return {{"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}, {"probes", probes_}};
+}
+
+void Controller::ratios_from_json(const nlohmann::json& state) {
+  const auto act_ratio = state.at("act_ratio").get<std::vector<double>>();
+  const auto weight_ratio = state.at("weight_ratio").get<std::vector<double>>();
+  if (act_ratio.size() != act_ratio_.size() || weight_ratio.size() != weight_ratio_.size())
+    throw Error(
+        ExitCode::kBadData,
+        fmt::format("the state of the VCAS controller has {} item and {} weight ratios, the model "
+                    "{} and {}",
+                    act_ratio.size(), weight_ratio.size(), act_ratio_.size(),
+                    weight_ratio_.size()));
+  state.at("probes").get_to(probes_);
+  act_ratio_ = act_ratio;
+  weight_ratio_ = weight_ratio;
+}
+
+std::unique_ptr<Controller> make_controller(const VcasOptions& options,
+                                            const ControlledModel& model, std::uint64_t seed,
+                                            std::int64_t total_steps) {
+  if (options.pinned()) return std::make_unique<Controller>(options, model);
+  if (options.follows_paper())
+    return std::make_unique<PaperController>(options, model, total_steps);
+  return std::make_unique<BudgetController>(options, model, seed, total_steps);
+}
+
+}  // namespace vcas

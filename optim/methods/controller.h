@@ -1,0 +1,174 @@
+// What steers VCAS: keep ratios from measured variances. Pure arithmetic, in the paper's letters
+// (arXiv 2402.17227, section 5).
+//
+//   rho_l  keep ratio of items at gate l (SampleA), a share of the whole batch
+//   nu_k   keep ratio of rows in the weight gradient of linear k (SampleW)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+
+namespace vcas {
+
+struct VcasOptions {
+  std::string controller = "paper";
+  double tau_act = 0.025, tau_w = 0.025;
+  std::string budget = "relative";
+  double s_step = 0.01;             // alpha
+  double weight_multiplier = 0.95;  // beta
+  double weight_ratio_min = 0.001;  // nu_min
+  int repeats = 2;                  // M
+  Duration update_every = 0;        // F
+  double ratio_smoothing = 0;
+  std::string probe = "in_place";
+  double probe_fraction = 0.01;
+  std::string selection = "systematic";
+  std::vector<double> act_ratio, weight_ratio;
+
+  // Whether ratios were given: they stay, and no probes run.
+  bool pinned() const { return !act_ratio.empty() || !weight_ratio.empty(); }
+  bool follows_paper() const { return controller == "paper"; }
+  // Batches of a probe, each an exact step if in place.
+  int probe_batches() const { return follows_paper() ? repeats : 1; }
+  // F; where it is not set, the default of the controller.
+  std::int64_t probe_interval(std::int64_t total_steps) const;
+  // Whether probes in place, whose steps are exact, would leave no step to sample.
+  bool probes_too_often(std::int64_t every) const {
+    return probe == "in_place" && every != 0 && every <= probe_batches();
+  }
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("controller", controller,
+            "paper: ratios walk towards the budget by signs; budget: the least cost within it, "
+            "from the curves that one exact step gives.",
+            one_of({"paper", "budget"}));
+    v.field("tau_act", tau_act,
+            "Variance that sampling items may add, over the variance of the gradient itself.",
+            at_least(0.0));
+    v.field("tau_w", tau_w,
+            "Variance that sampling rows may add to a weight gradient, over its own variance.",
+            at_least(0.0));
+    v.field("budget", budget,
+            "Of the budget controller. relative: tau_act + tau_w is the mean over the linear "
+            "layers, each by its own variance; absolute: by the variance of all together.",
+            one_of({"relative", "absolute"}));
+    v.field("s_step", s_step, "Change of the kept share of gradient norm at a probe (paper).",
+            between(0.0, 1.0));
+    v.field("weight_multiplier", weight_multiplier,
+            "Factor of a weight ratio at a probe, down by it or up by its inverse (paper).",
+            above(0.0), at_most(1.0));
+    v.field("weight_ratio_min", weight_ratio_min, "Lowest weight ratio that probes may set.",
+            above(0.0), at_most(1.0));
+    // 31: what the random numbers' addresses hold (core/philox.h).
+    v.field("repeats", repeats,
+            "Sampled passes for each batch of a probe that has any; of the paper controller also "
+            "the batches.",
+            between(2, 31));
+    v.field("update_every", update_every,
+            "Steps from probe to probe; 0: a fiftieth of the run, at most 500. The budget "
+            "controller begins with 2, 4, 8 ... steps, and 0 is a twentieth, at most 200.",
+            at_least(0));
+    v.field("ratio_smoothing", ratio_smoothing,
+            "Share of the old item ratios that a probe leaves in the new ones (paper).",
+            at_least(0.0), below(1.0));
+    v.field("probe", probe,
+            "in_place: probes measure on batches that are trained on; separate: on extra batches.",
+            one_of({"in_place", "separate"}));
+    v.field("probe_fraction", probe_fraction,
+            "Numbers in the sketch of a weight gradient, as a share of its entries.", above(0.0),
+            at_most(1.0));
+    v.field("selection", selection,
+            "systematic: a fixed number of rows, one random number for all; bernoulli: "
+            "independent.",
+            one_of({"systematic", "bernoulli"}));
+    v.field("act_ratio", act_ratio,
+            "Fixed item ratios, input to output, instead of probes; one number stands for all.",
+            above(0.0), at_most(1.0));
+    v.field("weight_ratio", weight_ratio,
+            "Fixed weight ratios instead of probes; one number stands for all.", above(0.0),
+            at_most(1.0));
+  }
+  void validate(ConfigErrors& errors) const;
+};
+
+// What a probe measured on one batch, of the weights of sampled linears.
+struct MeasuredBatch {
+  std::int64_t items = 0;          // N
+  int passes = 0;                  // sampled backwards
+  std::vector<double> v_act, v_w;  // [linear]: added by SampleA, by SampleW; means over the passes
+  std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
+  // Of the first n items (kMostItemsCompared):
+  std::vector<std::vector<double>> gram;           // [linear][n * n]: <h_i, h_j>, h_i item i's part
+  std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
+  std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
+  std::vector<double> tokens;                      // [n]: T_i, 1 without tokens
+};
+
+// The variance of a sum of `items` terms that were drawn alike, by the inner products of n of them:
+// items / (n - 1) (tr K - 1'K1 / n). One term tells nothing: 0.
+double variance_of_sum(const std::vector<double>& gram, std::int64_t items);
+
+// The model as a controller sees it.
+struct ControlledModel {
+  struct Linear {
+    int gate;     // that its gradient has passed last; -1: none
+    double cost;  // of a row, in dX as in dW: C D
+  };
+  int gates = 0;
+  std::vector<Linear> linears;
+};
+
+// Ratios that stay as they were given. Others move them.
+class Controller {
+ public:
+  // Throws Error(kBadConfig) when fixed ratios do not fit the model.
+  Controller(const VcasOptions& options, const ControlledModel& model);
+  virtual ~Controller() = default;
+
+  const std::vector<double>& act_ratio() const { return act_ratio_; }        // rho [gate]
+  const std::vector<double>& weight_ratio() const { return weight_ratio_; }  // nu [linear]
+  std::int64_t probes() const { return probes_; }
+  // Whether probes change the ratios.
+  virtual bool adapts() const { return false; }
+  // Whether a probe starts at this step, counted from 0.
+  virtual bool probe_due(std::int64_t /*step*/) const { return false; }
+  // Sampled backwards of each batch of the next probe, at most.
+  virtual int probe_passes() const { return 0; }
+
+  // Sets the ratios from a probe. Returns, for the log, which of them it had to keep and why.
+  // Empty if it set all.
+  [[nodiscard]] virtual std::string update(const std::vector<MeasuredBatch>& /*probe*/) {
+    return {};
+  }
+
+  // By the names of metrics.jsonl: the ratios, and what the last probe found.
+  virtual nlohmann::ordered_json report() const;
+  virtual nlohmann::ordered_json measured() const { return nlohmann::ordered_json::object(); }
+  virtual std::string progress() const { return {}; }  // "s 0.83"
+
+  // Bit-exact; null where nothing adapts. Reading null changes nothing.
+  // Throws Error(kBadData) for a state of another model or controller.
+  virtual nlohmann::json to_json() const { return nullptr; }
+  virtual void from_json(const nlohmann::json& /*state*/) {}
+
+ protected:
+  nlohmann::json ratios_to_json() const;
+  void ratios_from_json(const nlohmann::json& state);
+
+  VcasOptions options_;
+  ControlledModel model_;
+  std::vector<double> act_ratio_, weight_ratio_;
+  std::int64_t probes_ = 0;
+};
+
+std::unique_ptr<Controller> make_controller(const VcasOptions& options,
+                                            const ControlledModel& model, std::uint64_t seed,
+                                            std::int64_t total_steps);
+
+}  // namespace vcas

@@ -1,0 +1,313 @@
+#include "optim/methods/variance_curves.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "optim/methods/sample_gate.h"
+
+namespace vcas {
+namespace {
+
+constexpr double kNoLevel = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+double capped_level(const std::vector<double>& values, const std::vector<double>& weights,
+                    double budget) {
+  double level = 0;
+  for (double capped = -1;;) {
+    double now_capped = 0, sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!(values[i] > 0)) continue;
+      if (level * values[i] >= 1)
+        now_capped += weights[i];
+      else
+        sum += weights[i] * values[i];
+    }
+    if (!(sum > 0)) return kNoLevel;
+    if (now_capped == capped) return level;
+    capped = now_capped;
+    level = std::max(level, (budget - capped) / sum);
+  }
+}
+
+VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
+                               const std::vector<double>& importance, Selection selection,
+                               const RandomKey& draws)
+    : model_(model),
+      batch_(batch),
+      importance_(importance),
+      selection_(selection),
+      draws_(draws),
+      items_(batch.tokens.size()),
+      scale_(static_cast<double>(batch.items) / static_cast<double>(items_)) {
+  for (const std::vector<double>& given : batch.item_score) {
+    std::vector<double> score(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(items_));
+    double squares = 0;
+    for (const double x : score) squares += x * x / static_cast<double>(items_);
+    double tokens = 0;
+    for (std::size_t i = 0; i < items_; ++i) {
+      if (squares > 0) score[i] /= std::sqrt(squares);
+      tokens += batch.tokens[i] * score[i] * score[i];
+    }
+    score_.push_back(score);
+    token_square_.push_back(tokens);
+  }
+  for (std::size_t k = 0; k < model.linears.size(); ++k) {
+    const std::vector<std::int64_t>& offsets = batch.offsets[k];
+    whole_cost_ += 2 * model.linears[k].cost * static_cast<double>(offsets.back());
+    std::vector<std::uint32_t>& of_row = item_of_row_.emplace_back();
+    for (std::size_t i = 0; i < items_; ++i)
+      of_row.insert(of_row.end(), static_cast<std::size_t>(offsets[i + 1] - offsets[i]),
+                    static_cast<std::uint32_t>(i));
+  }
+}
+
+const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Probabilities>& pi,
+                                                           std::size_t linear) const {
+  const int gate = model_.linears[linear].gate;
+  return gate < 0 ? nullptr : &pi[static_cast<std::size_t>(gate)];
+}
+
+// pi_i(l) = min(1, s_i(l) sqrt(lambda b_l / f_l)), not above that of the gate before.
+// Gates that want more than the one before them share its ratio: their b and f add up.
+void VarianceCurves::set_items(Point& point, double lambda,
+                               const std::vector<double>& weight_ratio) const {
+  struct Shared {
+    double value = 0, cost = 0;  // b, f
+    std::size_t first = 0;       // the gate nearest the output
+  };
+  const std::size_t gates = score_.size();
+  std::vector<Shared> each(gates);
+  for (std::size_t k = 0; k < model_.linears.size(); ++k) {
+    if (model_.linears[k].gate < 0) continue;
+    Shared& gate = each[static_cast<std::size_t>(model_.linears[k].gate)];
+    for (std::size_t i = 0; i < items_; ++i)
+      gate.value += importance_[k] * scale_ * batch_.gram[k][i * (items_ + 1)];
+    gate.cost += model_.linears[k].cost * (1 + weight_ratio[k]) *
+                 static_cast<double>(batch_.offsets[k].back()) / whole_cost_;
+  }
+  double tokens = 0;
+  for (const double count : batch_.tokens) tokens += count;
+  std::vector<Shared> groups;
+  const auto worth = [](const Shared& group) {
+    return group.cost > 0 ? group.value / group.cost : 0;
+  };
+  for (std::size_t l = gates; l-- > 0;) {
+    Shared next = each[l];
+    next.first = l;
+    if (token_square_[l] > 0) next.value *= tokens / token_square_[l];
+    groups.push_back(next);
+    while (groups.size() > 1 && worth(groups.back()) >= worth(groups[groups.size() - 2])) {
+      const Shared last = groups.back();
+      groups.pop_back();
+      groups.back().value += last.value;
+      groups.back().cost += last.cost;
+    }
+  }
+  point.pi.assign(gates, Probabilities(items_, 1.0));
+  point.ratios.act.assign(gates, 1.0);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::size_t first = groups[g].first;
+    const std::size_t end = g + 1 < groups.size() ? groups[g + 1].first + 1 : 0;
+    const double level = std::sqrt(lambda * worth(groups[g]));
+    Probabilities pi(items_);
+    double kept = 0;
+    for (std::size_t i = 0; i < items_; ++i) {
+      const double most = first + 1 < gates ? point.pi[first + 1][i] : 1.0;
+      pi[i] = std::min(most, level * score_[first][i]);
+      kept += pi[i] / static_cast<double>(items_);
+    }
+    for (std::size_t l = first + 1; l-- > end;) {
+      point.pi[l] = pi;
+      point.ratios.act[l] = std::clamp(kept, 1 / static_cast<double>(items_), 1.0);
+    }
+  }
+}
+
+// q_r = min(1, z_r / pi_i sqrt(lambda w_k / f_k)), and the variances.
+void VarianceCurves::set_rows(Point& point, double lambda) const {
+  point.ratios.weight.clear();
+  for (std::size_t k = 0; k < model_.linears.size(); ++k) {
+    const Probabilities* pi = above(point.pi, k);
+    const std::vector<double>& z = batch_.row_score[k];
+    const double cost = model_.linears[k].cost / whole_cost_;
+    const double level = std::sqrt(lambda * importance_[k] * scale_ / cost);
+    double act = 0, weight = 0, rows = 0, kept = 0;
+    for (std::size_t i = 0; pi && i < items_; ++i)
+      if ((*pi)[i] > 0) act += (1 / (*pi)[i] - 1) * batch_.gram[k][i * (items_ + 1)];
+    for (std::size_t r = 0; r < z.size(); ++r) {
+      const double p = pi ? (*pi)[item_of_row_[k][r]] : 1;
+      if (!(p > 0)) continue;
+      const double q = std::min(1.0, z[r] / p * level);
+      rows += p;
+      kept += p * q;
+      if (q > 0) weight += (1 / q - 1) * z[r] * z[r] / p;
+    }
+    point.ratios.weight.push_back(rows > 0 && importance_[k] > 0 ? kept / rows : 1);
+    point.act += importance_[k] * scale_ * act;
+    point.weight += importance_[k] * scale_ * weight;
+  }
+}
+
+// What rows cost decides on items, and these on rows: twice is enough.
+VarianceCurves::Point VarianceCurves::at_level(double lambda) const {
+  const Point all_rows = at_level(lambda, std::vector<double>(model_.linears.size(), 1.0));
+  return at_level(lambda, all_rows.ratios.weight);
+}
+
+VarianceCurves::Point VarianceCurves::at_level(double lambda,
+                                               const std::vector<double>& weight_ratio) const {
+  Point point;
+  set_items(point, lambda, weight_ratio);
+  set_rows(point, lambda);
+  return point;
+}
+
+// lambda with correction V_act + V_w = budget.
+double VarianceCurves::level_of(double budget, double correction) const {
+  constexpr double kStep = 16;
+  constexpr int kMostSteps = 64, kHalvings = 20;
+  const auto exceeds = [&](double lambda) {
+    const Point point = at_level(lambda);
+    return correction * point.act + point.weight > budget;
+  };
+  double low = 1, high = 1;
+  for (int i = 0; i < kMostSteps && exceeds(high); ++i) high *= kStep;
+  if (high == 1)
+    for (int i = 0; i < kMostSteps && !exceeds(low); ++i) low /= kStep;
+  low = std::max(low, high / kStep);
+  high = std::min(high, low * kStep);
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = std::sqrt(low * high);
+    (exceeds(middle) ? low : high) = middle;
+  }
+  return high;
+}
+
+VarianceCurves::Optimum VarianceCurves::within(double budget) const {
+  constexpr int kRounds = 3;  // the draws at a gate depend on each other: their variance is less
+  double correction = 1, lambda = 0;
+  Point point;
+  for (int round = 0; round < kRounds; ++round) {
+    lambda = level_of(budget, correction);
+    point = at_level(lambda);
+    if (!(point.act > 0)) break;
+    const std::vector<double> act = simulated_act(point.ratios.act);
+    double sum = 0;
+    for (std::size_t k = 0; k < act.size(); ++k) sum += importance_[k] * act[k];
+    correction = sum / point.act;
+  }
+  return {point.ratios, lambda};
+}
+
+// As the operation Draw does at a gate. `kept` comes with the items that are left above it.
+void VarianceCurves::draw(std::size_t gate, double ratio, std::uint64_t number,
+                          std::vector<Kept>& kept) const {
+  const bool systematic = selection_ == Selection::kSystematic;
+  double budget = ratio * static_cast<double>(items_);
+  if (systematic) budget = whole_budget(budget);
+  std::vector<double> score;
+  for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
+  const double level = capped_level(score, std::vector<double>(score.size(), 1.0), budget);
+  RandomKey key = draws_;
+  key.site = static_cast<std::uint32_t>(gate);
+  const PhiloxAddress address = philox_address(key);
+  const std::uint64_t first = number * items_;
+  const double offset = philox_uniform(address, first);
+  double sum = offset;
+  std::vector<Kept> left;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (!(score[i] > 0)) continue;
+    const double p = std::min(1.0, level * score[i]);
+    const double before = sum;
+    sum += p;
+    const bool keep = systematic ? std::floor(sum) > std::floor(before)
+                                 : philox_uniform(address, first + kept[i].item) < p;
+    if (keep) left.push_back({kept[i].item, kept[i].scale / p});
+  }
+  kept = left;
+}
+
+// The mean over draws of (w - 1)' K_k (w - 1), w_i = 1 / pi_i of kept items and 0 of others.
+std::vector<double> VarianceCurves::simulated_act(const std::vector<double>& act_ratio) const {
+  const std::size_t linears = model_.linears.size();
+  const auto work = static_cast<double>(items_ * items_ * linears);
+  const auto draws = static_cast<std::uint64_t>(std::clamp(4e6 / work, 16.0, 256.0));
+  std::vector<double> variance(linears, 0.0);
+  for (std::uint64_t number = 0; number < draws; ++number) {
+    std::vector<Kept> kept;
+    for (std::size_t i = 0; i < items_; ++i) kept.push_back({i, 1.0});
+    double ratio_above = 1;
+    for (std::size_t gate = score_.size(); gate-- > 0;) {
+      if (act_ratio[gate] < ratio_above) draw(gate, act_ratio[gate], number, kept);
+      ratio_above = std::min(ratio_above, act_ratio[gate]);
+      std::vector<double> error(items_, -1.0);
+      for (const Kept& of : kept) error[of.item] += of.scale;
+      for (std::size_t k = 0; k < linears && ratio_above < 1; ++k) {
+        if (model_.linears[k].gate != static_cast<int>(gate)) continue;
+        const double* gram = batch_.gram[k].data();
+        for (std::size_t i = 0; i < items_; ++i, gram += items_) {
+          double row = 0;
+          for (std::size_t j = 0; j < items_; ++j) row += gram[j] * error[j];
+          variance[k] += scale_ * error[i] * row / static_cast<double>(draws);
+        }
+      }
+    }
+  }
+  return variance;
+}
+
+std::vector<VarianceCurves::Probabilities> VarianceCurves::inclusion(
+    const std::vector<double>& act_ratio) const {
+  std::vector<Probabilities> pi(score_.size());
+  Probabilities most(items_, 1.0);
+  double ratio_above = 1;
+  for (std::size_t gate = score_.size(); gate-- > 0;) {
+    if (act_ratio[gate] < ratio_above) {
+      ratio_above = act_ratio[gate];
+      std::vector<double> score(items_, 0.0);
+      for (std::size_t i = 0; i < items_; ++i)
+        if (most[i] > 0) score[i] = score_[gate][i] / most[i];
+      const double level = capped_level(score, most, ratio_above * static_cast<double>(items_));
+      for (std::size_t i = 0; i < items_; ++i)
+        most[i] = score[i] > 0 ? most[i] * std::min(1.0, level * score[i]) : 0;
+    }
+    pi[gate] = most;
+  }
+  return pi;
+}
+
+// sum over r of (1 / pi) (1 / q - 1) z^2, where the sum of pi q is `ratio` times that of pi.
+double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* pi,
+                                       double ratio) const {
+  if (ratio >= 1) return 0;
+  std::vector<double> weight, score;
+  double rows = 0;
+  for (std::size_t r = 0; r < batch_.row_score[linear].size(); ++r) {
+    const double p = pi ? (*pi)[item_of_row_[linear][r]] : 1;
+    if (!(p > 0)) continue;
+    weight.push_back(p);
+    score.push_back(batch_.row_score[linear][r] / p);
+    rows += p;
+  }
+  const double level = capped_level(score, weight, ratio * rows);
+  double sum = 0;
+  for (std::size_t r = 0; r < score.size(); ++r)
+    if (score[r] > 0) {
+      const double q = std::min(1.0, level * score[r]);
+      sum += weight[r] * (1 / q - 1) * score[r] * score[r];
+    }
+  return scale_ * sum;
+}
+
+VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {
+  const std::vector<Probabilities> pi = inclusion(ratios.act);
+  Variances out{.act = simulated_act(ratios.act), .weight = {}};
+  for (std::size_t k = 0; k < model_.linears.size(); ++k)
+    out.weight.push_back(weight_variance(k, above(pi, k), ratios.weight[k]));
+  return out;
+}
+
+}  // namespace vcas

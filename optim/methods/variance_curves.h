@@ -1,0 +1,86 @@
+// The variance that sampling adds at any ratios, and the ratios of least cost within a budget, all
+// from one exact pass (docs/sampling.md). Pure arithmetic.
+//
+//   K_k    inner products of the items' gradients of linear k        MeasuredBatch::gram
+//   z_r,k  ||dy_r|| ||x_r||                                          MeasuredBatch::row_score
+//   s_i(l) score of item i at gate l                                 MeasuredBatch::item_score
+//   pi_i   probability that SampleA keeps item i, at all gates above
+//   q_r    probability that SampleW keeps row r, if its item is kept
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/philox.h"
+#include "kernels/ops/sampling.h"
+#include "optim/methods/controller.h"
+
+namespace vcas {
+
+// c, where the sum over i of weights[i] min(1, c values[i]) is `budget`.
+// Infinite where the budget covers all positive values.
+double capped_level(const std::vector<double>& values, const std::vector<double>& weights,
+                    double budget);
+
+class VarianceCurves {
+ public:
+  struct Ratios {
+    std::vector<double> act;     // rho [gate]
+    std::vector<double> weight;  // nu [linear]
+  };
+  struct Variances {  // [linear], of the gradient of all N items
+    std::vector<double> act, weight;
+  };
+  struct Optimum {
+    Ratios ratios;
+    double lambda = 0;  // the water level: cost that a unit of weighted variance saves
+  };
+
+  // `importance`: w_k [linear], what a variance weighs in the budget.
+  // `draws` addresses the random numbers of simulated draws.
+  VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
+                 const std::vector<double>& importance, Selection selection,
+                 const RandomKey& draws);
+
+  // At these ratios. V_act is the mean over simulated draws, V_w the closed form (Eq. 3).
+  Variances at(const Ratios& ratios) const;
+  // The ratios of least cost with sum over k of w_k (V_act,k + V_w,k) = budget.
+  Optimum within(double budget) const;
+
+ private:
+  using Probabilities = std::vector<double>;  // pi [item]
+  struct Point {                              // at one water level
+    std::vector<Probabilities> pi;            // [gate]
+    Ratios ratios;
+    double act = 0, weight = 0;  // weighted variances; of items as if they were drawn alone
+  };
+  struct Kept {
+    std::size_t item;
+    double scale;  // product of 1/p
+  };
+
+  Point at_level(double lambda) const;
+  Point at_level(double lambda, const std::vector<double>& weight_ratio) const;
+  void set_items(Point& point, double lambda, const std::vector<double>& weight_ratio) const;
+  void set_rows(Point& point, double lambda) const;
+  double level_of(double budget, double correction) const;
+  std::vector<double> simulated_act(const std::vector<double>& act_ratio) const;
+  void draw(std::size_t gate, double ratio, std::uint64_t number, std::vector<Kept>& kept) const;
+  std::vector<Probabilities> inclusion(const std::vector<double>& act_ratio) const;
+  double weight_variance(std::size_t linear, const Probabilities* pi, double ratio) const;
+  const Probabilities* above(const std::vector<Probabilities>& pi, std::size_t linear) const;
+
+  const ControlledModel& model_;
+  const MeasuredBatch& batch_;
+  const std::vector<double>& importance_;
+  Selection selection_;
+  RandomKey draws_;
+  std::size_t items_;                                    // n
+  double scale_;                                         // N / n
+  double whole_cost_ = 0;                                // of an exact backward
+  std::vector<double> token_square_;                     // [gate]: sum over i of T_i s_i^2
+  std::vector<std::vector<double>> score_;               // [gate][item], of mean square 1
+  std::vector<std::vector<std::uint32_t>> item_of_row_;  // [linear][row]
+};
+
+}  // namespace vcas

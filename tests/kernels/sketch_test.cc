@@ -1,0 +1,54 @@
+#include <numeric>
+
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+namespace {
+
+Tensor signs(TestTensors& t, std::int64_t count) {
+  return t.wide_filled({count}, [](std::int64_t i) { return i * i % 7 < 3 ? -1 : 1; });
+}
+
+}  // namespace
+
+TEST_CASE("item_sketch", "[sketch]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [full, out, in, a, b] : {std::array<std::int64_t, 5>{1, 1, 1, 1, 1},
+                                              {40, 33, 70, 5, 7},
+                                              {700, 9, 40, 9, 40},
+                                              {60, 100, 50, 64, 33},
+                                              {0, 8, 8, 2, 2}})
+      for (const bool narrow : {false, true}) {
+        INFO(full << " x " << in << " -> " << out << ", narrow " << narrow);
+        const auto row = t.some_of(full);
+        const std::int64_t rows = narrow ? std::ssize(row) : full;
+        check_op(t,
+                 ItemSketch{.sketch = t.wide_unset({4, a * b}),
+                            .dy = t.normal({rows, out}),
+                            .x_full = t.normal({full, in}),
+                            .row = narrow ? t.indices(row) : Tensor{},
+                            .offsets = t.offsets({0, rows / 3, rows / 3, rows / 2, rows}),
+                            .out_sign = signs(t, out),
+                            .in_sign = signs(t, in),
+                            .out_buckets = a},
+                 {.length = (rows + 1) * (out / a + 1) * (in / b + 1)});
+      }
+    CHECK_THROWS_AS(t.ops().run(ItemSketch{.sketch = t.wide_unset({1, 8}),
+                                           .dy = t.normal({3, 2}),
+                                           .x_full = t.normal({3, 2}),
+                                           .offsets = t.offsets({0, 3}),
+                                           .out_sign = signs(t, 2),
+                                           .in_sign = signs(t, 2),
+                                           .out_buckets = 4}),
+                    InternalError);
+  });
+}
+
+TEST_CASE("gram", "[sketch]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [n, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 300}, {33, 5}})
+      check_op(t, Gram{.gram = t.wide_unset({n, n}), .x = t.wide_normal({n, width})},
+               {.length = width});
+  });
+}
