@@ -12,12 +12,14 @@
 namespace vcas {
 namespace {
 
-constexpr std::int64_t kPooled = 4;          // probes
-constexpr std::int64_t kVerifiedEvery = 10;  // probes
+// In probes. Variances of a gradient vary more from batch to batch than ratios do.
+constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2;
+constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
 
-double pool(double pooled, double value, std::int64_t values) {
-  return pooled + (value - pooled) / static_cast<double>(std::min(values, kPooled));
+// The mean over the first `most` values, then one that forgets as fast.
+double pool(double pooled, double value, std::int64_t values, std::int64_t most) {
+  return pooled + (value - pooled) / static_cast<double>(std::min(values, most));
 }
 
 double sum_of(const std::vector<double>& values) {
@@ -67,17 +69,17 @@ void BudgetController::pool_variance(const MeasuredBatch& batch) {
     const double v_s = variance_of_sum(batch.gram[k], batch.items);
     last_.v_s_linear.push_back(v_s);
     last_.v_s += v_s;
-    if (v_s > 0 && std::isfinite(v_s)) v_s_[k] = pool(v_s_[k], v_s, probes_);
+    if (v_s > 0 && std::isfinite(v_s)) v_s_[k] = pool(v_s_[k], v_s, probes_, kPooledVariances);
   }
 }
 
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance) {
   const VarianceCurves::Variances now = curves.at({act_ratio_, weight_ratio_});
-  last_.v_act = sum_of(now.act);
+  last_.v_act = now.act;
   last_.v_w = sum_of(now.weight);
   last_.v_w_linear = now.weight;
-  last_.act = dot(importance, now.act);
+  last_.act = now.weighted_act;
   last_.weight = dot(importance, now.weight);
   if (batch.passes == 0) return;
   verified_ += dot(importance, batch.v_act) + dot(importance, batch.v_w);
@@ -85,19 +87,11 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   ++verifications_;
 }
 
-// The next batches differ from the one that set the ratios. What they spend corrects the aim.
-void BudgetController::correct_aim() {
-  if (!drops_some(act_ratio_) && !drops_some(weight_ratio_)) return;
-  spent_ = pool(spent_, (last_.act + last_.weight) / target(), ++spent_probes_);
-  if (spent_probes_ < kPooled || !(spent_ > 0)) return;
-  aim_ = std::clamp(aim_ * std::pow(spent_, -1.0 / kPooled), 0.25, 4.0);
-}
-
 void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
   for (std::size_t l = 0; l < act_ratio_.size(); ++l)
-    act_ratio_[l] = pool(act_ratio_[l], ratios.act[l], probes_);
+    act_ratio_[l] = pool(act_ratio_[l], ratios.act[l], probes_, kPooledRatios);
   for (std::size_t k = 0; k < weight_ratio_.size(); ++k)
-    weight_ratio_[k] = std::clamp(pool(weight_ratio_[k], ratios.weight[k], probes_),
+    weight_ratio_[k] = std::clamp(pool(weight_ratio_[k], ratios.weight[k], probes_, kPooledRatios),
                                   options_.weight_ratio_min, 1.0);
 }
 
@@ -118,8 +112,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
        .step = static_cast<std::uint64_t>(probes_),
        .repeat = 1});
   find(batch, curves, importance);
-  correct_aim();
-  const VarianceCurves::Optimum best = curves.within(aim_ * target());
+  const VarianceCurves::Optimum best = curves.within(options_.tau_act + options_.tau_w, lambda_);
   lambda_ = best.lambda;
   move_ratios(best.ratios);
   const auto unknown = std::ranges::count_if(last_.v_s_linear, [](double v) { return !(v > 0); });
@@ -136,7 +129,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
 }
 
 nlohmann::ordered_json BudgetController::report() const {
-  nlohmann::ordered_json json = {{"lambda", lambda_}, {"aim", aim_}};
+  nlohmann::ordered_json json = {{"lambda", lambda_}};
   json.update(Controller::report());
   return json;
 }
@@ -158,9 +151,6 @@ std::string BudgetController::progress() const { return fmt::format("level {:.2g
 nlohmann::json BudgetController::to_json() const {
   nlohmann::json state = ratios_to_json();
   state.update({{"v_s", v_s_},
-                {"spent", spent_},
-                {"spent_probes", spent_probes_},
-                {"aim", aim_},
                 {"lambda", lambda_},
                 {"verified", verified_},
                 {"predicted", predicted_},
@@ -173,9 +163,6 @@ void BudgetController::from_json(const nlohmann::json& state) {
   try {
     BudgetController read = *this;
     state.at("v_s").get_to(read.v_s_);
-    state.at("spent").get_to(read.spent_);
-    state.at("spent_probes").get_to(read.spent_probes_);
-    state.at("aim").get_to(read.aim_);
     state.at("lambda").get_to(read.lambda_);
     state.at("verified").get_to(read.verified_);
     state.at("predicted").get_to(read.predicted_);

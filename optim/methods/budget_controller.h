@@ -34,21 +34,16 @@ class BudgetController final : public Controller {
 
   // Variance by Monte Carlo over that by the curves.
   double kappa() const { return predicted_ > 0 ? verified_ / predicted_ : 1; }
-  double target() const { return options_.tau_act + options_.tau_w; }
   std::vector<double> importance() const;
   void pool_variance(const MeasuredBatch& batch);
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
             const std::vector<double>& importance);
-  void correct_aim();
   void move_ratios(const VarianceCurves::Ratios& ratios);
 
   std::uint64_t seed_;
   std::int64_t update_every_;
-  std::vector<double> v_s_;  // [linear], pooled over the last probes
-  double spent_ = 0;         // of the budget, pooled: sum of w_k (V_act,k + V_w,k) / target
-  std::int64_t spent_probes_ = 0;
-  double aim_ = 1;  // times the target is the budget of the optimum
-  double lambda_ = 0;
+  std::vector<double> v_s_;              // [linear], pooled over the last probes
+  double lambda_ = 1;                    // the water level
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
   std::int64_t verifications_ = 0;
   Finding last_;

@@ -10,6 +10,18 @@ namespace vcas {
 namespace {
 
 constexpr double kNoLevel = std::numeric_limits<double>::infinity();
+constexpr std::size_t kMostRows = 1024;  // of a linear, whose scores are looked at
+
+double quadratic(const std::vector<double>& matrix, const std::vector<double>& x) {
+  double sum = 0;
+  const double* entry = matrix.data();
+  for (const double left : x) {
+    double row = 0;
+    for (const double right : x) row += *entry++ * right;
+    sum += left * row;
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -54,13 +66,26 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     score_.push_back(score);
     token_square_.push_back(tokens);
   }
+  gram_.assign(score_.size(), std::vector<double>(items_ * items_, 0.0));
+  weighted_gram_ = gram_;
   for (std::size_t k = 0; k < model.linears.size(); ++k) {
     const std::vector<std::int64_t>& offsets = batch.offsets[k];
     whole_cost_ += 2 * model.linears[k].cost * static_cast<double>(offsets.back());
-    std::vector<std::uint32_t>& of_row = item_of_row_.emplace_back();
-    for (std::size_t i = 0; i < items_; ++i)
-      of_row.insert(of_row.end(), static_cast<std::size_t>(offsets[i + 1] - offsets[i]),
-                    static_cast<std::uint32_t>(i));
+    const auto rows = static_cast<std::size_t>(offsets.back());
+    const std::size_t distance = (rows + kMostRows - 1) / kMostRows;
+    Rows& of = rows_.emplace_back();
+    of.each = static_cast<double>(distance);
+    for (std::size_t r = 0, item = 0; r < rows; r += distance) {
+      while (static_cast<std::int64_t>(r) >= offsets[item + 1]) ++item;
+      of.score.push_back(batch.row_score[k][r]);
+      of.item.push_back(static_cast<std::uint32_t>(item));
+    }
+    if (model.linears[k].gate < 0) continue;
+    const auto gate = static_cast<std::size_t>(model.linears[k].gate);
+    for (std::size_t e = 0; e < batch.gram[k].size(); ++e) {
+      gram_[gate][e] += batch.gram[k][e];
+      weighted_gram_[gate][e] += importance[k] * batch.gram[k][e];
+    }
   }
 }
 
@@ -83,8 +108,6 @@ void VarianceCurves::set_items(Point& point, double lambda,
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     if (model_.linears[k].gate < 0) continue;
     Shared& gate = each[static_cast<std::size_t>(model_.linears[k].gate)];
-    for (std::size_t i = 0; i < items_; ++i)
-      gate.value += importance_[k] * scale_ * batch_.gram[k][i * (items_ + 1)];
     gate.cost += model_.linears[k].cost * (1 + weight_ratio[k]) *
                  static_cast<double>(batch_.offsets[k].back()) / whole_cost_;
   }
@@ -97,6 +120,8 @@ void VarianceCurves::set_items(Point& point, double lambda,
   for (std::size_t l = gates; l-- > 0;) {
     Shared next = each[l];
     next.first = l;
+    for (std::size_t i = 0; i < items_; ++i)
+      next.value += scale_ * weighted_gram_[l][i * (items_ + 1)];
     if (token_square_[l] > 0) next.value *= tokens / token_square_[l];
     groups.push_back(next);
     while (groups.size() > 1 && worth(groups.back()) >= worth(groups[groups.size() - 2])) {
@@ -128,26 +153,26 @@ void VarianceCurves::set_items(Point& point, double lambda,
 
 // q_r = min(1, z_r / pi_i sqrt(lambda w_k / f_k)), and the variances.
 void VarianceCurves::set_rows(Point& point, double lambda) const {
-  point.ratios.weight.clear();
+  for (std::size_t l = 0; l < point.pi.size(); ++l)
+    for (std::size_t i = 0; i < items_; ++i)
+      if (point.pi[l][i] > 0)
+        point.act += scale_ * (1 / point.pi[l][i] - 1) * weighted_gram_[l][i * (items_ + 1)];
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     const Probabilities* pi = above(point.pi, k);
-    const std::vector<double>& z = batch_.row_score[k];
+    const Rows& of = rows_[k];
     const double cost = model_.linears[k].cost / whole_cost_;
     const double level = std::sqrt(lambda * importance_[k] * scale_ / cost);
-    double act = 0, weight = 0, rows = 0, kept = 0;
-    for (std::size_t i = 0; pi && i < items_; ++i)
-      if ((*pi)[i] > 0) act += (1 / (*pi)[i] - 1) * batch_.gram[k][i * (items_ + 1)];
-    for (std::size_t r = 0; r < z.size(); ++r) {
-      const double p = pi ? (*pi)[item_of_row_[k][r]] : 1;
+    double weight = 0, rows = 0, kept = 0;
+    for (std::size_t r = 0; r < of.score.size(); ++r) {
+      const double p = pi ? (*pi)[of.item[r]] : 1, z = of.score[r];
       if (!(p > 0)) continue;
-      const double q = std::min(1.0, z[r] / p * level);
+      const double q = std::min(1.0, z / p * level);
       rows += p;
       kept += p * q;
-      if (q > 0) weight += (1 / q - 1) * z[r] * z[r] / p;
+      if (q > 0) weight += (1 / q - 1) * z * z / p;
     }
     point.ratios.weight.push_back(rows > 0 && importance_[k] > 0 ? kept / rows : 1);
-    point.act += importance_[k] * scale_ * act;
-    point.weight += importance_[k] * scale_ * weight;
+    point.weight += importance_[k] * scale_ * of.each * weight;
   }
 }
 
@@ -166,19 +191,18 @@ VarianceCurves::Point VarianceCurves::at_level(double lambda,
 }
 
 // lambda with correction V_act + V_w = budget.
-double VarianceCurves::level_of(double budget, double correction) const {
-  constexpr double kStep = 16;
-  constexpr int kMostSteps = 64, kHalvings = 20;
+double VarianceCurves::level_of(double budget, double correction, double start) const {
+  constexpr double kStep = 4;
+  constexpr int kMostSteps = 100, kHalvings = 8;
   const auto exceeds = [&](double lambda) {
     const Point point = at_level(lambda);
     return correction * point.act + point.weight > budget;
   };
-  double low = 1, high = 1;
-  for (int i = 0; i < kMostSteps && exceeds(high); ++i) high *= kStep;
-  if (high == 1)
-    for (int i = 0; i < kMostSteps && !exceeds(low); ++i) low /= kStep;
-  low = std::max(low, high / kStep);
-  high = std::min(high, low * kStep);
+  double low = start, high = start;
+  if (exceeds(start))
+    for (int i = 0; i < kMostSteps && exceeds(high *= kStep); ++i) low = high;
+  else
+    for (int i = 0; i < kMostSteps && !exceeds(low /= kStep); ++i) high = low;
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = std::sqrt(low * high);
     (exceeds(middle) ? low : high) = middle;
@@ -186,18 +210,15 @@ double VarianceCurves::level_of(double budget, double correction) const {
   return high;
 }
 
-VarianceCurves::Optimum VarianceCurves::within(double budget) const {
+VarianceCurves::Optimum VarianceCurves::within(double budget, double start) const {
   constexpr int kRounds = 3;  // the draws at a gate depend on each other: their variance is less
-  double correction = 1, lambda = 0;
+  double correction = 1, lambda = start;
   Point point;
   for (int round = 0; round < kRounds; ++round) {
-    lambda = level_of(budget, correction);
+    lambda = level_of(budget, correction, lambda);
     point = at_level(lambda);
     if (!(point.act > 0)) break;
-    const std::vector<double> act = simulated_act(point.ratios.act);
-    double sum = 0;
-    for (std::size_t k = 0; k < act.size(); ++k) sum += importance_[k] * act[k];
-    correction = sum / point.act;
+    correction = simulated_act(point.ratios.act).weighted_act / point.act;
   }
   return {point.ratios, lambda};
 }
@@ -231,11 +252,11 @@ void VarianceCurves::draw(std::size_t gate, double ratio, std::uint64_t number,
 }
 
 // The mean over draws of (w - 1)' K_k (w - 1), w_i = 1 / pi_i of kept items and 0 of others.
-std::vector<double> VarianceCurves::simulated_act(const std::vector<double>& act_ratio) const {
-  const std::size_t linears = model_.linears.size();
-  const auto work = static_cast<double>(items_ * items_ * linears);
-  const auto draws = static_cast<std::uint64_t>(std::clamp(4e6 / work, 16.0, 256.0));
-  std::vector<double> variance(linears, 0.0);
+VarianceCurves::Variances VarianceCurves::simulated_act(
+    const std::vector<double>& act_ratio) const {
+  const auto work = static_cast<double>(items_ * items_ * score_.size());
+  const auto draws = static_cast<std::uint64_t>(std::clamp(1e6 / work, 16.0, 256.0));
+  Variances variance;
   for (std::uint64_t number = 0; number < draws; ++number) {
     std::vector<Kept> kept;
     for (std::size_t i = 0; i < items_; ++i) kept.push_back({i, 1.0});
@@ -243,17 +264,12 @@ std::vector<double> VarianceCurves::simulated_act(const std::vector<double>& act
     for (std::size_t gate = score_.size(); gate-- > 0;) {
       if (act_ratio[gate] < ratio_above) draw(gate, act_ratio[gate], number, kept);
       ratio_above = std::min(ratio_above, act_ratio[gate]);
+      if (ratio_above >= 1) continue;
       std::vector<double> error(items_, -1.0);
       for (const Kept& of : kept) error[of.item] += of.scale;
-      for (std::size_t k = 0; k < linears && ratio_above < 1; ++k) {
-        if (model_.linears[k].gate != static_cast<int>(gate)) continue;
-        const double* gram = batch_.gram[k].data();
-        for (std::size_t i = 0; i < items_; ++i, gram += items_) {
-          double row = 0;
-          for (std::size_t j = 0; j < items_; ++j) row += gram[j] * error[j];
-          variance[k] += scale_ * error[i] * row / static_cast<double>(draws);
-        }
-      }
+      const double share = scale_ / static_cast<double>(draws);
+      variance.act += share * quadratic(gram_[gate], error);
+      variance.weighted_act += share * quadratic(weighted_gram_[gate], error);
     }
   }
   return variance;
@@ -283,13 +299,14 @@ std::vector<VarianceCurves::Probabilities> VarianceCurves::inclusion(
 double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* pi,
                                        double ratio) const {
   if (ratio >= 1) return 0;
+  const Rows& of = rows_[linear];
   std::vector<double> weight, score;
   double rows = 0;
-  for (std::size_t r = 0; r < batch_.row_score[linear].size(); ++r) {
-    const double p = pi ? (*pi)[item_of_row_[linear][r]] : 1;
+  for (std::size_t r = 0; r < of.score.size(); ++r) {
+    const double p = pi ? (*pi)[of.item[r]] : 1;
     if (!(p > 0)) continue;
     weight.push_back(p);
-    score.push_back(batch_.row_score[linear][r] / p);
+    score.push_back(of.score[r] / p);
     rows += p;
   }
   const double level = capped_level(score, weight, ratio * rows);
@@ -299,12 +316,12 @@ double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* 
       const double q = std::min(1.0, level * score[r]);
       sum += weight[r] * (1 / q - 1) * score[r] * score[r];
     }
-  return scale_ * sum;
+  return scale_ * of.each * sum;
 }
 
 VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {
   const std::vector<Probabilities> pi = inclusion(ratios.act);
-  Variances out{.act = simulated_act(ratios.act), .weight = {}};
+  Variances out = simulated_act(ratios.act);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     out.weight.push_back(weight_variance(k, above(pi, k), ratios.weight[k]));
   return out;

@@ -28,8 +28,10 @@ class VarianceCurves {
     std::vector<double> act;     // rho [gate]
     std::vector<double> weight;  // nu [linear]
   };
-  struct Variances {  // [linear], of the gradient of all N items
-    std::vector<double> act, weight;
+  // Of the gradient of all N items.
+  struct Variances {
+    double act = 0, weighted_act = 0;  // sums over k of V_act,k and of w_k V_act,k
+    std::vector<double> weight;        // [linear]
   };
   struct Optimum {
     Ratios ratios;
@@ -45,7 +47,8 @@ class VarianceCurves {
   // At these ratios. V_act is the mean over simulated draws, V_w the closed form (Eq. 3).
   Variances at(const Ratios& ratios) const;
   // The ratios of least cost with sum over k of w_k (V_act,k + V_w,k) = budget.
-  Optimum within(double budget) const;
+  // `start`: a guess at lambda.
+  Optimum within(double budget, double start) const;
 
  private:
   using Probabilities = std::vector<double>;  // pi [item]
@@ -58,13 +61,18 @@ class VarianceCurves {
     std::size_t item;
     double scale;  // product of 1/p
   };
+  struct Rows {  // of a linear: all, or some at equal distances
+    std::vector<double> score;
+    std::vector<std::uint32_t> item;
+    double each = 1;  // how many a row stands for
+  };
 
   Point at_level(double lambda) const;
   Point at_level(double lambda, const std::vector<double>& weight_ratio) const;
   void set_items(Point& point, double lambda, const std::vector<double>& weight_ratio) const;
   void set_rows(Point& point, double lambda) const;
-  double level_of(double budget, double correction) const;
-  std::vector<double> simulated_act(const std::vector<double>& act_ratio) const;
+  double level_of(double budget, double correction, double start) const;
+  Variances simulated_act(const std::vector<double>& act_ratio) const;
   void draw(std::size_t gate, double ratio, std::uint64_t number, std::vector<Kept>& kept) const;
   std::vector<Probabilities> inclusion(const std::vector<double>& act_ratio) const;
   double weight_variance(std::size_t linear, const Probabilities* pi, double ratio) const;
@@ -75,12 +83,14 @@ class VarianceCurves {
   const std::vector<double>& importance_;
   Selection selection_;
   RandomKey draws_;
-  std::size_t items_;                                    // n
-  double scale_;                                         // N / n
-  double whole_cost_ = 0;                                // of an exact backward
-  std::vector<double> token_square_;                     // [gate]: sum over i of T_i s_i^2
-  std::vector<std::vector<double>> score_;               // [gate][item], of mean square 1
-  std::vector<std::vector<std::uint32_t>> item_of_row_;  // [linear][row]
+  std::size_t items_;                       // n
+  double scale_;                            // N / n
+  double whole_cost_ = 0;                   // of an exact backward
+  std::vector<double> token_square_;        // [gate]: sum over i of T_i s_i^2
+  std::vector<std::vector<double>> score_;  // [gate][item], of mean square 1
+  // [gate][n * n]: sums over the linears k below, down to the next gate, of K_k and of w_k K_k.
+  std::vector<std::vector<double>> gram_, weighted_gram_;
+  std::vector<Rows> rows_;  // [linear]
 };
 
 }  // namespace vcas

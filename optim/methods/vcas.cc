@@ -171,11 +171,11 @@ std::string Vcas::summary() const {
                        format_range(controller_->act_ratio()),
                        format_range(controller_->weight_ratio()), options_.selection);
   if (!probe_) return "no probes: exact training";
-  return fmt::format("{} · tau_act {} · tau_w {} · probe every {} steps ({}, {} of {}) · {}",
+  const int batches = options_.probe_batches();
+  return fmt::format("{} · tau_act {} · tau_w {} · probe every {} steps ({} {}, {}) · {}",
                      options_.controller, options_.tau_act, options_.tau_w,
-                     options_.probe_interval(training_.total_steps), options_.probe,
-                     options_.probe_batches(), options_.probe_batches() == 1 ? "batch" : "batches",
-                     options_.selection);
+                     options_.probe_interval(training_.total_steps), batches,
+                     batches == 1 ? "batch" : "batches", options_.probe, options_.selection);
 }
 
 std::string Vcas::progress() const {
