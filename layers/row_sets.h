@@ -13,16 +13,15 @@ namespace vcas {
 class RowSets {
  public:
   // Throws InternalError for a layout that the graph does not have.
-  const RowSet& of(std::int64_t rows_per_item) const {
+  const RowSet& of(Layout layout) const {
     for (const Entry& entry : entries_)
-      if (entry.rows_per_item == rows_per_item) return entry.rows;
-    fail_check(__FILE__, __LINE__, "layout",
-               "no value has " + std::to_string(rows_per_item) + " rows per item");
+      if (entry.layout == layout) return entry.rows;
+    fail_check(__FILE__, __LINE__, "layout", "no value has layout " + layout.text());
   }
   std::int64_t items() const { return entries_.empty() ? 0 : entries_.front().rows.items; }
 
   struct Entry {
-    std::int64_t rows_per_item;
+    Layout layout;
     RowSet rows;
   };
   std::vector<Entry>& entries() { return entries_; }

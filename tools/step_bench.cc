@@ -256,7 +256,7 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
       Exec exec = graph.make_exec(config.seed, static_cast<std::uint64_t>(probe.batches()), true);
       exec.keeps_norms = true;
       graph.forward(exec);
-      const BackwardContext context{.gradients = gradients,
+      const BackwardContext context{.gradients = {gradients},
                                     .loss_scale = 1.0 / static_cast<double>(items),
                                     .hooks = &probe.exact_backward()};
       graph.backward(exec, context);

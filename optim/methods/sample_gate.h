@@ -36,8 +36,9 @@ class SampleGate {
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
-  struct Layout {
-    std::int64_t rows_per_item;
+  // Of one layout.
+  struct KeptRows {
+    Layout layout;
     Tensor item, scale, offsets, row, source_row;  // capacities
     std::vector<std::int64_t> host_offsets;
   };
@@ -49,7 +50,7 @@ class SampleGate {
   Tensor norm_, prob_, keep_scale_;
   Tensor drawn_;  // i32 [1 + items]: how many are kept, and which
   std::vector<std::int32_t> host_drawn_;
-  std::vector<Layout> layouts_;
+  std::vector<KeptRows> layouts_;
   RowSets kept_rows_;
 };
 

@@ -63,7 +63,7 @@ void ExactLook::begin(Exec& exec) {
 
 const RowSets& ExactLook::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                   const RowSets& rows) {
-  const RowSet& own = rows.of(site.rows_per_item);
+  const RowSet& own = rows.of(site.layout);
   const Tensor& norm = item_norm[static_cast<std::size_t>(site.number)];
   exec.ops.enter(site.probe_place);
   exec.ops.run(ItemNorm{
@@ -159,7 +159,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   SampledBackward::Pass& pass = sampled_backward_.pass;
   pass.samples_rows = false;
   BackwardContext sampled = context;
-  sampled.gradients = no_gradients_;
+  sampled.gradients.tensors = no_gradients_;
   sampled.hooks = &sampled_backward_;
   const int passes = this->passes();
   for (SampledLook& look : std::span(sampled_).first(static_cast<std::size_t>(passes))) {
