@@ -73,7 +73,7 @@ struct BatchPart {
   template <class T>
   std::span<const T> of(const std::vector<T>& all, Layout layout, const char* what) const {
     const std::int64_t begin = rows_before(first, layout), count = rows(layout);
-    VCAS_CHECK(first >= 0 && items >= 0 && begin + count <= std::ssize(all),
+    VCAS_CHECK(count >= 0 && begin + count <= std::ssize(all),
                std::to_string(count) + " " + what + " from " + std::to_string(begin) +
                    " on, of a batch of " + std::to_string(all.size()));
     return {all.data() + begin, static_cast<std::size_t>(count)};

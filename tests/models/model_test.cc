@@ -39,7 +39,11 @@ TEST_CASE("a model has inputs of its own, and loads the items asked for", "[mode
   for (int n = 0; n < 3; ++n) CHECK(loaded.ptr<float>()[n] == static_cast<float>(2 + n) / 2);
   CHECK(by.model.loss_terms(batch, 2, 3) == 3);
   CHECK_THROWS_WITH(by.model.load(*by.ops, batch, 5, 3),
-                    ContainsSubstring("3 numbers from 5 on, of a batch of 7"));
+                    ContainsSubstring("item 8 of a batch of 7"));
+  Batch short_of_one = batch;
+  short_of_one.ids.pop_back();
+  CHECK_THROWS_WITH(by.model.load(*by.ops, short_of_one, 4, 3),
+                    ContainsSubstring("3 numbers from 4 on, of a batch of 6"));
 }
 
 TEST_CASE("a part of a batch has the rows of its items in each layout", "[model]") {
