@@ -1,5 +1,4 @@
 // Files as they are, or compressed by gzip, xz or zstd. The first bytes tell which.
-// An ending that says otherwise is kBadData.
 // xz and zstd need a build that found liblzma and libzstd.
 #pragma once
 

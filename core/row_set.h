@@ -1,15 +1,42 @@
 // Which rows of the full batch a compact gradient holds.
 #pragma once
 
+#include <string>
+
 #include "core/tensor.h"
 
 namespace vcas {
 
 // A batch is N items of T_i rows, packed without padding.
-// A layout says how many rows an item has in a value of the graph:
-// kTokens as many as its tokens, kMasked as many as its masked positions, else that number.
-constexpr std::int64_t kTokens = 0;
-constexpr std::int64_t kMasked = -1;
+// A layout says how many rows an item has in a value of the graph.
+class Layout {
+ public:
+  static constexpr Layout items(std::int64_t rows) { return {Kind::kItems, rows}; }  // so many
+  static constexpr Layout tokens() { return {Kind::kTokens, 0}; }  // as many as its tokens
+  static constexpr Layout masked() { return {Kind::kMasked, 0}; }  // as its masked positions
+  bool operator==(const Layout&) const = default;
+
+  // The same number in all batches.
+  constexpr bool fixed() const { return kind_ == Kind::kItems; }
+  // Of so many items, which have so many tokens and masked positions.
+  template <class T>
+  constexpr T rows(T items, T tokens, T masked) const {
+    if (kind_ == Kind::kMasked) return masked;
+    return kind_ == Kind::kTokens ? tokens : items * static_cast<T>(rows_);
+  }
+  // In messages: "tokens", "masked" or the number.
+  std::string text() const {
+    if (kind_ == Kind::kMasked) return "masked";
+    return kind_ == Kind::kTokens ? "tokens" : std::to_string(rows_);
+  }
+
+ private:
+  enum class Kind { kItems, kTokens, kMasked };
+  constexpr Layout(Kind kind, std::int64_t rows) : kind_(kind), rows_(rows) {}
+
+  Kind kind_;
+  std::int64_t rows_;
+};
 
 // Rows of one layout. An empty index tensor is the identity: exact training runs the same code.
 struct RowSet {

@@ -69,7 +69,7 @@ Setting& ImageKind::add_image_section(Setting& v) {
   v.field("crop_padding", crop_padding_,
           "Pixels added on each side of a training image before a random crop.",
           between(0, 1 << 16));
-  v.field("flip", flip_, "Mirror every other training image.");
+  v.field("flip", flip_, "Mirror training images with a probability of 1/2.");
   Setting& section = v.section("image", "Images and their pixels.");
   section.bind(image_);
   return section;

@@ -274,8 +274,7 @@ class MaskedWords final : public TextKind {
                   "Text to train on, a document a line, or a table (.tsv, .csv, .jsonl), maybe "
                   ".gz, .xz or .zst; a folder of such files or a pattern such as c4/*.json.gz.");
     text.field("first", options_.text_field, "Column of the text in tables; empty: text.");
-    text.field("header", options_.header,
-               "Tables begin with a line of column names; false: columns are numbers, from 0.");
+    add_header(text, options_.header);
     text.field("mask_probability", options_.mask_probability, "Share of tokens to predict (mlm).",
                above(0.0), below(1.0));
     text.field("whole_words", options_.whole_words, "Mask all pieces of a word together (mlm).");

@@ -71,14 +71,18 @@ void TokenSettings::fields(Setting& v) {
   v.field("cache", cache, "Keep tokenised data in VCAS_CACHE_DIR between runs.");
 }
 
+void add_header(Setting& v, bool& header) {
+  v.field("header", header,
+          "Tables begin with a line of column names; false: columns are numbers, from 0.");
+}
+
 void ColumnSettings::fields(Setting& v) {
   v.field("first", first,
           "Column of the text, or of the first text of a pair; empty: that of the task, else "
           "sentence.");
   v.field("second", second,
           "Column of the second text of a pair; empty: that of the task, else single texts.");
-  v.field("header", header,
-          "Tables begin with a line of column names; false: columns are numbers, from 0.");
+  add_header(v, header);
 }
 
 void add_class_names(Setting& v, std::vector<std::string>& names) {

@@ -35,6 +35,7 @@ struct ColumnSettings {
 
 // Names of the classes in the order of their numbers.
 void add_class_names(Setting& v, std::vector<std::string>& names);
+void add_header(Setting& v, bool& header);
 
 // Files that the settings name.
 struct FileSettings {

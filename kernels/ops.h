@@ -30,6 +30,9 @@ class Mailbox {
   virtual const std::byte* receive() = 0;
 };
 
+// What the operations of a training run are for.
+enum class Phase { kForward, kBackward, kProbe, kOptimizer, kEvaluation };
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -47,8 +50,9 @@ class Ops {
   // Room for `bytes`. This one is for backends that do not queue their work: it waits in `send`.
   virtual std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
 
-  // Names the place in the model of the following calls: "block.7/ffn_in/backward".
+  // Say what the following calls are for, and where in the model: "block.7/ffn_in/backward".
   // Decorators use it, backends ignore it.
+  virtual void enter_phase(Phase) {}
   virtual void enter(const std::string& /*place*/) {}
 
   // Calls `body`, or repeats on the device what its operations did last time with `recording`.

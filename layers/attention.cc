@@ -21,10 +21,10 @@ class Attention final : public Layer {
       check_inputs("attention", in, {in.dtype});
     const ValueSpec& query = in.inputs.front();
     const ValueSpec& qkv = in.inputs.back();
-    if (first_rows && (qkv.width != 2 * query.width || query.rows_per_item != 1))
+    if (first_rows && (qkv.width != 2 * query.width || query.layout != Layout::items(1)))
       throw Error(ExitCode::kBadConfig,
                   "attention: a query of width " + std::to_string(query.width) + " in " +
-                      layout_name(query.rows_per_item) + " rows an item, with key and value of " +
+                      query.layout.text() + " rows an item, with key and value of " +
                       std::to_string(qkv.width) + "; must be 1 row and twice the width");
     if (!first_rows && qkv.width % 3 != 0)
       throw Error(ExitCode::kBadConfig, "attention: input width " + std::to_string(qkv.width) +
@@ -34,8 +34,8 @@ class Attention final : public Layer {
       throw Error(ExitCode::kBadConfig, "attention: heads " + std::to_string(heads_) +
                                             " does not divide width " + std::to_string(width));
     NodePlan plan;
-    plan.output = {width, query.rows_per_item, in.dtype};
-    plan.saved = {{heads_, query.rows_per_item, statistics_dtype(in.dtype)}};  // lse
+    plan.output = {width, query.layout, in.dtype};
+    plan.saved = {{heads_, query.layout, statistics_dtype(in.dtype)}};  // lse
     plan.saved_inputs = {0};
     plan.saved_output = true;
     if (!first_rows) {
@@ -45,15 +45,15 @@ class Attention final : public Layer {
     } else {
       plan.saved_inputs.push_back(1);
       for (const ValueSpec& input : in.inputs)
-        plan.scratch_bytes += Arena::round_up(
-            static_cast<std::size_t>(in.max_rows(input.rows_per_item) * input.width) *
-            dtype_bytes(in.dtype));
+        plan.scratch_bytes +=
+            Arena::round_up(static_cast<std::size_t>(in.max_rows(input.layout) * input.width) *
+                            dtype_bytes(in.dtype));
     }
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    const RowSet& rows = io.rows.of(io.input_specs.back().rows_per_item);
+    const RowSet& rows = io.rows.of(io.input_specs.back().layout);
     exec.ops.run(AttentionForward{.y = io.output,
                                   .y_norm = io.output_norm,
                                   .lse = io.saved[0],
@@ -69,7 +69,7 @@ class Attention final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx.front() && !io.dx.back()) return;
-    const std::int64_t layout = io.input_specs.back().rows_per_item;
+    const Layout layout = io.input_specs.back().layout;
     const RowSet& rows = io.rows.of(layout);
     ArenaFrame frame(exec.scratch);
     // The operation writes both gradients; one that is not wanted goes nowhere.

@@ -19,9 +19,9 @@ struct Gradient {
 
 // A gate of the graph (Graph::gate) that backward has reached.
 struct GateSite {
-  int number;                  // from input to output
-  std::int64_t rows_per_item;  // of the gradient here
-  std::int64_t batch_items;    // of the whole batch
+  int number;                // from input to output
+  Layout layout;             // of the gradient here
+  std::int64_t batch_items;  // of the whole batch
   // Memory for a narrower gradient: as many rows as a batch can have.
   // Its norms are empty if nobody reads them.
   Gradient kept;
@@ -71,9 +71,17 @@ class BackwardHooks {
   Group<ColumnSum> biases_;  // that wait, for a device to sum several at once
 };
 
+// Where a backward leaves the gradients of parameters.
+struct ParameterGradients {
+  std::span<const Tensor> tensors;  // S, by parameter; an empty one is not wanted
+  bool adds = true;                 // to what they hold, else replaces it
+
+  std::size_t size() const { return tensors.size(); }
+  const Tensor& operator[](std::size_t parameter) const { return tensors[parameter]; }
+};
+
 struct BackwardContext {
-  std::span<const Tensor> gradients;  // S, by parameter; an empty tensor is not wanted
-  bool adds_gradients = true;         // to what they hold, else replaces it
+  ParameterGradients gradients;    // of all parameters
   double loss_scale = 1;           // multiplies the sum of the item losses: 1 / items of the step
   BackwardHooks* hooks = nullptr;  // null: exact
 };

@@ -32,7 +32,7 @@ class DropoutLayer final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0]) return;
-    apply(exec, io.dx[0], io.dx_norm, io.dy, {}, io.rows.of(io.input_specs[0].rows_per_item).row);
+    apply(exec, io.dx[0], io.dx_norm, io.dy, {}, io.rows.of(io.input_specs[0].layout).row);
   }
 
  private:

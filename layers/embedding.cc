@@ -19,7 +19,7 @@ class Embedding final : public Layer {
       throw Error(ExitCode::kBadConfig,
                   "embedding: tokens must have width 1, got " + std::to_string(tokens.width));
     NodePlan plan;
-    plan.output = {width_, tokens.rows_per_item, in.dtype};
+    plan.output = {width_, tokens.layout, in.dtype};
     plan.parameters = {
         {"weight", {vocabulary_, width_}, {Initializer::Kind::kNormal, init_std_}, true}};
     plan.saved_inputs = {0};
@@ -38,7 +38,7 @@ class Embedding final : public Layer {
         EmbeddingBackward{.dtable = io.gradients[0],
                           .dy = io.dy,
                           .tokens_full = io.inputs_full[0].reshaped({io.inputs_full[0].rows()}),
-                          .row = io.rows.of(io.input_specs[0].rows_per_item).row});
+                          .row = io.rows.of(io.input_specs[0].layout).row});
   }
 
  private:

@@ -16,6 +16,8 @@ struct Exec {
   std::uint64_t seed = 0;
   Tensor step;           // i64 [1]: number of the batch, counting accumulated ones
   bool training = true;  // dropout acts
+  // Forward brings the state of layers up to date (NodePlan::state): in a pass of training alone.
+  bool updates_state = false;
   // Forward also keeps the norms of the rows that sampled linears read.
   // Sampled backwards then need not read those rows for them.
   // A forward and its backwards have one value.

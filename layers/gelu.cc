@@ -29,7 +29,7 @@ class GeluLayer final : public Layer {
                               .dx_norm = io.dx_norm,
                               .dy = io.dy,
                               .saved_full = io.inputs_full[0],
-                              .row = io.rows.of(io.input_specs[0].rows_per_item).row});
+                              .row = io.rows.of(io.input_specs[0].layout).row});
   }
 };
 

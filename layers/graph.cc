@@ -38,15 +38,10 @@ void Graph::tie(Value node, Value owner) {
 
 void Graph::gate(Value value) { plan_.gate_nodes.push_back(value.index); }
 
-std::int64_t Graph::rows_now(std::int64_t rows_per_item) const {
-  if (rows_per_item == kMasked) return masked_;
-  return rows_per_item == kTokens ? tokens_ : items_ * rows_per_item;
-}
-
 void Graph::finish(Ops& ops, const GraphLimits& limits) {
   ops_ = &ops;
   plan_graph(plan_, limits);
-  parameters_ = Parameters(ops, plan_.dtype, std::move(plan_.parameters));
+  parameters_ = Parameters(ops, plan_.dtype, std::move(plan_.parameters), std::move(plan_.state));
   plan_.memory.parameters = parameters_.bytes();
   allocate(ops);
 }
@@ -84,8 +79,8 @@ int Graph::gate_above(int weight_site) const {
   return -1;
 }
 
-std::int64_t Graph::weight_layout(int weight_site) const {
-  return plan_.nodes[node_of(weight_site)].plan.output.rows_per_item;
+Layout Graph::weight_layout(int weight_site) const {
+  return plan_.nodes[node_of(weight_site)].plan.output.layout;
 }
 
 void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
@@ -106,18 +101,15 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
   check(tokens_, plan_.limits.max_tokens, "tokens");
   check(masked_, plan_.limits.max_masked, "masked positions");
   for (std::size_t l = 0; l < full_rows_.entries().size(); ++l) {
-    const std::int64_t layout = full_rows_.entries()[l].rows_per_item;
+    const Layout layout = full_rows_.entries()[l].layout;
     RowSet& rows = full_rows_.entries()[l].rows;
-    if (layout > 0 && same_items) continue;
-    const std::vector<std::int64_t>& ragged = layout == kTokens ? token_offsets : masked_offsets;
+    if (layout.fixed() && same_items) continue;
     std::vector<std::int64_t>& offsets = host_offsets_[l];
-    offsets.assign(static_cast<std::size_t>(items) + 1, 0);
-    for (std::size_t n = 0; n < offsets.size(); ++n) {
-      if (layout > 0)
-        offsets[n] = static_cast<std::int64_t>(n) * layout;
-      else if (!ragged.empty())
-        offsets[n] = ragged[n];
-    }
+    offsets.resize(static_cast<std::size_t>(items) + 1);
+    for (std::size_t n = 0; n < offsets.size(); ++n)
+      offsets[n] =
+          layout.rows(static_cast<std::int64_t>(n), token_offsets.empty() ? 0 : token_offsets[n],
+                      masked_offsets.empty() ? 0 : masked_offsets[n]);
     rows.items = items;
     rows.rows = rows_now(layout);
     rows.length = offsets[1];
@@ -147,7 +139,7 @@ Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType 
 // Norms lie at the end of the block that is planned for their rows.
 Tensor Graph::norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                         std::int64_t rows, std::int64_t parts) const {
-  return buffer.at(block.offset + block.bytes - plan_.norm_bytes(spec.rows_per_item, parts),
+  return buffer.at(block.offset + block.bytes - plan_.norm_bytes(spec.layout, parts),
                    statistics_dtype(plan_.dtype), {rows, parts});
 }
 
@@ -156,14 +148,14 @@ Tensor Graph::output_norm(const Exec& exec, int number) const {
   if (!exec.keeps_norms || !node.writes_output_norm) return {};
   const ValueSpec& spec = node.plan.output;
   return norm_view(activations_, plan_.activation_blocks[node.output_block], spec,
-                   rows_now(spec.rows_per_item), node.plan.output_norm_parts);
+                   rows_now(spec.layout), node.plan.output_norm_parts);
 }
 
 Tensor Graph::tensor(Value value) const {
   const GraphNode& node = plan_.nodes[static_cast<std::size_t>(value.index)];
   const ValueSpec& spec = node.plan.output;
   return block_view(activations_, plan_.activation_blocks[node.output_block], spec.dtype,
-                    rows_now(spec.rows_per_item), spec.width);
+                    rows_now(spec.layout), spec.width);
 }
 
 Tensor Graph::saved(Value value, int i) const {
@@ -171,7 +163,7 @@ Tensor Graph::saved(Value value, int i) const {
   const SavedSpec& spec = node.plan.saved[static_cast<std::size_t>(i)];
   return block_view(activations_,
                     plan_.activation_blocks[node.saved_blocks[static_cast<std::size_t>(i)]],
-                    spec.dtype, rows_now(spec.rows_per_item), spec.width);
+                    spec.dtype, rows_now(spec.layout), spec.width);
 }
 
 Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
@@ -191,6 +183,7 @@ void Graph::collect_tensors(const GraphNode& node, std::size_t i) {
   tensors.inputs.clear();
   tensors.saved.clear();
   tensors.parameters.clear();
+  tensors.state.clear();
   tensors.gradients.clear();
   tensors.dx.clear();
   tensors.added.clear();
@@ -199,6 +192,8 @@ void Graph::collect_tensors(const GraphNode& node, std::size_t i) {
     tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
   for (const int number : node.parameters)
     tensors.parameters.push_back(parameters_[static_cast<std::size_t>(number)].value);
+  for (std::size_t s = 0; s < node.plan.state.size(); ++s)
+    tensors.state.push_back(parameters_.state()[node.first_state + s].value);
 }
 
 void Graph::forward(Exec& exec) {
@@ -215,6 +210,7 @@ void Graph::forward(Exec& exec) {
                                .output_norm = output_norm(exec, static_cast<int>(i)),
                                .saved = tensors.saved,
                                .parameters = tensors.parameters,
+                               .state = tensors.state,
                                .input_specs = node.input_specs,
                                .rows = full_rows_});
   }
@@ -225,10 +221,10 @@ const RowSets& Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNod
                                 const RowSets& rows, Gradient& gradient) const {
   const ValueSpec& spec = node.plan.output;
   const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(node.kept_block)];
-  const std::int64_t most = plan_.max_rows(spec.rows_per_item);
+  const std::int64_t most = plan_.max_rows(spec.layout);
   return hooks.at_gate(exec,
                        {.number = node.gate,
-                        .rows_per_item = spec.rows_per_item,
+                        .layout = spec.layout,
                         .batch_items = items_,
                         .kept = {.dy = block_view(gradients_, block, plan_.dtype, most, spec.width),
                                  .norm = exec.keeps_norms && node.wants_gradient_norm
@@ -253,7 +249,7 @@ Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& 
       gradient_views_[input] = gradient;
     } else if (plan.block >= 0) {
       const ValueSpec& spec = producer.plan.output;
-      const std::int64_t kept_rows = rows.of(spec.rows_per_item).rows;
+      const std::int64_t kept_rows = rows.of(spec.layout).rows;
       const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(plan.block)];
       // A gate above that passed everything on left dy in its own block; dx follows in place.
       const bool in_place = node.plan.in_place && j == 0 && !plan.adds &&
@@ -294,24 +290,24 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
     if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
       exec.ops.run(Copy{.y = dx, .x = gradient.dy});
   if (node.plan.passes_gradient.size() < node.inputs.size())
-    node.layer->backward(exec, {.inputs_full = tensors.inputs,
-                                .output_full = tensor({static_cast<int>(i)}),
-                                .saved_full = tensors.saved,
-                                .parameters = tensors.parameters,
-                                .input_specs = node.input_specs,
-                                .dy = gradient.dy,
-                                .dx = tensors.dx,
-                                .dx_norm = dx_norm,
-                                .added = tensors.added,
-                                .rows = rows,
-                                .rows_full = full_rows_,
-                                .gradients = tensors.gradients,
-                                .adds_gradients = context.adds_gradients || !node.writes_gradients,
-                                .loss_scale = context.loss_scale,
-                                .method = {.hooks = *context.hooks,
-                                           .site = node.weight_site,
-                                           .dy_norm = gradient.norm,
-                                           .x_norm_full = output_norm(exec, node.inputs[0])}});
+    node.layer->backward(
+        exec, {.inputs_full = tensors.inputs,
+               .output_full = tensor({static_cast<int>(i)}),
+               .saved_full = tensors.saved,
+               .parameters = tensors.parameters,
+               .input_specs = node.input_specs,
+               .dy = gradient.dy,
+               .dx = tensors.dx,
+               .dx_norm = dx_norm,
+               .added = tensors.added,
+               .rows = rows,
+               .rows_full = full_rows_,
+               .gradients = {tensors.gradients, context.gradients.adds || !node.writes_gradients},
+               .loss_scale = context.loss_scale,
+               .method = {.hooks = *context.hooks,
+                          .site = node.weight_site,
+                          .dy_norm = gradient.norm,
+                          .x_norm_full = output_norm(exec, node.inputs[0])}});
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.added[j] || node.plan.accumulates) continue;
     const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;
@@ -328,7 +324,7 @@ void Graph::clear_gradients(Exec& exec, const BackwardContext& context,
 
 // Nothing was kept: everything from node `top` down gets exactly zero.
 void Graph::leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const {
-  if (context.adds_gradients) return;
+  if (context.gradients.adds) return;
   for (std::size_t i = 0; i <= top; ++i)
     if (plan_.nodes[i].writes_gradients) clear_gradients(exec, context, plan_.nodes[i]);
 }
@@ -338,7 +334,7 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
   if (!context.hooks) context.hooks = &exact_;
   BackwardHooks& hooks = *context.hooks;
   hooks.begin(exec);
-  if (!context.adds_gradients) {
+  if (!context.gradients.adds) {
     static const std::string place = "gradients/backward";
     exec.ops.enter(place);
     for (const GraphNode& node : plan_.nodes)

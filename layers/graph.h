@@ -47,7 +47,7 @@ class Graph {
   // --- after finish ---
 
   // The sizes of the batch that the inputs now hold.
-  // Only layouts kTokens and kMasked have offsets, [items + 1].
+  // Offsets, [items + 1], of the layouts tokens and masked.
   // Without masked offsets no position is masked.
   void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                  const std::vector<std::int64_t>& masked_offsets = {});
@@ -69,8 +69,8 @@ class Graph {
   const std::vector<int>& sampled_weights() const { return plan_.sampled_weights; }
   // The gate that the gradient of a sampled linear's output has passed last, -1 = none.
   int gate_above(int weight_site) const;
-  // Rows per item that a sampled linear computes.
-  std::int64_t weight_layout(int weight_site) const;
+  // Of the rows that a sampled linear computes.
+  Layout weight_layout(int weight_site) const;
   const MemoryPlan& memory() const { return plan_.memory; }
   const GraphLimits& limits() const { return plan_.limits; }
   std::int64_t items() const { return items_; }
@@ -79,13 +79,13 @@ class Graph {
  private:
   // The tensors of one node while it runs.
   struct NodeTensors {
-    std::vector<Tensor> inputs, saved, parameters, gradients, dx, added;
+    std::vector<Tensor> inputs, saved, parameters, state, gradients, dx, added;
   };
 
   void collect_tensors(const GraphNode& node, std::size_t i);
   std::size_t node_of(int weight_site) const;
   void allocate(Ops& ops);
-  std::int64_t rows_now(std::int64_t rows_per_item) const;
+  std::int64_t rows_now(Layout layout) const { return layout.rows(items_, tokens_, masked_); }
   Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,
                     std::int64_t width) const;
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,

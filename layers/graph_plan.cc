@@ -6,14 +6,8 @@
 
 namespace vcas {
 
-std::int64_t GraphPlan::max_rows(std::int64_t rows_per_item) const {
-  if (rows_per_item == kMasked) return limits.max_masked;
-  return rows_per_item == kTokens ? limits.max_tokens : limits.max_items * rows_per_item;
-}
-
-std::size_t GraphPlan::norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const {
-  return static_cast<std::size_t>(max_rows(rows_per_item) * parts) *
-         dtype_bytes(statistics_dtype(dtype));
+std::size_t GraphPlan::norm_bytes(Layout layout, std::int64_t parts) const {
+  return static_cast<std::size_t>(max_rows(layout) * parts) * dtype_bytes(statistics_dtype(dtype));
 }
 
 namespace {
@@ -101,6 +95,10 @@ void Planner::plan_nodes() {
                                   .init = spec.init,
                                   .decay = spec.decay});
     }
+    node.first_state = plan_.state.size();
+    for (const ParameterSpec& spec : node.plan.state)
+      plan_.state.push_back(
+          {.name = node.name + "." + spec.name, .shape = spec.shape, .init = spec.init});
     if (node.plan.samples_weight) {
       node.weight_site = static_cast<int>(plan_.sampled_weights.size());
       plan_.sampled_weights.push_back(node.parameters[0]);
@@ -159,8 +157,8 @@ void Planner::check_gates() const {
 
 void Planner::plan_activations() {
   const int forever = std::numeric_limits<int>::max();
-  const auto bytes_of = [&](std::int64_t rows_per_item, std::int64_t width, DType dtype) {
-    return static_cast<std::size_t>(plan_.max_rows(rows_per_item) * width) * dtype_bytes(dtype);
+  const auto bytes_of = [&](Layout layout, std::int64_t width, DType dtype) {
+    return static_cast<std::size_t>(plan_.max_rows(layout) * width) * dtype_bytes(dtype);
   };
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     GraphNode& node = plan_.nodes[i];
@@ -177,15 +175,14 @@ void Planner::plan_activations() {
     // Inputs are filled before the first node runs.
     const int begin = node.layer ? static_cast<int>(i) : 0;
     node.output_block = plan_.activation_blocks.size();
-    std::size_t bytes = bytes_of(spec.rows_per_item, spec.width, spec.dtype);
+    std::size_t bytes = bytes_of(spec.layout, spec.width, spec.dtype);
     if (node.writes_output_norm)
-      bytes = Arena::round_up(bytes) +
-              plan_.norm_bytes(spec.rows_per_item, node.plan.output_norm_parts);
+      bytes = Arena::round_up(bytes) + plan_.norm_bytes(spec.layout, node.plan.output_norm_parts);
     plan_.activation_blocks.push_back({bytes, begin, end});
     for (const SavedSpec& saved : node.plan.saved) {
       node.saved_blocks.push_back(plan_.activation_blocks.size());
       plan_.activation_blocks.push_back(
-          {bytes_of(saved.rows_per_item, saved.width, saved.dtype), static_cast<int>(i), forever});
+          {bytes_of(saved.layout, saved.width, saved.dtype), static_cast<int>(i), forever});
     }
   }
   plan_.memory.activations = plan_memory(plan_.activation_blocks);
@@ -217,10 +214,9 @@ int Planner::gate_time(int node) const {
 int Planner::new_block(int value, int begin, std::int64_t norm_parts) {
   const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(value)].plan.output;
   const std::size_t bytes =
-      static_cast<std::size_t>(plan_.max_rows(spec.rows_per_item) * spec.width) *
-      dtype_bytes(plan_.dtype);
+      static_cast<std::size_t>(plan_.max_rows(spec.layout) * spec.width) * dtype_bytes(plan_.dtype);
   plan_.gradient_blocks.push_back(
-      {Arena::round_up(bytes) + plan_.norm_bytes(spec.rows_per_item, norm_parts), begin, begin});
+      {Arena::round_up(bytes) + plan_.norm_bytes(spec.layout, norm_parts), begin, begin});
   holders_.push_back({value});
   return static_cast<int>(plan_.gradient_blocks.size()) - 1;
 }
@@ -263,7 +259,7 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
     return;
   }
   const bool same_shape = producer.plan.output.width == node.plan.output.width &&
-                          producer.plan.output.rows_per_item == node.plan.output.rows_per_item;
+                          producer.plan.output.layout == node.plan.output.layout;
   // An in-place backward changes the block at once, so nobody may still have to read it.
   const bool alone =
       dy_block >= 0 && std::ranges::none_of(holders_[static_cast<std::size_t>(dy_block)],
@@ -299,8 +295,7 @@ void Planner::plan_gradients() {
     if (waiting_.nodes.size() == kMostInGroup) flush();
     waiting_.nodes.push_back(i);
     waiting_.blocks.push_back(dy_block);
-    waiting_.scratch_bytes +=
-        BackwardHooks::scratch_bytes(plan_.max_rows(node.plan.output.rows_per_item));
+    waiting_.scratch_bytes += BackwardHooks::scratch_bytes(plan_.max_rows(node.plan.output.layout));
   }
   flush();
   // A gate that passes everything on leaves the gradient in the block before it.
@@ -313,7 +308,7 @@ void Planner::plan_gradients() {
 
 void Planner::plan_scratch() {
   for (const GraphNode& node : plan_.nodes) {
-    const std::int64_t layout = node.plan.output.rows_per_item;
+    const Layout layout = node.plan.output.layout;
     if (std::find(plan_.layouts.begin(), plan_.layouts.end(), layout) == plan_.layouts.end()) {
       plan_.layouts.push_back(layout);
     }
@@ -321,9 +316,9 @@ void Planner::plan_scratch() {
     for (std::size_t j = 0; j < node.dx.size(); ++j) {
       const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(node.inputs[j])].plan.output;
       if (node.dx[j].adds && !node.plan.accumulates)
-        added += Arena::round_up(
-            static_cast<std::size_t>(plan_.max_rows(spec.rows_per_item) * spec.width) *
-            dtype_bytes(plan_.dtype));
+        added +=
+            Arena::round_up(static_cast<std::size_t>(plan_.max_rows(spec.layout) * spec.width) *
+                            dtype_bytes(plan_.dtype));
     }
     plan_.memory.scratch = std::max(plan_.memory.scratch, node.plan.scratch_bytes + added);
   }

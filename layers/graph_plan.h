@@ -20,8 +20,8 @@ struct Value {
 
 struct GraphLimits {
   std::int64_t max_items = 0;   // largest batch
-  std::int64_t max_tokens = 0;  // most rows of layout kTokens in a batch; 0 where no value has it
-  std::int64_t max_masked = 0;  // most rows of layout kMasked in a batch; likewise
+  std::int64_t max_tokens = 0;  // most tokens of a batch; 0 where no value has their layout
+  std::int64_t max_masked = 0;  // most masked positions; likewise
 };
 
 // Bytes by purpose, known before anything is allocated.
@@ -54,6 +54,7 @@ struct GraphNode {
   std::vector<ValueSpec> input_specs;
   bool writes_gradients = false;  // of its parameters, which nothing else does
   std::vector<int> parameters;    // numbers in GraphPlan::parameters
+  std::size_t first_state = 0;    // number in GraphPlan::state of the first in plan.state
   int weight_site = -1;
   int gate = -1;  // of its output
   bool needs_gradient = false;
@@ -77,13 +78,16 @@ struct GraphPlan {
   std::vector<int> gate_nodes;        // ascending
   std::vector<int> sampled_weights;   // parameter numbers, in graph order
   std::vector<Parameter> parameters;  // without their memory
-  std::vector<std::int64_t> layouts;  // of all values
+  std::vector<Parameter> state;       // likewise
+  std::vector<Layout> layouts;        // of all values
   std::vector<PlannedBlock> activation_blocks, gradient_blocks;
   MemoryPlan memory;  // parameters and rows are counted when they are made
 
-  std::int64_t max_rows(std::int64_t rows_per_item) const;
+  std::int64_t max_rows(Layout layout) const {
+    return layout.rows(limits.max_items, limits.max_tokens, limits.max_masked);
+  }
   // Bytes of the norms of rows, with so many parts each.
-  std::size_t norm_bytes(std::int64_t rows_per_item, std::int64_t parts) const;
+  std::size_t norm_bytes(Layout layout, std::int64_t parts) const;
 };
 
 // `plan` comes with dtype, nodes and gates. The rest is planned.

@@ -26,12 +26,12 @@ void BackwardIo::weight_gradient(Exec& exec) const {
   method.hooks.weight_gradient(exec, {.site = method.site,
                                       .dweight = gradients[0],
                                       .dbias = gradients.size() > 1 ? gradients[1] : Tensor{},
-                                      .accumulate = adds_gradients,
+                                      .accumulate = gradients.adds,
                                       .dy = dy,
                                       .dy_norm = method.dy_norm,
                                       .x_full = inputs_full[0],
                                       .x_norm_full = method.x_norm_full,
-                                      .rows = rows.of(input_specs[0].rows_per_item)});
+                                      .rows = rows.of(input_specs[0].layout)});
 }
 
 LayerConfig::LayerConfig(std::string kind, nlohmann::json values)
@@ -72,11 +72,6 @@ void LayerConfig::check_all_used() const {
                   did_you_mean(key, used_));
 }
 
-std::string layout_name(std::int64_t rows_per_item) {
-  if (rows_per_item == kMasked) return "masked";
-  return rows_per_item == kTokens ? "tokens" : std::to_string(rows_per_item);
-}
-
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes) {
   if (in.inputs.size() != dtypes.size())
     throw Error(ExitCode::kBadConfig, std::string("number of inputs of ") + kind + " must be " +
@@ -95,11 +90,10 @@ void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<D
 void check_sum(const char* kind, const PlanInput& in) {
   check_inputs(kind, in, {in.dtype, in.dtype});
   const ValueSpec &a = in.inputs[0], &b = in.inputs[1];
-  if (a.width != b.width || a.rows_per_item != b.rows_per_item)
+  if (a.width != b.width || a.layout != b.layout)
     throw Error(ExitCode::kBadConfig, std::string(kind) + ": widths " + std::to_string(a.width) +
                                           " and " + std::to_string(b.width) + ", rows per item " +
-                                          layout_name(a.rows_per_item) + " and " +
-                                          layout_name(b.rows_per_item) + " differ");
+                                          a.layout.text() + " and " + b.layout.text() + " differ");
 }
 
 std::unique_ptr<Layer> make_layer(const std::string& kind, const nlohmann::json& config) {

@@ -15,11 +15,10 @@
 
 namespace vcas {
 
-// One value of the graph: [rows, width]. An item has `rows_per_item` rows.
-// kTokens: as many as it has tokens. kMasked: as many as it has masked positions. 1: one.
+// One value of the graph: [rows, width].
 struct ValueSpec {
   std::int64_t width = 0;
-  std::int64_t rows_per_item = kTokens;
+  Layout layout = Layout::tokens();
   DType dtype = DType::kF32;
 };
 
@@ -39,7 +38,7 @@ struct ParameterSpec {
 // A tensor that forward keeps for backward besides inputs and output.
 struct SavedSpec {
   std::int64_t width = 1;
-  std::int64_t rows_per_item = kTokens;
+  Layout layout = Layout::tokens();
   DType dtype = DType::kF32;  // the compute dtype, its statistics dtype, or an integer type
 };
 
@@ -50,18 +49,20 @@ struct PlanInput {
   std::span<const ValueSpec> inputs;
   DType dtype;              // compute dtype
   std::int64_t max_items;   // largest batch
-  std::int64_t max_tokens;  // most rows of layout kTokens in a batch
-  std::int64_t max_masked;  // most rows of layout kMasked in a batch
+  std::int64_t max_tokens;  // most tokens of a batch
+  std::int64_t max_masked;  // most masked positions of a batch
 
-  std::int64_t max_rows(std::int64_t rows_per_item) const {
-    if (rows_per_item == kMasked) return max_masked;
-    return rows_per_item == kTokens ? max_tokens : max_items * rows_per_item;
+  std::int64_t max_rows(Layout layout) const {
+    return layout.rows(max_items, max_tokens, max_masked);
   }
 };
 
 struct NodePlan {
   ValueSpec output;
   std::vector<ParameterSpec> parameters;
+  // Tensors of type S that forward keeps up to date and no optimizer changes: running statistics.
+  // Files have them beside the parameters. `decay` has no meaning.
+  std::vector<ParameterSpec> state;
   std::vector<SavedSpec> saved;
   std::vector<int> saved_inputs;  // which inputs backward reads
   bool saved_output = false;      // whether backward reads the output
@@ -72,7 +73,7 @@ struct NodePlan {
   // Parameter 0 is the weight of a linear map, and a method may sample its gradient.
   // Backward calls io.weight_gradient. dy and the saved input 0 may be read later. Not in place.
   bool samples_weight = false;
-  // Backward replaces its parameters' gradients if io.adds_gradients is false.
+  // Backward replaces its parameters' gradients if io.gradients.adds is false.
   // Without this field it always adds.
   bool writes_gradients = false;
   // Forward writes io.output_norm and backward io.dx_norm, if given.
@@ -90,6 +91,7 @@ struct ForwardIo {
   Tensor output_norm;  // statistics dtype [rows of the output, parts]; empty = not wanted
   std::span<const Tensor> saved;
   std::span<const Tensor> parameters;
+  std::span<const Tensor> state;              // changed only if exec.updates_state
   const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
   const RowSets& rows;                        // the full batch
 };
@@ -109,8 +111,7 @@ struct BackwardIo {
   std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)
   const RowSets& rows;                        // the rows that dy and dx hold
   const RowSets& rows_full;                   // the full batch
-  std::span<const Tensor> gradients;          // S, of the parameters; empty = not wanted
-  bool adds_gradients = true;                 // to what they hold
+  ParameterGradients gradients;               // of this layer's parameters
   double loss_scale = 1;                      // multiplies the sum of the item losses
   // What only the method needs: weight_gradient hands it on.
   struct ForMethod {
@@ -124,9 +125,6 @@ struct BackwardIo {
   // With samples_weight it may do so later, while neither has changed.
   void weight_gradient(Exec& exec) const;
 };
-
-// Rows per item in messages: "tokens", "masked" or the number.
-std::string layout_name(std::int64_t rows_per_item);
 
 // For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);

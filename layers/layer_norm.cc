@@ -14,7 +14,7 @@ class LayerNorm final : public Layer {
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("layer_norm", in, {in.dtype});
     const ValueSpec& x = in.inputs[0];
-    const SavedSpec statistic{1, x.rows_per_item, statistics_dtype(in.dtype)};
+    const SavedSpec statistic{1, x.layout, statistics_dtype(in.dtype)};
     NodePlan plan;
     plan.output = x;
     plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, 1}, false},
@@ -51,8 +51,8 @@ class LayerNorm final : public Layer {
                           .center_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),
                           .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
                           .gamma = io.parameters[0],
-                          .row = io.rows.of(io.input_specs[0].rows_per_item).row,
-                          .accumulate_parameters = io.adds_gradients});
+                          .row = io.rows.of(io.input_specs[0].layout).row,
+                          .accumulate_parameters = io.gradients.adds});
   }
 
  private:

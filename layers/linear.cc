@@ -21,7 +21,7 @@ class Linear final : public Layer {
     // Without a given deviation, one that keeps the variance of x (LeCun et al. 1998).
     const double init_std = init_std_ > 0 ? init_std_ : 1 / std::sqrt(static_cast<double>(x.width));
     NodePlan plan;
-    plan.output = {width_, x.rows_per_item, in.dtype};
+    plan.output = {width_, x.layout, in.dtype};
     plan.parameters = {{"weight", {width_, x.width}, {Initializer::Kind::kNormal, init_std}, true}};
     if (bias_) plan.parameters.push_back({"bias", {width_}, {}, false});
     plan.saved_inputs = {0};

@@ -4,8 +4,9 @@
 
 namespace vcas {
 
-Parameters::Parameters(Ops& ops, DType dtype, std::vector<Parameter> list)
-    : list_(std::move(list)) {
+Parameters::Parameters(Ops& ops, DType dtype, std::vector<Parameter> list,
+                       std::vector<Parameter> state)
+    : list_(std::move(list)), state_(std::move(state)) {
   const DType wide = statistics_dtype(dtype);
   const std::size_t narrowest = dtype_bytes(dtype);
   std::vector<std::size_t> first(list_.size());  // element
@@ -33,10 +34,24 @@ Parameters::Parameters(Ops& ops, DType dtype, std::vector<Parameter> list)
     list_[i].master = masters.at(offset, wide, list_[i].shape);
     list_[i].gradient = gradient_buffer_.at(offset, wide, list_[i].shape);
   }
+  std::vector<Tensor*> tensors;
+  for (Parameter& entry : state_) {
+    entry.master = {nullptr, wide, entry.shape};
+    tensors.push_back(&entry.master);
+  }
+  state_buffer_ = Buffer(ops, tensors);
+  for (Parameter& entry : state_) entry.value = entry.master;
 }
 
 std::size_t Parameters::bytes() const {
-  return value_buffer_.bytes() + master_buffer_.bytes() + gradient_buffer_.bytes();
+  return value_buffer_.bytes() + master_buffer_.bytes() + gradient_buffer_.bytes() +
+         state_buffer_.bytes();
+}
+
+std::vector<Parameter> Parameters::stored() const {
+  std::vector<Parameter> all = list_;
+  all.insert(all.end(), state_.begin(), state_.end());
+  return all;
 }
 
 void Parameters::round_values(Ops& ops) {
@@ -79,12 +94,13 @@ void fill_initial(Ops& ops, const Parameter& parameter, const RandomKey& key) {
 }  // namespace
 
 void Parameters::initialize(Ops& ops, std::uint64_t seed) {
-  for (std::size_t i = 0; i < list_.size(); ++i) {
-    const RandomKey key{seed, Stream::kInit, 0, static_cast<std::uint32_t>(i), 0};
-    if (list_[i].master.dtype == DType::kF64)
-      fill_initial<double>(ops, list_[i], key);
+  RandomKey key{.seed = seed, .stream = Stream::kInit};
+  for (const Parameter& parameter : stored()) {
+    if (parameter.master.dtype == DType::kF64)
+      fill_initial<double>(ops, parameter, key);
     else
-      fill_initial<float>(ops, list_[i], key);
+      fill_initial<float>(ops, parameter, key);
+    ++key.site;
   }
   round_values(ops);
 }

@@ -1,4 +1,4 @@
-// All parameters of a model and their gradients, each in one slab.
+// All parameters of a model and their gradients, each in one slab, and the state of its layers.
 // In bf16 layers read a rounded copy of the parameters. Its slab has the same places.
 #pragma once
 
@@ -24,11 +24,15 @@ class Parameters {
  public:
   Parameters() = default;
   // Lays the slab out: decayed parameters first, so that weight decay is one range.
-  Parameters(Ops& ops, DType dtype, std::vector<Parameter> list);
+  // `state`: of all layers (NodePlan::state). `value` and `master` are the same, of type S.
+  Parameters(Ops& ops, DType dtype, std::vector<Parameter> list, std::vector<Parameter> state = {});
 
   std::size_t size() const { return list_.size(); }
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
   const std::vector<Parameter>& list() const { return list_; }
+  const std::vector<Parameter>& state() const { return state_; }
+  // What files have: parameters, then state.
+  std::vector<Parameter> stored() const;
 
   // Whole slabs, [elements]. The padding between parameters is zero and stays zero.
   const Tensor& values() const { return values_; }
@@ -44,15 +48,16 @@ class Parameters {
   // Bytes of all slabs.
   std::size_t bytes() const;
 
-  // Draws the initial values, addressed by (seed, parameter number, element).
+  // Sets the initial values. Random ones are addressed by (seed, parameter number, element).
   void initialize(Ops& ops, std::uint64_t seed);
   // Rounds the masters into the values. For callers that write masters.
   // An optimizer's step does both at once.
   void round_values(Ops& ops);
 
  private:
-  std::vector<Parameter> list_;
+  std::vector<Parameter> list_, state_;
   Buffer value_buffer_, master_buffer_, gradient_buffer_;  // master_buffer_ in bf16 only
+  Buffer state_buffer_;
   Tensor values_, masters_, gradients_;
   std::int64_t decayed_ = 0;
 };

@@ -29,15 +29,15 @@ class PatchEmbed final : public Layer {
     check_inputs("patch_embed", in, {DType::kF32});
     const ValueSpec& image = in.inputs[0];
     const std::int64_t pixels = channels_ * height_ * width_;
-    if (image.width != pixels || image.rows_per_item != 1)
+    if (image.width != pixels || image.layout != Layout::items(1))
       throw Error(ExitCode::kBadConfig, "patch_embed: an image has " + std::to_string(pixels) +
                                             " values in 1 row, got " + std::to_string(image.width) +
-                                            " in " + layout_name(image.rows_per_item));
+                                            " in " + image.layout.text());
     const Initializer normal{Initializer::Kind::kNormal, init_std_};
     const Initializer fan_in{Initializer::Kind::kNormal,
                              1 / std::sqrt(static_cast<double>(patch_values()))};
     NodePlan plan;
-    plan.output = {features_, tokens(), in.dtype};
+    plan.output = {features_, Layout::items(tokens()), in.dtype};
     plan.parameters = {{"projection.weight", {features_, patch_values()}, fan_in, true},
                        {"projection.bias", {features_}, {}, false}};
     if (cls_) plan.parameters.push_back({"cls_token", {features_}, normal, false});
@@ -66,9 +66,10 @@ class PatchEmbed final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (std::ranges::none_of(io.gradients, [](const Tensor& gradient) { return bool{gradient}; }))
+    if (std::ranges::none_of(io.gradients.tensors,
+                             [](const Tensor& gradient) { return bool{gradient}; }))
       return;
-    const RowSet& rows = io.rows.of(1);
+    const RowSet& rows = io.rows.of(Layout::items(1));
     ArenaFrame frame(exec.scratch);
     const Tensor dprojected = exec.scratch.take(exec.dtype, {rows.items * patches(), features_});
     exec.ops.run(PatchTokensBackward{.dpatches = dprojected.reshaped(grid(rows.items)),

@@ -17,14 +17,14 @@ class Pool final : public Layer {
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("pool", in, {in.dtype});
     NodePlan plan;
-    plan.output = {in.inputs[0].width, 1, in.dtype};
+    plan.output = {in.inputs[0].width, Layout::items(1), in.dtype};
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
     exec.ops.run(PoolForward{.y = io.output,
                              .x = io.inputs[0],
-                             .offsets = io.rows.of(io.input_specs[0].rows_per_item).offsets,
+                             .offsets = io.rows.of(io.input_specs[0].layout).offsets,
                              .pooling = pooling_});
   }
 
@@ -32,7 +32,7 @@ class Pool final : public Layer {
     if (!io.dx[0]) return;
     exec.ops.run(PoolBackward{.dx = io.dx[0],
                               .dy = io.dy,
-                              .offsets = io.rows.of(io.input_specs[0].rows_per_item).offsets,
+                              .offsets = io.rows.of(io.input_specs[0].layout).offsets,
                               .pooling = pooling_});
   }
 

@@ -13,20 +13,19 @@ namespace vcas {
 class RowSets {
  public:
   // Throws InternalError for a layout that the graph does not have.
-  const RowSet& of(std::int64_t rows_per_item) const {
-    if (const RowSet* rows = find(rows_per_item)) return *rows;
-    fail_check(__FILE__, __LINE__, "layout",
-               "no value has " + std::to_string(rows_per_item) + " rows per item");
+  const RowSet& of(Layout layout) const {
+    if (const RowSet* rows = find(layout)) return *rows;
+    fail_check(__FILE__, __LINE__, "layout", "no value has layout " + layout.text());
   }
-  const RowSet* find(std::int64_t rows_per_item) const {  // null: the graph does not have it
+  const RowSet* find(Layout layout) const {  // null: the graph does not have it
     for (const Entry& entry : entries_)
-      if (entry.rows_per_item == rows_per_item) return &entry.rows;
+      if (entry.layout == layout) return &entry.rows;
     return nullptr;
   }
   std::int64_t items() const { return entries_.empty() ? 0 : entries_.front().rows.items; }
 
   struct Entry {
-    std::int64_t rows_per_item;
+    Layout layout;
     RowSet rows;
   };
   std::vector<Entry>& entries() { return entries_; }

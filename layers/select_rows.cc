@@ -17,7 +17,7 @@ class SelectRows final : public Layer {
       throw Error(ExitCode::kBadConfig,
                   "select_rows: the index must have width 1, got " + std::to_string(index.width));
     NodePlan plan;
-    plan.output = {in.inputs[0].width, index.rows_per_item, in.dtype};
+    plan.output = {in.inputs[0].width, index.layout, in.dtype};
     plan.saved_inputs = {1};
     return plan;
   }
@@ -30,9 +30,9 @@ class SelectRows final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0]) return;
-    const std::int64_t layout = io.input_specs[0].rows_per_item;
+    const Layout layout = io.input_specs[0].layout;
     const RowSet& rows = io.rows.of(layout);
-    const RowSet& selected = io.rows.of(io.input_specs[1].rows_per_item);
+    const RowSet& selected = io.rows.of(io.input_specs[1].layout);
     exec.ops.run(ScatterRows{.dx = io.dx[0],
                              .dy = io.dy,
                              .index_full = io.inputs_full[1].reshaped({io.inputs_full[1].rows()}),

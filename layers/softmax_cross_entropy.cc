@@ -14,16 +14,15 @@ class SoftmaxCrossEntropy final : public Layer {
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("softmax_cross_entropy", in, {in.dtype, DType::kI32});
     const ValueSpec &logits = in.inputs[0], &labels = in.inputs[1];
-    if (logits.rows_per_item != labels.rows_per_item || labels.width != 1)
+    if (logits.layout != labels.layout || labels.width != 1)
       throw Error(ExitCode::kBadConfig,
                   "softmax_cross_entropy: logits and labels must have the same rows, and a label "
                   "width 1; got " +
-                      layout_name(logits.rows_per_item) + " and " +
-                      layout_name(labels.rows_per_item) + " rows an item, and width " +
-                      std::to_string(labels.width));
+                      logits.layout.text() + " and " + labels.layout.text() +
+                      " rows an item, and width " + std::to_string(labels.width));
     NodePlan plan;
-    plan.output = {1, logits.rows_per_item, statistics_dtype(in.dtype)};
-    plan.saved = {{1, logits.rows_per_item, DType::kI32}};  // correct
+    plan.output = {1, logits.layout, statistics_dtype(in.dtype)};
+    plan.saved = {{1, logits.layout, DType::kI32}};  // correct
     plan.saved_inputs = {0, 1};
     return plan;
   }

@@ -12,13 +12,12 @@ class SquaredError final : public Layer {
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("squared_error", in, {in.dtype, DType::kF32});
     for (const ValueSpec& input : in.inputs)
-      if (input.width != 1 || input.rows_per_item != 1)
+      if (input.width != 1 || input.layout != Layout::items(1))
         throw Error(ExitCode::kBadConfig,
                     "squared_error: prediction and target are one number an item, got width " +
-                        std::to_string(input.width) + " in " + layout_name(input.rows_per_item) +
-                        " rows");
+                        std::to_string(input.width) + " in " + input.layout.text() + " rows");
     NodePlan plan;
-    plan.output = {1, 1, statistics_dtype(in.dtype)};
+    plan.output = {1, Layout::items(1), statistics_dtype(in.dtype)};
     plan.saved_inputs = {0, 1};
     return plan;
   }

@@ -27,7 +27,7 @@ class TanhLayer final : public Layer {
     exec.ops.run(TanhBackward{.dx = io.dx[0],
                               .dy = io.dy,
                               .saved_full = io.output_full,
-                              .row = io.rows.of(io.input_specs[0].rows_per_item).row});
+                              .row = io.rows.of(io.input_specs[0].layout).row});
   }
 };
 

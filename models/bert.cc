@@ -22,6 +22,60 @@ const HfNames kBertNames = {
     {kDecoderBias, {kBias}},
 };
 
+constexpr const char* kOtherTokenizer = "the tokenizer does not belong to the model";
+
+// The ids of tokens or texts, all below `limit`.
+ModelInput::Fill ids(std::vector<std::int32_t> Batch::*all, std::int64_t limit, const char* what) {
+  return [=](const BatchPart& part) {
+    VCAS_CHECK(!part.batch.offsets.empty(), "a batch of text without offsets");
+    const auto ids = part.of(part.batch.*all, Layout::tokens(), what);
+    check_ids(ids, limit, what, kOtherTokenizer);
+    return std::as_bytes(ids);
+  };
+}
+
+// The number of each token in its item, below `limit`.
+ModelInput::Fill positions(std::int64_t limit) {
+  return [limit, numbers = std::vector<std::int32_t>()](const BatchPart& part) mutable {
+    numbers.clear();
+    for (std::int64_t n = part.first; n < part.first + part.items; ++n) {
+      const std::int64_t length = part.batch.offsets.at(n + 1) - part.batch.offsets.at(n);
+      if (length > limit)
+        throw Error(
+            ExitCode::kBadData,
+            fmt::format("an item of {} tokens, and the model has {} positions", length, limit),
+            "data.text.max_length cuts items off");
+      for (std::int64_t i = 0; i < length; ++i) numbers.push_back(static_cast<std::int32_t>(i));
+    }
+    return std::as_bytes(std::span<const std::int32_t>(numbers));
+  };
+}
+
+// The masked rows, counted from the first row of these items.
+ModelInput::Fill masked_rows() {
+  return [rows = std::vector<std::int32_t>()](const BatchPart& part) mutable {
+    const std::int64_t first = part.rows_before(part.first, Layout::tokens());
+    rows.clear();
+    for (const std::int32_t row : part.of(part.batch.masked_rows, Layout::masked(), "masked rows"))
+      rows.push_back(row - static_cast<std::int32_t>(first));
+    return std::as_bytes(std::span<const std::int32_t>(rows));
+  };
+}
+
+std::span<const std::byte> masked_labels(const BatchPart& part) {
+  return std::as_bytes(part.of(part.batch.masked_labels, Layout::masked(), "masked labels"));
+}
+
+// The number of each item, 0 where the batch has none.
+ModelInput::Fill targets() {
+  return [zeros = std::vector<float>()](const BatchPart& part) mutable {
+    zeros.resize(static_cast<std::size_t>(part.items));
+    return std::as_bytes(part.batch.targets.empty()
+                             ? std::span<const float>(zeros)
+                             : part.of(part.batch.targets, Layout::items(1), "targets"));
+  };
+}
+
 struct BertSettings : TransformerSettings {
   std::string pooling = "first";
   std::string head = "classification";
@@ -79,8 +133,9 @@ class BertGraph {
     if (options_.head == "classification")
       return add_classifier(model_, x, classes, label_smoothing);
     model_.logits = exact_linear("classifier", 1, x);
-    model_.targets = graph_.input("targets", {1, 1, DType::kF32});
-    model_.loss = graph_.add("loss", make_layer("squared_error"), {model_.logits, model_.targets});
+    model_.has_accuracy = false;
+    const Value wanted = model_.input("targets", {1, Layout::items(1), DType::kF32}, targets());
+    model_.loss = graph_.add("loss", make_layer("squared_error"), {model_.logits, wanted});
   }
 
  private:
@@ -97,9 +152,9 @@ class BertGraph {
   };
 
   Embedded embeddings() {
-    const auto lookup = [&](const char* table, std::int64_t entries, Value& index,
-                            const char* input) {
-      index = graph_.input(input, {1, kTokens, DType::kI32});
+    const auto lookup = [&](const char* table, std::int64_t entries, const char* input,
+                            const ModelInput::Fill& fill) {
+      const Value index = model_.input(input, {1, Layout::tokens(), DType::kI32}, fill);
       return graph_.add(
           std::string("bert.embeddings.") + table,
           make_layer("embedding",
@@ -109,12 +164,13 @@ class BertGraph {
     const auto sum = [&](const char* name, Value a, Value b) {
       return graph_.add(std::string("bert.embeddings.") + name, make_layer("add"), {a, b});
     };
-    const Value words = lookup("word_embeddings", options_.vocabulary, model_.tokens, "tokens");
-    const Value types = lookup("token_type_embeddings", options_.type_vocabulary,
-                               model_.token_types, "token_types");
-    const Value positions =
-        lookup("position_embeddings", options_.max_positions, model_.positions, "positions");
-    Value x = sum("with_position", sum("with_type", words, types), positions);
+    const Value words = lookup("word_embeddings", options_.vocabulary, "tokens",
+                               ids(&Batch::tokens, options_.vocabulary, "token"));
+    const Value types = lookup("token_type_embeddings", options_.type_vocabulary, "token_types",
+                               ids(&Batch::token_types, options_.type_vocabulary, "text type"));
+    const Value places = lookup("position_embeddings", options_.max_positions, "positions",
+                                positions(options_.max_positions));
+    Value x = sum("with_position", sum("with_type", words, types), places);
     x = add_norm(graph_, "bert.embeddings.LayerNorm", x, options_.eps());
     x = add_dropout(graph_, "bert.embeddings.dropout", x, options_.dropout);
     return {words, x};
@@ -152,14 +208,15 @@ class BertGraph {
   }
 
   void masked_words(Value words, Value x, double label_smoothing) {
-    model_.masked_rows = graph_.input("masked_rows", {1, kMasked, DType::kI32});
-    x = graph_.add("cls.predictions.rows", make_layer("select_rows"), {x, model_.masked_rows});
+    const ValueSpec spec{1, Layout::masked(), DType::kI32};
+    const Value rows = model_.input("masked_rows", spec, masked_rows());
+    x = graph_.add("cls.predictions.rows", make_layer("select_rows"), {x, rows});
     x = exact_linear("cls.predictions.transform.dense", options_.width, x);
     x = graph_.add("cls.predictions.transform.gelu", make_layer("gelu"), {x});
     x = add_norm(graph_, "cls.predictions.transform.LayerNorm", x, options_.eps());
     model_.logits = exact_linear("cls.predictions.decoder", options_.vocabulary, x);
     if (options_.tied_decoder) graph_.tie(model_.logits, words);
-    add_cross_entropy(model_, label_smoothing);
+    add_cross_entropy(model_, model_.input("labels", spec, masked_labels), label_smoothing);
   }
 
   Model& model_;
@@ -180,8 +237,6 @@ class Bert final : public ModelKind, public HfFormat {
     if (settings_.vocabulary == 0)
       throw Error(ExitCode::kBadConfig, "model.type \"bert\" needs text, and the data holds none",
                   "set model.type to \"vit\" or \"mlp\"");
-    model.vocabulary = settings_.vocabulary;
-    model.type_vocabulary = settings_.type_vocabulary;
     model.max_positions = settings_.max_positions;
     BertGraph(model, settings_).build(classes, label_smoothing);
   }

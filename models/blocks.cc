@@ -1,5 +1,6 @@
 #include "models/blocks.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -25,23 +26,49 @@ Value add_norm(Graph& graph, const std::string& name, Value x, double eps) {
   return graph.add(name, make_layer("layer_norm", {{"eps", eps}}), {x});
 }
 
-void add_cross_entropy(Model& model, double label_smoothing) {
-  const bool masked = model.masked_rows.index >= 0;
-  model.labels = model.graph.input("labels", {1, masked ? kMasked : 1, DType::kI32});
+void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what,
+               const char* hint) {
+  for (const std::int32_t id : ids)
+    if (id < 0 || id >= limit)
+      throw Error(ExitCode::kBadData,
+                  std::string(what) + " " + std::to_string(id) + ", and the model knows " +
+                      std::to_string(limit),
+                  hint);
+}
+
+Value add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype) {
+  const std::int64_t width =
+      std::accumulate(item_shape.begin(), item_shape.end(), std::int64_t{1}, std::multiplies<>());
+  const auto fill = [=, rounded = std::vector<bfloat16>()](const BatchPart& part) mutable {
+    const auto values = part.of(part.batch.values, Layout::items(width), "values");
+    if (dtype != DType::kBF16) return std::as_bytes(values);
+    rounded.clear();
+    for (const float value : values) rounded.emplace_back(value);
+    return std::as_bytes(std::span<const bfloat16>(rounded));
+  };
+  return model.input("values", {width, Layout::items(1), dtype}, fill);
+}
+
+Value add_labels(Model& model, std::int64_t classes) {
+  const auto fill = [classes, known = std::vector<std::int32_t>()](const BatchPart& part) mutable {
+    known.clear();
+    for (const std::int32_t label : part.of(part.batch.labels, Layout::items(1), "labels"))
+      known.push_back(std::max(label, 0));
+    check_ids(known, classes, "label", "the classes of the data are not those of the model");
+    return std::as_bytes(std::span<const std::int32_t>(known));
+  };
+  return model.input("labels", {1, Layout::items(1), DType::kI32}, fill);
+}
+
+void add_cross_entropy(Model& model, Value labels, double label_smoothing) {
   model.loss = model.graph.add(
       "loss", make_layer("softmax_cross_entropy", {{"label_smoothing", label_smoothing}}),
-      {model.logits, model.labels});
+      {model.logits, labels});
 }
 
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing) {
   model.logits = add_linear(model.graph, "classifier", classes, features, 0.02, false);
-  add_cross_entropy(model, label_smoothing);
-}
-
-void add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype) {
-  const std::int64_t values =
-      std::accumulate(item_shape.begin(), item_shape.end(), std::int64_t{1}, std::multiplies<>());
-  model.values = model.graph.input("values", {values, 1, dtype});
+  add_cross_entropy(model, add_labels(model, classes), label_smoothing);
 }
 
 }  // namespace vcas

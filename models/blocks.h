@@ -19,14 +19,21 @@ Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Valu
 
 Value add_norm(Graph& graph, const std::string& name, Value x, double eps);
 
+// Adds the input of images or vectors: [N, values of an item] of f32 or bf16.
+Value add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype);
+
+// Adds the input of one class an item: i32 [N, 1].
+Value add_labels(Model& model, std::int64_t classes);
+
+// Adds the loss of the logits. `labels`: i32, with as many rows.
+void add_cross_entropy(Model& model, Value labels, double label_smoothing);
+
 // Adds the classifier, the labels and the loss of one class an item.
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing);
 
-// Adds the labels, with as many rows as the logits, and the loss.
-void add_cross_entropy(Model& model, double label_smoothing);
-
-// Adds the input of images or vectors.
-void add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype);
+// For ModelInput::fill. Throws Error(kBadData) for an id outside [0, limit).
+void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what,
+               const char* hint);
 
 // Sizes and dropout of a stack of transformer blocks.
 struct TransformerSettings {

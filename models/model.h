@@ -1,7 +1,9 @@
 // Models built from a few settings: a graph with its inputs, logits and loss.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,44 +63,67 @@ struct ModelOptions {
 // From settings such as "type=bert" and "width=768".
 ModelOptions read_model_options(const std::vector<std::string>& settings);
 
+// The items [first, first + items) of a batch.
+struct BatchPart {
+  const Batch& batch;
+  std::int64_t first, items;
+
+  // Of `all`, numbers of the whole batch with this layout, those of these items.
+  // `what` they are is for messages.
+  template <class T>
+  std::span<const T> of(const std::vector<T>& all, Layout layout, const char* what) const {
+    const std::int64_t begin = rows_before(first, layout), count = rows(layout);
+    VCAS_CHECK(count >= 0 && begin + count <= std::ssize(all),
+               std::to_string(count) + " " + what + " from " + std::to_string(begin) +
+                   " on, of a batch of " + std::to_string(all.size()));
+    return {all.data() + begin, static_cast<std::size_t>(count)};
+  }
+  // Rows of the items of the batch before `item`, and of these items.
+  std::int64_t rows_before(std::int64_t item, Layout layout) const;
+  std::int64_t rows(Layout layout) const {
+    return rows_before(first + items, layout) - rows_before(first, layout);
+  }
+};
+
+// An input of a model's graph, and its numbers for the items of a batch.
+struct ModelInput {
+  // Bytes of the input's element type, on the host. They hold until the next call.
+  // Throws Error(kBadData) for items that the model cannot take.
+  using Fill = std::function<std::span<const std::byte>(const BatchPart&)>;
+
+  Value value;
+  Fill fill;
+};
+
 class Model {
  public:
   explicit Model(DType dtype) : graph(dtype) {}
 
+  // Adds an input to the graph.
+  Value input(const std::string& name, const ValueSpec& spec, ModelInput::Fill fill);
+
   Graph graph;
-  // Inputs. An input that the model does not use has the index -1.
-  Value values;       // f32 [N, values of an item]; of an mlp in bf16, bf16
-  Value tokens;       // i32 [R, 1]
-  Value token_types;  // i32 [R, 1]
-  Value positions;    // i32 [R, 1]: number of the row in its item
-  Value masked_rows;  // i32 [P, 1]
-  Value labels;       // i32 [N, 1], or of the masked positions [P, 1]
-  Value targets;      // f32 [N, 1]
-  Value hidden;       // output of the last block (bert); Graph::keep it to read it
-  Value logits;       // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
+  std::vector<ModelInput> inputs;
+  Value hidden;  // output of the last block (bert); Graph::keep it to read it
+  Value logits;  // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
   // Statistics dtype, one row for each term of the loss: an item, or a masked position.
-  // Saved tensor 0 is i32 of the same rows, 1 = right. A regression has none.
+  // Saved tensor 0 is i32 of the same rows, 1 = right, if the model has an accuracy.
   Value loss;
-  std::int64_t vocabulary = 0, type_vocabulary = 0, max_positions = 0;  // of models with tokens
+  bool has_accuracy = true;
+  std::int64_t max_positions = 0;  // of models with tokens
 
   // The items [first, first + items) of `batch` become the batch of the finished graph.
   // Unknown labels and absent targets become 0. Logits then mean something, losses do not.
   // Throws Error(kBadData) for tokens outside the vocabulary, and items longer than the positions.
   void load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);
   // How many terms the loss of these items has.
-  std::int64_t loss_terms(const Batch& batch, std::int64_t first, std::int64_t items) const;
-  bool has_accuracy() const { return targets.index < 0; }
+  std::int64_t loss_terms(const Batch& batch, std::int64_t first, std::int64_t items) const {
+    return BatchPart{batch, first, items}.rows(graph.spec(loss).layout);
+  }
 
  private:
-  void check_tokens(const Batch& batch, std::int64_t first_row) const;
-  void load_values(Ops& ops, const Batch& batch, std::int64_t first);
-  void load_tokens(Ops& ops, const Batch& batch, std::int64_t first_row);
-  void load_labels(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);
-
   std::vector<std::int64_t> offsets_, masked_offsets_;  // of the items loaded
-  std::vector<std::int32_t> rows_;
-  std::vector<float> targets_;
-  std::vector<bfloat16> values_;
+  std::vector<std::span<const std::byte>> numbers_;     // of the inputs
 };
 
 // As ModelKind::build says. The graph still has to be finished.

@@ -66,7 +66,8 @@ class Vit final : public ModelKind, public HfFormat {
       throw Error(ExitCode::kBadConfig,
                   "model.type \"vit\" needs images, and the data holds vectors",
                   "set model.type to \"mlp\"");
-    add_values(model, item_shape, DType::kF32);  // patches are cut from f32 and rounded then
+    // Patches are cut from f32 and rounded then.
+    const Value images = add_values(model, item_shape, DType::kF32);
     Graph& graph = model.graph;
     const bool first = pooling_ == "first";
     Value x = graph.add("vit.embeddings",
@@ -76,7 +77,7 @@ class Vit final : public ModelKind, public HfFormat {
                                                    {"patch", patch_},
                                                    {"features", sizes_.width},
                                                    {"cls", first}}),
-                        {model.values});
+                        {images});
     x = add_dropout(graph, "vit.embeddings.dropout", x, sizes_.dropout);
     for (std::int64_t block = 0; block < sizes_.depth; ++block) {
       x = add_block(graph, "vit.encoder.layer." + std::to_string(block), x);

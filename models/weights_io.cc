@@ -79,7 +79,8 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
   std::set<std::string> used;
   std::size_t parts_in_model = 0;
   std::vector<std::pair<const Parameter*, std::vector<HfTensor>>> wanted;
-  for (const Parameter& parameter : model.graph.parameters().list()) {
+  const std::vector<Parameter> stored_parameters = model.graph.parameters().stored();
+  for (const Parameter& parameter : stored_parameters) {
     std::vector<HfTensor> tensors;
     const std::vector<HfTensorShape> parts = format.tensors(parameter);
     for (const HfTensorShape& part : parts) {
@@ -133,7 +134,7 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
   const std::map<std::string, std::string> copies = format.copies();
   std::vector<std::vector<std::byte>> host;
   std::vector<StoredTensor> tensors;
-  for (const Parameter& parameter : model.graph.parameters().list()) {
+  for (const Parameter& parameter : model.graph.parameters().stored()) {
     VCAS_CHECK(parameter.master.dtype == DType::kF32, "an export holds f32");
     std::vector<std::byte>& bytes = host.emplace_back(parameter.master.bytes());
     ops.copy_to_host(bytes.data(), parameter.master.data, bytes.size());

@@ -72,7 +72,7 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
 
 std::vector<NamedTensor> weights(const Model& model) {
   std::vector<NamedTensor> tensors;
-  for (const Parameter& parameter : model.graph.parameters().list())
+  for (const Parameter& parameter : model.graph.parameters().stored())
     tensors.push_back({parameter.name, parameter.master});
   return tensors;
 }

@@ -4,16 +4,13 @@
 
 namespace vcas {
 
-double per_term(std::int64_t terms) {
-  return 1.0 / static_cast<double>(std::max<std::int64_t>(terms, 1));
-}
+double per_term(double terms) { return 1 / std::max(terms, 1.0); }
 
-Evaluator::Evaluator(Model& model, CountOps& ops)
-    : model_(model), ops_(ops), losses_(model, ops, 1) {}
+Evaluator::Evaluator(Model& model, Ops& ops) : model_(model), ops_(ops), losses_(model, ops, 1) {}
 
 Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
                                std::vector<float>* logits) {
-  ops_.set_phase(Phase::kEvaluation);
+  ops_.enter_phase(Phase::kEvaluation);
   Evaluation out{.items = batch.items, .terms = model_.loss_terms(batch, 0, batch.items)};
   std::int64_t correct = 0;
   const std::int64_t largest = model_.graph.limits().max_items;
@@ -39,8 +36,9 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
     std::copy(rounded.begin(), rounded.end(),
               logits->begin() + static_cast<std::ptrdiff_t>(before));
   }
-  out.loss *= per_term(out.terms);
-  out.accuracy = static_cast<double>(correct) * per_term(out.terms);
+  const double scale = per_term(static_cast<double>(out.terms));
+  out.loss *= scale;
+  out.accuracy = static_cast<double>(correct) * scale;
   return out;
 }
 

@@ -20,7 +20,7 @@ struct Evaluation {
 class Evaluator {
  public:
   // The graph of `model` is finished in `ops`.
-  Evaluator(Model& model, CountOps& ops);
+  Evaluator(Model& model, Ops& ops);
 
   // Without dropout. `logits` gets the logits appended, row by row. `what` is for messages.
   Evaluation evaluate(const Batch& batch, const std::string& what,
@@ -28,11 +28,11 @@ class Evaluator {
 
  private:
   Model& model_;
-  CountOps& ops_;
+  Ops& ops_;
   LossQueue losses_;
 };
 
 // The loss is a mean over its terms; a batch in which nothing is masked has none.
-double per_term(std::int64_t terms);
+double per_term(double terms);
 
 }  // namespace vcas

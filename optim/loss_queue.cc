@@ -12,8 +12,7 @@ Error diverged(const std::string& message) {
                "optimizer.max_gradient_norm");
 }
 
-LossQueue::LossQueue(Model& model, CountOps& ops, std::int64_t forwards)
-    : model_(model), ops_(ops) {
+LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(model), ops_(ops) {
   const GraphLimits& limits = model.graph.limits();
   const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
   step_bytes_ = Arena::round_up(sizeof(double) + static_cast<std::size_t>(forwards) * terms *
@@ -35,7 +34,7 @@ void LossQueue::add() {
     step.bytes += x.bytes();
   };
   queue(model_.graph.tensor(model_.loss));
-  if (model_.has_accuracy()) queue(model_.graph.saved(model_.loss, 0));
+  if (model_.has_accuracy) queue(model_.graph.saved(model_.loss, 0));
   step.terms.push_back(model_.graph.tensor(model_.loss).rows());
 }
 
@@ -61,7 +60,7 @@ LossQueue::Sums LossQueue::receive(const std::string& what) {
   sums.number = take(double{});
   for (const std::int64_t terms : step.terms) {
     for (std::int64_t i = 0; i < terms; ++i) sums.loss += take(float{});
-    for (std::int64_t i = 0; i < terms && model_.has_accuracy(); ++i)
+    for (std::int64_t i = 0; i < terms && model_.has_accuracy; ++i)
       sums.correct += take(std::int32_t{});
   }
   step.bytes = sizeof(double);

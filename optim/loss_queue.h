@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decorators/count_ops.h"
+#include "kernels/ops.h"
 #include "models/model.h"
 
 namespace vcas {
@@ -19,7 +19,7 @@ Error diverged(const std::string& message);
 class LossQueue {
  public:
   // A step has at most `forwards` forwards of `model`. Its graph is finished in `ops`.
-  LossQueue(Model& model, CountOps& ops, std::int64_t forwards);
+  LossQueue(Model& model, Ops& ops, std::int64_t forwards);
 
   // Takes the losses and hits of the forward that ran last. The next one overwrites them.
   void add();
@@ -57,7 +57,7 @@ class LossQueue {
   }
 
   Model& model_;
-  CountOps& ops_;
+  Ops& ops_;
   std::size_t step_bytes_;
   Buffer buffer_;  // of each step the number, then losses and hits of each forward
   Step steps_[kSteps];

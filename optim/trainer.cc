@@ -20,7 +20,7 @@ class Trainer::Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
+Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                  Training::ProbeSource probe_source)
     : model_(model),
       ops_(ops),
@@ -31,7 +31,7 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
       schedule_(options.schedule, options.total_steps),
       gradients_(model.graph.parameters().gradient_list()) {
   if (options_.micro_batch == 0) options_.micro_batch = options_.batch;
-  context_.gradients = gradients_;
+  context_.gradients.tensors = gradients_;
   const Training training{.model = model,
                           .ops = ops,
                           .seed = options.seed,
@@ -52,7 +52,7 @@ Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) 
   constexpr std::ptrdiff_t kMostOfKind = 6;
   const auto found = std::ranges::find_if(passes_, [&](const TrainingPass& pass) {
     return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale &&
-           pass.adds_gradients == context_.adds_gradients;
+           pass.adds_gradients == context_.gradients.adds;
   });
   if (found != passes_.end()) return *found;
   if (std::ranges::count(passes_, kind, &TrainingPass::kind) == kMostOfKind)
@@ -60,7 +60,7 @@ Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) 
   return passes_.emplace_back(TrainingPass{.kind = kind,
                                            .batch = batch,
                                            .loss_scale = context_.loss_scale,
-                                           .adds_gradients = context_.adds_gradients});
+                                           .adds_gradients = context_.gradients.adds});
 }
 
 // Runs `body`, a forward and a backward. Where the host knows all sizes beforehand the device is
@@ -120,39 +120,41 @@ const StepReport& Trainer::queue(const Batch& batch) {
   report.exact = method_->next(0) != PassKind::kSampled;
   report.measured = method_->next(0) == PassKind::kMeasured;
 
-  context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items));
+  Communicator& ranks = *options_.communicator;
+  double terms[] = {static_cast<double>(model_.loss_terms(batch, 0, batch.items))};
+  ranks.sum(terms);
+  context_.loss_scale = per_term(terms[0]);
+  const std::int64_t first_pass = (step_ * ranks.size() + ranks.rank()) * options_.micro_batches();
   std::int64_t micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
     model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
-    Exec exec = graph.make_exec(
-        options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
+    Exec exec =
+        graph.make_exec(options_.seed, static_cast<std::uint64_t>(first_pass + micro), true);
     const PassKind kind = method_->next(micro);
-    context_.adds_gradients = micro > 0;
+    context_.gradients.adds = micro > 0;
     context_.hooks = method_->hooks(kind);
     exec.keeps_norms = method_->keeps_norms(kind);
+    exec.updates_state = true;
     const auto pass = [&] {
-      ops_.set_phase(Phase::kForward);
+      ops_.enter_phase(Phase::kForward);
       graph.forward(exec);
       report.seconds.forward += watch.lap();
-      ops_.set_phase(Phase::kBackward);
+      ops_.enter_phase(Phase::kBackward);
       graph.backward(exec, context_);
     };
-    const double looked = ops_.seconds(Phase::kProbe);
     repeat_pass(kind, pass, report.seconds, watch);
     if (kind == PassKind::kMeasured) {
-      const double looks = ops_.seconds(Phase::kProbe) - looked;
-      report.seconds.backward -= looks;
-      report.seconds.probe += looks;
-      ops_.set_phase(Phase::kProbe);
+      ops_.enter_phase(Phase::kProbe);
       method_->after_pass(kind, exec, context_);
       report.seconds.probe += watch.lap();
     }
-    ops_.set_phase(Phase::kForward);
+    ops_.enter_phase(Phase::kForward);
     losses_.add();
     report.seconds.forward += watch.lap();
   }
 
-  ops_.set_phase(Phase::kOptimizer);
+  ops_.enter_phase(Phase::kOptimizer);
+  ranks.sum(ops_, graph.parameters().gradients());
   optimizer_.squared_norm(ops_, losses_.number(), losses_.last_number());
   report.learning_rate = schedule_.learning_rate(step_);
   optimizer_.step(ops_, report.learning_rate, losses_.number());
@@ -178,8 +180,10 @@ StepReport Trainer::finish() {
   queued_.erase(queued_.begin());
   Stopwatch watch;
   const LossQueue::Sums sums = losses_.receive("step " + std::to_string(report.step));
-  report.loss = sums.loss * loss_scale;
-  report.accuracy = static_cast<double>(sums.correct) * loss_scale;
+  double totals[] = {sums.loss, static_cast<double>(sums.correct)};
+  options_.communicator->sum(totals);
+  report.loss = totals[0] * loss_scale;
+  report.accuracy = totals[1] * loss_scale;
   report.gradient_norm = std::sqrt(sums.number);
   if (!std::isfinite(report.gradient_norm))
     throw diverged("step " + std::to_string(report.step) + ": " +

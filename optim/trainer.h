@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/communicator.h"
 #include "optim/evaluator.h"
 #include "optim/methods/method.h"
 #include "optim/optimizer.h"
@@ -15,12 +16,13 @@ namespace vcas {
 
 struct TrainerOptions {
   std::int64_t total_steps = 0;
-  std::int64_t batch = 32;       // items of a step
+  std::int64_t batch = 32;       // items of a step, on each rank
   std::int64_t micro_batch = 0;  // items of one forward; 0 = batch
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   Part<MethodKind> method{"vcas", "What backward computes."};
+  std::shared_ptr<Communicator> communicator = std::make_shared<Communicator>();
 
   std::int64_t micro_batches() const {  // of a step
     return micro_batch == 0 ? 1 : (batch + micro_batch - 1) / micro_batch;
@@ -29,7 +31,7 @@ struct TrainerOptions {
 
 // Seconds as the host sees them.
 // On a device that queues its work the sum over many steps is right, not its parts.
-// `probe` has what a method's measurement does within the backward that it measures.
+// `probe` is what a method measures beside the passes that train.
 struct StepSeconds {
   double forward = 0, backward = 0, probe = 0, optimizer = 0;
   double total() const { return forward + backward + probe + optimizer; }
@@ -53,7 +55,7 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // The graph of `model` is finished in `ops`.
-  Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
+  Trainer(Model& model, Ops& ops, const TrainerOptions& options,
           Training::ProbeSource probe_source);
 
   // Gives the device a step and does not wait for its end (docs/kernels.md).
@@ -83,7 +85,7 @@ class Trainer {
   const Method& method() const { return *method_; }
   Optimizer& optimizer() { return optimizer_; }
   Model& model() { return model_; }
-  CountOps& ops() { return ops_; }
+  Ops& ops() { return ops_; }
   std::size_t planned_bytes() const;
 
   // Everything besides parameters and optimizer tensors.
@@ -113,7 +115,7 @@ class Trainer {
   std::string bad_gradient() const;
 
   Model& model_;
-  CountOps& ops_;
+  Ops& ops_;
   TrainerOptions options_;
   Evaluator evaluator_;
   LossQueue losses_;

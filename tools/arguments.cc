@@ -343,8 +343,9 @@ struct PredictArguments final : CheckpointArguments {
     command.add_option("files", files, "More inputs");
     command.add_flag("--probabilities", probabilities,
                      "A column with the probability of each class besides");
-    command.add_option("--glue-submission", submission,
-                       "Folder for the files that the GLUE server takes, instead of --input");
+    command.add_option(
+        "--submission,--glue-submission", submission,
+        "Folder for the files that the benchmark's server takes, instead of --input");
     command.add_option("--split", split, "Split of the submission");
   }
 
@@ -352,7 +353,7 @@ struct PredictArguments final : CheckpointArguments {
   void run() override {
     inputs.insert(inputs.end(), files.begin(), files.end());
     if (inputs.empty() == submission.empty())
-      fail_usage("predict needs either --input FILE or --glue-submission FOLDER");
+      fail_usage("predict needs either --input FILE or --submission FOLDER");
     predict({.checkpoint = checkpoint(),
              .inputs = {inputs.begin(), inputs.end()},
              .probabilities = probabilities,

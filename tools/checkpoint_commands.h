@@ -19,7 +19,7 @@ void evaluate_checkpoint(const CheckpointRequest& request);
 
 // Prints a line for each item of `inputs`: its class, or its number in a regression.
 // An item is an image, or a row of a table with the text columns of the configuration.
-// Given `submission`, writes the files of a GLUE task there instead: those of `split`.
+// Given `submission`, writes the files of a benchmark there instead: those of `split`.
 // MNLI's test split has those of test_mismatched and diagnostic too, if they are there.
 struct PredictRequest {
   CheckpointRequest checkpoint;

@@ -87,7 +87,7 @@ struct RunConfig {
   TrainOptions train;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
-  Part<MethodKind> method{"vcas", "What backward computes."};
+  Part<MethodKind> method = TrainerOptions().method;
 
   template <class Visitor>
   void fields(Visitor& v) {

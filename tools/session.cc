@@ -18,23 +18,21 @@ constexpr std::uint64_t kProbeSeed = 0x9E3779B97F4A7C15;
 constexpr std::pair<Phase, const char*> kTrainPhases[] = {
     {Phase::kForward, "forward"}, {Phase::kBackward, "backward"}, {Phase::kProbe, "probe"}};
 
-// `item_tokens`: mean rows of an item of text.
-FormulaFlops make_formula(const Graph& graph, double item_tokens) {
+// `batch` says how many rows an item has.
+FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
+  const auto mean_rows = [&](const std::vector<std::int64_t>& offsets) {
+    return offsets.empty() ? 0
+                           : static_cast<double>(offsets.back()) / static_cast<double>(batch.items);
+  };
   std::vector<FormulaFlops::Linear> linears;
   for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
     const Parameter& weight = graph.parameters()[graph.sampled_weights()[k]];
-    const std::int64_t layout = graph.weight_layout(static_cast<int>(k));
-    const double rows = layout == kTokens ? item_tokens : static_cast<double>(layout);
+    const double rows = graph.weight_layout(static_cast<int>(k))
+                            .rows(1.0, mean_rows(batch.offsets), mean_rows(batch.masked_offsets));
     linears.push_back({.gate = graph.gate_above(static_cast<int>(k)),
                        .size = rows * static_cast<double>(weight.shape.elements())});
   }
   return FormulaFlops(std::move(linears));
-}
-
-double mean_tokens(const Batch& batch) {
-  return batch.offsets.empty()
-             ? 0
-             : static_cast<double>(batch.offsets.back()) / static_cast<double>(batch.items);
 }
 
 // A range of the profiler, where there is one.
@@ -110,7 +108,7 @@ Session::Session(const RunConfig& config, const RunData& data)
     pretrained_ = load_hf_weights(find_hf_files(config.model.pretrained).weights,
                                   model_options(config, data.tokenizer.get()), *model_, *ops_);
   Loader loader(*data.train, train_loader_options(config));
-  formula_ = make_formula(model_->graph, mean_tokens(loader.next()));
+  formula_ = make_formula(model_->graph, loader.next());
   steps_per_epoch_ = loader.steps_per_epoch();
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
   LoaderOptions probe_options = train_loader_options(config);
@@ -129,11 +127,11 @@ void Session::prepare() {
   const std::vector<Tensor> gradients = model_->graph.parameters().gradient_list();
   Exec exec = model_->graph.make_exec(config_.seed, 0, true);
   ops_->reset();
-  ops_->set_phase(Phase::kForward);
+  ops_->enter_phase(Phase::kForward);
   model_->load(*ops_, loader.next(), 0, config_.micro_batch());
   model_->graph.forward(exec);
-  ops_->set_phase(Phase::kBackward);
-  model_->graph.backward(exec, {.gradients = gradients});
+  ops_->enter_phase(Phase::kBackward);
+  model_->graph.backward(exec, {.gradients = {gradients}});
   const double portions =
       static_cast<double>(config_.train.batch_size) / static_cast<double>(config_.micro_batch());
   exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
@@ -156,9 +154,10 @@ void Session::queue_step() {
   totals_.data_seconds += monotonic_seconds() - start;
 
   const ProfiledRange range(ranges_, "step");
+  const double looked = ops_->look_seconds();
   trainer_->queue(batch);
   trainer_->method().add_cost(formula_);
-  queued_.push_back(counted_so_far());
+  queued_.push_back({counted_so_far(), ops_->look_seconds() - looked});
 }
 
 void Session::finish_steps(bool all, const std::function<void(const StepReport&)>& take) {
@@ -172,8 +171,10 @@ StepReport Session::step() {
 }
 
 StepReport Session::finish_step() {
-  const StepReport report = trainer_->finish();
-  counted_ = queued_.front();
+  StepReport report = trainer_->finish();
+  counted_ = queued_.front().counted;
+  report.seconds.backward -= queued_.front().look_seconds;
+  report.seconds.probe += queued_.front().look_seconds;
   queued_.pop_front();
   totals_.step_seconds.forward += report.seconds.forward;
   totals_.step_seconds.backward += report.seconds.backward;

@@ -109,6 +109,10 @@ class Session {
     double forward = 0, backward = 0;          // FLOPs; of probes too
     double formula = 0, formula_backward = 0;  // shares saved
   };
+  struct Queued {
+    Counted counted;
+    double look_seconds;  // of a probe, within the backward of this step
+  };
 
   StepReport finish_step();
   Counted counted_so_far() const;
@@ -123,8 +127,8 @@ class Session {
   std::unique_ptr<Loader> loader_;
   std::optional<LoadReport> pretrained_;
   FormulaFlops formula_;
-  std::deque<Counted> queued_;  // of each step that is queued
-  Counted counted_;             // of the last one that was finished
+  std::deque<Queued> queued_;
+  Counted counted_;  // of the last step that was finished
   RunTotals totals_;
   double exact_forward_flops_ = 0;   // of a step
   double exact_backward_flops_ = 0;  // for each of forward

@@ -258,7 +258,7 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
       Exec exec = graph.make_exec(config.seed, batch, true);
       exec.keeps_norms = true;
       graph.forward(exec);
-      const BackwardContext context{.gradients = gradients,
+      const BackwardContext context{.gradients = {gradients},
                                     .loss_scale = 1.0 / static_cast<double>(items),
                                     .hooks = &probe.exact_backward()};
       graph.backward(exec, context);

@@ -300,7 +300,7 @@ void TrainingRun::log_step(const StepReport& report) {
       {"epoch", session_.epoch(report.step)},
       {"loss", report.loss},
   };
-  if (session_.model().has_accuracy()) line["accuracy"] = report.accuracy;
+  if (session_.model().has_accuracy) line["accuracy"] = report.accuracy;
   line.update({{"learning_rate", report.learning_rate},
                {"gradient_norm", report.gradient_norm},
                {"exact", report.exact},
@@ -382,7 +382,7 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
   if (std::isnan(shown_loss_)) return text;  // before the first step
   text.lines.push_back(fmt::format(
       "loss {:.4f}  {}lr {:.2e}  |g| {:.2f}   {} items/s   data {:.0f}% step {:.0f}%", shown_loss_,
-      session_.model().has_accuracy() ? fmt::format("acc {:.3f}  ", report.accuracy) : "",
+      session_.model().has_accuracy ? fmt::format("acc {:.3f}  ", report.accuracy) : "",
       report.learning_rate, report.gradient_norm, format_count(std::llround(rate)),
       100 * totals.data_seconds / seconds, 100 * totals.step_seconds.total() / seconds));
   text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}",

@@ -39,7 +39,7 @@ class ColumnGain final : public Layer {
 
   template <class T>
   void backward_as(const BackwardIo& io) const {
-    const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
+    const RowSet& rows = io.rows.of(io.input_specs[0].layout);
     const std::int64_t width = io.dy.width();
     const auto* row = rows.row.ptr<std::int32_t>();  // null: every row, in order
     const T *x_full = io.inputs_full[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();

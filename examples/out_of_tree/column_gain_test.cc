@@ -11,8 +11,8 @@ int main() {
   constexpr std::int64_t kItems = 3, kWidth = 4;
   const auto ops = make_ops("cpu");
   Graph graph(DType::kF64);
-  const Value x = graph.input("x", {kWidth, 1, DType::kF64});
-  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const Value x = graph.input("x", {kWidth, Layout::items(1), DType::kF64});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
   Value y = graph.add("linear", make_layer("linear", {{"width", kWidth}, {"init_std", 1}}), {x});
   y = graph.add("gain", make_layer("column_gain", {{"start", 0.5}}), {y});
   const Value loss = graph.add("loss", make_layer("softmax_cross_entropy"), {y, labels});
@@ -37,7 +37,7 @@ int main() {
   total_loss();
   const std::vector<Tensor> gradients = graph.parameters().gradient_list();
   Exec exec = graph.make_exec(1, 0, true);
-  graph.backward(exec, {.gradients = gradients});
+  graph.backward(exec, {.gradients = {gradients}});
 
   int wrong = 0;
   for (const Parameter& parameter : graph.parameters().list())

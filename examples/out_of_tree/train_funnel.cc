@@ -11,14 +11,14 @@ int main() {
   constexpr std::int64_t kBatch = 32;
   const auto items = make_synthetic({.items = 4096});
   const auto test_items = make_synthetic({.items = 512, .first_item = 4096});
-  CountOps ops(make_ops("cpu"));
+  const auto ops = make_ops("cpu");
   const auto model = build_model(read_model_options({"type=funnel", "width=128"}),
                                  items->item_shape(), items->classes(), /*label_smoothing=*/0);
-  model->graph.finish(ops, {.max_items = kBatch});
-  model->graph.parameters().initialize(ops, /*seed=*/1);
+  model->graph.finish(*ops, {.max_items = kBatch});
+  model->graph.parameters().initialize(*ops, /*seed=*/1);
   TrainerOptions options{.total_steps = 600, .batch = kBatch};
   options.schedule.learning_rate = 3e-3;
-  Trainer trainer(*model, ops, options, nullptr);
+  Trainer trainer(*model, *ops, options, nullptr);
   Loader batches(*items, {.batch = kBatch});
   while (!trainer.done()) trainer.step(batches.next());
 

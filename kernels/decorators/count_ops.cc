@@ -54,6 +54,11 @@ std::unique_ptr<Mailbox> CountOps::make_mailbox(std::size_t bytes) {
   return std::make_unique<CountedMailbox>(*this, inner_->make_mailbox(bytes));
 }
 
+void CountOps::enter_phase(Phase phase) {
+  phase_ = phase;
+  inner_->enter_phase(phase);
+}
+
 void CountOps::enter(const std::string& place) {
   const auto found = index_.find(place);
   if (found != index_.end()) {
@@ -118,6 +123,7 @@ void CountOps::count(const Args& args) {
   const Call call{current_, Args::kName, Args::kFamily, look ? Phase::kProbe : phase_,
                   op_cost(args)};
   add(call).seconds += seconds;
+  if (look && phase_ != Phase::kProbe) look_seconds_ += seconds;
   if (log_) log_->push_back(call);
 }
 
@@ -126,17 +132,13 @@ void CountOps::count(const Args& args) {
 VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
-double CountOps::sum(Phase phase, double CostTally::*what) const {
+double CountOps::flops(Phase phase) const {
   double sum = 0;
   for (const Place& place : places_)
     for (const CostTally& tally : place.tallies)
-      if (tally.phase == phase) sum += tally.*what;
+      if (tally.phase == phase) sum += tally.flops;
   return sum;
 }
-
-double CountOps::flops(Phase phase) const { return sum(phase, &CostTally::flops); }
-
-double CountOps::seconds(Phase phase) const { return sum(phase, &CostTally::seconds); }
 
 std::vector<CostRow> CountOps::rows() const {
   std::vector<CostRow> rows;
@@ -148,6 +150,7 @@ std::vector<CostRow> CountOps::rows() const {
 void CountOps::reset() {
   for (Place& place : places_) place.tallies.clear();
   waits_ = 0;
+  look_seconds_ = 0;
 }
 
 }  // namespace vcas

@@ -13,8 +13,6 @@
 
 namespace vcas {
 
-enum class Phase { kForward, kBackward, kProbe, kOptimizer, kEvaluation };
-
 std::string_view phase_name(Phase phase);
 
 struct CostTally {
@@ -39,6 +37,7 @@ class CountOps final : public ForwardingOps {
   std::string name() const override { return inner_->name(); }
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override;
+  void enter_phase(Phase phase) override;
   void enter(const std::string& place) override;
   // Counts a repetition as the calls that it repeats, in the phases that were set then.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
@@ -46,14 +45,14 @@ class CountOps final : public ForwardingOps {
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
-  void set_phase(Phase phase) { phase_ = phase; }
   // Off at first. Times the call on the host. A backend that queues its work shows too little.
   // A repetition shows nothing. The looks of probes are timed always:
   // a training step would have taken so much less without them.
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;
-  double seconds(Phase phase) const;  // of the calls that were timed
+  // Of the looks of probes in other phases than their own.
+  double look_seconds() const { return look_seconds_; }
   // How often the host waited until the device had nothing left to do.
   // These are the copies from it, and a receive with no operation called since its send.
   std::int64_t waits() const { return waits_; }
@@ -84,7 +83,6 @@ class CountOps final : public ForwardingOps {
   template <class Args>
   void count(const Args& args);
   static CostTally& add(const Call& call);
-  double sum(Phase phase, double CostTally::*what) const;
 
   std::deque<Place> places_;  // never moves its elements, which the index points at
   std::unordered_map<std::string_view, Place*> index_;
@@ -92,6 +90,7 @@ class CountOps final : public ForwardingOps {
   std::vector<Call>* log_ = nullptr;  // of the body of `repeat` that runs
   std::int64_t waits_ = 0;
   std::int64_t calls_ = 0;  // operations and repetitions
+  double look_seconds_ = 0;
   Phase phase_ = Phase::kForward;
   bool timing_ = false;
 };

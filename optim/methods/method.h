@@ -8,7 +8,6 @@
 
 #include "core/part.h"
 #include "data/batch.h"
-#include "kernels/decorators/count_ops.h"
 #include "models/model.h"
 #include "optim/flops.h"
 
@@ -27,7 +26,7 @@ struct Training {
   using ProbeSource = std::function<std::unique_ptr<BatchSource>(std::int64_t first)>;
 
   Model& model;  // its graph is finished
-  CountOps& ops;
+  Ops& ops;
   std::uint64_t seed = 0;
   std::int64_t total_steps = 0;
   std::int64_t batch = 0;        // items of a step

@@ -7,10 +7,10 @@ namespace vcas {
 
 double whole_budget(double budget) { return std::ceil(budget * (1 - 1e-12)); }
 
-ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows,
-                     std::int64_t rows_per_item, bool per_token) {
-  const RowSet& own = rows.of(rows_per_item);
-  const RowSet* tokens = per_token ? rows.find(kTokens) : nullptr;
+ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows, Layout layout,
+                     bool per_token) {
+  const RowSet& own = rows.of(layout);
+  const RowSet* tokens = per_token ? rows.find(Layout::tokens()) : nullptr;
   return {.norm = {norm.data, norm.dtype, {own.items}},
           .x = dy,
           .offsets = own.offsets,
@@ -30,24 +30,23 @@ SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
   want(keep_scale_, statistics, max_items);
   want(drawn_, DType::kI32, 1 + max_items);
   host_drawn_.resize(1 + max_items);
-  layouts_.resize(plan.layouts.size());
-  for (std::size_t i = 0; i < layouts_.size(); ++i) {
-    const std::int64_t max_rows = plan.max_rows(plan.layouts[i]);
-    layouts_[i].rows_per_item = plan.layouts[i];
-    want(layouts_[i].item, DType::kI32, max_items);
-    want(layouts_[i].scale, statistics, max_items);
-    want(layouts_[i].offsets, DType::kI64, max_items + 1);
-    want(layouts_[i].row, DType::kI32, max_rows);
-    want(layouts_[i].source_row, DType::kI32, max_rows);
-    layouts_[i].host_offsets.resize(static_cast<std::size_t>(max_items) + 1);
+  for (const Layout layout : plan.layouts) layouts_.push_back({.layout = layout});
+  for (KeptRows& rows : layouts_) {
+    const std::int64_t max_rows = plan.max_rows(rows.layout);
+    want(rows.item, DType::kI32, max_items);
+    want(rows.scale, statistics, max_items);
+    want(rows.offsets, DType::kI64, max_items + 1);
+    want(rows.row, DType::kI32, max_rows);
+    want(rows.source_row, DType::kI32, max_rows);
+    rows.host_offsets.resize(static_cast<std::size_t>(max_items) + 1);
   }
   buffer_ = Buffer(ops, tensors);
 }
 
 const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
                                 const Tensor& dy, const RowSets& rows) {
-  const RowSet& own = rows.of(site.rows_per_item);
-  const ItemNorm norm = item_scores(norm_, dy, rows, site.rows_per_item, settings.per_token);
+  const RowSet& own = rows.of(site.layout);
+  const ItemNorm norm = item_scores(norm_, dy, rows, site.layout, settings.per_token);
   const Tensor prob{prob_.data, prob_.dtype, {own.items}};
   const bool systematic = settings.selection == Selection::kSystematic;
   double budget = settings.ratio * static_cast<double>(site.batch_items);
@@ -82,48 +81,48 @@ void SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
   const Tensor kept_items{drawn_.ptr<std::int32_t>() + 1, DType::kI32, {kept}};
   kept_rows_.entries().clear();
   Group<NarrowRows> narrowed;
-  for (Layout& layout : layouts_) {
-    const RowSet& old = rows.of(layout.rows_per_item);
+  for (KeptRows& to : layouts_) {
+    const RowSet& old = rows.of(to.layout);
     RowSet next{.items = kept,
                 .rows = kept * old.length,
                 .length = old.length,
                 .squares = kept * old.length * old.length,
-                .item = first_kept(layout.item),
-                .scale = first_kept(layout.scale),
-                .offsets = {layout.offsets.data, layout.offsets.dtype, {kept + 1}}};
+                .item = first_kept(to.item),
+                .scale = first_kept(to.scale),
+                .offsets = {to.offsets.data, to.offsets.dtype, {kept + 1}}};
     if (old.length == 0) {
       for (std::int64_t i = 0; i < kept; ++i) {
         const std::int64_t* from = old.host_offsets + host_drawn_[1 + i];
         const std::int64_t length = from[1] - from[0];
-        layout.host_offsets[i] = next.rows;
+        to.host_offsets[i] = next.rows;
         next.rows += length;
         next.squares += length * length;
       }
-      layout.host_offsets[kept] = next.rows;
-      next.host_offsets = layout.host_offsets.data();
+      to.host_offsets[kept] = next.rows;
+      next.host_offsets = to.host_offsets.data();
     }
-    next.row = {layout.row.data, DType::kI32, {next.rows}};
+    next.row = {to.row.data, DType::kI32, {next.rows}};
     narrowed.add({.item = next.item,
                   .scale = next.scale,
                   .offsets = next.offsets,
-                  .row = layout.row,
-                  .source_row = layout.source_row,
+                  .row = to.row,
+                  .source_row = to.source_row,
                   .kept = kept_items,
                   .kept_scale = first_kept(keep_scale_),
                   .old_item = old.item,
                   .old_scale = old.scale,
                   .old_offsets = old.offsets,
                   .old_row = old.row});
-    kept_rows_.entries().push_back({layout.rows_per_item, next});
+    kept_rows_.entries().push_back({to.layout, next});
   }
   ops.run(narrowed);
 }
 
 Gradient SampleGate::compact(Exec& exec, const GateSite& site, const Tensor& dy) const {
-  const RowSet& rows = kept_rows_.of(site.rows_per_item);
+  const RowSet& rows = kept_rows_.of(site.layout);
   const Gradient kept{.dy = site.kept.dy.first_rows(rows.rows),
                       .norm = site.kept.norm ? site.kept.norm.first_rows(rows.rows) : Tensor{}};
-  const auto own = std::ranges::find(layouts_, site.rows_per_item, &Layout::rows_per_item);
+  const auto own = std::ranges::find(layouts_, site.layout, &KeptRows::layout);
   exec.ops.run(GatherScaledRows{.y = kept.dy,
                                 .y_norm = kept.norm,
                                 .x = dy,

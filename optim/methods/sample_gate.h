@@ -20,8 +20,8 @@ struct DrawSettings {
 
 // ||G_i||_F of the items of `dy`, which has the rows `rows` of this layout.
 // Per token: divided by sqrt(T_i), where the graph has tokens.
-ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows,
-                     std::int64_t rows_per_item, bool per_token);
+ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows, Layout layout,
+                     bool per_token);
 
 class SampleGate {
  public:
@@ -42,8 +42,9 @@ class SampleGate {
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
-  struct Layout {
-    std::int64_t rows_per_item;
+  // Of one layout.
+  struct KeptRows {
+    Layout layout;
     Tensor item, scale, offsets, row, source_row;  // capacities
     std::vector<std::int64_t> host_offsets;
   };
@@ -55,7 +56,7 @@ class SampleGate {
   Tensor norm_, prob_, keep_scale_;
   Tensor drawn_;  // i32 [1 + items]: how many are kept, and which
   std::vector<std::int32_t> host_drawn_;
-  std::vector<Layout> layouts_;
+  std::vector<KeptRows> layouts_;
   RowSets kept_rows_;
 };
 

@@ -38,7 +38,7 @@ const RowSets& ExactLook::at_gate(Exec& exec, const GateSite& site, Gradient& gr
                                   const RowSets& rows) {
   exec.ops.enter(site.probe_place);
   exec.ops.run(item_scores(item_score[static_cast<std::size_t>(site.number)], gradient.dy, rows,
-                           site.rows_per_item, scores_per_token));
+                           site.layout, scores_per_token));
   return rows;
 }
 
@@ -166,7 +166,7 @@ MeasuredBatch VarianceProbe::batch_sizes() const {
   for (std::size_t k = 0; k < graph_.sampled_weights().size(); ++k)
     batch.offsets.push_back(
         offsets(graph_.full_rows().of(graph_.weight_layout(static_cast<int>(k)))));
-  if (const RowSet* tokens = graph_.full_rows().find(kTokens)) {
+  if (const RowSet* tokens = graph_.full_rows().find(Layout::tokens())) {
     const std::vector<std::int64_t> of_tokens = offsets(*tokens);
     for (std::size_t n = 0; n + 1 < of_tokens.size(); ++n)
       batch.tokens.push_back(static_cast<double>(of_tokens[n + 1] - of_tokens[n]));
@@ -184,7 +184,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   pass.samples_rows = false;
   sampled_backward_.sketches.space = exact_.sketches.space;
   BackwardContext sampled = context;
-  sampled.gradients = no_gradients_;
+  sampled.gradients.tensors = no_gradients_;
   sampled.hooks = &sampled_backward_;
   const auto passes = static_cast<std::size_t>(batches_.back().passes);
   for (SampledLook& look : std::span(sampled_).first(passes)) {

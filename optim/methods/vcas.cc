@@ -92,7 +92,7 @@ void Vcas::begin_step(std::int64_t step) {
 
 void Vcas::run_separate_probe() {
   Model& model = training_.model;
-  training_.ops.set_phase(Phase::kProbe);
+  training_.ops.enter_phase(Phase::kProbe);
   const std::int64_t first = controller_->probes() * options_.probe_batches();
   const std::unique_ptr<BatchSource> source = training_.probe_source(first);
   const std::vector<Tensor> nowhere(model.graph.parameters().size());
@@ -104,9 +104,9 @@ void Vcas::run_separate_probe() {
         model.graph.make_exec(training_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
     exec.keeps_norms = true;
     model.graph.forward(exec);
-    const BackwardContext context{.gradients = nowhere,
-                                  .loss_scale = per_term(model.loss_terms(batch, 0, items)),
-                                  .hooks = &probe_->exact_backward()};
+    const auto terms = static_cast<double>(model.loss_terms(batch, 0, items));
+    const BackwardContext context{
+        .gradients = {nowhere}, .loss_scale = per_term(terms), .hooks = &probe_->exact_backward()};
     model.graph.backward(exec, context);
     probe_->sampled_backwards(exec, context);
   }

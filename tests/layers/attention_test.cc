@@ -79,9 +79,10 @@ TEST_CASE("attention with dropout", "[layer]") {
 
 TEST_CASE("attention of the first rows", "[layer]") {
   for (const double dropout : {0.0, 0.3}) {
-    LayerCase test{.kind = "attention",
-                   .config = {{"heads", kHeads}, {"dropout", dropout}},
-                   .inputs = {{.width = kWidth, .rows_per_item = 1}, {.width = 2 * kWidth}}};
+    LayerCase test{
+        .kind = "attention",
+        .config = {{"heads", kHeads}, {"dropout", dropout}},
+        .inputs = {{.width = kWidth, .layout = Layout::items(1)}, {.width = 2 * kWidth}}};
     if (dropout == 0) test.formula = first_rows;
     check_layer(test);
   }

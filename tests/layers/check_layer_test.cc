@@ -48,13 +48,13 @@ class ColumnGain final : public Layer {
 
   template <class T>
   void backward_as(Exec&, const BackwardIo& io) const {
-    const RowSet& rows = io.rows.of(io.input_specs[0].rows_per_item);
+    const RowSet& rows = io.rows.of(io.input_specs[0].layout);
     const auto* row = rows.row.ptr<std::int32_t>();
     const std::int64_t width = io.dy.width();
     const T *x_full = io.inputs_full[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
     T *dy = io.dy.ptr<T>(), *dx = io.dx[0].ptr<T>(), *dgain = io.gradients[0].ptr<T>();
     if (fault_ == "overwrites gradients" && dgain) std::fill(dgain, dgain + width, T(0));
-    if (fault_ == "adds to no rows" && dgain && !io.adds_gradients && rows.rows)
+    if (fault_ == "adds to no rows" && dgain && !io.gradients.adds && rows.rows)
       std::fill(dgain, dgain + width, T(0));
     for (std::int64_t r = 0; r < rows.rows; ++r) {
       const std::int64_t full = row && fault_ != "reads compact rows" ? row[r] : r;

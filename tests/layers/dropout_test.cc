@@ -9,7 +9,7 @@ std::vector<double> dropout_of_ones(double p, bool training, std::int64_t step) 
   const auto layer = make_layer("dropout", {{"p", p}});
   std::vector<double> x(4096 * 4, 1), y(x.size());
   const std::vector<Tensor> inputs{{x.data(), DType::kF64, {4096, 4}}};
-  const std::vector<ValueSpec> specs{{4, 1, DType::kF64}};
+  const std::vector<ValueSpec> specs{{4, Layout::items(1), DType::kF64}};
   Arena scratch;
   Exec exec{.ops = *ops,
             .scratch = scratch,

@@ -14,12 +14,12 @@ struct Chain {
   GraphPlan plan;
 
   explicit Chain(int blocks) {
-    int x = add("x", nullptr, {}, {kWidth, 1, DType::kF32});
+    int x = add("x", nullptr, {}, {kWidth, Layout::items(1), DType::kF32});
     for (int i = 0; i < blocks; ++i) {
       x = add("linear" + std::to_string(i), make_layer("linear", {{"width", kWidth}}), {x});
       x = add("gelu" + std::to_string(i), make_layer("gelu"), {x});
     }
-    const int labels = add("labels", nullptr, {}, {1, 1, DType::kI32});
+    const int labels = add("labels", nullptr, {}, {1, Layout::items(1), DType::kI32});
     add("loss", make_layer("softmax_cross_entropy"), {x, labels});
   }
 
@@ -64,11 +64,11 @@ TEST_CASE("a plan numbers parameters, sampled weights and layouts", "[graph]") {
   REQUIRE(chain.plan.parameters.size() == 4);
   CHECK(chain.plan.parameters[2].name == "linear1.weight");
   CHECK(chain.plan.sampled_weights == std::vector<int>{0, 2});
-  CHECK(chain.plan.layouts == std::vector<std::int64_t>{1});
+  CHECK(chain.plan.layouts == std::vector{Layout::items(1)});
   CHECK_FALSE(chain.node("x").needs_gradient);
   CHECK(chain.node("linear0").dx[0].block == -1);  // nobody wants the gradient of an input
   CHECK(chain.node("gelu0").dx[0].block == chain.node("linear0").gradient_block);
-  CHECK(chain.plan.max_rows(3) == 3 * kItems);
+  CHECK(chain.plan.max_rows(Layout::items(3)) == 3 * kItems);
 }
 
 TEST_CASE("sampled weight gradients wait at most to the next gate", "[graph]") {

@@ -27,8 +27,8 @@ struct TwoLayers {
   Value x, hidden, out;
 
   TwoLayers() {
-    x = graph.input("x", {4, 1, DType::kF32});
-    const Value labels = graph.input("labels", {1, 1, DType::kI32});
+    x = graph.input("x", {4, Layout::items(1), DType::kF32});
+    const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
     hidden = graph.add("hidden", make_layer("linear", {{"width", 4}}), {x});
     middle = graph.add("middle", make_layer("linear", {{"width", 4}}), {hidden});
     out = graph.add("out", make_layer("add"), {hidden, middle});
@@ -40,7 +40,7 @@ struct TwoLayers {
 // Of `graph`, whose output is to be classified: that a draw of all rows, each of which weighs 1,
 // gives the gradients of an exact pass. Returns where draws were made.
 std::vector<std::string> places_of_draws(CountOps& ops, Graph& graph, Value x, Value output) {
-  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
   graph.add("loss", make_layer("softmax_cross_entropy"), {output, labels});
   graph.finish(ops, {.max_items = 5});
   graph.parameters().initialize(ops, 1);
@@ -55,7 +55,7 @@ std::vector<std::string> places_of_draws(CountOps& ops, Graph& graph, Value x, V
   const auto backward = [&](BackwardHooks* hooks) {
     ops.run(Fill{.y = slab, .value = 0});
     ops.reset();
-    graph.backward(exec, {.gradients = gradients, .hooks = hooks});
+    graph.backward(exec, {.gradients = {gradients}, .hooks = hooks});
     return std::vector<double>(slab.ptr<double>(), slab.ptr<double>() + slab.elements());
   };
   SampledBackward sampled(ops, graph.plan());
@@ -87,8 +87,8 @@ TEST_CASE("a gate that another path goes round is refused", "[graph]") {
 TEST_CASE("a gate above a batch-coupled layer is refused", "[graph]") {
   auto ops = make_ops("cpu");
   Graph graph(DType::kF32);
-  const Value x = graph.input("x", {4, 1, DType::kF32});
-  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
   Value y = graph.add("linear", make_layer("linear", {{"width", 4}}), {x});
   y = graph.add("norm", std::make_unique<BatchCoupled>(), {y});
   y = graph.add("top", make_layer("linear", {{"width", 4}}), {y});
@@ -111,8 +111,8 @@ TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
   // y = E[token] E^T, once with a table of its own in the decoder and once tied.
   const auto build = [&](bool tied) {
     auto graph = std::make_unique<Graph>(DType::kF64);
-    const Value tokens = graph->input("tokens", {1, kTokens, DType::kI32});
-    const Value labels = graph->input("labels", {1, kTokens, DType::kI32});
+    const Value tokens = graph->input("tokens", {1, Layout::tokens(), DType::kI32});
+    const Value labels = graph->input("labels", {1, Layout::tokens(), DType::kI32});
     const Value x =
         graph->add("table", make_layer("embedding", {{"vocabulary", 5}, {"width", 3}}), {tokens});
     const Value y =
@@ -140,7 +140,7 @@ TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
     ops->run(Fill{.y = graph->parameters().gradients(), .value = adds ? 0.0 : 7.0});
     Exec exec = graph->make_exec(1, 0, true);
     graph->forward(exec);
-    graph->backward(exec, {.gradients = gradients, .adds_gradients = adds});
+    graph->backward(exec, {.gradients = {gradients, adds}});
   }
   for (std::int64_t i = 0; i < own[0].gradient.elements(); ++i) {
     const double lookup = own[0].gradient.ptr<double>()[i];
@@ -153,8 +153,8 @@ TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
 TEST_CASE("a layer that the loss does not depend on gets no gradient", "[graph]") {
   auto ops = make_ops("cpu");
   Graph graph(DType::kF32);
-  const Value x = graph.input("x", {4, 1, DType::kF32});
-  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
   graph.add("aside", make_layer("linear", {{"width", 3}}), {x});
   const Value out = graph.add("out", make_layer("linear", {{"width", 4}}), {x});
   graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
@@ -164,7 +164,7 @@ TEST_CASE("a layer that the loss does not depend on gets no gradient", "[graph]"
   for (const Tensor& gradient : gradients) ops->run(Fill{.y = gradient, .value = 7});
   Exec exec = graph.make_exec(1, 0, true);
   graph.forward(exec);
-  graph.backward(exec, {.gradients = gradients, .adds_gradients = false});
+  graph.backward(exec, {.gradients = {gradients, false}});
   for (const Parameter& parameter : graph.parameters().list())
     for (std::int64_t i = 0; parameter.name.starts_with("aside") && i < parameter.shape.elements();
          ++i)
@@ -175,8 +175,8 @@ TEST_CASE("gradients of three uses of a weight add up in a backward that replace
           "[graph]") {
   auto ops = make_ops("cpu");
   Graph graph(DType::kF32);
-  const Value x = graph.input("x", {4, 1, DType::kF32});
-  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
   const auto linear = [&](const char* name, Value from) {
     return graph.add(name, make_layer("linear", {{"width", 4}, {"sampled", false}}), {from});
   };
@@ -194,7 +194,7 @@ TEST_CASE("gradients of three uses of a weight add up in a backward that replace
     for (const Tensor& of : gradients) ops->run(Fill{.y = of, .value = adds ? 0.0 : 7.0});
     Exec exec = graph.make_exec(1, 0, true);
     graph.forward(exec);
-    graph.backward(exec, {.gradients = gradients, .adds_gradients = adds});
+    graph.backward(exec, {.gradients = {gradients, adds}});
     std::vector<float> out;
     for (const Tensor& of : gradients)
       out.insert(out.end(), of.ptr<float>(), of.ptr<float>() + of.elements());
@@ -207,7 +207,7 @@ TEST_CASE("weights of different shapes, or sampled ones, are not tied", "[graph]
   auto ops = make_ops("cpu");
   for (const bool sampled : {false, true}) {
     Graph graph(DType::kF32);
-    const Value tokens = graph.input("tokens", {1, kTokens, DType::kI32});
+    const Value tokens = graph.input("tokens", {1, Layout::tokens(), DType::kI32});
     const Value x =
         graph.add("table", make_layer("embedding", {{"vocabulary", 5}, {"width", 3}}), {tokens});
     const Value y = graph.add(
@@ -222,7 +222,7 @@ TEST_CASE("weights of different shapes, or sampled ones, are not tied", "[graph]
 TEST_CASE("sampled weight gradients wait in groups, and get what an exact pass gives", "[graph]") {
   CountOps ops(make_ops("cpu"));
   Graph graph(DType::kF64);
-  const Value x = graph.input("x", {4, 1, DType::kF64});
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF64});
   Value y = x;
   for (int i = 0; i < 10; ++i)
     y = graph.add("linear." + std::to_string(i), make_layer("linear", {{"width", 4}}), {y});
@@ -236,7 +236,7 @@ TEST_CASE("weight gradients wait for others that add to the gradient they read",
     INFO(reader);
     CountOps ops(make_ops("cpu"));
     Graph graph(DType::kF64);
-    const Value x = graph.input("x", {4, 1, DType::kF64});
+    const Value x = graph.input("x", {4, Layout::items(1), DType::kF64});
     const nlohmann::json width = {{"width", 4}}, none = nlohmann::json::object();
     Value y = graph.add("in", make_layer("linear", width), {x});
     for (const char* block : {"block.0", "block.1"}) {
@@ -255,7 +255,7 @@ TEST_CASE("weight gradients wait while another's gradient is changed in place", 
   CountOps ops(make_ops("cpu"));
   Graph graph(DType::kF64);
   const nlohmann::json width = {{"width", 4}};
-  const Value x = graph.input("x", {4, 1, DType::kF64});
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF64});
   const Value in = graph.add("in", make_layer("linear", width), {x});
   const Value changed = graph.add("gelu", make_layer("gelu"), {in});
   const Value waits = graph.add("waits", make_layer("linear", width), {x});
@@ -274,7 +274,7 @@ TEST_CASE("a layer that samples its weight gradient does not work in place", "[g
   };
   auto ops = make_ops("cpu");
   Graph graph(DType::kF32);
-  const Value x = graph.input("x", {4, 1, DType::kF32});
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
   graph.add("bad", std::make_unique<InPlace>(), {x});
   CHECK_THROWS_WITH(graph.finish(*ops, {.max_items = 2}),
                     ContainsSubstring("bad samples its weight gradient from a dy that does not"));

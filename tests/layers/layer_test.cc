@@ -67,16 +67,30 @@ TEST_CASE("settings are read strictly", "[layer]") {
 }
 
 TEST_CASE("a plan refuses inputs that do not fit", "[layer]") {
-  const ValueSpec values{8, kTokens, DType::kF32}, integers{1, kTokens, DType::kI32};
+  const ValueSpec values{8, Layout::tokens(), DType::kF32},
+      integers{1, Layout::tokens(), DType::kI32};
   CHECK(plan_error("linear", {{"width", 3}}, {values, values}) ==
         "number of inputs of linear must be 1, got 2");
   CHECK(plan_error("linear", {{"width", 3}}, {integers}) ==
         "input 1 of linear must hold f32, got i32");
-  CHECK(plan_error("add", nlohmann::json::object(), {values, {9, 1, DType::kF32}}) ==
+  CHECK(plan_error("add", nlohmann::json::object(), {values, {9, Layout::items(1), DType::kF32}}) ==
         "add: widths 8 and 9, rows per item tokens and 1 differ");
-  CHECK(plan_error("embedding", {{"vocabulary", 5}, {"width", 3}}, {{2, 1, DType::kI32}}) ==
+  CHECK(plan_error("embedding", {{"vocabulary", 5}, {"width", 3}},
+                   {{2, Layout::items(1), DType::kI32}}) ==
         "embedding: tokens must have width 1, got 2");
-  CHECK_THAT(
-      plan_error("softmax_cross_entropy", nlohmann::json::object(), {values, {1, 1, DType::kI32}}),
-      ContainsSubstring("got tokens and 1 rows an item, and width 1"));
+  CHECK_THAT(plan_error("softmax_cross_entropy", nlohmann::json::object(),
+                        {values, {1, Layout::items(1), DType::kI32}}),
+             ContainsSubstring("got tokens and 1 rows an item, and width 1"));
+}
+
+TEST_CASE("a layout says the rows of items", "[layer]") {
+  CHECK(Layout::items(3).rows(4, 50, 6) == 12);
+  CHECK(Layout::tokens().rows(4, 50, 6) == 50);
+  CHECK(Layout::masked().rows(4, 50, 6) == 6);
+  CHECK(Layout::items(1).rows(1.0, 2.5, 0.5) == 1.0);
+  CHECK(Layout::items(3) == Layout::items(3));
+  CHECK(Layout::items(3) != Layout::items(2));
+  CHECK(Layout::tokens() != Layout::masked());
+  CHECK(Layout::items(3).text() == "3");
+  CHECK(Layout::masked().text() == "masked");
 }

@@ -38,7 +38,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
   constexpr std::int64_t kRows = 20, kIn = 8, kOut = 6;
   const auto ops = make_ops("cpu");
   const auto layer = make_layer("linear", {{"width", kOut}});
-  const std::vector<ValueSpec> specs{{kIn, 1, DType::kF64}};
+  const std::vector<ValueSpec> specs{{kIn, Layout::items(1), DType::kF64}};
   const NodePlan plan = layer->plan({specs, DType::kF64, kRows, 0});
   REQUIRE(plan.samples_weight);
 
@@ -47,7 +47,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
   for (auto* values : {&x, &weight, &dy})
     for (std::size_t i = 0; i < values->size(); ++i) (*values)[i] = philox_normal(address, i);
   RowSets rows;
-  rows.entries().push_back({1, {.items = kRows, .rows = kRows}});
+  rows.entries().push_back({Layout::items(1), {.items = kRows, .rows = kRows}});
 
   struct Gradients {
     std::vector<double> dx = std::vector<double>(kRows * kIn);
@@ -74,7 +74,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                            .added = added,
                            .rows = rows,
                            .rows_full = rows,
-                           .gradients = gradients,
+                           .gradients = {gradients},
                            .method = {.hooks = hooks, .site = 0}});
     hooks.flush(exec);
     return out;

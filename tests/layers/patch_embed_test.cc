@@ -40,7 +40,9 @@ LayerCase patch_embed(bool cls) {
                      {"patch", kPatch},
                      {"features", kFeatures},
                      {"cls", cls}},
-          .inputs = {{.width = kChannels * kHeight * kWidth, .rows_per_item = 1, .image = true}},
+          .inputs = {{.width = kChannels * kHeight * kWidth,
+                      .layout = Layout::items(1),
+                      .image = true}},
           .formula = [cls](const LayerValues& v) { return tokens(v, cls); }};
 }
 

@@ -3,9 +3,9 @@
 using namespace vcas;
 
 TEST_CASE("select_rows", "[layer]") {
-  for (const std::int64_t layout : {kMasked, std::int64_t{2}})
+  for (const Layout layout : {Layout::masked(), Layout::items(2)})
     check_layer({.kind = "select_rows",
-                 .inputs = {{.width = 5}, {.rows_per_item = layout, .own_rows = true}},
+                 .inputs = {{.width = 5}, {.layout = layout, .own_rows = true}},
                  .formula = [](const LayerValues& v) {
                    std::vector<double> y;
                    for (const double row : v.inputs[1])

@@ -29,21 +29,21 @@ TEST_CASE("softmax cross entropy", "[layer]") {
   for (const double smoothing : {0.0, 0.1})
     check_layer({.kind = "softmax_cross_entropy",
                  .config = {{"label_smoothing", smoothing}},
-                 .inputs = {{.width = kClasses, .rows_per_item = 1},
-                            {.rows_per_item = 1, .integers = kClasses}},
+                 .inputs = {{.width = kClasses, .layout = Layout::items(1)},
+                            {.layout = Layout::items(1), .integers = kClasses}},
                  .loss = true,
                  .formula = [=](const LayerValues& v) { return cross_entropy(v, smoothing); }});
 }
 
 TEST_CASE("softmax cross entropy of the masked positions", "[layer]") {
   check_layer({.kind = "softmax_cross_entropy",
-               .inputs = {{.width = kClasses, .rows_per_item = kMasked},
-                          {.rows_per_item = kMasked, .integers = kClasses}},
+               .inputs = {{.width = kClasses, .layout = Layout::masked()},
+                          {.layout = Layout::masked(), .integers = kClasses}},
                .loss = true,
                .formula = [](const LayerValues& v) { return cross_entropy(v, 0); }});
   CHECK_THAT(layer_faults({.kind = "softmax_cross_entropy",
-                           .inputs = {{.width = kClasses, .rows_per_item = kMasked},
-                                      {.rows_per_item = 1, .integers = kClasses}},
+                           .inputs = {{.width = kClasses, .layout = Layout::masked()},
+                                      {.layout = Layout::items(1), .integers = kClasses}},
                            .loss = true})
                  .at(0),
              ContainsSubstring("masked and 1 rows an item"));
@@ -55,7 +55,8 @@ TEST_CASE("softmax cross entropy keeps whether the largest logit is the label's"
   float logits[3][3] = {{1, 5, 2}, {1, 5, 2}, {4, 0, 4}};
   std::int32_t labels[3] = {1, 2, 0}, correct[3] = {-1, -1, -1};
   float loss[3];
-  const std::vector<ValueSpec> specs{{3, 1, DType::kF32}, {1, 1, DType::kI32}};
+  const std::vector<ValueSpec> specs{{3, Layout::items(1), DType::kF32},
+                                     {1, Layout::items(1), DType::kI32}};
   const std::vector<Tensor> inputs{{logits, DType::kF32, {3, 3}}, {labels, DType::kI32, {3, 1}}};
   const std::vector<Tensor> saved{{correct, DType::kI32, {3, 1}}};
   Arena scratch;

@@ -122,8 +122,8 @@ TEST_CASE("logits, loss and every gradient are those of transformers", "[golden]
       CHECK(relative_error({loss}, floats(expected, "loss")) < tolerance);
 
       const std::vector<Tensor> written = graph.parameters().gradient_list();
-      graph.backward(exec,
-                     {.gradients = written, .loss_scale = 1 / static_cast<double>(losses.size())});
+      graph.backward(
+          exec, {.gradients = {written}, .loss_scale = 1 / static_cast<double>(losses.size())});
       // The file of gradients has the names and shapes of the weights.
       const Loaded gradients(folder, "gradients.safetensors", dtype);
       const Parameters& want = gradients.model->graph.parameters();

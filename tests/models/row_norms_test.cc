@@ -94,8 +94,8 @@ TEST_CASE("norms of a gradient that another layer adds to are not used", "[model
     given.wrong += args.dy_norm && !are_norms_of(args.dy_norm, args.dy);
   });
   Graph graph(DType::kF64);
-  const Value x = graph.input("x", {4, 1, DType::kF64});
-  const Value labels = graph.input("labels", {1, 1, DType::kI32});
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF64});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
   const auto linear = [&](const std::string& name, Value from) {
     return graph.add(name, make_layer("linear", {{"width", 4}}), {from});
   };
@@ -115,7 +115,7 @@ TEST_CASE("norms of a gradient that another layer adds to are not used", "[model
   Exec exec = graph.make_exec(1, 0, true);
   exec.keeps_norms = true;
   graph.forward(exec);
-  graph.backward(exec, {.gradients = gradients, .hooks = &sampled});
+  graph.backward(exec, {.gradients = {gradients}, .hooks = &sampled});
   CHECK(given.scores == 2);
   CHECK(given.dy_norms == 0);
   CHECK(given.wrong == 0);

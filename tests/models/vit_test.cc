@@ -198,7 +198,7 @@ TEST_CASE("the variance that one gate adds is that of independent items", "[mode
   // Sum over the items of (1 - p) / p ||g_i||^2, g_i what the item alone adds to the gradients
   // below the gate.
   context = f.context(SamplingMode::kExact, 1, 1);  // keeps 1 / kItems as the scale of a loss
-  const Tensor input = graph.tensor(f.model->values), labels = graph.tensor(f.model->labels);
+  const Tensor input = f.input("values"), labels = f.input("labels");
   const std::vector<float> inputs(input.ptr<float>(), input.ptr<float>() + input.elements());
   const std::vector<std::int32_t> classes(labels.ptr<std::int32_t>(),
                                           labels.ptr<std::int32_t>() + kItems);

@@ -85,15 +85,15 @@ TEST_CASE("a BERT trains with VCAS in bf16 as it does in f32", "[trainer][bf16][
 }
 
 TEST_CASE("an MLP trains in bf16", "[trainer][bf16]") {
-  CountOps ops(make_ops("emu"));
+  const auto ops = make_ops("emu");
   const auto model = build_model(read_model_options({"type=mlp", "width=16", "depth=2"}), {64}, 4,
                                  0.0, DType::kBF16);
-  model->graph.finish(ops, {.max_items = 16});
-  model->graph.parameters().initialize(ops, 7);
+  model->graph.finish(*ops, {.max_items = 16});
+  model->graph.parameters().initialize(*ops, 7);
   TrainerOptions options = sampling(60);
   options.optimizer.kind.type = "sgd";
   options.schedule.learning_rate = 0.1;
-  Trainer trainer(*model, ops, options, nullptr);
+  Trainer trainer(*model, *ops, options, nullptr);
   RandomBatches source(16, 64, 4);
   std::vector<StepReport> reports;
   while (!trainer.done()) reports.push_back(trainer.step(source.next()));

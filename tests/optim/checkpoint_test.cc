@@ -13,7 +13,7 @@ namespace {
 
 // A trainer of a small MLP that has made some steps.
 struct Trained {
-  std::unique_ptr<CountOps> ops = std::make_unique<CountOps>(make_ops("cpu"));
+  std::unique_ptr<Ops> ops = make_ops("cpu");
   std::unique_ptr<Model> model;
   std::unique_ptr<Trainer> trainer;
 

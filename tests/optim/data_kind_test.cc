@@ -71,14 +71,14 @@ TEST_CASE("a kind of data in one file is read, checked and trained on", "[traine
   const OpenedData test = config.data.kind->open({.split = Split::kTest});
   REQUIRE(train.items->item_shape() == std::vector<std::int64_t>{6});
   constexpr std::int64_t kBatch = 16;
-  CountOps ops(make_ops("cpu"));
+  const auto ops = make_ops("cpu");
   const auto model = build_model(read_model_options({"type=mlp", "width=16", "depth=2"}),
                                  train.items->item_shape(), train.items->classes(), 0.0);
-  model->graph.finish(ops, {.max_items = kBatch});
-  model->graph.parameters().initialize(ops, 1);
+  model->graph.finish(*ops, {.max_items = kBatch});
+  model->graph.parameters().initialize(*ops, 1);
   TrainerOptions options{.total_steps = 60, .batch = kBatch};
   options.schedule.learning_rate = 1e-2;
-  Trainer trainer(*model, ops, options, nullptr);
+  Trainer trainer(*model, *ops, options, nullptr);
   Loader batches(*train.items, {.batch = kBatch});
   while (!trainer.done()) trainer.step(batches.next());
   Loader tests(*test.items, {.batch = kBatch, .shuffle = false});

@@ -1,6 +1,7 @@
 #include "optim/flops.h"
 
 #include "core/error.h"
+#include "models/blocks.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 
@@ -76,16 +77,16 @@ constexpr std::int64_t kItems = 16, kInput = 8;
 std::unique_ptr<Model> linear_network() {
   auto model = std::make_unique<Model>(DType::kF32);
   Graph& graph = model->graph;
-  model->values = graph.input("input", {kInput, 1, DType::kF32});
-  model->labels = graph.input("labels", {1, 1, DType::kI32});
-  Value x = graph.add("norm", make_layer("layer_norm"), {model->values});
+  const Value input = add_values(*model, {kInput}, DType::kF32);
+  const Value labels = add_labels(*model, 4);
+  Value x = graph.add("norm", make_layer("layer_norm"), {input});
   for (const int width : {24, 40, 4}) {
     const std::string name = "linear." + std::to_string(width);
     x = graph.add(name, make_layer("linear", {{"width", width}}), {x});
     graph.gate(x);
   }
   model->logits = x;
-  model->loss = graph.add("loss", make_layer("softmax_cross_entropy"), {x, model->labels});
+  add_cross_entropy(*model, labels, 0);
   return model;
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "kernels/decorators/count_ops.h"
 #include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 #include "tests/support/text_batch.h"

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "kernels/decorators/count_ops.h"
 #include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 

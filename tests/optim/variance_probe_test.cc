@@ -21,13 +21,13 @@ ModelFixture make_fixture(std::unique_ptr<Ops> ops = make_ops("cpu")) {
 
 // Other images and labels for batch i.
 void load_batch(ModelFixture& f, int i) {
-  const Tensor input = f.model->graph.tensor(f.model->values);
+  const Tensor input = f.input("values");
   const PhiloxAddress address =
       philox_address({9, Stream::kData, static_cast<std::uint64_t>(i), 0, 0});
   for (std::int64_t e = 0; e < input.elements(); ++e)
     input.ptr<float>()[e] =
         static_cast<float>(philox_normal(address, static_cast<std::uint64_t>(e)));
-  const Tensor labels = f.model->graph.tensor(f.model->labels);
+  const Tensor labels = f.input("labels");
   const PhiloxAddress classes =
       philox_address({9, Stream::kData, static_cast<std::uint64_t>(i), 1, 0});
   for (std::int64_t n = 0; n < labels.elements(); ++n)

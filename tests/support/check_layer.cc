@@ -46,9 +46,8 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
     Numbers out;
     for (std::size_t k = 0; k < kept.items.size(); ++k) {
       std::int64_t first = 0;
-      for (std::int64_t i = 0; i < kept.items[k]; ++i)
-        first += bench.item_rows(spec.rows_per_item, i);
-      const std::int64_t rows = bench.item_rows(spec.rows_per_item, kept.items[k]);
+      for (std::int64_t i = 0; i < kept.items[k]; ++i) first += bench.item_rows(spec.layout, i);
+      const std::int64_t rows = bench.item_rows(spec.layout, kept.items[k]);
       for (std::int64_t e = first * spec.width; e < (first + rows) * spec.width; ++e)
         out.push_back(full[static_cast<std::size_t>(e)] * (scaled ? kept.scale[k] : 1));
     }
@@ -68,7 +67,7 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
     Numbers dy_zeroed = dy;
     std::size_t entry = 0;
     for (std::int64_t item = 0; item < items; ++item)
-      for (std::int64_t e = bench.item_rows(output.rows_per_item, item) * output.width; e > 0; --e)
+      for (std::int64_t e = bench.item_rows(output.layout, item) * output.width; e > 0; --e)
         dy_zeroed[entry++] *= item_scale[static_cast<std::size_t>(item)];
 
     const Gradients exact = bench.backward({.dy = dy_zeroed});
@@ -179,7 +178,7 @@ std::vector<std::string> layer_faults(const LayerCase& test) {
   LayerCase equal_items = test;
   bool differs = false;
   for (LayerInput& input : equal_items.inputs)
-    if (input.rows_per_item == kTokens) input.rows_per_item = 3, differs = true;
+    if (input.layout == Layout::tokens()) input.layout = Layout::items(3), differs = true;
   try {
     check_one_layout(test, faults);
     if (differs) check_one_layout(equal_items, faults);

@@ -19,7 +19,7 @@ namespace vcas {
 
 struct LayerInput {
   std::int64_t width = 1;
-  std::int64_t rows_per_item = kTokens;
+  Layout layout = Layout::tokens();
   std::int64_t integers = 0;       // not 0: i32 values from 0 to below this, without a gradient
   bool image = false;              // f32 whatever the compute dtype, without a gradient
   bool own_rows = false;           // i32 rows of the item's own in input 0, without a gradient
@@ -37,8 +37,8 @@ struct LayerCase {
   nlohmann::json config = nlohmann::json::object();
   std::vector<LayerInput> inputs;
   bool loss = false;
-  std::vector<std::int64_t> tokens = {5, 1, 7, 3};  // rows of each item in layout kTokens
-  std::vector<std::int64_t> masked = {2, 0, 4, 1};  // and in layout kMasked
+  std::vector<std::int64_t> tokens = {5, 1, 7, 3};  // rows of each item in layout tokens
+  std::vector<std::int64_t> masked = {2, 0, 4, 1};  // and in layout masked
   std::string device = "cpu";
   bool bf16 = true;  // false for a layer without it, as one with loops of its own over f32 and f64
   std::function<std::vector<double>(const LayerValues&)> formula = {};  // the output; optional

@@ -167,15 +167,16 @@ class Bench {
         memory_(*ops_),
         layer_(make_layer(test.kind, test.config)) {
     for (const LayerInput& input : test.inputs)
-      specs_.push_back({input.width, input.rows_per_item,
+      specs_.push_back({input.width, input.layout,
                         input.integers || input.own_rows ? DType::kI32
                         : input.image                    ? DType::kF32
                                                          : dtype});
-    plan_ = layer_->plan({specs_, dtype, items(), rows_of(kTokens), rows_of(kMasked)});
+    plan_ = layer_->plan(
+        {specs_, dtype, items(), rows_of(Layout::tokens()), rows_of(Layout::masked())});
 
     std::uint32_t site = 0;
     for (std::size_t i = 0; i < specs_.size(); ++i) {
-      const std::int64_t rows = rows_of(specs_[i].rows_per_item);
+      const std::int64_t rows = rows_of(specs_[i].layout);
       Numbers values = random_normals(site++, rows * specs_[i].width, 0, 1);
       for (const double kink : test.inputs[i].kinks)
         for (double& value : values)
@@ -183,7 +184,7 @@ class Bench {
       if (const std::int64_t below = test.inputs[i].integers)
         for (double& value : values)
           value = std::fmod(std::floor(std::abs(value) * 1000), static_cast<double>(below));
-      if (test.inputs[i].own_rows) choose_own_rows(values, specs_[i].rows_per_item);
+      if (test.inputs[i].own_rows) choose_own_rows(values, specs_[i].layout);
       inputs_.push_back(memory_.make(specs_[i].dtype, {rows, specs_[i].width}));
       input_values.push_back(std::move(values));
     }
@@ -192,10 +193,13 @@ class Bench {
       parameters_.push_back(memory_.make(dtype, spec.shape));
       parameter_values.push_back(random_normals(site++, spec.shape.elements(), mean, 0.3));
     }
-    output_ =
-        memory_.make(plan_.output.dtype, {rows_of(plan_.output.rows_per_item), plan_.output.width});
+    for (const ParameterSpec& spec : plan_.state)
+      state_.push_back(
+          memory_.make(statistics_dtype(dtype), spec.shape,
+                       Numbers(static_cast<std::size_t>(spec.shape.elements()), spec.init.value)));
+    output_ = memory_.make(plan_.output.dtype, {rows_of(plan_.output.layout), plan_.output.width});
     for (const SavedSpec& spec : plan_.saved)
-      saved_.push_back(memory_.make(spec.dtype, {rows_of(spec.rows_per_item), spec.width}));
+      saved_.push_back(memory_.make(spec.dtype, {rows_of(spec.layout), spec.width}));
     step_ = memory_.make(DType::kI64, {1}, {3});
     scratch_ = memory_.make(DType::kU8, {static_cast<std::int64_t>(plan_.scratch_bytes)});
     full_rows_ = row_sets(nullptr);
@@ -205,11 +209,11 @@ class Bench {
 
   const NodePlan& plan() const { return plan_; }
   std::int64_t items() const { return static_cast<std::int64_t>(test_.tokens.size()); }
-  std::int64_t item_rows(std::int64_t layout, std::int64_t item) const {
-    if (layout == kMasked) return test_.masked[static_cast<std::size_t>(item)];
-    return layout == kTokens ? test_.tokens[static_cast<std::size_t>(item)] : layout;
+  std::int64_t item_rows(Layout layout, std::int64_t item) const {
+    return layout.rows(std::int64_t{1}, test_.tokens[static_cast<std::size_t>(item)],
+                       test_.masked[static_cast<std::size_t>(item)]);
   }
-  std::int64_t rows_of(std::int64_t layout) const {
+  std::int64_t rows_of(Layout layout) const {
     std::int64_t rows = 0;
     for (std::int64_t item = 0; item < items(); ++item) rows += item_rows(layout, item);
     return rows;
@@ -223,7 +227,7 @@ class Bench {
   LayerValues values() const {
     LayerValues out{input_values, parameter_values, {0}};
     for (std::int64_t item = 0; item < items(); ++item)
-      out.offsets.push_back(out.offsets.back() + item_rows(specs_[0].rows_per_item, item));
+      out.offsets.push_back(out.offsets.back() + item_rows(specs_[0].layout, item));
     return out;
   }
 
@@ -237,14 +241,17 @@ class Bench {
     memory_.poison(scratch_);
     Arena arena(scratch_.data, plan_.scratch_bytes);
     Exec exec = make_exec(arena);
+    const auto state_before = bytes_of(state_);
     layer_->forward(exec, {.inputs = inputs_,
                            .output = output_,
                            .output_norm = norm,
                            .saved = saved_,
                            .parameters = parameters_,
+                           .state = state_,
                            .input_specs = specs_,
                            .rows = full_rows_});
     expect_norms(norm, output_, "output_norm");
+    expect(state_before == bytes_of(state_), "forward changes a state that it may not update");
     return memory_.read(output_);
   }
 
@@ -261,13 +268,12 @@ class Bench {
     const RowSets rows = choice.kept ? row_sets(choice.kept) : full_rows_;
     Tensor dy;
     if (!test_.loss)
-      dy = memory_.make(dtype_, {rows.of(plan_.output.rows_per_item).rows, plan_.output.width},
-                        choice.dy);
+      dy = memory_.make(dtype_, {rows.of(plan_.output.layout).rows, plan_.output.width}, choice.dy);
     std::vector<Tensor> dx(inputs_.size());
     std::vector<Tensor> added(inputs_.size());
     for (std::size_t i = 0; i < dx.size(); ++i) {
       if (!differentiable(i) || choice.without_dx == static_cast<int>(i)) continue;
-      const Shape shape{rows.of(specs_[i].rows_per_item).rows, specs_[i].width};
+      const Shape shape{rows.of(specs_[i].layout).rows, specs_[i].width};
       dx[i] = choice.in_place && i == 0 ? dy : memory_.make(dtype_, shape);
       if (choice.added == Added::kNothing) continue;
       added[i] = choice.added == Added::kInPlace ? dx[i] : memory_.make(dtype_, shape);
@@ -302,8 +308,7 @@ class Bench {
                               .added = added,
                               .rows = rows,
                               .rows_full = full_rows_,
-                              .gradients = gradients,
-                              .adds_gradients = !choice.replaces,
+                              .gradients = {gradients, !choice.replaces},
                               .loss_scale = kLossScale,
                               .method = {.hooks = exact, .site = -1}});
       expect_norms(norm, dx[0], "dx_norm");
@@ -348,11 +353,11 @@ class Bench {
 
  private:
   // Turns random numbers into rows of input 0, each of the item that it belongs to.
-  void choose_own_rows(Numbers& values, std::int64_t layout) const {
+  void choose_own_rows(Numbers& values, Layout layout) const {
     std::int64_t first = 0;
     std::size_t entry = 0;
     for (std::int64_t item = 0; item < items(); ++item) {
-      const std::int64_t rows = item_rows(specs_[0].rows_per_item, item);
+      const std::int64_t rows = item_rows(specs_[0].layout, item);
       for (std::int64_t r = item_rows(layout, item); r > 0; --r, ++entry)
         values[entry] = static_cast<double>(
             first + static_cast<std::int64_t>(std::abs(values[entry]) * 1000) % rows);
@@ -390,23 +395,27 @@ class Bench {
             .site = 5};
   }
 
-  std::vector<std::vector<std::uint8_t>> state() const {
+  std::vector<std::vector<std::uint8_t>> bytes_of(const std::vector<Tensor>& tensors) const {
     std::vector<std::vector<std::uint8_t>> out;
-    for (const auto* group : {&inputs_, &saved_, &parameters_})
-      for (const Tensor& tensor : *group) out.push_back(memory_.bytes(tensor));
-    out.push_back(memory_.bytes(output_));
+    for (const Tensor& tensor : tensors) out.push_back(memory_.bytes(tensor));
     return out;
+  }
+  std::vector<std::vector<std::uint8_t>> state() const {
+    std::vector<Tensor> all{output_};
+    for (const auto* group : {&inputs_, &saved_, &parameters_, &state_})
+      all.insert(all.end(), group->begin(), group->end());
+    return bytes_of(all);
   }
 
   RowSets row_sets(const Kept* kept) {
-    std::vector<std::int64_t> layouts{plan_.output.rows_per_item};
-    for (const ValueSpec& value : specs_) layouts.push_back(value.rows_per_item);
+    std::vector<Layout> layouts{plan_.output.layout};
+    for (const ValueSpec& value : specs_) layouts.push_back(value.layout);
     std::vector<std::int64_t> chosen(test_.tokens.size());
     std::iota(chosen.begin(), chosen.end(), 0);
     if (kept) chosen = kept->items;
     const auto count = static_cast<std::int64_t>(chosen.size());
     RowSets out;
-    for (const std::int64_t layout : layouts) {
+    for (const Layout layout : layouts) {
       Numbers offsets{0}, row;
       for (const std::int64_t item : chosen) {
         std::int64_t first = 0;
@@ -440,7 +449,7 @@ class Bench {
   std::unique_ptr<Layer> layer_;
   std::vector<ValueSpec> specs_;
   NodePlan plan_;
-  std::vector<Tensor> inputs_, parameters_, saved_;
+  std::vector<Tensor> inputs_, parameters_, state_, saved_;
   Tensor output_, scratch_, step_;
   RowSets full_rows_;
 };

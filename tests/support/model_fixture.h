@@ -50,14 +50,20 @@ struct ModelFixture {
       return;
     }
     graph.set_batch(items, {});
-    const Tensor input = graph.tensor(model->values);
+    const Tensor images = input("values"), labels = input("labels");
     const PhiloxAddress address = philox_address({seed, Stream::kData, 0, 0, 0});
-    for (std::int64_t i = 0; i < input.elements(); ++i)
-      input.ptr<float>()[i] =
+    for (std::int64_t i = 0; i < images.elements(); ++i)
+      images.ptr<float>()[i] =
           static_cast<float>(philox_normal(address, static_cast<std::uint64_t>(i)));
-    const Tensor labels = graph.tensor(model->labels);
     for (std::int64_t i = 0; i < items; ++i)
       labels.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(i % classes);
+  }
+
+  // The input of that name, which is there.
+  Tensor input(std::string_view name) const {
+    return model->graph.tensor(std::ranges::find_if(model->inputs, [&](const ModelInput& input) {
+                                 return model->graph.plan().nodes[input.value.index].name == name;
+                               })->value);
   }
 
   Exec exec(std::uint64_t step = 0) { return model->graph.make_exec(seed, step, true); }
@@ -76,8 +82,7 @@ struct ModelFixture {
     sampled->pass = settings.sampling;
     sampled->pass.samples_rows = settings.mode == SamplingMode::kItemsAndRows;
     BackwardHooks* hooks = settings.mode == SamplingMode::kExact ? nullptr : sampled.get();
-    return {.gradients = gradients,
-            .adds_gradients = settings.adds_gradients,
+    return {.gradients = {gradients, settings.adds_gradients},
             .loss_scale = settings.loss_scale,
             .hooks = settings.hooks ? settings.hooks : hooks};
   }

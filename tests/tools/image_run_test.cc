@@ -558,7 +558,7 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(contains(missing.err, "none.jpg: no such file or folder"));
   fs::create_directories(tiny.path() / "empty");
   CHECK(predict({"--input", "empty"}).code == 66);
-  const Outcome submission = predict({"--glue-submission", "to"});
+  const Outcome submission = predict({"--submission", "to"});
   CHECK(submission.code == 2);
   CHECK(contains(submission.err, "data.type \"image_folder\" has no submissions"));
 }

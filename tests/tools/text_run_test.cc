@@ -243,7 +243,7 @@ TEST_CASE("data.text.labels gives the order of a GLUE task's classes", "[text]")
       tiny.vcas({"predict", "--model", "out/last", "--input", "mrpc/test.tsv"});
   fs::create_directories(tiny.path() / "submission");
   const Outcome submitted =
-      tiny.vcas({"predict", "--model", "out/last", "--glue-submission", "submission"});
+      tiny.vcas({"predict", "--model", "out/last", "--submission", "submission"});
   INFO(submitted.err);
   REQUIRE(submitted.code == 0);
   std::string want = "index\tprediction\n", numbers = want;
@@ -339,7 +339,7 @@ TEST_CASE("a GLUE submission makes its folder and has a line for each row", "[te
        "train.steps=1", "train.batch_size=2", "data.eval_limit=1", "data.skip_bad_rows=true"});
   INFO(trained.err);
   REQUIRE(trained.code == 0);
-  const std::vector<std::string> predict = {"predict", "--model", "out", "--glue-submission",
+  const std::vector<std::string> predict = {"predict", "--model", "out", "--submission",
                                             "deep/submission"};
   const Outcome outcome = tiny.vcas(predict);
   INFO(outcome.err);
@@ -413,7 +413,7 @@ TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
   CHECK_FALSE(chosen.contains("eval_accuracy_mm"));
   const auto submit = [&](const std::string& folder, const std::string& split) {
     const Outcome outcome =
-        tiny.vcas({"predict", "--model", "alone", "--glue-submission", folder, "--split", split});
+        tiny.vcas({"predict", "--model", "alone", "--submission", folder, "--split", split});
     INFO(outcome.err);
     CHECK(outcome.code == 0);
     std::map<std::string, std::ptrdiff_t> lines;

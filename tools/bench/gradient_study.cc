@@ -122,11 +122,11 @@ class Study {
   // The batch of the last step stays in the graph.
   Scatter scatter(const Budget& budget, const Order& order, int draws) {
     const auto& list = model_->graph.parameters().list();
-    shuffling_->shuffled = false;
+    ops_.shuffled = false;
     Exec forward = model_->graph.make_exec(seed_, 0, true);
     model_->graph.forward(forward);
     const std::vector<float> exact = gradient(forward, nullptr);
-    shuffling_->shuffled = order.shuffled;
+    ops_.shuffled = order.shuffled;
     const Graph& graph = model_->graph;
     sampled_->pass.ratios = {
         std::vector<double>(static_cast<std::size_t>(graph.gates()), budget.act_ratio),
@@ -175,9 +175,9 @@ class Study {
   std::vector<float> gradient(Exec& exec, BackwardHooks* hooks) {
     const Tensor& slab = model_->graph.parameters().gradients();
     ops_.run(Fill{.y = slab, .value = 0});
-    model_->graph.backward(
-        exec,
-        {.gradients = gradients_, .loss_scale = 1.0 / static_cast<double>(kItems), .hooks = hooks});
+    model_->graph.backward(exec, {.gradients = {gradients_},
+                                  .loss_scale = 1.0 / static_cast<double>(kItems),
+                                  .hooks = hooks});
     return {slab.ptr<float>(), slab.ptr<float>() + slab.elements()};
   }
 
@@ -189,8 +189,7 @@ class Study {
 
   std::uint64_t seed_;
   std::unique_ptr<Dataset> data_;
-  ShuffledDraws* shuffling_ = new ShuffledDraws;  // of ops_
-  CountOps ops_{std::unique_ptr<Ops>(shuffling_)};
+  ShuffledDraws ops_;
   std::unique_ptr<Model> model_;
   Loader loader_;
   std::vector<Tensor> gradients_;

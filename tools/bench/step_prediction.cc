@@ -5,7 +5,7 @@
 #include <cstring>
 #include <iostream>
 
-#include "kernels/op_cost.h"
+#include "kernels/decorators/count_ops.h"
 #include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 

@@ -1,0 +1,59 @@
+// A model says of each input how a batch fills it.
+#include "models/model.h"
+
+#include "models/blocks.h"
+#include "tests/support/catch.h"
+#include "tests/support/text_batch.h"
+
+using namespace vcas;
+
+namespace {
+
+// Classifies items by half their number in the data, which no model of the library reads.
+struct ByNumber {
+  std::unique_ptr<Ops> ops = make_ops("cpu");
+  Model model{DType::kF32};
+  Value number;
+
+  ByNumber() {
+    const auto fill = [halves = std::vector<float>()](const BatchPart& part) mutable {
+      halves.clear();
+      for (const std::int64_t id : part.of(part.batch.ids, Layout::items(1), "numbers"))
+        halves.push_back(static_cast<float>(id) / 2);
+      return std::as_bytes(std::span<const float>(halves));
+    };
+    number = model.input("number", {1, Layout::items(1), DType::kF32}, fill);
+    add_classifier(model, number, 3, 0);
+    model.graph.finish(*ops, {.max_items = 4});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a model has inputs of its own, and loads the items asked for", "[model]") {
+  ByNumber by;
+  const Batch batch = random_text(7, 5, 3);  // its text and masks are not this model's
+  by.model.load(*by.ops, batch, 2, 3);
+  const Tensor loaded = by.model.graph.tensor(by.number);
+  REQUIRE(loaded.shape == Shape{3, 1});
+  for (int n = 0; n < 3; ++n) CHECK(loaded.ptr<float>()[n] == static_cast<float>(2 + n) / 2);
+  CHECK(by.model.loss_terms(batch, 2, 3) == 3);
+  CHECK_THROWS_WITH(by.model.load(*by.ops, batch, 5, 3),
+                    ContainsSubstring("item 8 of a batch of 7"));
+  Batch short_of_one = batch;
+  short_of_one.ids.pop_back();
+  CHECK_THROWS_WITH(by.model.load(*by.ops, short_of_one, 4, 3),
+                    ContainsSubstring("3 numbers from 4 on, of a batch of 6"));
+}
+
+TEST_CASE("a part of a batch has the rows of its items in each layout", "[model]") {
+  const Batch batch = random_text(4, 9, 3);  // 5, 1, 7, 3 tokens; 1, 0, 2, 1 masked
+  const BatchPart part{batch, 1, 2};
+  CHECK(part.rows(Layout::tokens()) == 8);
+  CHECK(part.rows(Layout::masked()) == 2);
+  CHECK(part.rows(Layout::items(3)) == 6);
+  CHECK(part.rows_before(1, Layout::tokens()) == 5);
+  const auto tokens = part.of(batch.tokens, Layout::tokens(), "tokens");
+  CHECK(std::vector(tokens.begin(), tokens.end()) ==
+        std::vector(batch.tokens.begin() + 5, batch.tokens.begin() + 13));
+}
