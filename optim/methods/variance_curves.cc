@@ -10,7 +10,7 @@ namespace vcas {
 namespace {
 
 constexpr double kNoLevel = std::numeric_limits<double>::infinity();
-constexpr std::size_t kMostRows = 1024;  // of a linear, whose scores are looked at
+constexpr std::size_t kMostRows = 512;  // of a linear, whose scores are looked at
 
 double quadratic(const std::vector<double>& matrix, const std::vector<double>& x) {
   double sum = 0;
@@ -96,39 +96,55 @@ const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Pro
 }
 
 // pi_i(l) = min(1, s_i(l) sqrt(lambda b_l / f_l)), not above that of the gate before.
-// Gates that want more than the one before them share its ratio: their b and f add up.
-void VarianceCurves::set_items(Point& point, double lambda,
-                               const std::vector<double>& weight_ratio) const {
+// Gates that want more than the one before them share its level: their b and f add up.
+//
+// A row with q < 1 costs and varies by pi q alone, which is z sqrt(lambda w / f) at any pi.
+// So f counts dX and the rows with q = 1, and b leaves out the z^2 of the others.
+void VarianceCurves::set_items(Point& point, double lambda) const {
   struct Shared {
     double value = 0, cost = 0;  // b, f
     std::size_t first = 0;       // the gate nearest the output
+    double kept = 0;             // sum over i of min(1, s_i sqrt(lambda b / f))
   };
+  constexpr double kLeastShare = 0.02;  // of the variance of items: rows do not explain all
   const std::size_t gates = score_.size();
   std::vector<Shared> each(gates);
+  for (std::size_t l = 0; l < gates; ++l)
+    for (std::size_t i = 0; i < items_; ++i)
+      each[l].value += scale_ * weighted_gram_[l][i * (items_ + 1)];
+  std::vector<double> least;
+  for (const Shared& gate : each) least.push_back(kLeastShare * gate.value);
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     if (model_.linears[k].gate < 0) continue;
     Shared& gate = each[static_cast<std::size_t>(model_.linears[k].gate)];
-    gate.cost += model_.linears[k].cost * (1 + weight_ratio[k]) *
-                 static_cast<double>(batch_.offsets[k].back()) / whole_cost_;
+    gate.value -= importance_[k] * scale_ * point.free_square[k];
+    gate.cost += model_.linears[k].cost / whole_cost_ *
+                 (static_cast<double>(batch_.offsets[k].back()) + point.full_rows[k]);
   }
   double tokens = 0;
   for (const double count : batch_.tokens) tokens += count;
-  std::vector<Shared> groups;
-  const auto worth = [](const Shared& group) {
-    return group.cost > 0 ? group.value / group.cost : 0;
+  const auto level_of = [&](const Shared& group) {
+    return group.cost > 0 ? std::sqrt(lambda * group.value / group.cost) : 0;
   };
+  const auto set_kept = [&](Shared& group) {
+    group.kept = 0;
+    for (const double score : score_[group.first])
+      group.kept += std::min(1.0, level_of(group) * score);
+  };
+  std::vector<Shared> groups;
   for (std::size_t l = gates; l-- > 0;) {
     Shared next = each[l];
     next.first = l;
-    for (std::size_t i = 0; i < items_; ++i)
-      next.value += scale_ * weighted_gram_[l][i * (items_ + 1)];
+    next.value = std::max(next.value, least[l]);
     if (token_square_[l] > 0) next.value *= tokens / token_square_[l];
+    set_kept(next);
     groups.push_back(next);
-    while (groups.size() > 1 && worth(groups.back()) >= worth(groups[groups.size() - 2])) {
+    while (groups.size() > 1 && groups.back().kept >= groups[groups.size() - 2].kept) {
       const Shared last = groups.back();
       groups.pop_back();
       groups.back().value += last.value;
       groups.back().cost += last.cost;
+      set_kept(groups.back());
     }
   }
   point.pi.assign(gates, Probabilities(items_, 1.0));
@@ -136,7 +152,7 @@ void VarianceCurves::set_items(Point& point, double lambda,
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::size_t first = groups[g].first;
     const std::size_t end = g + 1 < groups.size() ? groups[g + 1].first + 1 : 0;
-    const double level = std::sqrt(lambda * worth(groups[g]));
+    const double level = level_of(groups[g]);
     Probabilities pi(items_);
     double kept = 0;
     for (std::size_t i = 0; i < items_; ++i) {
@@ -153,6 +169,7 @@ void VarianceCurves::set_items(Point& point, double lambda,
 
 // q_r = min(1, z_r / pi_i sqrt(lambda w_k / f_k)), and the variances.
 void VarianceCurves::set_rows(Point& point, double lambda) const {
+  point.act = point.weight = 0;
   for (std::size_t l = 0; l < point.pi.size(); ++l)
     for (std::size_t i = 0; i < items_; ++i)
       if (point.pi[l][i] > 0)
@@ -162,31 +179,41 @@ void VarianceCurves::set_rows(Point& point, double lambda) const {
     const Rows& of = rows_[k];
     const double cost = model_.linears[k].cost / whole_cost_;
     const double level = std::sqrt(lambda * importance_[k] * scale_ / cost);
-    double weight = 0, rows = 0, kept = 0;
+    double weight = 0, rows = 0, kept = 0, full = 0, free = 0;
     for (std::size_t r = 0; r < of.score.size(); ++r) {
       const double p = pi ? (*pi)[of.item[r]] : 1, z = of.score[r];
       if (!(p > 0)) continue;
       const double q = std::min(1.0, z / p * level);
       rows += p;
       kept += p * q;
-      if (q > 0) weight += (1 / q - 1) * z * z / p;
+      if (q >= 1) {
+        ++full;
+      } else if (q > 0) {
+        free += z * z;
+        weight += (1 / q - 1) * z * z / p;
+      }
     }
-    point.ratios.weight.push_back(rows > 0 && importance_[k] > 0 ? kept / rows : 1);
+    // Half way, or rounds may swing.
+    point.full_rows[k] += (of.each * full - point.full_rows[k]) / 2;
+    point.free_square[k] += (of.each * free - point.free_square[k]) / 2;
+    point.ratios.weight[k] = rows > 0 && importance_[k] > 0 ? kept / rows : 1;
     point.weight += importance_[k] * scale_ * of.each * weight;
   }
 }
 
-// What rows cost decides on items, and these on rows: twice is enough.
+// Rows decide on items, and these on rows.
 VarianceCurves::Point VarianceCurves::at_level(double lambda) const {
-  const Point all_rows = at_level(lambda, std::vector<double>(model_.linears.size(), 1.0));
-  return at_level(lambda, all_rows.ratios.weight);
-}
-
-VarianceCurves::Point VarianceCurves::at_level(double lambda,
-                                               const std::vector<double>& weight_ratio) const {
+  constexpr int kRounds = 4;
+  const std::size_t linears = model_.linears.size();
   Point point;
-  set_items(point, lambda, weight_ratio);
-  set_rows(point, lambda);
+  point.free_square.assign(linears, 0.0);
+  point.ratios.weight.assign(linears, 1.0);
+  for (const std::vector<std::int64_t>& offsets : batch_.offsets)
+    point.full_rows.push_back(static_cast<double>(offsets.back()));
+  for (int round = 0; round < kRounds; ++round) {
+    set_items(point, lambda);
+    set_rows(point, lambda);
+  }
   return point;
 }
 

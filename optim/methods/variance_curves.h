@@ -54,6 +54,8 @@ class VarianceCurves {
   using Probabilities = std::vector<double>;  // pi [item]
   struct Point {                              // at one water level
     std::vector<Probabilities> pi;            // [gate]
+    std::vector<double> full_rows;            // [linear]: with q = 1
+    std::vector<double> free_square;          // [linear]: sum of z^2 over the others
     Ratios ratios;
     double act = 0, weight = 0;  // weighted variances; of items as if they were drawn alone
   };
@@ -68,8 +70,7 @@ class VarianceCurves {
   };
 
   Point at_level(double lambda) const;
-  Point at_level(double lambda, const std::vector<double>& weight_ratio) const;
-  void set_items(Point& point, double lambda, const std::vector<double>& weight_ratio) const;
+  void set_items(Point& point, double lambda) const;
   void set_rows(Point& point, double lambda) const;
   double level_of(double budget, double correction, double start) const;
   Variances simulated_act(const std::vector<double>& act_ratio) const;

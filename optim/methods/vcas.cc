@@ -20,7 +20,11 @@ std::string format_range(const std::vector<double>& values) {  // "0.31-0.97"
   return fmt::format("{:.2f}-{:.2f}", low, high);
 }
 
-ControlledModel controlled(const Graph& graph) {
+VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
+
+}  // namespace
+
+ControlledModel controlled_model(const Graph& graph) {
   ControlledModel model{.gates = graph.gates(), .linears = {}};
   for (int k = 0; k < std::ssize(graph.sampled_weights()); ++k) {
     const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
@@ -29,10 +33,6 @@ ControlledModel controlled(const Graph& graph) {
   }
   return model;
 }
-
-VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
-
-}  // namespace
 
 void VcasKind::settle(std::int64_t steps_per_epoch) {
   const std::string given = update_every.text();
@@ -53,7 +53,7 @@ VcasOptions* find_vcas(Part<MethodKind>& method) { return dynamic_cast<VcasKind*
 Vcas::Vcas(const Training& training, const VcasOptions& options)
     : training_(training),
       options_(options),
-      controller_(make_controller(options, controlled(training.model.graph), training.seed,
+      controller_(make_controller(options, controlled_model(training.model.graph), training.seed,
                                   training.total_steps)),
       sampled_(training.ops, training.model.graph.plan()),
       in_place_(options.probe == "in_place") {

@@ -17,6 +17,9 @@ struct VcasKind final : MethodKind, VcasOptions {
 // The settings of VCAS; null: another method is chosen.
 VcasOptions* find_vcas(Part<MethodKind>& method);
 
+// The sampled linears of a finished graph.
+ControlledModel controlled_model(const Graph& graph);
+
 class Vcas final : public Method {
  public:
   Vcas(const Training& training, const VcasOptions& options);

@@ -72,6 +72,7 @@ TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
   TrainerOptions options = TrainerFixture::defaults();
   vcas_of(options).tau_act = vcas_of(options).tau_w = 0.3;
   vcas_of(options).probe = GENERATE("in_place", "separate");
+  vcas_of(options).controller = GENERATE("paper", "budget");
   TrainerFixture checked(options, 0.1, make_ops("check:emu,cpu"));
   CHECK_NOTHROW(checked.run(8));
   CHECK(checked.vcas().controller().probes() == 3);
@@ -104,6 +105,7 @@ TEST_CASE("a restored trainer goes on with the same bits", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
   vcas_of(options).tau_act = vcas_of(options).tau_w = 0.2;
   vcas_of(options).probe = GENERATE("in_place", "separate");
+  vcas_of(options).controller = GENERATE("paper", "budget");
   TrainerFixture whole(options, 0.1), first(options, 0.1), second(options, 0.1);
   whole.run(20);
   first.run(11);

@@ -1,0 +1,207 @@
+#include "optim/methods/budget_controller.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "tests/optim/trainer_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+constexpr std::size_t kItems = 32;
+
+ControlledModel two_linears() { return {.gates = 1, .linears = {{0, 2.0}, {0, 1.0}}}; }
+
+VcasOptions budget_options() {
+  VcasOptions options;
+  options.controller = "budget";
+  options.tau_act = options.tau_w = 0.05;
+  return options;
+}
+
+// Items of orthogonal gradients, of sizes 1, 1/2, 1/3 ...; two rows an item.
+MeasuredBatch batch_of(double scale = 1) {
+  MeasuredBatch batch;
+  batch.items = kItems;
+  batch.tokens.assign(kItems, 1.0);
+  std::vector<double> score;
+  for (std::size_t i = 0; i < kItems; ++i) score.push_back(scale / static_cast<double>(i + 1));
+  batch.item_score = {score};
+  for (int k = 0; k < 2; ++k) {
+    std::vector<double> gram(kItems * kItems, 0.0), rows;
+    std::vector<std::int64_t> offsets = {0};
+    for (std::size_t i = 0; i < kItems; ++i) {
+      gram[i * (kItems + 1)] = score[i] * score[i];
+      rows.insert(rows.end(), {0.9 * score[i], 0.4 * score[i]});
+      offsets.push_back(std::ssize(rows));
+    }
+    batch.gram.push_back(gram);
+    batch.row_score.push_back(rows);
+    batch.offsets.push_back(offsets);
+  }
+  batch.v_act = batch.v_w = {0, 0};
+  return batch;
+}
+
+std::string config_error(const std::string& json) {
+  VcasOptions options;
+  try {
+    read_config(options, {.documents = {{.name = "run.json", .text = json}}});
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+TrainerOptions trainer_options() {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options) = budget_options();
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0.2;
+  vcas_of(options).update_every = 8;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("V_s of a batch has one degree of freedom less than items", "[controller]") {
+  // Items 1, 2 and 6 on a line: variance 7, of the sum of three 21.
+  CHECK_THAT(variance_of_sum({1, 2, 6, 2, 4, 12, 6, 12, 36}, 3), WithinAbs(21, 1e-12));
+  // Three of six items tell of all.
+  CHECK_THAT(variance_of_sum({1, 2, 6, 2, 4, 12, 6, 12, 36}, 6), WithinAbs(42, 1e-12));
+  CHECK(variance_of_sum({5}, 1) == 0);
+  CHECK(variance_of_sum({}, 0) == 0);
+}
+
+TEST_CASE("probes of the budget controller begin at once and grow apart", "[controller]") {
+  VcasOptions options = budget_options();
+  options.update_every = 20;
+  const BudgetController controller(options, two_linears(), 1, 1000);
+  std::vector<std::int64_t> due;
+  for (std::int64_t step = 0; step < 100; ++step)
+    if (controller.probe_due(step)) due.push_back(step);
+  CHECK(due == std::vector<std::int64_t>{0, 2, 6, 14, 30, 50, 70, 90});
+}
+
+TEST_CASE("one probe sets ratios within the budget", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  CHECK(controller.act_ratio() == std::vector<double>{1});
+  CHECK(controller.update({batch_of()}).empty());
+  CHECK(controller.act_ratio()[0] < 1);
+  CHECK(controller.weight_ratio()[0] < 1);
+  BudgetController small(budget_options(), two_linears(), 1, 1000);
+  CHECK(small.update({batch_of(1e-8)}).empty());
+  CHECK_THAT(small.act_ratio()[0], WithinRel(controller.act_ratio()[0], 1e-9));
+  // What the same batch would have spent at these ratios.
+  CHECK(controller.update({batch_of()}).empty());
+  const nlohmann::ordered_json found = controller.measured();
+  const double spent = found["spent_act"].get<double>() + found["spent_w"].get<double>();
+  CHECK_THAT(spent, WithinRel(0.1, 0.15));
+  CHECK(found["kappa"].is_null());
+}
+
+TEST_CASE("more budget keeps less", "[controller]") {
+  double before = 2;
+  for (const double tau : {0.001, 0.01, 0.1, 1.0}) {
+    VcasOptions options = budget_options();
+    options.tau_act = options.tau_w = tau;
+    options.budget = GENERATE("relative", "absolute");
+    BudgetController controller(options, two_linears(), 1, 1000);
+    CHECK(controller.update({batch_of()}).empty());
+    const double cost = controller.act_ratio()[0] *
+                        (3 + 2 * controller.weight_ratio()[0] + controller.weight_ratio()[1]);
+    CHECK(cost < 3 * before);
+    before = cost / 3;
+  }
+}
+
+TEST_CASE("a probe that knows no V_s leaves the ratios and says so", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  CHECK(controller.update({batch_of()}).empty());
+  const std::vector<double> act = controller.act_ratio(), weight = controller.weight_ratio();
+  SECTION("of a batch of one item") {
+    MeasuredBatch one = batch_of();
+    one.items = 1;
+    one.tokens = {1};
+    one.gram = {{1}, {1}};
+    CHECK(controller.update({one}) == "all keep ratios stay: the probe measured V_s = 0");
+  }
+  SECTION("of a gradient that is not finite") {
+    MeasuredBatch bad = batch_of();
+    bad.gram[0][0] = std::numeric_limits<double>::quiet_NaN();
+    CHECK_THAT(controller.update({bad}), ContainsSubstring("all keep ratios stay"));
+  }
+  CHECK(controller.act_ratio() == act);
+  CHECK(controller.weight_ratio() == weight);
+}
+
+TEST_CASE("a linear without gradient stays exact", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  MeasuredBatch batch = batch_of();
+  batch.gram[1].assign(kItems * kItems, 0.0);
+  batch.row_score[1].assign(2 * kItems, 0.0);
+  CHECK(controller.update({batch}) == "1 of 2 weight ratios stay: their V_s is zero");
+  CHECK(controller.weight_ratio()[0] < 1);
+  CHECK(controller.weight_ratio()[1] == 1);
+}
+
+TEST_CASE("curves that Monte Carlo contradicts are complained of", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  std::string note;
+  for (int probe = 0; probe < 40; ++probe) {
+    MeasuredBatch batch = batch_of();
+    batch.passes = controller.probe_passes();
+    CHECK((batch.passes > 0) == (probe % 10 == 9));
+    batch.v_act = {1, 1};
+    note = controller.update({batch});
+    CHECK(note.empty() == (probe != 29 && probe != 39));
+  }
+  CHECK_THAT(note, ContainsSubstring("times the variance that the curves predict"));
+}
+
+TEST_CASE("settings of the budget controller are checked", "[controller]") {
+  CHECK(config_error(R"({"controller": "budget", "update_every": 2})").empty());
+  CHECK_THAT(config_error(R"({"controller": "budget", "tau_act": 0, "tau_w": 0})"),
+             ContainsSubstring("must not both be 0"));
+  CHECK_THAT(config_error(R"({"controller": "budget", "tau_w": -1})"),
+             ContainsSubstring("must be at least 0"));
+  CHECK_THAT(config_error(R"({"controller": "bugdet"})"), ContainsSubstring("budget"));
+  CHECK_THAT(config_error(R"({"budget": "none"})"), ContainsSubstring("relative"));
+}
+
+TEST_CASE("the state of a controller goes to its like only", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  for (int i = 0; i < 12; ++i) {
+    MeasuredBatch batch = batch_of(1 + 0.1 * i);
+    batch.passes = controller.probe_passes();
+    batch.v_act = batch.v_w = {0.01, 0.02};
+    CHECK(controller.update({batch}).empty());
+  }
+  const nlohmann::json state = nlohmann::json::parse(controller.to_json().dump());
+  BudgetController copy(budget_options(), two_linears(), 1, 1000);
+  copy.from_json(state);
+  CHECK(copy.to_json() == controller.to_json());
+  CHECK(copy.update({batch_of()}) == controller.update({batch_of()}));
+  CHECK(copy.to_json() == controller.to_json());
+
+  ControlledModel other = two_linears();
+  other.gates = 2;
+  BudgetController of_other(budget_options(), other, 1, 1000);
+  CHECK_THROWS_WITH(of_other.from_json(state),
+                    "the state of the VCAS controller has 1 item and 2 weight ratios, the model "
+                    "2 and 2");
+  CHECK_THROWS_AS(copy.from_json(nlohmann::json::object()), Error);
+  CHECK(copy.to_json() == controller.to_json());
+}
+
+TEST_CASE("a trainer with a budget samples from its second step on", "[trainer][controller]") {
+  TrainerOptions options = trainer_options();
+  options.micro_batch = GENERATE(0, 8);
+  TrainerFixture f(options, 0.1);
+  const std::vector<StepReport> reports = f.run(17);
+  for (const std::int64_t step : {0, 2, 6, 14}) CHECK(reports[step].measured);
+  for (const std::int64_t step : {1, 3, 13, 15}) CHECK_FALSE(reports[step].exact);
+  CHECK(f.vcas().controller().probes() == 4);
+}

@@ -1,0 +1,250 @@
+#include "optim/methods/variance_curves.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "optim/methods/variance_probe.h"
+#include "optim/methods/vcas.h"
+#include "tests/support/catch.h"
+#include "tests/support/model_fixture.h"
+
+using namespace vcas;
+
+namespace {
+
+ModelOptions options_of(const std::string& model) {
+  if (model == "vit")
+    return read_model_options({"type=vit", "width=16", "depth=2", "heads=2", "patch=4"});
+  std::vector<std::string> settings = {"type=bert", "width=8",         "depth=2",
+                                       "heads=2",   "max_positions=8", "vocabulary=11"};
+  settings.push_back(model == "masked words" ? "head=mlm" : "head=classification");
+  settings.push_back(model == "first token" ? "pooling=first" : "pooling=mean");
+  return read_model_options(settings);
+}
+
+constexpr std::int64_t kItems = 8;
+
+ModelFixture fixture_of(const std::string& model) {
+  return ModelFixture(options_of(model), {1, 8, 8}, 3, kItems, DType::kF64);
+}
+
+// What an exact pass measures, by sketches that lose nothing.
+MeasuredBatch measure(ModelFixture& f) {
+  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled,
+                      VarianceProbe::Options{.fraction = 1, .curves = true});
+  probe.begin(1, 0, 1, 0);
+  Exec exec = f.exec();
+  f.model->graph.forward(exec);
+  BackwardContext context = f.use(f.context(SamplingMode::kExact, 1, 1));
+  context.hooks = &probe.exact_backward();
+  f.model->graph.backward(exec, context);
+  probe.sampled_backwards(exec, context);
+  return probe.result()[0];
+}
+
+struct Estimate {
+  double mean = 0, error = 0;  // standard error
+};
+
+Estimate estimate(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  Estimate out;
+  for (const double x : values) out.mean += x / n;
+  for (const double x : values) out.error += (x - out.mean) * (x - out.mean) / (n * (n - 1));
+  out.error = std::sqrt(out.error);
+  return out;
+}
+
+// || G_j - G ||^2 over the weights of sampled linears, for the draws j of real backwards.
+std::vector<double> squared_errors(ModelFixture& f, PassSettings settings, int draws) {
+  Exec exec = f.exec();
+  f.model->graph.forward(exec);
+  const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+  std::vector<double> errors;
+  for (int j = 0; j < draws; ++j) {
+    Exec drawn = f.exec(static_cast<std::uint64_t>(j));
+    settings.sampling.repeat = 1;
+    const std::vector<double> sampled = f.gradient(drawn, settings);
+    double sum = 0;
+    for (const int weight : f.model->graph.sampled_weights()) {
+      const auto [begin, end] =
+          f.range(f.model->graph.parameters()[static_cast<std::size_t>(weight)]);
+      for (std::size_t e = begin; e < end; ++e)
+        sum += (sampled[e] - exact[e]) * (sampled[e] - exact[e]);
+    }
+    errors.push_back(sum);
+  }
+  return errors;
+}
+
+double sum_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double x : values) sum += x;
+  return sum;
+}
+
+const RandomKey kDraws{.seed = 3, .stream = Stream::kProbe, .repeat = 1};
+
+}  // namespace
+
+TEST_CASE("capped_level spends its budget", "[curves]") {
+  const std::vector<double> values = {0, 1e-3, 5, 2, 1, 1, 40}, weights = {1, 2, .5, 1, .25, 1, 1};
+  for (const double budget : {0.1, 1.0, 2.5, 5.0}) {
+    const double level = capped_level(values, weights, budget);
+    double sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sum += weights[i] * std::min(1.0, level * values[i]);
+    CHECK_THAT(sum, WithinAbs(budget, 1e-12));
+  }
+  CHECK(std::isinf(capped_level(values, weights, 7)));
+  CHECK(std::isinf(capped_level({}, {}, 1)));
+}
+
+TEST_CASE("the curve of V_act is the variance of real backwards", "[curves][law]") {
+  const std::string model = GENERATE("vit", "first token", "mean", "masked words");
+  const Selection selection = GENERATE(Selection::kSystematic, Selection::kBernoulli);
+  ModelFixture f = fixture_of(model);
+  const ControlledModel controlled = controlled_model(f.model->graph);
+  const MeasuredBatch batch = measure(f);
+  const std::vector<double> importance(controlled.linears.size(), 1.0);
+  PassSettings settings = f.context(SamplingMode::kItems, 1, 1, selection);
+  settings.sampling.ratios.act = {0.4, 0.7};
+  const VarianceCurves::Ratios ratios{settings.sampling.ratios.act,
+                                      settings.sampling.ratios.weight};
+  std::vector<double> predicted;
+  for (std::uint64_t n = 0; n < 20; ++n) {
+    RandomKey draws = kDraws;
+    draws.step = n;
+    predicted.push_back(
+        VarianceCurves(controlled, batch, importance, selection, draws).at(ratios).act);
+  }
+  const Estimate curve = estimate(predicted), real = estimate(squared_errors(f, settings, 3000));
+  INFO(model << ": " << curve.mean << " +- " << curve.error << ", measured " << real.mean << " +- "
+             << real.error);
+  CHECK(real.error < 0.1 * real.mean);
+  CHECK(std::abs(curve.mean - real.mean) <= 5 * std::hypot(curve.error, real.error));
+}
+
+TEST_CASE("the curve of V_w is the variance of real backwards", "[curves][law]") {
+  const std::string model = GENERATE("vit", "first token", "mean");
+  ModelFixture f = fixture_of(model);
+  const ControlledModel controlled = controlled_model(f.model->graph);
+  const MeasuredBatch batch = measure(f);
+  const std::vector<double> importance(controlled.linears.size(), 1.0);
+  const VarianceCurves curves(controlled, batch, importance, Selection::kBernoulli, kDraws);
+  PassSettings settings = f.context(SamplingMode::kItemsAndRows, 1, 0.3, Selection::kBernoulli);
+  const auto predicted = [&] {
+    return curves.at({settings.sampling.ratios.act, settings.sampling.ratios.weight});
+  };
+  SECTION("of all items") {
+    const Estimate real = estimate(squared_errors(f, settings, 3000));
+    CHECK(predicted().act == 0);
+    INFO(model << ": " << sum_of(predicted().weight) << ", measured " << real.mean);
+    CHECK(std::abs(sum_of(predicted().weight) - real.mean) <= 5 * real.error);
+  }
+  SECTION("of the items that SampleA left, nearly: each draw has a level of its own") {
+    settings.sampling.ratios.act = {0.6, 0.8};
+    const Estimate both = estimate(squared_errors(f, settings, 6000));
+    const double want = predicted().act + sum_of(predicted().weight);
+    INFO(model << ": " << want << ", measured " << both.mean << " +- " << both.error);
+    CHECK(both.error < 0.05 * both.mean);
+    CHECK(std::abs(want - both.mean) <= 0.15 * both.mean);
+  }
+}
+
+namespace {
+
+// Two gates, a linear below each; random gradients and scores.
+struct Tiny {
+  ControlledModel model{.gates = 2, .linears = {{0, 3.0}, {1, 1.0}}};
+  MeasuredBatch batch;
+  std::vector<double> importance = {0.7, 1.3};
+
+  explicit Tiny(std::uint64_t seed) {
+    constexpr std::size_t kCount = 6, kWidth = 5;
+    const PhiloxAddress address = philox_address({.seed = seed, .stream = Stream::kData});
+    std::uint64_t next = 0;
+    const auto normal = [&] { return philox_normal(address, next++); };
+    batch.items = kCount;
+    batch.tokens.assign(kCount, 1.0);
+    std::vector<double> sizes(kCount);  // an item that is large at one gate is at the other
+    for (double& size : sizes) size = std::exp(normal());
+    for (int l = 0; l < 2; ++l) {
+      std::vector<std::vector<double>> h(kCount, std::vector<double>(kWidth));
+      std::vector<double> gram, score, rows;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        std::vector<double>& item = h[i];
+        const double size = sizes[i] * std::exp(0.3 * normal());
+        for (double& x : item) x = size * normal();
+        double square = 0;
+        for (const double x : item) square += x * x;
+        score.push_back(std::sqrt(square));
+        for (int r = 0; r < 3; ++r) rows.push_back(score.back() * std::exp(normal()) / 3);
+      }
+      for (const auto& a : h)
+        for (const auto& b : h) {
+          gram.push_back(0);
+          for (std::size_t e = 0; e < kWidth; ++e) gram.back() += a[e] * b[e];
+        }
+      batch.gram.push_back(gram);
+      batch.item_score.push_back(score);
+      batch.row_score.push_back(rows);
+      batch.offsets.push_back({0, 3, 6, 9, 12, 15, 18});
+    }
+  }
+
+  VarianceCurves curves() const {
+    return VarianceCurves(model, batch, importance, Selection::kBernoulli, kDraws);
+  }
+  // Cost of dX and dW over that of an exact backward, and weighted variance, at these ratios.
+  std::pair<double, double> at(const VarianceCurves::Ratios& ratios) const {
+    const VarianceCurves::Variances v = curves().at(ratios);
+    double cost = 0, variance = v.weighted_act;
+    for (std::size_t k = 0; k < 2; ++k) {
+      cost += model.linears[k].cost * ratios.act[k] * (1 + ratios.weight[k]) / 8;
+      variance += importance[k] * v.weight[k];
+    }
+    return {cost, variance};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("no other ratios meet the budget at less cost", "[curves][law]") {
+  const Tiny tiny(GENERATE(1, 2, 3));
+  const double all = tiny.at({{0.3, 0.5}, {0.3, 0.3}}).second;
+  for (const double budget : {0.1 * all, 0.4 * all}) {
+    const VarianceCurves::Optimum best = tiny.curves().within(budget, 1);
+    const auto [cost, variance] = tiny.at(best.ratios);
+    INFO("budget " << budget << ", variance " << variance << ", cost " << cost);
+    CHECK_THAT(variance, WithinRel(budget, 0.1));
+    CHECK(best.ratios.act[0] <= best.ratios.act[1]);
+    double least = 1e9;
+    for (double a = 0.1; a <= 1; a += 0.1)
+      for (double b = a; b <= 1.001; b += 0.1)
+        for (double v = 0.1; v <= 1.001; v += 0.1)
+          for (double w = 0.1; w <= 1.001; w += 0.1) {
+            const VarianceCurves::Ratios other{{a, std::min(b, 1.0)},
+                                               {std::min(v, 1.0), std::min(w, 1.0)}};
+            const auto [other_cost, other_variance] = tiny.at(other);
+            if (other_variance <= variance) least = std::min(least, other_cost);
+          }
+    INFO("the least cost of a grid: " << least);
+    CHECK(cost <= 1.05 * least);
+  }
+}
+
+TEST_CASE("the water level does not depend on the scale of gradients", "[curves]") {
+  Tiny tiny(4), small(4);
+  for (int l = 0; l < 2; ++l) {
+    for (double& x : small.batch.gram[l]) x *= 1e-20;
+    for (double& x : small.batch.row_score[l]) x *= 1e-10;
+    for (double& x : small.batch.item_score[l]) x *= 1e-10;
+    small.importance[l] *= 1e20;
+  }
+  const VarianceCurves::Optimum a = tiny.curves().within(1, 1), b = small.curves().within(1, 1);
+  for (int l = 0; l < 2; ++l) {
+    CHECK_THAT(a.ratios.act[l], WithinRel(b.ratios.act[l], 1e-9));
+    CHECK_THAT(a.ratios.weight[l], WithinRel(b.ratios.weight[l], 1e-9));
+  }
+}
