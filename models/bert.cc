@@ -80,7 +80,8 @@ class BertGraph {
       return add_classifier(model_, x, classes, label_smoothing);
     model_.logits = exact_linear("classifier", 1, x);
     model_.targets = graph_.input("targets", {1, 1, DType::kF32});
-    model_.loss = graph_.add("loss", make_layer("squared_error"), {model_.logits, model_.targets});
+    model_.loss = graph_.add("loss", make_layer("squared_error"),
+                             {model_.logits, model_.targets, add_weights(model_)});
   }
 
  private:

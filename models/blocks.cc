@@ -25,12 +25,18 @@ Value add_norm(Graph& graph, const std::string& name, Value x, double eps) {
   return graph.add(name, make_layer("layer_norm", {{"eps", eps}}), {x});
 }
 
+Value add_weights(Model& model) {
+  model.weights = model.graph.optional_input("weights", {1, 1, DType::kF32});
+  return model.weights;
+}
+
 void add_cross_entropy(Model& model, double label_smoothing) {
   const bool masked = model.masked_rows.index >= 0;
   model.labels = model.graph.input("labels", {1, masked ? kMasked : 1, DType::kI32});
+  std::vector<Value> inputs = {model.logits, model.labels};
+  if (!masked) inputs.push_back(add_weights(model));
   model.loss = model.graph.add(
-      "loss", make_layer("softmax_cross_entropy", {{"label_smoothing", label_smoothing}}),
-      {model.logits, model.labels});
+      "loss", make_layer("softmax_cross_entropy", {{"label_smoothing", label_smoothing}}), inputs);
 }
 
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing) {

@@ -22,7 +22,10 @@ Value add_norm(Graph& graph, const std::string& name, Value x, double eps);
 // Adds the classifier, the labels and the loss of one class an item.
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing);
 
-// Adds the labels, with as many rows as the logits, and the loss.
+// Adds the input of weights of items. Returns it, to be the third input of a loss.
+Value add_weights(Model& model);
+
+// Adds the labels, with as many rows as the logits, and the loss. Masked words have no weights.
 void add_cross_entropy(Model& model, double label_smoothing);
 
 // Adds the input of images or vectors.

@@ -64,6 +64,7 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
   if (values.index >= 0) load_values(ops, batch, first);
   if (tokens.index >= 0) load_tokens(ops, batch, at_or_zero(batch.offsets, first));
   load_labels(ops, batch, first, items);
+  load_weights(ops, batch, first, items);
 }
 
 void Model::check_tokens(const Batch& batch, std::int64_t first_row) const {
@@ -123,6 +124,13 @@ void Model::load_labels(Ops& ops, const Batch& batch, std::int64_t first, std::i
               "the classes of the data are not those of the model");
     copy_to(ops, graph.tensor(labels), std::span<const std::int32_t>(rows_));
   }
+}
+
+void Model::load_weights(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items) {
+  const bool present = !batch.weights.empty();
+  VCAS_CHECK(!present || weights.index >= 0, "weights of items, and the loss takes none");
+  if (weights.index >= 0) graph.set_present(weights, present);
+  if (present) copy_to(ops, graph.tensor(weights), part_of(batch.weights, first, items, "weights"));
 }
 
 void ModelOptions::validate(ConfigErrors& errors) const {

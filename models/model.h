@@ -74,6 +74,7 @@ class Model {
   Value masked_rows;  // i32 [P, 1]
   Value labels;       // i32 [N, 1], or of the masked positions [P, 1]
   Value targets;      // f32 [N, 1]
+  Value weights;      // f32 [N, 1], optional: of the items in the loss
   Value hidden;       // output of the last block (bert); Graph::keep it to read it
   Value logits;       // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
   // Statistics dtype, one row for each term of the loss: an item, or a masked position.
@@ -94,6 +95,7 @@ class Model {
   void load_values(Ops& ops, const Batch& batch, std::int64_t first);
   void load_tokens(Ops& ops, const Batch& batch, std::int64_t first_row);
   void load_labels(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);
+  void load_weights(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t items);
 
   std::vector<std::int64_t> offsets_, masked_offsets_;  // of the items loaded
   std::vector<std::int32_t> rows_;

@@ -15,7 +15,7 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
                                std::vector<float>* logits) {
   ops_.set_phase(Phase::kEvaluation);
   Evaluation out{.items = batch.items, .terms = model_.loss_terms(batch, 0, batch.items)};
-  std::int64_t correct = 0;
+  double correct = 0;
   const std::int64_t largest = model_.graph.limits().max_items;
   for (std::int64_t first = 0; first < batch.items; first += largest) {
     model_.load(ops_, batch, first, std::min(largest, batch.items - first));
@@ -40,7 +40,7 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
               logits->begin() + static_cast<std::ptrdiff_t>(before));
   }
   out.loss *= per_term(out.terms);
-  out.accuracy = static_cast<double>(correct) * per_term(out.terms);
+  out.accuracy = correct * per_term(out.terms);
   return out;
 }
 

@@ -38,6 +38,7 @@ Trainer::Trainer(Model& model, CountOps& ops, const TrainerOptions& options,
                           .total_steps = options.total_steps,
                           .batch = options.batch,
                           .micro_batch = options_.micro_batch,
+                          .items = options.items,
                           .probe_source = std::move(probe_source)};
   method_ = options.method->make(training);
 }
@@ -117,13 +118,18 @@ const StepReport& Trainer::queue(const Batch& batch) {
   Stopwatch watch;
   method_->begin_step(step_);
   report.seconds.probe += watch.lap();
-  report.exact = method_->next(0) != PassKind::kSampled;
+  report.items = batch.items;
+  report.dropped = batch.dropped;
+  report.exact = method_->next(0) != PassKind::kSampled && batch.dropped == 0;
   report.measured = method_->next(0) == PassKind::kMeasured;
+  VCAS_CHECK(!report.measured || batch.dropped == 0, "a measured step lacks items");
 
-  context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items));
+  // Weights stand for the items that were dropped.
+  context_.loss_scale = per_term(model_.loss_terms(batch, 0, batch.items) + batch.dropped);
   std::int64_t micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
-    model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
+    const std::int64_t items = std::min(options_.micro_batch, batch.items - first);
+    model_.load(ops_, batch, first, items);
     Exec exec = graph.make_exec(
         options_.seed, static_cast<std::uint64_t>(step_ * options_.micro_batches() + micro), true);
     const PassKind kind = method_->next(micro);
@@ -139,6 +145,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
     };
     const double looked = ops_.seconds(Phase::kProbe);
     repeat_pass(kind, pass, report.seconds, watch);
+    method_->end_pass(batch, first, items);
     if (kind == PassKind::kMeasured) {
       const double looks = ops_.seconds(Phase::kProbe) - looked;
       report.seconds.backward -= looks;
@@ -148,7 +155,10 @@ const StepReport& Trainer::queue(const Batch& batch) {
       report.seconds.probe += watch.lap();
     }
     ops_.set_phase(Phase::kForward);
-    losses_.add();
+    losses_.add(batch.weights.empty() ? std::span<const float>()
+                                      : std::span(batch.weights)
+                                            .subspan(static_cast<std::size_t>(first),
+                                                     static_cast<std::size_t>(items)));
     report.seconds.forward += watch.lap();
   }
 
@@ -179,7 +189,7 @@ StepReport Trainer::finish() {
   Stopwatch watch;
   const LossQueue::Sums sums = losses_.receive("step " + std::to_string(report.step));
   report.loss = sums.loss * loss_scale;
-  report.accuracy = static_cast<double>(sums.correct) * loss_scale;
+  report.accuracy = sums.correct * loss_scale;
   report.gradient_norm = std::sqrt(sums.number);
   if (!std::isfinite(report.gradient_norm))
     throw diverged("step " + std::to_string(report.step) + ": " +
