@@ -136,8 +136,8 @@ struct ForwardFixture {
     while (trainer->steps() < until) {
       const Batch& batch = next();
       ids.push_back(batch.ids);
-      trainer->queue(batch);
-      finish(queues && !trainer->full() ? 1 : 0);
+      const bool probed = trainer->queue(batch).probed;
+      finish(queues && !probed ? 1 : 0);
     }
     finish(0);
     return ids;

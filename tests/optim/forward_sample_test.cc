@@ -226,6 +226,23 @@ TEST_CASE("SampleF has the same bits whatever the timing", "[forward]") {
   CHECK(queued.weights() == plain.weights());
 }
 
+TEST_CASE("SampleF knows the norms of all steps but the last when a batch is taken", "[forward]") {
+  ForwardFixture f({});
+  const auto known = [&] {
+    return std::ranges::count_if(f.forward().item_memory(), [](float norm) { return norm >= 0; });
+  };
+  f.next();  // the batch of step 0
+  CHECK(known() == 0);
+  f.loader.reset();
+  for (int steps = 1; steps <= 6; ++steps) {
+    f.run(steps);
+    CHECK(known() == 8 * std::max(steps - 2, 0));
+    f.next();
+    CHECK(known() == 8 * (steps - 1));
+    f.loader.reset();
+  }
+}
+
 TEST_CASE("SampleF on a device that queues its work draws what the CPU draws", "[forward]") {
   Settings settings{.total_steps = 14};
   ForwardFixture cpu(settings);
@@ -233,6 +250,7 @@ TEST_CASE("SampleF on a device that queues its work draws what the CPU draws", "
   ForwardFixture emu(settings), queued(settings);
   const auto ids = emu.run(14);
   CHECK(queued.run(14, true) == ids);
+  CHECK(queued.ops.waits() == 1);  // for the last step: the host waits for no norm
   CHECK(queued.weights() == emu.weights());
   CHECK(cpu.run(14) == ids);  // norms differ by rounding, which moves no draw here
 }

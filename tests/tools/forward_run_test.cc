@@ -21,7 +21,8 @@ std::vector<std::string> with_forward(std::vector<std::string> settings) {
 
 TEST_CASE("a run with SampleF tells what it keeps, and its own time is not known", "[forward]") {
   const TinyRun tiny;
-  const Outcome outcome = tiny.train(with_forward({"run.folder=out", "train.steps=80"}));
+  const Outcome outcome =
+      tiny.train(with_forward({"run.folder=out", "train.steps=80", "method.update_every=20"}));
   INFO(outcome.err << outcome.out);
   REQUIRE(outcome.code == 0);
   CHECK(contains(outcome.err, " · forward keeps 0.5 of items seen before\n"));
