@@ -53,7 +53,9 @@ class ItemChooser {
  public:
   virtual ~ItemChooser() = default;
   // `items`: numbers in the dataset of the items of step `step`.
-  virtual ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items) = 0;
+  // `rows`: what each costs (Dataset::rows).
+  virtual ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
+                            std::span<const std::int64_t> rows) = 0;
 };
 
 // Where a trainer gets its batches from.

@@ -103,7 +103,9 @@ Loader::Contents Loader::contents_of(std::int64_t step) const {
 
 void Loader::choose(std::int64_t step) {
   const Contents all = contents_of(step);
-  ItemChoice choice = chooser_->choose(step, all.items);
+  std::vector<std::int64_t> rows;
+  for (const std::int64_t item : all.items) rows.push_back(dataset_.rows(item));
+  ItemChoice choice = chooser_->choose(step, all.items, rows);
   VCAS_CHECK(!choice.kept.empty(), "a step without items");
   Contents chosen{.items = {},
                   .weights = std::move(choice.weights),

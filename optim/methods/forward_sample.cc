@@ -109,7 +109,8 @@ void ForwardSample::check_items(std::span<const std::int64_t> items) const {
                               memory_.size()));
 }
 
-ItemChoice ForwardSample::choose(std::int64_t step, std::span<const std::int64_t> items) {
+ItemChoice ForwardSample::choose(std::int64_t step, std::span<const std::int64_t> items,
+                                 std::span<const std::int64_t> rows) {
   check_items(items);
   remember(begun_ - 2);
   const auto known = pending_.find(step);
@@ -118,11 +119,12 @@ ItemChoice ForwardSample::choose(std::int64_t step, std::span<const std::int64_t
       (known->second.choice.weights.empty() || !needs_all_(step)))
     return known->second.choice;
   Pending& made = pending_[step];
-  made = {{items.begin(), items.end()}, draw(step, items)};
+  made = {{items.begin(), items.end()}, draw(step, items, rows)};
   return made.choice;
 }
 
-ItemChoice ForwardSample::draw(std::int64_t step, std::span<const std::int64_t> items) {
+ItemChoice ForwardSample::draw(std::int64_t step, std::span<const std::int64_t> items,
+                               std::span<const std::int64_t> rows) {
   const auto n = std::ssize(items);
   std::int64_t seen = 0;
   double sum = 0;
@@ -136,13 +138,14 @@ ItemChoice ForwardSample::draw(std::int64_t step, std::span<const std::int64_t> 
   if (needs_all_(step) || budget >= static_cast<double>(seen)) return {all_of(items), {}};
 
   const double mean = sum > 0 ? sum / static_cast<double>(seen) : 1;
-  std::vector<double> score, prob(items.size());
-  for (const std::int64_t item : items) {
-    const float norm = memory_[static_cast<std::size_t>(item)];
-    score.push_back(norm == kNeverSeen
-                        ? std::numeric_limits<double>::infinity()  // is kept, with weight 1
-                        : (1 - floor_) * static_cast<double>(norm) + floor_ * mean);
+  std::vector<double> score(items.size(), std::numeric_limits<double>::infinity());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const float norm = memory_[static_cast<std::size_t>(items[i])];
+    if (norm == kNeverSeen) continue;  // a score that is not finite is kept, with weight 1
+    score[i] = ((1 - floor_) * static_cast<double>(norm) + floor_ * mean) /
+               std::sqrt(static_cast<double>(rows[i]));
   }
+  std::vector<double> prob(items.size());
   const std::int64_t count = n - seen + static_cast<std::int64_t>(budget);
   std::vector<std::int32_t> kept(static_cast<std::size_t>(count));
   std::vector<double> scale(kept.size());

@@ -59,7 +59,7 @@ class ItemNormReader final : public BackwardHooks {
 // An item that was never seen is kept. So the first epoch drops nothing.
 // The others are drawn systematically, with probabilities in proportion to
 //
-//     (1 - floor) m_i + floor * (mean m of the step)
+//     ((1 - floor) m_i + floor * (mean m of the step)) / sqrt(rows of the item)
 //
 // that sum to ratio * their number, rounded up. A kept item has the weight 1/p.
 // When step t begins, or its batch is taken, the memory has the norms of the steps up to t - 2.
@@ -77,7 +77,8 @@ class ForwardSample final : public ItemChooser {
   // Whether the run ends before an item comes again.
   bool is_one_epoch() const;
 
-  ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items) override;
+  ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
+                    std::span<const std::int64_t> rows) override;
 
   // What Method's functions of these names do for it. `inner` is what the backward leaves to
   // others.
@@ -111,7 +112,8 @@ class ForwardSample final : public ItemChooser {
   static constexpr std::int64_t kSlots = 2;  // steps whose norms are on their way
 
   void check_items(std::span<const std::int64_t> items) const;
-  ItemChoice draw(std::int64_t step, std::span<const std::int64_t> items);
+  ItemChoice draw(std::int64_t step, std::span<const std::int64_t> items,
+                  std::span<const std::int64_t> rows);
   void remember(std::int64_t last_step);
   std::vector<float> norms_of(const Seen& seen) const;
   Tensor slot(std::int64_t step, std::int64_t first, std::int64_t items) const;

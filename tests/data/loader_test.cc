@@ -65,6 +65,7 @@ class ProbeDataset final : public Dataset {
   std::vector<std::int64_t> item_shape() const override { return {1}; }
   const std::vector<std::string>& class_names() const override { return names_; }
   std::int32_t label(std::int64_t) const override { return -1; }
+  std::int64_t rows(std::int64_t index) const override { return 1 + index % 3; }
   void append(std::int64_t index, const ItemDraw&, Batch& out) const override {
     ++appended;
     if (index == bad_item_) throw Error(ExitCode::kBadData, "item 12 is rotten", "throw it away");
@@ -304,7 +305,9 @@ TEST_CASE("a chooser is asked at fixed calls, and what it drops is not read", "[
   struct OddOnes final : ItemChooser {
     std::vector<std::int64_t> asked;
     std::thread::id thread = std::this_thread::get_id();
-    ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items) override {
+    ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
+                      std::span<const std::int64_t> rows) override {
+      for (std::size_t i = 0; i < 8; ++i) CHECK(rows[i] == 1 + items[i] % 3);
       CHECK(std::this_thread::get_id() == thread);
       CHECK(items.size() == 8);
       asked.push_back(step);
@@ -348,7 +351,8 @@ TEST_CASE("what a chooser throws reaches who takes the batch", "[loader]") {
   struct Failing final : ItemChooser {
     std::int64_t bad_step;
     explicit Failing(std::int64_t step) : bad_step(step) {}
-    ItemChoice choose(std::int64_t step, std::span<const std::int64_t>) override {
+    ItemChoice choose(std::int64_t step, std::span<const std::int64_t>,
+                      std::span<const std::int64_t>) override {
       if (step == bad_step) throw Error(ExitCode::kBadData, "no choice");
       return {{0}, {}};
     }

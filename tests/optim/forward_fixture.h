@@ -32,14 +32,17 @@ class CountingDataset final : public Dataset {
   }
   const std::vector<std::string>& class_names() const override { return images_->class_names(); }
   std::int32_t label(std::int64_t index) const override { return images_->label(index); }
+  std::int64_t rows(std::int64_t index) const override {
+    constexpr std::int64_t kTokens[] = {5, 1, 7, 3};
+    return content_ == Content::kImages ? 1 : kTokens[index % 4];
+  }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     ++read;
     std::this_thread::sleep_for(delay);
     if (content_ == Content::kImages) return images_->append(index, draw, out);
-    constexpr std::int64_t kLengths[] = {5, 1, 7, 3};
     const PhiloxAddress address = philox_address({.seed = 2, .stream = Stream::kData});
     if (out.offsets.empty()) out.offsets.push_back(0);
-    for (std::int64_t t = 0; t < kLengths[index % 4]; ++t) {
+    for (std::int64_t t = 0; t < rows(index); ++t) {
       const float u = philox_uniform(address, static_cast<std::uint64_t>(8 * index + t));
       out.tokens.push_back(static_cast<std::int32_t>(u * static_cast<float>(kVocabulary)));
       out.token_types.push_back(0);

@@ -92,7 +92,8 @@ TEST_CASE("SampleF refuses steps of one item and data of unknown size", "[forwar
         "method.forward: a step of one item has nothing to drop | raise train.batch_size, or set "
         "method.forward=false");
   CHECK_THAT(error_of({}, 8, 0), ContainsSubstring("set TrainerOptions::items"));
-  CHECK_THROWS_WITH(ForwardFixture({}).forward().choose(0, std::vector<std::int64_t>{48}),
+  const std::vector<std::int64_t> item = {48}, rows = {1};
+  CHECK_THROWS_WITH(ForwardFixture({}).forward().choose(0, item, rows),
                     ContainsSubstring("item 48 of the training data, and SampleF knows 48 items"));
 }
 

@@ -130,13 +130,15 @@ TEST_CASE("SampleF keeps items with probabilities in proportion to their scores"
   remember(f.forward(), norms);
   const double ratio = GENERATE(0.5, 0.3);
   f.forward().set_ratio(ratio);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < kItems; ++i) rows.push_back(1 + i % 5);
   const auto budget = static_cast<std::int64_t>(std::ceil(ratio * kSeen));
 
   double sum = 0;
   for (const float norm : norms) sum += norm < 0 ? 0 : static_cast<double>(norm);
   std::vector<double> kept(kItems), inverse(kItems);
   for (std::int64_t step = 100; step < 100 + kDraws; ++step) {
-    const ItemChoice choice = f.forward().choose(step, numbers_to(kItems));
+    const ItemChoice choice = f.forward().choose(step, numbers_to(kItems), rows);
     REQUIRE(std::ssize(choice.kept) == kItems - kSeen + budget);
     REQUIRE(choice.weights.size() == choice.kept.size());
     CHECK(std::ranges::is_sorted(choice.kept));
@@ -154,7 +156,8 @@ TEST_CASE("SampleF keeps items with probabilities in proportion to their scores"
       CHECK(inverse[i] == 1);
       continue;
     }
-    const double score = 0.95 * static_cast<double>(norms[i]) + 0.05 * sum / kSeen;
+    const double score = (0.95 * static_cast<double>(norms[i]) + 0.05 * sum / kSeen) /
+                         std::sqrt(static_cast<double>(rows[i]));
     const double p = 1 / inverse[i];
     CHECK(std::abs(kept[i] / kDraws - p) < 4.5 * std::sqrt(p * (1 - p) / kDraws) + 1e-9);
     if (p == 1) continue;
