@@ -6,6 +6,17 @@
 
 namespace vcas {
 
+namespace {
+
+// Of the items [first, first + items).
+std::span<const float> weights_of(const Batch& batch, std::int64_t first, std::int64_t items) {
+  if (batch.weights.empty()) return {};
+  return std::span(batch.weights)
+      .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(items));
+}
+
+}  // namespace
+
 class Trainer::Stopwatch {
  public:
   // Seconds since the last lap.
@@ -113,13 +124,10 @@ std::string Trainer::bad_gradient() const {
 const StepReport& Trainer::queue(const Batch& batch) {
   VCAS_CHECK(!full(), "too many steps at a time");
   Graph& graph = model_.graph;
-  StepReport report;
-  report.step = step_ + 1;
+  StepReport report{.step = step_ + 1, .items = batch.items, .dropped = batch.dropped};
   Stopwatch watch;
   method_->begin_step(step_);
   report.seconds.probe += watch.lap();
-  report.items = batch.items;
-  report.dropped = batch.dropped;
   report.exact = method_->next(0) != PassKind::kSampled && batch.dropped == 0;
   report.measured = method_->next(0) == PassKind::kMeasured;
   VCAS_CHECK(!report.measured || batch.dropped == 0, "a measured step lacks items");
@@ -155,10 +163,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
       report.seconds.probe += watch.lap();
     }
     ops_.set_phase(Phase::kForward);
-    losses_.add(batch.weights.empty() ? std::span<const float>()
-                                      : std::span(batch.weights)
-                                            .subspan(static_cast<std::size_t>(first),
-                                                     static_cast<std::size_t>(items)));
+    losses_.add(weights_of(batch, first, items));
     report.seconds.forward += watch.lap();
   }
 

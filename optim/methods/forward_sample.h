@@ -80,8 +80,7 @@ class ForwardSample final : public ItemChooser {
   ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
                     std::span<const std::int64_t> rows) override;
 
-  // What Method's functions of these names do for it. `inner` is what the backward leaves to
-  // others.
+  // These do their part of Method's functions of the same names. `inner`: null or other hooks.
   void begin_step(std::int64_t step);
   BackwardHooks* hooks(BackwardHooks* inner);
   void end_pass(const Batch& batch, std::int64_t first, std::int64_t items);
