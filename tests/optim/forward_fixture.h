@@ -33,8 +33,8 @@ class CountingDataset final : public Dataset {
   const std::vector<std::string>& class_names() const override { return images_->class_names(); }
   std::int32_t label(std::int64_t index) const override { return images_->label(index); }
   std::int64_t rows(std::int64_t index) const override {
-    constexpr std::int64_t kTokens[] = {5, 1, 7, 3};
-    return content_ == Content::kImages ? 1 : kTokens[index % 4];
+    constexpr std::int64_t kLengths[] = {5, 1, 7, 3};
+    return content_ == Content::kImages ? 1 : kLengths[index % 4];
   }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     ++read;
