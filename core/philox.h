@@ -17,6 +17,7 @@ enum class Stream : std::uint32_t {
   kWeight = 4,   // SampleW draws
   kProbe = 5,    // which gradient entries a variance probe looks at
   kData = 6,     // shuffling and augmentation
+  kForward = 7,  // SampleF draws
 };
 
 // The address of a random number. A draw adds the index of a row and a column.

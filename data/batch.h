@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace vcas {
 
 struct Batch {
   std::int64_t items = 0;             // N
+  std::int64_t dropped = 0;           // items that were left out (ItemChooser)
   std::vector<std::int64_t> offsets;  // [N + 1] rows of each item; empty where all items are equal
                                       // in size: the model knows its tokens per item
   std::vector<float> values;          // normalised [N, channels, height, width] or [N, width]
@@ -20,11 +22,12 @@ struct Batch {
                                              // nothing is masked
   std::vector<std::int32_t> masked_rows;     // [P] row of each masked position in the packed batch
   std::vector<std::int32_t> masked_labels;   // [P] the token id that was there
+  std::vector<float> weights;                // [N] of the items' losses; empty: all 1
   std::vector<std::int64_t> ids;             // [N] number of the item in the dataset
 
   // Empty again, capacity kept: a batch that is filled anew allocates nothing.
   void clear() {
-    items = 0;
+    items = dropped = 0;
     offsets.clear();
     values.clear();
     tokens.clear();
@@ -34,8 +37,25 @@ struct Batch {
     masked_offsets.clear();
     masked_rows.clear();
     masked_labels.clear();
+    weights.clear();
     ids.clear();
   }
+};
+
+// Which of a step's items are computed.
+struct ItemChoice {
+  std::vector<std::int64_t> kept;  // positions among the step's items, ascending; at least one
+  std::vector<float> weights;      // of those; empty: all 1
+};
+
+// Leaves items out of batches before they are read.
+class ItemChooser {
+ public:
+  virtual ~ItemChooser() = default;
+  // `items`: numbers in the dataset of the items of step `step`.
+  // `rows`: what each costs (Dataset::rows).
+  virtual ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
+                            std::span<const std::int64_t> rows) = 0;
 };
 
 // Where a trainer gets its batches from.

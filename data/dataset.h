@@ -68,6 +68,8 @@ class Dataset {
   std::int64_t classes() const { return std::ssize(class_names()); }
   // In [0, classes()), or -1 where unknown.
   virtual std::int32_t label(std::int64_t index) const = 0;
+  // Tokens of an item of text. 1 where items are alike. Known without reading the item.
+  virtual std::int64_t rows(std::int64_t /*index*/) const { return 1; }
   // Appends the content of one item to `out`: values, or tokens with their offsets, and targets or
   // masked positions where the dataset has them. The loader adds label and number.
   virtual void append(std::int64_t index, const ItemDraw& draw, Batch& out) const = 0;
@@ -95,6 +97,7 @@ class RelabelledDataset final : public Dataset {
     const std::int32_t label = inner_->label(index);
     return label < 0 ? label : ids_[label];
   }
+  std::int64_t rows(std::int64_t index) const override { return inner_->rows(index); }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     inner_->append(index, draw, out);
   }

@@ -64,12 +64,15 @@ std::int64_t Permutation::operator()(std::int64_t position) const {
   return x;
 }
 
-Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step)
-    : dataset_(dataset), options_(options), first_step_(first_step) {
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step,
+               ItemChooser* chooser)
+    : dataset_(dataset), options_(options), chooser_(chooser), first_step_(first_step) {
   check_options(dataset, options, first_step);
   items_ = options.limit > 0 ? options.limit : dataset.size() - options.first_item;
   steps_per_epoch_ = (options.drop_last ? items_ : items_ + options.batch - 1) / options.batch;
   ring_.resize(options.prefetch + 1);
+  for (std::int64_t ahead = 0; chooser_ && ahead < options.prefetch; ++ahead)
+    choose(first_step + ahead);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -77,23 +80,59 @@ const Batch& Loader::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return made_ > taken_ || failure_; });
   if (made_ == taken_) std::rethrow_exception(failure_);
+  if (chooser_) {
+    lock.unlock();
+    choose(step() + options_.prefetch);
+    lock.lock();
+  }
   const Batch& batch = ring_[taken_ % std::ssize(ring_)];
   ++taken_;
   changed_.notify_all();
   return batch;
 }
 
+Loader::Contents Loader::contents_of(std::int64_t step) const {
+  const std::int64_t begin = step % steps_per_epoch_ * options_.batch;
+  const std::int64_t end = std::min(begin + options_.batch, items_);
+  const Permutation order(options_.seed, step / steps_per_epoch_, items_);
+  Contents contents;
+  for (std::int64_t position = begin; position < end; ++position)
+    contents.items.push_back(options_.first_item + (options_.shuffle ? order(position) : position));
+  return contents;
+}
+
+void Loader::choose(std::int64_t step) {
+  const Contents all = contents_of(step);
+  std::vector<std::int64_t> rows;
+  for (const std::int64_t item : all.items) rows.push_back(dataset_.rows(item));
+  ItemChoice choice = chooser_->choose(step, all.items, rows);
+  VCAS_CHECK(!choice.kept.empty(), "a step without items");
+  Contents chosen{.items = {},
+                  .weights = std::move(choice.weights),
+                  .dropped = std::ssize(all.items) - std::ssize(choice.kept)};
+  for (const std::int64_t position : choice.kept) chosen.items.push_back(all.items.at(position));
+  const std::lock_guard lock(mutex_);
+  chosen_.push_back(std::move(chosen));
+}
+
 void Loader::run(const std::stop_token& stop) {
   for (std::int64_t made = 0;; ++made) {
+    Contents contents;
     {
       // The slot to fill next was handed out `prefetch + 1` batches ago: a later one has been
       // taken.
       std::unique_lock lock(mutex_);
       if (!changed_.wait(lock, stop, [&] { return made - taken_ < options_.prefetch; })) return;
+      if (chooser_) {
+        contents = std::move(chosen_.front());
+        chosen_.pop_front();
+      }
     }
     std::exception_ptr failure;
     try {
-      fill(first_step_ + made, stop, ring_[made % std::ssize(ring_)]);
+      const std::int64_t step = first_step_ + made;
+      if (!chooser_) contents = contents_of(step);
+      fill(step, contents, stop, ring_[made % std::ssize(ring_)]);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -107,16 +146,16 @@ void Loader::run(const std::stop_token& stop) {
   }
 }
 
-void Loader::fill(std::int64_t step, const std::stop_token& stop, Batch& batch) const {
-  const std::int64_t epoch = step / steps_per_epoch_;
-  const std::int64_t begin = step % steps_per_epoch_ * options_.batch;
-  const std::int64_t end = std::min(begin + options_.batch, items_);
-  const Permutation order(options_.seed, epoch, items_);
-  const ItemDraw draw{options_.seed, static_cast<std::uint64_t>(epoch), options_.augment};
+void Loader::fill(std::int64_t step, const Contents& contents, const std::stop_token& stop,
+                  Batch& batch) const {
+  const auto epoch = static_cast<std::uint64_t>(step / steps_per_epoch_);
+  const ItemDraw draw{options_.seed, epoch, options_.augment};
   batch.clear();
+  batch.weights = contents.weights;
+  batch.dropped = contents.dropped;
   // Half a batch is fine once nobody waits for it: the destructor should not wait for the rest.
-  for (std::int64_t position = begin; position < end && !stop.stop_requested(); ++position) {
-    const std::int64_t item = options_.first_item + (options_.shuffle ? order(position) : position);
+  for (const std::int64_t item : contents.items) {
+    if (stop.stop_requested()) return;
     dataset_.append(item, draw, batch);
     batch.labels.push_back(dataset_.label(item));
     batch.ids.push_back(item);

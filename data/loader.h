@@ -1,11 +1,12 @@
 // Batches from a dataset. A thread makes them ahead of time.
-// A batch depends on (dataset, options, step) alone.
+// A batch depends on (dataset, options, step) alone, and on what a chooser leaves out of it.
 // A run that resumes at step k gets the same batches, without reading up to it.
 #pragma once
 
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <stop_token>
@@ -52,9 +53,12 @@ struct LoaderOptions {
 
 class Loader final : public BatchSource {
  public:
-  // The next batch is that of `first_step`. `dataset` must outlive the loader.
+  // The next batch is that of `first_step`. `dataset` and `chooser` must outlive the loader.
   // Throws kBadConfig for options that do not fit the dataset.
-  Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step = 0);
+  // The constructor asks the chooser for the first `prefetch` steps.
+  // next() of step t asks for step t + prefetch. No other thread asks.
+  Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step = 0,
+         ItemChooser* chooser = nullptr);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
@@ -68,11 +72,22 @@ class Loader final : public BatchSource {
   std::int64_t step() const { return first_step_ + taken_; }
 
  private:
+  // The items of a batch.
+  struct Contents {
+    std::vector<std::int64_t> items;  // numbers in the dataset
+    std::vector<float> weights;       // as of Batch
+    std::int64_t dropped = 0;
+  };
+
   void run(const std::stop_token& stop);
-  void fill(std::int64_t step, const std::stop_token& stop, Batch& batch) const;
+  Contents contents_of(std::int64_t step) const;
+  void choose(std::int64_t step);
+  void fill(std::int64_t step, const Contents& contents, const std::stop_token& stop,
+            Batch& batch) const;
 
   const Dataset& dataset_;
   const LoaderOptions options_;
+  ItemChooser* chooser_;  // null: every item is in its batch
   std::int64_t items_;
   std::int64_t steps_per_epoch_;
   std::int64_t first_step_;
@@ -80,8 +95,9 @@ class Loader final : public BatchSource {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::int64_t made_ = 0;   // guarded by mutex_
-  std::int64_t taken_ = 0;  // written by the caller's thread under mutex_
+  std::deque<Contents> chosen_;  // guarded by mutex_: of the batches to make next
+  std::int64_t made_ = 0;        // guarded by mutex_
+  std::int64_t taken_ = 0;       // written by the caller's thread under mutex_
   std::exception_ptr failure_;
   std::jthread thread_;  // last: it stops and joins before the rest goes
 };

@@ -26,6 +26,9 @@ class TextDataset final : public Dataset {
   std::int32_t label(std::int64_t index) const override {
     return content_.labels.empty() ? -1 : content_.labels[index];
   }
+  std::int64_t rows(std::int64_t index) const override {
+    return content_.offsets[index + 1] - content_.offsets[index];
+  }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
 
   const TokenContent& content() const { return content_; }

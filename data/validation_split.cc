@@ -21,6 +21,7 @@ class SubsetDataset final : public Dataset {
   std::vector<std::int64_t> item_shape() const override { return whole_->item_shape(); }
   const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
   std::int32_t label(std::int64_t index) const override { return whole_->label(items_.at(index)); }
+  std::int64_t rows(std::int64_t index) const override { return whole_->rows(items_.at(index)); }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     whole_->append(items_.at(index), draw, out);
   }

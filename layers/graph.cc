@@ -13,6 +13,18 @@ Value Graph::input(const std::string& name, const ValueSpec& spec) {
   return {static_cast<int>(plan_.nodes.size()) - 1};
 }
 
+Value Graph::optional_input(const std::string& name, const ValueSpec& spec) {
+  const Value value = input(name, spec);
+  plan_.nodes.back().optional = plan_.nodes.back().absent = true;
+  return value;
+}
+
+void Graph::set_present(Value optional_input, bool present) {
+  GraphNode& node = plan_.nodes[static_cast<std::size_t>(optional_input.index)];
+  VCAS_CHECK(node.optional, node.name + " is no optional input");
+  node.absent = !present;
+}
+
 Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs) {
   GraphNode node;
   node.name = name;
@@ -128,7 +140,12 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
 BatchShape Graph::batch() const {
   const bool uniform = std::ranges::all_of(
       full_rows_.entries(), [](const RowSets::Entry& entry) { return entry.rows.length > 0; });
-  return {.items = items_, .tokens = tokens_, .masked = masked_, .uniform = uniform};
+  const auto present = [](const GraphNode& node) { return node.optional && !node.absent; };
+  return {.items = items_,
+          .tokens = tokens_,
+          .masked = masked_,
+          .optional_inputs = std::ranges::count_if(plan_.nodes, present),
+          .uniform = uniform};
 }
 
 Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype,
@@ -153,6 +170,7 @@ Tensor Graph::output_norm(const Exec& exec, int number) const {
 
 Tensor Graph::tensor(Value value) const {
   const GraphNode& node = plan_.nodes[static_cast<std::size_t>(value.index)];
+  if (node.absent) return {};
   const ValueSpec& spec = node.plan.output;
   return block_view(activations_, plan_.activation_blocks[node.output_block], spec.dtype,
                     rows_now(spec.layout), spec.width);

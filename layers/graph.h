@@ -14,7 +14,8 @@ namespace vcas {
 // The sizes of a batch. Two uniform batches of one shape take the same calls.
 struct BatchShape {
   std::int64_t items = 0, tokens = 0, masked = 0;
-  bool uniform = false;  // of each layout all items have as many rows
+  std::int64_t optional_inputs = 0;  // that the batch has
+  bool uniform = false;              // of each layout all items have as many rows
   bool operator==(const BatchShape&) const = default;
 };
 
@@ -23,6 +24,8 @@ class Graph {
   explicit Graph(DType dtype) { plan_.dtype = dtype; }
 
   Value input(const std::string& name, const ValueSpec& spec);
+  // An input that a batch may lack: its tensor is empty then. At first it lacks it.
+  Value optional_input(const std::string& name, const ValueSpec& spec);
   // Adds a node after its inputs. The last node added is the loss.
   Value add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs);
   // Parameter 0 of `node` becomes parameter 0 of `owner`, a node before it.
@@ -51,6 +54,8 @@ class Graph {
   // Without masked offsets no position is masked.
   void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                  const std::vector<std::int64_t>& masked_offsets = {});
+  // Whether the batch has this optional input.
+  void set_present(Value optional_input, bool present);
   BatchShape batch() const;
   const RowSets& full_rows() const { return full_rows_; }  // of the present batch
   Tensor tensor(Value value) const;                        // rows of the present batch

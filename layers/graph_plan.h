@@ -48,7 +48,8 @@ struct GraphNode {
   std::unique_ptr<Layer> layer;  // null for an input
   std::vector<int> inputs;
   bool kept = false;
-  int tied_to = -1;  // node that parameter 0 belongs to, -1 = this one
+  bool optional = false, absent = false;  // of an input: whether a batch may lack it, and does
+  int tied_to = -1;                       // node that parameter 0 belongs to, -1 = this one
 
   NodePlan plan;  // of an input its output alone, when it is added
   std::vector<ValueSpec> input_specs;

@@ -1,6 +1,6 @@
 // The loss of a classifier: -sum over classes of q log softmax(logits) of each row, q the label's
 // one-hot vector smoothed. Saves whether the largest logit is the label's (i32).
-#include "layers/layer.h"
+#include "layers/loss_weight.h"
 
 namespace vcas {
 
@@ -12,7 +12,7 @@ class SoftmaxCrossEntropy final : public Layer {
       : smoothing_(config.get_probability("label_smoothing", 0)) {}
 
   NodePlan plan(const PlanInput& in) const override {
-    check_inputs("softmax_cross_entropy", in, {in.dtype, DType::kI32});
+    check_loss_inputs("softmax_cross_entropy", in, DType::kI32);
     const ValueSpec &logits = in.inputs[0], &labels = in.inputs[1];
     if (logits.layout != labels.layout || labels.width != 1)
       throw Error(ExitCode::kBadConfig,
@@ -23,7 +23,7 @@ class SoftmaxCrossEntropy final : public Layer {
     NodePlan plan;
     plan.output = {1, logits.layout, statistics_dtype(in.dtype)};
     plan.saved = {{1, logits.layout, DType::kI32}};  // correct
-    plan.saved_inputs = {0, 1};
+    plan.saved_inputs = loss_inputs(in);
     return plan;
   }
 
@@ -33,6 +33,7 @@ class SoftmaxCrossEntropy final : public Layer {
                                      .correct = io.saved[0].reshaped(rows),
                                      .logits = io.inputs[0],
                                      .labels = io.inputs[1].reshaped(rows),
+                                     .weight = loss_weight(io.inputs),
                                      .smoothing = smoothing_});
   }
 
@@ -41,6 +42,7 @@ class SoftmaxCrossEntropy final : public Layer {
     exec.ops.run(CrossEntropyBackward{.dlogits = io.dx[0],
                                       .logits = io.inputs_full[0],
                                       .labels = io.inputs_full[1].reshaped({io.dx[0].rows()}),
+                                      .weight = loss_weight(io.inputs_full),
                                       .smoothing = smoothing_,
                                       .scale = io.loss_scale});
   }

@@ -1,5 +1,5 @@
 // The loss of a regression: (prediction - target)^2 of each item.
-#include "layers/layer.h"
+#include "layers/loss_weight.h"
 
 namespace vcas {
 
@@ -10,15 +10,15 @@ class SquaredError final : public Layer {
   explicit SquaredError(const LayerConfig&) {}
 
   NodePlan plan(const PlanInput& in) const override {
-    check_inputs("squared_error", in, {in.dtype, DType::kF32});
-    for (const ValueSpec& input : in.inputs)
+    check_loss_inputs("squared_error", in, DType::kF32);
+    for (const ValueSpec& input : in.inputs.first(2))
       if (input.width != 1 || input.layout != Layout::items(1))
         throw Error(ExitCode::kBadConfig,
                     "squared_error: prediction and target are one number an item, got width " +
                         std::to_string(input.width) + " in " + input.layout.text() + " rows");
     NodePlan plan;
     plan.output = {1, Layout::items(1), statistics_dtype(in.dtype)};
-    plan.saved_inputs = {0, 1};
+    plan.saved_inputs = loss_inputs(in);
     return plan;
   }
 
@@ -26,7 +26,8 @@ class SquaredError final : public Layer {
     const Shape items{io.inputs[0].rows()};
     exec.ops.run(SquaredErrorForward{.loss = io.output.reshaped(items),
                                      .prediction = io.inputs[0].reshaped(items),
-                                     .target = io.inputs[1].reshaped(items)});
+                                     .target = io.inputs[1].reshaped(items),
+                                     .weight = loss_weight(io.inputs)});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
@@ -35,6 +36,7 @@ class SquaredError final : public Layer {
     exec.ops.run(SquaredErrorBackward{.dprediction = io.dx[0].reshaped(items),
                                       .prediction = io.inputs_full[0].reshaped(items),
                                       .target = io.inputs_full[1].reshaped(items),
+                                      .weight = loss_weight(io.inputs_full),
                                       .scale = io.loss_scale});
   }
 };

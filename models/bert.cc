@@ -135,7 +135,8 @@ class BertGraph {
     model_.logits = exact_linear("classifier", 1, x);
     model_.has_accuracy = false;
     const Value wanted = model_.input("targets", {1, Layout::items(1), DType::kF32}, targets());
-    model_.loss = graph_.add("loss", make_layer("squared_error"), {model_.logits, wanted});
+    model_.loss = graph_.add("loss", make_layer("squared_error"),
+                             {model_.logits, wanted, add_weights(model_)});
   }
 
  private:

@@ -60,10 +60,16 @@ Value add_labels(Model& model, std::int64_t classes) {
   return model.input("labels", {1, Layout::items(1), DType::kI32}, fill);
 }
 
+Value add_weights(Model& model) {
+  model.weights = model.graph.optional_input("weights", {1, Layout::items(1), DType::kF32});
+  return model.weights;
+}
+
 void add_cross_entropy(Model& model, Value labels, double label_smoothing) {
+  std::vector<Value> inputs = {model.logits, labels};
+  if (model.graph.spec(labels).layout == Layout::items(1)) inputs.push_back(add_weights(model));
   model.loss = model.graph.add(
-      "loss", make_layer("softmax_cross_entropy", {{"label_smoothing", label_smoothing}}),
-      {model.logits, labels});
+      "loss", make_layer("softmax_cross_entropy", {{"label_smoothing", label_smoothing}}), inputs);
 }
 
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing) {

@@ -25,11 +25,14 @@ Value add_values(Model& model, const std::vector<std::int64_t>& item_shape, DTyp
 // Adds the input of one class an item: i32 [N, 1].
 Value add_labels(Model& model, std::int64_t classes);
 
-// Adds the loss of the logits. `labels`: i32, with as many rows.
+// Adds the loss of the logits. `labels`: i32, with as many rows. Masked words have no weights.
 void add_cross_entropy(Model& model, Value labels, double label_smoothing);
 
 // Adds the classifier, the labels and the loss of one class an item.
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing);
+
+// Adds the input of weights of items. Returns it, to be the third input of a loss.
+Value add_weights(Model& model);
 
 // For ModelInput::fill. Throws Error(kBadData) for an id outside [0, limit).
 void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what,

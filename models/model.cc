@@ -38,6 +38,17 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
                std::to_string(numbers_[i].size()) + " bytes for " + to.shape.text());
     ops.copy_to_device(to.data, numbers_[i].data(), to.bytes());
   }
+  load_weights(ops, part);
+}
+
+void Model::load_weights(Ops& ops, const BatchPart& part) {
+  const bool present = !part.batch.weights.empty();
+  VCAS_CHECK(!present || weights.index >= 0, "weights of items, and the loss takes none");
+  if (weights.index >= 0) graph.set_present(weights, present);
+  if (!present) return;
+  const Tensor to = graph.tensor(weights);
+  ops.copy_to_device(to.data, part.of(part.batch.weights, Layout::items(1), "weights").data(),
+                     to.bytes());
 }
 
 void ModelOptions::validate(ConfigErrors& errors) const {

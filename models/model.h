@@ -104,8 +104,9 @@ class Model {
 
   Graph graph;
   std::vector<ModelInput> inputs;
-  Value hidden;  // output of the last block (bert); Graph::keep it to read it
-  Value logits;  // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
+  Value weights{-1};  // input f32 [N, 1] of the items in the loss, which a batch may lack; or none
+  Value hidden;       // output of the last block (bert); Graph::keep it to read it
+  Value logits;       // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
   // Statistics dtype, one row for each term of the loss: an item, or a masked position.
   // Saved tensor 0 is i32 of the same rows, 1 = right, if the model has an accuracy.
   Value loss;
@@ -122,6 +123,8 @@ class Model {
   }
 
  private:
+  void load_weights(Ops& ops, const BatchPart& part);
+
   std::vector<std::int64_t> offsets_, masked_offsets_;  // of the items loaded
   std::vector<std::span<const std::byte>> numbers_;     // of the inputs
 };

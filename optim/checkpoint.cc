@@ -13,6 +13,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
+constexpr const char* kMethodFile = "method.safetensors";
+constexpr const char* kItemMemory = "item_memory";
 
 StoredType stored_type(DType dtype) {
   VCAS_CHECK(dtype == DType::kF32 || dtype == DType::kF64,
@@ -70,6 +72,26 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
       "the file belongs to another model");
 }
 
+void write_item_memory(const fs::path& folder, std::span<const float> memory, std::int64_t step) {
+  if (memory.empty()) return;
+  write_safetensors(folder / kMethodFile,
+                    {{kItemMemory, StoredType::kF32, {std::ssize(memory)}, std::as_bytes(memory)}},
+                    {{"vcas.step", std::to_string(step)}});
+}
+
+void read_item_memory(const fs::path& folder, std::span<float> memory) {
+  const SafetensorsFile file(folder / kMethodFile);
+  const StoredTensor* stored = file.find(kItemMemory);
+  if (stored == nullptr || stored->shape != std::vector{std::ssize(memory)})
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{} remembers {} items, and the training data has {}",
+                            (folder / kMethodFile).string(),
+                            stored ? fmt::format("{}", fmt::join(stored->shape, " x ")) : "no",
+                            memory.size()),
+                "bring the data back, or set method.forward=false");
+  file.read_floats(*stored, memory);
+}
+
 std::vector<NamedTensor> weights(const Model& model) {
   std::vector<NamedTensor> tensors;
   for (const Parameter& parameter : model.graph.parameters().stored())
@@ -104,6 +126,7 @@ void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::j
   write_tensors(target.path() / "model.safetensors", trainer.ops(), weights(trainer.model()), step);
   write_tensors(target.path() / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state(),
                 step);
+  write_item_memory(target.path(), trainer.item_memory(), step);
   atomic_write(target.path() / "trainer_state.json", state.dump(2) + "\n");
   for (const auto& [name, text] : texts) atomic_write(target.path() / name, text);
   write_manifest(target.path());
@@ -114,7 +137,12 @@ nlohmann::json load_checkpoint(const fs::path& folder, Trainer& trainer) {
   check_manifest(folder);
   load_weights(folder / "model.safetensors", trainer.model(), trainer.ops());
   read_tensors(folder / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state());
+  if (has_item_memory(folder, trainer)) read_item_memory(folder, trainer.item_memory());
   return read_trainer_state(folder);
+}
+
+bool has_item_memory(const fs::path& folder, Trainer& trainer) {
+  return !trainer.item_memory().empty() && fs::exists(folder / kMethodFile);
 }
 
 nlohmann::json read_trainer_state(const fs::path& folder) {

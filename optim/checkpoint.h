@@ -13,13 +13,17 @@
 namespace vcas {
 
 // Writes model.safetensors, optimizer.safetensors and manifest.json.
+// A method that remembers items also has method.safetensors.
 // `state` becomes trainer_state.json. `texts` are files by their names.
 void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
                      const nlohmann::json& state, const std::map<std::string, std::string>& texts);
 
 // Sets weights and optimizer tensors. Returns the `state` that was saved with them.
-// Throws kBadData for damaged files and kBadConfig for those of another model.
+// Throws kBadData for damaged files and kBadConfig for those of another model or other data.
 nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& trainer);
+
+// Whether the checkpoint has numbers of items for the method of `trainer`.
+bool has_item_memory(const std::filesystem::path& folder, Trainer& trainer);
 
 // The `state` alone. Throws kBadData.
 nlohmann::json read_trainer_state(const std::filesystem::path& folder);

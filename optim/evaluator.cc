@@ -12,7 +12,7 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
                                std::vector<float>* logits) {
   ops_.enter_phase(Phase::kEvaluation);
   Evaluation out{.items = batch.items, .terms = model_.loss_terms(batch, 0, batch.items)};
-  std::int64_t correct = 0;
+  double correct = 0;
   const std::int64_t largest = model_.graph.limits().max_items;
   for (std::int64_t first = 0; first < batch.items; first += largest) {
     model_.load(ops_, batch, first, std::min(largest, batch.items - first));
@@ -38,7 +38,7 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
   }
   const double scale = per_term(static_cast<double>(out.terms));
   out.loss *= scale;
-  out.accuracy = static_cast<double>(correct) * scale;
+  out.accuracy = correct * scale;
   return out;
 }
 

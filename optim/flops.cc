@@ -25,20 +25,20 @@ double FormulaFlops::mean_act(const std::vector<double>& act_ratio) const {
   return mean;
 }
 
-void FormulaFlops::add_exact_step() {
+void FormulaFlops::add_exact_step(double kept) {
   ++steps_;
-  forward_ += 1;
-  backward_ += 2;
+  forward_ += kept;
+  backward_ += 2 * kept;
 }
 
 void FormulaFlops::add_sampled_step(const std::vector<double>& act_ratio,
-                                    const std::vector<double>& weight_ratio) {
+                                    const std::vector<double>& weight_ratio, double kept) {
   VCAS_CHECK(weight_ratio.size() == linears_.size(), "one weight ratio for each linear");
   ++steps_;
-  forward_ += 1;
-  backward_ += mean_act(act_ratio);
+  forward_ += kept;
+  backward_ += kept * mean_act(act_ratio);
   for (std::size_t k = 0; k < linears_.size(); ++k)
-    backward_ += linears_[k].size * act_ratio_of(linears_[k], act_ratio) * weight_ratio[k];
+    backward_ += kept * linears_[k].size * act_ratio_of(linears_[k], act_ratio) * weight_ratio[k];
 }
 
 void FormulaFlops::add_separate_probe(int batches, int passes, double batch_share,

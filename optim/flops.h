@@ -4,6 +4,7 @@
 //
 //     forward 1 + dX rho + dW rho nu                                        exact: 3
 //
+// times the share of the batch's items that SampleF keeps.
 // Attention products, norms, heads and embeddings count as nothing.
 // A mean over linears weights each by its size. CountOps counts what really runs.
 //
@@ -36,9 +37,11 @@ class FormulaFlops {
   // In the order of the weight ratios.
   explicit FormulaFlops(std::vector<Linear> linears);
 
-  void add_exact_step();
+  // `kept`: the share of the batch's items that the forward computes.
+  // The ratios of a sampled step are shares of these.
+  void add_exact_step(double kept = 1);
   void add_sampled_step(const std::vector<double>& act_ratio,
-                        const std::vector<double>& weight_ratio);
+                        const std::vector<double>& weight_ratio, double kept = 1);
   // `batch_share`: b. `act_ratio`: of the sampled passes.
   void add_separate_probe(int batches, int passes, double batch_share,
                           const std::vector<double>& act_ratio);

@@ -24,7 +24,7 @@ LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(mod
   }
 }
 
-void LossQueue::add() {
+void LossQueue::add(std::span<const float> weights) {
   ops_.enter("losses");
   Step& step = steps_[filling_];
   const auto queue = [&](const Tensor& x) {
@@ -36,6 +36,7 @@ void LossQueue::add() {
   queue(model_.graph.tensor(model_.loss));
   if (model_.has_accuracy) queue(model_.graph.saved(model_.loss, 0));
   step.terms.push_back(model_.graph.tensor(model_.loss).rows());
+  step.weights.insert(step.weights.end(), weights.begin(), weights.end());
 }
 
 void LossQueue::send() {
@@ -58,13 +59,15 @@ LossQueue::Sums LossQueue::receive(const std::string& what) {
   };
   Sums sums;
   sums.number = take(double{});
+  auto weight = step.weights.begin();
   for (const std::int64_t terms : step.terms) {
     for (std::int64_t i = 0; i < terms; ++i) sums.loss += take(float{});
     for (std::int64_t i = 0; i < terms && model_.has_accuracy; ++i)
-      sums.correct += take(std::int32_t{});
+      sums.correct += take(std::int32_t{}) * (step.weights.empty() ? 1 : *weight++);
   }
   step.bytes = sizeof(double);
   step.terms.clear();
+  step.weights.clear();
   --sent_;
   if (!std::isfinite(sums.loss))
     throw diverged(what + ": loss is " +

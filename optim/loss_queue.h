@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ class LossQueue {
   LossQueue(Model& model, Ops& ops, std::int64_t forwards);
 
   // Takes the losses and hits of the forward that ran last. The next one overwrites them.
-  void add();
+  // `weights`: of the hits; empty: all 1. Losses have theirs already.
+  void add(std::span<const float> weights = {});
   // A number of the caller, f64 [1], that is read with the losses.
   // `last_number`: of the step before.
   Tensor number() const { return number_of(filling_); }
@@ -33,7 +35,7 @@ class LossQueue {
 
   struct Sums {
     double loss = 0;
-    std::int64_t correct = 0;
+    double correct = 0;
     double number = 0;
   };
   bool full() const { return sent_ == kSteps; }
@@ -50,6 +52,7 @@ class LossQueue {
     std::unique_ptr<Mailbox> mailbox;
     std::size_t bytes = sizeof(double);
     std::vector<std::int64_t> terms;  // of each forward
+    std::vector<float> weights;       // of all terms; empty: all 1
   };
   std::size_t first_sent() const { return (filling_ + kSteps - sent_) % kSteps; }
   Tensor number_of(std::size_t step) const {

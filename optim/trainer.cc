@@ -6,6 +6,17 @@
 
 namespace vcas {
 
+namespace {
+
+// Of the items [first, first + items).
+std::span<const float> weights_of(const Batch& batch, std::int64_t first, std::int64_t items) {
+  if (batch.weights.empty()) return {};
+  return std::span(batch.weights)
+      .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(items));
+}
+
+}  // namespace
+
 class Trainer::Stopwatch {
  public:
   // Seconds since the last lap.
@@ -38,6 +49,7 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                           .total_steps = options.total_steps,
                           .batch = options.batch,
                           .micro_batch = options_.micro_batch,
+                          .items = options.items,
                           .probe_source = std::move(probe_source)};
   method_ = options.method->make(training);
 }
@@ -112,22 +124,24 @@ std::string Trainer::bad_gradient() const {
 const StepReport& Trainer::queue(const Batch& batch) {
   VCAS_CHECK(!full(), "too many steps at a time");
   Graph& graph = model_.graph;
-  StepReport report;
-  report.step = step_ + 1;
+  StepReport report{.step = step_ + 1, .items = batch.items, .dropped = batch.dropped};
   Stopwatch watch;
   method_->begin_step(step_);
   report.seconds.probe += watch.lap();
-  report.exact = method_->next(0) != PassKind::kSampled;
+  report.exact = method_->next(0) != PassKind::kSampled && batch.dropped == 0;
   report.measured = method_->next(0) == PassKind::kMeasured;
+  VCAS_CHECK(!report.measured || batch.dropped == 0, "a measured step lacks items");
 
   Communicator& ranks = *options_.communicator;
-  double terms[] = {static_cast<double>(model_.loss_terms(batch, 0, batch.items))};
+  // Weights stand for the items that were dropped.
+  double terms[] = {static_cast<double>(model_.loss_terms(batch, 0, batch.items) + batch.dropped)};
   ranks.sum(terms);
   context_.loss_scale = per_term(terms[0]);
   const std::int64_t first_pass = (step_ * ranks.size() + ranks.rank()) * options_.micro_batches();
   std::int64_t micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
-    model_.load(ops_, batch, first, std::min(options_.micro_batch, batch.items - first));
+    const std::int64_t items = std::min(options_.micro_batch, batch.items - first);
+    model_.load(ops_, batch, first, items);
     Exec exec =
         graph.make_exec(options_.seed, static_cast<std::uint64_t>(first_pass + micro), true);
     const PassKind kind = method_->next(micro);
@@ -143,13 +157,14 @@ const StepReport& Trainer::queue(const Batch& batch) {
       graph.backward(exec, context_);
     };
     repeat_pass(kind, pass, report.seconds, watch);
+    method_->end_pass(batch, first, items);
     if (kind == PassKind::kMeasured) {
       ops_.enter_phase(Phase::kProbe);
       method_->after_pass(kind, exec, context_);
       report.seconds.probe += watch.lap();
     }
     ops_.enter_phase(Phase::kForward);
-    losses_.add();
+    losses_.add(weights_of(batch, first, items));
     report.seconds.forward += watch.lap();
   }
 
@@ -180,7 +195,7 @@ StepReport Trainer::finish() {
   queued_.erase(queued_.begin());
   Stopwatch watch;
   const LossQueue::Sums sums = losses_.receive("step " + std::to_string(report.step));
-  double totals[] = {sums.loss, static_cast<double>(sums.correct)};
+  double totals[] = {sums.loss, sums.correct};
   options_.communicator->sum(totals);
   report.loss = totals[0] * loss_scale;
   report.accuracy = totals[1] * loss_scale;

@@ -18,6 +18,7 @@ struct TrainerOptions {
   std::int64_t total_steps = 0;
   std::int64_t batch = 32;       // items of a step, on each rank
   std::int64_t micro_batch = 0;  // items of one forward; 0 = batch
+  std::int64_t items = 0;        // of the training data, for methods that number them
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
@@ -38,12 +39,13 @@ struct StepSeconds {
 };
 
 struct StepReport {
-  std::int64_t step = 0;  // steps done, this one included
-  double loss = 0;        // mean over the terms: items, or masked positions
-  double accuracy = 0;    // likewise; 0 of a regression
+  std::int64_t step = 0;                // steps done, this one included
+  double loss = 0;                      // mean over the terms: items, or masked positions
+  double accuracy = 0;                  // likewise; 0 of a regression
+  std::int64_t items = 0, dropped = 0;  // that were computed, and left out before the forward
   double learning_rate = 0;
   double gradient_norm = 0;  // before clipping
-  bool exact = true;         // the backward of this step was not sampled
+  bool exact = true;         // the gradient of this step was not sampled
   bool measured = false;     // it was exact for the method to measure on it
   bool probed = false;       // a probe ended with this step: the method may have changed
   StepSeconds seconds;
@@ -83,6 +85,9 @@ class Trainer {
   // Whether the state can be saved once all steps are finished: not in the middle of a measurement.
   bool at_rest() const { return method_->at_rest(); }
   const Method& method() const { return *method_; }
+  // What leaves items out of the batches, for the Loader; null: nothing does.
+  ItemChooser* chooser() { return method_->chooser(); }
+  std::span<float> item_memory() { return method_->item_memory(); }
   Optimizer& optimizer() { return optimizer_; }
   Model& model() { return model_; }
   Ops& ops() { return ops_; }

@@ -58,6 +58,7 @@ struct Contender {
         {"steps", run.steps()},
         {"train_loss", nullptr},
         {"eval_loss", nullptr},
+        {"forward_share", totals.forward_share()},
         {"flops",
          {{"forward", session().flops(Phase::kForward)},
           {"backward", session().flops(Phase::kBackward)},
@@ -138,6 +139,9 @@ std::string table(const nlohmann::ordered_json& comparison) {
     if (key.starts_with("eval_"))
       rows.push_back({"test " + key.substr(5), number(value, "{:.4f}"),
                       number(b.value(key, nlohmann::ordered_json()), "{:.4f}")});
+  if (a["forward_share"] != 1.0 || b["forward_share"] != 1.0)
+    rows.push_back(
+        {"items in the forward", percent(a["forward_share"]), percent(b["forward_share"])});
   rows.insert(rows.end(),
               {{"TFLOP, counted", pflop(a, true), pflop(b, true), percent(saved["flops"])},
                {"  by the paper's formula", "", "", percent(saved["formula_flops"])},

@@ -35,6 +35,24 @@ FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
   return FormulaFlops(std::move(linears));
 }
 
+// The share of the FLOPs of a whole step's forward that the items of the batch take.
+// FLOPs go with rows. The mean rows of the whole step's items follow from the weights.
+double forward_share(const Batch& batch) {
+  if (batch.dropped == 0) return 1;
+  const auto count = static_cast<double>(batch.items);
+  double rows = 0, weights = 0, weighted_rows = 0;
+  for (std::size_t i = 0; i < batch.weights.size(); ++i) {
+    const double own =
+        batch.offsets.empty() ? 1 : static_cast<double>(batch.offsets[i + 1] - batch.offsets[i]);
+    const auto weight = static_cast<double>(batch.weights[i]);
+    rows += own;
+    weights += weight;
+    weighted_rows += weight * own;
+  }
+  const double whole = count + static_cast<double>(batch.dropped);
+  return rows * weights / (whole * weighted_rows);
+}
+
 // A range of the profiler, where there is one.
 class ProfiledRange {
  public:
@@ -63,7 +81,9 @@ nlohmann::json RunTotals::to_json() const {
           {"forward_seconds", step_seconds.forward},
           {"backward_seconds", step_seconds.backward},
           {"probe_seconds", step_seconds.probe},
-          {"optimizer_seconds", step_seconds.optimizer}};
+          {"optimizer_seconds", step_seconds.optimizer},
+          {"items", items},
+          {"dropped_items", dropped_items}};
 }
 
 void RunTotals::from_json(const nlohmann::json& state) {
@@ -77,6 +97,8 @@ void RunTotals::from_json(const nlohmann::json& state) {
   state.at("backward_seconds").get_to(step_seconds.backward);
   state.at("probe_seconds").get_to(step_seconds.probe);
   state.at("optimizer_seconds").get_to(step_seconds.optimizer);
+  items = state.value("items", std::int64_t{0});
+  dropped_items = state.value("dropped_items", std::int64_t{0});
 }
 
 nlohmann::ordered_json Savings::to_json() const {
@@ -113,9 +135,10 @@ Session::Session(const RunConfig& config, const RunData& data)
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
   LoaderOptions probe_options = train_loader_options(config);
   probe_options.seed ^= kProbeSeed;
-  trainer_ = std::make_unique<Trainer>(
-      *model_, *ops_, trainer_options(config, total_steps_, steps_per_epoch_),
-      [this, probe_options](std::int64_t first) {
+  TrainerOptions options = trainer_options(config, total_steps_, steps_per_epoch_);
+  options.items = train_items();
+  trainer_ =
+      std::make_unique<Trainer>(*model_, *ops_, options, [this, probe_options](std::int64_t first) {
         return std::make_unique<Loader>(*data_.train, probe_options, first);
       });
 }
@@ -147,15 +170,17 @@ StepFlops Session::exact_step_flops() {
 void Session::queue_step() {
   prepare();
   if (!loader_)
-    loader_ =
-        std::make_unique<Loader>(*data_.train, train_loader_options(config_), trainer_->steps());
+    loader_ = std::make_unique<Loader>(*data_.train, train_loader_options(config_),
+                                       trainer_->steps(), trainer_->chooser());
   const double start = monotonic_seconds();
   const Batch& batch = loader_->next();
   totals_.data_seconds += monotonic_seconds() - start;
 
   const ProfiledRange range(ranges_, "step");
   const double looked = ops_->look_seconds();
+  const double forward_before = flops(Phase::kForward);
   trainer_->queue(batch);
+  dropped_forward_ += (flops(Phase::kForward) - forward_before) * (1 / forward_share(batch) - 1);
   trainer_->method().add_cost(formula_);
   queued_.push_back({counted_so_far(), ops_->look_seconds() - looked});
 }
@@ -180,6 +205,8 @@ StepReport Session::finish_step() {
   totals_.step_seconds.backward += report.seconds.backward;
   totals_.step_seconds.probe += report.seconds.probe;
   totals_.step_seconds.optimizer += report.seconds.optimizer;
+  totals_.items += report.items;
+  totals_.dropped_items += report.dropped;
   if (report.measured && !ranges_) {
     probed_ratio_ += report.seconds.backward / report.seconds.forward;
     ++probed_steps_;
@@ -235,6 +262,7 @@ double Session::flops(Phase phase) const {
 Session::Counted Session::counted_so_far() const {
   return {.forward = flops(Phase::kForward),
           .backward = flops(Phase::kBackward) + flops(Phase::kProbe),
+          .exact_forward = flops(Phase::kForward) + dropped_forward_,
           .formula = formula_.saved(),
           .formula_backward = formula_.backward_saved()};
 }
@@ -247,13 +275,13 @@ double Session::exact_train_seconds(double backward_of_forward) const {
 Savings Session::savings() const {
   Savings savings;
   if (trainer_->finished() == 0) return savings;
-  const auto [forward, backward, formula, formula_backward] = counted_;
-  const double exact_backward = forward * exact_backward_flops_;
+  const auto [forward, backward, exact_forward, formula, formula_backward] = counted_;
+  const double exact_backward = exact_forward * exact_backward_flops_;
   savings.backward_flops = 1 - backward / exact_backward;
-  savings.flops = 1 - (forward + backward) / (forward + exact_backward);
+  savings.flops = 1 - (forward + backward) / (exact_forward + exact_backward);
   savings.formula = formula;
   savings.formula_backward = formula_backward;
-  if (const auto& of = backward_of_forward_) {
+  if (const auto& of = backward_of_forward_; of && totals_.dropped_items == 0) {
     const auto saved = [&](double ratio) {
       return 1 - train_seconds() / exact_train_seconds(ratio);
     };
@@ -263,7 +291,7 @@ Savings Session::savings() const {
 }
 
 nlohmann::json Session::state() const {
-  nlohmann::json flops_by_phase;
+  nlohmann::json flops_by_phase = {{"dropped_forward", dropped_forward_}};
   for (const auto& [phase, name] : kTrainPhases) flops_by_phase[name] = flops(phase);
   nlohmann::json totals = totals_.to_json();
   totals["probed_ratios"] = probed_ratios_;
@@ -283,6 +311,7 @@ void Session::restore(const nlohmann::json& state) {
     ops_->reset();
     for (const auto& [phase, name] : kTrainPhases)
       earlier_flops_[phase] = state.at("flops").at(name).get<double>();
+    dropped_forward_ = state.at("flops").value("dropped_forward", 0.0);
     formula_.from_json(state.at("formula"));
     loader_.reset();
     counted_ = counted_so_far();

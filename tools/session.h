@@ -26,7 +26,14 @@ struct RunTotals {
   double data_seconds = 0;  // waiting for batches
   double eval_seconds = 0, checkpoint_seconds = 0;
   StepSeconds step_seconds;
+  std::int64_t items = 0, dropped_items = 0;  // that were computed, and dropped before the forward
 
+  // Of the items of all steps.
+  double forward_share() const {
+    return dropped_items == 0
+               ? 1
+               : static_cast<double>(items) / static_cast<double>(items + dropped_items);
+  }
   nlohmann::json to_json() const;
   void from_json(const nlohmann::json& state);
 };
@@ -96,6 +103,7 @@ class Session {
   // Seconds of an exact backward for one second of the forward before it.
   // The exact steps of probes in place tell it. Other load on the machine slows both alike.
   // Empty: too few of them, other probes, or a device that queues its work.
+  // The forwards of a run that drops items before them tell nothing of exact training.
   const std::optional<Estimate>& backward_of_forward() const { return backward_of_forward_; }
   Savings savings() const;
 
@@ -107,6 +115,7 @@ class Session {
   // What the steps queued so far cost.
   struct Counted {
     double forward = 0, backward = 0;          // FLOPs; of probes too
+    double exact_forward = 0;                  // with the items that were dropped
     double formula = 0, formula_backward = 0;  // shares saved
   };
   struct Queued {
@@ -130,6 +139,7 @@ class Session {
   std::deque<Queued> queued_;
   Counted counted_;  // of the last step that was finished
   RunTotals totals_;
+  double dropped_forward_ = 0;       // FLOPs, of the steps queued so far
   double exact_forward_flops_ = 0;   // of a step
   double exact_backward_flops_ = 0;  // for each of forward
   // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.

@@ -53,7 +53,7 @@ void check_request(const TrainRequest& request) {
 }
 
 void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, const RunData& data,
-                     const Model& model) {
+                     const Model& model, bool fork) {
   std::string changes;
   const auto add = [&](const std::string& file, const std::string& what) {
     changes += fmt::format("{}{} {}", changes.empty() ? "" : "\n  ", file, what);
@@ -72,6 +72,11 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, co
     if (const nlohmann::json now = found_facts.value(fact, nlohmann::json()); now != before)
       add(fact, fmt::format("has changed from {} to {}", before.dump(), now.dump()));
   if (changes.empty()) return;
+  if (fork)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{} since {} was saved; its gradient norms are of other items", changes,
+                            checkpoint.string()),
+                "bring the files back, or set method.forward=false");
   throw Error(ExitCode::kBadConfig,
               fmt::format("{} since {} was saved; this run would not be an exact continuation",
                           changes, checkpoint.string()),

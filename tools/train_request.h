@@ -33,7 +33,8 @@ void check_request(const TrainRequest& request);
 
 // Throws kBadConfig unless the run finds the files of the checkpoint's run, which `saved` lists.
 // It must also make the same of them: statistics and the order of classes may come from elsewhere.
+// `fork`: the message is that of a new run, which takes over what is known of each item.
 void check_same_data(const std::filesystem::path& checkpoint, const nlohmann::json& saved,
-                     const RunData& data, const Model& model);
+                     const RunData& data, const Model& model, bool fork);
 
 }  // namespace vcas

@@ -113,9 +113,9 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
 
 void TrainingRun::restore() {
   const nlohmann::json state = load_checkpoint(request_.from.checkpoint, trainer());
-  if (!request_.fork)
+  if (!request_.fork || has_item_memory(request_.from.checkpoint, trainer()))
     check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()), data_,
-                    session_.model());
+                    session_.model(), request_.fork);
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) {
@@ -304,6 +304,8 @@ void TrainingRun::log_step(const StepReport& report) {
   line.update({{"learning_rate", report.learning_rate},
                {"gradient_norm", report.gradient_norm},
                {"exact", report.exact},
+               {"items", report.items},
+               {"dropped_items", report.dropped},
                {"seconds",
                 {{"forward", report.seconds.forward},
                  {"backward", report.seconds.backward},
@@ -410,6 +412,7 @@ std::string TrainingRun::finish() {
   end.update({{"best_step", best_.step},
               {"best_" + score, best_.score},
               {"train_seconds", seconds},
+              {"forward_share", totals.forward_share()},
               {"totals", totals.to_json()},
               {"peak_resident_bytes", peak_resident_bytes()}});
   end.update(savings.to_json());
@@ -427,6 +430,8 @@ std::string TrainingRun::finish() {
   if (method().samples())
     text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
                         format_change(savings.flops));
+  if (totals.dropped_items > 0)
+    text += fmt::format("  forward of {:.1f}% of items", 100 * totals.forward_share());
   text += fmt::format("\n  train loss {:.4f} (last tenth of the steps)   eval {}", loss,
                       evaluation_.text());
   text += fmt::format("\n  best checkpoint-{}  {} {:.4f}     {}", best_.step, score, best_.score,

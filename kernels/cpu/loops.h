@@ -82,11 +82,13 @@ struct Loops {
   void (*attention_backward)(T* dq, T* dk, T* dv, const T* dy, const T* y, const T* lse,
                              const AttentionHead<T>& head, T* scratch);
   void (*add)(T* y, const T* a, const T* b, std::int64_t n);
+  // `weight` may be null: all are 1.
   void (*cross_entropy_forward)(T* loss, std::int32_t* correct, const T* logits,
-                                const std::int32_t* labels, T smoothing, std::int64_t rows,
-                                std::int64_t classes);
+                                const std::int32_t* labels, const float* weight, T smoothing,
+                                std::int64_t rows, std::int64_t classes);
   void (*cross_entropy_backward)(T* dlogits, const T* logits, const std::int32_t* labels,
-                                 T smoothing, T scale, std::int64_t rows, std::int64_t classes);
+                                 const float* weight, T smoothing, T scale, std::int64_t rows,
+                                 std::int64_t classes);
   void (*adam_step)(T* param, T* first_moment, T* second_moment, const T* grad, std::int64_t n,
                     T grad_scale, const AdamFactors<T>& factors);
   void (*sgd_step)(T* param, T* momentum, const T* grad, std::int64_t n, T learning_rate, T mu,

@@ -196,21 +196,31 @@ __global__ void scatter_rows_kernel(ScatteredRows<T> t, std::int64_t width) {
   }
 }
 
+// Weights of a loss: null stands for 1.
+template <class C>
+__device__ C weight_of(const float* weight, std::int64_t n) {
+  return weight ? static_cast<C>(weight[n]) : C(1);
+}
+
 template <class T>
 __global__ void squared_error_forward_kernel(Compute<T>* loss, const T* prediction,
-                                             const float* target, std::int64_t n) {
+                                             const float* target, const float* weight,
+                                             std::int64_t n) {
+  using C = Compute<T>;
   for_each_element(n, [&](std::int64_t i) {
-    const Compute<T> error = prediction[i] - static_cast<Compute<T>>(target[i]);
-    loss[i] = error * error;
+    const C error = prediction[i] - static_cast<C>(target[i]);
+    loss[i] = weight_of<C>(weight, i) * error * error;
   });
 }
 
 template <class T>
 __global__ void squared_error_backward_kernel(T* dprediction, const T* prediction,
-                                              const float* target, Compute<T> slope,
-                                              std::int64_t n) {
+                                              const float* target, const float* weight,
+                                              Compute<T> slope, std::int64_t n) {
+  using C = Compute<T>;
   for_each_element(n, [&](std::int64_t i) {
-    dprediction[i] = static_cast<T>(slope * (prediction[i] - static_cast<Compute<T>>(target[i])));
+    dprediction[i] = static_cast<T>(slope * weight_of<C>(weight, i) *
+                                    (prediction[i] - static_cast<C>(target[i])));
   });
 }
 
@@ -234,8 +244,8 @@ __device__ SoftmaxRow<Compute<T>> softmax_row(const T* x, std::int64_t n) {
 template <class T>
 __global__ void cross_entropy_forward_kernel(Compute<T>* loss, std::int32_t* correct,
                                              const T* logits, const std::int32_t* labels,
-                                             Compute<T> smoothing, std::int64_t rows,
-                                             std::int64_t classes) {
+                                             const float* weight, Compute<T> smoothing,
+                                             std::int64_t rows, std::int64_t classes) {
   using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
@@ -252,26 +262,27 @@ __global__ void cross_entropy_forward_kernel(Compute<T>* loss, std::int32_t* cor
   best = -warp_reduce(-best, Maximum{});
   if (lane_of_thread() > 0) return;
   const C chosen = x[labels[r]] - softmax.largest;
-  loss[r] = natural_log(softmax.sum) - (C(1) - smoothing) * chosen -
-            smoothing * (total / static_cast<C>(classes));
+  loss[r] = weight_of<C>(weight, r) * (natural_log(softmax.sum) - (C(1) - smoothing) * chosen -
+                                       smoothing * (total / static_cast<C>(classes)));
   correct[r] = best == labels[r];
 }
 
 template <class T>
 __global__ void cross_entropy_backward_kernel(T* dlogits, const T* logits,
-                                              const std::int32_t* labels, Compute<T> smoothing,
-                                              Compute<T> scale, std::int64_t rows,
-                                              std::int64_t classes) {
+                                              const std::int32_t* labels, const float* weight,
+                                              Compute<T> smoothing, Compute<T> scale,
+                                              std::int64_t rows, std::int64_t classes) {
   using C = Compute<T>;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const T* x = logits + r * classes;
   const SoftmaxRow<C> softmax = softmax_row(x, classes);
   const C spread = smoothing / static_cast<C>(classes);
+  const C slope = scale * weight_of<C>(weight, r);
   for (std::int64_t i = lane_of_thread(); i < classes; i += kWarp) {
     const C target = (i == labels[r] ? C(1) - smoothing : C(0)) + spread;
     dlogits[r * classes + i] =
-        static_cast<T>(scale * (exponential(x[i] - softmax.largest) / softmax.sum - target));
+        static_cast<T>(slope * (exponential(x[i] - softmax.largest) / softmax.sum - target));
   }
 }
 
@@ -391,7 +402,8 @@ void compute(Context& context, const SquaredErrorForward& args) {
     using T = decltype(type);
     const std::int64_t n = args.loss.elements();
     launch(context, grid_over(context, n), squared_error_forward_kernel<T>,
-           args.loss.ptr<Compute<T>>(), args.prediction.ptr<T>(), args.target.ptr<float>(), n);
+           args.loss.ptr<Compute<T>>(), args.prediction.ptr<T>(), args.target.ptr<float>(),
+           args.weight.ptr<float>(), n);
   });
 }
 
@@ -401,7 +413,7 @@ void compute(Context& context, const SquaredErrorBackward& args) {
     const std::int64_t n = args.dprediction.elements();
     launch(context, grid_over(context, n), squared_error_backward_kernel<T>,
            args.dprediction.ptr<T>(), args.prediction.ptr<T>(), args.target.ptr<float>(),
-           static_cast<Compute<T>>(2 * args.scale), n);
+           args.weight.ptr<float>(), static_cast<Compute<T>>(2 * args.scale), n);
   });
 }
 
@@ -411,8 +423,8 @@ void compute(Context& context, const CrossEntropyForward& args) {
     const std::int64_t rows = args.logits.rows();
     launch(context, grid_of_rows(rows), cross_entropy_forward_kernel<T>,
            args.loss.ptr<Compute<T>>(), args.correct.ptr<std::int32_t>(), args.logits.ptr<T>(),
-           args.labels.ptr<std::int32_t>(), static_cast<Compute<T>>(args.smoothing), rows,
-           args.logits.width());
+           args.labels.ptr<std::int32_t>(), args.weight.ptr<float>(),
+           static_cast<Compute<T>>(args.smoothing), rows, args.logits.width());
   });
 }
 
@@ -421,7 +433,7 @@ void compute(Context& context, const CrossEntropyBackward& args) {
     using T = decltype(type);
     const std::int64_t rows = args.logits.rows();
     launch(context, grid_of_rows(rows), cross_entropy_backward_kernel<T>, args.dlogits.ptr<T>(),
-           args.logits.ptr<T>(), args.labels.ptr<std::int32_t>(),
+           args.logits.ptr<T>(), args.labels.ptr<std::int32_t>(), args.weight.ptr<float>(),
            static_cast<Compute<T>>(args.smoothing), static_cast<Compute<T>>(args.scale), rows,
            args.logits.width());
   });

@@ -31,6 +31,7 @@ struct Training {
   std::int64_t total_steps = 0;
   std::int64_t batch = 0;        // items of a step
   std::int64_t micro_batch = 0;  // items of one pass
+  std::int64_t items = 0;        // of the training data, numbered from 0; 0: not known
   ProbeSource probe_source;      // null where no method asks for it
 };
 
@@ -42,8 +43,11 @@ class Method {
 
   virtual ~Method() = default;
 
-  // A step asks in this order: begin_step; of each pass next, keeps_norms, hooks, after_pass;
-  // end_step; add_cost.
+  // A step asks in this order: begin_step; of each pass next, keeps_norms, hooks, end_pass,
+  // after_pass; end_step; add_cost.
+
+  // Leaves items out of steps; null: all are computed.
+  virtual ItemChooser* chooser() { return nullptr; }
 
   // Step `step` counts from 0. May run passes of its own.
   virtual void begin_step(std::int64_t /*step*/) {}
@@ -56,7 +60,9 @@ class Method {
   // Whether the host knows all sizes of such a pass beforehand.
   // Ops::repeat may then repeat it, until a step that probed ends.
   virtual bool repeats(PassKind) const { return true; }
-  // Further backwards on the same forward.
+  // The pass over items [first, first + items) of `batch` has been given to the device.
+  virtual void end_pass(const Batch& /*batch*/, std::int64_t /*first*/, std::int64_t /*items*/) {}
+  // Of measured passes: further backwards on the same forward.
   virtual void after_pass(PassKind, Exec&, const BackwardContext&) {}
   // True: the step has probed, and the next one may be sampled otherwise.
   virtual bool end_step() { return false; }
@@ -86,6 +92,8 @@ class Method {
   // For checkpoints, bit-exact. Throws Error(kBadData) for a state of another model.
   virtual nlohmann::json state() const { return nullptr; }
   virtual void restore(const nlohmann::json&) {}
+  // A number for each item of the training data. Checkpoints keep it as a tensor. Empty: none.
+  virtual std::span<float> item_memory() { return {}; }
 };
 
 // The settings of a kind of method: a part (core/part.h).

@@ -45,12 +45,13 @@ void VcasKind::settle(std::int64_t steps_per_epoch) {
 }
 
 std::unique_ptr<Method> VcasKind::make(const Training& training) const {
-  return std::make_unique<Vcas>(training, *this);
+  return std::make_unique<Vcas>(training, *this, *this);
 }
 
 VcasOptions* find_vcas(Part<MethodKind>& method) { return dynamic_cast<VcasKind*>(&*method); }
 
-Vcas::Vcas(const Training& training, const VcasOptions& options)
+Vcas::Vcas(const Training& training, const VcasOptions& options,
+           const ForwardOptions& forward_options)
     : training_(training),
       options_(options),
       controller_(make_controller(options, controlled_model(training.model.graph), training.seed,
@@ -67,6 +68,9 @@ Vcas::Vcas(const Training& training, const VcasOptions& options)
                                .most_passes = options.repeats,
                                .curves = !options.follows_paper(),
                                .scores_per_token = sampled_.pass.scores_per_token});
+  if (forward_options.forward)
+    forward_ = std::make_unique<ForwardSample>(
+        training, forward_options, [this](std::int64_t step) { return probes_at(step); });
   set_ratios();
 }
 
@@ -76,10 +80,23 @@ void Vcas::set_ratios() {
   drops_items_ = drops_some(controller_->act_ratio());
 }
 
-void Vcas::begin_step(std::int64_t step) {
-  // A probe in place that the run is too short to end would leave no state to save at the end.
+// Whether a probe begins at this step.
+// One in place that the run is too short to end would leave no state to save at the end.
+bool Vcas::begins_probe(std::int64_t step) const {
   const bool ends = !in_place_ || step + options_.probe_batches() <= training_.total_steps;
-  if (!probing_ && probe_ && controller_->probe_due(step) && ends) {
+  return probe_ && controller_->probe_due(step) && ends;
+}
+
+// Whether a probe in place measures on this step.
+bool Vcas::probes_at(std::int64_t step) const {
+  for (int before = 0; in_place_ && before < options_.probe_batches() && before <= step; ++before)
+    if (begins_probe(step - before)) return true;
+  return false;
+}
+
+void Vcas::begin_step(std::int64_t step) {
+  if (forward_) forward_->begin_step(step);
+  if (!probing_ && begins_probe(step)) {
     probe_->begin(training_.seed, static_cast<std::uint64_t>(controller_->probes()),
                   options_.probe_batches(), controller_->probe_passes());
     probe_passes_ = probe_->passes();
@@ -122,6 +139,11 @@ bool Vcas::keeps_norms(PassKind kind) const {
 }
 
 BackwardHooks* Vcas::hooks(PassKind kind) {
+  BackwardHooks* sampling = sampling_hooks(kind);
+  return forward_ ? forward_->hooks(sampling) : sampling;
+}
+
+BackwardHooks* Vcas::sampling_hooks(PassKind kind) {
   switch (kind) {
     case PassKind::kSampled:
       return &sampled_;
@@ -136,11 +158,16 @@ bool Vcas::repeats(PassKind kind) const {
   return kind != PassKind::kSampled || sampled_.pass.selection == Selection::kSystematic;
 }
 
+void Vcas::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
+  if (forward_) forward_->end_pass(batch, first, items);
+}
+
 void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context) {
   if (kind == PassKind::kMeasured) probe_->sampled_backwards(exec, context);
 }
 
 bool Vcas::end_step() {
+  if (forward_) forward_->end_step();
   probed_ = probing_ && probe_->complete();
   if (!probed_) return false;
   probe_note_ = controller_->update(probe_->result());
@@ -150,10 +177,11 @@ bool Vcas::end_step() {
 }
 
 void Vcas::add_cost(FormulaFlops& formula) const {
+  const double kept = forward_ ? forward_->step_share() : 1;
   if (step_kind_ == PassKind::kSampled)
-    formula.add_sampled_step(step_ratios_.act, step_ratios_.weight);
+    formula.add_sampled_step(step_ratios_.act, step_ratios_.weight, kept);
   else
-    formula.add_exact_step();
+    formula.add_exact_step(kept);
   if (!probed_) return;
   const double batch_share =
       static_cast<double>(training_.micro_batch) / static_cast<double>(training_.batch);
@@ -166,24 +194,31 @@ void Vcas::add_cost(FormulaFlops& formula) const {
 }
 
 std::string Vcas::summary() const {
+  const std::string forward =
+      forward_ ? fmt::format(" · forward keeps {} of items seen before", forward_->ratio()) : "";
   if (options_.pinned())
-    return fmt::format("fixed ratios · keep act {} · w {} · {}",
+    return fmt::format("fixed ratios · keep act {} · w {} · {}{}",
                        format_range(controller_->act_ratio()),
-                       format_range(controller_->weight_ratio()), options_.selection);
-  if (!probe_) return "no probes: exact training";
+                       format_range(controller_->weight_ratio()), options_.selection, forward);
+  if (!probe_) return "no probes: exact training" + forward;
   const int batches = options_.probe_batches();
-  return fmt::format("{} · tau_act {} · tau_w {} · probe every {} steps ({} {}, {}) · {}",
-                     options_.controller, options_.tau_act, options_.tau_w,
-                     options_.probe_interval(training_.total_steps), batches,
-                     batches == 1 ? "batch" : "batches", options_.probe, options_.selection);
+  return fmt::format(
+      "{} · tau_act {} · tau_w {} · probe every {} steps ({} {}, {}) · {}{}", options_.controller,
+      options_.tau_act, options_.tau_w, options_.probe_interval(training_.total_steps), batches,
+      batches == 1 ? "batch" : "batches", options_.probe, options_.selection, forward);
 }
 
 std::string Vcas::progress() const {
-  return fmt::format("keep act {}  w {}  {}", format_range(controller_->act_ratio()),
-                     format_range(controller_->weight_ratio()), controller_->progress());
+  return fmt::format("keep act {}  w {}  {}{}", format_range(controller_->act_ratio()),
+                     format_range(controller_->weight_ratio()), controller_->progress(),
+                     forward_ ? fmt::format("  forward {:.2f}", forward_->step_share()) : "");
 }
 
-nlohmann::ordered_json Vcas::report() const { return controller_->report(); }
+nlohmann::ordered_json Vcas::report() const {
+  nlohmann::ordered_json json = controller_->report();
+  if (forward_) json["forward_ratio"] = forward_->ratio();
+  return json;
+}
 
 nlohmann::ordered_json Vcas::measured() const {
   nlohmann::ordered_json json = controller_->measured();
@@ -192,6 +227,11 @@ nlohmann::ordered_json Vcas::measured() const {
 }
 
 Method::Complaint Vcas::complaint() const {
+  // Said once: before the first probe.
+  if (forward_ && forward_->is_one_epoch() && controller_->probes() == 0)
+    return {
+        "method.forward drops nothing in a run of one epoch: it knows no item before it is seen",
+        "train for more epochs, or set method.forward=false"};
   if (!controller_->adapts() || probe_) return {probe_note_, {}};
   return {
       "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
@@ -203,11 +243,14 @@ std::vector<double> Vcas::sketch_shares() const {
   return probe_ ? probe_->sketch_shares() : std::vector<double>();
 }
 
-std::size_t Vcas::bytes() const { return sampled_.bytes() + (probe_ ? probe_->bytes() : 0); }
+std::size_t Vcas::bytes() const {
+  return sampled_.bytes() + (probe_ ? probe_->bytes() : 0) + (forward_ ? forward_->bytes() : 0);
+}
 
 nlohmann::json Vcas::state() const {
   nlohmann::json state = controller_->to_json();
   if (!state.is_null()) state["controller"] = options_.controller;
+  if (forward_) state["forward"] = forward_->state();
   return state;
 }
 
@@ -215,8 +258,13 @@ nlohmann::json Vcas::state() const {
 void Vcas::restore(const nlohmann::json& state) {
   if (!state.is_null() && state.value("controller", "paper") == options_.controller)
     controller_->from_json(state);
+  if (forward_ && state.contains("forward")) forward_->restore(state.at("forward"));
   set_ratios();
   probing_ = false;
+}
+
+std::span<float> Vcas::item_memory() {
+  return forward_ ? forward_->item_memory() : std::span<float>();
 }
 
 }  // namespace vcas

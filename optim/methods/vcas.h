@@ -1,12 +1,21 @@
 // The method of the paper: SampleA and SampleW at ratios that a controller adapts to probes.
 #pragma once
 
-#include "optim/methods/method.h"
+#include "optim/methods/forward_sample.h"
 #include "optim/methods/variance_probe.h"
 
 namespace vcas {
 
-struct VcasKind final : MethodKind, VcasOptions {
+struct VcasKind final : MethodKind, VcasOptions, ForwardOptions {
+  template <class Visitor>
+  void fields(Visitor& v) {
+    VcasOptions::fields(v);
+    ForwardOptions::fields(v);
+  }
+  void validate(ConfigErrors& errors) const {
+    VcasOptions::validate(errors);
+    ForwardOptions::validate(errors);
+  }
   std::string summary() const override {
     return "items and rows are sampled at ratios that hold a budget of variance";
   }
@@ -22,13 +31,16 @@ ControlledModel controlled_model(const Graph& graph);
 
 class Vcas final : public Method {
  public:
-  Vcas(const Training& training, const VcasOptions& options);
+  Vcas(const Training& training, const VcasOptions& options,
+       const ForwardOptions& forward_options = {});
 
+  ItemChooser* chooser() override { return forward_.get(); }
   void begin_step(std::int64_t step) override;
   PassKind next(std::int64_t micro) const override;
   bool keeps_norms(PassKind kind) const override;
   BackwardHooks* hooks(PassKind kind) override;
   bool repeats(PassKind kind) const override;
+  void end_pass(const Batch& batch, std::int64_t first, std::int64_t items) override;
   void after_pass(PassKind kind, Exec& exec, const BackwardContext& context) override;
   bool end_step() override;
   bool at_rest() const override { return !probing_; }
@@ -43,6 +55,7 @@ class Vcas final : public Method {
   std::size_t bytes() const override;
   nlohmann::json state() const override;
   void restore(const nlohmann::json& state) override;
+  std::span<float> item_memory() override;
 
   const VcasOptions& options() const { return options_; }
   const Controller& controller() const { return *controller_; }
@@ -55,6 +68,9 @@ class Vcas final : public Method {
 
  private:
   void set_ratios();
+  bool begins_probe(std::int64_t step) const;
+  bool probes_at(std::int64_t step) const;
+  BackwardHooks* sampling_hooks(PassKind kind);
   void run_separate_probe();
 
   Training training_;
@@ -63,6 +79,7 @@ class Vcas final : public Method {
   SampledBackward sampled_;
   // Null when ratios never change. The gradient of one item has no variance to measure.
   std::unique_ptr<VarianceProbe> probe_;
+  std::unique_ptr<ForwardSample> forward_;  // null: every item is computed
   bool in_place_;
   bool drops_rows_ = false, drops_items_ = false;  // at the present ratios
   bool probing_ = false;

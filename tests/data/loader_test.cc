@@ -65,6 +65,7 @@ class ProbeDataset final : public Dataset {
   std::vector<std::int64_t> item_shape() const override { return {1}; }
   const std::vector<std::string>& class_names() const override { return names_; }
   std::int32_t label(std::int64_t) const override { return -1; }
+  std::int64_t rows(std::int64_t index) const override { return 1 + index % 3; }
   void append(std::int64_t index, const ItemDraw&, Batch& out) const override {
     ++appended;
     if (index == bad_item_) throw Error(ExitCode::kBadData, "item 12 is rotten", "throw it away");
@@ -297,6 +298,71 @@ TEST_CASE("what the dataset throws in the thread reaches next(), in its turn", "
     CHECK(error.hint() == "throw it away");
   }
   CHECK(loader.step() == 2);
+}
+
+TEST_CASE("a chooser is asked at fixed calls, and what it drops is not read", "[loader]") {
+  // Keeps the odd positions of odd steps, with the step as their weight.
+  struct OddOnes final : ItemChooser {
+    std::vector<std::int64_t> asked;
+    std::thread::id thread = std::this_thread::get_id();
+    ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
+                      std::span<const std::int64_t> rows) override {
+      for (std::size_t i = 0; i < 8; ++i) CHECK(rows[i] == 1 + items[i] % 3);
+      CHECK(std::this_thread::get_id() == thread);
+      CHECK(items.size() == 8);
+      asked.push_back(step);
+      if (step % 2 == 0) return {{0, 1, 2, 3, 4, 5, 6, 7}, {}};
+      return {{1, 3, 5, 7}, std::vector<float>(4, static_cast<float>(step))};
+    }
+  };
+  LoaderOptions options{.batch = 8, .seed = 5};
+  options.prefetch = GENERATE(1, 2, 4);
+  const ProbeDataset plain_data, data;
+  Loader plain(plain_data, options, 3);
+  OddOnes chooser;
+  std::int64_t kept = 0;
+  {
+    Loader loader(data, options, 3, &chooser);
+    CHECK(std::ssize(chooser.asked) == options.prefetch);
+    for (std::int64_t step = 3; step < 140; ++step) {
+      const Batch all = plain.next(), got = loader.next();
+      CHECK(std::ssize(chooser.asked) == step - 3 + 1 + options.prefetch);
+      CHECK(chooser.asked.back() == step + options.prefetch);
+      kept += got.items;
+      if (step % 2 == 0) {
+        CHECK(equal(got, all));
+        CHECK(got.dropped == 0);
+        CHECK(got.weights.empty());
+        continue;
+      }
+      CHECK(got.items == 4);
+      CHECK(got.dropped == 4);
+      CHECK(got.weights == std::vector<float>(4, static_cast<float>(step)));
+      for (std::size_t i = 0; i < 4; ++i) {
+        CHECK(got.ids[i] == all.ids[2 * i + 1]);
+        CHECK(got.values[i] == all.values[2 * i + 1]);
+      }
+    }
+  }
+  CHECK(data.appended <= kept + 8 * options.prefetch);
+}
+
+TEST_CASE("what a chooser throws reaches who takes the batch", "[loader]") {
+  struct Failing final : ItemChooser {
+    std::int64_t bad_step;
+    explicit Failing(std::int64_t step) : bad_step(step) {}
+    ItemChoice choose(std::int64_t step, std::span<const std::int64_t>,
+                      std::span<const std::int64_t>) override {
+      if (step == bad_step) throw Error(ExitCode::kBadData, "no choice");
+      return {{0}, {}};
+    }
+  };
+  const ProbeDataset data;
+  Failing first(1), later(4);
+  check_error([&] { Loader(data, {.batch = 10}, 0, &first); }, ExitCode::kBadData, "no choice");
+  Loader loader(data, {.batch = 10}, 0, &later);
+  for (int step = 0; step < 2; ++step) loader.next();
+  check_error([&] { loader.next(); }, ExitCode::kBadData, "no choice");
 }
 
 TEST_CASE("a loader goes away at once, whatever its thread is doing", "[loader]") {

@@ -15,6 +15,7 @@ using Ids = std::vector<std::int32_t>;
 Ids item(const TextDataset& data, std::int64_t index) {
   Batch batch;
   data.append(index, {}, batch);
+  CHECK(data.rows(index) == std::ssize(batch.tokens));
   return batch.tokens;
 }
 

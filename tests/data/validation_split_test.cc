@@ -56,3 +56,26 @@ TEST_CASE("a share that leaves one side empty is refused", "[split]") {
   check_error([] { split_off(numbered_items(), 0.996, 0); }, ExitCode::kBadConfig,
               "data.validation_share is 0.996: of 100 items 100 are held out");
 }
+
+TEST_CASE("items of a split, and with other class numbers, have as many rows as before",
+          "[split]") {
+  class Lengths final : public Dataset {
+   public:
+    std::int64_t size() const override { return 100; }
+    std::vector<std::int64_t> item_shape() const override { return {1}; }
+    const std::vector<std::string>& class_names() const override { return names_; }
+    std::int32_t label(std::int64_t) const override { return 0; }
+    std::int64_t rows(std::int64_t index) const override { return 1 + index; }
+    void append(std::int64_t index, const ItemDraw&, Batch& out) const override {
+      out.values.push_back(static_cast<float>(index));
+    }
+
+   private:
+    std::vector<std::string> names_ = {"only"};
+  };
+  const ValidationSplit split = split_off(
+      std::make_unique<RelabelledDataset>(std::make_unique<Lengths>(), std::vector{0}), 0.2, 5);
+  const std::vector<float> train = values_of(*split.train);
+  for (std::size_t i = 0; i < train.size(); ++i)
+    CHECK(split.train->rows(static_cast<std::int64_t>(i)) == 1 + std::lround(train[i]));
+}

@@ -2,6 +2,15 @@
 
 using namespace vcas;
 
+namespace {
+
+// Of items in a loss: 0, 1 and others.
+Tensor weights(TestTensors& t, std::int64_t items) {
+  return t.made<float>({items}, [](std::int64_t i) { return 0.25 * double(i % 7); });
+}
+
+}  // namespace
+
 TEST_CASE("patch_extract", "[tokens]") {
   on_every_backend([](TestTensors& t) {
     const auto value = [](std::int64_t i) { return 0.01 * double(i % 1009); };
@@ -107,6 +116,7 @@ TEST_CASE("cross entropy, forward and backward", "[tokens]") {
       for (const std::int64_t classes : {1, 2, 10, 33, 1000})
         for (const double smoothing : {0.0, 0.1}) {
           INFO(rows << " x " << classes << ", smoothing " << smoothing);
+          const Tensor weight = smoothing > 0 ? weights(t, rows) : Tensor{};
           std::vector<std::int64_t> labels;
           for (std::int64_t r = 0; r < rows; ++r) labels.push_back(r * 7 % classes);
           const Tensor logits = t.normal({rows, classes}, 3);
@@ -115,12 +125,14 @@ TEST_CASE("cross entropy, forward and backward", "[tokens]") {
                                        .correct = t.unset(DType::kI32, {rows}),
                                        .logits = logits,
                                        .labels = t.indices(labels),
+                                       .weight = weight,
                                        .smoothing = smoothing},
                    {.length = classes});
           check_op(t,
                    CrossEntropyBackward{.dlogits = t.unset({rows, classes}),
                                         .logits = logits,
                                         .labels = t.indices(labels),
+                                        .weight = weight,
                                         .smoothing = smoothing,
                                         .scale = 0.25},
                    {.length = classes});
@@ -155,15 +167,19 @@ TEST_CASE("cross entropy: equal logits, extreme logits, NaN", "[tokens]") {
 
 TEST_CASE("squared error, forward and backward", "[tokens]") {
   on_every_backend([](TestTensors& t) {
-    for (const std::int64_t items : {0, 1, 33}) {
+    for (const std::int64_t items : {0, 1, 33, 34}) {
+      const Tensor weight = items % 2 == 0 ? weights(t, items) : Tensor{};
       const Tensor prediction = t.normal({items}, 3);
       const Tensor target =
           t.made<float>({items}, [](std::int64_t i) { return 0.3 * double(i % 11); });
-      check_op(t, SquaredErrorForward{
-                      .loss = t.wide_unset({items}), .prediction = prediction, .target = target});
+      check_op(t, SquaredErrorForward{.loss = t.wide_unset({items}),
+                                      .prediction = prediction,
+                                      .target = target,
+                                      .weight = weight});
       check_op(t, SquaredErrorBackward{.dprediction = t.unset({items}),
                                        .prediction = prediction,
                                        .target = target,
+                                       .weight = weight,
                                        .scale = 0.25});
     }
   });

@@ -298,3 +298,34 @@ TEST_CASE("memory blocks alive at the same time never overlap", "[graph]") {
   }
   CHECK(total < sum);
 }
+
+TEST_CASE("a batch may lack an optional input", "[graph]") {
+  CountOps ops(make_ops("cpu"));
+  Graph graph(DType::kF32);
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+  const Value weights = graph.optional_input("weights", {1, Layout::items(1), DType::kF32});
+  const Value loss = graph.add("loss", make_layer("softmax_cross_entropy"), {x, labels, weights});
+  graph.finish(ops, {.max_items = 2});
+  graph.set_batch(2, {});
+  const auto losses = [&] {
+    Exec exec = graph.make_exec(1, 0, true);
+    graph.forward(exec);
+    const auto* values = graph.tensor(loss).ptr<float>();
+    return std::vector<float>(values, values + 2);
+  };
+  CHECK_FALSE(graph.tensor(weights));
+  const BatchShape without = graph.batch();
+  const std::vector<float> plain = losses();
+  CHECK(plain[0] > 1);
+  graph.set_present(weights, true);
+  CHECK_FALSE(graph.batch() == without);  // passes of both are not the same calls
+  const Tensor given = graph.tensor(weights);
+  REQUIRE(given.shape.text() == "[2, 1]");
+  given.ptr<float>()[0] = 3;
+  given.ptr<float>()[1] = 0.5f;
+  CHECK(losses() == std::vector<float>{3 * plain[0], plain[1] / 2});
+  graph.set_present(weights, false);
+  CHECK(losses() == plain);
+  CHECK_THROWS_AS(graph.set_present(labels, false), InternalError);
+}

@@ -18,7 +18,7 @@ std::vector<double> cross_entropy(const LayerValues& v, double smoothing) {
       const bool label = c == static_cast<std::size_t>(v.inputs[1][item]);
       value -= ((label ? 1 - smoothing : 0) + smoothing / kClasses) * (logits[c] - std::log(sum));
     }
-    loss.push_back(value);
+    loss.push_back(v.inputs.size() > 2 ? v.inputs[2][item] * value : value);
   }
   return loss;
 }
@@ -33,6 +33,24 @@ TEST_CASE("softmax cross entropy", "[layer]") {
                             {.layout = Layout::items(1), .integers = kClasses}},
                  .loss = true,
                  .formula = [=](const LayerValues& v) { return cross_entropy(v, smoothing); }});
+}
+
+TEST_CASE("softmax cross entropy of weighted items", "[layer]") {
+  check_layer({.kind = "softmax_cross_entropy",
+               .config = {{"label_smoothing", 0.1}},
+               .inputs = {{.width = kClasses, .layout = Layout::items(1)},
+                          {.layout = Layout::items(1), .integers = kClasses},
+                          {.layout = Layout::items(1), .image = true}},
+               .loss = true,
+               .formula = [](const LayerValues& v) { return cross_entropy(v, 0.1); }});
+  CHECK_THAT(layer_faults({.kind = "softmax_cross_entropy",
+                           .inputs = {{.width = kClasses, .layout = Layout::items(1)},
+                                      {.layout = Layout::items(1), .integers = kClasses},
+                                      {.width = 2, .layout = Layout::items(3), .image = true}},
+                           .loss = true})
+                 .at(0),
+             ContainsSubstring("weights are one number a row of the loss, got width 2 in 3 rows an "
+                               "item, and the loss has 1"));
 }
 
 TEST_CASE("softmax cross entropy of the masked positions", "[layer]") {

@@ -27,7 +27,7 @@ inline void run(const CrossEntropyForward& a) {
     for (std::int64_t i = 0; i < classes; ++i)
       loss -=
           target(a.smoothing, classes, i == i32(a.labels)[n]) * log_p[static_cast<std::size_t>(i)];
-    f(a.loss)[n] = loss;
+    f(a.loss)[n] = factor_at(a.weight, n) * loss;
     i32(a.correct)[n] = std::max_element(x, x + classes) - x == i32(a.labels)[n];
   }
 }
@@ -37,21 +37,22 @@ inline void run(const CrossEntropyBackward& a) {
   for (std::int64_t n = 0; n < a.logits.rows(); ++n) {
     const auto log_p = log_softmax(f(a.logits) + n * classes, classes);
     for (std::int64_t i = 0; i < classes; ++i)
-      f(a.dlogits)[n * classes + i] =
-          a.scale * (std::exp(log_p[static_cast<std::size_t>(i)]) -
-                     target(a.smoothing, classes, i == i32(a.labels)[n]));
+      f(a.dlogits)[n * classes + i] = a.scale * factor_at(a.weight, n) *
+                                      (std::exp(log_p[static_cast<std::size_t>(i)]) -
+                                       target(a.smoothing, classes, i == i32(a.labels)[n]));
   }
 }
 
 inline void run(const SquaredErrorForward& a) {
   for (std::int64_t n = 0; n < a.loss.elements(); ++n)
-    f(a.loss)[n] = std::pow(f(a.prediction)[n] - static_cast<double>(a.target.ptr<float>()[n]), 2);
+    f(a.loss)[n] = factor_at(a.weight, n) *
+                   std::pow(f(a.prediction)[n] - static_cast<double>(a.target.ptr<float>()[n]), 2);
 }
 
 inline void run(const SquaredErrorBackward& a) {
   for (std::int64_t n = 0; n < a.dprediction.elements(); ++n)
-    f(a.dprediction)[n] =
-        a.scale * 2 * (f(a.prediction)[n] - static_cast<double>(a.target.ptr<float>()[n]));
+    f(a.dprediction)[n] = a.scale * factor_at(a.weight, n) * 2 *
+                          (f(a.prediction)[n] - static_cast<double>(a.target.ptr<float>()[n]));
 }
 
 }  // namespace vcas::reference

@@ -1,0 +1,323 @@
+// SampleF: unbiased, deterministic, and nothing is read of what it drops.
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "optim/checkpoint.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/optim/forward_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+using Settings = ForwardFixture::Settings;
+
+// One batch is the whole data, and its gradient never changes.
+Settings fixed_gradient(Content content, std::int64_t micro_batch, const std::string& device) {
+  return {.content = content,
+          .items = 16,
+          .batch = 16,
+          .micro_batch = micro_batch,
+          .total_steps = 1000,
+          .learning_rate = 0,
+          .dropout = 0,
+          .device = device};
+}
+
+// || mean of the samples - exact ||^2 over what it is in the mean if that is their mean.
+double error_of_mean(const std::vector<std::vector<double>>& samples,
+                     const std::vector<double>& exact) {
+  const auto count = static_cast<double>(samples.size());
+  double error = 0, variance = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    double mean = 0;
+    for (const auto& sample : samples) mean += sample[i] / count;
+    for (const auto& sample : samples) variance += std::pow(sample[i] - mean, 2) / (count - 1);
+    error += std::pow(mean - exact[i], 2);
+  }
+  return error / (variance / count);
+}
+
+std::vector<double> wide(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadConfig);
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "no error";
+}
+
+void remember(ForwardSample& forward, const std::vector<float>& norms) {
+  std::ranges::copy(norms, forward.item_memory().begin());
+}
+
+// Every fourth of the items was never seen; one has no gradient.
+std::vector<float> some_norms(std::int64_t items) {
+  std::vector<float> norms;
+  for (std::int64_t i = 0; i < items; ++i)
+    norms.push_back(i % 4 == 3 ? -1.0f : i == 2 ? 0.0f : 0.1f + static_cast<float>(i * i % 17));
+  return norms;
+}
+
+std::vector<std::int64_t> numbers_to(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("SampleF: the mean of weighted gradients, losses and hits is the exact one",
+          "[forward]") {
+  const auto [content, micro_batch, device, steps] =
+      GENERATE(table<Content, std::int64_t, std::string, int>({{Content::kImages, 0, "cpu", 400},
+                                                               {Content::kImages, 5, "cpu", 400},
+                                                               {Content::kTexts, 0, "cpu", 400},
+                                                               {Content::kTexts, 3, "cpu", 400},
+                                                               {Content::kNumbers, 0, "cpu", 400},
+                                                               {Content::kImages, 0, "emu", 30}}));
+  CAPTURE(content, micro_batch, device);
+  ForwardFixture f(fixed_gradient(content, micro_batch, device));
+  f.run(1);
+  const std::vector<double> exact = wide(f.gradient());
+  const StepReport complete = f.reports.back();
+  const double most_hits = content == Content::kNumbers ? 0 : 1;
+  f.run(8);
+  std::vector<std::vector<double>> gradients, unweighted, reports;
+  while (std::ssize(gradients) < steps) {
+    Batch batch = f.next();
+    REQUIRE(batch.items == 8);
+    REQUIRE(batch.dropped == 8);
+    const StepReport report = f.trainer->step(batch);
+    CHECK(report.items == 8);
+    CHECK(report.dropped == 8);
+    CHECK_FALSE(report.exact);
+    gradients.push_back(wide(f.gradient()));
+    reports.push_back({report.loss, most_hits * report.accuracy});
+    batch.weights.clear();  // on purpose
+    f.trainer->step(batch);
+    unweighted.push_back(wide(f.gradient()));
+  }
+  CHECK(error_of_mean(gradients, exact) < 4);
+  CHECK(error_of_mean(reports, {complete.loss, most_hits * complete.accuracy}) < 6);
+  CHECK(error_of_mean(unweighted, exact) > 8);
+}
+
+TEST_CASE("SampleF remembers the norms of items without their weights", "[forward]") {
+  const std::int64_t micro_batch = GENERATE(0, 5);
+  ForwardFixture f(fixed_gradient(Content::kTexts, micro_batch, "cpu"));
+  f.run(4);
+  const std::vector<float> exact(f.forward().item_memory().begin(),
+                                 f.forward().item_memory().end());
+  CHECK(std::set(exact.begin(), exact.end()).size() == 16);
+  CHECK(*std::ranges::min_element(exact) > 0);
+  f.run(40);
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    CHECK_THAT(f.forward().item_memory()[i], WithinRel(exact[i], 1e-4f));
+}
+
+TEST_CASE("SampleF keeps items with probabilities in proportion to their scores", "[forward]") {
+  constexpr std::int64_t kItems = 24, kSeen = 18, kDraws = 4000;
+  ForwardFixture f({.items = kItems, .batch = kItems, .total_steps = 100});
+  const std::vector<float> norms = some_norms(kItems);
+  remember(f.forward(), norms);
+  const double ratio = GENERATE(0.5, 0.3);
+  f.forward().set_ratio(ratio);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < kItems; ++i) rows.push_back(1 + i % 5);
+  const auto budget = static_cast<std::int64_t>(std::ceil(ratio * kSeen));
+
+  double sum = 0;
+  for (const float norm : norms) sum += norm < 0 ? 0 : static_cast<double>(norm);
+  std::vector<double> kept(kItems), inverse(kItems);
+  for (std::int64_t step = 100; step < 100 + kDraws; ++step) {
+    const ItemChoice choice = f.forward().choose(step, numbers_to(kItems), rows);
+    REQUIRE(std::ssize(choice.kept) == kItems - kSeen + budget);
+    REQUIRE(choice.weights.size() == choice.kept.size());
+    CHECK(std::ranges::is_sorted(choice.kept));
+    for (std::size_t k = 0; k < choice.kept.size(); ++k) {
+      const auto item = static_cast<std::size_t>(choice.kept[k]);
+      ++kept[item];
+      inverse[item] = static_cast<double>(choice.weights[k]);
+    }
+  }
+  double scale = 0;  // of a score that is not capped
+  for (std::size_t i = 0; i < kItems; ++i) {
+    CAPTURE(i);
+    if (norms[i] < 0) {
+      CHECK(kept[i] == kDraws);
+      CHECK(inverse[i] == 1);
+      continue;
+    }
+    const double score = (0.95 * static_cast<double>(norms[i]) + 0.05 * sum / kSeen) /
+                         std::sqrt(static_cast<double>(rows[i]));
+    const double p = 1 / inverse[i];
+    CHECK(std::abs(kept[i] / kDraws - p) < 4.5 * std::sqrt(p * (1 - p) / kDraws) + 1e-9);
+    if (p == 1) continue;
+    if (scale == 0) scale = p / score;
+    CHECK_THAT(p, WithinRel(scale * score, 1e-5));
+  }
+  CHECK(scale > 0);
+}
+
+TEST_CASE("SampleF drops nothing before items come again, at ratio 1 and where a probe measures",
+          "[forward]") {
+  Settings settings{.total_steps = 18, .probes = true};
+  SECTION("the first epoch, and a ratio of 1, have the bits of a run without SampleF") {
+    const double ratio = GENERATE(0.5, 1.0);
+    Settings off = settings;
+    off.ratio = 0;
+    settings.ratio = ratio;
+    ForwardFixture sampled(settings), exact(off);
+    const std::int64_t steps = ratio == 1 ? 18 : 6;
+    CHECK(sampled.run(steps) == exact.run(steps));
+    CHECK(sampled.weights() == exact.weights());
+  }
+  SECTION("later steps drop items, those of probes do not") {
+    ForwardFixture f(settings);
+    f.run(18);
+    std::int64_t measured = 0, dropped = 0;
+    for (const StepReport& report : f.reports) {
+      CAPTURE(report.step);
+      if (report.measured) CHECK(report.dropped == 0);
+      if (report.step > 10 && !report.measured) CHECK(report.dropped == 4);
+      CHECK(report.items + report.dropped == 8);
+      measured += report.measured;
+      dropped += report.dropped;
+    }
+    CHECK(measured >= 6);
+    CHECK(dropped >= 16);
+  }
+}
+
+TEST_CASE("SampleF reads nothing of the items that it drops", "[forward]") {
+  const std::int64_t prefetch = GENERATE(1, 4);
+  ForwardFixture f({.prefetch = prefetch});
+  f.run(18);
+  std::int64_t trained = 0, ahead = 0;
+  for (const StepReport& report : f.reports) trained += report.items;
+  for (std::int64_t i = 0; i < prefetch; ++i) ahead += f.next().items;
+  f.loader.reset();
+  CHECK(trained < 14 * 8);
+  // The loader may have begun with batches that nobody took.
+  CHECK(f.data.read >= trained + ahead);
+  CHECK(f.data.read <= trained + ahead + prefetch * 8);
+}
+
+TEST_CASE("SampleF has the same bits whatever the timing", "[forward]") {
+  const std::int64_t prefetch = GENERATE(1, 2, 4);
+  const auto [content, micro_batch] =
+      GENERATE(table<Content, std::int64_t>({{Content::kImages, 0}, {Content::kTexts, 3}}));
+  const Settings settings{.content = content,
+                          .micro_batch = micro_batch,
+                          .prefetch = prefetch,
+                          .probes = true,
+                          .augments = content == Content::kImages};
+  ForwardFixture plain(settings), slow(settings), queued(settings);
+  slow.data.delay = std::chrono::microseconds(300);
+  const auto ids = plain.run(24);
+  CHECK(slow.run(24) == ids);
+  CHECK(queued.run(24, true) == ids);
+  CHECK(slow.weights() == plain.weights());
+  CHECK(queued.weights() == plain.weights());
+}
+
+TEST_CASE("SampleF knows the norms of all steps but the last when a batch is taken", "[forward]") {
+  ForwardFixture f({});
+  const auto known = [&] {
+    return std::ranges::count_if(f.forward().item_memory(), [](float norm) { return norm >= 0; });
+  };
+  f.next();  // the batch of step 0
+  CHECK(known() == 0);
+  f.loader.reset();
+  for (int steps = 1; steps <= 6; ++steps) {
+    f.run(steps);
+    CHECK(known() == 8 * std::max(steps - 2, 0));
+    f.next();
+    CHECK(known() == 8 * (steps - 1));
+    f.loader.reset();
+  }
+}
+
+TEST_CASE("SampleF on a device that queues its work draws what the CPU draws", "[forward]") {
+  Settings settings{.total_steps = 14};
+  ForwardFixture cpu(settings);
+  settings.device = "emu";
+  ForwardFixture emu(settings), queued(settings);
+  const auto ids = emu.run(14);
+  CHECK(queued.run(14, true) == ids);
+  CHECK(queued.ops.waits() == 1);  // for the last step: the host waits for no norm
+  CHECK(queued.weights() == emu.weights());
+  CHECK(cpu.run(14) == ids);  // norms differ by rounding, which moves no draw here
+}
+
+TEST_CASE("a resumed run with SampleF has the bits of the whole run", "[forward]") {
+  const auto [content, probes, micro_batch] = GENERATE(table<Content, bool, std::int64_t>(
+      {{Content::kImages, false, 0}, {Content::kImages, true, 3}, {Content::kTexts, true, 0}}));
+  const Settings settings{.content = content,
+                          .micro_batch = micro_batch,
+                          .probes = probes,
+                          .augments = content == Content::kImages};
+  ForwardFixture whole(settings);
+  const auto ids = whole.run(24);
+  for (std::int64_t step : {1, 5, 8, 13}) {
+    CAPTURE(content, probes, step);
+    const TemporaryFolder folder;
+    ForwardFixture first(settings), second(settings);
+    first.run(step);
+    while (!first.trainer->at_rest()) first.run(++step);
+    save_checkpoint(folder.path() / "saved", *first.trainer, first.trainer->state(), {});
+    second.trainer->restore(load_checkpoint(folder.path() / "saved", *second.trainer));
+    CHECK(second.run(24) == std::vector(ids.begin() + step, ids.end()));
+    CHECK(second.weights() == whole.weights());
+    CHECK(second.trainer->state() == whole.trainer->state());
+    CHECK(std::ranges::equal(second.forward().item_memory(), whole.forward().item_memory()));
+  }
+}
+
+TEST_CASE("a checkpoint with SampleF starts runs without it, and the other way round",
+          "[forward]") {
+  const TemporaryFolder folder;
+  ForwardFixture with({}), without({.ratio = 0});
+  for (ForwardFixture* f : {&with, &without}) f->run(8);
+  save_checkpoint(folder.path() / "with", *with.trainer, with.trainer->state(), {});
+  save_checkpoint(folder.path() / "without", *without.trainer, without.trainer->state(), {});
+  ForwardFixture off({.ratio = 0}), on({}), other_batch({.batch = 12});
+  off.trainer->restore(load_checkpoint(folder.path() / "with", *off.trainer));
+  off.run(10);
+  on.trainer->restore(load_checkpoint(folder.path() / "without", *on.trainer));
+  on.run(20);
+  CHECK(on.reports.front().dropped == 0);
+  CHECK(on.reports.back().dropped == 4);
+  // Batches of other items are drawn anew.
+  other_batch.trainer->restore(load_checkpoint(folder.path() / "with", *other_batch.trainer));
+  other_batch.run(12);
+  for (const StepReport& report : other_batch.reports) CHECK(report.items + report.dropped == 12);
+
+  ForwardFixture other_data({.items = 40});
+  CHECK_THAT(error_of([&] { load_checkpoint(folder.path() / "with", *other_data.trainer); }),
+             ContainsSubstring("method.safetensors remembers 48 items, and the training data has "
+                               "40 | bring the data back, or set method.forward=false"));
+}
+
+TEST_CASE("what SampleF drops is not counted as computed", "[forward]") {
+  ForwardFixture f({.ratio = 0.25});
+  FormulaFlops formula({{.gate = 0, .size = 1}});
+  std::vector<double> forward, saved;
+  for (int step = 0; step < 18; ++step) {
+    const double before = f.ops.flops(Phase::kForward);
+    f.run(step + 1);
+    forward.push_back(f.ops.flops(Phase::kForward) - before);
+  }
+  CHECK_THAT(forward.back(), WithinRel(forward.front() / 4, 1e-9));
+  formula.add_exact_step(0.25);
+  CHECK(formula.saved() == 0.75);
+  CHECK(formula.backward_saved() == 0.75);
+}

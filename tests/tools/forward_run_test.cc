@@ -1,0 +1,139 @@
+// Runs that drop items before the forward.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/catch.h"
+#include "tests/tools/tiny_text.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> kForward = {"method.forward=true", "method.forward_ratio=0.5"};
+
+std::vector<std::string> with_forward(std::vector<std::string> settings) {
+  settings.insert(settings.end(), kForward.begin(), kForward.end());
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE("a run with SampleF tells what it keeps, and its own time is not known", "[forward]") {
+  const TinyRun tiny;
+  const Outcome outcome =
+      tiny.train(with_forward({"run.folder=out", "train.steps=80", "method.update_every=20"}));
+  INFO(outcome.err << outcome.out);
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.err, " · forward keeps 0.5 of items seen before\n"));
+  std::int64_t kept = 0, dropped = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
+    if (line["event"] == "variance") CHECK(line["forward_ratio"] == 0.5);
+    if (line["event"] == "end") {
+      const double share = static_cast<double>(kept) / static_cast<double>(kept + dropped);
+      CHECK_THAT(line["forward_share"].get<double>(), WithinRel(share, 1e-12));
+      CHECK(line["totals"]["items"] == kept);
+      CHECK(line["totals"]["dropped_items"] == dropped);
+      CHECK(line["time_saved"].is_null());
+      CHECK(line["flops_saved"] > 0.15);
+      CHECK(contains(outcome.out, fmt::format("forward of {:.1f}% of items", 100 * share)));
+    }
+    if (line["event"] != "train") continue;
+    CAPTURE(line["step"]);
+    CHECK(line["items"].get<std::int64_t>() + line["dropped_items"].get<std::int64_t>() == 16);
+    if (line["step"] <= 16) CHECK(line["dropped_items"] == 0);
+    if (line["dropped_items"] > 0) {
+      CHECK(line["exact"] == false);
+      CHECK(line["time_saved"].is_null());
+    }
+    kept += line["items"].get<std::int64_t>();
+    dropped += line["dropped_items"].get<std::int64_t>();
+  }
+  CHECK(dropped > 200);
+  CHECK(noted_warnings(tiny.path() / "out/metrics.jsonl").empty());
+}
+
+TEST_CASE("a comparison with SampleF shows the items in the forward", "[forward]") {
+  const TinyRun tiny;
+  std::vector<std::string> arguments = {"compare", "tiny.json", "--folder", "twins"};
+  for (const std::string& setting : kForward) arguments.insert(arguments.end(), {"--set", setting});
+  const Outcome outcome = run(tiny.path(), arguments);
+  INFO(outcome.err << outcome.out);
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.out, "items in the forward"));
+  const nlohmann::json result = nlohmann::json::parse(content(tiny.path() / "twins/compare.json"));
+  CHECK(result["runs"][0]["forward_share"] == 1);
+  CHECK(result["runs"][1]["forward_share"] < 0.9);
+  // What the run says of itself is what the twin measured.
+  const nlohmann::json end = vcas::read_metrics(tiny.path() / "twins/vcas/metrics.jsonl").back();
+  CHECK_THAT(end["flops_saved"].get<double>(),
+             WithinRel(result["saved"]["flops"].get<double>(), 1e-9));
+}
+
+TEST_CASE("a resumed run with SampleF has the bits of the whole run", "[forward]") {
+  const TinyRun images;
+  const TinyText texts;
+  const auto check = [](const auto& tiny, const std::vector<std::string>& settings) {
+    const auto arguments = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> all = with_forward(more);
+      all.insert(all.end(), settings.begin(), settings.end());
+      return all;
+    };
+    const Outcome whole = tiny.train(arguments({"run.folder=whole"}));
+    INFO(whole.err);
+    REQUIRE(whole.code == 0);
+    REQUIRE(tiny.train(arguments({"run.folder=parts"})).code == 0);
+    forget_after(tiny.path() / "parts", 20);
+    const Outcome resumed = tiny.train(arguments({"run.folder=parts", "--resume"}));
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(contains(resumed.err, "resuming parts/checkpoint-20"));
+    for (const char* file : {"model", "optimizer", "method"}) {
+      const std::string name = std::string("last/") + file + ".safetensors";
+      CHECK(content(tiny.path() / "whole" / name) == content(tiny.path() / "parts" / name));
+    }
+  };
+  check(images, {"train.micro_batch=6"});
+  check(texts, {});
+}
+
+TEST_CASE("SampleF takes no norms of other data", "[forward]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train(with_forward({"run.folder=out"})).code == 0);
+  std::string table = content(tiny.path() / "train.tsv");
+  table.replace(table.find("a "), 2, "b ");
+  write_text(tiny.path() / "train.tsv", table);
+  const std::vector<std::string> fork = {"--resume", "out", "--resume-mode=fork", "train.steps=50"};
+  const Outcome refused = tiny.train(with_forward(fork));
+  INFO(refused.err);
+  CHECK(refused.code == 78);
+  CHECK(contains(refused.err, "its gradient norms are of other items"));
+  CHECK(contains(refused.err, "hint: bring the files back, or set method.forward=false"));
+  std::vector<std::string> without = fork;
+  without.push_back("method.forward=false");
+  CHECK(tiny.train(without).code == 0);
+}
+
+TEST_CASE("SampleF says where it cannot work or saves nothing", "[forward]") {
+  const TinyRun tiny;
+  const Outcome no_ratio = tiny.train({"run.folder=out", "method.forward=true"});
+  CHECK(no_ratio.code == 78);
+  CHECK(contains(no_ratio.err, "method.forward_ratio is missing"));
+  const Outcome single = tiny.train(with_forward({"run.folder=out", "train.batch_size=1"}));
+  CHECK(single.code == 78);
+  CHECK(contains(single.err, "a step of one item has nothing to drop"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out"));
+
+  REQUIRE(tiny.train(with_forward({"run.folder=out", "train.steps=16"})).code == 0);
+  CHECK(noted_warnings(tiny.path() / "out/metrics.jsonl") ==
+        std::vector<std::string>{"method.forward drops nothing in a run of one epoch: it knows no "
+                                 "item before it is seen"});
+
+  const TinyText text;
+  const Outcome masked = text.train(
+      with_forward({"data.type=mlm", "model.head=mlm", "data.text.train_file=corpus.txt",
+                    "data.text.test_file=corpus.txt", "train.batch_size=2", "run.folder=out"}));
+  INFO(masked.err);
+  CHECK(masked.code == 78);
+  CHECK(contains(masked.err, "method.forward: the loss has a term for each masked word"));
+}
