@@ -75,15 +75,19 @@ void BudgetController::pool_variance(const MeasuredBatch& batch) {
 
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance) {
-  const VarianceCurves::Variances now = curves.at({act_ratio_, weight_ratio_});
+  const VarianceCurves::Variances now = curves.at({act_ratio_, weight_ratio_, forward_ratio_});
+  last_.v_f = now.forward;
   last_.v_act = now.act;
   last_.v_w = sum_of(now.weight);
   last_.v_w_linear = now.weight;
+  last_.forward = now.weighted_forward;
   last_.act = now.weighted_act;
   last_.weight = dot(importance, now.weight);
   if (batch.passes == 0) return;
+  // All items are there on a probe.
+  const VarianceCurves::Variances whole = curves.at({act_ratio_, weight_ratio_});
   verified_ += dot(importance, batch.v_act) + dot(importance, batch.v_w);
-  predicted_ += last_.act + last_.weight;
+  predicted_ += whole.weighted_act + dot(importance, whole.weight);
   ++verifications_;
 }
 
@@ -93,6 +97,7 @@ void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
   for (std::size_t k = 0; k < weight_ratio_.size(); ++k)
     weight_ratio_[k] = std::clamp(pool(weight_ratio_[k], ratios.weight[k], probes_, kPooledRatios),
                                   options_.weight_ratio_min, 1.0);
+  forward_ratio_ = pool(forward_ratio_, ratios.forward, probes_, kPooledRatios);
 }
 
 std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
@@ -112,7 +117,9 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
        .step = static_cast<std::uint64_t>(probes_),
        .repeat = 1});
   find(batch, curves, importance);
-  const VarianceCurves::Optimum best = curves.within(options_.tau_act + options_.tau_w, lambda_);
+  const double tau_f = batch.forward_score.empty() ? 0 : options_.tau_f;
+  const VarianceCurves::Optimum best =
+      curves.within(options_.tau_act + options_.tau_w + tau_f, lambda_);
   lambda_ = best.lambda;
   move_ratios(best.ratios);
   const auto unknown = std::ranges::count_if(last_.v_s_linear, [](double v) { return !(v > 0); });
@@ -140,6 +147,8 @@ nlohmann::ordered_json BudgetController::measured() const {
                                  {"v_w", last_.v_w},
                                  {"v_w_linear", last_.v_w_linear},
                                  {"v_s_linear", last_.v_s_linear},
+                                 {"v_f", last_.v_f},
+                                 {"spent_f", last_.forward},
                                  {"spent_act", last_.act},
                                  {"spent_w", last_.weight}};
   json["kappa"] = verifications_ > 0 ? nlohmann::ordered_json(kappa()) : nullptr;
@@ -152,6 +161,7 @@ nlohmann::json BudgetController::to_json() const {
   nlohmann::json state = ratios_to_json();
   state.update({{"v_s", v_s_},
                 {"lambda", lambda_},
+                {"forward_ratio", forward_ratio_},
                 {"verified", verified_},
                 {"predicted", predicted_},
                 {"verifications", verifications_}});
@@ -164,6 +174,7 @@ void BudgetController::from_json(const nlohmann::json& state) {
     BudgetController read = *this;
     state.at("v_s").get_to(read.v_s_);
     state.at("lambda").get_to(read.lambda_);
+    state.at("forward_ratio").get_to(read.forward_ratio_);
     state.at("verified").get_to(read.verified_);
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);

@@ -18,6 +18,7 @@ class BudgetController final : public Controller {
   // Every tenth probe is verified by Monte Carlo.
   int probe_passes() const override;
   std::string update(const std::vector<MeasuredBatch>& probe) override;
+  double forward_ratio() const override { return forward_ratio_; }
   nlohmann::ordered_json report() const override;
   nlohmann::ordered_json measured() const override;
   std::string progress() const override;
@@ -27,8 +28,8 @@ class BudgetController final : public Controller {
  private:
   // What a probe found at the ratios that were in force.
   struct Finding {
-    double v_s = 0, v_act = 0, v_w = 0;  // all linears together
-    double act = 0, weight = 0;          // in the budget's unit
+    double v_s = 0, v_f = 0, v_act = 0, v_w = 0;  // all linears together
+    double forward = 0, act = 0, weight = 0;      // in the budget's unit
     std::vector<double> v_s_linear, v_w_linear;
   };
 
@@ -42,8 +43,9 @@ class BudgetController final : public Controller {
 
   std::uint64_t seed_;
   std::int64_t update_every_;
-  std::vector<double> v_s_;              // [linear], pooled over the last probes
-  double lambda_ = 1;                    // the water level
+  std::vector<double> v_s_;  // [linear], pooled over the last probes
+  double lambda_ = 1;        // the water level
+  double forward_ratio_ = 1;
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
   std::int64_t verifications_ = 0;
   Finding last_;

@@ -17,7 +17,7 @@ namespace vcas {
 
 struct VcasOptions {
   std::string controller = "paper";
-  double tau_act = 0.025, tau_w = 0.025;
+  double tau_act = 0.025, tau_w = 0.025, tau_f = 0.025;
   std::string budget = "relative";
   double s_step = 0.01;             // alpha
   double weight_multiplier = 0.95;  // beta
@@ -53,6 +53,10 @@ struct VcasOptions {
             at_least(0.0));
     v.field("tau_w", tau_w,
             "Variance that sampling rows may add to a weight gradient, over its own variance.",
+            at_least(0.0));
+    v.field("tau_f", tau_f,
+            "Variance that dropping items before the forward may add (method.forward with the "
+            "budget controller).",
             at_least(0.0));
     v.field("budget", budget,
             "Of the budget controller. relative: tau_act + tau_w is the mean over the linear "
@@ -108,6 +112,9 @@ struct MeasuredBatch {
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
   std::vector<double> tokens;                      // [n]: T_i, 1 without tokens
+  // [n]: what a draw before the forward would rank items by, negative: nothing is known of it.
+  // Empty: there is no such draw.
+  std::vector<double> forward_score;
 };
 
 // The variance of a sum of `items` terms that were drawn alike, by the inner products of n of them:
@@ -133,6 +140,8 @@ class Controller {
 
   const std::vector<double>& act_ratio() const { return act_ratio_; }        // rho [gate]
   const std::vector<double>& weight_ratio() const { return weight_ratio_; }  // nu [linear]
+  // Of the items of a step that were seen before, the share that the forward keeps.
+  virtual double forward_ratio() const { return 1; }
   std::int64_t probes() const { return probes_; }
   // Whether probes change the ratios.
   virtual bool adapts() const { return false; }

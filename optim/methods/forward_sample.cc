@@ -60,12 +60,6 @@ void read_as(const std::byte* from, std::span<float> to) {
 
 }  // namespace
 
-void ForwardOptions::validate(ConfigErrors& errors) const {
-  if (forward && forward_ratio == 0)
-    errors.add({"forward_ratio", "forward"},
-               "is missing: the share of items that method.forward keeps, above 0");
-}
-
 const RowSets& ItemNormReader::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                        const RowSets& rows) {
   if (site.number == top_gate_) {
@@ -123,28 +117,47 @@ ItemChoice ForwardSample::choose(std::int64_t step, std::span<const std::int64_t
   return made.choice;
 }
 
-ItemChoice ForwardSample::draw(std::int64_t step, std::span<const std::int64_t> items,
-                               std::span<const std::int64_t> rows) {
-  const auto n = std::ssize(items);
-  std::int64_t seen = 0;
-  double sum = 0;
+// Of the items seen before; 1 where all norms are 0.
+double ForwardSample::mean_norm(std::span<const std::int64_t> items) const {
+  double sum = 0, seen = 0;
   for (const std::int64_t item : items) {
     const float norm = memory_[static_cast<std::size_t>(item)];
     if (norm == kNeverSeen) continue;
     ++seen;
     sum += static_cast<double>(norm);
   }
+  return sum > 0 ? sum / seen : 1;
+}
+
+// Negative: it was never seen.
+double ForwardSample::score_of(std::int64_t item, double rows, double mean) const {
+  const auto norm = static_cast<double>(memory_[static_cast<std::size_t>(item)]);
+  return norm < 0 ? norm : ((1 - floor_) * norm + floor_ * mean) / std::sqrt(rows);
+}
+
+std::vector<double> ForwardSample::scores(std::span<const std::int64_t> items,
+                                          std::span<const double> rows) const {
+  const double mean = mean_norm(items);
+  std::vector<double> out;
+  for (std::size_t i = 0; i < rows.size(); ++i) out.push_back(score_of(items[i], rows[i], mean));
+  return out;
+}
+
+ItemChoice ForwardSample::draw(std::int64_t step, std::span<const std::int64_t> items,
+                               std::span<const std::int64_t> rows) {
+  const auto n = std::ssize(items);
+  const double mean = mean_norm(items);
+  std::vector<double> score;
+  std::int64_t seen = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const double known = score_of(items[i], static_cast<double>(rows[i]), mean);
+    seen += known >= 0;
+    // A score that is not finite is kept, with weight 1.
+    score.push_back(known >= 0 ? known : std::numeric_limits<double>::infinity());
+  }
   const double budget = whole_budget(ratio_ * static_cast<double>(seen));
   if (needs_all_(step) || budget >= static_cast<double>(seen)) return {all_of(items), {}};
 
-  const double mean = sum > 0 ? sum / static_cast<double>(seen) : 1;
-  std::vector<double> score(items.size(), std::numeric_limits<double>::infinity());
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const float norm = memory_[static_cast<std::size_t>(items[i])];
-    if (norm == kNeverSeen) continue;  // a score that is not finite is kept, with weight 1
-    score[i] = ((1 - floor_) * static_cast<double>(norm) + floor_ * mean) /
-               std::sqrt(static_cast<double>(rows[i]));
-  }
   std::vector<double> prob(items.size());
   const std::int64_t count = n - seen + static_cast<std::int64_t>(budget);
   std::vector<std::int32_t> kept(static_cast<std::size_t>(count));

@@ -20,14 +20,14 @@ struct ForwardOptions {
   void fields(Visitor& v) {
     v.field("forward", forward,
             "Drop items before the forward too, by the gradient norms that they had last.");
-    v.field("forward_ratio", forward_ratio,
-            "Share of a step's items that the forward keeps; 0: none is set.", at_least(0.0),
-            at_most(1.0));
+    v.field(
+        "forward_ratio", forward_ratio,
+        "Fixed share of a step's items that the forward keeps; 0: the budget controller sets it.",
+        at_least(0.0), at_most(1.0));
     v.field("forward_floor", forward_floor,
             "Share of the mean norm in the score of each item: it bounds the weights.", above(0.0),
             at_most(1.0));
   }
-  void validate(ConfigErrors& errors) const;
 };
 
 // Passes everything on to other hooks, and reads the gradient norms of items at the top gate.
@@ -91,6 +91,10 @@ class ForwardSample final : public ItemChooser {
   void restore(const nlohmann::json& state);
   std::size_t bytes() const { return norms_.bytes(); }
 
+  // What a draw before this step would rank its items by; negative: an item not seen before.
+  std::vector<double> scores(std::span<const std::int64_t> items,
+                             std::span<const double> rows) const;
+
   // The share of the last step's items that it kept.
   double step_share() const { return step_share_; }
 
@@ -110,6 +114,8 @@ class ForwardSample final : public ItemChooser {
 
   static constexpr std::int64_t kSlots = 2;  // steps whose norms are on their way
 
+  double mean_norm(std::span<const std::int64_t> items) const;
+  double score_of(std::int64_t item, double rows, double mean) const;
   void check_items(std::span<const std::int64_t> items) const;
   ItemChoice draw(std::int64_t step, std::span<const std::int64_t> items,
                   std::span<const std::int64_t> rows);

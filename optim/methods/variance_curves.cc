@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "optim/methods/sample_gate.h"
 
@@ -54,6 +55,7 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
       draws_(draws),
       items_(batch.tokens.size()),
       scale_(static_cast<double>(batch.items) / static_cast<double>(items_)) {
+  for (const double count : batch.tokens) tokens_ += count;
   for (const std::vector<double>& given : batch.item_score) {
     std::vector<double> score(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(items_));
     double squares = 0;
@@ -100,12 +102,8 @@ const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Pro
 //
 // A row with q < 1 costs and varies by pi q alone, which is z sqrt(lambda w / f) at any pi.
 // So f counts dX and the rows with q = 1, and b leaves out the z^2 of the others.
-void VarianceCurves::set_items(Point& point, double lambda) const {
-  struct Shared {
-    double value = 0, cost = 0;  // b, f
-    std::size_t first = 0;       // the gate nearest the output
-    double kept = 0;             // sum over i of min(1, s_i sqrt(lambda b / f))
-  };
+std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& point,
+                                                                  double lambda) const {
   constexpr double kLeastShare = 0.02;  // of the variance of items: rows do not explain all
   const std::size_t gates = score_.size();
   std::vector<Shared> each(gates);
@@ -121,48 +119,95 @@ void VarianceCurves::set_items(Point& point, double lambda) const {
     gate.cost += model_.linears[k].cost / whole_cost_ *
                  (static_cast<double>(batch_.offsets[k].back()) + point.full_rows[k]);
   }
-  double tokens = 0;
-  for (const double count : batch_.tokens) tokens += count;
-  const auto level_of = [&](const Shared& group) {
-    return group.cost > 0 ? std::sqrt(lambda * group.value / group.cost) : 0;
+  const auto kept = [&](const Shared& group) {
+    double sum = 0;
+    for (const double score : score_[group.first]) sum += std::min(1.0, group.level * score);
+    return sum;
   };
-  const auto set_kept = [&](Shared& group) {
-    group.kept = 0;
-    for (const double score : score_[group.first])
-      group.kept += std::min(1.0, level_of(group) * score);
+  const auto set_level = [&](Shared& group) {
+    group.level = group.cost > 0 ? std::sqrt(lambda * group.value / group.cost) : 0;
   };
   std::vector<Shared> groups;
   for (std::size_t l = gates; l-- > 0;) {
     Shared next = each[l];
     next.first = l;
     next.value = std::max(next.value, least[l]);
-    if (token_square_[l] > 0) next.value *= tokens / token_square_[l];
-    set_kept(next);
+    if (token_square_[l] > 0) next.value *= tokens_ / token_square_[l];
+    set_level(next);
     groups.push_back(next);
-    while (groups.size() > 1 && groups.back().kept >= groups[groups.size() - 2].kept) {
+    while (groups.size() > 1 && kept(groups.back()) >= kept(groups[groups.size() - 2])) {
       const Shared last = groups.back();
       groups.pop_back();
       groups.back().value += last.value;
       groups.back().cost += last.cost;
-      set_kept(groups.back());
+      set_level(groups.back());
     }
   }
+  return groups;
+}
+
+// pi of SampleF at a ratio of the items that are known.
+VarianceCurves::Probabilities VarianceCurves::forward_inclusion(double ratio) const {
+  Probabilities pi(items_, 1.0);
+  if (batch_.forward_score.empty() || ratio >= 1) return pi;
+  std::vector<double> known;
+  for (const double score : batch_.forward_score)
+    if (score >= 0) known.push_back(score);
+  const double level = capped_level(known, std::vector<double>(known.size(), 1.0),
+                                    whole_budget(ratio * static_cast<double>(known.size())));
+  for (std::size_t i = 0; i < items_; ++i)
+    if (const double score = batch_.forward_score[i]; score >= 0)
+      pi[i] = std::min(1.0, level * score);
+  return pi;
+}
+
+// The ratio with the least cost + lambda variance. A forward costs half a backward.
+void VarianceCurves::set_forward(Point& point, const std::vector<Shared>& groups,
+                                 double lambda) const {
+  constexpr int kCandidates = 20;
+  const bool known = std::ranges::any_of(batch_.forward_score, [](double m) { return m >= 0; });
+  point.forward.assign(items_, 1.0);
+  double least = std::numeric_limits<double>::infinity();
+  for (int candidate = kCandidates; candidate > 0; --candidate) {
+    const double ratio = static_cast<double>(candidate) / kCandidates;
+    const Probabilities forward = forward_inclusion(ratio);
+    double loss = 0;
+    for (std::size_t i = 0; i < items_; ++i) {
+      const double share = batch_.tokens[i] / tokens_;
+      loss += 0.5 * share * forward[i];
+      for (const Shared& group : groups) {
+        const double score = score_[group.first][i];
+        const double pi = std::min(forward[i], group.level * score);
+        if (!(pi > 0)) continue;
+        loss += share * (group.cost * pi + lambda * group.value * score * score / pi);
+      }
+    }
+    if (!(loss < least)) continue;
+    least = loss;
+    point.forward = forward;
+    point.ratios.forward = ratio;
+    if (!known) return;
+  }
+}
+
+void VarianceCurves::set_items(Point& point, double lambda) const {
+  const std::vector<Shared> groups = shared_levels(point, lambda);
+  set_forward(point, groups, lambda);
+  const std::size_t gates = score_.size();
+  const double whole = std::accumulate(point.forward.begin(), point.forward.end(), 0.0);
   point.pi.assign(gates, Probabilities(items_, 1.0));
   point.ratios.act.assign(gates, 1.0);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::size_t first = groups[g].first;
     const std::size_t end = g + 1 < groups.size() ? groups[g + 1].first + 1 : 0;
-    const double level = level_of(groups[g]);
+    const Probabilities& most = first + 1 < gates ? point.pi[first + 1] : point.forward;
     Probabilities pi(items_);
-    double kept = 0;
-    for (std::size_t i = 0; i < items_; ++i) {
-      const double most = first + 1 < gates ? point.pi[first + 1][i] : 1.0;
-      pi[i] = std::min(most, level * score_[first][i]);
-      kept += pi[i] / static_cast<double>(items_);
-    }
+    for (std::size_t i = 0; i < items_; ++i)
+      pi[i] = std::min(most[i], groups[g].level * score_[first][i]);
+    const double kept = std::accumulate(pi.begin(), pi.end(), 0.0);
     for (std::size_t l = first + 1; l-- > end;) {
       point.pi[l] = pi;
-      point.ratios.act[l] = std::clamp(kept, 1 / static_cast<double>(items_), 1.0);
+      point.ratios.act[l] = std::clamp(kept / whole, 1 / static_cast<double>(items_), 1.0);
     }
   }
 }
@@ -245,26 +290,18 @@ VarianceCurves::Optimum VarianceCurves::within(double budget, double start) cons
     lambda = level_of(budget, correction, lambda);
     point = at_level(lambda);
     if (!(point.act > 0)) break;
-    correction = simulated_act(point.ratios.act).weighted_act / point.act;
+    const Variances drawn = simulated_act(point.ratios);
+    correction = (drawn.weighted_forward + drawn.weighted_act) / point.act;
   }
   return {point.ratios, lambda};
 }
 
-// As the operation Draw does at a gate. `kept` comes with the items that are left above it.
-void VarianceCurves::draw(std::size_t gate, double ratio, std::uint64_t number,
+// As the operation Draw does. `kept` comes with the candidates, which have these scores.
+void VarianceCurves::draw(const std::vector<double>& score, double budget, bool systematic,
+                          const PhiloxAddress& address, std::uint64_t first,
                           std::vector<Kept>& kept) const {
-  const bool systematic = selection_ == Selection::kSystematic;
-  double budget = ratio * static_cast<double>(items_);
-  if (systematic) budget = whole_budget(budget);
-  std::vector<double> score;
-  for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
   const double level = capped_level(score, std::vector<double>(score.size(), 1.0), budget);
-  RandomKey key = draws_;
-  key.site = static_cast<std::uint32_t>(gate);
-  const PhiloxAddress address = philox_address(key);
-  const std::uint64_t first = number * items_;
-  const double offset = philox_uniform(address, first);
-  double sum = offset;
+  double sum = philox_uniform(address, first);
   std::vector<Kept> left;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (!(score[i] > 0)) continue;
@@ -278,42 +315,84 @@ void VarianceCurves::draw(std::size_t gate, double ratio, std::uint64_t number,
   kept = left;
 }
 
-// The mean over draws of (w - 1)' K_k (w - 1), w_i = 1 / pi_i of kept items and 0 of others.
-VarianceCurves::Variances VarianceCurves::simulated_act(
-    const std::vector<double>& act_ratio) const {
-  const auto work = static_cast<double>(items_ * items_ * score_.size());
-  const auto draws = static_cast<std::uint64_t>(std::clamp(1e6 / work, 16.0, 256.0));
-  Variances variance;
-  for (std::uint64_t number = 0; number < draws; ++number) {
-    std::vector<Kept> kept;
-    for (std::size_t i = 0; i < items_; ++i) kept.push_back({i, 1.0});
-    double ratio_above = 1;
-    for (std::size_t gate = score_.size(); gate-- > 0;) {
-      if (act_ratio[gate] < ratio_above) draw(gate, act_ratio[gate], number, kept);
-      ratio_above = std::min(ratio_above, act_ratio[gate]);
-      if (ratio_above >= 1) continue;
-      std::vector<double> error(items_, -1.0);
-      for (const Kept& of : kept) error[of.item] += of.scale;
-      const double share = scale_ / static_cast<double>(draws);
-      variance.act += share * quadratic(gram_[gate], error);
-      variance.weighted_act += share * quadratic(weighted_gram_[gate], error);
-    }
+// Draw `number` of SampleF: of the items that are known, and the others with weight 1.
+std::vector<VarianceCurves::Kept> VarianceCurves::draw_forward(double ratio,
+                                                               std::uint64_t number) const {
+  std::vector<Kept> kept, others;
+  std::vector<double> score;
+  for (std::size_t i = 0; i < items_; ++i) {
+    const bool known = ratio < 1 && !batch_.forward_score.empty() && batch_.forward_score[i] >= 0;
+    (known ? kept : others).push_back({i, 1.0});
+    if (known) score.push_back(batch_.forward_score[i]);
   }
-  return variance;
+  if (!kept.empty())
+    draw(score, whole_budget(ratio * static_cast<double>(kept.size())), true,
+         address_of(score_.size()), number * items_, kept);
+  kept.insert(kept.end(), others.begin(), others.end());
+  std::ranges::sort(kept, {}, &Kept::item);
+  return kept;
 }
 
-std::vector<VarianceCurves::Probabilities> VarianceCurves::inclusion(
-    const std::vector<double>& act_ratio) const {
+PhiloxAddress VarianceCurves::address_of(std::size_t site) const {
+  RandomKey key = draws_;
+  key.site = static_cast<std::uint32_t>(site);
+  return philox_address(key);
+}
+
+// The means over draws of (w - 1)' K_k (w - 1), w_i = 1 / pi_i of kept items and 0 of others.
+VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) const {
+  const auto work = static_cast<double>(items_ * items_ * score_.size());
+  const auto draws = static_cast<std::uint64_t>(std::clamp(1e6 / work, 16.0, 256.0));
+  const double share = scale_ / static_cast<double>(draws);
+  const bool systematic = selection_ == Selection::kSystematic;
+  Variances sum;
+  const auto error_of = [&](const std::vector<Kept>& kept) {
+    std::vector<double> error(items_, -1.0);
+    for (const Kept& of : kept) error[of.item] += of.scale;
+    return error;
+  };
+  for (std::uint64_t number = 0; number < draws; ++number) {
+    std::vector<Kept> kept = draw_forward(ratios.forward, number);
+    const auto whole = static_cast<double>(kept.size());
+    const std::vector<double> forward_error = error_of(kept);
+    double ratio_above = 1;
+    for (std::size_t gate = score_.size(); gate-- > 0;) {
+      if (ratios.act[gate] < ratio_above) {
+        ratio_above = ratios.act[gate];
+        std::vector<double> score;
+        for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
+        const double budget = ratio_above * whole;
+        draw(score, systematic ? whole_budget(budget) : budget, systematic, address_of(gate),
+             number * items_, kept);
+      }
+      if (ratios.forward < 1) {
+        sum.forward += share * quadratic(gram_[gate], forward_error);
+        sum.weighted_forward += share * quadratic(weighted_gram_[gate], forward_error);
+      } else if (ratio_above >= 1) {
+        continue;
+      }
+      const std::vector<double> error = error_of(kept);
+      sum.act += share * quadratic(gram_[gate], error);
+      sum.weighted_act += share * quadratic(weighted_gram_[gate], error);
+    }
+  }
+  sum.act -= sum.forward;
+  sum.weighted_act -= sum.weighted_forward;
+  return sum;
+}
+
+std::vector<VarianceCurves::Probabilities> VarianceCurves::inclusion(const Ratios& ratios) const {
   std::vector<Probabilities> pi(score_.size());
-  Probabilities most(items_, 1.0);
+  Probabilities most = forward_inclusion(ratios.forward);
+  const double whole = std::accumulate(most.begin(), most.end(), 0.0);
   double ratio_above = 1;
   for (std::size_t gate = score_.size(); gate-- > 0;) {
-    if (act_ratio[gate] < ratio_above) {
-      ratio_above = act_ratio[gate];
+    if (ratios.act[gate] < ratio_above) {
+      ratio_above = ratios.act[gate];
       std::vector<double> score(items_, 0.0);
       for (std::size_t i = 0; i < items_; ++i)
         if (most[i] > 0) score[i] = score_[gate][i] / most[i];
-      const double level = capped_level(score, most, ratio_above * static_cast<double>(items_));
+      const double level = capped_level(score, most, ratio_above * whole);
       for (std::size_t i = 0; i < items_; ++i)
         most[i] = score[i] > 0 ? most[i] * std::min(1.0, level * score[i]) : 0;
     }
@@ -347,8 +426,8 @@ double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* 
 }
 
 VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {
-  const std::vector<Probabilities> pi = inclusion(ratios.act);
-  Variances out = simulated_act(ratios.act);
+  const std::vector<Probabilities> pi = inclusion(ratios);
+  Variances out = simulated_act(ratios);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     out.weight.push_back(weight_variance(k, above(pi, k), ratios.weight[k]));
   return out;

@@ -4,7 +4,8 @@
 //   K_k    inner products of the items' gradients of linear k        MeasuredBatch::gram
 //   z_r,k  ||dy_r|| ||x_r||                                          MeasuredBatch::row_score
 //   s_i(l) score of item i at gate l                                 MeasuredBatch::item_score
-//   pi_i   probability that SampleA keeps item i, at all gates above
+//   m_i    score of item i before the forward                        MeasuredBatch::forward_score
+//   pi_i   probability that SampleF and SampleA keep item i, at all gates above
 //   q_r    probability that SampleW keeps row r, if its item is kept
 #pragma once
 
@@ -27,11 +28,13 @@ class VarianceCurves {
   struct Ratios {
     std::vector<double> act;     // rho [gate]
     std::vector<double> weight;  // nu [linear]
+    double forward = 1;          // of SampleF
   };
   // Of the gradient of all N items.
   struct Variances {
-    double act = 0, weighted_act = 0;  // sums over k of V_act,k and of w_k V_act,k
-    std::vector<double> weight;        // [linear]
+    double forward = 0, weighted_forward = 0;  // sums over k of V_f,k and of w_k V_f,k
+    double act = 0, weighted_act = 0;          // what SampleA adds to them
+    std::vector<double> weight;                // [linear]
   };
   struct Optimum {
     Ratios ratios;
@@ -53,11 +56,17 @@ class VarianceCurves {
  private:
   using Probabilities = std::vector<double>;  // pi [item]
   struct Point {                              // at one water level
+    Probabilities forward;                    // pi of SampleF
     std::vector<Probabilities> pi;            // [gate]
     std::vector<double> full_rows;            // [linear]: with q = 1
     std::vector<double> free_square;          // [linear]: sum of z^2 over the others
     Ratios ratios;
     double act = 0, weight = 0;  // weighted variances; of items as if they were drawn alone
+  };
+  struct Shared {                // neighbouring gates of one level
+    double value = 0, cost = 0;  // b, f
+    std::size_t first = 0;       // the gate nearest the output
+    double level = 0;            // pi_i = min(1, level s_i)
   };
   struct Kept {
     std::size_t item;
@@ -71,11 +80,17 @@ class VarianceCurves {
 
   Point at_level(double lambda) const;
   void set_items(Point& point, double lambda) const;
+  std::vector<Shared> shared_levels(const Point& point, double lambda) const;
+  void set_forward(Point& point, const std::vector<Shared>& groups, double lambda) const;
+  Probabilities forward_inclusion(double ratio) const;
   void set_rows(Point& point, double lambda) const;
   double level_of(double budget, double correction, double start) const;
-  Variances simulated_act(const std::vector<double>& act_ratio) const;
-  void draw(std::size_t gate, double ratio, std::uint64_t number, std::vector<Kept>& kept) const;
-  std::vector<Probabilities> inclusion(const std::vector<double>& act_ratio) const;
+  Variances simulated_act(const Ratios& ratios) const;
+  void draw(const std::vector<double>& score, double budget, bool systematic,
+            const PhiloxAddress& address, std::uint64_t first, std::vector<Kept>& kept) const;
+  PhiloxAddress address_of(std::size_t site) const;
+  std::vector<Kept> draw_forward(double ratio, std::uint64_t number) const;
+  std::vector<Probabilities> inclusion(const Ratios& ratios) const;
   double weight_variance(std::size_t linear, const Probabilities* pi, double ratio) const;
   const Probabilities* above(const std::vector<Probabilities>& pi, std::size_t linear) const;
 
@@ -86,6 +101,7 @@ class VarianceCurves {
   RandomKey draws_;
   std::size_t items_;                       // n
   double scale_;                            // N / n
+  double tokens_ = 0;                       // sum of T_i
   double whole_cost_ = 0;                   // of an exact backward
   std::vector<double> token_square_;        // [gate]: sum over i of T_i s_i^2
   std::vector<std::vector<double>> score_;  // [gate][item], of mean square 1

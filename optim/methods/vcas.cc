@@ -44,6 +44,15 @@ void VcasKind::settle(std::int64_t steps_per_epoch) {
                           given, update_every.steps(), probe_batches()));
 }
 
+void VcasKind::validate(ConfigErrors& errors) const {
+  VcasOptions::validate(errors);
+  const bool finds_ratio = !follows_paper() && !pinned() && probe == "in_place";
+  if (forward && forward_ratio == 0 && !finds_ratio)
+    errors.add({"forward_ratio", "forward"},
+               "is missing: the share of items that method.forward keeps, above 0; only "
+               "method.controller=budget with probes in place finds it");
+}
+
 std::unique_ptr<Method> VcasKind::make(const Training& training) const {
   return std::make_unique<Vcas>(training, *this, *this);
 }
@@ -71,6 +80,7 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
   if (forward_options.forward)
     forward_ = std::make_unique<ForwardSample>(
         training, forward_options, [this](std::int64_t step) { return probes_at(step); });
+  finds_forward_ratio_ = forward_ && forward_options.forward_ratio == 0;
   set_ratios();
 }
 
@@ -78,6 +88,7 @@ void Vcas::set_ratios() {
   sampled_.pass.ratios = {controller_->act_ratio(), controller_->weight_ratio()};
   drops_rows_ = drops_some(controller_->weight_ratio());
   drops_items_ = drops_some(controller_->act_ratio());
+  if (finds_forward_ratio_) forward_->set_ratio(controller_->forward_ratio());
 }
 
 // Whether a probe begins at this step.
@@ -159,7 +170,17 @@ bool Vcas::repeats(PassKind kind) const {
 }
 
 void Vcas::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
-  if (forward_) forward_->end_pass(batch, first, items);
+  if (!forward_) return;
+  if (finds_forward_ratio_ && first == 0 && next(0) == PassKind::kMeasured)
+    set_forward_score(batch, std::min(items, kMostItemsCompared));
+  forward_->end_pass(batch, first, items);
+}
+
+void Vcas::set_forward_score(const Batch& batch, std::int64_t items) {
+  std::vector<double> rows(static_cast<std::size_t>(items), 1.0);
+  for (std::size_t i = 0; i < rows.size() && !batch.offsets.empty(); ++i)
+    rows[i] = static_cast<double>(batch.offsets[i + 1] - batch.offsets[i]);
+  forward_score_ = forward_->scores(batch.ids, rows);
 }
 
 void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context) {
@@ -170,7 +191,9 @@ bool Vcas::end_step() {
   if (forward_) forward_->end_step();
   probed_ = probing_ && probe_->complete();
   if (!probed_) return false;
-  probe_note_ = controller_->update(probe_->result());
+  std::vector<MeasuredBatch> measured = probe_->result();
+  measured.back().forward_score = forward_score_;
+  probe_note_ = controller_->update(measured);
   set_ratios();
   probing_ = false;
   return true;

@@ -12,10 +12,7 @@ struct VcasKind final : MethodKind, VcasOptions, ForwardOptions {
     VcasOptions::fields(v);
     ForwardOptions::fields(v);
   }
-  void validate(ConfigErrors& errors) const {
-    VcasOptions::validate(errors);
-    ForwardOptions::validate(errors);
-  }
+  void validate(ConfigErrors& errors) const;
   std::string summary() const override {
     return "items and rows are sampled at ratios that hold a budget of variance";
   }
@@ -71,6 +68,7 @@ class Vcas final : public Method {
   bool begins_probe(std::int64_t step) const;
   bool probes_at(std::int64_t step) const;
   BackwardHooks* sampling_hooks(PassKind kind);
+  void set_forward_score(const Batch& batch, std::int64_t items);
   void run_separate_probe();
 
   Training training_;
@@ -80,6 +78,8 @@ class Vcas final : public Method {
   // Null when ratios never change. The gradient of one item has no variance to measure.
   std::unique_ptr<VarianceProbe> probe_;
   std::unique_ptr<ForwardSample> forward_;  // null: every item is computed
+  bool finds_forward_ratio_ = false;
+  std::vector<double> forward_score_;  // of the step that a probe measures
   bool in_place_;
   bool drops_rows_ = false, drops_items_ = false;  // at the present ratios
   bool probing_ = false;

@@ -64,7 +64,8 @@ struct ForwardFixture {
   struct Settings {
     Content content = Content::kImages;
     std::int64_t items = 48, batch = 8, micro_batch = 0, total_steps = 30, prefetch = 2;
-    double ratio = 0.5;  // 0: SampleF is off
+    double ratio = 0.5;        // 0: SampleF is off
+    bool finds_ratio = false;  // by the budget controller
     bool probes = false, augments = false;
     double learning_rate = 3e-3, dropout = 0.1;
     std::string device = "cpu";
@@ -113,7 +114,13 @@ struct ForwardFixture {
     else
       vcas.act_ratio = {1};
     vcas.forward = settings.ratio > 0;
-    vcas.forward_ratio = settings.ratio;
+    vcas.forward_ratio = settings.finds_ratio ? 0 : settings.ratio;
+    if (settings.finds_ratio) {
+      vcas.act_ratio.clear();
+      vcas.controller = "budget";
+      vcas.update_every = 4;
+      vcas.tau_act = vcas.tau_w = vcas.tau_f = 0.3;
+    }
     return options;
   }
 

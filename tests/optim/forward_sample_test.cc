@@ -282,6 +282,29 @@ TEST_CASE("a resumed run with SampleF has the bits of the whole run", "[forward]
   }
 }
 
+TEST_CASE("SampleF keeps the share that the budget controller finds", "[forward][controller]") {
+  const auto [content, micro_batch] =
+      GENERATE(table<Content, std::int64_t>({{Content::kImages, 3}, {Content::kTexts, 0}}));
+  const Settings settings{
+      .content = content, .micro_batch = micro_batch, .total_steps = 40, .finds_ratio = true};
+  ForwardFixture whole(settings), slow(settings), first(settings), second(settings);
+  slow.data.delay = std::chrono::microseconds(300);
+  const auto ids = whole.run(32);
+  CHECK(slow.run(32) == ids);
+  CHECK(whole.forward().ratio() < 1);
+  const auto kept = [](const auto& step) { return std::ssize(step); };
+  CHECK(kept(std::ranges::min(ids, {}, kept)) < settings.batch);
+  for (const std::size_t step : {14, 18, 22}) CHECK(kept(ids[step]) == settings.batch);  // probes
+
+  const TemporaryFolder folder;
+  first.run(17);
+  save_checkpoint(folder.path() / "saved", *first.trainer, first.trainer->state(), {});
+  second.trainer->restore(load_checkpoint(folder.path() / "saved", *second.trainer));
+  CHECK(second.run(32) == std::vector(ids.begin() + 17, ids.end()));
+  CHECK(second.weights() == whole.weights());
+  CHECK(second.trainer->state() == whole.trainer->state());
+}
+
 TEST_CASE("a checkpoint with SampleF starts runs without it, and the other way round",
           "[forward]") {
   const TemporaryFolder folder;

@@ -210,6 +210,50 @@ struct Tiny {
 
 }  // namespace
 
+TEST_CASE("the curve of V_f is the variance of draws before the forward", "[curves][law]") {
+  Tiny tiny(5);
+  tiny.batch.forward_score = {2, 0.3, -1, 1, 0.7, 3};  // of one item nothing is known
+  const std::vector<double> known = {2, 0.3, 1, 0.7, 3};
+  const std::size_t items[] = {0, 1, 3, 4, 5};
+  const VarianceCurves::Ratios ratios{{1, 1}, {1, 1}, 0.6};
+  std::vector<double> predicted, drawn;
+  for (std::uint64_t n = 0; n < 40; ++n) {
+    RandomKey draws = kDraws;
+    draws.step = n;
+    const VarianceCurves::Variances v =
+        VarianceCurves(tiny.model, tiny.batch, tiny.importance, Selection::kSystematic, draws)
+            .at(ratios);
+    CHECK(v.act == 0);
+    predicted.push_back(v.forward);
+  }
+  const std::unique_ptr<Ops> ops = make_ops("cpu");
+  for (std::uint64_t n = 0; n < 4000; ++n) {
+    double prob[5], scale[3];
+    std::int32_t kept[3];
+    std::vector<double> score = known;
+    ops->run(Draw{.kept = {kept, DType::kI32, {3}},
+                  .scale = {scale, DType::kF64, {3}},
+                  .count = {},
+                  .prob = {prob, DType::kF64, {5}},
+                  .score = {score.data(), DType::kF64, {5}},
+                  .id = {},
+                  .budget = 3,
+                  .selection = Selection::kSystematic,
+                  .key = {.seed = 9, .stream = Stream::kForward, .step = n},
+                  .step = {}});
+    std::vector<double> error = {-1, -1, 0, -1, -1, -1};
+    for (int i = 0; i < 3; ++i) error[items[kept[i]]] += scale[i];
+    drawn.push_back(0);
+    for (const std::vector<double>& gram : tiny.batch.gram)
+      for (std::size_t i = 0; i < 6; ++i)
+        for (std::size_t j = 0; j < 6; ++j) drawn.back() += error[i] * error[j] * gram[6 * i + j];
+  }
+  const Estimate curve = estimate(predicted), real = estimate(drawn);
+  INFO(curve.mean << " +- " << curve.error << ", drawn " << real.mean << " +- " << real.error);
+  CHECK(real.error < 0.1 * real.mean);
+  CHECK(std::abs(curve.mean - real.mean) <= 5 * std::hypot(curve.error, real.error));
+}
+
 TEST_CASE("no other ratios meet the budget at less cost", "[curves][law]") {
   const Tiny tiny(GENERATE(1, 2, 3));
   const double all = tiny.at({{0.3, 0.5}, {0.3, 0.3}}).second;
