@@ -242,9 +242,8 @@ TEST_CASE("wrong options have an error of their own") {
        "\"500st\", got \"10Mtok\"\n1 error; nothing was run\n"},
       {{"vcas-train", "tiny.json", "vcas.update_every=0.01ep"},
        78,
-       "error: method.update_every \"0.01ep\" is 1 steps here, and must be above method.repeats "
-       "(2), "
-       "the exact steps of a probe in place\n"},
+       "error: method.update_every \"0.01ep\" is 1 steps here, and must be above 2, the "
+       "exact steps of a probe in place\n"},
       {{"vcas-train", "tiny.json", "other.json"},
        2,
        "error: \"other.json\" is not expected here\n"
