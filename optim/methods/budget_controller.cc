@@ -13,7 +13,7 @@ namespace vcas {
 namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
-constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2;
+constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 16;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
 
@@ -91,6 +91,16 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   ++verifications_;
 }
 
+// Batches differ from the one that set the ratios, and a few spend very much: above all where a
+// norm that SampleF remembers has grown. What is spent on the average then lowers the aim.
+void BudgetController::correct_aim(double budget) {
+  if (!drops_some(act_ratio_) && !drops_some(weight_ratio_) && forward_ratio_ >= 1) return;
+  spent_ = pool(spent_, (last_.forward + last_.act + last_.weight) / budget, ++spent_probes_,
+                kPooledSpending);
+  if (spent_probes_ < kPooledVariances || !(spent_ > 0)) return;
+  aim_ = std::clamp(aim_ * std::pow(spent_, -2.0 / kPooledSpending), 0.2, 1.0);
+}
+
 void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
   for (std::size_t l = 0; l < act_ratio_.size(); ++l)
     act_ratio_[l] = pool(act_ratio_[l], ratios.act[l], probes_, kPooledRatios);
@@ -118,8 +128,9 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
        .repeat = 1});
   find(batch, curves, importance);
   const double tau_f = batch.forward_score.empty() ? 0 : options_.tau_f;
-  const VarianceCurves::Optimum best =
-      curves.within(options_.tau_act + options_.tau_w + tau_f, lambda_);
+  const double budget = options_.tau_act + options_.tau_w + tau_f;
+  correct_aim(budget);
+  const VarianceCurves::Optimum best = curves.within(aim_ * budget, lambda_);
   lambda_ = best.lambda;
   move_ratios(best.ratios);
   const auto unknown = std::ranges::count_if(last_.v_s_linear, [](double v) { return !(v > 0); });
@@ -136,7 +147,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
 }
 
 nlohmann::ordered_json BudgetController::report() const {
-  nlohmann::ordered_json json = {{"lambda", lambda_}};
+  nlohmann::ordered_json json = {{"lambda", lambda_}, {"aim", aim_}};
   json.update(Controller::report());
   return json;
 }
@@ -162,6 +173,9 @@ nlohmann::json BudgetController::to_json() const {
   state.update({{"v_s", v_s_},
                 {"lambda", lambda_},
                 {"forward_ratio", forward_ratio_},
+                {"spent", spent_},
+                {"spent_probes", spent_probes_},
+                {"aim", aim_},
                 {"verified", verified_},
                 {"predicted", predicted_},
                 {"verifications", verifications_}});
@@ -175,6 +189,9 @@ void BudgetController::from_json(const nlohmann::json& state) {
     state.at("v_s").get_to(read.v_s_);
     state.at("lambda").get_to(read.lambda_);
     state.at("forward_ratio").get_to(read.forward_ratio_);
+    state.at("spent").get_to(read.spent_);
+    state.at("spent_probes").get_to(read.spent_probes_);
+    state.at("aim").get_to(read.aim_);
     state.at("verified").get_to(read.verified_);
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);

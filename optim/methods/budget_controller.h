@@ -39,6 +39,7 @@ class BudgetController final : public Controller {
   void pool_variance(const MeasuredBatch& batch);
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
             const std::vector<double>& importance);
+  void correct_aim(double budget);
   void move_ratios(const VarianceCurves::Ratios& ratios);
 
   std::uint64_t seed_;
@@ -46,6 +47,9 @@ class BudgetController final : public Controller {
   std::vector<double> v_s_;  // [linear], pooled over the last probes
   double lambda_ = 1;        // the water level
   double forward_ratio_ = 1;
+  double spent_ = 0;  // over the budget, pooled
+  std::int64_t spent_probes_ = 0;
+  double aim_ = 1;                       // times the budget is what the optimum may spend
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
   std::int64_t verifications_ = 0;
   Finding last_;
