@@ -22,8 +22,9 @@ struct Buckets {
   }
 };
 
-// A block owns kSide x kSide entries of the sketch of item blockIdx.y. It goes over the item's rows
-// kDepth at a time; a thread adds up one bucket of each factor, and owns kPerThread entries.
+// A block owns kSketchSide x kSketchSide entries of the sketch of item blockIdx.x.
+// It goes over the item's rows, kSketchDepth at a time.
+// A thread adds up one bucket of each factor, and owns kSketchPerThread entries.
 constexpr int kSketchSide = 32, kSketchDepth = kThreads / kSketchSide;
 constexpr int kSketchPerThread = kSketchSide * kSketchSide / kThreads;
 
@@ -36,13 +37,13 @@ __global__ void __launch_bounds__(kThreads)
   };
   VCAS_SHARED(Shared, shared);
   const std::int64_t across = (in.buckets + kSketchSide - 1) / kSketchSide;
-  const std::int64_t first_a = blockIdx.x / across * kSketchSide;
-  const std::int64_t first_b = blockIdx.x % across * kSketchSide;
+  const std::int64_t first_a = blockIdx.y / across * kSketchSide;
+  const std::int64_t first_b = blockIdx.y % across * kSketchSide;
   const int own = static_cast<int>(threadIdx.x) % kSketchSide;
   const int own_row = static_cast<int>(threadIdx.x) / kSketchSide;
-  const std::int64_t end = offsets[blockIdx.y + 1];
+  const std::int64_t end = offsets[blockIdx.x + 1];
   Compute<T> sum[kSketchPerThread] = {};
-  for (std::int64_t first = offsets[blockIdx.y]; first < end; first += kSketchDepth) {
+  for (std::int64_t first = offsets[blockIdx.x]; first < end; first += kSketchDepth) {
     const std::int64_t r = first + own_row;
     const bool inside = r < end;
     shared.out[own_row][own] =
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
         sum[i] += shared.out[k][own_row + i * kSketchDepth] * shared.in[k][own];
     __syncthreads();
   }
-  Compute<T>* item = sketch + blockIdx.y * out.buckets * in.buckets;
+  Compute<T>* item = sketch + blockIdx.x * out.buckets * in.buckets;
   for (int i = 0; i < kSketchPerThread; ++i) {
     const std::int64_t a = first_a + own_row + i * kSketchDepth, b = first_b + own;
     if (a < out.buckets && b < in.buckets) item[a * in.buckets + b] = sum[i];
@@ -81,7 +82,7 @@ void compute(Context& context, const ItemSketch& args) {
     const std::int64_t a = args.out_buckets, b = args.in_buckets();
     launch(
         context,
-        {extent(ceil_div(a, kSketchSide) * ceil_div(b, kSketchSide), args.sketch.rows()),
+        {extent(args.sketch.rows(), ceil_div(a, kSketchSide) * ceil_div(b, kSketchSide)),
          extent(kThreads)},
         item_sketch_kernel<T>, args.sketch.ptr<Compute<T>>(),
         Buckets<T>{args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<Compute<T>>(), a},

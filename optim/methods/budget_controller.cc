@@ -37,7 +37,8 @@ BudgetController::BudgetController(const VcasOptions& options, const ControlledM
     : Controller(options, model),
       seed_(seed),
       update_every_(options.probe_interval(total_steps)),
-      v_s_(model.linears.size(), 0.0) {}
+      v_s_(model.linears.size(), 0.0),
+      forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1) {}
 
 bool BudgetController::probe_due(std::int64_t step) const {
   std::int64_t last = 0, gap = 2;
@@ -69,7 +70,8 @@ void BudgetController::pool_variance(const MeasuredBatch& batch) {
     const double v_s = variance_of_sum(batch.gram[k], batch.items);
     last_.v_s_linear.push_back(v_s);
     last_.v_s += v_s;
-    if (v_s > 0 && std::isfinite(v_s)) v_s_[k] = pool(v_s_[k], v_s, probes_, kPooledVariances);
+    if (v_s > 0 && std::isfinite(v_s))
+      v_s_[k] = v_s_[k] > 0 ? pool(v_s_[k], v_s, probes_, kPooledVariances) : v_s;
   }
 }
 
@@ -86,8 +88,11 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   if (batch.passes == 0) return;
   // All items are there on a probe.
   const VarianceCurves::Variances whole = curves.at({act_ratio_, weight_ratio_});
-  verified_ += dot(importance, batch.v_act) + dot(importance, batch.v_w);
-  predicted_ += whole.weighted_act + dot(importance, whole.weight);
+  const double verified = dot(importance, batch.v_act) + dot(importance, batch.v_w);
+  const double predicted = whole.weighted_act + dot(importance, whole.weight);
+  if (!std::isfinite(verified) || !std::isfinite(predicted)) return;
+  verified_ += verified;
+  predicted_ += predicted;
   ++verifications_;
 }
 
@@ -95,8 +100,9 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
 // norm that SampleF remembers has grown. What is spent on the average then lowers the aim.
 void BudgetController::correct_aim(double budget) {
   if (!drops_some(act_ratio_) && !drops_some(weight_ratio_) && forward_ratio_ >= 1) return;
-  spent_ = pool(spent_, (last_.forward + last_.act + last_.weight) / budget, ++spent_probes_,
-                kPooledSpending);
+  const double spent = (last_.forward + last_.act + last_.weight) / budget;
+  if (!std::isfinite(spent)) return;
+  spent_ = pool(spent_, spent, ++spent_probes_, kPooledSpending);
   if (spent_probes_ < kPooledVariances || !(spent_ > 0)) return;
   aim_ = std::clamp(aim_ * std::pow(spent_, -2.0 / kPooledSpending), 0.2, 1.0);
 }
@@ -105,8 +111,10 @@ void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
   for (std::size_t l = 0; l < act_ratio_.size(); ++l)
     act_ratio_[l] = pool(act_ratio_[l], ratios.act[l], probes_, kPooledRatios);
   for (std::size_t k = 0; k < weight_ratio_.size(); ++k)
-    weight_ratio_[k] = std::clamp(pool(weight_ratio_[k], ratios.weight[k], probes_, kPooledRatios),
-                                  options_.weight_ratio_min, 1.0);
+    if (last_.v_s_linear[k] > 0)
+      weight_ratio_[k] =
+          std::clamp(pool(weight_ratio_[k], ratios.weight[k], probes_, kPooledRatios),
+                     options_.weight_ratio_min, 1.0);
   forward_ratio_ = pool(forward_ratio_, ratios.forward, probes_, kPooledRatios);
 }
 
@@ -127,8 +135,9 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
        .step = static_cast<std::uint64_t>(probes_),
        .repeat = 1});
   find(batch, curves, importance);
-  const double tau_f = batch.forward_score.empty() ? 0 : options_.tau_f;
-  const double budget = options_.tau_act + options_.tau_w + tau_f;
+  const bool may_forward =
+      std::ranges::any_of(batch.forward_score, [](double score) { return score >= 0; });
+  const double budget = options_.tau_act + options_.tau_w + (may_forward ? options_.tau_f : 0.0);
   correct_aim(budget);
   const VarianceCurves::Optimum best = curves.within(aim_ * budget, lambda_);
   lambda_ = best.lambda;

@@ -46,7 +46,7 @@ class BudgetController final : public Controller {
   std::int64_t update_every_;
   std::vector<double> v_s_;  // [linear], pooled over the last probes
   double lambda_ = 1;        // the water level
-  double forward_ratio_ = 1;
+  double forward_ratio_;
   double spent_ = 0;  // over the budget, pooled
   std::int64_t spent_probes_ = 0;
   double aim_ = 1;                       // times the budget is what the optimum may spend

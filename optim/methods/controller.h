@@ -59,7 +59,8 @@ struct VcasOptions {
             "budget controller).",
             at_least(0.0));
     v.field("budget", budget,
-            "Of the budget controller. relative: tau_act + tau_w is the mean over the linear "
+            "Of the budget controller, which spends the sum of the taus where it saves most. "
+            "relative: it is the mean over the linear "
             "layers, each by its own variance; absolute: by the variance of all together.",
             one_of({"relative", "absolute"}));
     v.field("s_step", s_step, "Change of the kept share of gradient norm at a probe (paper).",
@@ -76,7 +77,7 @@ struct VcasOptions {
             between(2, 31));
     v.field("update_every", update_every,
             "Steps from probe to probe; 0: a fiftieth of the run, at most 500. The budget "
-            "controller begins with 2, 4, 8 ... steps, and 0 is a twentieth, at most 200.",
+            "controller begins with 2, 4, 8 ... steps, and 0 is a twentieth, 10 to 200.",
             at_least(0));
     v.field("ratio_smoothing", ratio_smoothing,
             "Share of the old item ratios that a probe leaves in the new ones (paper).",
@@ -129,6 +130,7 @@ struct ControlledModel {
   };
   int gates = 0;
   std::vector<Linear> linears;
+  double forward_ratio = 0;  // of SampleF, where it is fixed; 0: it is open, or there is none
 };
 
 // Ratios that stay as they were given. Others move them.

@@ -223,7 +223,8 @@ std::vector<float> ForwardSample::norms_of(const Seen& seen) const {
   std::vector<float> norms(seen.items.size());
   const std::byte* host = mailboxes_[seen.step % kSlots]->receive();
   step_norms_.dtype == DType::kF64 ? read_as<double>(host, norms) : read_as<float>(host, norms);
-  for (std::size_t i = 0; i < seen.weights.size(); ++i) norms[i] /= seen.weights[i];
+  for (std::size_t i = 0; i < seen.weights.size(); ++i)
+    norms[i] = seen.weights[i] > 0 ? norms[i] / seen.weights[i] : kNeverSeen;
   return norms;
 }
 

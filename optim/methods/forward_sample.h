@@ -14,7 +14,7 @@ namespace vcas {
 struct ForwardOptions {
   bool forward = false;
   double forward_ratio = 0;
-  double forward_floor = 0.05;
+  double forward_floor = 0.2;
 
   template <class Visitor>
   void fields(Visitor& v) {

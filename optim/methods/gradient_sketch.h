@@ -18,7 +18,7 @@ struct GradientSketch {
 };
 
 // Items whose inner products and row scores are kept, at most: the first of a batch.
-// They are quadratic in number.
+// Inner products are quadratic in number.
 constexpr std::int64_t kMostItemsCompared = 128;
 
 // The weight gradients that wait to be sketched, in one backward.

@@ -61,8 +61,11 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
 
 void SampledBackward::flush(Exec& exec) {
   BackwardHooks::flush(exec);
+  if (!waiting_.empty()) flush_rows(exec);
   sketches.flush(exec);
-  if (waiting_.empty()) return;
+}
+
+void SampledBackward::flush_rows(Exec& exec) {
   ArenaFrame frame(exec.scratch);
   const DType statistics = statistics_dtype(exec.dtype);
   const bool systematic = pass.selection == Selection::kSystematic;

@@ -61,6 +61,7 @@ class SampledBackward final : public BackwardHooks {
     std::size_t site;
   };
 
+  void flush_rows(Exec& exec);
   void multiply(Exec& exec, const Group<Draw>& draws) const;
 
   std::vector<SampleGate> gates_;

@@ -77,7 +77,12 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     const std::size_t distance = (rows + kMostRows - 1) / kMostRows;
     Rows& of = rows_.emplace_back();
     of.each = static_cast<double>(distance);
-    for (std::size_t r = 0, item = 0; r < rows; r += distance) {
+    // One row at random of each stretch: equal distances could meet the same tokens of all items.
+    const PhiloxAddress address = address_of(score_.size() + 1 + k);
+    for (std::size_t first = 0, item = 0; first < rows; first += distance) {
+      const std::size_t r =
+          first + static_cast<std::size_t>(philox_uniform(address, first) *
+                                           static_cast<float>(std::min(distance, rows - first)));
       while (static_cast<std::int64_t>(r) >= offsets[item + 1]) ++item;
       of.score.push_back(batch.row_score[k][r]);
       of.item.push_back(static_cast<std::uint32_t>(item));
@@ -98,6 +103,7 @@ const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Pro
 }
 
 // pi_i(l) = min(1, s_i(l) sqrt(lambda b_l / f_l)), not above that of the gate before.
+// A gate that saves nothing, or below which nothing varies, follows the one before.
 // Gates that want more than the one before them share its level: their b and f add up.
 //
 // A row with q < 1 costs and varies by pi q alone, which is z sqrt(lambda w / f) at any pi.
@@ -125,7 +131,8 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
     return sum;
   };
   const auto set_level = [&](Shared& group) {
-    group.level = group.cost > 0 ? std::sqrt(lambda * group.value / group.cost) : 0;
+    group.level =
+        group.cost > 0 && group.value > 0 ? std::sqrt(lambda * group.value / group.cost) : kNoLevel;
   };
   std::vector<Shared> groups;
   for (std::size_t l = gates; l-- > 0;) {
@@ -166,7 +173,12 @@ void VarianceCurves::set_forward(Point& point, const std::vector<Shared>& groups
                                  double lambda) const {
   constexpr int kCandidates = 20;
   const bool known = std::ranges::any_of(batch_.forward_score, [](double m) { return m >= 0; });
-  point.forward.assign(items_, 1.0);
+  const double fixed = known ? model_.forward_ratio : 1;
+  if (fixed > 0) {
+    point.forward = forward_inclusion(fixed);
+    point.ratios.forward = fixed;
+    return;
+  }
   double least = std::numeric_limits<double>::infinity();
   for (int candidate = kCandidates; candidate > 0; --candidate) {
     const double ratio = static_cast<double>(candidate) / kCandidates;
@@ -186,7 +198,6 @@ void VarianceCurves::set_forward(Point& point, const std::vector<Shared>& groups
     least = loss;
     point.forward = forward;
     point.ratios.forward = ratio;
-    if (!known) return;
   }
 }
 

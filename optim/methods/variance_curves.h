@@ -72,7 +72,7 @@ class VarianceCurves {
     std::size_t item;
     double scale;  // product of 1/p
   };
-  struct Rows {  // of a linear: all, or some at equal distances
+  struct Rows {  // of a linear: all, or one of each stretch
     std::vector<double> score;
     std::vector<std::uint32_t> item;
     double each = 1;  // how many a row stands for

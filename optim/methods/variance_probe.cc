@@ -60,7 +60,7 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
       options_(options),
       no_gradients_(graph.parameters().size()) {
   const std::int64_t linears = std::ssize(graph.sampled_weights());
-  const std::int64_t items = graph.limits().max_items;
+  const std::int64_t items = options.most_items > 0 ? options.most_items : graph.limits().max_items;
   const std::int64_t compared = std::min(items, kMostItemsCompared);
   const DType wide = statistics_dtype(graph.dtype());
   std::vector<Tensor*> measured;

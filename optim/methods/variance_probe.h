@@ -35,6 +35,7 @@ class VarianceProbe {
     int most_passes = 2;     // on a batch
     bool curves = false;     // MeasuredBatch::gram and row_score
     bool scores_per_token = false;
+    std::int64_t most_items = 0;  // of a batch; 0: as many as the graph takes
   };
   // `sampled` is of the graph, and does the sampled backwards.
   VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled, const Options& options);

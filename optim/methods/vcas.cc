@@ -24,8 +24,8 @@ VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
 
 }  // namespace
 
-ControlledModel controlled_model(const Graph& graph) {
-  ControlledModel model{.gates = graph.gates(), .linears = {}};
+ControlledModel controlled_model(const Graph& graph, double forward_ratio) {
+  ControlledModel model{.gates = graph.gates(), .linears = {}, .forward_ratio = forward_ratio};
   for (int k = 0; k < std::ssize(graph.sampled_weights()); ++k) {
     const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
     model.linears.push_back(
@@ -63,8 +63,11 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
            const ForwardOptions& forward_options)
     : training_(training),
       options_(options),
-      controller_(make_controller(options, controlled_model(training.model.graph), training.seed,
-                                  training.total_steps)),
+      controller_(make_controller(
+          options,
+          controlled_model(training.model.graph,
+                           forward_options.forward ? forward_options.forward_ratio : 0),
+          training.seed, training.total_steps)),
       sampled_(training.ops, training.model.graph.plan()),
       in_place_(options.probe == "in_place") {
   sampled_.pass.selection =
@@ -76,7 +79,8 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
         VarianceProbe::Options{.fraction = options.probe_fraction,
                                .most_passes = options.repeats,
                                .curves = !options.follows_paper(),
-                               .scores_per_token = sampled_.pass.scores_per_token});
+                               .scores_per_token = sampled_.pass.scores_per_token,
+                               .most_items = training.micro_batch});
   if (forward_options.forward)
     forward_ = std::make_unique<ForwardSample>(
         training, forward_options, [this](std::int64_t step) { return probes_at(step); });
@@ -171,7 +175,7 @@ bool Vcas::repeats(PassKind kind) const {
 
 void Vcas::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
   if (!forward_) return;
-  if (finds_forward_ratio_ && first == 0 && next(0) == PassKind::kMeasured)
+  if (first == 0 && next(0) == PassKind::kMeasured)
     set_forward_score(batch, std::min(items, kMostItemsCompared));
   forward_->end_pass(batch, first, items);
 }
@@ -217,8 +221,11 @@ void Vcas::add_cost(FormulaFlops& formula) const {
 }
 
 std::string Vcas::summary() const {
-  const std::string forward =
-      forward_ ? fmt::format(" · forward keeps {} of items seen before", forward_->ratio()) : "";
+  const std::string share = finds_forward_ratio_ ? fmt::format("tau_f {}", options_.tau_f)
+                            : forward_
+                                ? fmt::format("keeps {} of items seen before", forward_->ratio())
+                                : "";
+  const std::string forward = forward_ ? " · forward " + share : "";
   if (options_.pinned())
     return fmt::format("fixed ratios · keep act {} · w {} · {}{}",
                        format_range(controller_->act_ratio()),
@@ -279,7 +286,7 @@ nlohmann::json Vcas::state() const {
 
 // Older programs knew the paper's controller only. A fork may have another, which starts anew.
 void Vcas::restore(const nlohmann::json& state) {
-  if (!state.is_null() && state.value("controller", "paper") == options_.controller)
+  if (state.contains("act_ratio") && state.value("controller", "paper") == options_.controller)
     controller_->from_json(state);
   if (forward_ && state.contains("forward")) forward_->restore(state.at("forward"));
   set_ratios();

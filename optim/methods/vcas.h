@@ -23,8 +23,8 @@ struct VcasKind final : MethodKind, VcasOptions, ForwardOptions {
 // The settings of VCAS; null: another method is chosen.
 VcasOptions* find_vcas(Part<MethodKind>& method);
 
-// The sampled linears of a finished graph.
-ControlledModel controlled_model(const Graph& graph);
+// The sampled linears of a finished graph. `forward_ratio`: as of ControlledModel.
+ControlledModel controlled_model(const Graph& graph, double forward_ratio = 0);
 
 class Vcas final : public Method {
  public:

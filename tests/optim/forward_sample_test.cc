@@ -156,7 +156,7 @@ TEST_CASE("SampleF keeps items with probabilities in proportion to their scores"
       CHECK(inverse[i] == 1);
       continue;
     }
-    const double score = (0.95 * static_cast<double>(norms[i]) + 0.05 * sum / kSeen) /
+    const double score = (0.8 * static_cast<double>(norms[i]) + 0.2 * sum / kSeen) /
                          std::sqrt(static_cast<double>(rows[i]));
     const double p = 1 / inverse[i];
     CHECK(std::abs(kept[i] / kDraws - p) < 4.5 * std::sqrt(p * (1 - p) / kDraws) + 1e-9);
