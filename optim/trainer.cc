@@ -175,7 +175,6 @@ const StepReport& Trainer::queue(const Batch& batch) {
   optimizer_.step(ops_, report.learning_rate, losses_.number());
   losses_.send();
   report.seconds.optimizer += watch.lap();
-
   report.probed = method_->end_step();
   if (report.probed) forget_sampled_passes();
   report.seconds.probe += watch.lap();
