@@ -18,7 +18,7 @@ class Layout {
 
   // The same number in all batches.
   constexpr bool fixed() const { return kind_ == Kind::kItems; }
-  // Of so many items, which have so many tokens and masked positions.
+  // For so many items, which have so many tokens and masked positions.
   template <class T>
   constexpr T rows(T items, T tokens, T masked) const {
     if (kind_ == Kind::kMasked) return masked;

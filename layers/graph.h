@@ -74,7 +74,7 @@ class Graph {
   const std::vector<int>& sampled_weights() const { return plan_.sampled_weights; }
   // The gate that the gradient of a sampled linear's output has passed last, -1 = none.
   int gate_above(int weight_site) const;
-  // Of the rows that a sampled linear computes.
+  // The layout of the rows that a sampled linear computes.
   Layout weight_layout(int weight_site) const;
   const MemoryPlan& memory() const { return plan_.memory; }
   const GraphLimits& limits() const { return plan_.limits; }

@@ -68,7 +68,7 @@ struct BatchPart {
   const Batch& batch;
   std::int64_t first, items;
 
-  // Of `all`, numbers of the whole batch with this layout, those of these items.
+  // The part for these items of `all`, numbers of the whole batch with this layout.
   // `what` they are is for messages.
   template <class T>
   std::span<const T> of(const std::vector<T>& all, Layout layout, const char* what) const {

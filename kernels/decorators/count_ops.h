@@ -51,7 +51,7 @@ class CountOps final : public ForwardingOps {
   void set_timing(bool timing) { timing_ = timing; }
 
   double flops(Phase phase) const;
-  // Of the looks of probes in other phases than their own.
+  // Looks of probes in other phases than their own.
   double look_seconds() const { return look_seconds_; }
   // How often the host waited until the device had nothing left to do.
   // These are the copies from it, and a receive with no operation called since its send.

@@ -108,7 +108,7 @@ struct MeasuredBatch {
   int passes = 0;                  // sampled backwards
   std::vector<double> v_act, v_w;  // [linear]: added by SampleA, by SampleW; means over the passes
   std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
-  // Of the first n items (kMostItemsCompared):
+  // The first n items (kMostItemsCompared) have:
   std::vector<std::vector<double>> gram;           // [linear][n * n]: <h_i, h_j>, h_i item i's part
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
