@@ -142,7 +142,7 @@ class Controller {
 
   const std::vector<double>& act_ratio() const { return act_ratio_; }        // rho [gate]
   const std::vector<double>& weight_ratio() const { return weight_ratio_; }  // nu [linear]
-  // Of the items of a step that were seen before, the share that the forward keeps.
+  // The share that the forward keeps of a step's items that were seen before.
   virtual double forward_ratio() const { return 1; }
   std::int64_t probes() const { return probes_; }
   // Whether probes change the ratios.

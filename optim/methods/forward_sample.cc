@@ -117,7 +117,7 @@ ItemChoice ForwardSample::choose(std::int64_t step, std::span<const std::int64_t
   return made.choice;
 }
 
-// Of the items seen before; 1 where all norms are 0.
+// The mean over items seen before; 1 where all norms are 0.
 double ForwardSample::mean_norm(std::span<const std::int64_t> items) const {
   double sum = 0, seen = 0;
   for (const std::int64_t item : items) {

@@ -71,7 +71,7 @@ class ForwardSample final : public ItemChooser {
   // Throws Error(kBadConfig) for a model, batch or data that no items can be left out of.
   ForwardSample(const Training& training, const ForwardOptions& options, NeedsAll needs_all);
 
-  // Of the steps that are chosen from now on. 1 keeps all.
+  // Holds for the steps that are chosen from now on. 1 keeps all.
   void set_ratio(double ratio) { ratio_ = ratio; }
   double ratio() const { return ratio_; }
   // Whether the run ends before an item comes again.

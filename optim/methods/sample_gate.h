@@ -42,7 +42,7 @@ class SampleGate {
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
-  // Of one layout.
+  // The kept rows in one layout.
   struct KeptRows {
     Layout layout;
     Tensor item, scale, offsets, row, source_row;  // capacities

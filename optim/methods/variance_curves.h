@@ -30,7 +30,7 @@ class VarianceCurves {
     std::vector<double> weight;  // nu [linear]
     double forward = 1;          // of SampleF
   };
-  // Of the gradient of all N items.
+  // They are those of the gradient of all N items.
   struct Variances {
     double forward = 0, weighted_forward = 0;  // sums over k of V_f,k and of w_k V_f,k
     double act = 0, weighted_act = 0;          // what SampleA adds to them

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "tests/optim/controller_settings.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 
@@ -44,16 +45,6 @@ MeasuredBatch batch_of(double scale = 1) {
   }
   batch.v_act = batch.v_w = {0, 0};
   return batch;
-}
-
-std::string config_error(const std::string& json) {
-  VcasOptions options;
-  try {
-    read_config(options, {.documents = {{.name = "run.json", .text = json}}});
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return {};
 }
 
 TrainerOptions trainer_options() {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "tests/optim/controller_settings.h"
 #include "tests/support/catch.h"
 
 using namespace vcas;
@@ -54,16 +55,6 @@ double brute_force_top_mass(double s, const std::vector<double>& norms) {
     if (sum >= s * whole) fewest = std::min(fewest, std::popcount(subset));
   }
   return fewest / static_cast<double>(n);
-}
-
-std::string config_error(const std::string& json) {
-  VcasOptions options;
-  try {
-    read_config(options, {.documents = {{.name = "run.json", .text = json}}});
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return {};
 }
 
 void check_same_bits(const PaperController& a, const PaperController& b) {
