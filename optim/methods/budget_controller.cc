@@ -13,7 +13,8 @@ namespace vcas {
 namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
-constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 16;
+constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 16,
+                       kPooledCosts = 16;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
 
@@ -75,6 +76,31 @@ void BudgetController::pool_variance(const MeasuredBatch& batch) {
   }
 }
 
+// Seconds of a row in dW. All other seconds below a gate go to the rows of its linears by their
+// share in FLOPs.
+void BudgetController::pool_cost(const MeasuredBatch& batch) {
+  if (batch.weight_seconds.empty()) return;
+  ++timed_probes_;
+  const auto rows = [&](std::size_t k) {
+    return static_cast<double>(batch.offsets[k].back() * batch.items) /
+           static_cast<double>(batch.tokens.size());
+  };
+  std::vector<double> inputs(act_ratio_.size(), 0.0);
+  for (std::size_t k = 0; k < model_.linears.size(); ++k)
+    if (const int gate = model_.linears[k].gate; gate >= 0)
+      inputs[static_cast<std::size_t>(gate)] += model_.linears[k].input_cost * rows(k);
+  for (std::size_t k = 0; k < model_.linears.size(); ++k) {
+    ControlledModel::Linear& linear = model_.linears[k];
+    linear.weight_cost =
+        pool(linear.weight_cost, batch.weight_seconds[k] / rows(k), timed_probes_, kPooledCosts);
+    if (linear.gate < 0) continue;
+    const auto gate = static_cast<std::size_t>(linear.gate);
+    linear.input_cost =
+        pool(linear.input_cost, linear.input_cost / inputs[gate] * batch.item_seconds[gate],
+             timed_probes_, kPooledCosts);
+  }
+}
+
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance) {
   const VarianceCurves::Variances now = curves.at({act_ratio_, weight_ratio_, forward_ratio_});
@@ -126,6 +152,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   pool_variance(batch);
   if (!(last_.v_s > 0) || !std::isfinite(last_.v_s))
     return fmt::format("all keep ratios stay: the probe measured V_s = {}", last_.v_s);
+  pool_cost(batch);
   const std::vector<double> importance = this->importance();
   const VarianceCurves curves(
       model_, batch, importance,
@@ -187,7 +214,10 @@ nlohmann::json BudgetController::to_json() const {
                 {"aim", aim_},
                 {"verified", verified_},
                 {"predicted", predicted_},
-                {"verifications", verifications_}});
+                {"verifications", verifications_},
+                {"timed_probes", timed_probes_}});
+  for (const ControlledModel::Linear& linear : model_.linears)
+    if (timed_probes_ > 0) state["seconds"].push_back({linear.weight_cost, linear.input_cost});
   return state;
 }
 
@@ -204,6 +234,12 @@ void BudgetController::from_json(const nlohmann::json& state) {
     state.at("verified").get_to(read.verified_);
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);
+    // Absent from the states of programs that knew FLOPs only.
+    read.timed_probes_ = state.value("timed_probes", std::int64_t{0});
+    for (std::size_t k = 0; read.timed_probes_ > 0 && k < read.model_.linears.size(); ++k) {
+      state.at("seconds").at(k).at(0).get_to(read.model_.linears[k].weight_cost);
+      state.at("seconds").at(k).at(1).get_to(read.model_.linears[k].input_cost);
+    }
     read.ratios_from_json(state);
     *this = read;
   } catch (const nlohmann::json::exception& e) {

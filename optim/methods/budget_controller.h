@@ -37,6 +37,7 @@ class BudgetController final : public Controller {
   double kappa() const { return predicted_ > 0 ? verified_ / predicted_ : 1; }
   std::vector<double> importance() const;
   void pool_variance(const MeasuredBatch& batch);
+  void pool_cost(const MeasuredBatch& batch);
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
             const std::vector<double>& importance);
   void correct_aim(double budget);
@@ -52,6 +53,7 @@ class BudgetController final : public Controller {
   double aim_ = 1;                       // times the budget is what the optimum may spend
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
   std::int64_t verifications_ = 0;
+  std::int64_t timed_probes_ = 0;
   Finding last_;
 };
 

@@ -18,7 +18,7 @@ namespace vcas {
 struct VcasOptions {
   std::string controller = "paper";
   double tau_act = 0.025, tau_w = 0.025, tau_f = 0.025;
-  std::string budget = "relative";
+  std::string budget = "relative", cost = "flops";
   double s_step = 0.01;             // alpha
   double weight_multiplier = 0.95;  // beta
   double weight_ratio_min = 0.001;  // nu_min
@@ -33,6 +33,7 @@ struct VcasOptions {
   // Whether ratios were given: they stay, and no probes run.
   bool pinned() const { return !act_ratio.empty() || !weight_ratio.empty(); }
   bool follows_paper() const { return controller == "paper"; }
+  bool times_cost() const { return !follows_paper() && cost == "time"; }
   // Batches of a probe, each an exact step if in place.
   int probe_batches() const { return follows_paper() ? repeats : 1; }
   // F; where it is not set, the default of the controller.
@@ -63,6 +64,10 @@ struct VcasOptions {
             "relative: it is the mean over the linear "
             "layers, each by its own variance; absolute: by the variance of all together.",
             one_of({"relative", "absolute"}));
+    v.field("cost", cost,
+            "What the budget controller saves: flops of linear layers, or time, which probes "
+            "measure. A run by time cannot be repeated to the bit.",
+            one_of({"flops", "time"}));
     v.field("s_step", s_step, "Change of the kept share of gradient norm at a probe (paper).",
             between(0.0, 1.0));
     v.field("weight_multiplier", weight_multiplier,
@@ -113,6 +118,9 @@ struct MeasuredBatch {
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
   std::vector<double> tokens;                      // [n]: T_i, 1 without tokens
+  // Seconds of the exact backward. Empty: they were not measured.
+  std::vector<double> weight_seconds;  // [linear]: of dW
+  std::vector<double> item_seconds;    // [gate]: of all else from the gate down to the next
   // [n]: what a draw before the forward would rank items by, negative: nothing is known of it.
   // Empty: there is no such draw.
   std::vector<double> forward_score;
@@ -125,8 +133,9 @@ double variance_of_sum(const std::vector<double>& gram, std::int64_t items);
 // The model as a controller sees it.
 struct ControlledModel {
   struct Linear {
-    int gate;     // that its gradient has passed last; -1: none
-    double cost;  // of a row, in dX as in dW: C D
+    int gate;  // that its gradient has passed last; -1: none
+    // Of a row in dW, and in dX with all that comes with it: C D, or seconds.
+    double weight_cost, input_cost;
   };
   int gates = 0;
   std::vector<Linear> linears;

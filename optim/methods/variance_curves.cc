@@ -72,7 +72,8 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
   weighted_gram_ = gram_;
   for (std::size_t k = 0; k < model.linears.size(); ++k) {
     const std::vector<std::int64_t>& offsets = batch.offsets[k];
-    whole_cost_ += 2 * model.linears[k].cost * static_cast<double>(offsets.back());
+    whole_cost_ += (model.linears[k].weight_cost + model.linears[k].input_cost) *
+                   static_cast<double>(offsets.back());
     const auto rows = static_cast<std::size_t>(offsets.back());
     const std::size_t distance = (rows + kMostRows - 1) / kMostRows;
     Rows& of = rows_.emplace_back();
@@ -122,8 +123,10 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
     if (model_.linears[k].gate < 0) continue;
     Shared& gate = each[static_cast<std::size_t>(model_.linears[k].gate)];
     gate.value -= importance_[k] * scale_ * point.free_square[k];
-    gate.cost += model_.linears[k].cost / whole_cost_ *
-                 (static_cast<double>(batch_.offsets[k].back()) + point.full_rows[k]);
+    const ControlledModel::Linear& linear = model_.linears[k];
+    gate.cost += (linear.input_cost * static_cast<double>(batch_.offsets[k].back()) +
+                  linear.weight_cost * point.full_rows[k]) /
+                 whole_cost_;
   }
   const auto kept = [&](const Shared& group) {
     double sum = 0;
@@ -233,7 +236,7 @@ void VarianceCurves::set_rows(Point& point, double lambda) const {
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     const Probabilities* pi = above(point.pi, k);
     const Rows& of = rows_[k];
-    const double cost = model_.linears[k].cost / whole_cost_;
+    const double cost = model_.linears[k].weight_cost / whole_cost_;
     const double level = std::sqrt(lambda * importance_[k] * scale_ / cost);
     double weight = 0, rows = 0, kept = 0, full = 0, free = 0;
     for (std::size_t r = 0; r < of.score.size(); ++r) {

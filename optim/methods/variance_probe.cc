@@ -24,9 +24,21 @@ double squared_distance(const std::vector<double>& a, const std::vector<double>&
 
 }  // namespace
 
+void ExactLook::lap(Exec& exec, double* seconds) {
+  if (weight_seconds.empty()) return;
+  std::byte ready;
+  exec.ops.copy_to_host(&ready, measured.data, sizeof ready);
+  const auto now = std::chrono::steady_clock::now();
+  if (seconds) *seconds += std::chrono::duration<double>(now - last_).count();
+  last_ = now;
+}
+
 void ExactLook::begin(Exec& exec) {
   BackwardHooks::begin(exec);
   sketches.clear();
+  std::ranges::fill(weight_seconds, 0.0);
+  std::ranges::fill(item_seconds, 0.0);
+  below_gate_ = nullptr;
   if (!measured) return;
   // A pass that keeps nothing writes nothing; the values of the last batch must not be read then.
   static const std::string place = "gradients/probe";
@@ -36,20 +48,30 @@ void ExactLook::begin(Exec& exec) {
 
 const RowSets& ExactLook::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                   const RowSets& rows) {
+  lap(exec, below_gate_);
   exec.ops.enter(site.probe_place);
   exec.ops.run(item_scores(item_score[static_cast<std::size_t>(site.number)], gradient.dy, rows,
                            site.layout, scores_per_token));
+  lap(exec, nullptr);
+  if (!item_seconds.empty()) below_gate_ = &item_seconds[static_cast<std::size_t>(site.number)];
   return rows;
 }
 
 void ExactLook::weight_gradient(Exec& exec, const WeightUse& use) {
+  lap(exec, below_gate_);
   BackwardHooks::weight_gradient(exec, use);
+  lap(exec, use.site < 0 || weight_seconds.empty()
+                ? below_gate_
+                : &weight_seconds[static_cast<std::size_t>(use.site)]);
   sketches.add(use);
+  lap(exec, nullptr);
 }
 
 void ExactLook::flush(Exec& exec) {
   BackwardHooks::flush(exec);
+  lap(exec, below_gate_);
   sketches.flush(exec);
+  lap(exec, nullptr);
 }
 
 VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
@@ -72,6 +94,10 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
   exact_.scores_per_token = options.scores_per_token;
   exact_.item_score.resize(static_cast<std::size_t>(graph.gates()));
   for (Tensor& score : exact_.item_score) want(score, wide, {items});
+  if (options.seconds) {
+    exact_.weight_seconds.resize(static_cast<std::size_t>(linears));
+    exact_.item_seconds.resize(exact_.item_score.size());
+  }
   sampled_.resize(static_cast<std::size_t>(options.most_passes));
   for (SampledLook& look : sampled_) {
     look.linears = exact_.sketches.linears;
@@ -152,10 +178,12 @@ int VarianceProbe::passes() const {
   return drops_some(ratios.weight) ? std::min(wanted_passes_, 1) : 0;
 }
 
-// The sizes of the batch that the graph holds, and how many passes it needs.
+// Of the batch that the graph holds: its sizes, its seconds, and how many passes it needs.
 MeasuredBatch VarianceProbe::batch_sizes() const {
   MeasuredBatch batch;
   batch.items = graph_.items();
+  batch.weight_seconds = exact_.weight_seconds;
+  batch.item_seconds = exact_.item_seconds;
   batch.passes = passes();
   const std::int64_t compared = std::min(batch.items, kMostItemsCompared);
   const auto offsets = [&](const RowSet& rows) {

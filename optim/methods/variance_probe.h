@@ -1,6 +1,7 @@
 // Measures V_s, V_act and V_w on a few batches (docs/sampling.md; the paper's Algorithm 1).
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "optim/methods/controller.h"
@@ -15,6 +16,9 @@ class ExactLook final : public BackwardHooks {
   std::vector<Tensor> item_score;  // [gate], S [N] or more (item_scores)
   bool scores_per_token = false;
   Tensor measured;  // the memory of all that a probe measures on a batch
+  // As of MeasuredBatch, of the last backward; empty: they are not wanted.
+  // Each reading of the clock waits for the device.
+  std::vector<double> weight_seconds, item_seconds;
 
   void begin(Exec& exec) override;
   bool reads_norms() const override { return !item_score.empty(); }
@@ -23,6 +27,13 @@ class ExactLook final : public BackwardHooks {
   void weight_gradient(Exec& exec, const WeightUse& use) override;
   void flush(Exec& exec) override;
   bool waits() const override { return BackwardHooks::waits() || sketches.waits(); }
+
+ private:
+  // Adds the time since the last call to `seconds`, if it is wanted.
+  void lap(Exec& exec, double* seconds);
+
+  std::chrono::steady_clock::time_point last_;
+  double* below_gate_ = nullptr;  // of item_seconds, where backward now is
 };
 
 // A probe takes a few batches. V_s comes from the items of each, at the same weights:
@@ -33,7 +44,8 @@ class VarianceProbe {
   struct Options {
     double fraction = 0.01;  // buckets of a sketch, as a share of the weight's entries
     int most_passes = 2;     // on a batch
-    bool curves = false;     // MeasuredBatch::gram and row_score
+    bool curves = false;     // MeasuredBatch::row_score
+    bool seconds = false;    // MeasuredBatch::weight_seconds and item_seconds
     bool scores_per_token = false;
     std::int64_t most_items = 0;  // of a batch; 0: as many as the graph takes
   };

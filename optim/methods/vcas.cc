@@ -28,8 +28,8 @@ ControlledModel controlled_model(const Graph& graph, double forward_ratio) {
   ControlledModel model{.gates = graph.gates(), .linears = {}, .forward_ratio = forward_ratio};
   for (int k = 0; k < std::ssize(graph.sampled_weights()); ++k) {
     const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
-    model.linears.push_back(
-        {graph.gate_above(k), static_cast<double>(graph.parameters()[weight].shape.elements())});
+    const auto cost = static_cast<double>(graph.parameters()[weight].shape.elements());
+    model.linears.push_back({graph.gate_above(k), cost, cost});
   }
   return model;
 }
@@ -79,6 +79,7 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
         VarianceProbe::Options{.fraction = options.probe_fraction,
                                .most_passes = options.repeats,
                                .curves = !options.follows_paper(),
+                               .seconds = options.times_cost(),
                                .scores_per_token = sampled_.pass.scores_per_token,
                                .most_items = training.micro_batch});
   if (forward_options.forward)
@@ -169,7 +170,9 @@ BackwardHooks* Vcas::sampling_hooks(PassKind kind) {
   }
 }
 
+// Neither a pass of which the host learns the sizes too late, nor one that is timed.
 bool Vcas::repeats(PassKind kind) const {
+  if (kind == PassKind::kMeasured) return !options_.times_cost();
   return kind != PassKind::kSampled || sampled_.pass.selection == Selection::kSystematic;
 }
 

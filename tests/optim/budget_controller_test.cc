@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kItems = 32;
 
-ControlledModel two_linears() { return {.gates = 1, .linears = {{0, 2.0}, {0, 1.0}}}; }
+ControlledModel two_linears() { return {.gates = 1, .linears = {{0, 2.0, 2.0}, {0, 1.0, 1.0}}}; }
 
 VcasOptions budget_options() {
   VcasOptions options;
@@ -162,10 +162,39 @@ TEST_CASE("settings of the budget controller are checked", "[controller]") {
   CHECK_THAT(config_error(R"({"budget": "none"})"), ContainsSubstring("relative"));
 }
 
+TEST_CASE("measured seconds are what a budget saves", "[controller]") {
+  const auto ratios_by = [&](const std::vector<double>& weight_seconds, double item_seconds) {
+    BudgetController controller(budget_options(), two_linears(), 1, 1000);
+    MeasuredBatch batch = batch_of();
+    batch.weight_seconds = weight_seconds;
+    if (!weight_seconds.empty()) batch.item_seconds = {item_seconds};
+    CHECK(controller.update({batch}).empty());
+    std::vector<double> ratios = controller.weight_ratio();
+    ratios.push_back(controller.act_ratio()[0]);
+    return ratios;
+  };
+  const std::vector<double> flops = ratios_by({}, 0);
+  SECTION("seconds in proportion to FLOPs give the same ratios") {
+    const std::vector<double> seconds = ratios_by({2e-3, 1e-3}, 3e-3);
+    for (std::size_t i = 0; i < flops.size(); ++i)
+      CHECK_THAT(seconds[i], WithinAbs(flops[i], 1e-9));
+  }
+  SECTION("a linear whose rows cost next to nothing keeps them") {
+    const std::vector<double> seconds = ratios_by({1e-9, 1e-3}, 3e-3);
+    CHECK(seconds[0] == 1);
+    CHECK(seconds[1] < flops[1]);
+  }
+  SECTION("items that cost more are kept less often") {
+    CHECK(ratios_by({2e-3, 1e-3}, 9e-3)[2] < flops[2]);
+  }
+}
+
 TEST_CASE("the state of a controller goes to its like only", "[controller]") {
   BudgetController controller(budget_options(), two_linears(), 1, 1000);
   for (int i = 0; i < 12; ++i) {
     MeasuredBatch batch = batch_of(1 + 0.1 * i);
+    batch.weight_seconds = {1e-3 / (i + 1), 1e-3};
+    batch.item_seconds = {2e-3};
     batch.passes = controller.probe_passes();
     batch.v_act = batch.v_w = {0.01, 0.02};
     CHECK(controller.update({batch}).empty());
@@ -189,6 +218,7 @@ TEST_CASE("the state of a controller goes to its like only", "[controller]") {
 
 TEST_CASE("a trainer with a budget samples from its second step on", "[trainer][controller]") {
   TrainerOptions options = trainer_options();
+  vcas_of(options).cost = GENERATE("flops", "time");
   options.micro_batch = GENERATE(0, 8);
   TrainerFixture f(options, 0.1);
   const std::vector<StepReport> reports = f.run(17);

@@ -37,7 +37,7 @@ ProbeResult probe_of(double v_act, std::vector<double> v_w,
 }
 
 ControlledModel model_of(int gates, std::size_t linears) {
-  return {.gates = gates, .linears = std::vector<ControlledModel::Linear>(linears, {0, 1.0})};
+  return {.gates = gates, .linears = std::vector<ControlledModel::Linear>(linears, {0, 1.0, 1.0})};
 }
 
 const std::vector<double> kEqualNorms(1000, 2.5);

@@ -156,7 +156,7 @@ namespace {
 
 // Two gates, a linear below each; random gradients and scores.
 struct Tiny {
-  ControlledModel model{.gates = 2, .linears = {{0, 3.0}, {1, 1.0}}};
+  ControlledModel model{.gates = 2, .linears = {{0, 3.0, 2.0}, {1, 1.0, 2.0}}};
   MeasuredBatch batch;
   std::vector<double> importance = {0.7, 1.3};
 
@@ -201,7 +201,8 @@ struct Tiny {
     const VarianceCurves::Variances v = curves().at(ratios);
     double cost = 0, variance = v.weighted_act;
     for (std::size_t k = 0; k < 2; ++k) {
-      cost += model.linears[k].cost * ratios.act[k] * (1 + ratios.weight[k]) / 8;
+      cost += ratios.act[k] *
+              (model.linears[k].input_cost + model.linears[k].weight_cost * ratios.weight[k]) / 8;
       variance += importance[k] * v.weight[k];
     }
     return {cost, variance};

@@ -197,6 +197,32 @@ TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
   }
 }
 
+TEST_CASE("a probe times the weight gradients and what is below each gate", "[probe]") {
+  ModelFixture f = make_fixture();
+  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled,
+                      VarianceProbe::Options{.fraction = 0.1, .curves = true, .seconds = true});
+  load_batch(f, 0);
+  probe.begin(1, 0, 1, 0);
+  Exec exec = f.exec();
+  f.model->graph.forward(exec);
+  BackwardContext context = f.use(f.context(SamplingMode::kExact, 1, 1));
+  context.hooks = &probe.exact_backward();
+  const auto start = std::chrono::steady_clock::now();
+  f.model->graph.backward(exec, context);
+  const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - start;
+  probe.sampled_backwards(exec, context);
+  const MeasuredBatch& measured = probe.result()[0];
+  CHECK(measured.weight_seconds.size() == f.model->graph.sampled_weights().size());
+  CHECK(std::ssize(measured.item_seconds) == f.model->graph.gates());
+  double sum = 0;
+  for (const std::vector<double>* seconds : {&measured.weight_seconds, &measured.item_seconds})
+    for (const double s : *seconds) {
+      CHECK(s > 0);
+      sum += s;
+    }
+  CHECK(sum < whole.count());
+}
+
 TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][law]") {
   constexpr int kBatches = 300;
   ModelFixture f = make_fixture();
