@@ -15,6 +15,8 @@ namespace vcas {
 namespace {
 
 constexpr float kNeverSeen = -1;
+// Share of the newest norm in the memory (docs/decisions/0007-forward-draw.md).
+constexpr float kNewest = 0.7F;
 
 void check_model(const Model& model) {
   const auto fail = [](const std::string& why) {
@@ -232,9 +234,13 @@ std::vector<float> ForwardSample::norms_of(const Seen& seen) const {
 void ForwardSample::remember(std::int64_t last_step) {
   for (; !seen_.empty() && seen_.front().step <= last_step; seen_.pop_front()) {
     const std::vector<float> norms = norms_of(seen_.front());
-    for (std::size_t i = 0; i < norms.size(); ++i)
-      memory_[static_cast<std::size_t>(seen_.front().items[i])] =
-          std::isfinite(norms[i]) ? norms[i] : kNeverSeen;
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      float& known = memory_[static_cast<std::size_t>(seen_.front().items[i])];
+      if (!std::isfinite(norms[i]))
+        known = kNeverSeen;
+      else
+        known = known == kNeverSeen ? norms[i] : kNewest * norms[i] + (1 - kNewest) * known;
+    }
   }
 }
 

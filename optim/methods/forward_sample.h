@@ -14,12 +14,12 @@ namespace vcas {
 struct ForwardOptions {
   bool forward = false;
   double forward_ratio = 0;
-  double forward_floor = 0.2;
+  double forward_floor = 0.05;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("forward", forward,
-            "Drop items before the forward too, by the gradient norms that they had last.");
+            "Drop items before the forward too, by the gradient norms that they had before.");
     v.field(
         "forward_ratio", forward_ratio,
         "Fixed share of a step's items that the forward keeps; 0: the budget controller sets it.",
@@ -55,7 +55,8 @@ class ItemNormReader final : public BackwardHooks {
   Tensor norm_;
 };
 
-// The memory has the last gradient norm of each item, without the item's own weight.
+// The memory has a mean of each item's gradient norms, without the item's own weight.
+// The newest counts 0.7 in it.
 // An item that was never seen is kept. So the first epoch drops nothing.
 // The others are drawn systematically, with probabilities in proportion to
 //

@@ -123,6 +123,26 @@ TEST_CASE("SampleF remembers the norms of items without their weights", "[forwar
     CHECK_THAT(f.forward().item_memory()[i], WithinRel(exact[i], 1e-4f));
 }
 
+TEST_CASE("the newest norm counts 0.7 in what SampleF remembers", "[forward]") {
+  ForwardFixture f(fixed_gradient(Content::kImages, 0, "cpu"));
+  f.run(4);
+  const std::vector<float> exact(f.forward().item_memory().begin(),
+                                 f.forward().item_memory().end());
+  std::vector<float> planted = exact;
+  for (float& norm : planted) norm *= 11;
+  remember(f.forward(), planted);
+  const int steps = GENERATE(1, 2);
+  f.run(4 + steps);
+  int seen_again = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const float times = f.forward().item_memory()[i] / exact[i];  // 1 + 10 * 0.3^(times seen)
+    const double seen = std::log((times - 1) / 10) / std::log(0.3);
+    CHECK_THAT(seen, WithinAbs(std::round(seen), 1e-3));
+    seen_again += std::lround(seen) > 0;
+  }
+  CHECK(seen_again > 0);
+}
+
 TEST_CASE("SampleF keeps items with probabilities in proportion to their scores", "[forward]") {
   constexpr std::int64_t kItems = 24, kSeen = 18, kDraws = 4000;
   ForwardFixture f({.items = kItems, .batch = kItems, .total_steps = 100});
@@ -156,7 +176,7 @@ TEST_CASE("SampleF keeps items with probabilities in proportion to their scores"
       CHECK(inverse[i] == 1);
       continue;
     }
-    const double score = (0.8 * static_cast<double>(norms[i]) + 0.2 * sum / kSeen) /
+    const double score = (0.95 * static_cast<double>(norms[i]) + 0.05 * sum / kSeen) /
                          std::sqrt(static_cast<double>(rows[i]));
     const double p = 1 / inverse[i];
     CHECK(std::abs(kept[i] / kDraws - p) < 4.5 * std::sqrt(p * (1 - p) / kDraws) + 1e-9);
