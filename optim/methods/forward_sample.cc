@@ -193,6 +193,7 @@ BackwardHooks* ForwardSample::hooks(BackwardHooks* inner) {
 void ForwardSample::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
   VCAS_CHECK(std::ssize(batch.ids) == batch.items, "a batch without the numbers of its items");
   Seen& now = seen_.back();
+  now.candidates = batch.items + batch.dropped;
   ops_.enter("items/norms");
   ops_.run(Copy{.y = slot(now.step, std::ssize(now.items), items),
                 .x = {pass_norm_.data, pass_norm_.dtype, {items}}});
@@ -219,14 +220,16 @@ Tensor ForwardSample::slot(std::int64_t step, std::int64_t first, std::int64_t i
           {items}};
 }
 
-// Without the items' own weights.
+// Without what multiplies their losses: their own weights and 1 / candidates.
 std::vector<float> ForwardSample::norms_of(const Seen& seen) const {
   if (!seen.norms.empty()) return seen.norms;
   std::vector<float> norms(seen.items.size());
   const std::byte* host = mailboxes_[seen.step % kSlots]->receive();
   step_norms_.dtype == DType::kF64 ? read_as<double>(host, norms) : read_as<float>(host, norms);
-  for (std::size_t i = 0; i < seen.weights.size(); ++i)
-    norms[i] = seen.weights[i] > 0 ? norms[i] / seen.weights[i] : kNeverSeen;
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    const float weight = seen.weights.empty() ? 1 : seen.weights[i];
+    norms[i] = weight > 0 ? norms[i] * static_cast<float>(seen.candidates) / weight : kNeverSeen;
+  }
   return norms;
 }
 
@@ -256,7 +259,7 @@ nlohmann::json ForwardSample::state() const {
   return {{"steps", begun_}, {"pending", pending}, {"seen", seen}};
 }
 
-void ForwardSample::restore(const nlohmann::json& state) {
+void ForwardSample::restore(const nlohmann::json& state) try {
   state.at("steps").get_to(begun_);
   pending_.clear();
   for (const nlohmann::json& step : state.at("pending")) {
@@ -275,6 +278,8 @@ void ForwardSample::restore(const nlohmann::json& state) {
     if (seen.norms.size() != seen.items.size())
       throw Error(ExitCode::kBadData, "the state of SampleF has not one norm for each item");
   }
+} catch (const nlohmann::json::exception& error) {
+  throw Error(ExitCode::kBadData, fmt::format("the state of SampleF: {}", error.what()));
 }
 
 }  // namespace vcas

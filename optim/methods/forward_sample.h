@@ -55,7 +55,7 @@ class ItemNormReader final : public BackwardHooks {
   Tensor norm_;
 };
 
-// The memory has a mean of each item's gradient norms, without the item's own weight.
+// The memory has a mean of each item's gradient norms, without the item's own weight and 1/batch.
 // The newest counts 0.7 in it.
 // An item that was never seen is kept. So the first epoch drops nothing.
 // The others are drawn systematically, with probabilities in proportion to
@@ -108,6 +108,7 @@ class ForwardSample final : public ItemChooser {
   // Items of a step whose norms the memory does not have yet.
   struct Seen {
     std::int64_t step = 0;
+    std::int64_t candidates = 0;  // the dropped ones too
     std::vector<std::int64_t> items;
     std::vector<float> weights;  // empty: all 1
     std::vector<float> norms;    // from a checkpoint; empty: they are on their way

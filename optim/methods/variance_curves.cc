@@ -68,7 +68,7 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     score_.push_back(score);
     token_square_.push_back(tokens);
   }
-  gram_.assign(score_.size(), std::vector<double>(items_ * items_, 0.0));
+  gram_.assign(score_.size() + 1, std::vector<double>(items_ * items_, 0.0));
   weighted_gram_ = gram_;
   for (std::size_t k = 0; k < model.linears.size(); ++k) {
     const std::vector<std::int64_t>& offsets = batch.offsets[k];
@@ -88,8 +88,8 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
       of.score.push_back(batch.row_score[k][r]);
       of.item.push_back(static_cast<std::uint32_t>(item));
     }
-    if (model.linears[k].gate < 0) continue;
-    const auto gate = static_cast<std::size_t>(model.linears[k].gate);
+    const int below = model.linears[k].gate;
+    const std::size_t gate = below < 0 ? score_.size() : static_cast<std::size_t>(below);
     for (std::size_t e = 0; e < batch.gram[k].size(); ++e) {
       gram_[gate][e] += batch.gram[k][e];
       weighted_gram_[gate][e] += importance[k] * batch.gram[k][e];
@@ -365,10 +365,21 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) co
     for (const Kept& of : kept) error[of.item] += of.scale;
     return error;
   };
+  const auto add_forward = [&](std::size_t gate, const std::vector<double>& error) {
+    sum.forward += share * quadratic(gram_[gate], error);
+    sum.weighted_forward += share * quadratic(weighted_gram_[gate], error);
+  };
+  const auto add_act = [&](std::size_t gate, const std::vector<double>& error) {
+    sum.act += share * quadratic(gram_[gate], error);
+    sum.weighted_act += share * quadratic(weighted_gram_[gate], error);
+  };
   for (std::uint64_t number = 0; number < draws; ++number) {
     std::vector<Kept> kept = draw_forward(ratios.forward, number);
     const auto whole = static_cast<double>(kept.size());
     const std::vector<double> forward_error = error_of(kept);
+    const bool forward = ratios.forward < 1;
+    if (forward) add_forward(score_.size(), forward_error);
+    if (forward) add_act(score_.size(), forward_error);
     double ratio_above = 1;
     for (std::size_t gate = score_.size(); gate-- > 0;) {
       if (ratios.act[gate] < ratio_above) {
@@ -379,15 +390,8 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) co
         draw(score, systematic ? whole_budget(budget) : budget, systematic, address_of(gate),
              number * items_, kept);
       }
-      if (ratios.forward < 1) {
-        sum.forward += share * quadratic(gram_[gate], forward_error);
-        sum.weighted_forward += share * quadratic(weighted_gram_[gate], forward_error);
-      } else if (ratio_above >= 1) {
-        continue;
-      }
-      const std::vector<double> error = error_of(kept);
-      sum.act += share * quadratic(gram_[gate], error);
-      sum.weighted_act += share * quadratic(weighted_gram_[gate], error);
+      if (forward) add_forward(gate, forward_error);
+      if (forward || ratio_above < 1) add_act(gate, error_of(kept));
     }
   }
   sum.act -= sum.forward;

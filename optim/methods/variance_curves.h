@@ -105,7 +105,8 @@ class VarianceCurves {
   double whole_cost_ = 0;                   // of an exact backward
   std::vector<double> token_square_;        // [gate]: sum over i of T_i s_i^2
   std::vector<std::vector<double>> score_;  // [gate][item], of mean square 1
-  // [gate][n * n]: sums over the linears k below, down to the next gate, of K_k and of w_k K_k.
+  // [gate + 1][n * n]: sums over the linears k below, down to the next gate, of K_k and of w_k K_k.
+  // The last ones are of the linears above all gates.
   std::vector<std::vector<double>> gram_, weighted_gram_;
   std::vector<Rows> rows_;  // [linear]
 };
