@@ -76,6 +76,13 @@ RunConfig config_of(const CompareRequest& request, const Json& run) {
 
 // The same with the runs that are finished. Throws where it could not go on.
 Json resumed_record(const CompareRequest& request) {
+  const std::vector<std::string> names = runs_of_comparison(request.folder);
+  if (!names.empty() && names != request.run_names())
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{} compares {}, not {}", request.folder.string(), fmt::join(names, ", "),
+                    fmt::join(request.run_names(), ", ")),
+        fmt::format("vcas compare --resume {} goes on with what it has", request.folder.string()));
   if (!has_progress(request.folder))
     throw Error(ExitCode::kNoInput, request.folder.string() + ": no complete checkpoint",
                 "start again with --overwrite");

@@ -1,7 +1,6 @@
 #include "tools/compare_request.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -97,6 +96,30 @@ void set_folder(CompareRequest& request, const LoadedConfig& loaded) {
 
 Json read_comparison(const fs::path& folder) {
   return Json::parse(read_file(folder / kComparisonFile));
+}
+
+// What to_json(CompareRequest) wrote to `file`.
+CompareRequest read_request(const Json& saved, const fs::path& file,
+                            const std::vector<std::string>& overrides) {
+  CompareRequest request;
+  try {
+    for (const Json& variant : saved.at("variants")) {
+      const std::string name = variant.at("name");
+      const SourceText text{fmt::format("{} ({})", file.string(), name),
+                            variant.at("config").dump(2)};
+      request.variants.push_back({name, load_config(text, overrides, true)});
+    }
+    saved.at("seeds").get_to(request.seeds);
+    if (request.variants.empty() || request.seeds.empty())
+      throw Error(ExitCode::kBadData, file.string() + ": has no variants or no seeds");
+    request.seeds[0] = request.base().loaded.config.seed;  // the overrides may have another
+    if (const Json& accuracy = saved.at("to_accuracy"); !accuracy.is_null())
+      request.to_accuracy = accuracy;
+    request.keep_weights = saved.at("keep_weights");
+  } catch (const Json::exception& error) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), error.what()));
+  }
+  return request;
 }
 
 // Of a comparison of two runs that an earlier program made.
@@ -206,21 +229,9 @@ CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::s
     throw Error(ExitCode::kNoInput,
                 folder.string() + ": not the folder of a comparison, which has compare.json");
   const Json saved = read_comparison(folder);
-  CompareRequest request;
-  if (!saved.contains("variants")) {
-    request = earlier_comparison(names, folder, overrides);
-  } else {
-    for (const Json& variant : saved["variants"]) {
-      const std::string name = variant["name"];
-      const SourceText text{fmt::format("{} ({})", (folder / kComparisonFile).string(), name),
-                            variant["config"].dump(2)};
-      request.variants.push_back({name, load_config(text, overrides, true)});
-    }
-    saved["seeds"].get_to(request.seeds);
-    request.seeds.front() = request.base().loaded.config.seed;  // the overrides may have another
-    if (!saved["to_accuracy"].is_null()) request.to_accuracy = saved["to_accuracy"];
-    request.keep_weights = saved["keep_weights"];
-  }
+  CompareRequest request = saved.contains("variants")
+                               ? read_request(saved, folder / kComparisonFile, overrides)
+                               : earlier_comparison(names, folder, overrides);
   request.folder = folder;
   request.use = FolderUse::kAsItIs;
   return request;
@@ -229,6 +240,7 @@ CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::s
 bool is_finished(const Json& run) { return run.contains("evaluations"); }
 
 bool has_progress(const fs::path& folder) {
+  if (runs_of_comparison(folder).empty()) return false;
   const Json saved = read_comparison(folder);
   return std::ranges::any_of(saved["runs"], [&](const Json& run) {
     return is_finished(run) ||
@@ -251,13 +263,6 @@ void resume_comparison(CompareRequest& request, const fs::path& folder) {
     request.folder = newest_run_folder(request.folder, fits);
   settle_interrupted(request.folder);
   request.use = FolderUse::kAsItIs;
-  const std::vector<std::string> names = runs_of_comparison(request.folder);
-  if (!names.empty() && names != request.run_names())
-    throw Error(
-        ExitCode::kBadConfig,
-        fmt::format("{} compares {}, not {}", request.folder.string(), fmt::join(names, ", "),
-                    fmt::join(request.run_names(), ", ")),
-        fmt::format("vcas compare --resume {} goes on with what it has", request.folder.string()));
 }
 
 Json to_json(const CompareRequest& request) {

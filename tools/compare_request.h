@@ -66,7 +66,6 @@ bool is_finished(const nlohmann::ordered_json& run);
 bool has_progress(const std::filesystem::path& folder);
 
 // Goes on in this folder, or in the newest one with the same runs and settings if it is empty.
-// Throws kBadConfig where the folder has other runs.
 void resume_comparison(CompareRequest& request, const std::filesystem::path& folder);
 
 // What compare.json has of a request: enough for saved_comparison.
