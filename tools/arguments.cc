@@ -53,18 +53,6 @@ void move_config(std::string& resume, std::vector<std::string>& files) {
     files.push_back(std::exchange(resume, {}));
 }
 
-void resume_comparison(CompareRequest& request, const std::string& folder) {
-  const auto fits = [&](const fs::path& comparison) {
-    return can_go_on(comparison / request.first_name, request.first.loaded.config) &&
-           can_go_on(comparison / request.second_name, request.second.loaded.config);
-  };
-  request.folder = !folder.empty()                   ? fs::path(folder)
-                   : request.use == FolderUse::kNext ? newest_run_folder(request.folder, fits)
-                                                     : request.folder;
-  settle_interrupted(request.folder);
-  request.use = FolderUse::kAsItIs;
-}
-
 struct SettingArguments : Arguments {
   using Arguments::Arguments;
   std::vector<std::string> set;
@@ -235,67 +223,87 @@ struct TrainArguments final : ConfigArguments {
 };
 
 struct CompareArguments final : SettingArguments {
-  std::vector<std::string> files;
-  std::string folder, resume;
-  bool overwrite = false, json = false;
+  std::vector<std::string> files, variants;
+  std::string folder, resume, seeds;
+  double to_accuracy = 0;
+  bool overwrite = false, keep_weights = false, json = false;
 
   explicit CompareArguments(CLI::App& program)
       : SettingArguments(program.add_subcommand(
-            "compare", "Train two configurations in turns and compare them")) {
+            "compare", "Train variants of a configuration in turns and compare them")) {
     command.add_option("configs", files,
-                       "Two configurations, or one against exact training; settings are for both");
+                       "One configuration, against exact training or as variants; or several, "
+                       "against each other. Settings are for all");
+    command
+        .add_option("--variant", variants,
+                    "\"NAME: KEY=VALUE KEY=VALUE\", or exact: a variant of the configuration; any "
+                    "number of them")
+        ->allow_extra_args(false)
+        ->take_all();
+    command.add_option("--seeds", seeds, "Seeds of each variant, such as 0,1,2");
+    command
+        .add_option("--to-accuracy", to_accuracy,
+                    "Tell the time until this test accuracy; otherwise until that of exact "
+                    "training")
+        ->check(CLI::Range(0.0, 1.0));
     add_set();
-    command.add_option("--folder", folder, "Where the folders of both runs go");
+    command.add_option("--folder", folder, "Where the folders of all runs go");
     command
         .add_option("--resume", resume,
                     "Go on with the newest comparison, or with the one in this folder")
         ->expected(0, 1);
     command.add_flag("--overwrite", overwrite, "Replace what is in the folder");
+    command.add_flag("--keep-weights", keep_weights,
+                     "Keep the checkpoints of finished runs; of two runs they are always kept");
     command.add_flag("--json", json, "Print JSON");
   }
 
   void run() override {
     move_config(resume, files);
-    const bool resumes = has("--resume"), saved = resumes && files.empty() && !resume.empty();
-    if (!saved && (files.empty() || files.size() > 2))
-      fail_usage(
-          fmt::format("compare takes two configurations, or one against exact training; got "
-                      "{}",
-                      files.size()));
-    CompareRequest request = saved               ? saved_comparison(resume, set)
-                             : files.size() == 1 ? compare_with_exact(load(files[0]))
-                                                 : comparison_of_two();
-    if (saved && (overwrite || !folder.empty()))
-      fail_usage("--resume FOLDER goes on in that folder",
-                 "--folder and --overwrite are for a new comparison");
-    if (!folder.empty()) {
-      request.folder = folder;
-      request.use = FolderUse::kNew;
-    }
-    if (overwrite) request.use = FolderUse::kOverwrite;
-    if (resumes && !saved) resume_comparison(request, resume);
+    const bool saved = has("--resume") && files.empty() && !resume.empty();
+    if (files.empty() && !saved)
+      fail_usage("compare takes a configuration, or several",
+                 "vcas compare FILE.json compares it with exact training");
+    if (saved && (overwrite || !folder.empty() || !variants.empty() || !seeds.empty()))
+      fail_usage("--resume FOLDER goes on with what is in that folder",
+                 "--folder, --overwrite, --variant and --seeds are for a new comparison");
+    CompareRequest request = saved ? saved_comparison(resume, set) : new_comparison();
+    if (has("--resume") && !saved) resume_comparison(request, resume);
+    if (has("--to-accuracy")) request.to_accuracy = to_accuracy;
+    request.keep_weights |= keep_weights;
     request.json = json;
     compare(request);
   }
 
  private:
-  LoadedConfig load(const std::string& file) const {
-    LoadedConfig loaded = load_for_device(file, set);
+  LoadedConfig load(const std::string& file, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> settings = set;
+    settings.insert(settings.end(), more.begin(), more.end());
+    LoadedConfig loaded = load_for_device(file, settings);
     use_pretrained_settings(loaded);
     return loaded;
   }
 
-  CompareRequest comparison_of_two() const {
-    CompareRequest request;
-    request.first.loaded = load(files[0]);
-    request.second.loaded = load(files[1]);
-    request.first_name = request.first.loaded.name;
-    request.second_name = request.second.loaded.name;
-    if (request.first_name == request.second_name) {
-      request.first_name += "-1";
-      request.second_name += "-2";
+  CompareRequest comparison_of_files() const {
+    if (files.size() == 1 && variants.empty()) return compare_with_exact(load(files[0]));
+    if (files.size() == 1)
+      return compare_variants(variants, [&](const auto& more) { return load(files[0], more); });
+    if (!variants.empty())
+      fail_usage("--variant is for one configuration",
+                 "several configurations are compared with each other");
+    std::vector<LoadedConfig> configs;
+    for (const std::string& file : files) configs.push_back(load(file));
+    return compare_configs(configs);
+  }
+
+  CompareRequest new_comparison() const {
+    CompareRequest request = comparison_of_files();
+    if (!seeds.empty()) request.use_seeds(parse_seeds(seeds));
+    if (!folder.empty()) {
+      request.folder = folder;
+      request.use = FolderUse::kNew;
     }
-    request.folder = fmt::format("runs/compare-{}-{}", request.first_name, request.second_name);
+    if (overwrite) request.use = FolderUse::kOverwrite;
     return request;
   }
 };

@@ -1,166 +1,33 @@
 #include "tools/compare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <tuple>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "core/progress.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
+#include "tools/comparison_report.h"
 #include "tools/report_text.h"
+#include "tools/training_run.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-// Steps of one run before the other has its turn: long enough for caches, short against whatever
+using Json = nlohmann::ordered_json;
+
+// Steps of one run before the next has its turn: long enough for caches, short against whatever
 // else the machine does.
 constexpr std::int64_t kBlock = 20;
-
-// One of the two.
-struct Contender {
-  std::string name;
-  TrainingRun run;
-  std::string stopped = {};  // what it said when a signal stopped it
-
-  const Session& session() const { return run.session(); }
-
-  void advance(std::int64_t step) {
-    try {
-      run.advance(step);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kStopped) throw;
-      stopped = error.what();
-    }
-  }
-
-  void finish(bool stops) {
-    if (!stops) run.finish();
-    if (stops && stopped.empty()) advance(session().total_steps());
-  }
-
-  // Unless it is ahead, as it may be after a resume.
-  void take_turn(const Contender& other) {
-    if (run.steps() <= other.run.steps() || other.run.done())
-      advance((run.steps() / kBlock + 1) * kBlock);
-  }
-
-  // Null for what there is none of yet.
-  nlohmann::ordered_json result(const std::vector<std::string>& measures) const {
-    const nlohmann::ordered_json savings = session().savings().to_json();
-    const RunTotals& totals = session().totals();
-    nlohmann::ordered_json json = {
-        {"name", name},
-        {"steps", run.steps()},
-        {"train_loss", nullptr},
-        {"eval_loss", nullptr},
-        {"forward_share", totals.forward_share()},
-        {"flops",
-         {{"forward", session().flops(Phase::kForward)},
-          {"backward", session().flops(Phase::kBackward)},
-          {"probe", session().flops(Phase::kProbe)}}},
-        {"formula_flops_saved", savings["formula_flops_saved"]},
-        {"formula_backward_flops_saved", savings["formula_backward_flops_saved"]},
-        {"own_time_saved", savings["time_saved"]},
-        {"own_time_saved_interval", savings["time_saved_interval"]},
-        {"seconds",
-         {{"train", session().train_seconds()},
-          {"data", totals.data_seconds},
-          {"forward", totals.step_seconds.forward},
-          {"backward", totals.step_seconds.backward},
-          {"probe", totals.step_seconds.probe},
-          {"optimizer", totals.step_seconds.optimizer},
-          {"evaluation", totals.eval_seconds}}}};
-    json.update(session().trainer().method().report());
-    if (totals.late_steps > 0)
-      json["train_loss"] = totals.late_loss / static_cast<double>(totals.late_steps);
-    for (const std::string& measure : measures) json["eval_" + measure] = nullptr;
-    if (const auto evaluation = run.evaluation()) json.update(evaluation->to_json("eval_"));
-    return json;
-  }
-};
-
-double total_flops(const nlohmann::ordered_json& run, bool with_forward) {
-  const auto& flops = run["flops"];
-  return (with_forward ? flops["forward"].get<double>() : 0.0) + flops["backward"].get<double>() +
-         flops["probe"].get<double>();
-}
-
-// What the second run saved over the first, as shares; null where nothing can be said.
-nlohmann::ordered_json saved_json(const nlohmann::ordered_json& a,
-                                  const nlohmann::ordered_json& b) {
-  if (a["steps"] == 0 || b["steps"] == 0)
-    return {{"flops", nullptr},         {"backward_flops", nullptr},
-            {"formula_flops", nullptr}, {"formula_backward_flops", nullptr},
-            {"seconds", nullptr},       {"backward_seconds", nullptr},
-            {"conversion", nullptr}};
-  const double flops = 1 - total_flops(b, true) / total_flops(a, true);
-  const auto seconds = [](const nlohmann::ordered_json& run) {
-    return run["seconds"]["train"].get<double>();
-  };
-  const double time = 1 - seconds(b) / seconds(a);
-  const auto work = [](const nlohmann::ordered_json& run) {  // what sampling can change
-    const auto& s = run["seconds"];
-    return s["backward"].get<double>() + s["probe"].get<double>();
-  };
-  nlohmann::ordered_json saved = {
-      {"flops", flops},
-      {"backward_flops", 1 - total_flops(b, false) / total_flops(a, false)},
-      {"formula_flops", b["formula_flops_saved"]},
-      {"formula_backward_flops", b["formula_backward_flops_saved"]},
-      {"seconds", time},
-      {"backward_seconds", 1 - work(b) / work(a)}};
-  saved["conversion"] = flops > 0 ? nlohmann::ordered_json(time / flops) : nullptr;
-  return saved;
-}
-
-std::string table(const nlohmann::ordered_json& comparison) {
-  const nlohmann::ordered_json &a = comparison["runs"][0], &b = comparison["runs"][1],
-                               &saved = comparison["saved"];
-  const auto number = [](const nlohmann::ordered_json& value, const char* format) {
-    return value.is_null() ? "-" : fmt::format(fmt::runtime(format), value.get<double>());
-  };
-  const auto percent = [](const nlohmann::ordered_json& value) {
-    return value.is_null() ? "-" : fmt::format("{:.1f}%", 100 * value.get<double>());
-  };
-  const auto pflop = [&](const nlohmann::ordered_json& run, bool with_forward) {
-    return fmt::format("{:.4g}", total_flops(run, with_forward) / 1e12);
-  };
-  std::vector<std::vector<std::string>> rows = {
-      {"", a["name"], b["name"], "saved"},
-      {"steps", number(a["steps"], "{:.0f}"), number(b["steps"], "{:.0f}")},
-      {"final training loss", number(a["train_loss"], "{:.4f}"),
-       number(b["train_loss"], "{:.4f}")}};
-  for (const auto& [key, value] : a.items())
-    if (key.starts_with("eval_"))
-      rows.push_back({"test " + key.substr(5), number(value, "{:.4f}"),
-                      number(b.value(key, nlohmann::ordered_json()), "{:.4f}")});
-  if (a["forward_share"] != 1.0 || b["forward_share"] != 1.0)
-    rows.push_back(
-        {"items in the forward", percent(a["forward_share"]), percent(b["forward_share"])});
-  rows.insert(rows.end(),
-              {{"TFLOP, counted", pflop(a, true), pflop(b, true), percent(saved["flops"])},
-               {"  by the paper's formula", "", "", percent(saved["formula_flops"])},
-               {"TFLOP of backward, counted", pflop(a, false), pflop(b, false),
-                percent(saved["backward_flops"])},
-               {"  by the paper's formula", "", "", percent(saved["formula_backward_flops"])},
-               {"seconds of training", number(a["seconds"]["train"], "{:.1f}"),
-                number(b["seconds"]["train"], "{:.1f}"), percent(saved["seconds"])},
-               {"  forward", number(a["seconds"]["forward"], "{:.1f}"),
-                number(b["seconds"]["forward"], "{:.1f}")},
-               {"  backward", number(a["seconds"]["backward"], "{:.1f}"),
-                number(b["seconds"]["backward"], "{:.1f}")},
-               {"  probe", number(a["seconds"]["probe"], "{:.1f}"),
-                number(b["seconds"]["probe"], "{:.1f}")},
-               {"  optimizer", number(a["seconds"]["optimizer"], "{:.1f}"),
-                number(b["seconds"]["optimizer"], "{:.1f}")},
-               {"time saved / FLOPs saved", "", "", number(saved["conversion"], "{:.2f}")}});
-  return format_table(rows);
-}
 
 // The model counts too: its folder may have the vocabulary and the order of the classes. So does
 // what is measured of the data.
@@ -170,27 +37,11 @@ bool same_data(const RunConfig& a, const RunConfig& b) {
          a.train.positive_class == b.train.positive_class && to_json(a.data) == to_json(b.data);
 }
 
-// Where each of the two goes on; one that had not saved yet begins again.
-void find_checkpoints(CompareRequest& request) {
-  const auto find = [&](const std::string& name, TrainRequest& run) {
-    const fs::path folder = request.folder / name;
-    run.resume = find_newest_checkpoint(folder).step.has_value();
-    if (!run.resume) return;
-    run.from = find_resume_point(folder, true);
-    check_same_config(run.from.checkpoint, run.loaded.config);
-  };
-  find(request.first_name, request.first);
-  find(request.second_name, request.second);
-  if (!request.first.resume && !request.second.resume)
-    throw Error(ExitCode::kNoInput, request.folder.string() + ": no complete checkpoint",
-                "start again with --overwrite");
-}
-
-// Throws where one of the two would write into a run that is none of the comparison's.
+// Throws where a run would write into one that is none of the comparison's.
 void check_other_runs(const CompareRequest& request) {
   settle_interrupted(request.folder);
   const std::vector<std::string> replaced = runs_of_comparison(request.folder);
-  for (const std::string& name : {request.first_name, request.second_name})
+  for (const std::string& name : request.run_names())
     if (const fs::path run = request.folder / name;
         fs::exists(run / "metrics.jsonl") && std::ranges::count(replaced, name) == 0)
       throw Error(ExitCode::kCannotCreate, run.string() + ": the folder of another run",
@@ -204,112 +55,331 @@ FolderUse use_of(const TrainRequest& run, FolderUse comparison) {
   return run.resume ? FolderUse::kAsItIs : FolderUse::kOverwrite;
 }
 
-ProgressText describe(const Contender& first, const Contender& second) {
-  const Session &a = first.session(), &b = second.session();
-  const Savings savings = b.savings();
-  std::vector<std::string> lines = {
-      fmt::format("FLOPs {}  BP FLOPs {}  trained {} / {}", format_change(savings.flops),
-                  format_change(savings.backward_flops), format_duration(a.train_seconds()),
-                  format_duration(b.train_seconds()))};
-  if (b.trainer().method().samples()) lines.push_back(b.trainer().method().progress());
-  return {.label = first.name + " / " + second.name,
-          .lines = lines,
-          .fields = fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={:.1f}/{:.1f}",
-                                savings.flops, savings.backward_flops, a.train_seconds(),
-                                b.train_seconds())};
+// compare.json before any run has numbers.
+Json new_record(const CompareRequest& request) {
+  Json record = to_json(request);
+  record["runs"] = Json::array();
+  for (const std::uint64_t seed : request.seeds)
+    for (const Variant& variant : request.variants)
+      record["runs"].push_back(
+          {{"name", request.run_name(variant, seed)}, {"variant", variant.name}, {"seed", seed}});
+  return record;
 }
+
+RunConfig config_of(const CompareRequest& request, const Json& run) {
+  const std::string name = run["variant"];
+  const auto variant = std::ranges::find(request.variants, name, &Variant::name);
+  RunConfig config = variant->loaded.config;
+  config.seed = run["seed"];
+  return config;
+}
+
+// The same with the runs that are finished. Throws where it could not go on.
+Json resumed_record(const CompareRequest& request) {
+  const std::vector<std::string> names = runs_of_comparison(request.folder);
+  if (!names.empty() && names != request.run_names())
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{} compares {}, not {}", request.folder.string(), fmt::join(names, ", "),
+                    fmt::join(request.run_names(), ", ")),
+        fmt::format("vcas compare --resume {} goes on with what it has", request.folder.string()));
+  if (!has_progress(request.folder))
+    throw Error(ExitCode::kNoInput, request.folder.string() + ": no complete checkpoint",
+                "start again with --overwrite");
+  Json record = new_record(request);
+  const Json saved = Json::parse(read_file(request.folder / kComparisonFile));
+  for (std::size_t i = 0; i < record["runs"].size(); ++i) {
+    if (!is_finished(saved["runs"][i])) continue;
+    Json& run = record["runs"][i];
+    check_same_config(request.folder / run["name"].get<std::string>(), config_of(request, run));
+    run = saved["runs"][i];
+  }
+  return record;
+}
+
+// A run among others.
+struct Contender {
+  Contender(std::string run_name, TrainRequest its_request, const RunData& its_data,
+            Progress& progress)
+      : name(std::move(run_name)),
+        request(std::move(its_request)),
+        data(its_data),
+        run(request, data, progress, name) {}
+
+  const Session& session() const { return run.session(); }
+
+  void advance(std::int64_t step) {
+    try {
+      run.advance(step);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kStopped) throw;
+      stopped = error.what();
+    }
+  }
+
+  void take_turn() { advance((run.steps() / kBlock + 1) * kBlock); }
+
+  void note_numbers() { numbers = run_numbers(session(), run.evaluation(), measure_names(data)); }
+
+  void finish(bool stops) {
+    if (!stops) run.finish();
+    if (stops && stopped.empty()) advance(session().total_steps());
+  }
+
+  std::string name;
+  TrainRequest request;
+  const RunData& data;
+  TrainingRun run;
+  Json numbers = {};         // when all had made the same steps
+  std::string stopped = {};  // what it said when a signal stopped it
+};
+
+// The runs of one seed, in turns.
+class SeedRuns {
+ public:
+  // Reads the data, and makes the models.
+  SeedRuns(const CompareRequest& request, std::uint64_t seed, Progress& progress)
+      : label_(request.seeds.size() > 1 ? fmt::format("seed {}  ", seed) : ""),
+        progress_(progress) {
+    for (const Variant& variant : request.variants) {
+      const std::string name = request.run_name(variant, seed);
+      TrainRequest run{.loaded = variant.loaded};
+      run.loaded.config.seed = seed;
+      if (request.use == FolderUse::kAsItIs) find_checkpoint(request.folder / name, run);
+      const RunData& data = data_for(run.loaded.config, request);
+      contenders_.emplace_back(name, std::move(run), data, progress_);
+      label_ += (contenders_.size() > 1 ? " / " : "") + variant.name;
+    }
+  }
+
+  void start(const fs::path& folder, FolderUse use) {
+    for (Contender& c : contenders_) c.run.start(folder / c.name, use_of(c.request, use));
+  }
+
+  // Until all are done, or a signal comes; calls `saved` when one has saved.
+  void train(const std::function<void()>& saved) {
+    show();
+    note_numbers();
+    auto lead = contenders_.begin();
+    while (!done() && stop_signal() == 0) {
+      // The lead changes, so that none always runs just after the same other one.
+      for (auto c = lead; c != contenders_.end(); ++c) take_turn(*c);
+      for (auto c = contenders_.begin(); c != lead; ++c) take_turn(*c);
+      if (++lead == contenders_.end()) lead = contenders_.begin();
+      show();
+      if (std::ranges::any_of(contenders_, [](const Contender& c) { return c.run.has_saved(); }))
+        saved();
+      // When a signal comes between turns, what all had made of the same steps counts.
+      if (done() || are_level()) note_numbers();
+    }
+    const bool stopped = !done();
+    for (Contender& c : contenders_) c.finish(stopped);
+  }
+
+  bool done() const {
+    return std::ranges::all_of(contenders_, [](const Contender& c) { return c.run.done(); });
+  }
+
+  // Sets the numbers of these runs in compare.json.
+  void write(Json& runs, const fs::path& folder) const {
+    for (Json& run : runs)
+      for (const Contender& c : contenders_) {
+        if (run["name"] != c.name) continue;
+        run.update(c.numbers);
+        add_evaluations(run, folder / c.name);
+      }
+  }
+
+  // What the runs said that a signal stopped.
+  std::string stopped() const {
+    std::string lines;
+    for (const Contender& c : contenders_)
+      if (!c.stopped.empty()) lines += c.stopped + "\n";
+    return lines;
+  }
+
+ private:
+  // Where the run goes on; one that had not saved yet begins again.
+  static void find_checkpoint(const fs::path& folder, TrainRequest& run) {
+    run.resume = find_newest_checkpoint(folder).step.has_value();
+    if (!run.resume) return;
+    run.from = find_resume_point(folder, true);
+    check_same_config(run.from.checkpoint, run.loaded.config);
+  }
+
+  // That of an earlier run where it is the same.
+  const RunData& data_for(const RunConfig& config, const CompareRequest& request) {
+    for (const Contender& c : contenders_)
+      if (same_data(c.request.loaded.config, config)) return c.data;
+    const RunData& data = data_.emplace_back(config);
+    if (request.to_accuracy && std::ranges::count(measure_names(data), "accuracy") == 0)
+      throw Error(ExitCode::kBadConfig, "--to-accuracy needs accuracy among the measures",
+                  "train.measures=[\"accuracy\"] measures it");
+    return data;
+  }
+
+  // A run that is ahead waits, as after a resume.
+  void take_turn(Contender& contender) {
+    std::int64_t fewest = contender.run.steps();
+    for (const Contender& c : contenders_)
+      if (!c.run.done()) fewest = std::min(fewest, c.run.steps());
+    if (!contender.run.done() && contender.run.steps() == fewest) contender.take_turn();
+  }
+
+  // Runs that are done may have had fewer steps to make.
+  bool are_level() const {
+    std::int64_t most = 0;
+    for (const Contender& c : contenders_) most = std::max(most, c.run.steps());
+    return std::ranges::all_of(
+        contenders_, [&](const Contender& c) { return c.run.done() || c.run.steps() == most; });
+  }
+
+  void note_numbers() {
+    for (Contender& c : contenders_) c.note_numbers();
+  }
+
+  void show() {
+    std::int64_t steps = 0, total = 0;
+    for (const Contender& c : contenders_) {
+      steps += c.run.steps();
+      total += c.session().total_steps();
+    }
+    progress_.update(steps, total, [&] { return describe(); });
+  }
+
+  ProgressText describe() const {
+    std::vector<std::string> flops, backward, times, seconds, lines = {""};
+    std::vector<double> flops_saved, backward_saved;
+    for (const Contender& c : contenders_) {
+      times.push_back(format_duration(c.session().train_seconds()));
+      seconds.push_back(fmt::format("{:.1f}", c.session().train_seconds()));
+      const Method& method = c.session().trainer().method();
+      if (!method.samples()) continue;
+      const Savings savings = c.session().savings();
+      flops.push_back(format_change(savings.flops));
+      backward.push_back(format_change(savings.backward_flops));
+      flops_saved.push_back(savings.flops);
+      backward_saved.push_back(savings.backward_flops);
+      lines.push_back(fmt::format("{}: {}", c.name, method.progress()));
+    }
+    lines[0] = fmt::format("FLOPs {}  BP FLOPs {}  trained {}", fmt::join(flops, " / "),
+                           fmt::join(backward, " / "), fmt::join(times, " / "));
+    return {.label = label_,
+            .lines = lines,
+            .fields = fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={}",
+                                  fmt::join(flops_saved, "/"), fmt::join(backward_saved, "/"),
+                                  fmt::join(seconds, "/"))};
+  }
+
+  std::string label_;
+  Progress& progress_;
+  std::list<RunData> data_;
+  std::list<Contender> contenders_;
+};
+
+// The folder of a comparison, which no other process uses.
+struct OpenFolder {
+  explicit OpenFolder(const CompareRequest& request)
+      : path(take_run_folder(request.folder, request.use, kComparisonFile)),
+        lock(path),
+        replaced(path, request.use) {}
+
+  void write(const Json& record) const {
+    atomic_write(path / kComparisonFile, record.dump(2) + "\n");
+  }
+  void write_tables(const Json& record) const {
+    atomic_write(path / kComparisonTables[0], comparison_csv(record));
+    atomic_write(path / kComparisonTables[1], comparison_markdown(record));
+  }
+
+  fs::path path;
+  FolderLock lock;
+  ReplacedRun replaced;
+};
+
+void remove_weights(const fs::path& run) {
+  for (const char* link : {"best", "last"}) fs::remove(run / link);
+  remove_checkpoints_after(run, -1);
+}
+
+class Comparison {
+ public:
+  explicit Comparison(const CompareRequest& request)
+      : request_(request),
+        resumes_(request.use == FolderUse::kAsItIs),
+        keeps_weights_(request.keep_weights || request.run_names().size() == 2),
+        record_(resumes_ ? resumed_record(request) : new_record(request)),
+        progress_(stderr, progress_options(2)) {
+    if (resumes_) folder_.emplace(request_);
+  }
+
+  void run() {
+    for (const std::uint64_t seed : request_.seeds)
+      if (stopped_.empty()) run_seed(seed);
+    add_summary(record_);
+    if (stopped_.empty()) {
+      folder_->write(record_);
+      folder_->write_tables(record_);
+    }
+    std::fputs((request_.json ? record_.dump(2) + "\n" : comparison_text(record_)).c_str(), stdout);
+    if (!stopped_.empty())
+      throw Error(ExitCode::kStopped,
+                  stopped_ + (any_finished_ ? "the numbers are of the seeds that are finished"
+                                            : "the numbers are of the steps that all had made"),
+                  "go on with --resume");
+  }
+
+ private:
+  void run_seed(std::uint64_t seed) {
+    if (is_seed_finished(seed)) return finish_seed(seed);
+    if (any_finished_ && stop_signal() != 0) {
+      stopped_ =
+          fmt::format("stopped by SIG{} before seed {}\n", ::sigabbrev_np(stop_signal()), seed);
+      return;
+    }
+    SeedRuns runs(request_, seed, progress_);
+    if (!folder_) {
+      folder_.emplace(request_);
+      folder_->write(record_);
+    }
+    runs.start(folder_->path, request_.use);
+    runs.train([&] { folder_->replaced.settle(); });
+    progress_.finish();
+    stopped_ = runs.stopped();
+    if (runs.done() || !any_finished_) runs.write(record_["runs"], folder_->path);
+    if (runs.done()) finish_seed(seed);
+  }
+
+  bool is_seed_finished(std::uint64_t seed) const {
+    return std::ranges::all_of(
+        record_["runs"], [&](const Json& run) { return run["seed"] != seed || is_finished(run); });
+  }
+
+  // Its numbers are safe before its weights go.
+  void finish_seed(std::uint64_t seed) {
+    any_finished_ = true;
+    folder_->write(record_);
+    if (keeps_weights_) return;
+    for (const Variant& variant : request_.variants)
+      remove_weights(folder_->path / request_.run_name(variant, seed));
+  }
+
+  const CompareRequest& request_;
+  const bool resumes_, keeps_weights_;
+  Json record_;
+  Progress progress_;
+  const SignalHandlers signals_;
+  std::optional<OpenFolder> folder_;
+  std::string stopped_;  // why the seeds are not all finished
+  bool any_finished_ = false;
+};
 
 }  // namespace
 
-CompareRequest compare_with_exact(const LoadedConfig& loaded) {
-  CompareRequest request;
-  request.first.loaded = request.second.loaded = loaded;
-  const RunOptions& run = loaded.config.run;
-  request.folder = run.folder.empty() ? loaded.own_folder + "-compare" : run.folder;
-  request.use = use_of(run);
-  Part<MethodKind>& sampled = request.second.loaded.config.method;
-  if (sampled.type == "exact") sampled.type = "vcas";
-  request.first.loaded.config.method.type = request.first_name = "exact";
-  request.second_name = sampled.type;
-  return request;
-}
-
-CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::string>& overrides) {
-  settle_interrupted(folder);
-  const std::vector<std::string> names = runs_of_comparison(folder);
-  if (names.size() != 2)
-    throw Error(ExitCode::kNoInput,
-                folder.string() + ": not the folder of a comparison, which has compare.json");
-  const auto load = [&](const std::string& name) {
-    return TrainRequest{.loaded = load_config((folder / name / "config.json").string(), overrides)};
-  };
-  return {.first = load(names[0]),
-          .second = load(names[1]),
-          .first_name = names[0],
-          .second_name = names[1],
-          .folder = folder,
-          .use = FolderUse::kAsItIs};
-}
-
-void compare(CompareRequest request) {
+void compare(const CompareRequest& request) {
   check_run_folder(request.folder, request.use, kComparisonFile);
   if (request.use == FolderUse::kOverwrite) check_other_runs(request);
-  if (request.use == FolderUse::kAsItIs) find_checkpoints(request);
-  const SignalHandlers signals;
-  const RunConfig &first_config = request.first.loaded.config,
-                  &second_config = request.second.loaded.config;
-  const RunData data(first_config);
-  std::optional<RunData> other;
-  if (!same_data(first_config, second_config)) other.emplace(second_config);
-  const RunData& second_data = other ? *other : data;
-  Progress progress(stderr, progress_options(2));
-  Contender first{request.first_name, {request.first, data, progress, request.first_name}};
-  Contender second{request.second_name,
-                   {request.second, second_data, progress, request.second_name}};
-  const fs::path folder = take_run_folder(request.folder, request.use, kComparisonFile);
-  const FolderLock lock(folder);
-  ReplacedRun replaced(folder, request.use);
-  const auto note = [&](const nlohmann::ordered_json& result) {
-    atomic_write(folder / kComparisonFile, result.dump(2) + "\n");
-  };
-  if (request.use != FolderUse::kAsItIs)
-    note({{"runs", {{{"name", first.name}}, {{"name", second.name}}}}});
-  first.run.start(folder / first.name, use_of(request.first, request.use));
-  second.run.start(folder / second.name, use_of(request.second, request.use));
-
-  const std::int64_t total = first.session().total_steps() + second.session().total_steps();
-  const auto done = [&] { return first.run.done() && second.run.done(); };
-  const auto results = [&] {
-    return std::pair(first.result(measure_names(data)), second.result(measure_names(second_data)));
-  };
-  const auto show = [&] {
-    progress.update(first.run.steps() + second.run.steps(), total,
-                    [&] { return describe(first, second); });
-  };
-  show();
-  auto [a, b] = results();
-  for (bool first_leads = true; !done() && stop_signal() == 0; first_leads = !first_leads) {
-    // The lead changes, so that neither always runs just after the other.
-    Contender &lead = first_leads ? first : second, &follower = first_leads ? second : first;
-    lead.take_turn(follower);
-    follower.take_turn(lead);
-    show();
-    if (first.run.has_saved() || second.run.has_saved()) replaced.settle();
-    // When a signal comes between the two, what they had made of the same steps counts.
-    if (first.run.steps() == second.run.steps() || done()) std::tie(a, b) = results();
-  }
-  progress.finish();
-
-  const bool stopped = !done();
-  for (Contender* contender : {&first, &second}) contender->finish(stopped);
-  const nlohmann::ordered_json json = {{"runs", {a, b}}, {"saved", saved_json(a, b)}};
-  if (!stopped) note(json);
-  std::fputs((request.json ? json.dump(2) + "\n" : table(json)).c_str(), stdout);
-  if (stopped)
-    throw Error(ExitCode::kStopped,
-                fmt::format("{}\n{}\nthe numbers are of the steps that both had made",
-                            first.stopped, second.stopped),
-                "go on with --resume");
+  Comparison(request).run();
 }
 
 }  // namespace vcas

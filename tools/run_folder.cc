@@ -49,7 +49,9 @@ std::vector<fs::path> entries_of_run(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (is_of_a_run(entry.path().filename().string())) entries.push_back(entry.path().filename());
   const std::vector<std::string> runs = runs_of_comparison(folder);
-  if (!runs.empty()) entries.push_back(kComparisonFile);
+  if (!runs.empty()) entries.emplace_back(kComparisonFile);
+  for (const char* table : kComparisonTables)
+    if (!runs.empty() && fs::exists(folder / table)) entries.emplace_back(table);
   for (const std::string& run : runs)
     if (fs::is_directory(folder / run))
       for (const fs::path& entry : entries_of_run(folder / run)) entries.push_back(run / entry);
@@ -312,10 +314,9 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
                   "model.pretrained names it for a run; vcas export makes such folders");
     if (const std::vector<std::string> runs = runs_of_comparison(path); !runs.empty())
       throw Error(
-          ExitCode::kNoInput,
-          folder.string() + ": a comparison of two runs, no complete checkpoint",
+          ExitCode::kNoInput, folder.string() + ": a comparison, no complete checkpoint",
           fmt::format("each run has a folder in it, such as {}{}", (folder / runs.front()).string(),
-                      to_resume ? "; vcas compare --resume goes on with both" : ""));
+                      to_resume ? "; vcas compare --resume goes on with all" : ""));
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
                 to_resume ? "start again with --overwrite" : model_hint);
   }
@@ -325,13 +326,17 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
           .is_newest = true};
 }
 
-bool can_go_on(const fs::path& run, const RunConfig& config) {
-  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+bool has_same_settings(const fs::path& saved, const RunConfig& config) {
   try {
-    return !steps.empty() && differences(checkpoint_folder(run, steps.back()), config).empty();
+    return differences(saved, config).empty();
   } catch (const Error&) {  // of a newer program, or damaged
     return false;
   }
+}
+
+bool can_go_on(const fs::path& run, const RunConfig& config) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  return !steps.empty() && has_same_settings(checkpoint_folder(run, steps.back()), config);
 }
 
 void check_same_config(const fs::path& checkpoint, const RunConfig& config) {

@@ -86,8 +86,9 @@ class RunFolder {
 };
 
 // What `vcas compare` writes beside the folders of its runs, and the names of its runs from there.
-// No names if it is not there.
+// A name is a folder: "exact", "exact/seed0". No names if it is not there.
 inline constexpr const char* kComparisonFile = "compare.json";
+inline constexpr const char* kComparisonTables[] = {"compare.csv", "compare.md"};
 std::vector<std::string> runs_of_comparison(const std::filesystem::path& folder);
 
 struct ResumePoint {
@@ -99,6 +100,9 @@ struct ResumePoint {
 // `folder` is a checkpoint, or a run: then its newest complete one is meant.
 // `to_resume`: to go on with it, else to use its model. Throws kNoInput.
 ResumePoint find_resume_point(const std::filesystem::path& folder, bool to_resume);
+
+// Whether a run or checkpoint was made with these settings; where it is kept does not count.
+bool has_same_settings(const std::filesystem::path& saved, const RunConfig& config);
 
 // Whether the run has saved, and can go on with these settings.
 bool can_go_on(const std::filesystem::path& run, const RunConfig& config);

@@ -95,6 +95,9 @@ class Session {
   StepFlops exact_step_flops();
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;
+  double train_flops() const {
+    return flops(Phase::kForward) + flops(Phase::kBackward) + flops(Phase::kProbe);
+  }
   double train_seconds() const { return totals_.data_seconds + totals_.step_seconds.total(); }
   // What train_seconds() would be if all steps were exact.
   // Forward, update and waiting for data are the same, and so is other load on the machine.

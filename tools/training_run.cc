@@ -260,7 +260,10 @@ bool TrainingRun::evaluate() {
   if (improved) best_ = {evaluated_, score};
   nlohmann::ordered_json line = {{"epoch", session_.epoch(evaluated_)}};
   line.update(evaluation_.to_json(""));
-  line.update({{"items", evaluation_.items}, {"best", improved}});
+  line.update({{"items", evaluation_.items},
+               {"best", improved},
+               {"train_seconds", session_.train_seconds()},
+               {"train_flops", session_.train_flops()}});
   folder_->metrics().write(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));

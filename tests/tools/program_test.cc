@@ -141,7 +141,8 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        66,
        "error: .: no complete checkpoint\n  hint: --model takes a run"},
       {{"bench", "--config", "tiny.json", "--pad-to", "-1"}, 2, "--pad-to: Value -1 not in range"},
-      {{"compare", "a.json", "b.json", "c.json"}, 2, "error: compare takes two configurations"},
+      {{"compare"}, 2, "error: compare takes a configuration, or several\n"},
+      {{"compare", "tiny.json", "b.json"}, 66, "error: cannot read the configuration b.json"},
   };
   for (const Case& test : cases) {
     const Outcome outcome = run(tiny.path(), test.arguments);

@@ -1,0 +1,369 @@
+// `vcas compare` with variants and seeds.
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/metrics.h"
+#include "tests/support/catch.h"
+#include "tests/tools/comparison.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+using Catch::Matchers::WithinRel;
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> three_variants(std::vector<std::string> more) {
+  more.insert(more.begin(),
+              {"compare", "tiny.json", "--variant", "half: method.act_ratio=[0.5]", "--variant",
+               "exact", "--variant=long:train.steps=60 optimizer.weight_decay=0.01", "--seeds",
+               "3,0,7", "train.eval_every=10"});
+  return more;
+}
+
+// The number of each run of the variant, in the order of seeds.
+std::vector<double> numbers(const json& comparison, const std::string& variant,
+                            const std::string& pointer) {
+  std::vector<double> list;
+  for (const json& run : comparison["runs"])
+    if (run["variant"] == variant) list.push_back(run.at(json::json_pointer(pointer)));
+  return list;
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+double deviation(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += std::pow(value - mean(values), 2);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("compare: variants at seeds have means, spreads and paired differences") {
+  const TinyRun tiny;
+  const Outcome outcome = run(tiny.path(), three_variants({"--folder", "out"}));
+  INFO(outcome.err << outcome.out);
+  REQUIRE(outcome.code == 0);
+  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  CHECK(all["base"] == "exact");
+  CHECK(all["seeds"] == json({3, 0, 7}));
+  REQUIRE(all["runs"].size() == 9);
+  CHECK(all["runs"][3]["name"] == "half/seed0");
+  CHECK(all["runs"][5]["steps"] == 60);
+  CHECK_FALSE(all.contains("saved"));
+  const json& half = all["summary"][0];
+  CHECK(half["name"] == "half");
+  for (const auto& [key, pointer] :
+       std::map<std::string, std::string>{{"train_loss", "/train_loss"},
+                                          {"eval_accuracy", "/eval_accuracy"},
+                                          {"best.loss", "/best/loss"},
+                                          {"seconds.forward", "/seconds/forward"},
+                                          {"flops.total", "/flops/total"},
+                                          {"flops.total_backward", "/flops/total_backward"}}) {
+    CAPTURE(key);
+    const std::vector<double> values = numbers(all, "half", pointer);
+    std::vector<double> differences = values;
+    for (std::size_t i = 0; i < 3; ++i) differences[i] -= numbers(all, "exact", pointer)[i];
+    const json &value = half["values"][key], &difference = half["minus_base"][key];
+    CHECK(value["seeds"] == 3.0);
+    CHECK_THAT(value["mean"].get<double>(), WithinRel(mean(values), 1e-9));
+    CHECK_THAT(value["spread"].get<double>(), WithinRel(deviation(values), 1e-9));
+    CHECK_THAT(difference["mean"].get<double>(), WithinRel(mean(differences), 1e-9));
+    CHECK_THAT(difference["spread"].get<double>(),
+               WithinRel(deviation(differences) / std::sqrt(3.0), 1e-9));
+  }
+  for (const json& run : all["runs"]) {
+    const json& flops = run["flops"];
+    CHECK(flops["total"] == flops["forward"].get<double>() + flops["backward"].get<double>() +
+                                flops["probe"].get<double>());
+    CHECK(run["best"]["loss"] <= run["eval_loss"]);
+    CHECK(run["best"]["accuracy"] >= run["eval_accuracy"]);
+    CHECK(run["evaluations"].back()["train_flops"] == flops["total"]);
+  }
+  CHECK_THAT(all["runs"][0]["saved"]["flops"].get<double>(),
+             WithinRel(1 - numbers(all, "half", "/flops/total")[0] /
+                               numbers(all, "exact", "/flops/total")[0],
+                       1e-9));
+  for (const char* part : {"\n  minus exact", " ±", "\nMeans of 3 seeds", "\n  data "})
+    CHECK(contains(outcome.out, part));
+}
+
+TEST_CASE("compare: the tables have the numbers of compare.json") {
+  const TinyRun tiny;
+  const Outcome outcome = run(tiny.path(), three_variants({"--folder", "out"}));
+  REQUIRE(outcome.code == 0);
+  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  const std::vector<std::string> csv = lines_of(content(tiny.path() / "out/compare.csv"));
+  REQUIRE(csv.size() == 10);
+  CHECK(csv[0].starts_with("variant,seed,steps,train_loss,eval_loss,"));
+  for (std::size_t i = 0; i < 9; ++i) {
+    const json& run = all["runs"][i];
+    CHECK(csv[i + 1].starts_with(run["variant"].get<std::string>() + "," + run["seed"].dump() +
+                                 "," + run["steps"].dump() + "," + run["train_loss"].dump() + ","));
+    CHECK(std::ranges::count(csv[i + 1], ',') == std::ranges::count(csv[0], ','));
+  }
+  const std::vector<std::string> markdown = lines_of(content(tiny.path() / "out/compare.md")),
+                                 text = lines_of(outcome.out);
+  CHECK(markdown[0] == "|  | half | exact | long |");
+  CHECK(markdown[1] == "|---|---:|---:|---:|");
+  CHECK(markdown[2] == "| steps | 40 | 40 | 60 |");
+  const auto squeezed = [](std::string line) {
+    for (const char* part : {"|", "…", " "})
+      for (std::size_t at; (at = line.find(part)) != std::string::npos;)
+        line.erase(at, std::string(part).size());
+    return line;
+  };
+  for (std::size_t i = 1; i + 1 < text.size(); ++i)
+    CHECK(squeezed(markdown[i + 1]) == squeezed(text[i]));
+  CHECK(markdown.back() == text.back());
+}
+
+TEST_CASE("compare: a run beside others has the bits of a run alone, and leaves no weights") {
+  const TinyRun tiny;
+  REQUIRE(run(tiny.path(), three_variants({"--folder", "out"})).code == 0);
+  const auto losses = [&](const char* folder) {
+    std::vector<double> list;
+    for (const json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
+      if (line["event"] == "train") list.push_back(line["loss"]);
+    return list;
+  };
+  REQUIRE(tiny.train({"seed=7", "train.steps=60", "optimizer.weight_decay=0.01", "run.folder=alone",
+                      "train.eval_every=10"})
+              .code == 0);
+  CHECK(losses("out/long/seed7").size() == 60);
+  CHECK(losses("out/long/seed7") == losses("alone"));
+  for (const char* name : {"half/seed3", "exact/seed7"}) {
+    const fs::path folder = tiny.path() / "out" / name;
+    CHECK(saved_steps(folder).empty());
+    CHECK_FALSE(fs::is_symlink(folder / "best"));
+    CHECK(json::parse(content(folder / "config.json"))["seed"] == (name[0] == 'h' ? 3 : 7));
+    CHECK(vcas::read_metrics(folder / "metrics.jsonl").back()["event"] == "end");
+  }
+  REQUIRE(run(tiny.path(), three_variants({"--folder", "kept", "--keep-weights"})).code == 0);
+  CHECK(run(tiny.path(), {"eval", "--model", "kept/half/seed3/best"}).code == 0);
+}
+
+TEST_CASE("compare: the time until an accuracy is that of the first evaluation that has it") {
+  const TinyRun tiny;
+  const auto compare = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"compare", "tiny.json", "train.eval_every=4",
+                                          "--overwrite"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(tiny.path(), arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
+    const double target =
+        more.empty() ? all["runs"][0]["eval_accuracy"].get<double>() : std::stod(more[1]);
+    for (const json& run : all["runs"]) {
+      const json* first = nullptr;
+      for (const json& evaluation : run["evaluations"])
+        if (!first && evaluation["accuracy"] >= target) first = &evaluation;
+      CHECK(run["evaluations"].size() == 10);
+      CHECK(run["until"]["accuracy"] == target);
+      CHECK(run["until"]["step"] == (first ? (*first)["step"] : json()));
+      CHECK(run["until"]["seconds"] == (first ? (*first)["train_seconds"] : json()));
+      CHECK(run["until"]["flops"] == (first ? (*first)["train_flops"] : json()));
+    }
+    CHECK(all["runs"][0]["until"]["step"].is_number() == (target < 1));
+    return outcome.out;
+  };
+  CHECK(contains(compare({}), "\nseconds until accuracy of exact "));
+  CHECK(contains(compare({"--to-accuracy", "0.3"}), "\nTFLOP until accuracy 0.3 "));
+  // As good as the best one, no better: accuracies of 64 items are exact in decimals.
+  const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
+  compare({"--to-accuracy", all["runs"][0]["best"]["accuracy"].dump()});
+  const std::string never = compare({"--to-accuracy", "1"});
+  CHECK(contains(never.substr(never.find("\nseconds until accuracy 1 ")), " never "));
+}
+
+TEST_CASE("compare: seeds that are finished are not run again after a stop or a kill") {
+  const TinyRun tiny;
+  const std::vector<std::string> settings = {"train.steps=400", "train.eval_every=100"};
+  const auto arguments = [&](const std::string& folder) {
+    std::vector<std::string> all = three_variants({"--folder", folder, "--json"});
+    all.insert(all.end(), settings.begin(), settings.end());
+    return all;
+  };
+  const Outcome whole = run(tiny.path(), arguments("whole"));
+  REQUIRE(whole.code == 0);
+  const int signal = GENERATE(SIGTERM, SIGKILL);
+  {
+    const Process process(tiny.path(), arguments("cut"));
+    REQUIRE(wait_for_lines(tiny.path() / "cut/half/seed0/metrics.jsonl", 200));
+    process.signal(signal);
+    const Outcome stopped = process.wait();
+    INFO(stopped.err);
+    REQUIRE(stopped.code == (signal == SIGKILL ? 128 + SIGKILL : 75));
+    if (signal == SIGTERM) {
+      CHECK(contains(stopped.err, "; saved cut/half/seed0/checkpoint-"));
+      CHECK(contains(stopped.err, "the numbers are of the seeds that are finished\n"));
+      CHECK(json::parse(stopped.out)["summary"][0]["values"]["train_loss"]["seeds"] == 1.0);
+    }
+  }
+  CHECK_FALSE(fs::exists(tiny.path() / "cut/half/seed7/metrics.jsonl"));
+  const std::string finished = content(tiny.path() / "cut/half/seed3/metrics.jsonl");
+  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "cut", "--json"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(contains(resumed.err, "half/seed0: resuming cut/half/seed0/checkpoint-"));
+  CHECK_FALSE(contains(resumed.err, "seed3"));
+  CHECK(content(tiny.path() / "cut/half/seed3/metrics.jsonl") == finished);
+  CHECK(untimed(resumed.out) == untimed(whole.out));
+  CHECK(saved_steps(tiny.path() / "cut/half/seed0").empty());
+  const Outcome again =
+      run(tiny.path(),
+          three_variants({"--resume", "--json", settings[0], settings[1], "run.folder=cut"}));
+  INFO(again.err);
+  CHECK(again.out == resumed.out);
+}
+
+TEST_CASE("compare: seeds that fail before they have saved leave what they were to replace") {
+  const TinyRun tiny;
+  REQUIRE(run(tiny.path(), three_variants({"--folder", "out"})).code == 0);
+  std::map<std::string, std::string> before;
+  for (const char* file : {"compare.json", "compare.csv", "compare.md", "half/seed0/metrics.jsonl",
+                           "long/seed7/config.json"})
+    before[file] = content(tiny.path() / "out" / file);
+  const auto overwrite = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--folder", "out", "--overwrite"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(tiny.path(), three_variants(arguments));
+  };
+  CHECK(overwrite({"schedule.learning_rate=1e30", "schedule.kind=constant"}).code == 70);
+  for (const auto& [file, text] : before) CHECK(content(tiny.path() / "out" / file) == text);
+  CHECK(overwrite({"schedule.learning_rate=1e-3"}).code == 0);
+  for (const auto& [file, text] : before) CHECK(content(tiny.path() / "out" / file) != text);
+  CHECK_FALSE(fs::exists(tiny.path() / "out/replaced"));
+}
+
+TEST_CASE("compare: without an exact variant the first one is the base, and the table says so") {
+  const TinyRun tiny;
+  const Outcome outcome =
+      run(tiny.path(), {"compare", "tiny.json", "--variant", "a: method.controller=paper",
+                        "--variant", "b:method.controller=budget"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.out, "\nNo variant is exact: savings are over a, the first one.\n"));
+  CHECK_FALSE(contains(outcome.out, "±"));
+  CHECK_FALSE(contains(outcome.out, "minus"));
+  CHECK(fs::exists(tiny.path() / "runs/tiny-compare/b/best/model.safetensors"));
+}
+
+TEST_CASE("compare: a folder of an earlier program goes on, and configurations of other lengths") {
+  const TinyRun tiny;
+  write_text(tiny.path() / "long.json", content(tiny.path() / "tiny.json"));
+  std::string text = content(tiny.path() / "long.json");
+  text.replace(text.find("\"steps\": 40"), 11, "\"steps\": 130");
+  write_text(tiny.path() / "long.json", text);
+  const Outcome whole = run(tiny.path(), {"compare", "long.json", "tiny.json", "--folder", "out"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  json comparison = json::parse(content(tiny.path() / "out/compare.json"));
+  json earlier;
+  for (const json& run : comparison["runs"])
+    earlier["runs"].push_back({{"name", run["name"]}, {"steps", run["steps"]}});
+  write_text(tiny.path() / "out/compare.json", earlier.dump());
+  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "out"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "long: resuming out/long/checkpoint-130 at step 130/130"));
+  json resumed_comparison = json::parse(content(tiny.path() / "out/compare.json"));
+  for (std::size_t i = 0; i < 2; ++i)
+    for (const char* key : {"steps", "train_loss", "flops", "best", "eval_loss"})
+      CHECK(resumed_comparison["runs"][i][key] == comparison["runs"][i][key]);
+}
+
+TEST_CASE("compare: bad variants and seeds have errors of their own") {
+  const TinyRun tiny;
+  write_text(tiny.path() / "other.json", content(tiny.path() / "tiny.json"));
+  struct Case {
+    std::vector<std::string> arguments;
+    int code;
+    std::string error;
+  };
+  const std::string exact = "--variant=exact";
+  const std::vector<Case> cases = {
+      {{"--variant", ": seed=1"}, 2, "error: --variant \": seed=1\": the name is empty\n"},
+      {{"--variant", "a/b: seed=1"}, 2, "\": a name has letters, digits and _ . + - only"},
+      {{"--variant", "a b: seed=1"}, 2, "\": a name has letters, digits and _ . + - only"},
+      {{"--variant", "best: seed=1"}, 2, "\": \"best\" is the name of a file of runs\n"},
+      {{"--variant", "paper"}, 2, "error: --variant \"paper\": the settings are missing\n  hint: "},
+      {{exact, exact}, 2, "error: --variant \"exact\": another variant is called \"exact\"\n"},
+      {{exact}, 2, "error: one --variant has nothing to be compared with\n"},
+      {{"--variant", "x: method.controler=paper"},
+       78,
+       "variant \"x\": --set method.controler=paper: error: unknown key \"controler\""},
+      {{"--variant", "x: nonsense"},
+       78,
+       "variant \"x\": --set nonsense: error: expected key=value"},
+      {{"--variant", "x: data.eval_limit=9"},
+       78,
+       "error: variant \"x\": data.eval_limit differs (0 -> 9); results on other data do not "
+       "compare\n  hint: set it for all, as --set data.eval_limit=VALUE\n"},
+      {{"--variant", "x: seed=9"},
+       78,
+       "error: variant \"x\": seed differs (0 -> 9); it is the same for all variants\n  hint: "
+       "--seeds 0,1,2 runs all variants with each seed\n"},
+      {{"--variant", "x: run.folder=y"}, 78, "error: variant \"x\": run.folder differs"},
+      {{"--seeds", "0,x"}, 2, "error: --seeds takes whole numbers from 0, got \"x\"\n  hint: "},
+      {{"--seeds", "0,-1"}, 2, "error: --seeds takes whole numbers from 0, got \"-1\"\n"},
+      {{"--seeds", "0,,1"}, 2, "error: --seeds takes whole numbers from 0, got \"\"\n"},
+      {{"--seeds", "2,1,2"}, 2, "error: --seeds has 2 twice\n"},
+      {{"--to-accuracy", "88"}, 2, "--to-accuracy: Value 88 not in range"},
+      {{"--to-accuracy", "0.5", "train.measures=[\"f1\"]"},
+       78,
+       "error: --to-accuracy needs accuracy among the measures\n"},
+      {{"other.json", exact}, 2, "error: --variant is for one configuration\n"},
+  };
+  for (const Case& test : cases) {
+    std::vector<std::string> arguments = {"compare", "tiny.json"};
+    arguments.insert(arguments.end(), test.arguments.begin(), test.arguments.end());
+    const Outcome outcome = run(tiny.path(), arguments);
+    CAPTURE(arguments, outcome.err);
+    CHECK(outcome.code == test.code);
+    CHECK(contains(outcome.err, test.error));
+    CHECK(outcome.out.empty());
+    CHECK_FALSE(fs::exists(tiny.path() / "runs"));
+  }
+  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "out"}).code == 0);
+  for (const std::vector<std::string>& folder :
+       {std::vector<std::string>{"--resume", "out"}, {"--resume", "run.folder=out"}}) {
+    std::vector<std::string> arguments = {"compare", "tiny.json", "--seeds", "0,1"};
+    arguments.insert(arguments.end(), folder.begin(), folder.end());
+    const Outcome runs = run(tiny.path(), arguments);
+    CHECK(runs.code == 78);
+    CHECK(contains(runs.err,
+                   "error: out compares exact, vcas, not exact/seed0, vcas/seed0, exact/seed1, "
+                   "vcas/seed1\n  hint: vcas compare --resume out goes on with what it has\n"));
+  }
+  const Outcome none = run(tiny.path(), {"compare", "tiny.json", "--resume"});
+  CHECK(none.code == 66);
+  CHECK(contains(none.err, "error: runs/tiny-compare: no complete checkpoint\n"));
+  write_text(tiny.path() / "out/compare.json", R"({"runs": [{"name": "a"}], "variants": [{}]})");
+  const Outcome damaged = run(tiny.path(), {"compare", "--resume", "out"});
+  CHECK(damaged.code == 65);
+  CHECK(contains(damaged.err, "error: out/compare.json: "));
+  write_text(tiny.path() / "out/compare.json",
+             R"({"runs": [{"name": "a"}], "variants": [], "seeds": []})");
+  const Outcome empty = run(tiny.path(), {"compare", "--resume", "out"});
+  CHECK(empty.code == 65);
+  CHECK(contains(empty.err, "error: out/compare.json: has no variants or no seeds\n"));
+  const Outcome folder = run(tiny.path(), {"compare", "--resume", "out", "--seeds", "0,1"});
+  CHECK(folder.code == 2);
+  CHECK(contains(folder.err, "error: --resume FOLDER goes on with what is in that folder\n"));
+}

@@ -1,0 +1,37 @@
+// The numbers of a comparison: of each run, over seeds, against the base; and how they are printed.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/session.h"
+
+namespace vcas {
+
+// What a run cost, and its losses. Null for what there is none of yet.
+// FLOPs are counted, seconds are measured.
+nlohmann::ordered_json run_numbers(const Session& session,
+                                   const std::optional<TestResult>& evaluation,
+                                   const std::vector<std::string>& measures);
+
+// Adds "evaluations" to the numbers of a run, from its metrics.jsonl up to its "steps".
+// "best" has the best value of each measure among them.
+void add_evaluations(nlohmann::ordered_json& run, const std::filesystem::path& folder);
+
+// `comparison` is compare.json: "base", "seeds", "to_accuracy", "variants" and "runs".
+// Adds "saved" and "until" to each run that has numbers, against the base at the same seed.
+// Of two runs "saved" stands at the top too.
+// Adds "summary": of each variant the mean and standard deviation of every number over seeds.
+// There "minus_base" has the mean of the differences and its standard error, paired by seed.
+void add_summary(nlohmann::ordered_json& comparison);
+
+// The summary with a column for each variant. Spreads are shown of several seeds only.
+std::string comparison_text(const nlohmann::ordered_json& comparison);
+std::string comparison_markdown(const nlohmann::ordered_json& comparison);
+// A line for each run, a column for each number.
+std::string comparison_csv(const nlohmann::ordered_json& comparison);
+
+}  // namespace vcas
