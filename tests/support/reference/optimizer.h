@@ -52,8 +52,8 @@ inline void run(const ClipFactor& a) {
   } else if (a.max_norm > 0) {
     double& predicted = f(a.predicted)[0];
     const double usual = predicted > 0 ? std::sqrt(predicted) : norm;
-    const double counted = std::min(norm, std::max(10 * usual, a.max_norm));
-    if (norm > 0) factor = counted / norm * std::min(1.0, a.max_norm / usual);
+    const double most = std::max(10 * usual, a.max_norm), counted = std::min(norm, most);
+    factor = std::min(1.0, a.max_norm / usual) * std::min(1.0, most / norm);
     predicted = 0.9 * usual * usual + 0.1 * counted * counted;
   }
 }
