@@ -27,13 +27,12 @@ struct AdamRule final : UpdateRule {
                      .first_moment = update.state[0],
                      .second_moment = update.state[1],
                      .grad = update.grad,
-                     .squared_norm = update.squared_norm,
+                     .clip_factor = update.clip_factor,
                      .learning_rate = update.learning_rate,
                      .beta1 = beta1,
                      .beta2 = beta2,
                      .eps = eps,
                      .weight_decay = update.weight_decay,
-                     .max_norm = update.max_norm,
                      .step = update.step,
                      .decoupled = decoupled});
   }

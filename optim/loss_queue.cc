@@ -15,8 +15,8 @@ Error diverged(const std::string& message) {
 LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(model), ops_(ops) {
   const GraphLimits& limits = model.graph.limits();
   const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
-  step_bytes_ = Arena::round_up(sizeof(double) + static_cast<std::size_t>(forwards) * terms *
-                                                     (sizeof(float) + sizeof(std::int32_t)));
+  step_bytes_ = Arena::round_up(kNumberBytes + static_cast<std::size_t>(forwards) * terms *
+                                                   (sizeof(float) + sizeof(std::int32_t)));
   buffer_ = Buffer(ops, kSteps * step_bytes_);
   for (Step& step : steps_) {
     step.mailbox = ops.make_mailbox(step_bytes_);
@@ -41,7 +41,7 @@ void LossQueue::add(std::span<const float> weights) {
 
 void LossQueue::send() {
   VCAS_CHECK(!full(), "losses of too many steps");
-  steps_[filling_].mailbox->send(number().data, steps_[filling_].bytes);
+  steps_[filling_].mailbox->send(squared_norm().data, steps_[filling_].bytes);
   filling_ = (filling_ + 1) % kSteps;
   ++sent_;
 }
@@ -58,21 +58,22 @@ LossQueue::Sums LossQueue::receive(const std::string& what) {
     return value;
   };
   Sums sums;
-  sums.number = take(double{});
+  sums.squared_norm = take(double{});
+  sums.clip_factor = take(double{});
   auto weight = step.weights.begin();
   for (const std::int64_t terms : step.terms) {
     for (std::int64_t i = 0; i < terms; ++i) sums.loss += take(float{});
     for (std::int64_t i = 0; i < terms && model_.has_accuracy; ++i)
       sums.correct += take(std::int32_t{}) * (step.weights.empty() ? 1 : *weight++);
   }
-  step.bytes = sizeof(double);
+  step.bytes = kNumberBytes;
   step.terms.clear();
   step.weights.clear();
   --sent_;
   if (!std::isfinite(sums.loss))
     throw diverged(what + ": loss is " +
                    (std::isnan(sums.loss) ? "nan" : std::to_string(sums.loss)) +
-                   (std::isfinite(sums.number) ? "" : "; weights unchanged"));
+                   (std::isfinite(sums.squared_norm) ? "" : "; weights unchanged"));
   return sums;
 }
 

@@ -25,10 +25,11 @@ class LossQueue {
   // Takes the losses and hits of the forward that ran last. The next one overwrites them.
   // `weights`: of the hits; empty: all 1. Losses have theirs already.
   void add(std::span<const float> weights = {});
-  // A number of the caller, f64 [1], that is read with the losses.
-  // `last_number`: of the step before.
-  Tensor number() const { return number_of(filling_); }
-  Tensor last_number() const { return number_of((filling_ + kSteps - 1) % kSteps); }
+  // Numbers of the step's gradient, f64 [1], that are read with the losses.
+  // `last_squared_norm`: of the step before.
+  Tensor squared_norm() const { return number(filling_, 0); }
+  Tensor last_squared_norm() const { return number((filling_ + kSteps - 1) % kSteps, 0); }
+  Tensor clip_factor() const { return number(filling_, 1); }
   // What has been added is a step's. The next step begins.
   // At most kSteps may wait to be received.
   void send();
@@ -36,7 +37,7 @@ class LossQueue {
   struct Sums {
     double loss = 0;
     double correct = 0;
-    double number = 0;
+    double squared_norm = 0, clip_factor = 0;
   };
   bool full() const { return sent_ == kSteps; }
   // `arrived`: the oldest unread step is ready. `receive`: returns it, waiting if needed.
@@ -47,22 +48,22 @@ class LossQueue {
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
-  static constexpr std::size_t kSteps = 2;
+  static constexpr std::size_t kSteps = 2, kNumberBytes = 2 * sizeof(double);
   struct Step {
     std::unique_ptr<Mailbox> mailbox;
-    std::size_t bytes = sizeof(double);
+    std::size_t bytes = kNumberBytes;
     std::vector<std::int64_t> terms;  // of each forward
     std::vector<float> weights;       // of all terms; empty: all 1
   };
   std::size_t first_sent() const { return (filling_ + kSteps - sent_) % kSteps; }
-  Tensor number_of(std::size_t step) const {
-    return buffer_.at(step * step_bytes_, DType::kF64, {1});
+  Tensor number(std::size_t step, std::size_t i) const {
+    return buffer_.at(step * step_bytes_ + i * sizeof(double), DType::kF64, {1});
   }
 
   Model& model_;
   Ops& ops_;
   std::size_t step_bytes_;
-  Buffer buffer_;  // of each step the number, then losses and hits of each forward
+  Buffer buffer_;  // of each step the numbers, then losses and hits of each forward
   Step steps_[kSteps];
   std::size_t filling_ = 0, sent_ = 0;
 };

@@ -21,11 +21,10 @@ struct Sgd final : UpdateRule {
                     .rounded = update.rounded,
                     .momentum = update.state[0],
                     .grad = update.grad,
-                    .squared_norm = update.squared_norm,
+                    .clip_factor = update.clip_factor,
                     .learning_rate = update.learning_rate,
                     .mu = momentum,
-                    .weight_decay = update.weight_decay,
-                    .max_norm = update.max_norm});
+                    .weight_decay = update.weight_decay});
   }
 };
 

@@ -170,9 +170,10 @@ const StepReport& Trainer::queue(const Batch& batch) {
 
   ops_.enter_phase(Phase::kOptimizer);
   ranks.sum(ops_, graph.parameters().gradients());
-  optimizer_.squared_norm(ops_, losses_.number(), losses_.last_number());
+  optimizer_.squared_norm(ops_, losses_.squared_norm(), losses_.last_squared_norm());
+  optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
   report.learning_rate = schedule_.learning_rate(step_);
-  optimizer_.step(ops_, report.learning_rate, losses_.number());
+  optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
   losses_.send();
   report.seconds.optimizer += watch.lap();
   report.probed = method_->end_step();
@@ -198,7 +199,8 @@ StepReport Trainer::finish() {
   options_.communicator->sum(totals);
   report.loss = totals[0] * loss_scale;
   report.accuracy = totals[1] * loss_scale;
-  report.gradient_norm = std::sqrt(sums.number);
+  report.gradient_norm = std::sqrt(sums.squared_norm);
+  report.clip_factor = sums.clip_factor;
   if (!std::isfinite(report.gradient_norm))
     throw diverged("step " + std::to_string(report.step) + ": " +
                    (queued_.empty() ? bad_gradient()
@@ -218,16 +220,27 @@ std::size_t Trainer::planned_bytes() const {
 
 nlohmann::json Trainer::state() const {
   VCAS_CHECK(at_rest() && queued_.empty(), "state asked for in the middle of a probe or step");
-  return {{"step", step_},
-          {"optimizer_steps", optimizer_.steps()},
-          {"method", {{"type", options_.method.type}, {"state", method_->state()}}}};
+  nlohmann::json state = {
+      {"step", step_},
+      {"optimizer_steps", optimizer_.steps()},
+      {"method", {{"type", options_.method.type}, {"state", method_->state()}}}};
+  if (const Tensor& predicted = optimizer_.predicted()) {
+    double squared_norm = 0;
+    ops_.copy_to_host(&squared_norm, predicted.data, sizeof squared_norm);
+    state["predicted_squared_norm"] = squared_norm;
+  }
+  return state;
 }
 
 void Trainer::restore(const nlohmann::json& state) {
   VCAS_CHECK(queued_.empty(), "a state restored in the middle of a step");
-  ops_.run(Fill{.y = losses_.last_number(), .value = 0});  // forgets a step that diverged
+  ops_.run(Fill{.y = losses_.last_squared_norm(), .value = 0});  // forgets a step that diverged
   step_ = state.at("step").get<std::int64_t>();
   optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
+  if (const Tensor& predicted = optimizer_.predicted()) {
+    const double squared_norm = state.value("predicted_squared_norm", 0.0);
+    ops_.copy_to_device(predicted.data, &squared_norm, sizeof squared_norm);
+  }
   // Older programs wrote the state of VCAS alone. A fork may train by another method.
   const nlohmann::json method = state.value(
       "method", nlohmann::json{{"type", "vcas"}, {"state", state.value("vcas", nlohmann::json())}});

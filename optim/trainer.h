@@ -45,6 +45,7 @@ struct StepReport {
   std::int64_t items = 0, dropped = 0;  // that were computed, and left out before the forward
   double learning_rate = 0;
   double gradient_norm = 0;  // before clipping
+  double clip_factor = 1;    // what the update took the gradient times
   bool exact = true;         // the gradient of this step was not sampled
   bool measured = false;     // it was exact for the method to measure on it
   bool probed = false;       // a probe ended with this step: the method may have changed

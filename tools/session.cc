@@ -218,8 +218,7 @@ StepReport Session::finish_step() {
       probed_steps_ = 0;
     }
   }
-  const double max_norm = config_.optimizer.max_gradient_norm;
-  if (max_norm > 0 && report.gradient_norm > max_norm) ++totals_.clipped_steps;
+  if (report.clip_factor < 1) ++totals_.clipped_steps;
   if (10 * report.step > 9 * total_steps_) {
     totals_.late_loss += report.loss;
     ++totals_.late_steps;

@@ -306,6 +306,7 @@ void TrainingRun::log_step(const StepReport& report) {
   if (session_.model().has_accuracy) line["accuracy"] = report.accuracy;
   line.update({{"learning_rate", report.learning_rate},
                {"gradient_norm", report.gradient_norm},
+               {"clip_factor", report.clip_factor},
                {"exact", report.exact},
                {"items", report.items},
                {"dropped_items", report.dropped},
@@ -349,14 +350,17 @@ void TrainingRun::warn_if_nothing_is_saved() {
 void TrainingRun::warn_if_most_is_clipped() {
   constexpr std::int64_t kFewest = 100;
   const std::int64_t step = report_.step, clipped = session_.totals().clipped_steps;
-  if (warned_of_clipping_ || !method().samples() || step < kFewest || 2 * clipped < step) return;
+  if (warned_of_clipping_ || !method().samples() || config().optimizer.clip == "predicted" ||
+      step < kFewest || 2 * clipped < step)
+    return;
   warned_of_clipping_ = true;
   warn(
       fmt::format("{} of {} steps had a gradient longer than optimizer.max_gradient_norm ({}), the "
                   "last one of {:.3g}; sampling loses accuracy where most steps are clipped",
                   format_count(clipped), format_count(step), config().optimizer.max_gradient_norm,
                   report_.gradient_norm),
-      "set it above the usual norm, or to 0: docs/sampling.md, \"Clipping\"");
+      "set optimizer.clip=predicted, or a norm above the usual one: docs/sampling.md, "
+      "\"Clipping\"");
 }
 
 void TrainingRun::note_crash(const Error& error) {

@@ -108,11 +108,11 @@ void compute(CpuContext& cpu, const Fill& args) {
 
 void compute(CpuContext& cpu, const AdamStep& args) {
   VCAS_CHECK(!args.rounded, "no bf16 on the CPU");
-  const double squared_norm = *args.squared_norm.ptr<double>();
-  if (!is_usable(squared_norm)) return;
+  const double factor = *args.clip_factor.ptr<double>();
+  if (!is_usable(factor)) return;
   with_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
-    const T grad_scale = static_cast<T>(clip_scale(squared_norm, args.max_norm));
+    const T grad_scale = static_cast<T>(factor);
     const AdamFactors<T> factors = adam_factors<T>(args);
     T* param = args.param.ptr<T>();
     T* first = args.first_moment.ptr<T>();
@@ -127,11 +127,11 @@ void compute(CpuContext& cpu, const AdamStep& args) {
 
 void compute(CpuContext& cpu, const SgdStep& args) {
   VCAS_CHECK(!args.rounded, "no bf16 on the CPU");
-  const double squared_norm = *args.squared_norm.ptr<double>();
-  if (!is_usable(squared_norm)) return;
+  const double factor = *args.clip_factor.ptr<double>();
+  if (!is_usable(factor)) return;
   with_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
-    const T grad_scale = static_cast<T>(clip_scale(squared_norm, args.max_norm));
+    const T grad_scale = static_cast<T>(factor);
     T* param = args.param.ptr<T>();
     T* momentum = args.momentum.ptr<T>();
     const T* grad = args.grad.ptr<T>();
@@ -158,6 +158,11 @@ void compute(CpuContext& cpu, const SumSquares& args) {
     for (int slice = 0; slice < slices; ++slice) sum += part[slice];
     *args.sum.ptr<double>() = sum;
   });
+}
+
+void compute(CpuContext&, const ClipFactor& args) {
+  *args.factor.ptr<double>() =
+      clip_factor(*args.squared_norm.ptr<double>(), args.max_norm, args.predicted.ptr<double>());
 }
 
 }  // namespace vcas

@@ -85,10 +85,10 @@ __device__ void store_updated(T* param, bfloat16* rounded, std::int64_t first, i
 // 28 bytes a parameter in f32, and 2 where it has a rounded copy.
 template <class T>
 __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T* second_moment,
-                                 const T* grad, const double* squared_norm, double max_norm,
-                                 std::int64_t n, AdamFactors<T> f) {
-  if (!is_usable(*squared_norm)) return;
-  const T grad_scale = static_cast<T>(clip_scale(*squared_norm, max_norm));
+                                 const T* grad, const double* clip_factor, std::int64_t n,
+                                 AdamFactors<T> f) {
+  if (!is_usable(*clip_factor)) return;
+  const T grad_scale = static_cast<T>(*clip_factor);
   for_each_neighbours(n, [&](std::int64_t first, int count) {
     auto p = load_neighbours(param + first, 0, count);
     auto m = load_neighbours(first_moment + first, 0, count);
@@ -110,10 +110,10 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
 
 template <class T>
 __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const T* grad,
-                                const double* squared_norm, double max_norm, std::int64_t n,
-                                T learning_rate, T mu, T weight_decay) {
-  if (!is_usable(*squared_norm)) return;
-  const T grad_scale = static_cast<T>(clip_scale(*squared_norm, max_norm));
+                                const double* clip_factor, std::int64_t n, T learning_rate, T mu,
+                                T weight_decay) {
+  if (!is_usable(*clip_factor)) return;
+  const T grad_scale = static_cast<T>(*clip_factor);
   for_each_neighbours(n, [&](std::int64_t first, int count) {
     auto p = load_neighbours(param + first, 0, count);
     auto m = load_neighbours(momentum + first, 0, count);
@@ -146,6 +146,12 @@ __global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t p
   for_each_element(parts, [&](std::int64_t i) { own += part[i]; });
   own = block_sum(own);
   if (threadIdx.x == 0) *sum = own + (earlier ? 0 * *earlier : 0);
+}
+
+// One thread.
+__global__ void clip_factor_kernel(double* factor, double* predicted, const double* squared_norm,
+                                   double max_norm) {
+  *factor = clip_factor(*squared_norm, max_norm, predicted);
 }
 
 // ---- host ----
@@ -217,8 +223,7 @@ void compute(Context& context, const AdamStep& args) {
     const std::int64_t n = args.param.elements();
     launch(context, grid_over_neighbours(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(), args.second_moment.ptr<T>(),
-           args.grad.ptr<T>(), args.squared_norm.ptr<double>(), args.max_norm, n,
-           adam_factors<T>(args));
+           args.grad.ptr<T>(), args.clip_factor.ptr<double>(), n, adam_factors<T>(args));
   });
 }
 
@@ -228,7 +233,7 @@ void compute(Context& context, const SgdStep& args) {
     const std::int64_t n = args.param.elements();
     launch(context, grid_over_neighbours(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.momentum.ptr<T>(), args.grad.ptr<T>(),
-           args.squared_norm.ptr<double>(), args.max_norm, n, static_cast<T>(args.learning_rate),
+           args.clip_factor.ptr<double>(), n, static_cast<T>(args.learning_rate),
            static_cast<T>(args.mu), static_cast<T>(args.weight_decay));
   });
 }
@@ -244,6 +249,11 @@ void compute(Context& context, const SumSquares& args) {
     launch(context, one_block(parts), sum_parts_kernel, args.sum.ptr<double>(), part, parts,
            args.earlier.ptr<double>());
   });
+}
+
+void compute(Context& context, const ClipFactor& args) {
+  launch(context, Grid{extent(1), extent(1)}, clip_factor_kernel, args.factor.ptr<double>(),
+         args.predicted.ptr<double>(), args.squared_norm.ptr<double>(), args.max_norm);
 }
 
 }  // namespace vcas::VCAS_DEVICE

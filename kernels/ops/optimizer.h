@@ -8,9 +8,8 @@
 
 namespace vcas {
 
-// An update takes the gradient times clip_scale (kernels/clipping.h).
-// `squared_norm` is that of all gradients, f64 [1]. If it is not finite, nothing changes.
-// `rounded` gets the new parameters too.
+// An update takes the gradient times `clip_factor`, f64 [1], of the operation of that name.
+// If it is not finite, nothing changes. `rounded` gets the new parameters too.
 
 // Adam (Kingma & Ba 2015) with bias correction.
 // Weight decay is decoupled (Loshchilov & Hutter 2019), or added to the gradient.
@@ -22,16 +21,15 @@ struct AdamStep {
   Tensor first_moment;   // S [n]
   Tensor second_moment;  // S [n]
   Tensor grad;           // S [n]
-  Tensor squared_norm;   // f64 [1]
+  Tensor clip_factor;    // f64 [1]
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  double max_norm = 0;    // longer gradients are scaled down to it; 0: never
   std::int64_t step = 1;  // from 1
   bool decoupled = true;
   template <class V>
   void visit(V&& v) const {
     v.out("param", param, true), v.out("rounded", rounded);
     v.out("first_moment", first_moment, true), v.out("second_moment", second_moment, true);
-    v.in("grad", grad), v.in("squared_norm", squared_norm);
+    v.in("grad", grad), v.in("clip_factor", clip_factor);
   }
 
   Work work() const { return {}; }
@@ -48,10 +46,9 @@ struct AdamStep {
             .first_moment = s.wide_random({n}),
             .second_moment = s.positive(n),
             .grad = s.wide_random({n}),
-            .squared_norm = s.holding(std::vector{4.0}),
+            .clip_factor = s.holding(std::vector{0.5}),
             .learning_rate = 1e-3,
             .weight_decay = 0.01,
-            .max_norm = 1,
             .step = 10};
   }
 };
@@ -80,21 +77,20 @@ AdamFactors<T> adam_factors(const AdamStep& args) {
           .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
 }
 
-// momentum = mu * momentum + (clip_scale * grad + weight_decay * param); param -= lr * momentum.
+// momentum = mu * momentum + (clip_factor * grad + weight_decay * param); param -= lr * momentum.
 struct SgdStep {
   static constexpr const char* kName = "sgd_step";
   static constexpr Family kFamily = Family::kOptimizer;
-  Tensor param;         // S [n]
-  Tensor rounded;       // bf16 [n], optional
-  Tensor momentum;      // S [n]
-  Tensor grad;          // S [n]
-  Tensor squared_norm;  // f64 [1]
+  Tensor param;        // S [n]
+  Tensor rounded;      // bf16 [n], optional
+  Tensor momentum;     // S [n]
+  Tensor grad;         // S [n]
+  Tensor clip_factor;  // f64 [1]
   double learning_rate = 0, mu = 0.9, weight_decay = 0;
-  double max_norm = 0;
   template <class V>
   void visit(V&& v) const {
     v.out("param", param, true), v.out("rounded", rounded), v.out("momentum", momentum, true);
-    v.in("grad", grad), v.in("squared_norm", squared_norm);
+    v.in("grad", grad), v.in("clip_factor", clip_factor);
   }
 
   Work work() const { return {}; }
@@ -108,10 +104,9 @@ struct SgdStep {
             .rounded = s.rounded({n}),
             .momentum = s.wide_random({n}),
             .grad = s.wide_random({n}),
-            .squared_norm = s.holding(std::vector{4.0}),
+            .clip_factor = s.holding(std::vector{0.5}),
             .learning_rate = 1e-3,
-            .weight_decay = 0.01,
-            .max_norm = 1};
+            .weight_decay = 0.01};
   }
 };
 
@@ -136,9 +131,33 @@ struct SumSquares {
   }
 };
 
+// What updates multiply a gradient by, as clip_factor of kernels/clipping.h has it.
+struct ClipFactor {
+  static constexpr const char* kName = "clip_factor";
+  static constexpr Family kFamily = Family::kOptimizer;
+  Tensor factor;        // f64 [1]
+  Tensor predicted;     // f64 [1], optional
+  Tensor squared_norm;  // f64 [1]
+  double max_norm = 0;  // 0: no gradient is too long
+  template <class V>
+  void visit(V&& v) const {
+    v.out("factor", factor), v.out("predicted", predicted, true);
+    v.in("squared_norm", squared_norm);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view, const auto&) const { return {}; }
+  static ClipFactor sample(auto& s) {
+    return {.factor = s.empty({1}, DType::kF64),
+            .predicted = s.holding(std::vector{9.0}),
+            .squared_norm = s.holding(std::vector{4.0}),
+            .max_norm = 1};
+  }
+};
+
 }  // namespace vcas
 
 // clang-format off
 #define VCAS_OPTIMIZER_OPS(X) \
-  X(AdamStep) X(SgdStep) X(SumSquares)
+  X(AdamStep) X(SgdStep) X(SumSquares) X(ClipFactor)
 // clang-format on

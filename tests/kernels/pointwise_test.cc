@@ -201,12 +201,11 @@ TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
                             .first_moment = t.wide_normal({n}),
                             .second_moment = t.wide_filled({n}, positive),
                             .grad = t.wide_normal({n}),
-                            .squared_norm = one_f64(t, 16),
+                            .clip_factor = one_f64(t, step == 1 ? 0.5 : 1),
                             .learning_rate = 1e-2,
                             .beta1 = 0.9,
                             .beta2 = 0.99,
                             .weight_decay = 0.1,
-                            .max_norm = step == 1 ? 2.0 : 0.0,
                             .step = step,
                             .decoupled = decoupled},
                    {.factor = 16});
@@ -227,7 +226,7 @@ TEST_CASE("adam_step: the first steps have the length of the learning rate", "[p
                            .first_moment = first,
                            .second_moment = second,
                            .grad = grad,
-                           .squared_norm = one_f64(t, 1),
+                           .clip_factor = one_f64(t, 1),
                            .learning_rate = 1,
                            .step = step});
       for (const double value : t.read(param)) CHECK(std::abs(value / -step - 1) <= 1e-6);
@@ -242,31 +241,60 @@ TEST_CASE("sgd_step", "[pointwise]") {
                           .rounded = rounded_copy(t, n),
                           .momentum = t.wide_normal({n}),
                           .grad = t.wide_normal({n}),
-                          .squared_norm = one_f64(t, 16),
+                          .clip_factor = one_f64(t, n % 2 ? 0.5 : 1),
                           .learning_rate = 0.1,
                           .mu = 0.9,
-                          .weight_decay = 0.01,
-                          .max_norm = n % 2 ? 2.0 : 5.0});
+                          .weight_decay = 0.01});
   });
 }
 
-TEST_CASE("a gradient whose norm is not finite changes nothing", "[pointwise]") {
+TEST_CASE("clip_factor, by the gradient's own norm and by those before it", "[pointwise]") {
+  on_every_backend([](TestTensors& t) {
+    const auto factor = [&](const Tensor& predicted, double squared_norm, double max_norm) {
+      INFO("squared norm " << squared_norm << ", at most " << max_norm);
+      const Tensor to = t.unset(DType::kF64, {1});
+      check_op(t, ClipFactor{.factor = to,
+                             .predicted = predicted,
+                             .squared_norm = one_f64(t, squared_norm),
+                             .max_norm = max_norm});
+      return t.read(to)[0];
+    };
+    for (const double squared_norm : {0.0, 1e-30, 2.25, 4.0, 16.0, 1e6, double(INFINITY)})
+      for (const double max_norm : {0.0, 1.0, 2.0, 300.0}) {
+        factor({}, squared_norm, max_norm);
+        for (const double predicted : {0.0, 1e-20, 1.0, 9.0, 1e6})
+          factor(one_f64(t, predicted), squared_norm, max_norm);
+      }
+    // Ordinary gradients share a factor. One that explodes is no longer than ten of them.
+    CHECK(factor(one_f64(t, 16), 4, 2) == 0.5);
+    CHECK(factor(one_f64(t, 16), 100, 2) == 0.5);
+    CHECK(factor(one_f64(t, 16), 1e4, 2) == 0.2);
+    CHECK(factor(one_f64(t, 1), 4, 2) == 1);
+    CHECK(factor(one_f64(t, 1e-4), 4, 2) == 1);  // not too long, however unusual
+    // Nothing is learnt from one that is not finite.
+    const Tensor predicted = one_f64(t, 16);
+    CHECK(std::isnan(factor(predicted, std::nan(""), 2)));
+    CHECK(t.read(predicted)[0] == 16);
+  });
+}
+
+TEST_CASE("a factor that is not finite changes nothing", "[pointwise]") {
   on_every_backend_but_bf16([](TestTensors& t) {
-    for (const double norm : {std::nan(""), double(INFINITY)}) {
+    for (const double factor : {std::nan(""), double(INFINITY)}) {
       const Tensor param = t.normal({9}), first = t.normal({9}), second = t.normal({9});
       const auto before = t.read(param), before_first = t.read(first),
                  before_second = t.read(second);
-      const Tensor squared = one_f64(t, norm);
+      const Tensor clip_factor = one_f64(t, factor);
       t.ops().run(AdamStep{.param = param,
                            .first_moment = first,
                            .second_moment = second,
                            .grad = t.normal({9}),
-                           .squared_norm = squared,
+                           .clip_factor = clip_factor,
                            .learning_rate = 0.1});
       t.ops().run(SgdStep{.param = param,
                           .momentum = first,
                           .grad = t.normal({9}),
-                          .squared_norm = squared,
+                          .clip_factor = clip_factor,
                           .learning_rate = 0.1});
       CHECK(t.read(param) == before);
       CHECK(t.read(first) == before_first);
@@ -300,13 +328,13 @@ TEST_CASE("optimizers write the parameters, and the same rounded once", "[pointw
                      .first_moment = t.wide_normal({n}),
                      .second_moment = t.wide_filled({n}, [](std::int64_t) { return 1; }),
                      .grad = grad,
-                     .squared_norm = one_f64(t, 1),
+                     .clip_factor = one_f64(t, 1),
                      .learning_rate = 1e-3});
       check(SgdStep{.param = param,
                     .rounded = rounded,
                     .momentum = t.wide_normal({n}),
                     .grad = grad,
-                    .squared_norm = one_f64(t, 1),
+                    .clip_factor = one_f64(t, 1),
                     .learning_rate = 1e-3});
     });
   }

@@ -97,8 +97,7 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
       NaiveRule{.name = "adamw"}, NaiveRule{.name = "adamw", .weight_decay = 0.3},
       NaiveRule{.name = "adam", .weight_decay = 0.2, .beta1 = 0.8, .beta2 = 0.95, .eps = 0.1},
       NaiveRule{.name = "sgd", .weight_decay = 0.2}, NaiveRule{.name = "sgd", .momentum = 0});
-  OptimizerOptions options = options_of(rule.settings());
-  options.max_gradient_norm = 2;
+  const OptimizerOptions options = options_of(rule.settings());
   CAPTURE(rule.name, rule.weight_decay);
 
   std::mt19937 random(5);
@@ -115,15 +114,14 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
   for (int t = 1; t <= kSteps; ++t) {
     randomize<T>(*ops, parameters, &Parameter::gradient, random);
     const double lr = 0.1 / t;
-    double squared = t % 2 ? 4 : 64;
-    const double grad_scale = t % 2 ? 1 : 0.25;
-    optimizer.step(*ops, lr, {&squared, DType::kF64, {1}});
+    double clip_factor = t % 2 ? 1 : 0.25;
+    optimizer.step(*ops, lr, {&clip_factor, DType::kF64, {1}});
     CHECK(optimizer.steps() == t);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const std::vector<T> gradient = read<T>(*ops, parameters[i].gradient);
       const std::vector<T> got = read<T>(*ops, parameters[i].value);
       for (std::size_t j = 0; j < got.size(); ++j) {
-        rule.step(want[i][j], grad_scale * gradient[j], parameters[i].decay, lr, t);
+        rule.step(want[i][j], clip_factor * gradient[j], parameters[i].decay, lr, t);
         const double tolerance = 16.0 * t * std::numeric_limits<T>::epsilon() *
                                  std::max(1.0, std::abs(want[i][j].value));
         CAPTURE(parameters[i].name, j, t, got[j], want[i][j].value);
@@ -143,13 +141,15 @@ TEMPLATE_TEST_CASE("gradients are clipped by their common norm", "[optimizer]", 
   std::mt19937 random(5);
   const Parameters parameters = make_parameters<T>(*ops);
   Optimizer optimizer(*ops, parameters, {.max_gradient_norm = 2});
-  const Buffer squared(*ops, sizeof(double));
+  const Buffer numbers(*ops, 2 * sizeof(double));
+  const Tensor squared = numbers.at(0, DType::kF64, {1}), factor = numbers.at(8, DType::kF64, {1});
   const auto gradient_norm = [&] {
-    const Tensor sum = squared.at(0, DType::kF64, {1});
-    optimizer.squared_norm(*ops, sum);
-    return std::sqrt(*sum.ptr<double>());
+    optimizer.squared_norm(*ops, squared);
+    optimizer.clip(*ops, factor, squared);
+    return std::sqrt(*squared.ptr<double>());
   };
   CHECK(gradient_norm() == 0);
+  CHECK(*factor.ptr<double>() == 1);
   randomize<T>(*ops, parameters, &Parameter::gradient, random);
   double sum = 0;
   for (const Parameter& parameter : parameters.list())
@@ -157,7 +157,7 @@ TEMPLATE_TEST_CASE("gradients are clipped by their common norm", "[optimizer]", 
   const double norm = gradient_norm();
   CHECK_THAT(norm, WithinRel(std::sqrt(sum), 1e-12));
   REQUIRE(norm > 2);
-  CHECK_THAT(clip_scale(norm * norm, 2) * norm, WithinRel(2.0, 1e-12));
+  CHECK_THAT(*factor.ptr<double>() * norm, WithinRel(2.0, 1e-12));
   CHECK(clip_scale(4, 2) == 1);
   CHECK(clip_scale(2.25, 2) == 1);
   CHECK(clip_scale(0, 2) == 1);
@@ -173,16 +173,16 @@ TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]"
   randomize<float>(*ops, parameters, &Parameter::value, random);
   randomize<float>(*ops, parameters, &Parameter::gradient, random);
   Optimizer optimizer(*ops, parameters, options);
-  double squared = 1;
-  const Tensor squared_norm{&squared, DType::kF64, {1}};
-  for (int t = 0; t < 3; ++t) optimizer.step(*ops, 0.1, squared_norm);
+  double factor = 1;
+  const Tensor clip_factor{&factor, DType::kF64, {1}};
+  for (int t = 0; t < 3; ++t) optimizer.step(*ops, 0.1, clip_factor);
 
   std::vector<std::vector<float>> state;
   for (const NamedTensor& tensor : optimizer.state())
     state.push_back(read<float>(*ops, tensor.tensor));
   const std::vector<float> values = read<float>(*ops, parameters.values());
   const std::int64_t steps = optimizer.steps();
-  for (int t = 0; t < 2; ++t) optimizer.step(*ops, 0.1, squared_norm);
+  for (int t = 0; t < 2; ++t) optimizer.step(*ops, 0.1, clip_factor);
   const std::vector<float> want = read<float>(*ops, parameters.values());
 
   Optimizer resumed(*ops, parameters, options);
@@ -194,16 +194,19 @@ TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]"
   }
   resumed.set_steps(steps);
   ops->copy_to_device(parameters.values().data, values.data(), parameters.values().bytes());
-  for (int t = 0; t < 2; ++t) resumed.step(*ops, 0.1, squared_norm);
+  for (int t = 0; t < 2; ++t) resumed.step(*ops, 0.1, clip_factor);
   CHECK(read<float>(*ops, parameters.values()) == want);
 }
 
 TEST_CASE("a configuration names its optimizer, and has its settings alone", "[optimizer]") {
   const OptimizerOptions sgd = options_of({"name=sgd", "momentum=0.5"});
   CHECK(to_json(sgd).dump() ==
-        R"({"name":"sgd","momentum":0.5,"weight_decay":0.0,"max_gradient_norm":0.0})");
+        R"({"name":"sgd","momentum":0.5,"weight_decay":0.0,"max_gradient_norm":0.0,)"
+        R"("clip":"norm"})");
   CHECK_THROWS_WITH(options_of({"name=sgd", "eps=1"}),
                     ContainsSubstring(R"("eps" is a setting of "adam" and "adamw")"));
+  CHECK_THROWS_WITH(options_of({"clip=mean"}),
+                    ContainsSubstring(R"(clip "mean" is not one of: norm, predicted)"));
   // A document of an older program has the settings of all.
   OptimizerOptions old;
   read_config(old, {.saved = true, .documents = {{"config.json", R"({"name": "sgd", "beta1": 0.8,

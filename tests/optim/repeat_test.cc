@@ -51,6 +51,7 @@ TrainerOptions sampled() {
   vcas_of(options).act_ratio = {0.3, 0.6};
   vcas_of(options).weight_ratio = {0.5};
   options.optimizer.max_gradient_norm = 0.5;
+  options.optimizer.clip = "predicted";
   return options;
 }
 
@@ -63,6 +64,7 @@ std::vector<StepReport> check_same(EmuTrainer& a, EmuTrainer& b, std::int64_t st
     INFO("step " << i + 1);
     CHECK(got[i].loss == want[i].loss);
     CHECK(got[i].gradient_norm == want[i].gradient_norm);
+    CHECK(got[i].clip_factor == want[i].clip_factor);
     CHECK(got[i].probed == want[i].probed);
   }
   CHECK(b.f.weights() == a.f.weights());
@@ -104,9 +106,9 @@ TEST_CASE("a repeated pass is one launch of a step's few", "[trainer][repeat]") 
   t.f.ops->reset();
   const std::int64_t before = t.device->launches();
   t.f.run(3);
-  // The pass, losses and hits; the norm in two parts; Adam with and without decay.
+  // The pass, losses and hits; the norm in two parts; clipping; Adam with and without decay.
   const int micro = options.micro_batch ? 2 : 1;
-  CHECK(t.device->launches() - before == 3 * micro + 2 + 2);
+  CHECK(t.device->launches() - before == 3 * micro + 2 + 1 + 2);
   CHECK(t.f.ops->waits() == 1);
 }
 

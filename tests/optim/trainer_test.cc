@@ -106,6 +106,8 @@ TEST_CASE("a restored trainer goes on with the same bits", "[trainer]") {
   vcas_of(options).tau_act = vcas_of(options).tau_w = 0.2;
   vcas_of(options).probe = GENERATE("in_place", "separate");
   vcas_of(options).controller = GENERATE("paper", "budget");
+  options.optimizer.max_gradient_norm = 0.2;
+  options.optimizer.clip = "predicted";
   TrainerFixture whole(options, 0.1), first(options, 0.1), second(options, 0.1);
   whole.run(20);
   first.run(11);

@@ -232,9 +232,10 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
     for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
       if (line["event"] == "warning" && contains(line["message"], "max_gradient_norm")) {
         messages.push_back(line["message"]);
-        CHECK(contains(outcome.err, "warning: " + messages.back() +
-                                        "\n  hint: set it above the usual norm, or to 0: "
-                                        "docs/sampling.md, \"Clipping\"\n"));
+        CHECK(
+            contains(outcome.err, "warning: " + messages.back() +
+                                      "\n  hint: set optimizer.clip=predicted, or a norm above the "
+                                      "usual one: docs/sampling.md, \"Clipping\"\n"));
       }
     return messages;
   };
@@ -246,6 +247,7 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
   CHECK(warnings({"optimizer.max_gradient_norm=1000"}).empty());
   CHECK(warnings({}).empty());
   CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "method.type=exact"}).empty());
+  CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "optimizer.clip=predicted"}).empty());
 }
 
 TEST_CASE("micro-batches of one item run without probes, and say so") {

@@ -5,20 +5,14 @@
 
 namespace vcas::reference {
 
-template <class Args>
-double clipping(const Args& a) {
-  const double norm = std::sqrt(f(a.squared_norm)[0]);
-  return a.max_norm > 0 ? std::min(1.0, a.max_norm / norm) : 1;
-}
-
 inline void run(const AdamStep& a) {
-  if (!std::isfinite(f(a.squared_norm)[0])) return;
+  if (!std::isfinite(f(a.clip_factor)[0])) return;
   const double steps = static_cast<double>(a.step);
   for (std::int64_t i = 0; i < a.param.elements(); ++i) {
     double& param = f(a.param)[i];
     double& m = f(a.first_moment)[i];
     double& v = f(a.second_moment)[i];
-    double g = f(a.grad)[i] * clipping(a);
+    double g = f(a.grad)[i] * f(a.clip_factor)[0];
     if (!a.decoupled) g += a.weight_decay * param;
     m = a.beta1 * m + (1 - a.beta1) * g;
     v = a.beta2 * v + (1 - a.beta2) * g * g;
@@ -31,10 +25,10 @@ inline void run(const AdamStep& a) {
 }
 
 inline void run(const SgdStep& a) {
-  if (!std::isfinite(f(a.squared_norm)[0])) return;
+  if (!std::isfinite(f(a.clip_factor)[0])) return;
   for (std::int64_t i = 0; i < a.param.elements(); ++i) {
     double& m = f(a.momentum)[i];
-    m = a.mu * m + (f(a.grad)[i] * clipping(a) + a.weight_decay * f(a.param)[i]);
+    m = a.mu * m + (f(a.grad)[i] * f(a.clip_factor)[0] + a.weight_decay * f(a.param)[i]);
     f(a.param)[i] -= a.learning_rate * m;
     if (a.rounded) f(a.rounded)[i] = f(a.param)[i];
   }
@@ -45,6 +39,23 @@ inline void run(const SumSquares& a) {
   for (std::int64_t i = 0; i < a.x.elements(); ++i) sum += f(a.x)[i] * f(a.x)[i];
   if (a.earlier && !std::isfinite(f(a.earlier)[0])) sum = std::nan("");
   f(a.sum)[0] = sum;
+}
+
+inline void run(const ClipFactor& a) {
+  const double norm = std::sqrt(f(a.squared_norm)[0]);
+  double& factor = f(a.factor)[0];
+  factor = 1;
+  if (!std::isfinite(norm)) {
+    factor = std::nan("");
+  } else if (a.max_norm > 0 && !a.predicted) {
+    factor = std::min(1.0, a.max_norm / norm);
+  } else if (a.max_norm > 0) {
+    double& predicted = f(a.predicted)[0];
+    const double usual = predicted > 0 ? std::sqrt(predicted) : norm;
+    const double most = std::max(10 * usual, a.max_norm), counted = std::min(norm, most);
+    factor = std::min(1.0, a.max_norm / usual) * std::min(1.0, most / norm);
+    predicted = 0.9 * usual * usual + 0.1 * counted * counted;
+  }
 }
 
 }  // namespace vcas::reference
