@@ -52,10 +52,12 @@ void find_poor_conversion(const RunRecord& run, const RunRecord* twin, std::vect
   if (!run.samples() || run.train.empty()) return;
   const double flops = number(run.train.back(), "flops_saved"), time = time_saved(run, twin);
   if (flops > 0.01 && time < kPoorConversion * flops)
-    out.push_back({fmt::format("{:.1f} % of FLOPs saved are only {:.1f} % of seconds.", 100 * flops,
-                               100 * time),
-                   "Use larger batches or a wider model; vcas bench times its steps, and --timing "
-                   "its layers."});
+    out.push_back(
+        {fmt::format(
+             "{:.1f} % of FLOPs saved are only {:.1f} % of seconds: a conversion of {:.2f}.",
+             100 * flops, 100 * time, time / flops),
+         "Use larger batches or a wider model; vcas bench times its steps, and --timing "
+         "its layers."});
 }
 
 void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {

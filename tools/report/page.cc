@@ -29,6 +29,7 @@ h1{font-size:1.6rem;line-height:1.25;margin:.3em 0}h2{font-size:1.25rem;margin:2
 h3{font-size:1rem;margin:0}p{margin:.3em 0}.dim{color:var(--dim)}
 .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,430px),1fr));gap:16px;
 align-items:start;margin-top:12px}
+.cards{grid-template-columns:repeat(auto-fit,minmax(min(100%,260px),1fr))}
 figure,.box{margin:0;padding:14px;border:1px solid var(--line);border-radius:10px;
 background:var(--card);min-width:0}
 figcaption{margin-bottom:8px}figcaption p{color:var(--dim);font-size:.9rem}
@@ -194,7 +195,7 @@ std::string table(const std::vector<RunRecord>& runs, const std::vector<Row>& ro
   return out + "</table></div>\n";
 }
 
-// Settings that are not the same in all runs, by their names with dots.
+// Settings that are not the same in all runs that have them, by their names with dots.
 std::string differences(const std::vector<RunRecord>& runs) {
   std::vector<json> flat;
   std::set<std::string> keys;
@@ -205,9 +206,10 @@ std::string differences(const std::vector<RunRecord>& runs) {
   }
   std::vector<Row> rows;
   for (const std::string& key : keys) {
-    if (std::ranges::all_of(
-            flat, [&](const json& config) { return member(config, key) == member(flat[0], key); }))
-      continue;
+    std::set<json> values;
+    for (const json& config : flat)
+      if (config.contains(key)) values.insert(member(config, key));
+    if (values.size() < 2) continue;
     std::string name = key.substr(1);
     std::ranges::replace(name, '/', '.');
     rows.push_back({name, [&, key](const RunRecord& run) {
@@ -221,7 +223,7 @@ std::string differences(const std::vector<RunRecord>& runs) {
 }
 
 std::string headline(const std::vector<RunRecord>& runs) {
-  std::string out = "<div class=\"grid\">\n";
+  std::string out = "<div class=\"grid cards\">\n";
   const std::vector<std::string> measures = measures_of(runs);
   const std::string measure = measures.empty() ? "" : measures[measures.size() > 1 ? 1 : 0];
   for (std::size_t i = 0; i < runs.size(); ++i) {

@@ -11,9 +11,9 @@
 namespace vcas {
 namespace {
 
-constexpr double kWidth = 460, kHeight = 260, kTop = 26, kAxis = 38;
+constexpr double kWidth = 420, kHeight = 260, kTop = 26, kAxis = 38;
 constexpr double kLetter = 6.3, kSmallLetter = 5.4;  // mean widths, at 12 and 10 px
-constexpr double kRow = 13, kBar = 30;
+constexpr double kMap = 150, kLeastRow = 13, kMostRow = 26, kBar = 30;
 constexpr std::size_t kMostLetters = 26;  // of a name beside a plot
 constexpr int kHeats = 21;
 
@@ -90,7 +90,7 @@ class Scale {
     for (const int part : {2, 5, 10})
       if ((high_ - low_) / step > kMost) step = part * unit;
     for (double i = std::ceil(low_ / step - 1e-9); i * step <= high_ + 1e-9 * step; ++i)
-      out.push_back(i * step);
+      out.push_back(i * step + 0.0);  // never -0
     return out;
   }
 
@@ -144,6 +144,17 @@ std::string path_of(const Curve& curve, const Scale& x, const Scale& y) {
     draws = is_there;
   }
   return path;
+}
+
+// Few values are measurements of their own, and a single one has no path.
+std::string dots_of(const Curve& curve, const Scale& x, const Scale& y) {
+  constexpr std::size_t kMostDots = 25;
+  std::string out;
+  for (std::size_t i = 0; curve.x.size() <= kMostDots && i < curve.x.size(); ++i)
+    if (std::isfinite(curve.x[i]) && std::isfinite(curve.y[i]))
+      out += fmt::format("<circle class=\"f{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n",
+                         curve.colour, x(curve.x[i]), y(curve.y[i]));
+  return out;
 }
 
 std::string band_of(const Curve& curve, const Scale& x, const Scale& y) {
@@ -235,7 +246,8 @@ std::string draw_content(const Plot& plot, const Curves& content) {
                        y(level.y), frame.right);
   for (const Curve& curve : content.curves)
     out += fmt::format("<path class=\"curve s{}{}\" d=\"{}\"/>\n", curve.colour,
-                       curve.dashed ? " dash" : "", path_of(curve, x, y));
+                       curve.dashed ? " dash" : "", path_of(curve, x, y)) +
+           dots_of(curve, x, y);
   return out + end_labels(content, frame, x, y);
 }
 
@@ -243,11 +255,16 @@ std::string heat_scale(const HeatMap& content, const Frame& frame, double top) {
   std::string out;
   const double cell = 8, left = (frame.left + frame.right - kHeats * cell) / 2;
   for (int heat = 0; heat < kHeats; ++heat)
-    out += fmt::format("<path class=\"h{}\" d=\"M{:.1f} {:.1f}h{}v9h-{}z\"/>\n", heat,
+    out += fmt::format("<path class=\"heat h{}\" d=\"M{:.1f} {:.1f}h{}v9h-{}z\"/>\n", heat,
                        left + heat * cell, top, cell, cell);
   return out +
          text_at(left - 6, top + 9, "text-anchor=\"end\"", number_text(content.low, content.unit)) +
          text_at(left + kHeats * cell + 6, top + 9, "", number_text(content.high, content.unit));
+}
+
+double row_height(const HeatMap& content) {
+  return std::clamp(std::floor(kMap / static_cast<double>(content.rows.size())), kLeastRow,
+                    kMostRow);
 }
 
 // All cells of a colour are one path. Neighbours of the same colour are one cell.
@@ -255,9 +272,10 @@ std::string heat_cells(const HeatMap& content, const Frame& frame, const Scale& 
   const Scale heat(content.low, content.high, 0, kHeats - 1, content.log);
   std::array<std::string, kHeats> paths;
   const std::size_t columns = content.edges.size() - 1;
+  const double height = row_height(content);
   for (std::size_t row = 0; row < content.rows.size(); ++row) {
     const std::vector<double>& values = content.values[row];
-    const double top = frame.bottom - kRow * static_cast<double>(row + 1);
+    const double top = frame.bottom - height * static_cast<double>(row + 1);
     const auto level = [&](std::size_t column) {
       return std::isfinite(values[column]) && !(content.log && values[column] <= 0)
                  ? static_cast<int>(std::lround(heat(values[column])))
@@ -269,18 +287,18 @@ std::string heat_cells(const HeatMap& content, const Frame& frame, const Scale& 
       if (level(first) < 0) continue;
       const double left = x(content.edges[first]), width = x(content.edges[last]) - left;
       paths[static_cast<std::size_t>(level(first))] +=
-          fmt::format("M{:.1f} {:.0f}h{:.1f}v{}h-{:.1f}z", left, top, width, kRow - 1, width);
+          fmt::format("M{:.1f} {:.0f}h{:.1f}v{}h-{:.1f}z", left, top, width, height - 1, width);
     }
   }
   std::string out;
   for (std::size_t level = 0; level < paths.size(); ++level)
     if (!paths[level].empty())
-      out += fmt::format("<path class=\"h{}\" d=\"{}\"/>\n", level, paths[level]);
+      out += fmt::format("<path class=\"heat h{}\" d=\"{}\"/>\n", level, paths[level]);
   return out;
 }
 
 double height_of(const HeatMap& content) {
-  return kTop + kRow * static_cast<double>(content.rows.size()) + kAxis + 22;
+  return kTop + row_height(content) * static_cast<double>(content.rows.size()) + kAxis + 22;
 }
 
 std::string draw_content(const Plot& plot, const HeatMap& content) {
@@ -291,7 +309,8 @@ std::string draw_content(const Plot& plot, const HeatMap& content) {
                     text_at(kWidth, 12, "class=\"name\" text-anchor=\"end\"", "last") +
                     heat_cells(content, frame, x) + x_axis(frame, x, plot.x_title);
   for (std::size_t row = 0; row < content.rows.size(); ++row) {
-    const double middle = frame.bottom - kRow * (static_cast<double>(row) + 0.5) + 3.5;
+    const double middle =
+        frame.bottom - row_height(content) * (static_cast<double>(row) + 0.5) + 3.5;
     out += text_at(frame.left - 6, middle, "class=\"small\" text-anchor=\"end\"",
                    shorten(content.rows[row]));
     if (const double last = content.values[row].back(); std::isfinite(last))
@@ -391,7 +410,8 @@ std::string plot_style() {
       ".plot .name{font-weight:600}.plot .grid,.plot .axis{fill:none}"
       ".curve{fill:none;stroke-width:2;stroke-linejoin:round}.dash{stroke-dasharray:6 4}"
       ".level{fill:none;stroke-width:1.5;stroke-dasharray:2 3}"
-      ".lead{fill:none;stroke-width:1;stroke-dasharray:2 2}.band{fill-opacity:.16}";
+      ".lead{fill:none;stroke-width:1;stroke-dasharray:2 "
+      "2}.band{fill-opacity:.16}.heat{shape-rendering:crispEdges}";
   for (int heat = 0; heat < kHeats; ++heat)
     style += fmt::format(".h{}{{fill:#{:06x}}}", heat, heat_colour(heat));
   style += colour_rules(kLight, "#1f2328", "#dfe3e8");

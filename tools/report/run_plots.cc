@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using Columns = std::vector<double>;
 
-constexpr std::size_t kMostPoints = 300, kFewestPoints = 60, kMeanOf = 10;
+constexpr std::size_t kMostPoints = 300, kFewestPoints = 40, kMeanOf = 10;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // At most kMostPoints, each the mean of neighbours, in a band from the least to the largest.
@@ -360,7 +360,9 @@ Plot saved_plot(const RunRecord& run, const RunRecord* twin) {
 }
 
 PlotSection costs(const std::vector<RunRecord>& runs) {
-  PlotSection section{"Cost", ""};
+  PlotSection section{"Cost",
+                      "Seconds are saved of an exact run with the same settings, where there is "
+                      "one here. It is a fair measure if vcas compare has trained both in turns."};
   if (Plot plot = seconds_plot(runs); !std::get<Bars>(plot.content).rows.empty())
     section.plots.push_back(std::move(plot));
   for (std::size_t i = 0; i < runs.size(); ++i) {
