@@ -77,9 +77,6 @@ std::vector<Finding> findings(const RunRecord& run, const RunRecord* twin) {
   find_ratios_near_one(run, out);
   find_poor_conversion(run, twin, out);
   find_time_unknown(run, twin, out);
-  if (run.end.is_null() && !run.train.empty())
-    out.push_back({fmt::format("The run has not ended; it is at step {}.", run.steps()),
-                   "Go on with vcas-train --resume, or wait for it, and report again."});
   return out;
 }
 

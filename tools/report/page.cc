@@ -79,8 +79,11 @@ std::string method_text(const RunRecord& run) {
 
 std::string task_text(const RunRecord& run) {
   const json& data = member(run.config, "data");
-  const std::string type = text(data, "type"), task = text(member(data, type), "task");
-  return task.empty() ? type : type + " " + task;
+  const std::string type = text(data, "type"), folder = text(data, "folder");
+  for (const std::string& part :
+       {text(member(data, type), "task"), text(member(data, "text"), "train_file"), folder})
+    if (!part.empty()) return type + ", " + part;
+  return type;
 }
 
 std::string model_text(const RunRecord& run) {

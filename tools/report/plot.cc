@@ -51,7 +51,7 @@ std::string shorten(const std::string& text) {
 std::string number_text(double value, Unit unit) {
   if (unit == Unit::kPercent) return fmt::format("{:.3g}%", 100 * value);
   return std::abs(value) >= 10000 ? fmt::format("{:.4g}k", value / 1000)
-                                  : fmt::format("{:.3g}", value);
+                                  : fmt::format("{:.4g}", value);
 }
 
 std::string text_at(double x, double y, std::string_view attributes, std::string_view text) {
@@ -222,7 +222,8 @@ std::string draw_content(const Plot& plot, const Curves& content) {
   if (content.from_zero) y_range.add({0});
   x_range = x_range.settled();
   y_range = y_range.settled();
-  const bool log = content.log && y_range.low > 0;
+  constexpr double kWorthLogarithms = 10;
+  const bool log = content.log && y_range.low > 0 && y_range.high > kWorthLogarithms * y_range.low;
   const Range room = y_range.with_room(log);
   if (!content.from_zero || y_range.low < 0) y_range = room;
   y_range.high = room.high;
@@ -285,7 +286,7 @@ std::string heat_cells(const HeatMap& content, const Frame& frame, const Scale& 
       last = first + 1;
       while (last < columns && level(last) == level(first)) ++last;
       if (level(first) < 0) continue;
-      const double left = x(content.edges[first]), width = x(content.edges[last]) - left;
+      const double left = x(content.edges[first]), width = x(content.edges[last]) - left + 0.4;
       paths[static_cast<std::size_t>(level(first))] +=
           fmt::format("M{:.1f} {:.0f}h{:.1f}v{}h-{:.1f}z", left, top, width, height - 1, width);
     }

@@ -31,7 +31,7 @@ struct Curves {
   std::vector<Curve> curves = {};
   std::vector<Level> levels = {};
   bool from_zero = false;  // the axis begins at 0
-  bool log = false;        // by logarithms, if all values allow it
+  bool log = false;        // by logarithms, where values differ much and allow it
   Unit unit = Unit::kNumber;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 
 namespace vcas {
@@ -13,7 +14,7 @@ namespace {
 using nlohmann::json;
 using Columns = std::vector<double>;
 
-constexpr std::size_t kMostPoints = 300, kFewestPoints = 40, kMeanOf = 10;
+constexpr std::size_t kMostPoints = 200, kFewestPoints = 40, kMeanOf = 10;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // At most kMostPoints, each the mean of neighbours, in a band from the least to the largest.
@@ -83,17 +84,16 @@ Plot overlay(const std::vector<RunRecord>& runs, std::vector<json> RunRecord::*e
   return plot;
 }
 
+bool has_lines(const Plot& plot) {
+  return std::ranges::any_of(std::get<Curves>(plot.content).curves,
+                             [](const Curve& curve) { return curve.x.size() > 1; });
+}
+
 bool has_curves(const Plot& plot) { return !std::get<Curves>(plot.content).curves.empty(); }
 
 const char* by(Against against) { return against == Against::kSteps ? "step" : "second"; }
 
-PlotSection learning(const std::vector<RunRecord>& runs) {
-  PlotSection section{"Learning",
-                      "Each point is the mean of neighbouring steps where there are many; the band "
-                      "goes from the least to the largest of them."};
-  const auto add = [&](Plot plot) {
-    if (has_curves(plot)) section.plots.push_back(std::move(plot));
-  };
+void add_losses(PlotSection& section, const std::vector<RunRecord>& runs) {
   for (const Against against : {Against::kSteps, Against::kSeconds}) {
     Plot plot = overlay(runs, &RunRecord::train, "loss", against);
     std::get<Curves>(plot.content).log = true;
@@ -103,8 +103,11 @@ PlotSection learning(const std::vector<RunRecord>& runs) {
                     ? "Lower is better. Sampling is free where its curve lies on the exact one."
                     : "The curve further left reaches the same loss in less time.";
     plot.y_title = "training loss";
-    add(std::move(plot));
+    if (has_curves(plot)) section.plots.push_back(std::move(plot));
   }
+}
+
+void add_evaluations(PlotSection& section, const std::vector<RunRecord>& runs) {
   const std::vector<std::string> measures = measures_of(runs);
   for (std::size_t i = 0; i < measures.size(); ++i)
     for (const Against against : {Against::kSteps, Against::kSeconds}) {
@@ -115,22 +118,39 @@ PlotSection learning(const std::vector<RunRecord>& runs) {
                       ? "Lower is better. A rise at the end is overfitting."
                       : "Higher is better. Runs of other seeds differ too: compare by several.";
       plot.y_title = "test " + measures[i];
-      add(std::move(plot));
+      if (has_lines(plot))
+        section.plots.push_back(std::move(plot));
+      else if (against == Against::kSteps)
+        section.missing.push_back(
+            fmt::format("Test {}: each run was evaluated once, as the summary tells", measures[i]));
     }
-  Plot norm = overlay(runs, &RunRecord::train, "gradient_norm", Against::kSteps);
-  Curves& content = std::get<Curves>(norm.content);
+}
+
+void add_norms(PlotSection& section, const std::vector<RunRecord>& runs) {
+  Plot plot = overlay(runs, &RunRecord::train, "gradient_norm", Against::kSteps);
+  if (!has_curves(plot)) return;
+  Curves& content = std::get<Curves>(plot.content);
   content.log = true;
-  std::vector<double> limits;
-  for (const RunRecord& run : runs) {
-    const double limit = number(member(run.config, "optimizer"), "max_gradient_norm");
-    if (limit > 0 && std::ranges::count(limits, limit) == 0) limits.push_back(limit);
-  }
+  std::set<double> limits;
+  for (const RunRecord& run : runs)
+    if (const double limit = number(member(run.config, "optimizer"), "max_gradient_norm");
+        limit > 0)
+      limits.insert(limit);
   for (const double limit : limits) content.levels.push_back({"clipped above", limit});
-  norm.id = "gradient-norm";
-  norm.title = "Length of the gradient by step";
-  norm.hint = "Most steps should stay below the clipping line: clipping bends sampled gradients.";
-  norm.y_title = "norm before clipping";
-  add(std::move(norm));
+  plot.id = "gradient-norm";
+  plot.title = "Length of the gradient by step";
+  plot.hint = "Most steps should stay below the clipping line: clipping bends sampled gradients.";
+  plot.y_title = "norm before clipping";
+  section.plots.push_back(std::move(plot));
+}
+
+PlotSection learning(const std::vector<RunRecord>& runs) {
+  PlotSection section{"Learning",
+                      "Each point is the mean of neighbouring steps where there are many; the band "
+                      "goes from the least to the largest of them."};
+  add_losses(section, runs);
+  add_evaluations(section, runs);
+  add_norms(section, runs);
   return section;
 }
 

@@ -48,7 +48,7 @@ void note_gaps(RunRecord& run, bool is_torn) {
   if (!run.end.is_null()) return;
   const double total = number(run.start, "total_steps");
   run.gaps.push_back(fmt::format(
-      "the run has not ended: its last logged step is {}{}; sums over the run are not known",
+      "the run has not ended: its last logged step is {}{}; vcas-train --resume goes on with it",
       run.steps(), std::isfinite(total) ? fmt::format(" of {:.0f}", total) : ""));
 }
 
