@@ -80,8 +80,8 @@ std::string method_text(const RunRecord& run) {
 std::string task_text(const RunRecord& run) {
   const json& data = member(run.config, "data");
   const std::string type = text(data, "type"), folder = text(data, "folder");
-  for (const std::string& part :
-       {text(member(data, type), "task"), text(member(data, "text"), "train_file"), folder})
+  const json& texts = member(data, "text");
+  for (const std::string& part : {text(texts, "task"), text(texts, "train_file"), folder})
     if (!part.empty()) return type + ", " + part;
   return type;
 }
