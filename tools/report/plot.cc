@@ -12,9 +12,9 @@ namespace vcas {
 namespace {
 
 constexpr double kWidth = 420, kHeight = 260, kTop = 26, kAxis = 38;
-constexpr double kLetter = 6.3, kSmallLetter = 5.4;  // mean widths, at 12 and 10 px
+constexpr double kLetter = 7.4, kSmallLetter = 6.2;  // mean widths of wide fonts, 12 and 10 px
 constexpr double kMap = 150, kLeastRow = 13, kMostRow = 26, kBar = 30;
-constexpr std::size_t kMostLetters = 26;  // of a name beside a plot
+constexpr std::size_t kMostLetters = 16, kMostLayerLetters = 25;  // of names beside a plot
 constexpr int kHeats = 21;
 
 // Blue, vermilion, green, purple, orange, sky, grey, and what stands out from the page.
@@ -41,11 +41,10 @@ std::size_t bytes_of(std::string_view text, std::size_t count) {
 }
 
 // "vit.encoder…output.dense"
-std::string shorten(const std::string& text) {
-  constexpr std::size_t kHead = kMostLetters / 3, kTail = kMostLetters - kHead - 1;
-  const std::size_t count = letters(text);
-  if (count <= kMostLetters) return text;
-  return text.substr(0, bytes_of(text, kHead)) + "…" + text.substr(bytes_of(text, count - kTail));
+std::string shorten(const std::string& text, std::size_t most = kMostLetters) {
+  const std::size_t count = letters(text), head = most / 3, tail = most - head - 1;
+  if (count <= most) return text;
+  return text.substr(0, bytes_of(text, head)) + "…" + text.substr(bytes_of(text, count - tail));
 }
 
 std::string number_text(double value, Unit unit) {
@@ -199,11 +198,12 @@ std::string end_labels(const Curves& content, const Frame& frame, const Scale& x
   return out;
 }
 
-// The frame leaves room for the widest of both kinds of names.
+// The widest of the names.
 template <class Names>
-double room_for(const Names& names, double letter) {
+double room_for(const Names& names, double letter, std::size_t letters_at_most = kMostLetters) {
   std::size_t most = 0;
-  for (const std::string& name : names) most = std::max(most, letters(shorten(name)));
+  for (const std::string& name : names)
+    most = std::max(most, letters(shorten(name, letters_at_most)));
   return letter * static_cast<double>(most);
 }
 
@@ -303,7 +303,7 @@ double height_of(const HeatMap& content) {
 }
 
 std::string draw_content(const Plot& plot, const HeatMap& content) {
-  Frame frame{12 + room_for(content.rows, kSmallLetter), kWidth - 46, kTop, 0};
+  Frame frame{12 + room_for(content.rows, kSmallLetter, kMostLayerLetters), kWidth - 46, kTop, 0};
   frame.bottom = height_of(content) - kAxis - 22;
   const Scale x(content.edges.front(), content.edges.back(), frame.left, frame.right);
   std::string out = text_at(2, 12, "class=\"name\"", plot.y_title) +
@@ -313,7 +313,7 @@ std::string draw_content(const Plot& plot, const HeatMap& content) {
     const double middle =
         frame.bottom - row_height(content) * (static_cast<double>(row) + 0.5) + 3.5;
     out += text_at(frame.left - 6, middle, "class=\"small\" text-anchor=\"end\"",
-                   shorten(content.rows[row]));
+                   shorten(content.rows[row], kMostLayerLetters));
     if (const double last = content.values[row].back(); std::isfinite(last))
       out += text_at(kWidth, middle, "class=\"small\" text-anchor=\"end\"",
                      number_text(last, content.unit));
