@@ -121,8 +121,10 @@ std::string event_record(const json& event, double start, const Scalars& scalars
 std::string metrics_csv(const std::vector<RunRecord>& runs) {
   std::set<std::string> keys;
   for (const RunRecord& run : runs)
-    for (const json& event : run.train)
-      for (const auto& [key, value] : event.flatten().items()) keys.insert(key);
+    for (const json& event : run.train) {
+      const json flat = event.flatten();
+      for (const auto& [key, value] : flat.items()) keys.insert(key);
+    }
   for (const char* key : {"/event", "/step", "/time"}) keys.erase(key);
   std::string out = "run,step,time";
   for (std::string key : keys) {
