@@ -14,6 +14,7 @@
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/report/report.h"
 #include "tools/setting_arguments.h"
 #include "tools/step_bench.h"
 #include "tools/tokenize.h"
@@ -381,6 +382,23 @@ struct ExportArguments final : CheckpointArguments {
   void run() override { export_checkpoint(checkpoint(), folder); }
 };
 
+struct ReportArguments final : Arguments {
+  ReportRequest request;
+
+  explicit ReportArguments(CLI::App& program)
+      : Arguments(program.add_subcommand("report", "Show what runs have measured, as one page")) {
+    command
+        .add_option("runs", request.runs, "Folders of runs, or of comparisons for all their runs")
+        ->required();
+    command.add_option("--to", request.page, "The page; report.html in the first folder");
+    command.add_option("--svg", request.svg_folder, "Folder for each plot as a file");
+    command.add_option("--csv", request.csv, "File for a row of each logged step");
+    command.add_option("--tensorboard", request.tensorboard_folder,
+                       "Folder for the event files of TensorBoard");
+  }
+  void run() override { report(request); }
+};
+
 struct InspectArguments final : Arguments {
   std::string file;
   bool json = false;
@@ -477,6 +495,7 @@ std::vector<std::unique_ptr<Arguments>> add_commands(CLI::App& program) {
   commands.push_back(std::make_unique<EvalArguments>(program));
   commands.push_back(std::make_unique<PredictArguments>(program));
   commands.push_back(std::make_unique<ExportArguments>(program));
+  commands.push_back(std::make_unique<ReportArguments>(program));
   commands.push_back(std::make_unique<InspectArguments>(program));
   commands.push_back(std::make_unique<BenchArguments>(program));
   add_plain("schema", "Print the JSON schema of configurations", print_schema);

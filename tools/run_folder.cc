@@ -36,8 +36,8 @@ bool is_empty_or_absent(const fs::path& folder) {
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
 bool is_of_a_run(const std::string& name) {
   static const std::vector<std::string> kNames = {
-      "best",          "last",    "config.json",      "config.origins.txt",
-      "metrics.jsonl", "log.txt", "class_to_idx.json"};
+      "best",          "last",    "config.json",       "config.origins.txt",
+      "metrics.jsonl", "log.txt", "class_to_idx.json", "report.html"};
   static const std::regex kNumbered("checkpoint-[0-9]+(\\.tmp.*)?|crash-[0-9]+\\.json(\\.tmp.*)?");
   return std::regex_match(name, kNumbered) ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();

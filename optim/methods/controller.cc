@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 #include "optim/methods/budget_controller.h"
@@ -45,6 +46,21 @@ std::int64_t VcasOptions::probe_interval(std::int64_t total_steps) const {
   // The steps that a probe in place measures are exact: they must stay the exception.
   const std::int64_t shortest = probe == "in_place" ? 5 * repeats : 1;
   return std::max(shortest, std::min<std::int64_t>(500, total_steps / 50));
+}
+
+nlohmann::ordered_json gate_norms(const std::vector<MeasuredBatch>& probe, bool per_token) {
+  constexpr double kHeld = 0.95;
+  std::vector<double> norm(probe.at(0).item_score.size(), 0.0), share = norm;
+  for (const MeasuredBatch& batch : probe)
+    for (std::size_t gate = 0; gate < norm.size(); ++gate) {
+      std::vector<double> norms = batch.item_score[gate];
+      for (std::size_t i = 0; per_token && i < norms.size(); ++i)
+        norms[i] *= std::sqrt(batch.tokens[i]);
+      norm[gate] += std::inner_product(norms.begin(), norms.end(), norms.begin(), 0.0);
+      share[gate] += top_mass(kHeld, norms) / static_cast<double>(probe.size());
+    }
+  for (double& square : norm) square = std::sqrt(square / static_cast<double>(probe.size()));
+  return {{"gate_norm", norm}, {"gate_share", share}};
 }
 
 double variance_of_sum(const std::vector<double>& gram, std::int64_t items) {

@@ -113,11 +113,11 @@ struct MeasuredBatch {
   int passes = 0;                  // sampled backwards
   std::vector<double> v_act, v_w;  // [linear]: added by SampleA, by SampleW; means over the passes
   std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
+  std::vector<double> tokens;                   // [item]: T_i, 1 without tokens
   // The first n items (kMostItemsCompared) have:
   std::vector<std::vector<double>> gram;           // [linear][n * n]: <h_i, h_j>, h_i item i's part
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
-  std::vector<double> tokens;                      // [n]: T_i, 1 without tokens
   // Seconds of the exact backward. Empty: they were not measured.
   std::vector<double> weight_seconds;  // [linear]: of dW
   std::vector<double> item_seconds;    // [gate]: of all else from the gate down to the next
@@ -125,6 +125,12 @@ struct MeasuredBatch {
   // Empty: there is no such draw.
   std::vector<double> forward_score;
 };
+
+// By the names of metrics.jsonl, each [gate], from the norms ||G_i||_F of a probe's items:
+// gate_norm   root of the sum of their squares; of several batches, of the mean of the sums
+// gate_share  share of the items, largest first, that hold 95 % of the sum of norms
+// `per_token`: scores are ||G_i||_F / sqrt(T_i).
+nlohmann::ordered_json gate_norms(const std::vector<MeasuredBatch>& probe, bool per_token);
 
 // The variance of a sum of `items` terms that were drawn alike, by the inner products of n of them:
 // items / (n - 1) (tr K - 1'K1 / n). One term tells nothing: 0.

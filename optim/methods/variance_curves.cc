@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "optim/methods/gradient_sketch.h"
 #include "optim/methods/sample_gate.h"
 
 namespace vcas {
@@ -53,9 +54,9 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
       importance_(importance),
       selection_(selection),
       draws_(draws),
-      items_(batch.tokens.size()),
+      items_(static_cast<std::size_t>(std::min(batch.items, kMostItemsCompared))),
       scale_(static_cast<double>(batch.items) / static_cast<double>(items_)) {
-  for (const double count : batch.tokens) tokens_ += count;
+  for (std::size_t i = 0; i < items_; ++i) tokens_ += batch.tokens[i];
   for (const std::vector<double>& given : batch.item_score) {
     std::vector<double> score(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(items_));
     double squares = 0;

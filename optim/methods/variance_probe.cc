@@ -186,20 +186,20 @@ MeasuredBatch VarianceProbe::batch_sizes() const {
   batch.item_seconds = exact_.item_seconds;
   batch.passes = passes();
   const std::int64_t compared = std::min(batch.items, kMostItemsCompared);
-  const auto offsets = [&](const RowSet& rows) {
+  const auto offsets = [](const RowSet& rows, std::int64_t items) {
     std::vector<std::int64_t> out;
-    for (std::int64_t n = 0; n <= compared; ++n) out.push_back(rows.rows_before(n));
+    for (std::int64_t n = 0; n <= items; ++n) out.push_back(rows.rows_before(n));
     return out;
   };
   for (std::size_t k = 0; k < graph_.sampled_weights().size(); ++k)
     batch.offsets.push_back(
-        offsets(graph_.full_rows().of(graph_.weight_layout(static_cast<int>(k)))));
+        offsets(graph_.full_rows().of(graph_.weight_layout(static_cast<int>(k))), compared));
   if (const RowSet* tokens = graph_.full_rows().find(Layout::tokens())) {
-    const std::vector<std::int64_t> of_tokens = offsets(*tokens);
+    const std::vector<std::int64_t> of_tokens = offsets(*tokens, batch.items);
     for (std::size_t n = 0; n + 1 < of_tokens.size(); ++n)
       batch.tokens.push_back(static_cast<double>(of_tokens[n + 1] - of_tokens[n]));
   } else {
-    batch.tokens.assign(static_cast<std::size_t>(compared), 1.0);
+    batch.tokens.assign(static_cast<std::size_t>(batch.items), 1.0);
   }
   return batch;
 }
@@ -247,7 +247,7 @@ void VarianceProbe::receive() {
   const std::byte* host = mailbox_->receive();
   sent_ = false;
   MeasuredBatch& batch = batches_.back();
-  const std::int64_t compared = std::ssize(batch.tokens);
+  const std::int64_t compared = std::min(batch.items, kMostItemsCompared);
   const std::size_t linears = exact_.sketches.linears.size();
   batch.v_act.assign(linears, 0.0);
   batch.v_w.assign(linears, 0.0);

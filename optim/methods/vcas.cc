@@ -201,6 +201,7 @@ bool Vcas::end_step() {
   std::vector<MeasuredBatch> measured = probe_->result();
   measured.back().forward_score = forward_score_;
   probe_note_ = controller_->update(measured);
+  gate_norms_ = gate_norms(measured, sampled_.pass.scores_per_token);
   set_ratios();
   probing_ = false;
   return true;
@@ -255,6 +256,7 @@ nlohmann::ordered_json Vcas::report() const {
 
 nlohmann::ordered_json Vcas::measured() const {
   nlohmann::ordered_json json = controller_->measured();
+  json.update(gate_norms_);
   json.update(report());
   return json;
 }

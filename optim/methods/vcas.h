@@ -88,6 +88,7 @@ class Vcas final : public Method {
   KeepRatios step_ratios_;                 // that it had
   int probe_passes_ = 0;
   std::string probe_note_;
+  nlohmann::ordered_json gate_norms_ = nlohmann::ordered_json::object();  // of the last probe
 };
 
 }  // namespace vcas

@@ -83,6 +83,25 @@ TEST_CASE("top_mass is the smallest share of items that reaches s", "[controller
   }
 }
 
+TEST_CASE("norms at gates are those of all items, whatever the scores are", "[controller]") {
+  MeasuredBatch batch;
+  batch.item_score = {{3, 4, 0, 0}, {20, 0, 0, 1}};
+  batch.tokens = {1, 4, 9, 16};
+  const nlohmann::ordered_json norms = gate_norms({batch}, false);
+  CHECK(norms["gate_norm"] == nlohmann::ordered_json({5.0, std::sqrt(401.0)}));
+  CHECK(norms["gate_share"] == nlohmann::ordered_json({0.5, 0.25}));  // 20 of 21 is above 95 %
+  MeasuredBatch scaled = batch;
+  for (std::vector<double>& scores : scaled.item_score)
+    for (std::size_t i = 0; i < scores.size(); ++i) scores[i] /= std::sqrt(scaled.tokens[i]);
+  CHECK(gate_norms({scaled}, true) == norms);
+  CHECK(gate_norms({batch, batch}, false) == norms);
+  MeasuredBatch none = batch;
+  none.item_score = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+  const nlohmann::ordered_json halves = gate_norms({batch, none}, false);
+  CHECK(halves["gate_norm"][0] == std::sqrt(12.5));
+  CHECK(halves["gate_share"][0] == 0.75);
+}
+
 TEST_CASE("top_mass at its edges", "[controller]") {
   CHECK(top_mass(0, {1, 1, 1, 1}) == 0.25);  // never nothing
   CHECK(top_mass(0.5, {1, 1, 1, 1}) == 0.5);

@@ -133,6 +133,7 @@ TEST_CASE("a probe of whole gradients gives the variances of their definitions",
   CHECK(probe.result().size() == kRepeats);
   CHECK(probe.result()[0].item_score.size() == 2);
   CHECK(probe.result()[0].item_score[0].size() == 8);
+  CHECK(probe.result()[0].tokens.size() == 8);
 }
 
 TEST_CASE("backwards that keep nothing differ by the whole gradient", "[probe]") {

@@ -1,0 +1,397 @@
+// `vcas report`: pages and files from metrics, and what it says of incomplete ones.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+struct RunText {
+  json start = {
+      {"event", "start"},
+      {"step", 0},
+      {"time", 0.5},
+      {"date", "2026-11-23T12:00:00Z"},
+      {"host", "here"},
+      {"version", "0.1.0"},
+      {"device", "cpu"},
+      {"precision", "f32"},
+      {"threads", 1},
+      {"total_steps", 0},
+      {"parameters", 1000},
+      {"gates", {"net.block.0", "net.block.1"}},
+      {"linears", {"net.block.0.a", "net.block.1.a"}},
+      {"config",
+       {{"data", {{"type", "synthetic"}}},
+        {"model", {{"type", "vit"}}},
+        {"optimizer", {{"max_gradient_norm", 2.0}}},
+        {"method",
+         {{"type", "vcas"}, {"controller", "paper"}, {"tau_act", 0.025}, {"tau_w", 0.025}}}}}};
+  int steps = 40;
+  double norm = 1, flops = 0.3, seconds = 2, ratio = 0.5;
+  bool old = false, ends = true;
+
+  std::string text() const {
+    json first = start;
+    first["total_steps"] = steps;
+    std::string out = first.dump() + "\n";
+    for (int step = 1; step <= steps; ++step) {
+      out += json({{"event", "train"},
+                   {"step", step},
+                   {"time", seconds * step},
+                   {"loss", 2.0 - step * 0.01},
+                   {"accuracy", 0.5},
+                   {"learning_rate", 0.1},
+                   {"gradient_norm", norm},
+                   {"seconds",
+                    {{"forward", 1}, {"backward", seconds - 1}, {"probe", 0}, {"optimizer", 0}}},
+                   {"train_seconds", seconds * step},
+                   {"flops_saved", flops},
+                   {"formula_flops_saved", flops},
+                   {"time_saved", nullptr}})
+                 .dump() +
+             "\n";
+      if (step % 10 != 0) continue;
+      json probe = {{"event", "variance"},
+                    {"step", step},
+                    {"time", 1},
+                    {"v_s", 10},
+                    {"v_act", 0.2},
+                    {"v_w", 0.1},
+                    {"act_ratio", {ratio, ratio}},
+                    {"weight_ratio", {ratio, ratio}}};
+      if (!old) probe.update({{"gate_norm", {1.0, 2.0}}, {"gate_share", {0.2, 0.4}}});
+      out += probe.dump() + "\n";
+      out += json({{"event", "eval"},
+                   {"step", step},
+                   {"time", 1},
+                   {"loss", 1.0},
+                   {"accuracy", step / 100.0},
+                   {"items", 64},
+                   {"best", true}})
+                 .dump() +
+             "\n";
+    }
+    if (ends)
+      out += json({{"event", "end"},
+                   {"step", steps},
+                   {"time", 1},
+                   {"train_loss", 1.25},
+                   {"train_seconds", seconds * steps},
+                   {"flops_saved", flops},
+                   {"totals",
+                    {{"forward_seconds", steps}, {"backward_seconds", steps * (seconds - 1)}}}})
+                 .dump() +
+             "\n";
+    return out;
+  }
+};
+
+class Runs : public TemporaryFolder {
+ public:
+  void add(const std::string& name, const std::string& metrics) const {
+    fs::create_directories(path() / name);
+    write_text(path() / name / "metrics.jsonl", metrics);
+  }
+  Outcome report(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "report");
+    return run(path(), arguments);
+  }
+};
+
+RunText exact_run() {
+  RunText run;
+  run.start["config"]["method"] = {{"type", "exact"}};
+  run.seconds = 2.5;
+  run.flops = 0;
+  return run;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++found;
+  return found;
+}
+
+// Bit by bit, and checked by the known answer of RFC 3720's polynomial.
+std::uint32_t naive_crc32c(const std::string& bytes) {
+  std::uint32_t crc = ~0u;
+  for (const char c : bytes) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = crc & 1 ? crc >> 1 ^ 0x82f63b78u : crc >> 1;
+  }
+  return ~crc;
+}
+
+std::uint32_t masked(const std::string& bytes) {
+  const std::uint32_t crc = naive_crc32c(bytes);
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+template <class T>
+T at(const std::string& bytes, std::size_t place) {
+  T value;
+  std::memcpy(&value, bytes.data() + place, sizeof value);
+  return value;
+}
+
+// The messages of a file of TFRecord.
+std::vector<std::string> records(const std::string& file) {
+  std::vector<std::string> out;
+  for (std::size_t place = 0; place < file.size();) {
+    const auto length = at<std::uint64_t>(file, place);
+    REQUIRE(place + 16 + length <= file.size());
+    CHECK(at<std::uint32_t>(file, place + 8) == masked(file.substr(place, 8)));
+    out.push_back(file.substr(place + 12, length));
+    CHECK(at<std::uint32_t>(file, place + 12 + length) == masked(out.back()));
+    place += 16 + length;
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("report: a comparison is one page without other files") {
+  const TinyRun tiny;
+  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}).code == 0);
+  const Outcome outcome = run(tiny.path(), {"report", "twins", "--svg", "plots"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.out.empty());
+  CHECK(contains(outcome.err, "wrote twins/report.html ("));
+  const std::string page = content(tiny.path() / "twins/report.html");
+  CHECK(page.size() < 1'000'000);
+  for (const char* outside : {"<script", "<link", "src=", "url(", "@import"})
+    CHECK_FALSE(contains(page, outside));
+  for (const char* plot : {"loss-by-step", "loss-by-second", "test-0-by-step", "test-1-by-second",
+                           "gradient-norm", "seconds-by-phase", "saved-2", "kept-items-2",
+                           "kept-rows-2", "variance-2", "gate-norm-2", "gate-share-2"}) {
+    INFO(plot);
+    CHECK(count(page, "id=\"" + std::string(plot) + "\"") == 1);
+    CHECK(contains(content(tiny.path() / "plots" / (std::string(plot) + ".svg")), "</svg>"));
+  }
+  CHECK(count(page, "<svg class=\"plot\"") ==
+        static_cast<std::size_t>(std::distance(fs::directory_iterator(tiny.path() / "plots"), {})));
+  CHECK_FALSE(contains(page, "nan"));
+  for (const char* row : {"seconds saved", "conversion: seconds over FLOPs", "begun", "version",
+                          "final training loss", "method.type"})
+    CHECK(contains(page, row));
+  CHECK(contains(page, " %, of exact</td>"));
+}
+
+TEST_CASE("report: probes log the norms at gates") {
+  const TinyRun tiny;
+  const std::string controller = GENERATE("paper", "budget");
+  REQUIRE(tiny.train({"run.folder=out", "method.controller=" + controller}).code == 0);
+  std::size_t probes = 0;
+  for (const json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
+    if (line["event"] != "variance") continue;
+    ++probes;
+    REQUIRE(line["gate_norm"].size() == 2);
+    REQUIRE(line["gate_share"].size() == 2);
+    for (const double norm : line["gate_norm"]) CHECK(norm > 0);
+    for (const double share : line["gate_share"]) CHECK((share > 0.3 && share <= 1));
+  }
+  CHECK(probes >= 2);
+}
+
+TEST_CASE("report: seconds saved are those of the twin") {
+  const Runs runs;
+  runs.add("exact", exact_run().text());
+  runs.add("vcas", RunText().text());
+  REQUIRE(runs.report({"exact", "vcas", "--to", "page.html"}).code == 0);
+  const std::string page = content(runs.path() / "page.html");
+  CHECK(contains(page, "<td>20.0 %, of exact</td>"));  // 2 s a step of 2.5
+  CHECK(contains(page, "<td>0.67</td>"));              // .2 of .3
+  CHECK(contains(page, "30.0 % of FLOPs and 20.0 % of seconds saved in 40 steps"));
+  CHECK(contains(page, "test accuracy: last, best</th><td>0.4000, 0.4000</td>"));
+
+  RunText other;
+  other.start["config"]["model"]["type"] = "mlp";
+  runs.add("vcas", other.text());
+  REQUIRE(runs.report({"exact", "vcas", "--to", "page.html"}).code == 0);
+  const std::string apart = content(runs.path() / "page.html");
+  CHECK_FALSE(contains(apart, ", of exact</td>"));
+  CHECK(contains(apart, "The seconds saved are not known"));
+  CHECK(contains(apart, "model.type</th><td>&quot;vit&quot;</td><td>&quot;mlp&quot;</td>"));
+}
+
+TEST_CASE("report: what is missing is left out, and said") {
+  const Runs runs;
+  RunText torn;
+  torn.ends = false;
+  torn.old = true;
+  std::string text = torn.text();
+  text.resize(text.size() - 20);
+  runs.add("torn", text);
+  runs.add("good", RunText().text());
+  runs.add("empty", "");
+  runs.add("bad", "{\"event\":\"start\",\"step\":0}\nnonsense\n{\"event\":\"end\",\"step\":1}\n");
+  fs::create_directories(runs.path() / "none");
+  const Outcome outcome = runs.report({"good", "torn", "empty", "bad", "none", "good/"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const std::string page = content(runs.path() / "good/report.html");
+  for (const char* reason :
+       {"empty/metrics.jsonl: holds no event", "bad/metrics.jsonl:2: not a JSON object with a step",
+        "none: not the folder of a run, which has metrics.jsonl", "good: was named twice",
+        "the last line of metrics.jsonl is cut, and left out",
+        "the run has not ended: its last logged step is 40 of 40",
+        "torn: its metrics have no gate_norm and gate_share"}) {
+    INFO(reason);
+    CHECK(contains(outcome.err, reason));
+    CHECK(contains(page, reason));
+  }
+  CHECK(contains(page, "id=\"gate-norm-1\""));
+  CHECK_FALSE(contains(page, "id=\"gate-norm-2\""));
+
+  const auto fails = [&](const std::vector<std::string>& arguments, int code, const char* why) {
+    const Outcome failed = runs.report(arguments);
+    INFO(failed.err);
+    CHECK(failed.code == code);
+    CHECK(contains(failed.err, why));
+  };
+  fails({"empty", "none"}, 65, "error: empty/metrics.jsonl: holds no event\n  hint: ");
+  fails({"none"}, 66,
+        "error: none: not the folder of a run, which has metrics.jsonl\n  hint: name");
+  fails({"good", "typo"}, 66, "error: typo: there is no such folder\n  hint: name the folder of");
+  fails({}, 2, "runs is required");
+  fails({"good", "--to", "good/metrics.jsonl/x.html"}, 73, "cannot create");
+  for (int i = 0; i < 9; ++i) runs.add("many/" + std::to_string(i), RunText().text());
+  std::vector<std::string> many;
+  for (int i = 0; i < 9; ++i) many.push_back("many/" + std::to_string(i));
+  fails(many, 2, "error: a report shows 8 runs at most, in as many colours; got 9\n  hint: make");
+}
+
+TEST_CASE("report: metrics of any content make no markup") {
+  const Runs runs;
+  RunText hostile;
+  const std::string tag = "<script>alert('x')</script>&\"";
+  hostile.start["linears"] = {tag + ".a", tag + ".b"};
+  hostile.start["host"] = tag;
+  hostile.start["config"]["model"]["type"] = tag;
+  std::string text = hostile.text();
+  text += json({{"event", "warning"}, {"step", 40}, {"message", tag}}).dump() + "\n";
+  // Fields that are not of their types.
+  text += "{\"event\":\"train\",\"step\":41,\"loss\":\"high\",\"seconds\":3}\n";
+  text += "{\"event\":\"variance\",\"step\":41,\"act_ratio\":{},\"weight_ratio\":[null,\"a\"]}\n";
+  text += "{\"event\":[],\"step\":41}\n";
+  runs.add("<b>", text);
+  runs.add("plain", RunText().text());
+  const Outcome outcome = runs.report({"<b>", "plain", "--svg", "plots"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const std::string page = content(runs.path() / "<b>/report.html");
+  CHECK_FALSE(contains(page, "<script"));
+  CHECK_FALSE(contains(page, "</span><b>"));
+  CHECK(contains(page, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&quot;"));
+  CHECK(contains(page, "&lt;b&gt;"));
+  for (const auto& file : fs::directory_iterator(runs.path() / "plots"))
+    CHECK_FALSE(contains(content(file.path()), "<script"));
+}
+
+TEST_CASE("report: findings say what to do") {
+  const Runs runs;
+  const auto page_of = [&](const RunText& text) {
+    runs.add("run", text.text());
+    REQUIRE(runs.report({"run"}).code == 0);
+    return content(runs.path() / "run/report.html");
+  };
+  RunText text;
+  CHECK_FALSE(contains(page_of(text), "were clipped"));
+  text.norm = 3;
+  CHECK(contains(page_of(text), "40 of 40 logged gradients were clipped"));
+  CHECK(contains(page_of(text), "Set optimizer.max_gradient_norm (2) above the usual norm"));
+  CHECK_FALSE(contains(page_of(text), "near 1 (items"));
+  text.ratio = 0.95;
+  CHECK(contains(page_of(text), "The last keep ratios are near 1 (items 0.95, rows 0.95)"));
+  CHECK(contains(page_of(text), "The seconds saved are not known"));
+  text.start["config"]["method"]["type"] = "exact";
+  CHECK_FALSE(contains(page_of(text), "were clipped"));
+
+  runs.add("exact", exact_run().text());
+  RunText poor;
+  poor.seconds = 2.4;
+  runs.add("run", poor.text());
+  REQUIRE(runs.report({"run", "exact"}).code == 0);
+  CHECK(contains(content(runs.path() / "run/report.html"),
+                 "30.0 % of FLOPs saved are only 4.0 % of seconds: a conversion of 0.13."));
+}
+
+TEST_CASE("report: a long run is thinned to what the eye can see") {
+  const Runs runs;
+  RunText text;
+  text.steps = 40'000;
+  runs.add("long", text.text());
+  REQUIRE(runs.report({"long", "--svg", "plots"}).code == 0);
+  CHECK(fs::file_size(runs.path() / "long/report.html") < 1'000'000);
+  const std::string svg = content(runs.path() / "plots/loss-by-step.svg");
+  const std::size_t begin = svg.find("class=\"curve s0\"");
+  const std::string path = svg.substr(begin, svg.find("/>", begin) - begin);
+  CHECK(count(path, "L") == 199);
+  CHECK(count(path, "M") == 1);
+  CHECK(contains(svg, "class=\"band f0\""));
+  CHECK(contains(content(runs.path() / "long/report.html"), "the mean of neighbouring steps"));
+}
+
+TEST_CASE("report: a table has a row for each logged step") {
+  const Runs runs;
+  runs.add("a", RunText().text());
+  runs.add("b, c", exact_run().text());
+  REQUIRE(runs.report({"a", "b, c", "--csv", "out/steps.csv"}).code == 0);
+  const std::string csv = content(runs.path() / "out/steps.csv");
+  CHECK(count(csv, "\n") == 1 + 40 + 40);
+  CHECK(
+      csv.starts_with("run,step,time,accuracy,flops_saved,formula_flops_saved,gradient_norm,"
+                      "learning_rate,loss,seconds.backward,seconds.forward,"));
+  CHECK(contains(csv, "\na,1,2.0,0.5,0.3,0.3,1.0,0.1,1.99,1.0,1,0,0,,2.0\n"));
+  CHECK(contains(csv, "\n\"b, c\",40,100.0,"));
+}
+
+TEST_CASE("report: TensorBoard's files hold the scalars") {
+  REQUIRE(naive_crc32c("123456789") == 0xe3069283u);
+  REQUIRE(masked("123456789") == 0xc78ab0e5u);
+  const Runs runs;
+  runs.add("a", RunText().text());
+  REQUIRE(runs.report({"a", "--tensorboard", "tb"}).code == 0);
+  // 2026-11-23T12:00:00Z
+  const fs::path file = runs.path() / "tb/a/events.out.tfevents.1795435200.vcas";
+  const std::vector<std::string> messages = records(content(file));
+  REQUIRE(messages.size() == 1 + 40 + 4 + 4);
+  CHECK(messages[0].substr(9) ==
+        "\x1a\x0d"
+        "brain.Event:2");
+  CHECK(at<double>(messages[0], 1) == 1795435200.0);
+  const std::string& step = messages[3];  // of step 3
+  CHECK(at<double>(step, 1) == 1795435200.0 + 6);
+  CHECK(step[9] == 0x10);
+  CHECK(step[10] == 3);
+  CHECK(step[11] == 0x2a);
+  // A value: field 1 of the summary, its tag, its number.
+  const std::string loss =
+      "\x0a\x11\x0a\x0a"
+      "train/loss\x15";
+  REQUIRE(contains(step, loss));
+  CHECK(at<float>(step, step.find(loss) + loss.size()) == 1.97f);
+  CHECK_FALSE(contains(step, "saved/time_saved"));  // null
+  for (const char* tag :
+       {"train/accuracy", "train/learning_rate", "train/gradient_norm", "saved/flops_saved",
+        "eval/accuracy", "eval/loss", "keep/act_ratio", "keep/weight_ratio"})
+    CHECK(contains(content(file), tag));
+}
+
+TEST_CASE("report: a replaced run takes its report along") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  REQUIRE(run(tiny.path(), {"report", "out"}).code == 0);
+  REQUIRE(fs::exists(tiny.path() / "out/report.html"));
+  REQUIRE(tiny.train({"run.folder=out", "--overwrite"}).code == 0);
+  CHECK_FALSE(fs::exists(tiny.path() / "out/report.html"));
+}

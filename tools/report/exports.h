@@ -1,0 +1,26 @@
+// Metrics of runs for other programs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/report/run_record.h"
+
+namespace vcas {
+
+// A line of names, then one for each event `train`: RFC 4180, with \n. Unknown values are empty.
+std::string metrics_csv(const std::vector<RunRecord>& runs);
+
+// Events of TensorBoard: records of TFRecord, each a message Event of tensorflow/core/util/event.
+// Scalars: losses, measures, learning rate, norms, savings and mean ratios.
+std::string tensorboard_events(const RunRecord& run);
+// The name that TensorBoard looks for. It is the same for the same run.
+std::string tensorboard_name(const RunRecord& run);
+
+// CRC-32C (Castagnoli), of RFC 3720.
+std::uint32_t crc32c(std::string_view bytes);
+
+}  // namespace vcas

@@ -1,0 +1,83 @@
+#include "tools/report/findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace vcas {
+namespace {
+
+constexpr double kNearOne = 0.9, kPoorConversion = 0.5;
+
+void find_losses_that_are_none(const RunRecord& run, std::vector<Finding>& out) {
+  const std::vector<double> losses = column(run.train, "loss");
+  const auto bad = std::ranges::count_if(losses, [](double x) { return !std::isfinite(x); });
+  if (bad > 0)
+    out.push_back({fmt::format("{} of {} logged steps have no finite loss.", bad, losses.size()),
+                   "Lower schedule.learning_rate, or warm it up for longer."});
+}
+
+void find_clipping(const RunRecord& run, std::vector<Finding>& out) {
+  const double limit = number(member(run.config, "optimizer"), "max_gradient_norm");
+  const std::vector<double> norms = column(run.train, "gradient_norm");
+  const auto clipped = std::ranges::count_if(norms, [&](double norm) { return norm > limit; });
+  if (run.samples() && limit > 0 && 2 * clipped > std::ssize(norms))
+    out.push_back({fmt::format("{} of {} logged gradients were clipped, which costs accuracy where "
+                               "they are sampled.",
+                               clipped, norms.size()),
+                   fmt::format("Set optimizer.max_gradient_norm ({:g}) above the usual norm, or "
+                               "to 0.",
+                               limit)});
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+void find_ratios_near_one(const RunRecord& run, std::vector<Finding>& out) {
+  if (run.variance.empty()) return;
+  const double items = mean(numbers(run.variance.back(), "act_ratio")),
+               rows = mean(numbers(run.variance.back(), "weight_ratio"));
+  if (items > kNearOne && rows > kNearOne)
+    out.push_back({fmt::format("The last keep ratios are near 1 (items {:.2f}, rows {:.2f}), so "
+                               "little is saved.",
+                               items, rows),
+                   "Train for longer, probe more often (method.update_every), raise the budget "
+                   "(method.tau_act, method.tau_w), or set method.controller=budget."});
+}
+
+void find_poor_conversion(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {
+  if (!run.samples() || run.train.empty()) return;
+  const double flops = number(run.train.back(), "flops_saved"), time = time_saved(run, twin);
+  if (flops > 0.01 && time < kPoorConversion * flops)
+    out.push_back(
+        {fmt::format(
+             "{:.1f} % of FLOPs saved are only {:.1f} % of seconds: a conversion of {:.2f}.",
+             100 * flops, 100 * time, time / flops),
+         "Use larger batches or a wider model; vcas bench times its steps, and --timing "
+         "its layers."});
+}
+
+void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {
+  if (run.samples() && !run.end.is_null() && !std::isfinite(time_saved(run, twin)))
+    out.push_back(
+        {"The seconds saved are not known: the run has no exact twin here, and too few "
+         "exact steps of its own.",
+         "Measure them by vcas compare, and report its folder."});
+}
+
+}  // namespace
+
+std::vector<Finding> findings(const RunRecord& run, const RunRecord* twin) {
+  std::vector<Finding> out;
+  find_losses_that_are_none(run, out);
+  find_clipping(run, out);
+  find_ratios_near_one(run, out);
+  find_poor_conversion(run, twin, out);
+  find_time_unknown(run, twin, out);
+  return out;
+}
+
+}  // namespace vcas

@@ -1,0 +1,67 @@
+#include "tools/report/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "tools/report/exports.h"
+#include "tools/report/page.h"
+#include "tools/report/run_plots.h"
+#include "tools/report/run_record.h"
+#include "tools/run_folder.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+void say(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
+void write(const fs::path& file, const std::string& content) {
+  if (file.has_parent_path()) make_folder(file.parent_path(), "choose another place");
+  atomic_write(file, content);
+  say(fmt::format("wrote {} ({:.0f} kB)", file.string(),
+                  std::ceil(static_cast<double>(content.size()) / 1000)));
+}
+
+void write_svgs(const fs::path& folder, const std::vector<PlotSection>& sections) {
+  make_folder(folder, "choose another --svg");
+  std::size_t count = 0;
+  for (const PlotSection& section : sections)
+    for (const Plot& plot : section.plots) {
+      atomic_write(folder / (plot.id + ".svg"), svg_file(plot));
+      ++count;
+    }
+  say(fmt::format("wrote {} plots to {}", count, folder.string()));
+}
+
+}  // namespace
+
+void report(const ReportRequest& request) {
+  std::vector<std::string> left_out;
+  const std::vector<RunRecord> runs = read_runs(request.runs, left_out);
+  if (runs.size() > static_cast<std::size_t>(kPlotColours))
+    throw Error(ExitCode::kUsage,
+                fmt::format("a report shows {} runs at most, in as many colours; got {}",
+                            kPlotColours, runs.size()),
+                "make several reports, each with its own --to");
+  for (const std::string& reason : left_out) say("left out: " + reason);
+  for (const RunRecord& run : runs) {
+    say(fmt::format("{}: {} train, {} eval, {} variance events of {}", run.name, run.train.size(),
+                    run.eval.size(), run.variance.size(), (run.folder / "metrics.jsonl").string()));
+    for (const std::string& gap : run.gaps) say("  " + gap);
+  }
+  const std::vector<PlotSection> sections = plot_sections(runs);
+  for (const PlotSection& section : sections)
+    for (const std::string& missing : section.missing) say("  " + missing);
+  if (!request.svg_folder.empty()) write_svgs(request.svg_folder, sections);
+  if (!request.csv.empty()) write(request.csv, metrics_csv(runs));
+  if (!request.tensorboard_folder.empty())
+    for (const RunRecord& run : runs)
+      write(request.tensorboard_folder / run.name / tensorboard_name(run), tensorboard_events(run));
+  write(request.page.empty() ? request.runs.front() / "report.html" : request.page,
+        report_page(runs, sections, left_out));
+}
+
+}  // namespace vcas

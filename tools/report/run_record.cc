@@ -1,0 +1,218 @@
+#include "tools/report/run_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/metrics.h"
+#include "tools/run_folder.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+void take_event(RunRecord& run, nlohmann::json line) {
+  const std::string event = text(line, "event");
+  if (event == "train") run.train.push_back(std::move(line));
+  if (event == "eval") run.eval.push_back(std::move(line));
+  if (event == "variance") run.variance.push_back(std::move(line));
+  if (event == "start" && run.start.is_null()) run.start = std::move(line);
+  if (event == "end") run.end = std::move(line);
+  if (event == "warning")
+    if (const std::string message = text(line, "message");
+        std::ranges::count(run.warnings, message) == 0)
+      run.warnings.push_back(message);
+}
+
+void read_config(RunRecord& run) {
+  run.config = member(run.start, "config");
+  const fs::path file = run.folder / "config.json";
+  if (run.config.is_object() || !fs::exists(file)) return;
+  run.config = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  if (run.config.is_object()) return;
+  run.config = nullptr;
+  run.gaps.push_back("config.json is damaged, and the settings are not known");
+}
+
+void note_gaps(RunRecord& run, bool is_torn) {
+  if (is_torn) run.gaps.push_back("the last line of metrics.jsonl is cut, and left out");
+  if (run.start.is_null()) run.gaps.push_back("there is no event \"start\": no names of layers");
+  if (run.train.empty()) run.gaps.push_back("no training step was logged");
+  if (!run.end.is_null()) return;
+  const double total = number(run.start, "total_steps");
+  run.gaps.push_back(fmt::format(
+      "the run has not ended: its last logged step is {}{}; vcas-train --resume goes on with it",
+      run.steps(), std::isfinite(total) ? fmt::format(" of {:.0f}", total) : ""));
+}
+
+RunRecord read_run(const fs::path& folder) {
+  const fs::path file = folder / "metrics.jsonl";
+  if (!fs::exists(file))
+    throw Error(ExitCode::kNoInput,
+                folder.string() + ": not the folder of a run, which has metrics.jsonl",
+                "name the folder of a run or of a comparison, such as runs/x");
+  RunRecord run;
+  run.folder = folder;
+  std::vector<nlohmann::json> lines = read_metrics(file);
+  if (lines.empty())
+    throw Error(ExitCode::kBadData, file.string() + ": holds no event",
+                "the run has ended before its first line; train again");
+  const std::string content = read_file(file);
+  const bool is_torn =
+      std::ranges::count(content, '\n') != std::ssize(lines) || !content.ends_with('\n');
+  for (nlohmann::json& line : lines) take_event(run, std::move(line));
+  read_config(run);
+  note_gaps(run, is_torn);
+  return run;
+}
+
+// The last folder of the path; more of it where runs share that.
+void name_runs(std::vector<RunRecord>& runs) {
+  const auto set_names = [&](auto name) {
+    for (RunRecord& run : runs) run.name = name(run.folder);
+    std::set<std::string> names;
+    for (const RunRecord& run : runs) names.insert(run.name);
+    return names.size() == runs.size();
+  };
+  if (set_names([](const fs::path& folder) { return folder.filename().string(); })) return;
+  if (set_names([](const fs::path& folder) {
+        return (folder.parent_path().filename() / folder.filename()).string();
+      }))
+    return;
+  set_names([](const fs::path& folder) { return folder.string(); });
+}
+
+// Settings without those that a twin may have otherwise.
+nlohmann::json shared_settings(const RunRecord& run) {
+  nlohmann::json config = run.config;
+  for (const char* section : {"run", "method"}) config.erase(section);
+  return config;
+}
+
+}  // namespace
+
+const nlohmann::json& member(const nlohmann::json& object, const std::string& key) {
+  static const nlohmann::json none;
+  const auto found = object.find(key);
+  return found == object.end() ? none : *found;
+}
+
+double number(const nlohmann::json& object, const std::string& key) {
+  const nlohmann::json& value = member(object, key);
+  return value.is_number() ? value.get<double>() : kUnknown;
+}
+
+std::vector<double> numbers(const nlohmann::json& object, const std::string& key) {
+  std::vector<double> out;
+  if (const nlohmann::json& values = member(object, key); values.is_array())
+    for (const nlohmann::json& value : values)
+      out.push_back(value.is_number() ? value.get<double>() : kUnknown);
+  return out;
+}
+
+std::string text(const nlohmann::json& object, const std::string& key) {
+  const nlohmann::json& value = member(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+std::vector<double> column(const std::vector<nlohmann::json>& events, const std::string& key) {
+  std::vector<double> out;
+  for (const nlohmann::json& event : events) out.push_back(number(event, key));
+  return out;
+}
+
+std::int64_t RunRecord::steps() const {
+  const nlohmann::json& last = !end.is_null() ? end : train.empty() ? start : train.back();
+  const nlohmann::json& step = member(last, "step");
+  return step.is_number_integer() ? step.get<std::int64_t>() : 0;
+}
+
+double RunRecord::train_seconds() const {
+  if (!end.is_null()) return number(end, "train_seconds");
+  return train.empty() ? kUnknown : number(train.back(), "train_seconds");
+}
+
+bool RunRecord::samples() const {
+  const nlohmann::json& method = member(config, "method");
+  return method.is_object() ? text(method, "type") == "vcas" : !variance.empty();
+}
+
+std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
+                                 std::vector<std::string>& left_out) {
+  std::vector<fs::path> wanted;
+  for (const fs::path& given : folders) {
+    const fs::path folder = given.has_filename() ? given : given.parent_path();  // "runs/x/"
+    if (!fs::is_directory(folder))
+      throw Error(ExitCode::kNoInput, folder.string() + ": there is no such folder",
+                  "name the folder of a run or of a comparison, such as runs/x");
+    const std::vector<std::string> names = runs_of_comparison(folder);
+    for (const std::string& name : names) wanted.push_back(folder / name);
+    if (names.empty()) wanted.push_back(folder);
+  }
+  std::vector<RunRecord> runs;
+  std::optional<Error> first;
+  for (const fs::path& folder : wanted) {
+    if (std::ranges::any_of(runs, [&](const RunRecord& run) {
+          std::error_code error;
+          return fs::equivalent(run.folder, folder, error);
+        })) {
+      left_out.push_back(folder.string() + ": was named twice");
+      continue;
+    }
+    try {
+      runs.push_back(read_run(folder));
+    } catch (const Error& error) {
+      if (!first) first = error;
+      left_out.push_back(error.what());
+    }
+  }
+  if (runs.empty() && first) throw *first;
+  name_runs(runs);
+  return runs;
+}
+
+std::vector<std::string> measures_of(const std::vector<RunRecord>& runs) {
+  std::vector<std::string> names;
+  for (const RunRecord& run : runs)
+    for (const nlohmann::json& event : run.eval)
+      for (const auto& [key, value] : event.items())
+        if (value.is_number() && key != "step" && key != "time" && key != "epoch" &&
+            key != "items" && std::ranges::count(names, key) == 0)
+          names.push_back(key);
+  std::ranges::stable_partition(names, [](const std::string& name) { return name == "loss"; });
+  return names;
+}
+
+double phase_seconds(const RunRecord& run, const std::string& phase) {
+  if (!run.end.is_null()) return number(member(run.end, "totals"), phase + "_seconds");
+  double sum = 0;
+  for (const nlohmann::json& step : run.train) sum += number(member(step, "seconds"), phase);
+  return sum / static_cast<double>(run.train.size()) * static_cast<double>(run.steps());
+}
+
+const RunRecord* exact_twin(const RunRecord& run, const std::vector<RunRecord>& runs) {
+  if (!run.samples() || !run.config.is_object()) return nullptr;
+  for (const RunRecord& other : runs) {
+    if (other.samples() || !other.config.is_object() || other.train.empty()) continue;
+    if (text(other.start, "host") == text(run.start, "host") &&
+        shared_settings(other) == shared_settings(run))
+      return &other;
+  }
+  return nullptr;
+}
+
+double time_saved(const RunRecord& run, const RunRecord* twin) {
+  if (twin != nullptr && twin->steps() == run.steps())
+    return 1 - run.train_seconds() / twin->train_seconds();
+  if (!run.end.is_null()) return number(run.end, "time_saved");
+  return run.train.empty() ? kUnknown : number(run.train.back(), "time_saved");
+}
+
+}  // namespace vcas

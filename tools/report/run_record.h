@@ -1,0 +1,53 @@
+// What a run has left in its folder, as a report reads it.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace vcas {
+
+struct RunRecord {
+  std::filesystem::path folder;
+  std::string name;           // unlike that of any other run of the report
+  nlohmann::json config;      // all settings; null if they are not known
+  nlohmann::json start, end;  // the first and the last event of that name, null without one
+  std::vector<nlohmann::json> train, eval, variance;  // the events, in their order
+  std::vector<std::string> warnings;                  // of the program, each once
+  std::vector<std::string> gaps;  // what is missing or was left out: "the run has no end ..."
+
+  // The last step that is known.
+  std::int64_t steps() const;
+  double train_seconds() const;  // NaN if not known
+  bool samples() const;          // by its settings
+};
+
+// The runs of these folders; that of a comparison stands for its runs.
+// A run that cannot be read is left out, which `left_out` then says.
+// Throws kNoInput where a folder is not there, and why the first run was left out if all were.
+std::vector<RunRecord> read_runs(const std::vector<std::filesystem::path>& folders,
+                                 std::vector<std::string>& left_out);
+
+// Metrics may come from any program: what is not there, or not of its type, is null, NaN or empty.
+const nlohmann::json& member(const nlohmann::json& object, const std::string& key);
+double number(const nlohmann::json& object, const std::string& key);
+std::vector<double> numbers(const nlohmann::json& object, const std::string& key);
+std::string text(const nlohmann::json& object, const std::string& key);
+std::vector<double> column(const std::vector<nlohmann::json>& events, const std::string& key);
+
+// Names of what evaluations measured, of all runs: "loss", "accuracy" and so on.
+std::vector<std::string> measures_of(const std::vector<RunRecord>& runs);
+
+// The seconds of a phase over all steps: "forward", "backward", "probe", "optimizer", "data",
+// "eval" or "checkpoint". Without an end it is known, or estimated from the steps that were logged,
+// for the first four; else NaN.
+double phase_seconds(const RunRecord& run, const std::string& phase);
+
+// The exact run among them with the settings, the machine and the steps of this one; null if none.
+const RunRecord* exact_twin(const RunRecord& run, const std::vector<RunRecord>& runs);
+
+// Share of the seconds that the run has saved: against its twin, else by its own exact steps.
+double time_saved(const RunRecord& run, const RunRecord* twin);
+
+}  // namespace vcas
