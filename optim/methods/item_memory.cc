@@ -116,7 +116,7 @@ std::vector<float> ItemMemory::numbers_of(const Seen& seen) const {
   return numbers;
 }
 
-// Takes the numbers of the steps up to this one. Of one that is not finite nothing is known.
+// Takes the numbers of the steps up to this one. A number that is not finite tells nothing.
 void ItemMemory::remember(std::int64_t last_step) {
   for (; !seen_.empty() && seen_.front().step <= last_step; seen_.pop_front()) {
     const std::vector<float> numbers = numbers_of(seen_.front());

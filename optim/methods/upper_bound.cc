@@ -79,7 +79,7 @@ class UpperBound final : public BackwardSelection {
   }
 
   UpperBoundOptions options_;
-  double tau_ = 0;  // smoothed: how many times the batch a uniform draw of equal variance has
+  double tau_ = 0;  // sqrt(N sum of g^2) / sum of g, smoothed
   bool samples_now_ = true;
 };
 
@@ -90,9 +90,8 @@ struct UpperBoundKind final : MethodKind, UpperBoundOptions {
   void fields(Setting& v) {
     v.field("keep", keep, "Draws of a step, as a share of its items.", above(0.0), at_most(1.0));
     v.field("tau_threshold", tau_threshold,
-            "Steps are exact until tau, the batch that uniform draws of equal variance would need "
-            "over that of these, is so large; 0: from the first step on. The "
-            "paper has (1 + 2 keep) / (3 keep).",
+            "Steps are exact until tau is so large: the root of how much more uniform draws would "
+            "vary; 0: from the first step on. The paper has (1 + 2 keep) / (3 keep).",
             at_least(0.0));
   }
   void prepare(Model& model) const override { BackwardSelection::add_gate(model); }

@@ -93,7 +93,7 @@ TEST_CASE("the paper's controller moves the ratios of what is sampled alone", "[
   CHECK((controller.s() < 1) == items);
   CHECK((controller.act_ratio()[0] < 1) == items);
   CHECK((controller.weight_ratio()[0] < 1) == !items);
-  // Of what is not sampled a checkpoint's ratios do not count.
+  // A checkpoint's ratios of what is not sampled do not count.
   PaperController both(options_for_probes(), model_of(1, 2), 1000);
   for (int probe = 0; probe < 5; ++probe)
     CHECK(both.update(probe_of(0, {0.5, 2}, {kEqualNorms})).empty());
