@@ -84,6 +84,7 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const To
                 fmt::format("items have up to {} tokens, and the model has {} positions",
                             limits.tokens, positions),
                 "lower data.text.max_length, or raise model.max_positions of a new model");
+  config.method->prepare(*ready.model);
   ready.model->graph.finish(*ready.ops, {.max_items = items,
                                          .max_tokens = items * limits.tokens,
                                          .max_masked = items * limits.masked});

@@ -39,7 +39,10 @@ BudgetController::BudgetController(const VcasOptions& options, const ControlledM
       seed_(seed),
       update_every_(options.probe_interval(total_steps)),
       v_s_(model.linears.size(), 0.0),
-      forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1) {}
+      forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1) {
+  model_.samples_items = options.samples_items();
+  model_.samples_rows = options.samples_rows();
+}
 
 bool BudgetController::probe_due(std::int64_t step) const {
   std::int64_t last = 0, gap = 2;
@@ -164,7 +167,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   find(batch, curves, importance);
   const bool may_forward =
       std::ranges::any_of(batch.forward_score, [](double score) { return score >= 0; });
-  const double budget = options_.tau_act + options_.tau_w + (may_forward ? options_.tau_f : 0.0);
+  const double budget = options_.tau() + (may_forward ? options_.tau_f : 0.0);
   correct_aim(budget);
   const VarianceCurves::Optimum best = curves.within(aim_ * budget, lambda_);
   lambda_ = best.lambda;

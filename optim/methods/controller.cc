@@ -35,9 +35,16 @@ void VcasOptions::validate(ConfigErrors& errors) const {
         fmt::format("must be above {}, the exact steps of a probe in place, or no step is sampled; "
                     "got {}",
                     probe_batches(), update_every.steps()));
-  if (!follows_paper() && !pinned() && !(tau_act + tau_w > 0))
-    errors.add({"tau_act", "tau_w"},
-               "must not both be 0: without a budget of variance nothing can be sampled");
+  if (!samples_items() && !act_ratio.empty())
+    errors.add({"sample", "act_ratio"}, "must not be \"rows\" where ratios of items are given");
+  if (!samples_rows() && !weight_ratio.empty())
+    errors.add({"sample", "weight_ratio"}, "must not be \"items\" where ratios of rows are given");
+  if (follows_paper() || pinned() || tau() > 0) return;
+  constexpr const char* kWhy = "be 0: without a budget of variance nothing can be sampled";
+  if (samples_items() && samples_rows())
+    errors.add({"tau_act", "tau_w"}, std::string("must not both ") + kWhy);
+  else
+    errors.add({samples_items() ? "tau_act" : "tau_w"}, std::string("must not ") + kWhy);
 }
 
 std::int64_t VcasOptions::probe_interval(std::int64_t total_steps) const {
@@ -100,8 +107,8 @@ void Controller::ratios_from_json(const nlohmann::json& state) {
                     act_ratio.size(), weight_ratio.size(), act_ratio_.size(),
                     weight_ratio_.size()));
   state.at("probes").get_to(probes_);
-  act_ratio_ = act_ratio;
-  weight_ratio_ = weight_ratio;
+  if (options_.samples_items()) act_ratio_ = act_ratio;
+  if (options_.samples_rows()) weight_ratio_ = weight_ratio;
 }
 
 std::unique_ptr<Controller> make_controller(const VcasOptions& options,

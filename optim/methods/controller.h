@@ -17,6 +17,7 @@ namespace vcas {
 
 struct VcasOptions {
   std::string controller = "paper";
+  std::string sample = "both";
   double tau_act = 0.025, tau_w = 0.025, tau_f = 0.025;
   std::string budget = "relative", cost = "flops";
   double s_step = 0.01;             // alpha
@@ -34,6 +35,10 @@ struct VcasOptions {
   bool pinned() const { return !act_ratio.empty() || !weight_ratio.empty(); }
   bool follows_paper() const { return controller == "paper"; }
   bool times_cost() const { return !follows_paper() && cost == "time"; }
+  bool samples_items() const { return sample != "rows"; }
+  bool samples_rows() const { return sample != "items"; }
+  // The budget of what is sampled in backwards.
+  double tau() const { return (samples_items() ? tau_act : 0) + (samples_rows() ? tau_w : 0); }
   // Batches of a probe, each an exact step if in place.
   int probe_batches() const { return follows_paper() ? repeats : 1; }
   // F; where it is not set, the default of the controller.
@@ -49,6 +54,10 @@ struct VcasOptions {
             "paper: ratios walk towards the budget by signs; budget: the least cost within it, "
             "from the curves that one exact step gives.",
             one_of({"paper", "budget"}));
+    v.field("sample", sample,
+            "What probes let backwards drop: items of gradients and rows of weight gradients, or "
+            "one of them.",
+            one_of({"both", "items", "rows"}));
     v.field("tau_act", tau_act,
             "Variance that sampling items may add, over the variance of the gradient itself.",
             at_least(0.0));
@@ -145,6 +154,7 @@ struct ControlledModel {
   };
   int gates = 0;
   std::vector<Linear> linears;
+  bool samples_items = true, samples_rows = true;  // else all of them are kept
   double forward_ratio = 0;  // of SampleF, where it is fixed; 0: it is open, or there is none
 };
 
@@ -185,6 +195,7 @@ class Controller {
 
  protected:
   nlohmann::json ratios_to_json() const;
+  // What is not sampled keeps the ratio 1.
   void ratios_from_json(const nlohmann::json& state);
 
   VcasOptions options_;

@@ -103,6 +103,8 @@ class MethodKind {
   virtual std::string summary() const = 0;  // for the help of method.type
   // Turns durations into steps. Throws Error(kBadConfig) for what the number of steps forbids.
   virtual void settle(std::int64_t /*steps_per_epoch*/) {}
+  // Before the graph is finished: adds the gates that the method needs besides the model's.
+  virtual void prepare(Model& /*model*/) const {}
   // Throws Error(kBadConfig) for settings that do not fit the model.
   virtual std::unique_ptr<Method> make(const Training& training) const = 0;
 };

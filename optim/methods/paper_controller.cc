@@ -57,13 +57,13 @@ std::string PaperController::update(const ProbeResult& probe) {
   if (!is_positive(probe.v_s) || !std::isfinite(probe.v_act))
     return fmt::format("all keep ratios stay: the probe measured V_s = {}, V_act = {}", probe.v_s,
                        probe.v_act);
-  s_ =
-      std::clamp(s_ + options_.s_step * sign(probe.v_act - options_.tau_act * probe.v_s), 0.0, 1.0);
-  update_act_ratio();
-  return update_weight_ratio();
+  if (options_.samples_items()) update_act_ratio();
+  return options_.samples_rows() ? update_weight_ratio() : "";
 }
 
 void PaperController::update_act_ratio() {
+  s_ =
+      std::clamp(s_ + options_.s_step * sign(last_.v_act - options_.tau_act * last_.v_s), 0.0, 1.0);
   double largest = 0;
   for (std::size_t gate = 0; gate < act_ratio_.size(); ++gate) {
     double mean = 0;

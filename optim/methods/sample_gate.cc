@@ -76,6 +76,22 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
   return kept_rows_;
 }
 
+const RowSets& SampleGate::keep(Ops& ops, const RowSets& rows, const ItemChoice& choice) {
+  VCAS_CHECK(keep_scale_.dtype == DType::kF32 && choice.weights.size() == choice.kept.size(),
+             "a choice needs one f32 weight an item");
+  const auto kept = std::ssize(choice.kept);
+  host_drawn_[0] = static_cast<std::int32_t>(kept);
+  std::ranges::transform(choice.kept, host_drawn_.begin() + 1,
+                         [](std::int64_t item) { return static_cast<std::int32_t>(item); });
+  ops.copy_to_device(drawn_.data, host_drawn_.data(),
+                     static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
+  if (kept > 0)
+    ops.copy_to_device(keep_scale_.data, choice.weights.data(),
+                       static_cast<std::size_t>(kept) * sizeof(float));
+  narrow(ops, rows, kept);
+  return kept_rows_;
+}
+
 void SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
   const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
   const Tensor kept_items{drawn_.ptr<std::int32_t>() + 1, DType::kI32, {kept}};

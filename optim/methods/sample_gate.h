@@ -1,6 +1,7 @@
 // SampleA: keeps a sample of items of the gradient at one edge of the graph (docs/sampling.md).
 #pragma once
 
+#include "data/batch.h"
 #include "kernels/buffer.h"
 #include "layers/graph.h"
 
@@ -34,6 +35,10 @@ class SampleGate {
   // If all items have as many rows, it knows their rows too. Otherwise it waits once for the draw.
   const RowSets& draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
                       const Tensor& dy, const RowSets& rows);
+
+  // The same for a choice that the host has made among the items of `rows`.
+  // Its weights stand for 1/p.
+  const RowSets& keep(Ops& ops, const RowSets& rows, const ItemChoice& choice);
 
   // The kept rows of dy, each times 1/p of its item, and their norms if wanted.
   // They lie in site.kept.

@@ -135,8 +135,8 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
     return sum;
   };
   const auto set_level = [&](Shared& group) {
-    group.level =
-        group.cost > 0 && group.value > 0 ? std::sqrt(lambda * group.value / group.cost) : kNoLevel;
+    const bool samples = model_.samples_items && group.cost > 0 && group.value > 0;
+    group.level = samples ? std::sqrt(lambda * group.value / group.cost) : kNoLevel;
   };
   std::vector<Shared> groups;
   for (std::size_t l = gates; l-- > 0;) {
@@ -238,7 +238,8 @@ void VarianceCurves::set_rows(Point& point, double lambda) const {
     const Probabilities* pi = above(point.pi, k);
     const Rows& of = rows_[k];
     const double cost = model_.linears[k].weight_cost / whole_cost_;
-    const double level = std::sqrt(lambda * importance_[k] * scale_ / cost);
+    const double level =
+        model_.samples_rows ? std::sqrt(lambda * importance_[k] * scale_ / cost) : kNoLevel;
     double weight = 0, rows = 0, kept = 0, full = 0, free = 0;
     for (std::size_t r = 0; r < of.score.size(); ++r) {
       const double p = pi ? (*pi)[of.item[r]] : 1, z = of.score[r];

@@ -229,7 +229,8 @@ std::string Vcas::summary() const {
                             : forward_
                                 ? fmt::format("keeps {} of items seen before", forward_->ratio())
                                 : "";
-  const std::string forward = forward_ ? " · forward " + share : "";
+  const std::string only = options_.sample == "both" ? "" : " · " + options_.sample + " only";
+  const std::string forward = only + (forward_ ? " · forward " + share : "");
   if (options_.pinned())
     return fmt::format("fixed ratios · keep act {} · w {} · {}{}",
                        format_range(controller_->act_ratio()),

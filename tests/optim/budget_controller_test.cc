@@ -108,6 +108,22 @@ TEST_CASE("more budget keeps less", "[controller]") {
   }
 }
 
+TEST_CASE("the budget controller samples items alone, or rows, within their own tau",
+          "[controller]") {
+  VcasOptions options = budget_options();
+  options.tau_act = 0.1, options.tau_w = 0.03;
+  options.sample = GENERATE("items", "rows");
+  const bool items = options.sample == "items";
+  BudgetController controller(options, two_linears(), 1, 1000);
+  CHECK(controller.update({batch_of()}).empty());
+  CHECK((controller.act_ratio()[0] < 1) == items);
+  for (const double ratio : controller.weight_ratio()) CHECK((ratio < 1) == !items);
+  CHECK(controller.update({batch_of()}).empty());
+  const nlohmann::ordered_json found = controller.measured();
+  CHECK_THAT(found["spent_act"].get<double>(), WithinRel(items ? 0.1 : 0, 0.15));
+  CHECK_THAT(found["spent_w"].get<double>(), WithinRel(items ? 0 : 0.03, 0.15));
+}
+
 TEST_CASE("a probe that knows no V_s leaves the ratios and says so", "[controller]") {
   BudgetController controller(budget_options(), two_linears(), 1, 1000);
   CHECK(controller.update({batch_of()}).empty());
@@ -156,6 +172,13 @@ TEST_CASE("settings of the budget controller are checked", "[controller]") {
   CHECK(config_error(R"({"controller": "budget", "update_every": 2})").empty());
   CHECK_THAT(config_error(R"({"controller": "budget", "tau_act": 0, "tau_w": 0})"),
              ContainsSubstring("must not both be 0"));
+  CHECK(config_error(R"({"controller": "budget", "sample": "items", "tau_w": 0})").empty());
+  CHECK_THAT(config_error(R"({"controller": "budget", "sample": "rows", "tau_w": 0})"),
+             ContainsSubstring("tau_w must not be 0: without a budget of variance"));
+  CHECK_THAT(config_error(R"({"sample": "rows", "act_ratio": [0.5]})"),
+             ContainsSubstring("sample must not be \"rows\" where ratios of items are given"));
+  CHECK_THAT(config_error(R"({"sample": "items", "weight_ratio": [0.5]})"),
+             ContainsSubstring("sample must not be \"items\" where ratios of rows are given"));
   CHECK_THAT(config_error(R"({"controller": "budget", "tau_w": -1})"),
              ContainsSubstring("must be at least 0"));
   CHECK_THAT(config_error(R"({"controller": "bugdet"})"), ContainsSubstring("budget"));

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <iterator>
+#include <numeric>
 #include <thread>
 
 #include "data/loader.h"
@@ -12,6 +14,7 @@
 #include "kernels/decorators/count_ops.h"
 #include "optim/methods/vcas.h"
 #include "optim/trainer.h"
+#include "tests/optim/method_settings.h"
 
 namespace vcas {
 
@@ -70,6 +73,7 @@ struct ForwardFixture {
     double learning_rate = 3e-3, dropout = 0.1;
     std::string device = "cpu";
     std::uint64_t seed = 7;
+    std::string method;  // settings of another method than VCAS with SampleF (read_method)
   };
 
   Settings settings;
@@ -84,9 +88,11 @@ struct ForwardFixture {
     model = build_model(model_options(), {1, 8, 8}, CountingDataset::kClasses, 0.0);
     const std::int64_t most = settings.micro_batch ? settings.micro_batch : settings.batch;
     const bool text = settings.content != Content::kImages;
+    const TrainerOptions options = trainer_options();
+    options.method->prepare(*model);
     model->graph.finish(ops, {.max_items = most, .max_tokens = text ? 8 * most : 0});
     model->graph.parameters().initialize(ops, settings.seed);
-    trainer = std::make_unique<Trainer>(*model, ops, trainer_options(), nullptr);
+    trainer = std::make_unique<Trainer>(*model, ops, options, nullptr);
   }
 
   ModelOptions model_options() const {
@@ -108,6 +114,10 @@ struct ForwardFixture {
     options.items = settings.items;
     options.seed = settings.seed;
     options.schedule.learning_rate = settings.learning_rate;
+    if (!settings.method.empty()) {
+      options.method = read_method(settings.method);
+      return options;
+    }
     auto& vcas = dynamic_cast<VcasKind&>(*options.method);
     if (settings.probes)
       vcas.update_every = 4, vcas.s_step = 0.2;
@@ -169,5 +179,44 @@ struct ForwardFixture {
   }
   ForwardSample& forward() const { return dynamic_cast<ForwardSample&>(*trainer->chooser()); }
 };
+
+// One batch is the whole data, and its gradient never changes.
+inline ForwardFixture::Settings fixed_gradient(Content content, std::int64_t micro_batch,
+                                               const std::string& device,
+                                               const std::string& method = "") {
+  return {.content = content,
+          .items = 16,
+          .batch = 16,
+          .micro_batch = micro_batch,
+          .total_steps = 1000,
+          .learning_rate = 0,
+          .dropout = 0,
+          .device = device,
+          .method = method};
+}
+
+// || mean of the samples - exact ||^2 over what it is in the mean if that is their mean.
+inline double error_of_mean(const std::vector<std::vector<double>>& samples,
+                            const std::vector<double>& exact) {
+  const auto count = static_cast<double>(samples.size());
+  double error = 0, variance = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    double mean = 0;
+    for (const auto& sample : samples) mean += sample[i] / count;
+    for (const auto& sample : samples) variance += std::pow(sample[i] - mean, 2) / (count - 1);
+    error += std::pow(mean - exact[i], 2);
+  }
+  return error / (variance / count);
+}
+
+inline std::vector<double> wide(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+inline std::vector<std::int64_t> numbers_to(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
+  return numbers;
+}
 
 }  // namespace vcas

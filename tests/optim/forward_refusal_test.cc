@@ -1,45 +1,20 @@
 // What SampleF refuses, and what it says of runs that it saves nothing in.
 #include "tests/optim/forward_fixture.h"
+#include "tests/optim/linear_model.h"
 #include "tests/support/catch.h"
 
 using namespace vcas;
 
 namespace {
 
-// As BatchNorm would declare itself.
-class BatchCoupled final : public Layer {
- public:
-  NodePlan plan(const PlanInput& in) const override {
-    return {.output = in.inputs[0], .coupling = RowCoupling::kBatch};
-  }
-  void forward(Exec&, const ForwardIo&) const override {}
-  void backward(Exec&, const BackwardIo&) const override {}
-};
-
-struct Shape {
-  bool gate = true, weights = true, mixes = false;
-};
-
 // What SampleF says of a linear model.
-std::string error_of(const Shape& shape, std::int64_t batch = 8, std::int64_t items = 48) {
+std::string error_of(const LinearModel& wanted, std::int64_t batch = 8, std::int64_t items = 48) {
   const std::unique_ptr<Ops> ops = make_ops("cpu");
-  Model model(DType::kF32);
-  Graph& graph = model.graph;
-  const Value values = graph.input("values", {8, Layout::items(1), DType::kF32});
-  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
-  Value x = graph.add("block", make_layer("linear", {{"width", 8}}), {values});
-  if (shape.gate) graph.gate(x);
-  if (shape.mixes) x = graph.add("norm", std::make_unique<BatchCoupled>(), {x});
-  model.logits = graph.add("head", make_layer("linear", {{"width", 4}}), {x});
-  std::vector<Value> inputs = {model.logits, labels};
-  if (shape.weights)
-    inputs.push_back(model.weights =
-                         graph.optional_input("weights", {1, Layout::items(1), DType::kF32}));
-  model.loss = graph.add("loss", make_layer("softmax_cross_entropy"), inputs);
-  graph.finish(*ops, {.max_items = batch});
+  const auto model = linear_model(wanted);
+  model->graph.finish(*ops, {.max_items = batch});
   try {
     const Training training{
-        .model = model, .ops = *ops, .batch = batch, .micro_batch = batch, .items = items};
+        .model = *model, .ops = *ops, .batch = batch, .micro_batch = batch, .items = items};
     ForwardSample sample(training, {.forward = true, .forward_ratio = 0.5}, nullptr);
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::kBadConfig);
@@ -48,15 +23,9 @@ std::string error_of(const Shape& shape, std::int64_t batch = 8, std::int64_t it
   return "no error";
 }
 
-struct Config {
-  Part<MethodKind> method{"vcas", "What backward computes."};
-  void fields(Setting& v) { v.section("method", method, "How gradients are computed."); }
-};
-
 std::string error_of_settings(const std::string& settings) {
-  Config config;
   try {
-    read_config(config, {.documents = {{"run.json", R"({"method": {)" + settings + "}}"}}});
+    read_method(settings);
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::kBadConfig);
     return error.what();

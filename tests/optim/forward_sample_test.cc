@@ -1,6 +1,5 @@
 // SampleF: unbiased, deterministic, and nothing is read of what it drops.
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "optim/checkpoint.h"
@@ -13,36 +12,6 @@ using namespace vcas;
 namespace {
 
 using Settings = ForwardFixture::Settings;
-
-// One batch is the whole data, and its gradient never changes.
-Settings fixed_gradient(Content content, std::int64_t micro_batch, const std::string& device) {
-  return {.content = content,
-          .items = 16,
-          .batch = 16,
-          .micro_batch = micro_batch,
-          .total_steps = 1000,
-          .learning_rate = 0,
-          .dropout = 0,
-          .device = device};
-}
-
-// || mean of the samples - exact ||^2 over what it is in the mean if that is their mean.
-double error_of_mean(const std::vector<std::vector<double>>& samples,
-                     const std::vector<double>& exact) {
-  const auto count = static_cast<double>(samples.size());
-  double error = 0, variance = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    double mean = 0;
-    for (const auto& sample : samples) mean += sample[i] / count;
-    for (const auto& sample : samples) variance += std::pow(sample[i] - mean, 2) / (count - 1);
-    error += std::pow(mean - exact[i], 2);
-  }
-  return error / (variance / count);
-}
-
-std::vector<double> wide(const std::vector<float>& values) {
-  return {values.begin(), values.end()};
-}
 
 std::string error_of(const std::function<void()>& act) {
   try {
@@ -64,12 +33,6 @@ std::vector<float> some_norms(std::int64_t items) {
   for (std::int64_t i = 0; i < items; ++i)
     norms.push_back(i % 4 == 3 ? -1.0f : i == 2 ? 0.0f : 0.1f + static_cast<float>(i * i % 17));
   return norms;
-}
-
-std::vector<std::int64_t> numbers_to(std::int64_t count) {
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
-  return numbers;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "optim/methods/sampled_backward.h"
+#include "tests/optim/method_settings.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 
@@ -53,22 +54,11 @@ struct AlternatingKind final : MethodKind {
 
 VCAS_REGISTER_PART(MethodKind, "alternating", AlternatingKind);
 
-struct Config {
-  Part<MethodKind> method{"vcas", "What backward computes."};
-  void fields(Setting& v) { v.section("method", method, "How gradients are computed."); }
-};
-
-Config read(const std::string& text) {
-  Config config;
-  read_config(config, {.documents = {{"method.json", text}}});
-  return config;
-}
-
 }  // namespace
 
 TEST_CASE("a method is a part: it is read, and decides each step", "[trainer][method]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.method = read(R"({"method": {"type": "alternating", "ratio": 0.25}})").method;
+  options.method = read_method(R"("type": "alternating", "ratio": 0.25)");
   TrainerFixture f(options);
   CHECK(f.trainer->method().summary() == "every other step keeps 0.25");
   double flops[2];
@@ -95,18 +85,17 @@ TEST_CASE("exact and vcas at ratios 1 have the same bits", "[trainer][method]") 
 TEST_CASE("settings of a method are its own", "[config][method]") {
   const auto error_of = [](const std::string& text) {
     try {
-      read(text);
+      read_method(text);
     } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string();
   };
-  CHECK_THAT(error_of(R"({"method": {"type": "exact", "ratio": 0.25}})"),
+  CHECK_THAT(error_of(R"("type": "exact", "ratio": 0.25)"),
              ContainsSubstring(
                  "\"ratio\" in \"method\" is a setting of \"alternating\", and method.type is "
                  "\"exact\""));
-  CHECK_THAT(error_of(R"({"method": {"type": "vacs"}})"),
-             ContainsSubstring("did you mean \"vcas\"?"));
-  CHECK_THAT(error_of(R"({"method": {"type": "alternating", "ratio": 0}})"),
+  CHECK_THAT(error_of(R"("type": "vacs")"), ContainsSubstring("did you mean \"vcas\"?"));
+  CHECK_THAT(error_of(R"("type": "alternating", "ratio": 0)"),
              ContainsSubstring("method.ratio must be above 0"));
 }

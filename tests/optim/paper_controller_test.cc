@@ -102,6 +102,26 @@ TEST_CASE("norms at gates are those of all items, whatever the scores are", "[co
   CHECK(halves["gate_share"][0] == 0.75);
 }
 
+TEST_CASE("the paper's controller moves the ratios of what is sampled alone", "[controller]") {
+  VcasOptions options = options_for_probes();
+  options.sample = GENERATE("items", "rows");
+  const bool items = options.sample == "items";
+  PaperController controller(options, model_of(1, 2), 1000);
+  for (int probe = 0; probe < 5; ++probe)
+    CHECK(controller.update(probe_of(0, {0.5, 2}, {kEqualNorms})).empty());
+  CHECK((controller.s() < 1) == items);
+  CHECK((controller.act_ratio()[0] < 1) == items);
+  CHECK((controller.weight_ratio()[0] < 1) == !items);
+  // A checkpoint's ratios of what is not sampled do not count.
+  PaperController both(options_for_probes(), model_of(1, 2), 1000);
+  for (int probe = 0; probe < 5; ++probe)
+    CHECK(both.update(probe_of(0, {0.5, 2}, {kEqualNorms})).empty());
+  controller.from_json(both.to_json());
+  CHECK((controller.act_ratio() == both.act_ratio()) == items);
+  CHECK((controller.weight_ratio() == both.weight_ratio()) == !items);
+  CHECK((items ? controller.weight_ratio()[0] : controller.act_ratio()[0]) == 1);
+}
+
 TEST_CASE("top_mass at its edges", "[controller]") {
   CHECK(top_mass(0, {1, 1, 1, 1}) == 0.25);  // never nothing
   CHECK(top_mass(0.5, {1, 1, 1, 1}) == 0.5);

@@ -64,6 +64,7 @@ struct TrainerFixture {
     model = build_model(read_model_options({"type=vit", "width=16", "depth=2", "heads=2", "patch=4",
                                             "ffn_ratio=2", "dropout=" + std::to_string(dropout)}),
                         {1, 8, 8}, kClasses, 0.0, dtype);
+    options.method->prepare(*model);
     model->graph.finish(*ops,
                         {.max_items = options.micro_batch ? options.micro_batch : options.batch});
     model->graph.parameters().initialize(*ops, options.seed);

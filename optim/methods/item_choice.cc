@@ -1,0 +1,66 @@
+#include "optim/methods/item_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "optim/methods/sample_gate.h"
+
+namespace vcas {
+
+ItemChoice all_items(std::int64_t items) {
+  ItemChoice all;
+  all.kept.resize(static_cast<std::size_t>(items));
+  std::iota(all.kept.begin(), all.kept.end(), std::int64_t{0});
+  return all;
+}
+
+ItemChoice draw_items(Ops& host, std::vector<double> score, double ratio, Selection selection,
+                      const RandomKey& key) {
+  const auto items = std::ssize(score);
+  const auto certain =
+      std::ranges::count_if(score, [](double number) { return std::isinf(number); });
+  const auto open = static_cast<double>(items - certain);
+  const bool systematic = selection == Selection::kSystematic;
+  const double budget = systematic ? whole_budget(ratio * open) : ratio * open;
+  if (budget >= open) return all_items(items);
+
+  std::vector<double> prob(score.size());
+  const std::int64_t most = systematic ? certain + static_cast<std::int64_t>(budget) : items;
+  std::int32_t count = static_cast<std::int32_t>(most);
+  std::vector<std::int32_t> kept(static_cast<std::size_t>(most));
+  std::vector<double> scale(kept.size());
+  host.run(Draw{.kept = {kept.data(), DType::kI32, {most}},
+                .scale = {scale.data(), DType::kF64, {most}},
+                .count = systematic ? Tensor{} : Tensor{&count, DType::kI32, {1}},
+                .prob = {prob.data(), DType::kF64, {items}},
+                .score = {score.data(), DType::kF64, {items}},
+                .id = {},
+                .budget = static_cast<double>(certain) + budget,
+                .selection = selection,
+                .key = key,
+                .step = {}});
+  return {{kept.begin(), kept.begin() + count}, {scale.begin(), scale.begin() + count}};
+}
+
+void check_forward_choice(const Training& training, const std::string& setting,
+                          const std::string& instead) {
+  const auto fail = [&](const std::string& why, const std::string& hint) {
+    throw Error(ExitCode::kBadConfig, setting + ": " + why, hint);
+  };
+  const Model& model = training.model;
+  if (model.graph.spec(model.loss).layout == Layout::masked())
+    fail(
+        "the loss has a term for each masked word, and nobody knows how many an item has that is "
+        "not read",
+        instead);
+  if (model.weights.index < 0) fail("the loss of this model takes no weights of items", instead);
+  for (const GraphNode& node : model.graph.plan().nodes)
+    if (node.layer && node.plan.coupling == RowCoupling::kBatch)
+      fail(node.name + " mixes the items of a batch, so dropping items would bias the others",
+           instead);
+  if (training.batch == 1)
+    fail("a step of one item has nothing to drop", "raise train.batch_size, or " + instead);
+}
+
+}  // namespace vcas

@@ -1,0 +1,25 @@
+// What methods share that choose items on the host.
+#pragma once
+
+#include <string>
+
+#include "kernels/ops/sampling.h"
+#include "optim/methods/method.h"
+
+namespace vcas {
+
+// All of them, with weight 1.
+ItemChoice all_items(std::int64_t items);
+
+// Items of infinite score are kept with weight 1. The others are drawn as at a gate (Draw), by
+// `host`: in proportion to their scores, `ratio` times their number of them.
+// Systematic draws round that number up.
+ItemChoice draw_items(Ops& host, std::vector<double> score, double ratio, Selection selection,
+                      const RandomKey& key);
+
+// For a method that leaves items out before the forward, by its setting `setting`.
+// Throws Error(kBadConfig) for a model or a step that forbids it. `instead`: what to do then.
+void check_forward_choice(const Training& training, const std::string& setting,
+                          const std::string& instead);
+
+}  // namespace vcas

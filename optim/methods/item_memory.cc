@@ -1,0 +1,170 @@
+#include "optim/methods/item_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "optim/methods/item_choice.h"
+
+namespace vcas {
+
+namespace {
+
+// Numbers of T on a host as floats.
+template <class T>
+void read_as(const std::byte* from, std::span<float> to) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    T value;
+    std::memcpy(&value, from + i * sizeof value, sizeof value);
+    to[i] = static_cast<float>(value);
+  }
+}
+
+}  // namespace
+
+ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll needs_all)
+    : ops_(training.ops),
+      host_(make_ops("cpu")),
+      name_(std::move(name)),
+      seed_(training.seed),
+      batch_(training.batch),
+      total_steps_(training.total_steps),
+      needs_all_(std::move(needs_all)) {
+  if (training.items <= 0)
+    throw Error(ExitCode::kBadConfig,
+                name_ + ": the number of items in the training data is not known",
+                "set TrainerOptions::items");
+  memory_.assign(static_cast<std::size_t>(training.items), kNeverSeen);
+  const DType wide = statistics_dtype(training.model.graph.dtype());
+  numbers_ = {nullptr, wide, {kSlots * batch_}};
+  buffer_ = Buffer(ops_, std::vector<Tensor*>{&numbers_});
+  for (auto& mailbox : mailboxes_)
+    mailbox = ops_.make_mailbox(static_cast<std::size_t>(batch_) * dtype_bytes(wide));
+}
+
+bool ItemMemory::is_one_epoch() const { return total_steps_ * batch_ <= std::ssize(memory_); }
+
+void ItemMemory::check_items(std::span<const std::int64_t> items) const {
+  for (const std::int64_t item : items)
+    if (item < 0 || item >= std::ssize(memory_))
+      throw Error(ExitCode::kBadData, fmt::format("item {} of the training data, and {} knows {} "
+                                                  "items",
+                                                  item, name_, memory_.size()));
+}
+
+ItemChoice ItemMemory::choose(std::int64_t step, std::span<const std::int64_t> items,
+                              std::span<const std::int64_t> rows) {
+  check_items(items);
+  remember(begun_ - 2);
+  const bool needs_all = needs_all_(step);
+  const auto known = pending_.find(step);
+  // A run that starts from another's checkpoint may have other steps.
+  if (known != pending_.end() && std::ranges::equal(known->second.items, items) &&
+      (known->second.choice.weights.empty() || !needs_all))
+    return known->second.choice;
+  Pending& made = pending_[step];
+  made = {{items.begin(), items.end()},
+          needs_all ? all_items(std::ssize(items)) : draw(step, items, rows)};
+  return made.choice;
+}
+
+void ItemMemory::begin_step(std::int64_t step) {
+  remember(step - 2);
+  pending_.erase(pending_.begin(), pending_.upper_bound(step));
+  begun_ = step + 1;
+  seen_.emplace_back().step = step;
+}
+
+void ItemMemory::end_pass(const Batch& batch, std::int64_t first, const Tensor& number) {
+  VCAS_CHECK(std::ssize(batch.ids) == batch.items, "a batch without the numbers of its items");
+  Seen& now = seen_.back();
+  const std::int64_t items = number.elements();
+  ops_.enter("items/norms");
+  ops_.run(Copy{.y = slot(now.step, std::ssize(now.items), items), .x = number.reshaped({items})});
+  const auto add = [&](auto& to, const auto& from) {
+    if (!from.empty()) to.insert(to.end(), from.begin() + first, from.begin() + first + items);
+  };
+  add(now.items, batch.ids);
+  add(now.weights, batch.weights);
+}
+
+void ItemMemory::end_step() {
+  const Seen& now = seen_.back();
+  const Tensor sent = slot(now.step, 0, std::ssize(now.items));
+  mailboxes_[now.step % kSlots]->send(sent.data, sent.bytes());
+}
+
+// The numbers of a step, [items].
+Tensor ItemMemory::slot(std::int64_t step, std::int64_t first, std::int64_t items) const {
+  const std::int64_t begin = step % kSlots * batch_ + first;
+  return {static_cast<std::byte*>(numbers_.data) +
+              static_cast<std::size_t>(begin) * dtype_bytes(numbers_.dtype),
+          numbers_.dtype,
+          {items}};
+}
+
+// Without the items' own weights.
+std::vector<float> ItemMemory::numbers_of(const Seen& seen) const {
+  if (!seen.numbers.empty()) return seen.numbers;
+  std::vector<float> numbers(seen.items.size());
+  const std::byte* host = mailboxes_[seen.step % kSlots]->receive();
+  numbers_.dtype == DType::kF64 ? read_as<double>(host, numbers) : read_as<float>(host, numbers);
+  for (std::size_t i = 0; i < seen.weights.size(); ++i)
+    numbers[i] = seen.weights[i] > 0 ? numbers[i] / seen.weights[i] : kNeverSeen;
+  return numbers;
+}
+
+// Takes the numbers of the steps up to this one. A number that is not finite tells nothing.
+void ItemMemory::remember(std::int64_t last_step) {
+  for (; !seen_.empty() && seen_.front().step <= last_step; seen_.pop_front()) {
+    const std::vector<float> numbers = numbers_of(seen_.front());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      float& known = memory_[static_cast<std::size_t>(seen_.front().items[i])];
+      if (!std::isfinite(numbers[i]))
+        known = kNeverSeen;
+      else
+        known = known == kNeverSeen ? numbers[i] : renewed(known, numbers[i]);
+    }
+  }
+}
+
+// SampleF, the first to remember items, named its numbers "norms". Its checkpoints stay readable.
+nlohmann::json ItemMemory::state() const {
+  nlohmann::json pending = nlohmann::json::array(), seen = nlohmann::json::array();
+  for (const auto& [step, made] : pending_)
+    pending.push_back({{"step", step},
+                       {"items", made.items},
+                       {"kept", made.choice.kept},
+                       {"weights", made.choice.weights}});
+  for (const Seen& step : seen_)
+    seen.push_back({{"step", step.step}, {"items", step.items}, {"norms", numbers_of(step)}});
+  return {{"steps", begun_}, {"pending", pending}, {"seen", seen}};
+}
+
+void ItemMemory::restore(const nlohmann::json& state) try {
+  state.at("steps").get_to(begun_);
+  pending_.clear();
+  for (const nlohmann::json& step : state.at("pending")) {
+    Pending& made = pending_[step.at("step").get<std::int64_t>()];
+    step.at("items").get_to(made.items);
+    step.at("kept").get_to(made.choice.kept);
+    step.at("weights").get_to(made.choice.weights);
+  }
+  seen_.clear();
+  for (const nlohmann::json& step : state.at("seen")) {
+    Seen& seen = seen_.emplace_back();
+    step.at("step").get_to(seen.step);
+    step.at("items").get_to(seen.items);
+    step.at("norms").get_to(seen.numbers);
+    check_items(seen.items);
+    if (seen.numbers.size() != seen.items.size())
+      throw Error(ExitCode::kBadData,
+                  fmt::format("the state of {} has not one norm for each item", name_));
+  }
+} catch (const nlohmann::json::exception& error) {
+  throw Error(ExitCode::kBadData, fmt::format("the state of {}: {}", name_, error.what()));
+}
+
+}  // namespace vcas

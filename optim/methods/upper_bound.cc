@@ -1,0 +1,107 @@
+// Importance sampling by an upper bound of the items' gradient norms: Katharopoulos and Fleuret,
+// "Not All Samples Are Created Equal", ICML 2018, arXiv 1803.00942. Unbiased.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "optim/methods/item_selection.h"
+
+namespace vcas {
+
+namespace {
+
+struct UpperBoundOptions {
+  double keep = 1.0 / 3;
+  double tau_threshold = 0;
+};
+
+class UpperBound final : public BackwardSelection {
+ public:
+  UpperBound(const Training& training, const UpperBoundOptions& options)
+      : BackwardSelection(training, "upper_bound"), options_(options) {}
+
+  void begin_step(std::int64_t step) override {
+    BackwardSelection::begin_step(step);
+    samples_now_ = tau_ >= options_.tau_threshold;
+  }
+  PassKind next(std::int64_t) const override {
+    return samples_now_ ? PassKind::kSampled : PassKind::kExact;
+  }
+  std::string summary() const override {
+    const std::string exact = options_.tau_threshold > 0
+                                  ? fmt::format(" · exact below tau {}", options_.tau_threshold)
+                                  : "";
+    return fmt::format("{:.3g} draws an item, by gradients at the logits{}", options_.keep, exact);
+  }
+  std::string progress() const override {
+    return fmt::format("{}  tau {:.2f}", BackwardSelection::progress(), tau_);
+  }
+  nlohmann::ordered_json report() const override {
+    nlohmann::ordered_json json = BackwardSelection::report();
+    json["tau"] = tau_;
+    return json;
+  }
+  nlohmann::json state() const override { return {{"tau", tau_}}; }
+  void restore(const nlohmann::json& state) override { state.at("tau").get_to(tau_); }
+
+ private:
+  // Draws b items with replacement, by p_i = g_i / sum of g. An item has the weight
+  // 1 / (p_i b) for each time that it is drawn.
+  ItemChoice choose(Exec& exec, const GateSite& site, const Gradient& gradient,
+                    const RowSets& rows) override {
+    constexpr double kOld = 0.9;
+    const std::vector<float> norms = gradient_norms(exec, site, gradient, rows);
+    const std::vector<double> g(norms.begin(), norms.end());
+    std::vector<double> sums(g.size());
+    std::partial_sum(g.begin(), g.end(), sums.begin());
+    const double sum = sums.back(), n = static_cast<double>(g.size());
+    if (!(sum > 0) || !std::isfinite(sum)) return all_items(std::ssize(g));
+    const double squares = std::inner_product(g.begin(), g.end(), g.begin(), 0.0);
+    tau_ = kOld * tau_ + (1 - kOld) * std::sqrt(n * squares) / sum;
+    if (!samples_now_) return all_items(std::ssize(g));
+
+    const PhiloxAddress address = philox_address(key(exec, site));
+    const double draws = whole_budget(options_.keep * n);
+    std::vector<int> drawn(g.size());
+    for (std::uint64_t j = 0; static_cast<double>(j) < draws; ++j) {
+      const double u = static_cast<double>(philox_uniform(address, j)) * sum;
+      ++drawn[static_cast<std::size_t>(std::ranges::upper_bound(sums, u) - sums.begin())];
+    }
+    ItemChoice choice;
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      if (drawn[i] == 0) continue;
+      choice.kept.push_back(static_cast<std::int64_t>(i));
+      choice.weights.push_back(static_cast<float>(drawn[i] * sum / (draws * g[i])));
+    }
+    return choice;
+  }
+
+  UpperBoundOptions options_;
+  double tau_ = 0;  // sqrt(N sum of g^2) / sum of g, smoothed
+  bool samples_now_ = true;
+};
+
+struct UpperBoundKind final : MethodKind, UpperBoundOptions {
+  std::string summary() const override {
+    return "items are drawn with replacement by the norm of the loss's gradient at the logits";
+  }
+  void fields(Setting& v) {
+    v.field("keep", keep, "Draws of a step, as a share of its items.", above(0.0), at_most(1.0));
+    v.field("tau_threshold", tau_threshold,
+            "Steps are exact until tau is so large: the root of how much more uniform draws would "
+            "vary; 0: from the first step on. The paper has (1 + 2 keep) / (3 keep).",
+            at_least(0.0));
+  }
+  void prepare(Model& model) const override { BackwardSelection::add_gate(model); }
+  std::unique_ptr<Method> make(const Training& training) const override {
+    return std::make_unique<UpperBound>(training, *this);
+  }
+};
+
+VCAS_REGISTER_PART(MethodKind, "upper_bound", UpperBoundKind);
+
+}  // namespace
+
+}  // namespace vcas
