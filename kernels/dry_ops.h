@@ -1,0 +1,38 @@
+// A backend that has no memory and computes nothing. What stands above it counts what it is asked
+// for.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/ops.h"
+
+namespace vcas {
+
+// Addresses are nobody's to read. What is copied to the host is zero.
+class DryOps final : public Ops {
+ public:
+  std::string name() const override { return "dry"; }
+  void* allocate(std::size_t bytes) override {
+    allocated_ += bytes;
+    next_ += (bytes + 255) / 256 * 256;
+    return reinterpret_cast<void*>(next_);
+  }
+  void deallocate(void*, std::size_t bytes) override { allocated_ -= bytes; }
+  void copy_to_device(void*, const void*, std::size_t) override {}
+  void copy_to_host(void* host, const void*, std::size_t bytes) override {
+    std::memset(host, 0, bytes);
+  }
+#define VCAS_OP(Args) \
+  void run(const Args&) override {}
+  VCAS_FOR_EACH_OP(VCAS_OP)
+#undef VCAS_OP
+
+  std::size_t allocated() const { return allocated_; }  // bytes, now
+
+ private:
+  std::uintptr_t next_ = 256;
+  std::size_t allocated_ = 0;
+};
+
+}  // namespace vcas
