@@ -35,12 +35,15 @@ struct SamplingCheck {
   std::int64_t tests = 0;
   double bound = 0;  // of |z|, by Bonferroni: the level divided by the number of tests
 
+  bool fails(const SampledTensor& tensor) const;
+  bool fails(const std::string& sampling) const;  // in one of its tensors
   std::int64_t failed() const;
 };
 
 // Draws gradients of the first `items` items of `batch` by items, by rows and by both.
-// Each is drawn systematically and independently. The graph is finished for so many items.
-// Dropout is on. The gradients of the model are overwritten, nothing else is.
+// Each is drawn systematically and independently. A kind that fails is drawn anew, 8 times as
+// often, and judged by these draws. The graph is finished for so many items. Dropout is on. The
+// gradients of the model are overwritten, nothing else is.
 SamplingCheck check_sampling(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
                              const SamplingCheckOptions& options);
 
