@@ -39,12 +39,17 @@ void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char
 Value add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype) {
   const std::int64_t width =
       std::accumulate(item_shape.begin(), item_shape.end(), std::int64_t{1}, std::multiplies<>());
-  const auto fill = [=, rounded = std::vector<bfloat16>()](const BatchPart& part) mutable {
+  const auto fill = [=, rounded = std::vector<bfloat16>(),
+                     wide = std::vector<double>()](const BatchPart& part) mutable {
     const auto values = part.of(part.batch.values, Layout::items(width), "values");
-    if (dtype != DType::kBF16) return std::as_bytes(values);
-    rounded.clear();
-    for (const float value : values) rounded.emplace_back(value);
-    return std::as_bytes(std::span<const bfloat16>(rounded));
+    if (dtype == DType::kF32) return std::as_bytes(values);
+    if (dtype == DType::kBF16) {
+      rounded.clear();
+      for (const float value : values) rounded.emplace_back(value);
+      return std::as_bytes(std::span<const bfloat16>(rounded));
+    }
+    wide.assign(values.begin(), values.end());
+    return std::as_bytes(std::span<const double>(wide));
   };
   return model.input("values", {width, Layout::items(1), dtype}, fill);
 }

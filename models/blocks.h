@@ -19,7 +19,7 @@ Value add_linear(Graph& graph, const std::string& name, std::int64_t width, Valu
 
 Value add_norm(Graph& graph, const std::string& name, Value x, double eps);
 
-// Adds the input of images or vectors: [N, values of an item] of f32 or bf16.
+// Adds the input of images or vectors: [N, values of an item] of f32, f64 or bf16.
 Value add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype);
 
 // Adds the input of one class an item: i32 [N, 1].

@@ -20,8 +20,7 @@ struct Mlp final : ModelKind {
   void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
              double label_smoothing) const override {
     Graph& graph = model.graph;
-    Value x =
-        add_values(model, item_shape, graph.dtype() == DType::kBF16 ? DType::kBF16 : DType::kF32);
+    Value x = add_values(model, item_shape, graph.dtype());
     for (std::int64_t block = 0; block < depth; ++block) {
       const std::string name = "mlp.layer." + std::to_string(block);
       x = add_linear(graph, name + ".dense", width, x);

@@ -11,9 +11,11 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "tools/check.h"
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/plan.h"
 #include "tools/report/report.h"
 #include "tools/setting_arguments.h"
 #include "tools/step_bench.h"
@@ -27,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const CLI::Range kPositive(1, 1'000'000'000);
+const CLI::Range kRatio(1e-6, 1.0);
 
 // An unknown device is best explained where it was set.
 void check_device(const LoadedConfig& loaded) {
@@ -435,6 +438,54 @@ struct BenchArguments final : ConfigArguments {
   }
 };
 
+struct PlanArguments final : ConfigArguments {
+  PlanRequest request;
+  bool no_timing = false;
+
+  explicit PlanArguments(CLI::App& program)
+      : ConfigArguments(program.add_subcommand(
+            "plan", "Say what a run will take: memory, steps, time, disk, savings")) {
+    command
+        .add_option("--ratio", request.ratios,
+                    "Keep ratio of items and rows to tell the savings of; any number of them")
+        ->allow_extra_args(false)
+        ->take_all()
+        ->check(kRatio);
+    command.add_flag("--no-timing", no_timing, "Measure no steps");
+    command.add_flag("--json", request.json, "Print JSON");
+  }
+
+  void run() override {
+    take_config();
+    LoadedConfig loaded = load();
+    use_pretrained_settings(loaded);
+    request.timing = !no_timing;
+    plan_run(loaded, request);
+  }
+};
+
+struct CheckArguments final : ConfigArguments {
+  CheckRequest request;
+
+  explicit CheckArguments(CLI::App& program)
+      : ConfigArguments(program.add_subcommand(
+            "check", "Test whether sampled gradients of this model have the exact mean")) {
+    command.add_option("--draws", request.draws, "Sampled gradients of each kind")
+        ->check(CLI::Range(2, 1'000'000));
+    command.add_option("--steps", request.steps, "Exact steps of training before")
+        ->check(kPositive);
+    command.add_option("--ratio", request.ratio, "Keep ratio of items and rows")->check(kRatio);
+    command.add_flag("--all", request.all, "Show every tensor");
+  }
+
+  void run() override {
+    take_config();
+    LoadedConfig loaded = load();
+    use_pretrained_settings(loaded);
+    check_gradients(loaded, request);
+  }
+};
+
 // A command without options.
 struct NoArguments final : Arguments {
   NoArguments(CLI::App* added, void (*what)()) : Arguments(added), print(what) {}
@@ -491,6 +542,8 @@ std::vector<std::unique_ptr<Arguments>> add_commands(CLI::App& program) {
     commands.push_back(std::make_unique<NoArguments>(program.add_subcommand(name, help), print));
   };
   commands.push_back(std::make_unique<TrainArguments>(program));
+  commands.push_back(std::make_unique<PlanArguments>(program));
+  commands.push_back(std::make_unique<CheckArguments>(program));
   commands.push_back(std::make_unique<CompareArguments>(program));
   commands.push_back(std::make_unique<EvalArguments>(program));
   commands.push_back(std::make_unique<PredictArguments>(program));

@@ -69,10 +69,18 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const To
                       const BatchLimits& limits, std::int64_t items) {
   ReadyModel ready;
   ready.ops = make_counting_ops(config, ready.ranges);
-  ready.model =
+  ready.model = make_model(*ready.ops, compute_dtype(precision_of(config)), config, facts,
+                           tokenizer, limits, items);
+  return ready;
+}
+
+std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config,
+                                  const ModelFacts& facts, const Tokenizer* tokenizer,
+                                  const BatchLimits& limits, std::int64_t items) {
+  std::unique_ptr<Model> model =
       build_model(model_options(config, tokenizer), facts.item_shape, std::ssize(facts.class_names),
-                  config.train.label_smoothing, compute_dtype(precision_of(config)));
-  const std::int64_t positions = ready.model->max_positions;
+                  config.train.label_smoothing, dtype);
+  const std::int64_t positions = model->max_positions;
   const std::int64_t max_length = config.data.kind->facts().max_length;
   if (max_length > positions)
     throw Error(ExitCode::kBadConfig,
@@ -84,11 +92,11 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const To
                 fmt::format("items have up to {} tokens, and the model has {} positions",
                             limits.tokens, positions),
                 "lower data.text.max_length, or raise model.max_positions of a new model");
-  config.method->prepare(*ready.model);
-  ready.model->graph.finish(*ready.ops, {.max_items = items,
-                                         .max_tokens = items * limits.tokens,
-                                         .max_masked = items * limits.masked});
-  return ready;
+  config.method->prepare(*model);
+  model->graph.finish(ops, {.max_items = items,
+                            .max_tokens = items * limits.tokens,
+                            .max_masked = items * limits.masked});
+  return model;
 }
 
 ModelOptions model_options(const RunConfig& config, const Tokenizer* tokenizer) {

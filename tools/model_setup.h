@@ -24,6 +24,10 @@ struct ReadyModel {
 // For batches of `items` items. Throws kBadConfig where `limits` exceed the model's positions.
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
                       const BatchLimits& limits, std::int64_t items);
+// The model alone, of this type, with its memory in `ops`.
+std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config,
+                                  const ModelFacts& facts, const Tokenizer* tokenizer,
+                                  const BatchLimits& limits, std::int64_t items);
 
 // What to build: the vocabulary follows from the tokenizer where the settings do not say it. Throws
 // kBadConfig where the two do not fit.

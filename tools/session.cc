@@ -18,23 +18,6 @@ constexpr std::uint64_t kProbeSeed = 0x9E3779B97F4A7C15;
 constexpr std::pair<Phase, const char*> kTrainPhases[] = {
     {Phase::kForward, "forward"}, {Phase::kBackward, "backward"}, {Phase::kProbe, "probe"}};
 
-// `batch` says how many rows an item has.
-FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
-  const auto mean_rows = [&](const std::vector<std::int64_t>& offsets) {
-    return offsets.empty() ? 0
-                           : static_cast<double>(offsets.back()) / static_cast<double>(batch.items);
-  };
-  std::vector<FormulaFlops::Linear> linears;
-  for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
-    const Parameter& weight = graph.parameters()[graph.sampled_weights()[k]];
-    const double rows = graph.weight_layout(static_cast<int>(k))
-                            .rows(1.0, mean_rows(batch.offsets), mean_rows(batch.masked_offsets));
-    linears.push_back({.gate = graph.gate_above(static_cast<int>(k)),
-                       .size = rows * static_cast<double>(weight.shape.elements())});
-  }
-  return FormulaFlops(std::move(linears));
-}
-
 // The share of the FLOPs of a whole step's forward that the items of the batch take.
 // FLOPs go with rows. The mean rows of the whole step's items follow from the weights.
 double forward_share(const Batch& batch) {
@@ -118,6 +101,44 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
+                           const Batch& batch) {
+  const std::vector<Tensor> gradients = model.graph.parameters().gradient_list();
+  Exec exec = model.graph.make_exec(config.seed, 0, true);
+  ops.reset();
+  ops.enter_phase(Phase::kForward);
+  model.load(ops, batch, 0, config.micro_batch());
+  model.graph.forward(exec);
+  ops.enter_phase(Phase::kBackward);
+  model.graph.backward(exec, {.gradients = {gradients}});
+  const double portions =
+      static_cast<double>(config.train.batch_size) / static_cast<double>(config.micro_batch());
+  const StepFlops flops{portions * ops.flops(Phase::kForward),
+                        portions * ops.flops(Phase::kBackward)};
+  ops.reset();
+  return flops;
+}
+
+std::int64_t train_items(const RunConfig& config, const RunData& data) {
+  return config.data.limit > 0 ? config.data.limit : data.train->size();
+}
+
+FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
+  const auto mean_rows = [&](const std::vector<std::int64_t>& offsets) {
+    return offsets.empty() ? 0
+                           : static_cast<double>(offsets.back()) / static_cast<double>(batch.items);
+  };
+  std::vector<FormulaFlops::Linear> linears;
+  for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
+    const Parameter& weight = graph.parameters()[graph.sampled_weights()[k]];
+    const double rows = graph.weight_layout(static_cast<int>(k))
+                            .rows(1.0, mean_rows(batch.offsets), mean_rows(batch.masked_offsets));
+    linears.push_back({.gate = graph.gate_above(static_cast<int>(k)),
+                       .size = rows * static_cast<double>(weight.shape.elements())});
+  }
+  return FormulaFlops(std::move(linears));
+}
+
 Session::Session(const RunConfig& config, const RunData& data)
     : config_(config), data_(data), formula_({}) {
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
@@ -143,28 +164,15 @@ Session::Session(const RunConfig& config, const RunData& data)
       });
 }
 
-// The pass leaves gradients behind, which every step clears.
 void Session::prepare() {
-  if (exact_backward_flops_ > 0) return;
+  if (exact_step_flops_.forward > 0) return;
   Loader loader(*data_.train, train_loader_options(config_));
-  const std::vector<Tensor> gradients = model_->graph.parameters().gradient_list();
-  Exec exec = model_->graph.make_exec(config_.seed, 0, true);
-  ops_->reset();
-  ops_->enter_phase(Phase::kForward);
-  model_->load(*ops_, loader.next(), 0, config_.micro_batch());
-  model_->graph.forward(exec);
-  ops_->enter_phase(Phase::kBackward);
-  model_->graph.backward(exec, {.gradients = {gradients}});
-  const double portions =
-      static_cast<double>(config_.train.batch_size) / static_cast<double>(config_.micro_batch());
-  exact_forward_flops_ = portions * ops_->flops(Phase::kForward);
-  exact_backward_flops_ = ops_->flops(Phase::kBackward) / ops_->flops(Phase::kForward);
-  ops_->reset();
+  exact_step_flops_ = count_exact_step(*model_, *ops_, config_, loader.next());
 }
 
 StepFlops Session::exact_step_flops() {
   prepare();
-  return {exact_forward_flops_, exact_forward_flops_ * exact_backward_flops_};
+  return exact_step_flops_;
 }
 
 void Session::queue_step() {
@@ -240,10 +248,6 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   return result;
 }
 
-std::int64_t Session::train_items() const {
-  return config_.data.limit > 0 ? config_.data.limit : data_.train->size();
-}
-
 std::int64_t Session::test_items(const Dataset& items) const {
   const std::int64_t limit = config_.data.eval_limit;
   return limit > 0 ? std::min(limit, items.size()) : items.size();
@@ -275,7 +279,8 @@ Savings Session::savings() const {
   Savings savings;
   if (trainer_->finished() == 0) return savings;
   const auto [forward, backward, exact_forward, formula, formula_backward] = counted_;
-  const double exact_backward = exact_forward * exact_backward_flops_;
+  const double exact_backward =
+      exact_forward * (exact_step_flops_.backward / exact_step_flops_.forward);
   savings.backward_flops = 1 - backward / exact_backward;
   savings.flops = 1 - (forward + backward) / (exact_forward + exact_backward);
   savings.formula = formula;

@@ -52,6 +52,16 @@ struct Savings {
 struct StepFlops {
   double forward = 0, backward = 0;
 };
+// Of an exact step of `batch`, from its first micro-batch.
+// The pass leaves gradients behind, which every step clears. `ops` forgets what it has counted.
+StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
+                           const Batch& batch);
+
+// Items of an epoch, after limits.
+std::int64_t train_items(const RunConfig& config, const RunData& data);
+
+// The formula for `graph`. `batch` says how many rows an item has.
+FormulaFlops make_formula(const Graph& graph, const Batch& batch);
 
 class Session {
  public:
@@ -87,7 +97,7 @@ class Session {
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t steps_of(const Duration& duration) const { return duration.steps(steps_per_epoch_); }
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
-  std::int64_t train_items() const;  // of an epoch, after limits
+  std::int64_t train_items() const { return vcas::train_items(config_, data_); }
   std::int64_t test_items(const Dataset& items) const;
   double epoch(std::int64_t step) const;
 
@@ -143,8 +153,7 @@ class Session {
   Counted counted_;  // of the last step that was finished
   RunTotals totals_;
   double dropped_forward_ = 0;       // FLOPs, of the steps queued so far
-  double exact_forward_flops_ = 0;   // of a step
-  double exact_backward_flops_ = 0;  // for each of forward
+  StepFlops exact_step_flops_;
   // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.
   // The steps of one probe are not independent.
   std::vector<double> probed_ratios_;

@@ -2,10 +2,10 @@
 // least time an H200 could take for them. Prints a table.
 #include <fmt/format.h>
 
-#include <cstring>
 #include <iostream>
 
 #include "kernels/decorators/count_ops.h"
+#include "kernels/dry_ops.h"
 #include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 
@@ -17,29 +17,6 @@ namespace {
 constexpr double kBytesPerSecond = 4.3e12, kLaunchSeconds = 4e-6, kGraphKernelSeconds = 1.3e-6;
 constexpr double kF32FlopsPerSecond = 67e12, kTf32FlopsPerSecond = 415e12,
                  kBf16FlopsPerSecond = 790e12;
-
-// Has no memory and computes nothing: what it is asked for is counted above it. What it gives back
-// is zero.
-class DryOps final : public Ops {
- public:
-  std::string name() const override { return "dry"; }
-  void* allocate(std::size_t bytes) override {
-    next_ += (bytes + 255) / 256 * 256;
-    return reinterpret_cast<void*>(next_);  // an address that nobody reads
-  }
-  void deallocate(void*, std::size_t) override {}
-  void copy_to_device(void*, const void*, std::size_t) override {}
-  void copy_to_host(void* host, const void*, std::size_t bytes) override {
-    std::memset(host, 0, bytes);
-  }
-#define VCAS_OP(Args) \
-  void run(const Args&) override {}
-  VCAS_FOR_EACH_OP(VCAS_OP)
-#undef VCAS_OP
-
- private:
-  std::uintptr_t next_ = 256;
-};
 
 struct Case {
   const char* name;

@@ -1,4 +1,4 @@
-// What check_layer.cc runs: one layer, and the tensors of its calls.
+// What layer_check.cc runs: one layer, and the tensors of its calls.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,8 +11,7 @@
 
 #include "kernels/buffer.h"
 #include "layers/layer.h"
-#include "tests/support/check_layer.h"
-#include "tests/support/check_op.h"
+#include "layers/layer_check.h"
 
 namespace vcas::layer_bench {
 
@@ -20,6 +19,7 @@ using Numbers = std::vector<double>;
 
 constexpr std::uint8_t kPoison = 0xFF;  // NaN in f32, f64 and bf16
 constexpr double kLossScale = 0.37;
+constexpr double kBf16Rounding = 0x1p-8;
 
 // So that runs in all dtypes start from the same numbers.
 inline double rounded(double value) { return bfloat16(static_cast<float>(value)); }

@@ -1,0 +1,191 @@
+#include "layers/layer_check.h"
+
+#include "layers/layer_bench.h"
+
+namespace vcas {
+
+namespace {
+
+using namespace layer_bench;
+
+void check_finite_differences(Bench& bench, const Gradients& gradients, const Numbers& dy,
+                              bool loss) {
+  const auto objective = [&] {
+    const Numbers y = bench.forward();
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += (loss ? kLossScale : dy[i]) * y[i];
+    return sum;
+  };
+  const auto differences = [&](Numbers& values) {
+    constexpr double kStep = 0x1p-17;
+    Numbers out;
+    for (double& value : values) {
+      const double middle = value;
+      value = middle + kStep;
+      const double above = objective();
+      value = middle - kStep;
+      const double below = objective();
+      value = middle;
+      out.push_back((above - below) / (2 * kStep));
+    }
+    return out;
+  };
+  Gradients want;
+  for (std::size_t i = 0; i < bench.input_values.size(); ++i)
+    want.dx.push_back(bench.differentiable(i) ? differences(bench.input_values[i]) : Numbers{});
+  for (Numbers& values : bench.parameter_values) want.parameters.push_back(differences(values));
+  bench.expect_close(gradients, want, 1e-7, "finite differences");
+}
+
+// A backward on kept items only gives what the exact backward gives for a dy whose other rows are
+// zero and whose kept rows are scaled.
+void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
+  // The entries of the kept items of a full tensor, each times its item's scale.
+  const auto gather = [&](const Numbers& full, const ValueSpec& spec, const Kept& kept,
+                          bool scaled) {
+    Numbers out;
+    for (std::size_t k = 0; k < kept.items.size(); ++k) {
+      std::int64_t first = 0;
+      for (std::int64_t i = 0; i < kept.items[k]; ++i) first += bench.item_rows(spec.layout, i);
+      const std::int64_t rows = bench.item_rows(spec.layout, kept.items[k]);
+      for (std::int64_t e = first * spec.width; e < (first + rows) * spec.width; ++e)
+        out.push_back(full[static_cast<std::size_t>(e)] * (scaled ? kept.scale[k] : 1));
+    }
+    return out;
+  };
+  const std::int64_t items = bench.items();
+  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, items / 2, items}) {
+    const std::string what = "backward on " + std::to_string(count) + " kept items";
+    Kept kept;
+    Numbers item_scale(static_cast<std::size_t>(items), 0);
+    for (std::int64_t k = 0; k < count; ++k) {
+      kept.items.push_back((k + 1) * items / count - 1);
+      kept.scale.push_back(1.25 + 0.5 * static_cast<double>(k));
+      item_scale[static_cast<std::size_t>(kept.items.back())] = kept.scale.back();
+    }
+    const ValueSpec& output = bench.plan().output;
+    Numbers dy_zeroed = dy;
+    std::size_t entry = 0;
+    for (std::int64_t item = 0; item < items; ++item)
+      for (std::int64_t e = bench.item_rows(output.layout, item) * output.width; e > 0; --e)
+        dy_zeroed[entry++] *= item_scale[static_cast<std::size_t>(item)];
+
+    const Gradients exact = bench.backward({.dy = dy_zeroed});
+    Gradients want{.dx = {}, .parameters = exact.parameters};
+    for (std::size_t i = 0; i < exact.dx.size(); ++i) {
+      if (!bench.differentiable(i)) {
+        want.dx.push_back({});
+        continue;
+      }
+      want.dx.push_back(gather(exact.dx[i], bench.spec(i), kept, false));
+      double kept_sum = 0, sum = 0;
+      for (const double value : want.dx.back()) kept_sum += std::abs(value);
+      for (const double value : exact.dx[i]) sum += std::abs(value);
+      bench.expect(
+          std::abs(sum - kept_sum) <= tolerance * (1 + sum),
+          "dx of an item depends on dy of another, but the plan says items are independent");
+    }
+    BackwardChoice choice{.dy = gather(dy, output, kept, true), .kept = &kept};
+    const Gradients compact = bench.backward(choice);
+    bench.expect_close(compact, want, tolerance, what);
+    if (bench.plan().writes_gradients)
+      bench.expect_close(
+          bench.backward({.dy = choice.dy, .kept = &kept, .start = kStart, .replaces = true}), want,
+          tolerance, what + ", replacing");
+    if (bench.plan().in_place) {
+      choice.in_place = true;
+      bench.expect(same_bits(bench.backward(choice).dx[0], compact.dx[0]),
+                   what + " in place gives other bits");
+    }
+  }
+}
+
+void check_calls(Bench& bench, const Numbers& dy, const Gradients& plain, double tolerance) {
+  const auto same = [&](const Gradients& other, bool parameters, const std::string& fault) {
+    for (std::size_t i = 0; i < plain.dx.size(); ++i)
+      if (!other.dx[i].empty()) bench.expect(same_bits(plain.dx[i], other.dx[i]), fault);
+    for (std::size_t i = 0; parameters && i < plain.parameters.size(); ++i)
+      bench.expect(same_bits(plain.parameters[i], other.parameters[i]), fault);
+  };
+  same(bench.backward({.dy = dy}), true, "backward twice gives different bits");
+  same(bench.backward({.dy = dy, .parameters = false}), false,
+       "dx changes where parameter gradients are not wanted");
+  for (std::size_t i = 0; i < plain.dx.size(); ++i)
+    same(bench.backward({.dy = dy, .without_dx = static_cast<int>(i)}), true,
+         "other gradients change where dx of input " + std::to_string(i) + " is not wanted");
+
+  if (bench.plan().writes_gradients)
+    same(bench.backward({.dy = dy, .start = kStart, .replaces = true}), true,
+         "parameter gradients that are replaced get other bits");
+  Gradients raised = plain;
+  for (Numbers& values : raised.parameters)
+    for (double& value : values) value += kStart;
+  bench.expect_close(bench.backward({.dy = dy, .start = kStart}), raised, tolerance,
+                     "gradients added to what was there");
+  if (bench.plan().accumulates) {
+    for (Numbers& values : raised.dx)
+      for (double& value : values) value += kStart;
+    for (const Added added : {Added::kInPlace, Added::kApart})
+      bench.expect_close(bench.backward({.dy = dy, .added = added, .start = kStart}), raised,
+                         tolerance,
+                         added == Added::kApart ? "gradients added to others"
+                                                : "gradients added to what was there");
+  }
+  if (bench.plan().in_place)
+    same(bench.backward({.dy = dy, .in_place = true}), true, "dx in place of dy gives other bits");
+}
+
+void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
+  struct Outcome {
+    Numbers y;
+    Gradients gradients;
+  };
+  Outcome want;  // of f64
+  std::vector<DType> dtypes = {DType::kF64, DType::kF32};
+  if (test.bf16 && test.device != "cpu") dtypes.push_back(DType::kBF16);
+  for (const DType dtype : dtypes) {
+    Bench bench(test, dtype, faults);
+    const double tolerance = dtype == DType::kF64   ? 200 * std::numeric_limits<double>::epsilon()
+                             : dtype == DType::kF32 ? 200 * std::numeric_limits<float>::epsilon()
+                                                    : kBf16Rounding;
+    Outcome got;
+    got.y = bench.forward();
+    const Numbers dy =
+        test.loss ? Numbers{} : random_normals(100, static_cast<std::int64_t>(got.y.size()), 0, 1);
+    bench.poison_unsaved();
+    got.gradients = bench.backward({.dy = dy});
+    check_calls(bench, dy, got.gradients, tolerance);
+    if (!test.loss && bench.plan().coupling == RowCoupling::kItems)
+      check_compact(bench, dy, tolerance);
+    if (dtype == DType::kF64) {
+      if (test.formula)
+        bench.expect_close(got.y, test.formula(bench.values()), tolerance,
+                           "output against its formula");
+      check_finite_differences(bench, got.gradients, dy, test.loss);
+      want = got;
+    } else {
+      bench.expect_close(got.y, want.y, tolerance, "output against f64");
+      bench.expect_close(got.gradients, want.gradients, tolerance, "against f64");
+    }
+    bench.check_guards();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> layer_faults(const LayerCase& test) {
+  std::vector<std::string> faults;
+  LayerCase equal_items = test;
+  bool differs = false;
+  for (LayerInput& input : equal_items.inputs)
+    if (input.layout == Layout::tokens()) input.layout = Layout::items(3), differs = true;
+  try {
+    check_one_layout(test, faults);
+    if (differs) check_one_layout(equal_items, faults);
+  } catch (const Error& error) {
+    faults.push_back(error.what());
+  }
+  return faults;
+}
+
+}  // namespace vcas

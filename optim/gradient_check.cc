@@ -1,0 +1,426 @@
+#include "optim/gradient_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "optim/evaluator.h"
+#include "optim/methods/variance_probe.h"
+
+namespace vcas {
+namespace {
+
+// Steps that neither training nor its probes reach.
+constexpr std::uint64_t kFirstStep = std::uint64_t{3} << 38;
+// A draw is addressed by the step of its forward and a repeat (core/philox.h).
+constexpr std::int64_t kDrawsOfForward = 32;
+// Random directions besides the one along the gradient; each takes a bit of a byte.
+constexpr int kRandomDirections = 3;
+constexpr int kDirections = 1 + kRandomDirections;
+// A kind of sampling that fails is judged by so many times as many draws, all new: a rare outcome
+// that few draws have missed makes a standard error too small.
+constexpr std::int64_t kMoreDraws = 8;
+// Sketches of a forward, for closed forms.
+constexpr int kSketches = 4;
+
+PhiloxAddress address_of(std::uint64_t seed, std::uint32_t site) {
+  return philox_address({.seed = seed, .stream = Stream::kProbe, .step = kFirstStep, .site = site});
+}
+
+// The numbers of a tensor of floating point, in double.
+std::vector<double> read(Ops& ops, const Tensor& tensor) {
+  std::vector<double> out(static_cast<std::size_t>(tensor.elements()));
+  if (tensor.dtype == DType::kF64) {
+    ops.copy_to_host(out.data(), tensor.data, tensor.bytes());
+    return out;
+  }
+  std::vector<float> host(out.size());
+  ops.copy_to_host(host.data(), tensor.ptr<float>(), tensor.bytes());
+  std::ranges::copy(host, out.begin());
+  return out;
+}
+
+double norm(std::span<const double> values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+// The part of a slab's numbers that belongs to each parameter.
+std::vector<std::span<const double>> parts(const Parameters& parameters,
+                                           const std::vector<double>& slab) {
+  std::vector<std::span<const double>> out;
+  const Tensor& all = parameters.gradients();
+  for (const Parameter& parameter : parameters.list()) {
+    const auto bytes =
+        static_cast<const char*>(parameter.gradient.data) - static_cast<const char*>(all.data);
+    out.push_back(std::span(slab).subspan(static_cast<std::size_t>(bytes) / dtype_bytes(all.dtype),
+                                          static_cast<std::size_t>(parameter.gradient.elements())));
+  }
+  return out;
+}
+
+// Mean and standard error of a sequence (Welford's update).
+class Statistics {
+ public:
+  void add(double value) {
+    ++count_;
+    const double before = value - mean_;
+    mean_ += before / count_;
+    squares_ += before * (value - mean_);
+  }
+  double mean() const { return mean_; }
+  // Student's t of the mean, with `rounding` as another error of it, as a normal deviate
+  // (Wallace, Annals of Mathematical Statistics 30, 1959).
+  double normal_deviate(double rounding) const {
+    if (mean_ == 0) return 0;
+    const double freedom = count_ - 1;
+    const double error = std::hypot(std::sqrt(squares_ / freedom / count_), rounding);
+    const double t = mean_ / error;
+    return std::copysign(
+        (8 * freedom + 1) / (8 * freedom + 3) * std::sqrt(freedom * std::log1p(t * t / freedom)),
+        t);
+  }
+
+ private:
+  double count_ = 0, mean_ = 0, squares_ = 0;
+};
+
+// One parameter under one kind of sampling.
+struct Tally {
+  Statistics along[kDirections];  // of sampled - exact
+  Statistics squared_distance;
+  Statistics squared_norm, closed_form;  // of the exact gradient of each forward
+
+  void add(std::span<const double> sampled, std::span<const double> exact, double exact_norm,
+           const std::uint8_t* sign) {
+    double sums[kDirections] = {}, squares = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const double off = sampled[i] - exact[i];
+      squares += off * off;
+      sums[0] += off * exact[i];
+      for (int d = 0; d < kRandomDirections; ++d)
+        sums[1 + d] += (sign[i] >> d & 1) != 0 ? off : -off;
+    }
+    if (exact_norm > 0) sums[0] /= exact_norm;
+    along[0].add(sums[0]);
+    for (int d = 1; d < kDirections; ++d)
+      along[d].add(sums[d] / std::sqrt(static_cast<double>(exact.size())));
+    squared_distance.add(squares);
+  }
+
+  // `rounding`: of the parameter's gradient, relative, and of the whole gradient.
+  SampledTensor result(double relative, double absolute) const {
+    const double square = squared_norm.mean();
+    const double rounding = relative * std::sqrt(square) + absolute;
+    SampledTensor out;
+    for (const Statistics& direction : along) {
+      const double z = direction.normal_deviate(rounding);
+      if (std::abs(z) > std::abs(out.z)) out.z = z;
+    }
+    if (square == 0) return out;
+    out.shift = along[0].mean() / std::sqrt(square);
+    out.variance = squared_distance.mean() / square;
+    out.closed_form = closed_form.mean() / square;
+    return out;
+  }
+};
+
+// A kind of sampling and what it made of each parameter.
+struct Kind {
+  std::string name;
+  SampledBackward::Pass pass;
+  std::vector<Tally> tallies;
+
+  bool samples_independently() const { return pass.selection == Selection::kBernoulli; }
+};
+
+std::vector<Kind> kinds_of(const Graph& graph, double ratio) {
+  const auto gates = static_cast<std::size_t>(graph.gates());
+  const std::size_t linears = graph.sampled_weights().size();
+  // A gate with the ratio of the gate above it draws nothing.
+  std::vector<double> falling(gates, ratio);
+  for (std::size_t g = 0; g < gates; ++g)
+    falling[g] *= 0.5 + 0.5 * static_cast<double>(g + 1) / static_cast<double>(gates);
+  const std::vector<double> all_rows(linears, 1), some_rows(linears, ratio);
+  std::vector<std::pair<const char*, KeepRatios>> parts;
+  if (gates > 0) parts.push_back({"items", {std::vector<double>(gates, ratio), all_rows}});
+  if (linears > 0) parts.push_back({"rows", {std::vector<double>(gates, 1), some_rows}});
+  if (gates > 0 && linears > 0) parts.push_back({"both", {falling, some_rows}});
+  std::vector<Kind> kinds;
+  for (const auto& [name, ratios] : parts)
+    for (const Selection selection : {Selection::kSystematic, Selection::kBernoulli})
+      kinds.push_back(
+          {.name = std::string(name) +
+                   (selection == Selection::kSystematic ? ", systematic" : ", bernoulli"),
+           .pass = {.ratios = ratios, .selection = selection, .weight_variance = {}},
+           .tallies = std::vector<Tally>(graph.parameters().size())});
+  return kinds;
+}
+
+class SamplingChecker {
+ public:
+  SamplingChecker(Model& model, Ops& ops, std::int64_t items, const SamplingCheckOptions& options)
+      : model_(model),
+        graph_(model.graph),
+        ops_(ops),
+        items_(items),
+        options_(options),
+        gradients_(graph_.parameters().gradient_list()),
+        sampled_(ops, graph_.plan()),
+        kinds_(kinds_of(graph_, options.ratio)),
+        row_variance_{nullptr, DType::kF64, {std::ssize(graph_.sampled_weights())}} {
+    VCAS_CHECK(options.draws >= 2, "a standard error needs two draws");
+    row_buffer_ = Buffer(ops, std::vector<Tensor*>{&row_variance_});
+    const PhiloxAddress address = address_of(options.seed, 0);
+    signs_.resize(static_cast<std::size_t>(graph_.parameters().gradients().elements()));
+    for (std::size_t i = 0; i < signs_.size(); i += sizeof(std::uint32_t[4])) {
+      std::uint32_t words[4];
+      philox_draw(address, i, words);
+      std::memcpy(&signs_[i], words, std::min(sizeof words, signs_.size() - i));
+    }
+  }
+
+  SamplingCheck run(const Batch& batch) {
+    model_.load(ops_, batch, 0, items_);
+    context_.loss_scale = per_term(static_cast<double>(model_.loss_terms(batch, 0, items_)));
+    draw(kinds_, options_.draws);
+    const SamplingCheck check = result();
+    std::vector<Kind> doubted;
+    std::vector<std::size_t> places;
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+      if (!check.fails(kinds_[k].name)) continue;
+      places.push_back(k);
+      doubted.push_back(kinds_[k]);
+      doubted.back().tallies.assign(kinds_[k].tallies.size(), {});
+    }
+    if (doubted.empty()) return check;
+    draw(doubted, kMoreDraws * options_.draws);
+    for (std::size_t i = 0; i < places.size(); ++i) kinds_[places[i]] = std::move(doubted[i]);
+    return result();
+  }
+
+ private:
+  std::vector<double> gradient(Exec& exec, BackwardHooks* hooks) {
+    context_.gradients = {gradients_, /*adds=*/false};
+    context_.hooks = hooks;
+    graph_.backward(exec, context_);
+    return read(ops_, graph_.parameters().gradients());
+  }
+
+  void draw(std::vector<Kind>& kinds, std::int64_t draws) {
+    for (std::int64_t left = draws; left > 0; left -= kDrawsOfForward)
+      draw_from_forward(kinds, std::min(kDrawsOfForward, left));
+  }
+
+  void draw_from_forward(std::vector<Kind>& kinds, std::int64_t draws) {
+    Exec exec = graph_.make_exec(options_.seed, kFirstStep + static_cast<std::uint64_t>(forwards_),
+                                 /*training=*/true);
+    ++forwards_;
+    exec.keeps_norms = true;
+    graph_.forward(exec);
+    const std::vector<double> exact = gradient(exec, nullptr);
+    for (Kind& kind : kinds) {
+      const bool drops_items = drops_some(kind.pass.ratios.act);
+      const bool drops_rows = drops_some(kind.pass.ratios.weight);
+      sampled_.pass = kind.pass;
+      sampled_.pass.weight_variance = drops_rows ? row_variance_ : Tensor{};
+      draw(exec, kind, exact, draws);
+      if (!kind.samples_independently()) continue;
+      if (!drops_items) note_closed_form(kind, read(ops_, row_variance_));
+      if (!drops_rows) note_closed_form(kind, item_variances(exec));
+    }
+  }
+
+  void draw(Exec& exec, Kind& kind, const std::vector<double>& exact_slab, std::int64_t draws) {
+    const auto exact = parts(graph_.parameters(), exact_slab);
+    std::vector<double> norms;
+    for (std::size_t p = 0; p < exact.size(); ++p) {
+      norms.push_back(norm(exact[p]));
+      kind.tallies[p].squared_norm.add(norms[p] * norms[p]);
+    }
+    for (std::int64_t d = 0; d < draws; ++d) {
+      sampled_.pass.repeat = static_cast<std::uint32_t>(d);
+      const std::vector<double> slab = gradient(exec, &sampled_);
+      const auto sampled = parts(graph_.parameters(), slab);
+      for (std::size_t p = 0; p < exact.size(); ++p)
+        kind.tallies[p].add(sampled[p], exact[p], norms[p],
+                            signs_.data() + (sampled[p].data() - slab.data()));
+    }
+  }
+
+  void note_closed_form(Kind& kind, const std::vector<double>& of_linear) {
+    for (std::size_t k = 0; k < of_linear.size(); ++k)
+      kind.tallies[static_cast<std::size_t>(graph_.sampled_weights()[k])].closed_form.add(
+          of_linear[k]);
+  }
+
+  // Sum over the items of (1/p - 1) ||h||^2 for each sampled linear, h the item's part of its
+  // gradient. p follows from the top gate, the only one that draws. Empty: too many items.
+  std::vector<double> item_variances(Exec& exec) {
+    if (items_ > kMostItemsCompared || items_ < 2) return {};
+    const std::size_t linears = graph_.sampled_weights().size();
+    std::vector<double> variances(linears);
+    sampled_.pass.ratios = {std::vector<double>(static_cast<std::size_t>(graph_.gates()), 1),
+                            std::vector<double>(linears, 1)};
+    VarianceProbe probe(graph_, ops_, sampled_,
+                        {.most_passes = 0, .curves = true, .most_items = items_});
+    for (int sketch = 0; sketch < kSketches; ++sketch) {
+      probe.begin(options_.seed, static_cast<std::uint64_t>(forwards_ * kSketches + sketch), 1, 0);
+      gradient(exec, &probe.exact_backward());
+      probe.sampled_backwards(exec, context_);
+      const MeasuredBatch& measured = probe.result().back();
+      const std::vector<double> prob = keep_probabilities(measured.item_score.back());
+      for (std::size_t k = 0; k < linears; ++k) {
+        if (graph_.gate_above(static_cast<int>(k)) < 0) continue;
+        for (std::size_t i = 0; i < prob.size(); ++i)
+          if (prob[i] > 0)
+            variances[k] += (1 / prob[i] - 1) * measured.gram[k][i * (prob.size() + 1)] / kSketches;
+      }
+    }
+    return variances;
+  }
+
+  std::vector<double> keep_probabilities(std::vector<double> score) const {
+    std::vector<double> prob(score.size());
+    const auto tensor = [](std::vector<double>& values) {
+      return Tensor{values.data(), DType::kF64, {std::ssize(values)}};
+    };
+    make_ops("cpu")->run(KeepProbability{.prob = tensor(prob),
+                                         .variance = {},
+                                         .score = tensor(score),
+                                         .budget = options_.ratio * static_cast<double>(items_)});
+    return prob;
+  }
+
+  SamplingCheck result() const {
+    const double wide = statistics_dtype(graph_.dtype()) == DType::kF64 ? 0x1p-53 : 0x1p-24;
+    const double narrow = graph_.dtype() == DType::kBF16 ? 0x1p-9 : wide;
+    const double relative = 4 * (options_.rounding > 0 ? options_.rounding : narrow);
+    SamplingCheck check;
+    for (const Kind& kind : kinds_) {
+      double square = 0;
+      for (const Tally& tally : kind.tallies) square += tally.squared_norm.mean();
+      for (std::size_t p = 0; p < kind.tallies.size(); ++p) {
+        SampledTensor found = kind.tallies[p].result(relative, 4 * wide * std::sqrt(square));
+        found.sampling = kind.name;
+        found.tensor = graph_.parameters()[p].name;
+        check.tensors.push_back(std::move(found));
+        check.tests += kDirections;
+      }
+    }
+    std::ranges::stable_sort(check.tensors, std::greater(),
+                             [](const SampledTensor& tensor) { return std::abs(tensor.z); });
+    while (static_cast<double>(check.tests) * std::erfc(check.bound / std::sqrt(2.0)) >
+           options_.level)
+      check.bound += 0x1p-10;
+    return check;
+  }
+
+  Model& model_;
+  Graph& graph_;
+  Ops& ops_;
+  const std::int64_t items_;
+  const SamplingCheckOptions options_;
+  std::vector<Tensor> gradients_;
+  BackwardContext context_;
+  SampledBackward sampled_;
+  std::vector<Kind> kinds_;
+  std::int64_t forwards_ = 0;
+  Tensor row_variance_;  // f64 [sampled linear]
+  Buffer row_buffer_;
+  std::vector<std::uint8_t> signs_;  // [element of the slab]: a bit for each random direction
+};
+
+double mean_loss(Model& model, Ops& ops, Exec& exec) {
+  model.graph.forward(exec);
+  const std::vector<double> losses = read(ops, model.graph.tensor(model.loss));
+  return std::accumulate(losses.begin(), losses.end(), 0.0) *
+         per_term(static_cast<double>(losses.size()));
+}
+
+// A random direction that leans on the gradient of each parameter, so that none is lost beside
+// others. `slope` gets what the gradient says of it.
+std::vector<double> leaning_direction(const Parameters& parameters, const std::vector<double>& slab,
+                                      const PhiloxAddress& address, Slope& slope) {
+  std::vector<double> direction(slab.size());
+  for (const std::span<const double> gradient : parts(parameters, slab)) {
+    const auto first = static_cast<std::size_t>(gradient.data() - slab.data());
+    const double length = norm(gradient), lean = philox_normal(address, slab.size() + first);
+    const double spread = 1 / std::sqrt(static_cast<double>(gradient.size()));
+    double along = 0;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      double& d = direction[first + i];
+      d = spread * philox_normal(address, first + i);
+      if (length > 0) d += lean * gradient[i] / length;
+      along += d * gradient[i];
+    }
+    slope.gradient += along;
+    slope.scale += std::abs(along);
+  }
+  return direction;
+}
+
+}  // namespace
+
+bool SamplingCheck::fails(const SampledTensor& tensor) const {
+  return !(std::abs(tensor.z) <= bound);
+}
+
+bool SamplingCheck::fails(const std::string& sampling) const {
+  return std::ranges::any_of(tensors, [&](const SampledTensor& tensor) {
+    return tensor.sampling == sampling && fails(tensor);
+  });
+}
+
+std::int64_t SamplingCheck::failed() const {
+  return std::ranges::count_if(tensors, [&](const SampledTensor& tensor) { return fails(tensor); });
+}
+
+SamplingCheck check_sampling(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
+                             const SamplingCheckOptions& options) {
+  return SamplingChecker(model, ops, items, options).run(batch);
+}
+
+double Slope::error() const {
+  const double off = std::abs(gradient - difference);
+  return off == 0 ? 0 : off / scale;
+}
+
+std::vector<Slope> check_slopes(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
+                                int directions, std::uint64_t seed) {
+  Graph& graph = model.graph;
+  VCAS_CHECK(graph.dtype() == DType::kF64, "differences of a loss need f64");
+  model.load(ops, batch, 0, items);
+  Exec exec = graph.make_exec(seed, kFirstStep, /*training=*/true);
+  graph.forward(exec);
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
+  graph.backward(exec,
+                 {.gradients = {gradients, /*adds=*/false},
+                  .loss_scale = per_term(static_cast<double>(model.loss_terms(batch, 0, items)))});
+  const std::vector<double> slab = read(ops, graph.parameters().gradients());
+  const Tensor& weights = graph.parameters().values();
+  const std::vector<double> start = read(ops, weights);
+
+  std::vector<Slope> slopes;
+  for (int number = 0; number < directions; ++number) {
+    Slope slope;
+    const std::vector<double> direction = leaning_direction(
+        graph.parameters(), slab, address_of(seed, static_cast<std::uint32_t>(1 + number)), slope);
+    const auto loss_at = [&](double distance) {
+      std::vector<double> moved = start;
+      for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += distance * direction[i];
+      ops.copy_to_device(weights.data, moved.data(), weights.bytes());
+      return mean_loss(model, ops, exec);
+    };
+    // Four points: the error is of fourth order in the distance.
+    constexpr double kDistance = 0x1p-13;
+    slope.difference = (8 * (loss_at(kDistance) - loss_at(-kDistance)) -
+                        (loss_at(2 * kDistance) - loss_at(-2 * kDistance))) /
+                       (12 * kDistance);
+    slopes.push_back(slope);
+  }
+  ops.copy_to_device(weights.data, start.data(), weights.bytes());
+  return slopes;
+}
+
+}  // namespace vcas

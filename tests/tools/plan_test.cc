@@ -1,0 +1,184 @@
+// vcas plan and vcas check.
+#include <nlohmann/json.hpp>
+
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Outcome of_program(const TinyRun& tiny, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin() + 1, "tiny.json");
+  return run(tiny.path(), arguments);
+}
+
+nlohmann::json plan_of(const TinyRun& tiny, std::vector<std::string> arguments = {}) {
+  arguments.insert(arguments.begin(), {"plan", "--json"});
+  const Outcome outcome = of_program(tiny, arguments);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return nlohmann::json::parse(outcome.out);
+}
+
+// Too large for any machine, in one forward.
+const std::vector<std::string> kLarge = {"data.synthetic.shape=[1,256,256]",
+                                         "model.width=256",
+                                         "model.depth=64",
+                                         "train.batch_size=256",
+                                         "train.eval_batch=8",
+                                         "train.steps=2"};
+
+}  // namespace
+
+TEST_CASE("plan: what it tells without training is what the run has") {
+  const TinyRun tiny;
+  const nlohmann::json plan = plan_of(tiny, {"--no-timing", "run.folder=out"});
+  CHECK_FALSE(plan.contains("time"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out"));
+  CHECK(plan["steps"] == 40);
+  CHECK(plan["steps_per_epoch"] == 16);
+  CHECK(plan["epochs"] == 2.5);
+  CHECK(plan["train_items"] == 256);
+  CHECK(plan["test_items"] == 64);
+  CHECK(plan["memory"]["fits"] == true);
+
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const nlohmann::json start = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").front();
+  CHECK(start["parameters"] == plan["parameters"]);
+  const std::int64_t planned = plan["memory"]["total"], rest = plan["memory"]["rest"];
+  CHECK(start["planned_bytes"] == planned - rest);
+  std::int64_t bytes = 0;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    bytes += static_cast<std::int64_t>(fs::file_size(tiny.path() / "out/last" / file));
+  const std::int64_t told = plan["checkpoints"]["bytes"];
+  CHECK(told <= bytes);
+  CHECK(bytes <= told + 16384);  // headers
+  CHECK(plan["checkpoints"]["made"] == 2);
+  CHECK(saved_steps(tiny.path() / "out").size() == 2);
+}
+
+TEST_CASE("plan: savings are those of the formula, for each ratio") {
+  const TinyRun tiny;
+  const nlohmann::json ratios =
+      plan_of(tiny, {"--no-timing", "--ratio", "0.5", "--ratio", "1"})["ratios"];
+  REQUIRE(ratios.size() == 2);
+  // dX 1/2, dW 1/4 of a forward each, in place of 1.
+  CHECK_THAT(ratios[0]["formula_backward_flops_saved"].get<double>(), WithinAbs(0.625, 1e-12));
+  CHECK_THAT(ratios[0]["formula_flops_saved"].get<double>(), WithinAbs(1.25 / 3, 1e-12));
+  CHECK_THAT(ratios[1]["formula_flops_saved"].get<double>(), WithinAbs(0, 1e-12));
+  CHECK(of_program(tiny, {"plan", "--ratio", "0"}).code == 2);
+}
+
+TEST_CASE("plan: FLOPs of a step are the sum over its micro-batches") {
+  const TinyRun tiny;
+  const nlohmann::json whole = plan_of(tiny, {"--no-timing"})["flops"],
+                       parts = plan_of(tiny, {"--no-timing", "train.micro_batch=4"})["flops"];
+  CHECK(whole["step"] == whole["forward"].get<double>() + whole["backward"].get<double>());
+  CHECK(whole == parts);
+}
+
+TEST_CASE("plan: steps are timed, exact and at the ratios, and nothing is left behind") {
+  const TinyRun tiny;
+  const nlohmann::json plan = plan_of(tiny, {"--ratio", "0.5"});
+  const nlohmann::json &time = plan["time"], &sampled = plan["ratios"][0];
+  CHECK(time["batches"] == 11);
+  CHECK(time["step_seconds"] > 0);
+  CHECK(time["least_step_seconds"] <= time["step_seconds"]);
+  CHECK(time["run_seconds"] > 40 * time["step_seconds"].get<double>());
+  CHECK(sampled["step_seconds"] > 0);
+  CHECK(sampled["time_saved_interval"].size() == 2);
+  CHECK_FALSE(fs::exists(tiny.path() / "runs"));
+  const Outcome text = of_program(tiny, {"plan"});
+  CHECK(text.code == 0);
+  for (const char* part :
+       {"model        vit, ", "40: 2.5 epochs of 16, batch 16 in parts of 16",
+        "gradients of activations", "of backward", "-41.7%", "-62.5%", "medians of 11 batches"})
+    CHECK(contains(text.out, part));
+}
+
+TEST_CASE("plan: a run that does not fit gets the micro-batch that does") {
+  const TinyRun tiny;
+  std::vector<std::string> arguments = {"plan", "--json"};
+  arguments.insert(arguments.end(), kLarge.begin(), kLarge.end());
+  const Outcome large = of_program(tiny, arguments);
+  CHECK(large.code == 71);
+  CHECK(contains(large.err, "error: the run needs "));
+  const nlohmann::json fitting = nlohmann::json::parse(large.out)["fitting"];
+  REQUIRE_FALSE(fitting.is_null());
+  const std::string setting = fitting["settings"][0];
+  CHECK(contains(large.err, "  hint: with " + setting));
+  const std::int64_t items = std::stoll(setting.substr(setting.find('=') + 1));
+  CHECK(256 % items == 0);
+  arguments.insert(arguments.end(), {"--no-timing"});
+  for (const std::string& part : fitting["settings"]) arguments.push_back(part);
+  const Outcome smaller = of_program(tiny, arguments);
+  CHECK(smaller.code == 0);
+  CHECK(nlohmann::json::parse(smaller.out)["memory"]["total"] == fitting["bytes"]);
+
+  const Outcome huge = of_program(tiny, {"plan", "model.width=65536", "model.depth=200"});
+  CHECK(huge.code == 71);
+  CHECK(contains(huge.err, "hint: not even train.micro_batch=1 fits"));
+}
+
+TEST_CASE("plan: what the run would refuse is refused") {
+  const TinyRun tiny;
+  const Outcome unknown = of_program(tiny, {"plan", "train.step=3"});
+  CHECK(unknown.code == 78);
+  CHECK(contains(unknown.err, "did you mean"));
+  CHECK(of_program(tiny, {"plan", "train.batch_size=1000"}).code ==
+        tiny.train({"train.batch_size=1000"}).code);
+  CHECK(run(tiny.path(), {"plan"}).code == 2);
+  CHECK(run(tiny.path(), {"plan", "absent.json"}).code == 66);
+}
+
+TEST_CASE("validate: items are counted after limits") {
+  const TinyRun tiny;
+  CHECK(contains(tiny.train({"--validate", "data.limit=128", "data.eval_limit=16"}).out,
+                 "data 128 train, 16 test"));
+}
+
+TEST_CASE("check: a model of the program passes, trained or not") {
+  const TinyRun tiny;
+  const Outcome outcome = of_program(tiny, {"check", "--draws", "16", "--steps", "5"});
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
+  for (const char* part :
+       {"after 5 exact steps; 16 draws of each kind, ratio 0.5", "(Bonferroni)",
+        "variance items, bernoulli: ", "variance rows, bernoulli: ", "slopes   exact gradient",
+        "ok  sampled gradients have the mean of the exact ones\n"})
+    CHECK(contains(outcome.out, part));
+  CHECK_FALSE(contains(outcome.out, "not checked"));
+  CHECK_FALSE(fs::exists(tiny.path() / "runs"));
+}
+
+TEST_CASE("check: it shows the worst tensors, or all, and what it leaves out") {
+  const TinyRun tiny;
+  const auto lines = [&](const std::vector<std::string>& arguments) {
+    const Outcome outcome = of_program(tiny, arguments);
+    REQUIRE(outcome.code == 0);
+    std::ptrdiff_t of_table = 0;
+    for (const char* kind : {"items, ", "rows, ", "both, "})
+      for (std::size_t at = outcome.out.find(kind); at != std::string::npos;
+           at = outcome.out.find(kind, at + 1))
+        of_table += at == 0 || outcome.out[at - 1] == '\n';
+    return of_table;
+  };
+  const std::int64_t tensors = plan_of(tiny, {"--no-timing"})["tensors"];
+  CHECK(lines({"check", "--draws", "2"}) == 10);
+  CHECK(lines({"check", "--draws", "2", "--all"}) == 6 * tensors);
+  const Outcome partly =
+      of_program(tiny, {"check", "--draws", "2", "optimizer.max_gradient_norm=1",
+                        "train.micro_batch=8", "method.forward=true", "method.forward_ratio=0.5"});
+  CHECK(contains(partly.out, "not checked: SampleF"));
+  CHECK(contains(partly.out, "not checked: clipping"));
+  CHECK(contains(partly.out, "not checked: micro-batches after the first, of 8 items"));
+}
+
+TEST_CASE("check: more steps than the run has are refused") {
+  const TinyRun tiny;
+  const Outcome outcome = of_program(tiny, {"check", "--steps", "41"});
+  CHECK(outcome.code == 2);
+  CHECK(contains(outcome.err, "--steps is 41, and the run has 40 steps"));
+  CHECK(of_program(tiny, {"check", "--draws", "1"}).code == 2);
+}
