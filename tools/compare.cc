@@ -207,7 +207,7 @@ class SeedRuns {
     check_same_config(run.from.checkpoint, run.loaded.config);
   }
 
-  // That of an earlier run where it is the same.
+  // Runs with the same data share them.
   const RunData& data_for(const RunConfig& config, const CompareRequest& request) {
     for (const Contender& c : contenders_)
       if (same_data(c.request.loaded.config, config)) return c.data;

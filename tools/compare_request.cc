@@ -122,7 +122,7 @@ CompareRequest read_request(const Json& saved, const fs::path& file,
   return request;
 }
 
-// Of a comparison of two runs that an earlier program made.
+// A comparison of two runs that an earlier program made.
 CompareRequest earlier_comparison(const std::vector<std::string>& names, const fs::path& folder,
                                   const std::vector<std::string>& overrides) {
   std::vector<LoadedConfig> configs;

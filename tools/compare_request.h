@@ -33,7 +33,7 @@ struct CompareRequest {
   void use_seeds(std::vector<std::uint64_t> all);
   // Below `folder`: "exact", of several seeds "exact/seed0".
   std::string run_name(const Variant& variant, std::uint64_t seed) const;
-  // Of all runs: all variants of the first seed, then those of the next one.
+  // All variants of the first seed, then those of the next one.
   std::vector<std::string> run_names() const;
   // The variant that savings refer to: the first exact one, else the first.
   const Variant& base() const;

@@ -318,7 +318,7 @@ void add_summary(Json& comparison) {
     if (accuracy.is_number() && member(run, "eval_accuracy").is_number())
       run["until"] = until_json(run, accuracy);
   }
-  // Of two runs also where scripts know it from.
+  // Scripts of two-run comparisons read it there.
   for (const Json& run : comparison["runs"])
     if (comparison["runs"].size() == 2 && run.contains("saved")) comparison["saved"] = run["saved"];
   comparison["summary"] = Json::array();

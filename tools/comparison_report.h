@@ -23,7 +23,7 @@ void add_evaluations(nlohmann::ordered_json& run, const std::filesystem::path& f
 
 // `comparison` is compare.json: "base", "seeds", "to_accuracy", "variants" and "runs".
 // Adds "saved" and "until" to each run that has numbers, against the base at the same seed.
-// Of two runs "saved" stands at the top too.
+// "saved" stands at the top too where there are two runs.
 // Adds "summary": of each variant the mean and standard deviation of every number over seeds.
 // There "minus_base" has the mean of the differences and its standard error, paired by seed.
 void add_summary(nlohmann::ordered_json& comparison);
