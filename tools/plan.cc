@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Batches that are timed: at most so many, and none begins after so many seconds.
-constexpr int kTimedBatches = 12;
+constexpr std::int64_t kTimedBatches = 12;
 constexpr double kTimedSeconds = 30;
 
 // The run of a configuration with no memory and no numbers.
@@ -84,8 +84,10 @@ double time_passes(Session& session, const RunConfig& config, const Batch& batch
 }
 
 // Each batch is an exact step, then passes at each of the ratios. The first one is not counted.
-StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<double>& ratios) {
+StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<double>& ratios,
+                     std::int64_t total_steps) {
   config.method.type = "exact";
+  config.train.steps = std::max(total_steps, kTimedBatches);
   Session session(config, data);
   const Graph& graph = session.model().graph;
   SampledBackward sampled(session.ops(), graph.plan());
@@ -93,8 +95,7 @@ StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<do
   StepTimes times;
   times.sampled.resize(ratios.size());
   const double start = monotonic_seconds();
-  const std::int64_t batches = std::min<std::int64_t>(kTimedBatches, session.total_steps());
-  for (std::int64_t i = 0; i < batches; ++i) {
+  for (std::int64_t i = 0; i < kTimedBatches; ++i) {
     if (i > 1 && monotonic_seconds() - start > kTimedSeconds) break;
     const Batch& batch = loader.next();
     const StepSeconds exact = session.trainer().step(batch).seconds;
@@ -347,7 +348,7 @@ void plan_run(const LoadedConfig& loaded, const PlanRequest& request) {
   const bool fits = plan["memory"]["fits"] != false;
   if (!fits) plan["fitting"] = fitting_settings(config, data, run.steps_per_epoch);
   if (fits && request.timing) {
-    const StepTimes times = time_steps(config, data, request.ratios);
+    const StepTimes times = time_steps(config, data, request.ratios, run.total_steps);
     plan["time"] = time_of(times, run, config);
     add_times(plan, times, run.total_steps);
   }

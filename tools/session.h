@@ -152,7 +152,7 @@ class Session {
   std::deque<Queued> queued_;
   Counted counted_;  // of the last step that was finished
   RunTotals totals_;
-  double dropped_forward_ = 0;       // FLOPs, of the steps queued so far
+  double dropped_forward_ = 0;  // FLOPs, of the steps queued so far
   StepFlops exact_step_flops_;
   // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.
   // The steps of one probe are not independent.

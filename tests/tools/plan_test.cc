@@ -89,6 +89,7 @@ TEST_CASE("plan: steps are timed, exact and at the ratios, and nothing is left b
   CHECK(sampled["step_seconds"] > 0);
   CHECK(sampled["time_saved_interval"].size() == 2);
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
+  CHECK(plan_of(tiny, {"train.steps=1"})["time"]["batches"] == 11);
   const Outcome text = of_program(tiny, {"plan"});
   CHECK(text.code == 0);
   for (const char* part :
