@@ -8,7 +8,7 @@ namespace vcas {
 
 namespace {
 
-// Of the items [first, first + items).
+// The items [first, first + items).
 std::span<const float> weights_of(const Batch& batch, std::int64_t first, std::int64_t items) {
   if (batch.weights.empty()) return {};
   return std::span(batch.weights)

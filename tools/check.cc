@@ -54,7 +54,7 @@ std::string table_of(const SamplingCheck& check, bool all) {
   return format_table(rows);
 }
 
-// Of the variances that have a formula, by the kind of sampling.
+// Variances that have a formula, by the kind of sampling.
 std::string closed_forms(const SamplingCheck& check) {
   std::string text;
   for (const char* sampling : {"items, bernoulli", "rows, bernoulli"}) {

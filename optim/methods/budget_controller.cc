@@ -13,7 +13,7 @@ namespace vcas {
 namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
-constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 16,
+constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 8,
                        kPooledCosts = 16;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
@@ -126,14 +126,13 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
 }
 
 // Batches differ from the one that set the ratios, and a few spend very much: above all where a
-// norm that SampleF remembers has grown. What is spent on the average then lowers the aim.
+// norm that SampleF remembers has grown. What is spent on the average, over the aim, lowers it.
 void BudgetController::correct_aim(double budget) {
   if (!drops_some(act_ratio_) && !drops_some(weight_ratio_) && forward_ratio_ >= 1) return;
   const double spent = (last_.forward + last_.act + last_.weight) / budget;
   if (!std::isfinite(spent)) return;
-  spent_ = pool(spent_, spent, ++spent_probes_, kPooledSpending);
-  if (spent_probes_ < kPooledVariances || !(spent_ > 0)) return;
-  aim_ = std::clamp(aim_ * std::pow(spent_, -2.0 / kPooledSpending), 0.2, 1.0);
+  spent_ = pool(spent_, spent / aim_, ++spent_probes_, kPooledSpending);
+  if (spent_probes_ >= kPooledVariances) aim_ = 1 / std::clamp(spent_, 1.0, 5.0);
 }
 
 void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {

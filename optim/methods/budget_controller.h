@@ -48,7 +48,7 @@ class BudgetController final : public Controller {
   std::vector<double> v_s_;  // [linear], pooled over the last probes
   double lambda_ = 1;        // the water level
   double forward_ratio_;
-  double spent_ = 0;  // over the budget, pooled
+  double spent_ = 0;  // over what was aimed at, pooled
   std::int64_t spent_probes_ = 0;
   double aim_ = 1;                       // times the budget is what the optimum may spend
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums

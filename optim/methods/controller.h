@@ -149,7 +149,7 @@ double variance_of_sum(const std::vector<double>& gram, std::int64_t items);
 struct ControlledModel {
   struct Linear {
     int gate;  // that its gradient has passed last; -1: none
-    // Of a row in dW, and in dX with all that comes with it: C D, or seconds.
+    // Costs of a row in dW, and in dX with all that comes with it: C D, or seconds.
     double weight_cost, input_cost;
   };
   int gates = 0;

@@ -178,7 +178,7 @@ int VarianceProbe::passes() const {
   return drops_some(ratios.weight) ? std::min(wanted_passes_, 1) : 0;
 }
 
-// Of the batch that the graph holds: its sizes, its seconds, and how many passes it needs.
+// Sizes and seconds of the batch that the graph holds, and how many passes it needs.
 MeasuredBatch VarianceProbe::batch_sizes() const {
   MeasuredBatch batch;
   batch.items = graph_.items();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 #include "tests/optim/method_settings.h"
+#include "tests/support/catch.h"
 
 namespace vcas {
 
@@ -62,6 +64,16 @@ class CountingDataset final : public Dataset {
   Content content_;
   std::unique_ptr<Dataset> images_;
 };
+
+inline std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadConfig);
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "no error";
+}
 
 struct ForwardFixture {
   struct Settings {

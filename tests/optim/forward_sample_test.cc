@@ -13,16 +13,6 @@ namespace {
 
 using Settings = ForwardFixture::Settings;
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  return "no error";
-}
-
 void remember(ForwardSample& forward, const std::vector<float>& norms) {
   std::ranges::copy(norms, forward.item_memory().begin());
 }

@@ -15,7 +15,7 @@ ItemMemory& memory_of(ForwardFixture& f) {
   return dynamic_cast<ItemMemory&>(*f.trainer->chooser());
 }
 
-// Of 24 items; every sixth was never seen. The mean of the others is that of 0, 1, 2, 3, 4.
+// Losses of 24 items; every sixth was never seen. The mean of the others is that of 0, 1, 2, 3, 4.
 std::vector<float> some_losses() {
   std::vector<float> losses;
   for (std::int64_t i = 0; i < 24; ++i) losses.push_back(static_cast<float>(i % 6) - 1);

@@ -149,16 +149,6 @@ std::vector<double> drawn_without_replacement(std::vector<double> weights, int d
   return often;
 }
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  return "no error";
-}
-
 }  // namespace
 
 TEST_CASE("choices of items: the mean of gradients is the exact one", "[selection]") {

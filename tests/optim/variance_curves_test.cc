@@ -213,7 +213,7 @@ struct Tiny {
 
 TEST_CASE("the curve of V_f is the variance of draws before the forward", "[curves][law]") {
   Tiny tiny(5);
-  tiny.model.linears[1].gate = GENERATE(-1, 1);  // above all gates, or below the top one
+  tiny.model.linears[1].gate = GENERATE(-1, 1);        // above all gates, or below the top one
   tiny.batch.forward_score = {2, 0.3, -1, 1, 0.7, 3};  // of one item nothing is known
   const std::vector<double> known = {2, 0.3, 1, 0.7, 3};
   const std::size_t items[] = {0, 1, 3, 4, 5};
