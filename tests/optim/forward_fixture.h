@@ -65,7 +65,7 @@ class CountingDataset final : public Dataset {
   std::unique_ptr<Dataset> images_;
 };
 
-inline std::string error_of(const std::function<void()>& act) {
+inline std::string config_error_of(const std::function<void()>& act) {
   try {
     act();
   } catch (const Error& error) {

@@ -461,11 +461,11 @@ TEST_CASE("choices of items: what they refuse", "[selection][config]") {
       method == kUniformForward ? "method.forward" : "method.type=" + part.type;
   SECTION("steps or passes of one item") {
     CHECK_THAT(
-        error_of([&] { ForwardFixture({.batch = 1, .method = method}); }),
+        config_error_of([&] { ForwardFixture({.batch = 1, .method = method}); }),
         ContainsSubstring(fmt::format("{}: a {} of one item has nothing to drop | raise train.",
                                       setting, forward ? "step" : "pass")));
     if (!forward)
-      CHECK_THAT(error_of([&] { ForwardFixture({.micro_batch = 1, .method = method}); }),
+      CHECK_THAT(config_error_of([&] { ForwardFixture({.micro_batch = 1, .method = method}); }),
                  ContainsSubstring("a pass of one item"));
   }
   SECTION("masked words") {
@@ -478,12 +478,12 @@ TEST_CASE("choices of items: what they refuse", "[selection][config]") {
     model->graph.finish(*ops, {.max_items = 4, .max_tokens = 32, .max_masked = 32});
     const Training training{
         .model = *model, .ops = *ops, .batch = 4, .micro_batch = 4, .items = 48};
-    CHECK_THAT(error_of([&] { part->make(training); }),
+    CHECK_THAT(config_error_of([&] { part->make(training); }),
                ContainsSubstring(setting + ": the loss has a term for each masked word"));
   }
   SECTION("layers that mix the items of a batch") {
     CHECK_THAT(
-        error_of([&] {
+        config_error_of([&] {
           const std::unique_ptr<Ops> ops = make_ops("cpu");
           const auto model = linear_model({.mixes = true});
           part->prepare(*model);
@@ -495,18 +495,18 @@ TEST_CASE("choices of items: what they refuse", "[selection][config]") {
 }
 
 TEST_CASE("choices of items: settings are in their ranges", "[selection][config]") {
-  CHECK_THAT(error_of([] { read_method(R"("type": "uniform", "keep": 0)"); }),
+  CHECK_THAT(config_error_of([] { read_method(R"("type": "uniform", "keep": 0)"); }),
              ContainsSubstring("method.keep must be above 0"));
-  CHECK_THAT(error_of([] {
+  CHECK_THAT(config_error_of([] {
                read_method(R"("type": "uniform", "forward": true, "selection": "bernoulli")");
              }),
              ContainsSubstring("method.selection must be \"systematic\" with method.forward: an "
                                "independent draw may be empty"));
-  CHECK_THAT(
-      error_of([] { read_method(R"("type": "selective_backprop", "selection": "systematic")"); }),
-      ContainsSubstring("history"));
-  CHECK_THAT(error_of([] { read_method(R"("type": "upper_bound", "history": 7)"); }),
+  CHECK_THAT(config_error_of(
+                 [] { read_method(R"("type": "selective_backprop", "selection": "systematic")"); }),
+             ContainsSubstring("history"));
+  CHECK_THAT(config_error_of([] { read_method(R"("type": "upper_bound", "history": 7)"); }),
              ContainsSubstring("is a setting of \"selective_backprop\""));
-  CHECK_THAT(error_of([] { read_method(R"("type": "infobatch", "prune_ratio": 1)"); }),
+  CHECK_THAT(config_error_of([] { read_method(R"("type": "infobatch", "prune_ratio": 1)"); }),
              ContainsSubstring("method.prune_ratio must be"));
 }
