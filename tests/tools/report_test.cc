@@ -74,7 +74,9 @@ struct RunText {
                    {"loss", 1.0},
                    {"accuracy", step / 100.0},
                    {"items", 64},
-                   {"best", true}})
+                   {"best", true},
+                   {"train_seconds", seconds * step},
+                   {"train_flops", 1e9 * step}})
                  .dump() +
              "\n";
     }
@@ -221,6 +223,20 @@ TEST_CASE("report: seconds saved are those of the twin") {
   CHECK_FALSE(contains(apart, ", of exact</td>"));
   CHECK(contains(apart, "The seconds saved are not known"));
   CHECK(contains(apart, "model.type</th><td>&quot;vit&quot;</td><td>&quot;mlp&quot;</td>"));
+}
+
+TEST_CASE("report: a rival is no exact training, and costs are no measures") {
+  const Runs runs;
+  RunText rival;
+  rival.start["config"]["method"] = {{"type", "uniform"}, {"keep", 0.5}};
+  runs.add("exact", exact_run().text());
+  runs.add("rival", rival.text());
+  REQUIRE(runs.report({"exact", "rival"}).code == 0);
+  const std::string page = content(runs.path() / "exact/report.html");
+  CHECK(contains(page, "30.0 % of FLOPs and 20.0 % of seconds saved in 40 steps"));
+  CHECK(count(page, "exact training: ") == 1);
+  CHECK(contains(page, "<td>uniform</td>"));
+  CHECK_FALSE(contains(page, "train_flops"));
 }
 
 TEST_CASE("report: what is missing is left out, and said") {

@@ -66,10 +66,10 @@ double last_number(const RunRecord& run, const char* key) {
   return run.train.empty() ? std::nan("") : number(run.train.back(), key);
 }
 
-// "vcas, budget" or "exact"
+// "vcas, budget controller" or "uniform"
 std::string method_text(const RunRecord& run) {
   const json& method = member(run.config, "method");
-  if (!run.samples()) return text(method, "type");
+  if (!run.has_ratios()) return text(method, "type");
   const bool pinned =
       !numbers(method, "act_ratio").empty() || !numbers(method, "weight_ratio").empty();
   return fmt::format("{}, {}{}", text(method, "type"),

@@ -247,7 +247,7 @@ PlotSection kept(const std::vector<RunRecord>& runs) {
             {"weight_ratio", "linears", "kept-rows", "Rows kept in each linear layer",
              "Rows of each weight's gradient, of those that the blocks kept. Good: dark.",
              "linear layer"});
-    if (runs[i].samples() && runs[i].variance.empty())
+    if (runs[i].has_ratios() && runs[i].variance.empty())
       section.missing.push_back(runs[i].name +
                                 ": no probe was logged, so there are no maps of ratios or "
                                 "plots of variance");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -141,6 +142,11 @@ double RunRecord::train_seconds() const {
 
 bool RunRecord::samples() const {
   const nlohmann::json& method = member(config, "method");
+  return method.is_object() ? text(method, "type") != "exact" : !variance.empty();
+}
+
+bool RunRecord::has_ratios() const {
+  const nlohmann::json& method = member(config, "method");
   return method.is_object() ? text(method, "type") == "vcas" : !variance.empty();
 }
 
@@ -179,12 +185,14 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
 }
 
 std::vector<std::string> measures_of(const std::vector<RunRecord>& runs) {
+  constexpr std::array<std::string_view, 6> kOthers = {"step",  "time",          "epoch",
+                                                       "items", "train_seconds", "train_flops"};
   std::vector<std::string> names;
   for (const RunRecord& run : runs)
     for (const nlohmann::json& event : run.eval)
       for (const auto& [key, value] : event.items())
-        if (value.is_number() && key != "step" && key != "time" && key != "epoch" &&
-            key != "items" && std::ranges::count(names, key) == 0)
+        if (value.is_number() && std::ranges::count(kOthers, key) == 0 &&
+            std::ranges::count(names, key) == 0)
           names.push_back(key);
   std::ranges::stable_partition(names, [](const std::string& name) { return name == "loss"; });
   return names;

@@ -20,7 +20,8 @@ struct RunRecord {
   // The last step that is known.
   std::int64_t steps() const;
   double train_seconds() const;  // NaN if not known
-  bool samples() const;          // by its settings
+  bool samples() const;          // by its settings: whether its steps may drop something
+  bool has_ratios() const;       // whether it is of VCAS, which probes
 };
 
 // The runs of these folders; that of a comparison stands for its runs.
