@@ -286,7 +286,6 @@ class Bench {
               ? memory_.make(statistics_dtype(dtype_), parameter.shape,
                              Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
               : Tensor{});
-
     for (const int i : plan_.passes_gradient)
       if (const Tensor& out = dx[static_cast<std::size_t>(i)]) memory_.write(out, choice.dy);
     if (plan_.passes_gradient.size() < dx.size()) {

@@ -131,7 +131,6 @@ const StepReport& Trainer::queue(const Batch& batch) {
   report.exact = method_->next(0) != PassKind::kSampled && batch.dropped == 0;
   report.measured = method_->next(0) == PassKind::kMeasured;
   VCAS_CHECK(!report.measured || batch.dropped == 0, "a measured step lacks items");
-
   Communicator& ranks = *options_.communicator;
   // Weights stand for the items that were dropped.
   double terms[] = {static_cast<double>(model_.loss_terms(batch, 0, batch.items) + batch.dropped)};

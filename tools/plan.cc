@@ -176,7 +176,7 @@ Json checkpoints_of(const LoadedConfig& loaded, const DryRun& run) {
           {"free_disk_bytes", free_disk_bytes(loaded.folder())}};
 }
 
-// Of one step. `formula` has none yet.
+// Counts one step. `formula` has none yet.
 Json savings_of(FormulaFlops formula, const Graph& graph, double ratio) {
   formula.add_sampled_step(std::vector<double>(static_cast<std::size_t>(graph.gates()), ratio),
                            std::vector<double>(graph.sampled_weights().size(), ratio));

@@ -52,7 +52,7 @@ struct Savings {
 struct StepFlops {
   double forward = 0, backward = 0;
 };
-// Of an exact step of `batch`, from its first micro-batch.
+// Counts an exact step of `batch`, from its first micro-batch.
 // The pass leaves gradients behind, which every step clears. `ops` forgets what it has counted.
 StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
                            const Batch& batch);

@@ -51,12 +51,10 @@ struct VcasOptions {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("controller", controller,
-            "paper: ratios walk towards the budget by signs; budget: the least cost within it, "
-            "from the curves that one exact step gives.",
+            "paper: ratios walk towards the budget; budget: the least cost within it, by curves.",
             one_of({"paper", "budget"}));
     v.field("sample", sample,
-            "What probes let backwards drop: items of gradients and rows of weight gradients, or "
-            "one of them.",
+            "What probes let backwards drop: items, rows of weight gradients, or both.",
             one_of({"both", "items", "rows"}));
     v.field("tau_act", tau_act,
             "Variance that sampling items may add, over the variance of the gradient itself.",
@@ -65,13 +63,11 @@ struct VcasOptions {
             "Variance that sampling rows may add to a weight gradient, over its own variance.",
             at_least(0.0));
     v.field("tau_f", tau_f,
-            "Variance that dropping items before the forward may add (method.forward with the "
-            "budget controller).",
+            "Variance that dropping items before the forward may add (budget controller).",
             at_least(0.0));
     v.field("budget", budget,
-            "Of the budget controller, which spends the sum of the taus where it saves most. "
-            "relative: it is the mean over the linear "
-            "layers, each by its own variance; absolute: by the variance of all together.",
+            "What the sum of the taus bounds (budget controller). relative: the mean over linear "
+            "layers, each by its own variance; absolute: that of all together.",
             one_of({"relative", "absolute"}));
     v.field("cost", cost,
             "What the budget controller saves: flops of linear layers, or time, which probes "
