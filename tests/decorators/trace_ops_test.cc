@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/core/temporary_folder.h"
 #include "tests/decorators/fake_ops.h"
 #include "tests/support/catch.h"
 
@@ -9,9 +10,10 @@ using namespace vcas;
 
 namespace {
 
+// Tests run at the same time, each in a folder of its own.
 struct TraceFile {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / "vcas_trace_ops_test.json";
-  ~TraceFile() { std::filesystem::remove(path); }
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.path() / "trace.json";
 };
 
 }  // namespace
