@@ -120,9 +120,8 @@ struct InfoBatchKind final : MethodKind, InfoBatchOptions {
   }
   void fields(Setting& v) {
     v.field("prune_ratio", prune_ratio,
-            "Share of the items with losses below the mean to leave "
-            "out.",
-            at_least(0.0), below(1.0));
+            "Share of the items with losses below the mean to leave out.", at_least(0.0),
+            below(1.0));
     v.field("prune_until", prune_until, "Share of the run's steps after which all items are kept.",
             at_least(0.0), at_most(1.0));
   }
