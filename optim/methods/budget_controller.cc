@@ -13,7 +13,7 @@ namespace vcas {
 namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
-constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 8,
+constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 4,
                        kPooledCosts = 16;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
