@@ -105,7 +105,7 @@ struct ConfigArguments : SettingArguments {
 };
 
 struct TrainArguments final : ConfigArguments {
-  std::string resume, resume_mode = "exact", print_mode = "plain", compare, profile_steps;
+  std::string resume, resume_mode = "exact", print_mode = "plain", compare, profile_steps, trace;
   bool overwrite = false, validate = false, dry_run = false, timing = false, json = false;
 
   explicit TrainArguments(CLI::App& program)
@@ -130,7 +130,9 @@ struct TrainArguments final : ConfigArguments {
     command.add_flag("--timing", timing, "Print the seconds of each layer at the end");
     command.add_option(
         "--profile-steps", profile_steps,
-        "FIRST:LAST, the steps that a profiler waiting for cudaProfilerStart records");
+        "FIRST:LAST, the steps that --trace or a profiler waiting for cudaProfilerStart records");
+    command.add_option("--trace", trace,
+                       "Write each operation of these steps to this file, as a Chrome trace");
     command.add_option("--compare", compare, "Train beside the exact twin and print both")
         ->check(CLI::IsMember({"exact"}));
     command.add_flag("--json", json, "Print the comparison as JSON");
@@ -143,7 +145,11 @@ struct TrainArguments final : ConfigArguments {
     request.resume = has("--resume");
     request.fork = forks();
     request.timing = timing;
-    if (!profile_steps.empty()) parse_profile_steps(request);
+    request.trace = trace;
+    if (!profile_steps.empty())
+      parse_profile_steps(request);
+    else if (!trace.empty())
+      fail_usage("--trace without --profile-steps", "such as --profile-steps 20:22");
     check_modes();
     const bool own_config = resume.empty() || !config.empty() || compares();
     if (own_config) {

@@ -50,15 +50,21 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
-// `ranges` gets the part of it that marks ranges, where the device has a profiler.
-std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, RangeOps*& ranges) {
+// Of what it is made of, `ready` gets the parts that profile.
+std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config,
+                                            const std::filesystem::path& trace, ReadyModel& ready) {
   use_threads(config);  // the device looks at it when it is made
   std::unique_ptr<Ops> ops = make_ops(config);
   if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
   if (std::unique_ptr<Profiler> profiler = make_profiler(ops->name())) {
     auto marking = std::make_unique<RangeOps>(std::move(ops), std::move(profiler));
-    ranges = marking.get();
+    ready.ranges = marking.get();
     ops = std::move(marking);
+  }
+  if (!trace.empty()) {
+    auto tracing = std::make_unique<TraceOps>(std::move(ops), trace);
+    ready.trace = tracing.get();
+    ops = std::move(tracing);
   }
   return std::make_unique<CountOps>(std::move(ops));
 }
@@ -66,9 +72,10 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, RangeOps*& 
 }  // namespace
 
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
-                      const BatchLimits& limits, std::int64_t items) {
+                      const BatchLimits& limits, std::int64_t items,
+                      const std::filesystem::path& trace) {
   ReadyModel ready;
-  ready.ops = make_counting_ops(config, ready.ranges);
+  ready.ops = make_counting_ops(config, trace, ready);
   ready.model = make_model(*ready.ops, compute_dtype(precision_of(config)), config, facts,
                            tokenizer, limits, items);
   return ready;

@@ -10,6 +10,7 @@
 
 #include "kernels/decorators/count_ops.h"
 #include "kernels/decorators/range_ops.h"
+#include "kernels/decorators/trace_ops.h"
 #include "models/model.h"
 #include "tools/run_data.h"
 
@@ -18,12 +19,15 @@ namespace vcas {
 struct ReadyModel {
   std::unique_ptr<CountOps> ops;
   RangeOps* ranges = nullptr;    // of ops; null where the device has no profiler
+  TraceOps* trace = nullptr;     // of ops; null: no trace is wanted
   std::unique_ptr<Model> model;  // without weights
 };
 
-// For batches of `items` items. Throws kBadConfig where `limits` exceed the model's positions.
+// For batches of `items` items. `trace`: the file of a Chrome trace; empty: there is none.
+// Throws kBadConfig where `limits` exceed the model's positions.
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
-                      const BatchLimits& limits, std::int64_t items);
+                      const BatchLimits& limits, std::int64_t items,
+                      const std::filesystem::path& trace = {});
 // The model alone, of this type, with its memory in `ops`.
 std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config,
                                   const ModelFacts& facts, const Tokenizer* tokenizer,

@@ -139,12 +139,13 @@ FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
   return FormulaFlops(std::move(linears));
 }
 
-Session::Session(const RunConfig& config, const RunData& data)
+Session::Session(const RunConfig& config, const RunData& data, const std::filesystem::path& trace)
     : config_(config), data_(data), formula_({}) {
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
-                                std::max(config.micro_batch(), config.eval_batch()));
+                                std::max(config.micro_batch(), config.eval_batch()), trace);
   ops_ = std::move(ready.ops);
   ranges_ = ready.ranges;
+  trace_ = ready.trace;
   model_ = std::move(ready.model);
   model_->graph.parameters().initialize(*ops_, config.seed);
   if (!config.model.pretrained.empty())
@@ -162,6 +163,16 @@ Session::Session(const RunConfig& config, const RunData& data)
       std::make_unique<Trainer>(*model_, *ops_, options, [this, probe_options](std::int64_t first) {
         return std::make_unique<Loader>(*data_.train, probe_options, first);
       });
+}
+
+void Session::start_recording() {
+  if (trace_) trace_->begin();
+  if (ranges_) ranges_->start();
+}
+
+void Session::stop_recording() {
+  if (ranges_) ranges_->stop();
+  if (trace_) trace_->close();
 }
 
 void Session::prepare() {

@@ -65,8 +65,9 @@ FormulaFlops make_formula(const Graph& graph, const Batch& batch);
 
 class Session {
  public:
-  // `data` must outlive the session. Throws kBadConfig for items longer than the model's positions.
-  Session(const RunConfig& config, const RunData& data);
+  // `data` must outlive the session. `trace`: the file of a Chrome trace; empty: there is none.
+  // Throws kBadConfig for items longer than the model's positions.
+  Session(const RunConfig& config, const RunData& data, const std::filesystem::path& trace = {});
 
   // An exact pass before the first step. It says how many FLOPs exact training takes.
   // It makes the first step as fast as the others. Without it the first step does this.
@@ -87,8 +88,11 @@ class Session {
   Model& model() { return *model_; }
   const Model& model() const { return *model_; }
   CountOps& ops() { return *ops_; }
-  // Null where the device has no profiler.
-  RangeOps* ranges() { return ranges_; }
+  // Whether steps can be recorded: there is a trace, or the device has a profiler.
+  bool records() const { return trace_ || ranges_; }
+  // Steps are recorded between the two. The trace is complete after the second.
+  void start_recording();
+  void stop_recording();
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }
   // What the pretrained weights gave. Empty: the model starts from random ones.
@@ -142,6 +146,7 @@ class Session {
   const RunConfig config_;
   const RunData& data_;
   RangeOps* ranges_ = nullptr;  // of ops_; null where the device has no profiler
+  TraceOps* trace_ = nullptr;   // of ops_; null: no trace is wanted
   std::unique_ptr<CountOps> ops_;
   std::unique_ptr<Model> model_;
   std::int64_t steps_per_epoch_, total_steps_;

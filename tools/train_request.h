@@ -17,8 +17,9 @@ struct TrainRequest {
   ResumePoint from = {};  // where `resume`; check_same_config says whether its run goes on
   bool fork = false;      // from there, but as a new run whose settings may differ
   bool timing = false;
-  // Steps that a profiler records, counted from 1; 0: none.
+  // Steps that a profiler or a trace records, counted from 1; 0: none.
   std::int64_t profile_first = 0, profile_last = 0;
+  std::filesystem::path trace = {};  // the file of a Chrome trace of these steps; empty: none
 
   bool continues() const { return resume && !fork; }
   FolderUse use() const { return continues() ? FolderUse::kAsItIs : use_of(loaded.config.run); }

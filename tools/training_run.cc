@@ -14,6 +14,7 @@
 #include "core/signals.h"
 #include "optim/checkpoint.h"
 #include "tools/held_out.h"
+#include "tools/report/findings.h"
 #include "tools/report_text.h"
 
 namespace vcas {
@@ -57,7 +58,7 @@ std::vector<std::string> gate_names(const Graph& graph) {
   return names;
 }
 
-// Throws unless there is a profiler and the steps that it shall record are still to come.
+// Throws unless the steps that shall be recorded are still to come, and something records them.
 void check_profile(const TrainRequest& request, Session& session) {
   if (request.profile_first == 0) return;
   const std::int64_t first = session.trainer().steps() + 1, last = session.total_steps();
@@ -66,11 +67,12 @@ void check_profile(const TrainRequest& request, Session& session) {
                 fmt::format("--profile-steps {}:{} is not within the steps of this run, {}:{}",
                             request.profile_first, request.profile_last, first, last),
                 "train.steps and train.epochs set its last step, --resume the first");
-  if (!session.ranges())
+  if (!session.records())
     throw Error(ExitCode::kUnavailable,
                 fmt::format("--profile-steps needs a GPU; device \"{}\" has no profiler here",
                             session.ops().name()),
-                "--timing prints the seconds of each layer on any device");
+                "--trace FILE records them on any device; --timing prints the seconds of each "
+                "layer");
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
       data_(data),
       progress_(progress),
       label_(label),
-      session_(config(), data_),
+      session_(config(), data_, request.trace),
       eval_every_(session_.steps_of(config().train.eval_every)),
       checkpoint_every_(session_.steps_of(config().train.checkpoint_every)),
       log_every_(session_.steps_of(config().train.log_every)) {
@@ -321,8 +323,14 @@ void TrainingRun::log_step(const StepReport& report) {
 }
 
 void TrainingRun::log_probe(std::int64_t step) {
-  folder_->metrics().write(MetricEvent::kVariance, step, method().measured());
+  const nlohmann::ordered_json measured = method().measured();
+  folder_->metrics().write(MetricEvent::kVariance, step, measured);
   complain();
+  if (warned_of_ratios_ || 2 * step < session_.total_steps()) return;
+  if (const std::optional<Finding> near = ratios_near_one(measured)) {
+    warned_of_ratios_ = true;
+    warn(near->what, near->advice);
+  }
 }
 
 void TrainingRun::complain() {
@@ -335,15 +343,20 @@ void TrainingRun::warn(const std::string& message, const std::string& hint) {
   say("warning: " + message + (hint.empty() ? "" : "\n  hint: " + hint), LogLevel::kWarning);
 }
 
-void TrainingRun::warn_if_nothing_is_saved() {
+void TrainingRun::warn_if_little_time_is_saved() {
   const std::int64_t step = report_.step;
   if (warned_of_time_ || !method().samples() || 2 * step < session_.total_steps()) return;
   const Savings savings = session_.savings();
-  if (!is_known(savings.time) || savings.time->middle >= 0) return;
-  warned_of_time_ = true;
-  warn(fmt::format("sampling saves no time on this task so far (time {} after {} steps, FLOPs {})",
-                   format_change(savings.time), format_count(step), format_change(savings.flops)),
-       "let it sample more (docs/sampling.md), or set method.type=exact");
+  if (!is_known(savings.time)) return;
+  const std::optional<Finding> poor = poor_conversion(savings.flops, savings.time->middle);
+  warned_of_time_ = poor || savings.time->middle < 0;
+  if (savings.time->middle < 0)
+    warn(
+        fmt::format("sampling saves no time on this task so far (time {} after {} steps, FLOPs {})",
+                    format_change(savings.time), format_count(step), format_change(savings.flops)),
+        "let it sample more (docs/sampling.md), or set method.type=exact");
+  else if (poor)
+    warn(poor->what, poor->advice);
 }
 
 // Clipping bends a sampled gradient away from the exact one: docs/sampling.md.
@@ -458,11 +471,11 @@ std::string TrainingRun::finish() {
 
 void TrainingRun::take(const StepReport& report) {
   report_ = report;
-  if (report.step == request_.profile_last) session_.ranges()->stop();
+  if (report.step == request_.profile_last) session_.stop_recording();
   shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
   if (report.step % log_every_ == 0) log_step(report);
   if (report.probed) log_probe(report.step);
-  warn_if_nothing_is_saved();
+  warn_if_little_time_is_saved();
   warn_if_most_is_clipped();
   if (label_.empty())
     progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
@@ -507,7 +520,7 @@ void TrainingRun::advance(std::int64_t step) {
     if (t.steps() >= step || (t.at_rest() && t.done())) break;
     if (t.steps() + 1 == request_.profile_first) {
       finish_steps(true);
-      session_.ranges()->start();
+      session_.start_recording();
     }
     session_.queue_step();
     finish_steps(t.steps() == request_.profile_last);

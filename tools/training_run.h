@@ -63,7 +63,7 @@ class TrainingRun {
   void log_step(const StepReport& report);
   void log_probe(std::int64_t step);
   void complain();  // what the method complains of
-  void warn_if_nothing_is_saved();
+  void warn_if_little_time_is_saved();
   void warn_if_most_is_clipped();
   void warn(const std::string& message, const std::string& hint = {});
   void note_crash(const Error& error);
@@ -84,7 +84,7 @@ class TrainingRun {
   StepReport report_;                 // of the last step that was finished
   double shown_loss_ = std::nan("");  // smoothed, for people
   double started_ = monotonic_seconds();
-  bool warned_of_time_ = false, warned_of_clipping_ = false;
+  bool warned_of_time_ = false, warned_of_ratios_ = false, warned_of_clipping_ = false;
 };
 
 }  // namespace vcas

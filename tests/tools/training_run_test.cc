@@ -220,58 +220,6 @@ TEST_CASE("an exact run's time is known from a mean ratio of each probe, kept by
   check_same(ratios("last"), measured(20));
 }
 
-TEST_CASE("steps that are clipped, most of them, are worth a warning") {
-  const TinyRun tiny;
-  const auto warnings = [&](const std::vector<std::string>& settings) {
-    std::vector<std::string> arguments = {"run.folder=out", "run.overwrite=true",
-                                          "train.steps=120"};
-    arguments.insert(arguments.end(), settings.begin(), settings.end());
-    const Outcome outcome = tiny.train(arguments);
-    REQUIRE(outcome.code == 0);
-    std::vector<std::string> messages;
-    for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
-      if (line["event"] == "warning" && contains(line["message"], "max_gradient_norm")) {
-        messages.push_back(line["message"]);
-        CHECK(
-            contains(outcome.err, "warning: " + messages.back() +
-                                      "\n  hint: set optimizer.clip=predicted, or a norm above the "
-                                      "usual one: docs/sampling.md, \"Clipping\"\n"));
-      }
-    return messages;
-  };
-  const auto clipped = warnings({"optimizer.max_gradient_norm=1e-3"});
-  REQUIRE(clipped.size() == 1);
-  CHECK(
-      contains(clipped[0],
-               "100 of 100 steps had a gradient longer than optimizer.max_gradient_norm (0.001)"));
-  CHECK(warnings({"optimizer.max_gradient_norm=1000"}).empty());
-  CHECK(warnings({}).empty());
-  CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "method.type=exact"}).empty());
-  CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "optimizer.clip=predicted"}).empty());
-}
-
-TEST_CASE("micro-batches of one item run without probes, and say so") {
-  const TinyRun tiny;
-  const std::string setting = GENERATE("train.micro_batch=1", "train.batch_size=1");
-  const std::string probe = GENERATE("method.probe=in_place", "method.probe=separate");
-  const Outcome outcome = tiny.train({setting, probe, "run.folder=out"});
-  REQUIRE(outcome.code == 0);
-  CHECK(contains(outcome.err,
-                 "warning: probes need two items in a micro-batch and there is one: all keep "
-                 "ratios stay 1 and VCAS saves nothing\n"
-                 "  hint: raise train.micro_batch or train.batch_size, or set "
-                 "method.type=exact\n"));
-  CHECK(contains(outcome.err, "  method   vcas   no probes: exact training\n"));
-  int warnings = 0;
-  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
-    CHECK(line["event"] != "variance");
-    warnings += line["event"] == "warning";
-  }
-  CHECK(warnings == 1);
-  REQUIRE(tiny.train({setting, "method.type=exact", "run.folder=exact"}).code == 0);
-  CHECK(tiny.weights("out") == tiny.weights("exact"));
-}
-
 TEST_CASE("the training loss at the end is that of the last tenth of the steps") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.checkpoint_every=7"}).code == 0);
@@ -370,7 +318,7 @@ TEST_CASE("a device that is a step behind trains and reports as one that is not"
     for (nlohmann::json line :
          vcas::read_metrics(tiny.path() / device.substr(0, 3) / "metrics.jsonl")) {
       if (line["event"] == "start" || line["event"] == "end") continue;
-      if (contains(line.dump(), "saves no time")) continue;
+      if (contains(line.dump(), "saves no time") || contains(line.dump(), "of seconds")) continue;
       for (const char* clock :
            {"time", "seconds", "train_seconds", "time_saved", "time_saved_interval"})
         line.erase(clock);
@@ -506,18 +454,6 @@ TEST_CASE("resuming with other settings is refused, a fork is not") {
   INFO(fork.err);
   CHECK(fork.code == 0);
   CHECK(fs::exists(tiny.path() / "fork/checkpoint-40"));
-}
-
-TEST_CASE("steps to profile that a checkpoint is past are refused, and nothing is changed") {
-  const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
-  const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
-  const std::vector<std::string> resume = {"vcas-train",  "--resume",        "out/checkpoint-20",
-                                           "--overwrite", "--profile-steps", "20:30"};
-  const Outcome late = run(tiny.path(), resume);
-  CHECK(late.code == 2);
-  CHECK(contains(late.err, "--profile-steps 20:30 is not within the steps of this run, 21:40\n"));
-  CHECK(content(tiny.path() / "out/metrics.jsonl") == metrics);
 }
 
 TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own settings") {

@@ -36,30 +36,6 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-void find_ratios_near_one(const RunRecord& run, std::vector<Finding>& out) {
-  if (run.variance.empty()) return;
-  const double items = mean(numbers(run.variance.back(), "act_ratio")),
-               rows = mean(numbers(run.variance.back(), "weight_ratio"));
-  if (items > kNearOne && rows > kNearOne)
-    out.push_back({fmt::format("The last keep ratios are near 1 (items {:.2f}, rows {:.2f}), so "
-                               "little is saved.",
-                               items, rows),
-                   "Train for longer, probe more often (method.update_every), raise the budget "
-                   "(method.tau_act, method.tau_w), or set method.controller=budget."});
-}
-
-void find_poor_conversion(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {
-  if (!run.samples() || run.train.empty()) return;
-  const double flops = number(run.train.back(), "flops_saved"), time = time_saved(run, twin);
-  if (flops > 0.01 && time < kPoorConversion * flops)
-    out.push_back(
-        {fmt::format(
-             "{:.1f} % of FLOPs saved are only {:.1f} % of seconds: a conversion of {:.2f}.",
-             100 * flops, 100 * time, time / flops),
-         "Use larger batches or a wider model; vcas bench times its steps, and --timing "
-         "its layers."});
-}
-
 void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {
   if (run.samples() && !run.end.is_null() && !std::isfinite(time_saved(run, twin)))
     out.push_back(
@@ -70,12 +46,35 @@ void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<
 
 }  // namespace
 
+std::optional<Finding> ratios_near_one(const nlohmann::json& ratios) {
+  const double items = mean(numbers(ratios, "act_ratio")),
+               rows = mean(numbers(ratios, "weight_ratio"));
+  if (!(items > kNearOne && rows > kNearOne)) return {};
+  return Finding{fmt::format("The last keep ratios are near 1 (items {:.2f}, rows {:.2f}), so "
+                             "little is saved.",
+                             items, rows),
+                 "Train for longer, probe more often (method.update_every), raise the budget "
+                 "(method.tau_act, method.tau_w), or set method.controller=budget."};
+}
+
+std::optional<Finding> poor_conversion(double flops, double time) {
+  if (!(flops > 0.01 && time < kPoorConversion * flops)) return {};
+  return Finding{
+      fmt::format("{:.1f} % of FLOPs saved are only {:.1f} % of seconds: a conversion of {:.2f}.",
+                  100 * flops, 100 * time, time / flops),
+      "Use larger batches or a wider model; vcas bench times its steps, and --timing its layers."};
+}
+
 std::vector<Finding> findings(const RunRecord& run, const RunRecord* twin) {
   std::vector<Finding> out;
   find_losses_that_are_none(run, out);
   find_clipping(run, out);
-  find_ratios_near_one(run, out);
-  find_poor_conversion(run, twin, out);
+  const auto add = [&](const std::optional<Finding>& finding) {
+    if (finding) out.push_back(*finding);
+  };
+  if (!run.variance.empty()) add(ratios_near_one(run.variance.back()));
+  if (run.samples() && !run.train.empty())
+    add(poor_conversion(number(run.train.back(), "flops_saved"), time_saved(run, twin)));
   find_time_unknown(run, twin, out);
   return out;
 }

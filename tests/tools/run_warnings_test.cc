@@ -1,0 +1,69 @@
+#include <nlohmann/json.hpp>
+
+#include "core/metrics.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+TEST_CASE("steps that are clipped, most of them, are worth a warning") {
+  const TinyRun tiny;
+  const auto warnings = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments = {"run.folder=out", "run.overwrite=true",
+                                          "train.steps=120"};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const Outcome outcome = tiny.train(arguments);
+    REQUIRE(outcome.code == 0);
+    std::vector<std::string> messages;
+    for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
+      if (line["event"] == "warning" && contains(line["message"], "max_gradient_norm")) {
+        messages.push_back(line["message"]);
+        CHECK(
+            contains(outcome.err, "warning: " + messages.back() +
+                                      "\n  hint: set optimizer.clip=predicted, or a norm above the "
+                                      "usual one: docs/sampling.md, \"Clipping\"\n"));
+      }
+    return messages;
+  };
+  const auto clipped = warnings({"optimizer.max_gradient_norm=1e-3"});
+  REQUIRE(clipped.size() == 1);
+  CHECK(
+      contains(clipped[0],
+               "100 of 100 steps had a gradient longer than optimizer.max_gradient_norm (0.001)"));
+  CHECK(warnings({"optimizer.max_gradient_norm=1000"}).empty());
+  CHECK(warnings({}).empty());
+  CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "method.type=exact"}).empty());
+  CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "optimizer.clip=predicted"}).empty());
+}
+
+TEST_CASE("micro-batches of one item run without probes, and say so") {
+  const TinyRun tiny;
+  const std::string setting = GENERATE("train.micro_batch=1", "train.batch_size=1");
+  const std::string probe = GENERATE("method.probe=in_place", "method.probe=separate");
+  const Outcome outcome = tiny.train({setting, probe, "run.folder=out"});
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.err,
+                 "warning: probes need two items in a micro-batch and there is one: all keep "
+                 "ratios stay 1 and VCAS saves nothing\n"
+                 "  hint: raise train.micro_batch or train.batch_size, or set "
+                 "method.type=exact\n"));
+  CHECK(contains(outcome.err, "  method   vcas   no probes: exact training\n"));
+  int warnings = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
+    CHECK(line["event"] != "variance");
+    warnings += line["event"] == "warning";
+  }
+  CHECK(warnings == 1);
+  REQUIRE(tiny.train({setting, "method.type=exact", "run.folder=exact"}).code == 0);
+  CHECK(tiny.weights("out") == tiny.weights("exact"));
+}
+
+TEST_CASE("a run whose ratios stay near 1 is told so, once") {
+  const TinyRun tiny;
+  const Outcome outcome =
+      tiny.train({"run.folder=out", "method.controller=budget", "method.tau_act=1e-9",
+                  "method.tau_w=1e-9", "model.pooling=mean"});
+  REQUIRE(outcome.code == 0);
+  const std::string text = "warning: The last keep ratios are near 1 (items ";
+  const std::size_t first = outcome.err.find(text);
+  CHECK(first != std::string::npos);
+  CHECK(outcome.err.find(text, first + 1) == std::string::npos);
+}
