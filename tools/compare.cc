@@ -186,7 +186,7 @@ class SeedRuns {
       for (const Contender& c : contenders_) {
         if (run["name"] != c.name) continue;
         run.update(c.numbers);
-        add_evaluations(run, folder / c.name);
+        add_measurements(run, folder / c.name);
       }
   }
 

@@ -211,12 +211,17 @@ class Table {
     }
     if (any("forward_share", [](const Json& number) { return number["mean"] != 1.0; }))
       add("items in the forward", "forward_share", kPercent);
+    if (!any("added_variance.items", [](const Json&) { return true; })) return;
+    add("added variance / V_s, items", "added_variance.items", kLoss);
+    add("added variance / V_s, rows", "added_variance.rows", kLoss);
   }
 
   void add_costs() {
     add("TFLOP, counted", "flops.total", kTera);
     add("  saved", "saved.flops", kPercent);
     add("  saved by the paper's formula", "saved.formula_flops", kPercent);
+    if (any("flops.padded_saved", [](const Json&) { return true; }))
+      add("  saved, over exact training with padded texts", "flops.padded_saved", kPercent);
     add("TFLOP of backward, counted", "flops.total_backward", kTera);
     add("  saved", "saved.backward_flops", kPercent);
     add("  saved by the paper's formula", "saved.formula_backward_flops", kPercent);
@@ -261,8 +266,10 @@ Json run_numbers(const Session& session, const std::optional<TestResult>& evalua
                  const std::vector<std::string>& measures) {
   const Json savings = session.savings().to_json();
   const RunTotals& totals = session.totals();
-  const double forward = session.flops(Phase::kForward), all = session.train_flops();
-  Json json = {{"steps", session.trainer().steps()},
+  const std::int64_t steps = session.trainer().steps();
+  const double forward = session.flops(Phase::kForward), all = session.train_flops(),
+               padded = session.padded_step_flops() * static_cast<double>(steps);
+  Json json = {{"steps", steps},
                {"train_loss", nullptr},
                {"eval_loss", nullptr},
                {"forward_share", totals.forward_share()},
@@ -284,6 +291,7 @@ Json run_numbers(const Session& session, const std::optional<TestResult>& evalua
                  {"probe", totals.step_seconds.probe},
                  {"optimizer", totals.step_seconds.optimizer},
                  {"evaluation", totals.eval_seconds}}}};
+  if (padded > 0) json["flops"].update({{"padded", padded}, {"padded_saved", 1 - all / padded}});
   json.update(session.trainer().method().report());
   if (totals.late_steps > 0)
     json["train_loss"] = totals.late_loss / static_cast<double>(totals.late_steps);
@@ -292,10 +300,17 @@ Json run_numbers(const Session& session, const std::optional<TestResult>& evalua
   return json;
 }
 
-void add_evaluations(Json& run, const std::filesystem::path& folder) {
+void add_measurements(Json& run, const std::filesystem::path& folder) {
   Json evaluations = Json::array(), best = Json::object();
+  std::vector<double> items, rows;
   for (const Json line : read_metrics(folder / "metrics.jsonl")) {
-    if (line["event"] != "eval" || line["step"] > run["steps"]) continue;
+    if (line["step"] > run["steps"]) continue;
+    if (line["event"] == "variance" && 2 * line["step"].get<double>() >= run["steps"] &&
+        line["v_s"] > 0.0) {
+      items.push_back(line["v_act"].get<double>() / line["v_s"].get<double>());
+      rows.push_back(line["v_w"].get<double>() / line["v_s"].get<double>());
+    }
+    if (line["event"] != "eval") continue;
     Json evaluation = line;
     for (const char* key : {"event", "time", "epoch", "items", "best"}) evaluation.erase(key);
     for (const auto& [key, value] : evaluation.items()) {
@@ -306,6 +321,7 @@ void add_evaluations(Json& run, const std::filesystem::path& folder) {
   }
   run["best"] = best;
   run["evaluations"] = evaluations;
+  if (!items.empty()) run["added_variance"] = {{"items", median(items)}, {"rows", median(rows)}};
 }
 
 void add_summary(Json& comparison) {

@@ -17,9 +17,11 @@ nlohmann::ordered_json run_numbers(const Session& session,
                                    const std::optional<TestResult>& evaluation,
                                    const std::vector<std::string>& measures);
 
-// Adds "evaluations" to the numbers of a run, from its metrics.jsonl up to its "steps".
-// "best" has the best value of each measure among them.
-void add_evaluations(nlohmann::ordered_json& run, const std::filesystem::path& folder);
+// Adds what the metrics.jsonl of a run has up to its "steps" to its numbers:
+// "evaluations", and in "best" the best value of each measure among them;
+// "added_variance" of "items" and "rows", V_act / V_s and V_w / V_s: medians over the probes of the
+// second half. It is missing where none measured V_s.
+void add_measurements(nlohmann::ordered_json& run, const std::filesystem::path& folder);
 
 // `comparison` is compare.json: "base", "seeds", "to_accuracy", "variants" and "runs".
 // Adds "saved" and "until" to each run that has numbers, against the base at the same seed.

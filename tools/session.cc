@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/hardware.h"
 #include "core/progress.h"
+#include "kernels/dry_ops.h"
 #include "models/weights_io.h"
 
 namespace vcas {
@@ -34,6 +35,19 @@ double forward_share(const Batch& batch) {
   }
   const double whole = count + static_cast<double>(batch.dropped);
   return rows * weights / (whole * weighted_rows);
+}
+
+// The batch with `length` tokens in each item.
+Batch padded_to(std::int64_t length, const Batch& batch) {
+  Batch padded = batch;
+  const auto tokens = static_cast<std::size_t>(length * batch.items);
+  padded.tokens.assign(tokens, 0);
+  if (!batch.token_types.empty()) padded.token_types.assign(tokens, 0);
+  for (std::int64_t i = 0; i <= batch.items; ++i) padded.offsets[i] = i * length;
+  for (std::int64_t i = 0; i + 1 < std::ssize(batch.masked_offsets); ++i)
+    for (std::int64_t p = batch.masked_offsets[i]; p < batch.masked_offsets[i + 1]; ++p)
+      padded.masked_rows[p] += static_cast<std::int32_t>(padded.offsets[i] - batch.offsets[i]);
+  return padded;
 }
 
 // A range of the profiler, where there is one.
@@ -139,6 +153,21 @@ FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
   return FormulaFlops(std::move(linears));
 }
 
+namespace {
+
+// FLOPs of an exact step, counted on a device that computes nothing.
+double count_padded_step(const RunConfig& config, const RunData& data, const Batch& batch) {
+  CountOps ops(std::make_unique<DryOps>());
+  const std::unique_ptr<Model> model =
+      make_model(ops, compute_dtype(precision_of(config)), config, data.facts(),
+                 data.tokenizer.get(), data.limits, config.micro_batch());
+  const StepFlops flops =
+      count_exact_step(*model, ops, config, padded_to(data.limits.tokens, batch));
+  return flops.forward + flops.backward;
+}
+
+}  // namespace
+
 Session::Session(const RunConfig& config, const RunData& data, const std::filesystem::path& trace)
     : config_(config), data_(data), formula_({}) {
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
@@ -178,7 +207,9 @@ void Session::stop_recording() {
 void Session::prepare() {
   if (exact_step_flops_.forward > 0) return;
   Loader loader(*data_.train, train_loader_options(config_));
-  exact_step_flops_ = count_exact_step(*model_, *ops_, config_, loader.next());
+  const Batch& batch = loader.next();
+  if (data_.limits.tokens > 0) padded_step_flops_ = count_padded_step(config_, data_, batch);
+  exact_step_flops_ = count_exact_step(*model_, *ops_, config_, batch);
 }
 
 StepFlops Session::exact_step_flops() {

@@ -107,6 +107,9 @@ class Session {
 
   // FLOPs of an exact step of the batch that was timed before the first.
   StepFlops exact_step_flops();
+  // FLOPs of forward and backward of an exact step if all its texts were as long as the longest
+  // item of the data, as most programs pad them. 0: there are no texts.
+  double padded_step_flops() const { return padded_step_flops_; }
   // FLOPs of a phase since the beginning of the run.
   double flops(Phase phase) const;
   double train_flops() const {
@@ -159,6 +162,7 @@ class Session {
   RunTotals totals_;
   double dropped_forward_ = 0;  // FLOPs, of the steps queued so far
   StepFlops exact_step_flops_;
+  double padded_step_flops_ = 0;
   // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.
   // The steps of one probe are not independent.
   std::vector<double> probed_ratios_;

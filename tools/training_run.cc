@@ -247,6 +247,7 @@ void TrainingRun::write_start() {
        {"parameters", graph.parameters().count()},
        {"planned_bytes", trainer().planned_bytes()},
        {"exact_step_flops", {{"forward", flops.forward}, {"backward", flops.backward}}},
+       {"padded_step_flops", session_.padded_step_flops()},
        {"gates", gate_names(graph)},
        {"linears", linear_names(graph)},
        {"config", to_json(stored_config())}});

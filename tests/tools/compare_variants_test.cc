@@ -8,6 +8,7 @@
 #include "tests/support/catch.h"
 #include "tests/tools/comparison.h"
 #include "tests/tools/program.h"
+#include "tests/tools/tiny_text.h"
 
 namespace fs = std::filesystem;
 using Catch::Matchers::WithinRel;
@@ -100,6 +101,39 @@ TEST_CASE("compare: variants at seeds have means, spreads and paired differences
                        1e-9));
   for (const char* part : {"\n  minus exact", " ±", "\nMeans of 3 seeds", "\n  data "})
     CHECK(contains(outcome.out, part));
+}
+
+TEST_CASE("compare: what sampling added, and savings over padded texts") {
+  const TinyText tiny;
+  REQUIRE(tiny.vcas({"compare", "tiny.json", "--folder", "out", "--variant", "exact", "--variant",
+                     "sampled: method.update_every=4"})
+              .code == 0);
+  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  std::vector<double> items, rows;
+  double padded = 0;
+  for (const json& line : vcas::read_metrics(tiny.path() / "out/sampled/metrics.jsonl")) {
+    if (line["event"] == "start") padded = line["padded_step_flops"];
+    if (line["event"] != "variance" || 2 * line["step"].get<int>() < all["runs"][1]["steps"])
+      continue;
+    items.push_back(line["v_act"].get<double>() / line["v_s"].get<double>());
+    rows.push_back(line["v_w"].get<double>() / line["v_s"].get<double>());
+  }
+  REQUIRE(items.size() > 1);
+  const auto middle = [](std::vector<double> values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+  };
+  CHECK(all["runs"][1]["added_variance"]["items"] == middle(items));
+  CHECK(all["runs"][1]["added_variance"]["rows"] == middle(rows));
+  CHECK_FALSE(all["runs"][0].contains("added_variance"));
+
+  // Shorter texts cost less than padded ones, by the same count.
+  const json& flops = all["runs"][0]["flops"];
+  CHECK(flops["padded"] == padded * all["runs"][0]["steps"].get<double>());
+  CHECK(flops["padded_saved"] == 1 - flops["total"].get<double>() / flops["padded"].get<double>());
+  CHECK(flops["padded_saved"] > 0.05);
+  CHECK(contains(content(tiny.path() / "out/compare.md"),
+                 "| … saved, over exact training with padded texts |"));
 }
 
 TEST_CASE("compare: the tables have the numbers of compare.json") {
