@@ -39,10 +39,7 @@ BudgetController::BudgetController(const VcasOptions& options, const ControlledM
       seed_(seed),
       update_every_(options.probe_interval(total_steps)),
       v_s_(model.linears.size(), 0.0),
-      forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1) {
-  model_.samples_items = options.samples_items();
-  model_.samples_rows = options.samples_rows();
-}
+      forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1) {}
 
 bool BudgetController::probe_due(std::int64_t step) const {
   std::int64_t last = 0, gap = 2;
@@ -82,7 +79,7 @@ void BudgetController::pool_variance(const MeasuredBatch& batch) {
 // Seconds of a row in dW. All other seconds below a gate go to the rows of its linears by their
 // share in FLOPs.
 void BudgetController::pool_cost(const MeasuredBatch& batch) {
-  if (batch.weight_seconds.empty()) return;
+  if (!options_.times_cost() || batch.weight_seconds.empty()) return;
   ++timed_probes_;
   const auto rows = [&](std::size_t k) {
     return static_cast<double>(batch.offsets[k].back() * batch.items) /
@@ -144,6 +141,7 @@ void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
           std::clamp(pool(weight_ratio_[k], ratios.weight[k], probes_, kPooledRatios),
                      options_.weight_ratio_min, 1.0);
   forward_ratio_ = pool(forward_ratio_, ratios.forward, probes_, kPooledRatios);
+  raise_exact_ratios();
 }
 
 std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {

@@ -86,14 +86,36 @@ Controller::Controller(const VcasOptions& options, const ControlledModel& model)
       act_ratio_(fixed_ratios("act_ratio", options.act_ratio, static_cast<std::size_t>(model.gates),
                               "sampling gates")),
       weight_ratio_(fixed_ratios("weight_ratio", options.weight_ratio, model.linears.size(),
-                                 "sampled linears")) {}
+                                 "sampled linears")) {
+  model_.exact_gates.resize(act_ratio_.size(), !options.samples_items());
+  for (ControlledModel::Linear& linear : model_.linears) linear.exact = !options.samples_rows();
+}
+
+void Controller::make_exact(const std::vector<int>& gates, const std::vector<int>& linears) {
+  for (const int gate : gates) model_.exact_gates.at(static_cast<std::size_t>(gate)) = true;
+  for (const int linear : linears) model_.linears.at(static_cast<std::size_t>(linear)).exact = true;
+  raise_exact_ratios();
+}
+
+void Controller::raise_exact_ratios() {
+  for (std::size_t l = act_ratio_.size(); l-- > 0;)
+    if (model_.exact_gates[l]) act_ratio_[l] = l + 1 < act_ratio_.size() ? act_ratio_[l + 1] : 1;
+  for (std::size_t k = 0; k < weight_ratio_.size(); ++k)
+    if (model_.linears[k].exact) weight_ratio_[k] = 1;
+}
 
 nlohmann::ordered_json Controller::report() const {
   return {{"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}};
 }
 
 nlohmann::json Controller::ratios_to_json() const {
-  return {{"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}, {"probes", probes_}};
+  nlohmann::json state = {
+      {"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}, {"probes", probes_}};
+  if (!options_.auto_exact) return state;
+  state["exact_gates"] = model_.exact_gates;
+  for (const ControlledModel::Linear& linear : model_.linears)
+    state["exact_linears"].push_back(linear.exact);
+  return state;
 }
 
 void Controller::ratios_from_json(const nlohmann::json& state) {
@@ -107,8 +129,14 @@ void Controller::ratios_from_json(const nlohmann::json& state) {
                     act_ratio.size(), weight_ratio.size(), act_ratio_.size(),
                     weight_ratio_.size()));
   state.at("probes").get_to(probes_);
-  if (options_.samples_items()) act_ratio_ = act_ratio;
-  if (options_.samples_rows()) weight_ratio_ = weight_ratio;
+  act_ratio_ = act_ratio;
+  weight_ratio_ = weight_ratio;
+  if (options_.auto_exact && state.contains("exact_gates")) {
+    state.at("exact_gates").get_to(model_.exact_gates);
+    for (std::size_t k = 0; k < model_.linears.size(); ++k)
+      state.at("exact_linears").at(k).get_to(model_.linears[k].exact);
+  }
+  raise_exact_ratios();
 }
 
 std::unique_ptr<Controller> make_controller(const VcasOptions& options,

@@ -16,10 +16,11 @@
 namespace vcas {
 
 struct VcasOptions {
-  std::string controller = "paper";
+  std::string controller = "budget";
   std::string sample = "both";
   double tau_act = 0.025, tau_w = 0.025, tau_f = 0.025;
   std::string budget = "relative", cost = "flops";
+  bool auto_exact = false;
   double s_step = 0.01;             // alpha
   double weight_multiplier = 0.95;  // beta
   double weight_ratio_min = 0.001;  // nu_min
@@ -39,6 +40,8 @@ struct VcasOptions {
   bool samples_rows() const { return sample != "items"; }
   // The budget of what is sampled in backwards.
   double tau() const { return (samples_items() ? tau_act : 0) + (samples_rows() ? tau_w : 0); }
+  // Whether exact backwards of probes are timed.
+  bool times_probes() const { return times_cost() || (auto_exact && !pinned()); }
   // Batches of a probe, each an exact step if in place.
   int probe_batches() const { return follows_paper() ? repeats : 1; }
   // F; where it is not set, the default of the controller.
@@ -73,6 +76,9 @@ struct VcasOptions {
             "What the budget controller saves: flops of linear layers, or time, which probes "
             "measure. A run by time cannot be repeated to the bit.",
             one_of({"flops", "time"}));
+    v.field("auto_exact", auto_exact,
+            "A gate or linear layer whose sampling is measured to take longer than what it saves "
+            "goes exact. Such a run cannot be repeated to the bit.");
     v.field("s_step", s_step, "Change of the kept share of gradient norm at a probe (paper).",
             between(0.0, 1.0));
     v.field("weight_multiplier", weight_multiplier,
@@ -147,11 +153,12 @@ struct ControlledModel {
     int gate;  // that its gradient has passed last; -1: none
     // Costs of a row in dW, and in dX with all that comes with it: C D, or seconds.
     double weight_cost, input_cost;
+    bool exact = false;  // all rows are kept
   };
   int gates = 0;
   std::vector<Linear> linears;
-  bool samples_items = true, samples_rows = true;  // else all of them are kept
-  double forward_ratio = 0;  // of SampleF, where it is fixed; 0: it is open, or there is none
+  std::vector<bool> exact_gates;  // [gate]: drops nothing; empty: none
+  double forward_ratio = 0;       // of SampleF, where it is fixed; 0: it is open, or there is none
 };
 
 // Ratios that stay as they were given. Others move them.
@@ -179,6 +186,9 @@ class Controller {
     return {};
   }
 
+  // These gates and linears drop nothing from now on.
+  void make_exact(const std::vector<int>& gates, const std::vector<int>& linears);
+
   // By the names of metrics.jsonl: the ratios, and what the last probe found.
   virtual nlohmann::ordered_json report() const;
   virtual nlohmann::ordered_json measured() const { return nlohmann::ordered_json::object(); }
@@ -190,6 +200,9 @@ class Controller {
   virtual void from_json(const nlohmann::json& /*state*/) {}
 
  protected:
+  // An exact gate has the ratio of the next one above it, so that it draws nothing; an exact
+  // linear has 1.
+  void raise_exact_ratios();
   nlohmann::json ratios_to_json() const;
   // What is not sampled keeps the ratio 1.
   void ratios_from_json(const nlohmann::json& state);

@@ -73,6 +73,7 @@ void PaperController::update_act_ratio() {
     act_ratio_[gate] =
         options_.ratio_smoothing * act_ratio_[gate] + (1 - options_.ratio_smoothing) * largest;
   }
+  raise_exact_ratios();
 }
 
 std::string PaperController::update_weight_ratio() {
@@ -87,6 +88,7 @@ std::string PaperController::update_weight_ratio() {
     const double nu = spare ? weight_ratio_[k] * beta : weight_ratio_[k] / beta;
     weight_ratio_[k] = std::clamp(nu, options_.weight_ratio_min, 1.0);
   }
+  raise_exact_ratios();
   if (kept == 0) return {};
   return fmt::format("{} of {} weight ratios stay: their V_s is zero or a variance is not finite",
                      kept, weight_ratio_.size());

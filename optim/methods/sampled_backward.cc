@@ -1,6 +1,7 @@
 #include "optim/methods/sampled_backward.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace vcas {
 
@@ -33,9 +34,12 @@ const RowSets& SampledBackward::at_gate(Exec& exec, const GateSite& site, Gradie
   if (!(ratio < ratio_above_)) return rows;
   ratio_above_ = ratio;
   SampleGate& gate = gates_[number];
+  const Tensor dy = gradient.dy;
+  if (!times.gate.empty()) clock_.lap(exec.ops, dy, nullptr);
   const RowSets& kept = gate.draw(exec, {ratio, pass.selection, pass.repeat, pass.scores_per_token},
                                   site, gradient.dy, rows);
-  gradient = gate.compact(exec, site, gradient.dy);
+  gradient = gate.compact(exec, site, dy);
+  if (!times.gate.empty()) clock_.lap(exec.ops, dy, &times.gate[number]);
   return kept;
 }
 
@@ -61,8 +65,21 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
 
 void SampledBackward::flush(Exec& exec) {
   BackwardHooks::flush(exec);
-  if (!waiting_.empty()) flush_rows(exec);
+  if (!times.linear.empty())
+    flush_timed(exec);
+  else if (!waiting_.empty())
+    flush_rows(exec);
   sketches.flush(exec);
+}
+
+void SampledBackward::flush_timed(Exec& exec) {
+  for (const Waiting& one : std::exchange(waiting_, {})) {
+    clock_.lap(exec.ops, one.dy, nullptr);
+    waiting_ = {one};
+    flush_rows(exec);
+    clock_.lap(exec.ops, one.dy, &times.linear[one.site]);
+    times.linear_rows[one.site] = static_cast<double>(one.dy.rows());
+  }
 }
 
 void SampledBackward::flush_rows(Exec& exec) {

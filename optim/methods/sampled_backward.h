@@ -2,6 +2,7 @@
 // docs/sampling.md has both.
 #pragma once
 
+#include "optim/methods/device_clock.h"
 #include "optim/methods/gradient_sketch.h"
 #include "optim/methods/sample_gate.h"
 
@@ -15,6 +16,17 @@ struct KeepRatios {
 
 // Whether one of the ratios is below 1.
 bool drops_some(const std::vector<double>& ratios);
+
+// What sampling took in a backward. Empty: it is not timed.
+struct SampleTimes {
+  std::vector<double> gate;         // [gate]: seconds of scores, draw and compaction
+  std::vector<double> linear;       // [linear]: seconds of scores, draw and product
+  std::vector<double> linear_rows;  // [linear]: rows that were there
+
+  SampleTimes() = default;
+  SampleTimes(std::size_t gates, std::size_t linears)
+      : gate(gates), linear(linears), linear_rows(linears) {}
+};
 
 // The sampled weight gradients of a graph wait for each other.
 // A device then scores, draws and multiplies for several at once.
@@ -31,6 +43,8 @@ class SampledBackward final : public BackwardHooks {
   };
   Pass pass;
   GradientSketches sketches;  // wanted of the next backwards
+  // Of the next backward, if it is not empty. Linears then do not wait for each other.
+  SampleTimes times;
 
   // Has memory for the gates of a finished graph.
   SampledBackward(Ops& ops, const GraphPlan& plan);
@@ -61,12 +75,14 @@ class SampledBackward final : public BackwardHooks {
     std::size_t site;
   };
 
+  void flush_timed(Exec& exec);
   void flush_rows(Exec& exec);
   void multiply(Exec& exec, const Group<Draw>& draws) const;
 
   std::vector<SampleGate> gates_;
   double ratio_above_ = 1;
   std::vector<Waiting> waiting_;
+  DeviceClock clock_;
 };
 
 }  // namespace vcas

@@ -129,13 +129,16 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
                   linear.weight_cost * point.full_rows[k]) /
                  whole_cost_;
   }
+  const auto exact = [&](std::size_t gate) {
+    return !model_.exact_gates.empty() && model_.exact_gates[gate];
+  };
   const auto kept = [&](const Shared& group) {
     double sum = 0;
     for (const double score : score_[group.first]) sum += std::min(1.0, group.level * score);
     return sum;
   };
   const auto set_level = [&](Shared& group) {
-    const bool samples = model_.samples_items && group.cost > 0 && group.value > 0;
+    const bool samples = !exact(group.first) && group.cost > 0 && group.value > 0;
     group.level = samples ? std::sqrt(lambda * group.value / group.cost) : kNoLevel;
   };
   std::vector<Shared> groups;
@@ -146,7 +149,8 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
     if (token_square_[l] > 0) next.value *= tokens_ / token_square_[l];
     set_level(next);
     groups.push_back(next);
-    while (groups.size() > 1 && kept(groups.back()) >= kept(groups[groups.size() - 2])) {
+    while (groups.size() > 1 &&
+           (exact(groups.back().first) || kept(groups.back()) >= kept(groups[groups.size() - 2]))) {
       const Shared last = groups.back();
       groups.pop_back();
       groups.back().value += last.value;
@@ -239,7 +243,7 @@ void VarianceCurves::set_rows(Point& point, double lambda) const {
     const Rows& of = rows_[k];
     const double cost = model_.linears[k].weight_cost / whole_cost_;
     const double level =
-        model_.samples_rows ? std::sqrt(lambda * importance_[k] * scale_ / cost) : kNoLevel;
+        model_.linears[k].exact ? kNoLevel : std::sqrt(lambda * importance_[k] * scale_ / cost);
     double weight = 0, rows = 0, kept = 0, full = 0, free = 0;
     for (std::size_t r = 0; r < of.score.size(); ++r) {
       const double p = pi ? (*pi)[of.item[r]] : 1, z = of.score[r];
@@ -300,10 +304,12 @@ double VarianceCurves::level_of(double budget, double correction, double start) 
 
 VarianceCurves::Optimum VarianceCurves::within(double budget, double start) const {
   constexpr int kRounds = 3;  // the draws at a gate depend on each other: their variance is less
+  // Where no ratios meet the budget, or all do, the level must not run away from probe to probe.
+  constexpr double kLeast = 1e-30, kMost = 1e30;
   double correction = 1, lambda = start;
   Point point;
   for (int round = 0; round < kRounds; ++round) {
-    lambda = level_of(budget, correction, lambda);
+    lambda = std::clamp(level_of(budget, correction, lambda), kLeast, kMost);
     point = at_level(lambda);
     if (!(point.act > 0)) break;
     const Variances drawn = simulated_act(point.ratios);

@@ -1,10 +1,10 @@
 // Measures V_s, V_act and V_w on a few batches (docs/sampling.md; the paper's Algorithm 1).
 #pragma once
 
-#include <chrono>
 #include <vector>
 
 #include "optim/methods/controller.h"
+#include "optim/methods/device_clock.h"
 #include "optim/methods/sampled_backward.h"
 
 namespace vcas {
@@ -32,7 +32,7 @@ class ExactLook final : public BackwardHooks {
   // Adds the time since the last call to `seconds`, if it is wanted.
   void lap(Exec& exec, double* seconds);
 
-  std::chrono::steady_clock::time_point last_;
+  DeviceClock clock_;
   double* below_gate_ = nullptr;  // of item_seconds, where backward now is
 };
 

@@ -79,12 +79,14 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
         VarianceProbe::Options{.fraction = options.probe_fraction,
                                .most_passes = options.repeats,
                                .curves = !options.follows_paper(),
-                               .seconds = options.times_cost(),
+                               .seconds = options.times_probes(),
                                .scores_per_token = sampled_.pass.scores_per_token,
                                .most_items = training.micro_batch});
   if (forward_options.forward)
     forward_ = std::make_unique<ForwardSample>(
         training, forward_options, [this](std::int64_t step) { return probes_at(step); });
+  if (options.auto_exact && probe_)
+    auto_exact_ = std::make_unique<AutoExact>(controlled_model(training_.model.graph));
   finds_forward_ratio_ = forward_ && forward_options.forward_ratio == 0;
   set_ratios();
 }
@@ -121,6 +123,10 @@ void Vcas::begin_step(std::int64_t step) {
   }
   step_kind_ = next(0);
   step_ratios_ = sampled_.pass.ratios;
+  // The step behind a probe: its batch may differ, but not its weights by much.
+  timed_ = auto_exact_ && probed_ && step_kind_ == PassKind::kSampled;
+  sampled_.times =
+      timed_ ? SampleTimes(step_ratios_.act.size(), step_ratios_.weight.size()) : SampleTimes();
 }
 
 void Vcas::run_separate_probe() {
@@ -172,7 +178,8 @@ BackwardHooks* Vcas::sampling_hooks(PassKind kind) {
 
 // Neither a pass of which the host learns the sizes too late, nor one that is timed.
 bool Vcas::repeats(PassKind kind) const {
-  if (kind == PassKind::kMeasured) return !options_.times_cost();
+  if (kind == PassKind::kMeasured) return !options_.times_probes();
+  if (timed_) return false;
   return kind != PassKind::kSampled || sampled_.pass.selection == Selection::kSystematic;
 }
 
@@ -196,15 +203,33 @@ void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context)
 
 bool Vcas::end_step() {
   if (forward_) forward_->end_step();
+  if (timed_) auto_exact_->add_sampled(sampled_.times, step_ratios_);
   probed_ = probing_ && probe_->complete();
   if (!probed_) return false;
   std::vector<MeasuredBatch> measured = probe_->result();
   measured.back().forward_score = forward_score_;
   probe_note_ = controller_->update(measured);
+  if (auto_exact_) {
+    auto_exact_->add_exact(measured.back());
+    if (const std::string lost = give_up_losses(); !lost.empty()) probe_note_ = lost;
+  }
   gate_norms_ = gate_norms(measured, sampled_.pass.scores_per_token);
   set_ratios();
   probing_ = false;
   return true;
+}
+
+std::string Vcas::give_up_losses() {
+  const AutoExact::Found found = auto_exact_->take();
+  if (!found.any()) return {};
+  controller_->make_exact(found.gates, found.linears);
+  const Graph& graph = training_.model.graph;
+  std::vector<std::string> names;
+  for (const int gate : found.gates) names.push_back(fmt::format("gate {}", gate));
+  for (const int linear : found.linears)
+    names.push_back(graph.parameters()[graph.sampled_weights()[linear]].name);
+  return fmt::format("exact from here on, as sampling took longer than what it spared: {}",
+                     fmt::join(names, ", "));
 }
 
 void Vcas::add_cost(FormulaFlops& formula) const {

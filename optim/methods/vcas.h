@@ -1,6 +1,7 @@
 // The method of the paper: SampleA and SampleW at ratios that a controller adapts to probes.
 #pragma once
 
+#include "optim/methods/auto_exact.h"
 #include "optim/methods/forward_sample.h"
 #include "optim/methods/variance_probe.h"
 
@@ -69,6 +70,8 @@ class Vcas final : public Method {
   bool probes_at(std::int64_t step) const;
   BackwardHooks* sampling_hooks(PassKind kind);
   void set_forward_score(const Batch& batch, std::int64_t items);
+  // What AutoExact finds goes exact. Returns a word on it; empty: it found nothing.
+  std::string give_up_losses();
   void run_separate_probe();
 
   Training training_;
@@ -78,6 +81,8 @@ class Vcas final : public Method {
   // Null when ratios never change. The gradient of one item has no variance to measure.
   std::unique_ptr<VarianceProbe> probe_;
   std::unique_ptr<ForwardSample> forward_;  // null: every item is computed
+  std::unique_ptr<AutoExact> auto_exact_;   // null: nothing goes exact
+  bool timed_ = false;                      // the present step, for auto_exact_
   bool finds_forward_ratio_ = false;
   std::vector<double> forward_score_;  // of the step that a probe measures
   bool in_place_;

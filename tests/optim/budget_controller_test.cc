@@ -187,7 +187,9 @@ TEST_CASE("settings of the budget controller are checked", "[controller]") {
 
 TEST_CASE("measured seconds are what a budget saves", "[controller]") {
   const auto ratios_by = [&](const std::vector<double>& weight_seconds, double item_seconds) {
-    BudgetController controller(budget_options(), two_linears(), 1, 1000);
+    VcasOptions options = budget_options();
+    options.cost = "time";
+    BudgetController controller(options, two_linears(), 1, 1000);
     MeasuredBatch batch = batch_of();
     batch.weight_seconds = weight_seconds;
     if (!weight_seconds.empty()) batch.item_seconds = {item_seconds};
@@ -212,8 +214,26 @@ TEST_CASE("measured seconds are what a budget saves", "[controller]") {
   }
 }
 
+TEST_CASE("the water level stays finite where no ratios meet the budget, or all do",
+          "[controller]") {
+  VcasOptions options = budget_options();
+  const bool none_meet = GENERATE(true, false);
+  options.tau_act = options.tau_w = options.tau_f = none_meet ? 1e-9 : 1e9;
+  ControlledModel model = two_linears();
+  model.forward_ratio = none_meet ? 0.1 : 0;  // items that are dropped before alone spend too much
+  BudgetController controller(options, model, 1, 1000);
+  MeasuredBatch batch = batch_of();
+  if (none_meet) batch.forward_score = batch.item_score[0];
+  for (int probe = 0; probe < 12; ++probe) CHECK(controller.update({batch}).empty());
+  const double lambda = controller.to_json().at("lambda");
+  CHECK(lambda > 0);
+  CHECK(std::isfinite(lambda));
+}
+
 TEST_CASE("the state of a controller goes to its like only", "[controller]") {
-  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  VcasOptions options = budget_options();
+  options.cost = "time";
+  BudgetController controller(options, two_linears(), 1, 1000);
   for (int i = 0; i < 12; ++i) {
     MeasuredBatch batch = batch_of(1 + 0.1 * i);
     batch.weight_seconds = {1e-3 / (i + 1), 1e-3};
@@ -223,7 +243,7 @@ TEST_CASE("the state of a controller goes to its like only", "[controller]") {
     CHECK(controller.update({batch}).empty());
   }
   const nlohmann::json state = nlohmann::json::parse(controller.to_json().dump());
-  BudgetController copy(budget_options(), two_linears(), 1, 1000);
+  BudgetController copy(options, two_linears(), 1, 1000);
   copy.from_json(state);
   CHECK(copy.to_json() == controller.to_json());
   CHECK(copy.update({batch_of()}) == controller.update({batch_of()}));
@@ -231,7 +251,7 @@ TEST_CASE("the state of a controller goes to its like only", "[controller]") {
 
   ControlledModel other = two_linears();
   other.gates = 2;
-  BudgetController of_other(budget_options(), other, 1, 1000);
+  BudgetController of_other(options, other, 1, 1000);
   CHECK_THROWS_WITH(of_other.from_json(state),
                     "the state of the VCAS controller has 1 item and 2 weight ratios, the model "
                     "2 and 2");

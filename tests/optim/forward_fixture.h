@@ -132,7 +132,7 @@ struct ForwardFixture {
     }
     auto& vcas = dynamic_cast<VcasKind&>(*options.method);
     if (settings.probes)
-      vcas.update_every = 4, vcas.s_step = 0.2;
+      vcas.controller = "paper", vcas.update_every = 4, vcas.s_step = 0.2;
     else
       vcas.act_ratio = {1};
     vcas.forward = settings.ratio > 0;

@@ -70,7 +70,7 @@ TEST_CASE("SampleF refuses steps of one item and data of unknown size", "[forwar
 TEST_CASE("SampleF needs a ratio, and its settings are in their ranges", "[forward][config]") {
   CHECK(error_of_settings(R"("forward": true, "forward_ratio": 0.5)") == "no error");
   CHECK(error_of_settings(R"("forward_ratio": 0.5)") == "no error");
-  CHECK_THAT(error_of_settings(R"("forward": true)"),
+  CHECK_THAT(error_of_settings(R"("controller": "paper", "forward": true)"),
              ContainsSubstring("method.forward_ratio is missing: the share of items that "
                                "method.forward keeps, above 0"));
   CHECK_THAT(error_of_settings(R"("forward_ratio": 1.5)"), ContainsSubstring("forward_ratio"));

@@ -20,7 +20,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // V_s is 10 in the probes below: V_act and V_w may be up to 1.
 VcasOptions options_for_probes() {
-  VcasOptions options;
+  VcasOptions options{.controller = "paper"};
   options.tau_act = options.tau_w = 0.1;
   return options;
 }
@@ -244,7 +244,7 @@ TEST_CASE("no probe takes the ratios further than their steps", "[controller]") 
 }
 
 TEST_CASE("with tau = 0 training stays exact", "[controller]") {
-  VcasOptions options;
+  VcasOptions options{.controller = "paper"};
   options.tau_act = options.tau_w = 0;
   PaperController controller(options, model_of(3, 2), 1000);
   for (const double v : {0.0, 1e-9, 0.0, 3.0, 0.0})
@@ -288,7 +288,7 @@ TEST_CASE("a probe without a usable V_s changes nothing and says so", "[controll
 }
 
 TEST_CASE("probes are due every F steps", "[controller]") {
-  VcasOptions options;
+  VcasOptions options{.controller = "paper"};
   options.probe = "separate";
   const auto update_every = [&](std::int64_t total) { return options.probe_interval(total); };
   CHECK(update_every(36816) == 500);
@@ -310,7 +310,7 @@ TEST_CASE("probes are due every F steps", "[controller]") {
 }
 
 TEST_CASE("given ratios are fixed", "[controller]") {
-  VcasOptions options;
+  VcasOptions options{.controller = "paper"};
   options.act_ratio = {0.25, 0.5, 0.5};
   options.weight_ratio = {0.125};
   const Controller controller(options, model_of(3, 2));
@@ -334,7 +334,7 @@ TEST_CASE("controller settings are checked", "[controller]") {
              ContainsSubstring("act_ratio must not decrease from input to output"));
   CHECK_THAT(config_error(R"({"act_ratio": [0]})"), ContainsSubstring("must be above 0"));
   CHECK_THAT(
-      config_error(R"({"update_every": 3, "repeats": 3})"),
+      config_error(R"({"controller": "paper", "update_every": 3, "repeats": 3})"),
       ContainsSubstring("update_every must be above 3, the exact steps of a probe in place"));
   CHECK(config_error(R"({"update_every": 2, "repeats": 3, "probe": "separate"})").empty());
   CHECK_THAT(config_error(R"({"repeats": 1})"), ContainsSubstring("must be at least 2"));

@@ -79,6 +79,7 @@ struct TrainerFixture {
     options.batch = 16;
     options.seed = 7;
     options.schedule.learning_rate = 3e-3;
+    vcas_of(options).controller = "paper";
     vcas_of(options).update_every = 3;
     return options;
   }

@@ -142,7 +142,7 @@ class TinyRun : public TemporaryFolder {
   "model": {"type": "vit", "width": 16, "depth": 2, "heads": 2, "patch": 4, "dropout": 0.1},
   "train": {"steps": 40, "batch_size": 16, "eval_every": 20},
   "schedule": {"learning_rate": 0.003},
-  "method": {"update_every": 5, "s_step": 0.1, "weight_multiplier": 0.7}
+  "method": {"controller": "paper", "update_every": 5, "s_step": 0.1, "weight_multiplier": 0.7}
 })");
   }
 

@@ -26,7 +26,7 @@ class TinyText : public TemporaryFolder {
             "dropout": 0.1},
   "train": {"steps": 40, "batch_size": 8, "eval_every": 20},
   "schedule": {"learning_rate": 0.003},
-  "method": {"update_every": 5, "s_step": 0.1, "weight_multiplier": 0.7}
+  "method": {"controller": "paper", "update_every": 5, "s_step": 0.1, "weight_multiplier": 0.7}
 })");
   }
 

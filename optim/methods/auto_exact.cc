@@ -1,0 +1,69 @@
+#include "optim/methods/auto_exact.h"
+
+#include <limits>
+
+namespace vcas {
+
+AutoExact::AutoExact(const ControlledModel& model)
+    : model_(model),
+      weight_seconds_(model.linears.size()),
+      weight_rows_(model.linears.size()),
+      below_seconds_(static_cast<std::size_t>(model.gates)),
+      gates_(static_cast<std::size_t>(model.gates)),
+      linears_(model.linears.size()) {}
+
+void AutoExact::Balance::add(double seconds, double saved) {
+  taken += seconds;
+  spared += saved;
+  ++backwards;
+}
+
+bool AutoExact::Balance::is_loss() const {
+  constexpr int kFewest = 8;
+  return backwards >= kFewest && taken > spared;
+}
+
+void AutoExact::add_exact(const MeasuredBatch& batch) {
+  ++exact_;
+  for (std::size_t l = 0; l < gates_.size(); ++l) below_seconds_[l] += batch.item_seconds[l];
+  for (std::size_t k = 0; k < linears_.size(); ++k) {
+    weight_seconds_[k] += batch.weight_seconds[k];
+    weight_rows_[k] += static_cast<double>(batch.offsets[k].back()) *
+                       static_cast<double>(batch.items) /
+                       static_cast<double>(batch.offsets[k].size() - 1);
+    if (const int gate = model_.linears[k].gate; gate >= 0)
+      below_seconds_[static_cast<std::size_t>(gate)] += batch.weight_seconds[k];
+  }
+}
+
+// A gate spares the items that it drops beyond those that the gate above has dropped, down to the
+// next gate. A linear spares its dense product of the same rows, and takes scores, draw and
+// product.
+void AutoExact::add_sampled(const SampleTimes& times, const KeepRatios& ratios) {
+  if (exact_ == 0) return;
+  double above = 1;
+  for (std::size_t l = gates_.size(); l-- > 0;) {
+    if (!(ratios.act[l] < above)) continue;
+    gates_[l].add(times.gate[l], (above - ratios.act[l]) * below_seconds_[l] / exact_);
+    above = ratios.act[l];
+  }
+  for (std::size_t k = 0; k < linears_.size(); ++k)
+    if (ratios.weight[k] < 1 && times.linear_rows[k] > 0)
+      linears_[k].add(times.linear[k], times.linear_rows[k] * weight_seconds_[k] / weight_rows_[k]);
+}
+
+AutoExact::Found AutoExact::take() {
+  Found found;
+  const auto collect = [](std::vector<Balance>& balances, std::vector<int>& out) {
+    for (std::size_t i = 0; i < balances.size(); ++i) {
+      if (!balances[i].is_loss()) continue;
+      balances[i].backwards = std::numeric_limits<int>::min();
+      out.push_back(static_cast<int>(i));
+    }
+  };
+  collect(gates_, found.gates);
+  collect(linears_, found.linears);
+  return found;
+}
+
+}  // namespace vcas

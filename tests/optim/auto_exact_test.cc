@@ -1,0 +1,109 @@
+#include "optim/methods/auto_exact.h"
+
+#include "optim/methods/budget_controller.h"
+#include "optim/methods/paper_controller.h"
+#include "tests/support/catch.h"
+
+namespace vcas {
+namespace {
+
+ControlledModel two_gates() { return {.gates = 2, .linears = {{0, 1, 1}, {1, 1, 1}}}; }
+
+// 8 items of 2 rows. Below a gate an exact backward takes 3 s, and dW of each linear 1 s of it.
+MeasuredBatch exact_batch() {
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t n = 0; n <= 8; ++n) offsets.push_back(2 * n);
+  return {
+      .items = 8, .offsets = {offsets, offsets}, .weight_seconds = {1, 1}, .item_seconds = {2, 2}};
+}
+
+// The upper gate keeps half of the items, the lower one a quarter; linears keep half of the rows.
+const KeepRatios kRatios{.act = {0.25, 0.5}, .weight = {0.5, 0.5}};
+
+SampleTimes times(std::vector<double> gate, std::vector<double> linear) {
+  SampleTimes times(2, 2);
+  times.gate = std::move(gate);
+  times.linear = std::move(linear);
+  times.linear_rows = {4, 8};
+  return times;
+}
+
+AutoExact::Found found_by(const SampleTimes& sampled) {
+  AutoExact auto_exact(two_gates());
+  auto_exact.add_sampled(sampled, kRatios);  // nothing is known of exact backwards: does not count
+  auto_exact.add_exact(exact_batch());
+  for (int i = 0; i < 7; ++i) auto_exact.add_sampled(sampled, kRatios);
+  CHECK_FALSE(auto_exact.take().any());  // seven are too few
+  auto_exact.add_sampled(sampled, kRatios);
+  const AutoExact::Found found = auto_exact.take();
+  auto_exact.add_sampled(sampled, kRatios);
+  CHECK_FALSE(auto_exact.take().any());  // once is enough
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("what sampling takes is weighed against what it spares", "[auto_exact]") {
+  // The upper gate spares half of 3 s, the lower one a quarter. Dense products of the rows that
+  // are there, 4 and 8 of 16, take 0.25 s and 0.5 s.
+  const AutoExact::Found none = found_by(times({0.7, 1.4}, {0.24, 0.49}));
+  CHECK_FALSE(none.any());
+  const AutoExact::Found all = found_by(times({0.8, 1.6}, {0.26, 0.51}));
+  CHECK(all.gates == std::vector<int>{0, 1});
+  CHECK(all.linears == std::vector<int>{0, 1});
+  const AutoExact::Found some = found_by(times({0.8, 1.4}, {0.24, 0.51}));
+  CHECK(some.gates == std::vector<int>{0});
+  CHECK(some.linears == std::vector<int>{1});
+}
+
+TEST_CASE("a gate that draws nothing is not weighed, nor is a linear that keeps all",
+          "[auto_exact]") {
+  AutoExact auto_exact(two_gates());
+  auto_exact.add_exact(exact_batch());
+  for (int i = 0; i < 9; ++i)
+    auto_exact.add_sampled(times({9, 9}, {9, 9}), {.act = {1, 1}, .weight = {1, 1}});
+  CHECK_FALSE(auto_exact.take().any());
+}
+
+TEST_CASE("what went exact stays exact, through probes and checkpoints", "[auto_exact]") {
+  VcasOptions options{.controller = GENERATE("paper", "budget"), .auto_exact = true};
+  const auto make = [&] { return make_controller(options, two_gates(), 0, 1000); };
+  MeasuredBatch batch = exact_batch();
+  batch.tokens.assign(8, 1.0);
+  batch.v_act = batch.v_w = {0, 0};
+  batch.row_score.assign(2, std::vector<double>(16, 1.0));
+  batch.row_score[0][0] = batch.row_score[1][0] = 50;
+  batch.item_score.assign(2, {9, 1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1});
+  batch.gram.assign(2, std::vector<double>(64, 0.0));
+  for (auto& gram : batch.gram)
+    for (std::size_t i = 0; i < 8; ++i) gram[i * 9] = i == 0 ? 81 : 0.01;
+
+  const auto free = make(), bound = make();
+  bound->make_exact({1}, {0});
+  for (int probe = 0; probe < 40; ++probe) {
+    CHECK(free->update({batch}).empty());
+    CHECK(bound->update({batch}).empty());
+  }
+  CHECK(free->act_ratio()[1] < 1);
+  CHECK(free->weight_ratio()[0] < 1);
+  CHECK(bound->act_ratio()[1] == 1);
+  CHECK(bound->act_ratio()[0] < 1);
+  CHECK(bound->weight_ratio()[0] == 1);
+  CHECK(bound->weight_ratio()[1] < 1);
+
+  const auto resumed = make();
+  resumed->from_json(bound->to_json());
+  CHECK(resumed->update({batch}).empty());
+  CHECK(bound->update({batch}).empty());
+  CHECK(resumed->act_ratio() == bound->act_ratio());
+  CHECK(resumed->weight_ratio() == bound->weight_ratio());
+
+  // A lower gate that is exact draws nothing: it has the ratio of the one above.
+  const auto lower = make();
+  lower->make_exact({0}, {});
+  for (int probe = 0; probe < 40; ++probe) CHECK(lower->update({batch}).empty());
+  CHECK(lower->act_ratio()[1] < 1);
+  CHECK(lower->act_ratio()[0] == lower->act_ratio()[1]);
+}
+
+}  // namespace vcas
