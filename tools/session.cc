@@ -166,6 +166,7 @@ Session::Session(const RunConfig& config, const RunData& data)
 
 void Session::prepare() {
   if (exact_step_flops_.forward > 0) return;
+  check_room_for_products(config_);
   Loader loader(*data_.train, train_loader_options(config_));
   exact_step_flops_ = count_exact_step(*model_, *ops_, config_, loader.next());
 }
