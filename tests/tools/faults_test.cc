@@ -85,13 +85,19 @@ void for_each_operation(const std::function<bool(int)>& test) {
   CHECK(operation > 20);
 }
 
+bool is_complete(const fs::path& checkpoint) {
+  try {
+    vcas::check_manifest(checkpoint);
+    return true;
+  } catch (const vcas::Error&) {
+    return false;
+  }
+}
+
 bool has_complete_checkpoint(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.path().filename() == "manifest.json" &&
-        !contains(entry.path().parent_path().filename(), ".tmp")) {
-      vcas::check_manifest(entry.path().parent_path());
+    if (entry.path().filename() == "manifest.json" && is_complete(entry.path().parent_path()))
       return true;
-    }
   return false;
 }
 
@@ -164,7 +170,7 @@ TEST_CASE("faults: an export that is killed at any file operation is whole or ab
   const std::vector<std::string> export_it = {"export", "--model", "out", "--to", "ex"};
   for_each_operation([&](int operation) {
     CAPTURE(operation);
-    fs::remove_all(small.path() / "ex");
+    for (const char* left : {"ex", "ex.tmp"}) fs::remove_all(small.path() / left);
     const int code = small.command(export_it, operation);
     CHECK((code == kKilled || code == 0));
     if (!fs::exists(small.path() / "ex")) CHECK(small.command(export_it) == 0);
