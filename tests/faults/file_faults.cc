@@ -3,6 +3,7 @@
 // VCAS_FAULT_LIST=FILE    each operation adds a line to this file, in order
 // VCAS_FAULT_AT=N         the fault comes instead of operation N, counted from 1
 // VCAS_FAULT=kill         the process is killed; a write has then written its first half (default)
+// VCAS_SIGNAL_AT=NAME     SIGTERM comes where a file is opened whose path ends so
 // VCAS_FAULT=ERRNO        the operation fails with this number, and all after it too
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace {
 
@@ -84,6 +86,8 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) ? va_arg(rest, mode_t) : 0;
   va_end(rest);
+  if (const char* name = std::getenv("VCAS_SIGNAL_AT"))
+    if (std::string_view(path).ends_with(name)) ::raise(SIGTERM);
   if (changes(flags) && fails("open", path)) return -1;
   VCAS_PASS(open, int (*)(const char*, int, ...), path, flags, mode)
 }
