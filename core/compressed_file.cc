@@ -164,11 +164,12 @@ const std::array<Compression, 3>& compressions() {
   return all;
 }
 
-// Null for a plain file.
-const Compression* compression_of(Bytes bytes, const std::filesystem::path& path) {
+// `start`: the first bytes of the file. Null for a plain one.
+const Compression* compression_of(Bytes start, std::size_t size,
+                                  const std::filesystem::path& path) {
   for (const Compression& kind : compressions()) {
-    if (bytes.size() >= kind.magic.size() &&
-        std::memcmp(bytes.data(), kind.magic.data(), kind.magic.size()) == 0) {
+    if (start.size() >= kind.magic.size() &&
+        std::memcmp(start.data(), kind.magic.data(), kind.magic.size()) == 0) {
       if (kind.make) return &kind;
       throw Error(
           ExitCode::kUnavailable,
@@ -178,7 +179,7 @@ const Compression* compression_of(Bytes bytes, const std::filesystem::path& path
     if (path.extension() == kind.suffix) {
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: not a {} file: its {} bytes do not begin with {}", path.string(),
-                              kind.name, bytes.size(), kind.magic_text));
+                              kind.name, size, kind.magic_text));
     }
   }
   return nullptr;
@@ -212,8 +213,9 @@ std::filesystem::path find_plain_or_compressed(const std::filesystem::path& path
 }
 
 DecompressedFile::DecompressedFile(const std::filesystem::path& path)
-    : name_(path.string()), file_(path) {
-  if (const Compression* kind = compression_of(file_.bytes(), path)) {
+    : name_(path.string()), file_(path), piece_(1 << 18) {
+  unread_ = std::span(piece_).first(file_.read(piece_));
+  if (const Compression* kind = compression_of(unread_, file_.size(), path)) {
     decoder_ = kind->make();
     name_ += fmt::format(": {} data", kind->name);
     inside_ = true;
@@ -223,17 +225,18 @@ DecompressedFile::DecompressedFile(const std::filesystem::path& path)
 DecompressedFile::~DecompressedFile() = default;
 
 std::size_t DecompressedFile::read(std::span<std::uint8_t> out) {
-  const Bytes bytes = file_.bytes();
-  if (!decoder_) {
-    const std::size_t count = std::min(out.size(), bytes.size() - consumed_);
-    if (count > 0) std::memcpy(out.data(), bytes.data() + consumed_, count);
-    consumed_ += count;
-    return count;
-  }
   std::size_t filled = 0;
-  while (filled < out.size() && (inside_ || consumed_ < bytes.size())) {
-    const Decoder::Progress progress =
-        decoder_->decode(bytes.subspan(consumed_), out.subspan(filled));
+  if (!decoder_) {
+    filled = std::min(out.size(), unread_.size());
+    if (filled > 0) std::memcpy(out.data(), unread_.data(), filled);
+    unread_ = unread_.subspan(filled);
+    return filled + file_.read(std::as_writable_bytes(out.subspan(filled)));
+  }
+  while (filled < out.size()) {
+    if (unread_.empty()) unread_ = std::span(piece_).first(file_.read(piece_));
+    if (unread_.empty() && !inside_) break;
+    const Decoder::Progress progress = decoder_->decode(unread_, out.subspan(filled));
+    unread_ = unread_.subspan(progress.consumed);
     consumed_ += progress.consumed;
     filled += progress.produced;
     if (!progress.failure.empty()) {
@@ -241,7 +244,7 @@ std::size_t DecompressedFile::read(std::span<std::uint8_t> out) {
           fmt::format("{} is corrupt near byte {}: {}", name_, consumed_, progress.failure));
     }
     // There was room to write but nothing left to read.
-    if (!progress.member_ended && consumed_ == bytes.size() && progress.produced == 0) {
+    if (!progress.member_ended && progress.consumed + progress.produced == 0) {
       fail_damaged(fmt::format("{} is cut off after {} bytes", name_, consumed_));
     }
     inside_ = !progress.member_ended;
@@ -256,18 +259,24 @@ std::string compression_formats() {
   return text;
 }
 
-std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path) {
-  DecompressedFile file(path);
-  std::error_code ignored;
-  std::vector<std::uint8_t> out(
-      std::max<std::size_t>(1 << 16, std::filesystem::file_size(path, ignored) + 1));
-  std::size_t filled = 0;
-  while (true) {
-    filled += file.read(std::span(out).subspan(filled));
-    if (filled < out.size()) break;
-    out.resize(2 * out.size());
+std::vector<std::uint8_t> DecompressedFile::read_up_to(std::size_t most) {
+  std::vector<std::uint8_t> out, piece(std::min<std::size_t>(most, 1 << 18));
+  while (out.size() < most) {
+    const std::span<std::uint8_t> next =
+        std::span(piece).first(std::min(piece.size(), most - out.size()));
+    const std::size_t count = read(next);
+    out.insert(out.end(), next.begin(), next.begin() + static_cast<std::ptrdiff_t>(count));
+    if (count < next.size()) break;
   }
-  out.resize(filled);
+  return out;
+}
+
+std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path, std::size_t most) {
+  std::vector<std::uint8_t> out = DecompressedFile(path).read_up_to(most + 1);
+  if (out.size() > most)
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: holds more than {} bytes, which is the most of such a file",
+                            path.string(), most));
   return out;
 }
 

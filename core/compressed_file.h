@@ -33,21 +33,25 @@ class DecompressedFile {
 
   // Fills `out` from its front. Returns how much of it: less than its size only at the end.
   std::size_t read(std::span<std::uint8_t> out);
+  // The next bytes, up to `most`. The memory grows with what is there, not with `most`.
+  std::vector<std::uint8_t> read_up_to(std::size_t most);
 
   class Decoder;
 
  private:
   std::string name_;
-  MappedFile file_;
-  std::unique_ptr<Decoder> decoder_;  // none: the bytes as they are
-  std::size_t consumed_ = 0;
-  bool inside_ = false;  // of a member
+  InputFile file_;
+  std::unique_ptr<Decoder> decoder_;   // none: the bytes as they are
+  std::vector<std::byte> piece_;       // of the file
+  std::span<const std::byte> unread_;  // the rest of it
+  std::size_t consumed_ = 0;           // of the file
+  bool inside_ = false;                // of a member
 };
 
 // "gzip: yes  xz: yes  zstd: no"
 std::string compression_formats();
 
-// The whole content.
-std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path);
+// The whole content. More than `most` bytes: kBadData, however small the file is.
+std::vector<std::uint8_t> read_decompressed(const std::filesystem::path& path, std::size_t most);
 
 }  // namespace vcas

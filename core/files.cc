@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -14,23 +13,19 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
+#include <vector>
+
+#include "core/read_json.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kManifestName = "manifest.json";
-constexpr const char* kLockName = "lock";
 
 fs::path temporary_name(fs::path path) {
   if (!path.has_filename()) path = path.parent_path();  // "folder/"
   return path += ".tmp";
-}
-
-FileDescriptor open_to_read(const fs::path& path, int more_flags = 0) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | more_flags));
-  if (file.get() < 0) fail_errno(ExitCode::kNoInput, path, "cannot open");
-  return file;
 }
 
 void sync(const FileDescriptor& file, const fs::path& path) {
@@ -40,16 +35,32 @@ void sync(const FileDescriptor& file, const fs::path& path) {
   }
 }
 
-void sync_path(const fs::path& path) { sync(open_to_read(path), path); }
+void sync_path(const fs::path& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) fail_errno(ExitCode::kIoError, path, "cannot write to disk");
+  sync(file, path);
+}
 
 // A rename is on disk only once the folder that holds the name is.
 void sync_parent(const fs::path& path) {
   sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
-std::uint32_t file_crc32(const MappedFile& file) {
-  return static_cast<std::uint32_t>(
-      ::crc32_z(0, reinterpret_cast<const Bytef*>(file.bytes().data()), file.bytes().size()));
+// Size and CRC-32 of a file, as the manifest has them.
+struct FileSummary {
+  std::uint64_t bytes = 0;
+  std::string crc32;
+};
+
+FileSummary summary_of(const fs::path& path) {
+  FileSummary summary;
+  uLong crc = 0;
+  InputFile(path).read_pieces([&](std::span<const std::byte> piece) {
+    summary.bytes += piece.size();
+    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
+  });
+  summary.crc32 = fmt::format("{:08x}", crc);
+  return summary;
 }
 
 [[noreturn]] void fail_manifest(const fs::path& path, const std::string& why) {
@@ -88,44 +99,43 @@ void write_all(const FileDescriptor& file, std::span<const std::byte> bytes, con
   }
 }
 
-std::string read_file(const fs::path& path) {
-  const FileDescriptor file = open_to_read(path);
-  std::string text;
-  char chunk[1 << 16];
-  for (;;) {
-    const ssize_t count = ::read(file.get(), chunk, sizeof(chunk));
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      fail_errno(errno == EISDIR ? ExitCode::kNoInput : ExitCode::kIoError, path, "cannot read");
-    }
-    if (count == 0) return text;
-    text.append(chunk, static_cast<std::size_t>(count));
-  }
-}
-
-MappedFile::MappedFile(const fs::path& path) {
-  const FileDescriptor file = open_to_read(path, O_NONBLOCK);  // a pipe would let us wait
+InputFile::InputFile(fs::path path)
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe would let us wait
+  if (file_.get() < 0)
+    fail_errno(errno == EIO ? ExitCode::kIoError : ExitCode::kNoInput, path_, "cannot open");
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_errno(ExitCode::kIoError, path, "cannot read");
-  if (!S_ISREG(status.st_mode)) {
-    throw Error(ExitCode::kNoInput, path.string() + ": not a regular file");
+  if (::fstat(file_.get(), &status) != 0) fail_errno(ExitCode::kIoError, path_, "cannot read");
+  if (!S_ISREG(status.st_mode))
+    throw Error(ExitCode::kNoInput, path_.string() + ": not a regular file");
+  size_ = static_cast<std::size_t>(status.st_size);
+}
+
+std::size_t InputFile::read(std::span<std::byte> out) {
+  std::size_t filled = 0;
+  while (filled < out.size()) {
+    const ssize_t count = ::read(file_.get(), out.data() + filled, out.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_errno(ExitCode::kIoError, path_, "cannot read");
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
   }
-  const std::size_t size = static_cast<std::size_t>(status.st_size);
-  if (size == 0) return;  // mmap refuses empty files
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) fail_errno(ExitCode::kIoError, path, "cannot map");
-  bytes_ = {static_cast<const std::byte*>(data), size};
+  return filled;
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(bytes_, other.bytes_);
-  return *this;
+void InputFile::read_pieces(const std::function<void(std::span<const std::byte>)>& take) {
+  std::vector<std::byte> piece(1 << 18);
+  while (const std::size_t count = read(piece)) take(std::span(piece).first(count));
 }
 
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+std::string read_file(const fs::path& path) {
+  InputFile file(path);
+  std::string text;
+  text.reserve(file.size());
+  file.read_pieces([&](std::span<const std::byte> piece) {
+    text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  return text;
 }
 
 AtomicFile::AtomicFile(fs::path path)
@@ -158,12 +168,13 @@ AtomicFolder::AtomicFolder(fs::path folder)
     : folder_(folder.has_filename() ? std::move(folder) : folder.parent_path()),
       temporary_(temporary_name(folder_)) {
   std::error_code error;
-  fs::remove_all(temporary_, error);  // left by a run that was killed
-  if (!error) fs::create_directories(temporary_, error);
-  if (error) {
+  if (temporary_.has_parent_path()) fs::create_directories(temporary_.parent_path(), error);
+  const std::string first = temporary_.string();
+  for (int number = 2; !error && !fs::create_directory(temporary_, error); ++number)
+    temporary_ = fmt::format("{}-{}", first, number);
+  if (error)
     throw Error(ExitCode::kCannotCreate,
                 fmt::format("{}: cannot create: {}", temporary_.string(), error.message()));
-  }
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -201,9 +212,8 @@ void write_manifest(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
     const std::string name = entry.path().lexically_relative(folder).generic_string();
     if (!entry.is_regular_file() || name == kManifestName) continue;
-    const MappedFile file(entry.path());
-    files[name] = {{"bytes", file.bytes().size()},
-                   {"crc32", fmt::format("{:08x}", file_crc32(file))}};
+    const FileSummary summary = summary_of(entry.path());
+    files[name] = {{"bytes", summary.bytes}, {"crc32", summary.crc32}};
   }
   atomic_write(folder / kManifestName, nlohmann::json{{"files", files}}.dump(2) + "\n");
 }
@@ -211,13 +221,9 @@ void write_manifest(const fs::path& folder) {
 void check_manifest(const fs::path& folder) {
   const fs::path manifest = folder / kManifestName;
   if (!fs::exists(manifest)) fail_manifest(manifest, "missing");
-  struct Expected {
-    std::uint64_t bytes;
-    std::string crc32;
-  };
-  std::map<std::string, Expected> expected;
+  std::map<std::string, FileSummary> expected;
   try {
-    const nlohmann::json document = nlohmann::json::parse(read_file(manifest));
+    const nlohmann::json document = read_json(manifest);
     for (const auto& [name, entry] : document.at("files").items()) {
       expected[name] = {entry.at("bytes"), entry.at("crc32")};
     }
@@ -227,20 +233,18 @@ void check_manifest(const fs::path& folder) {
   for (const auto& [name, want] : expected) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) fail_manifest(path, "missing, but manifest.json lists it");
-    const MappedFile file(path);
-    if (file.bytes().size() != want.bytes) {
-      fail_manifest(path, fmt::format("{} bytes, but manifest.json says {}", file.bytes().size(),
-                                      want.bytes));
-    }
-    const std::string got = fmt::format("{:08x}", file_crc32(file));
-    if (got != want.crc32) {
-      fail_manifest(path, fmt::format("CRC-32 is {}, but manifest.json says {}", got, want.crc32));
-    }
+    const FileSummary got = summary_of(path);
+    if (got.bytes != want.bytes)
+      fail_manifest(path,
+                    fmt::format("{} bytes, but manifest.json says {}", got.bytes, want.bytes));
+    if (got.crc32 != want.crc32)
+      fail_manifest(path,
+                    fmt::format("CRC-32 is {}, but manifest.json says {}", got.crc32, want.crc32));
   }
 }
 
 FolderLock::FolderLock(const fs::path& folder) {
-  const fs::path path = folder / kLockName;
+  const fs::path path = folder / kLockFile;
   file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path, "cannot create");
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,21 +32,27 @@ class FileDescriptor {
 void write_all(const FileDescriptor& file, std::span<const std::byte> bytes,
                const std::filesystem::path& path);
 
-std::string read_file(const std::filesystem::path& path);
-
-// A read-only view of a whole file; the pages are read when they are touched.
-class MappedFile {
+// A regular file, read from its beginning to its end. A pipe might never end: others are kNoInput.
+// A disk that fails is kIoError.
+class InputFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
+  explicit InputFile(std::filesystem::path path);
 
-  std::span<const std::byte> bytes() const { return bytes_; }
+  // In bytes, when it was opened.
+  std::size_t size() const { return size_; }
+  const FileDescriptor& descriptor() const { return file_; }
+  // Fills `out` from its front. Returns how much of it: less than its size only at the end.
+  std::size_t read(std::span<std::byte> out);
+  // Gives the rest to `take`, piece by piece.
+  void read_pieces(const std::function<void(std::span<const std::byte>)>& take);
 
  private:
-  std::span<const std::byte> bytes_;
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  std::size_t size_ = 0;
 };
+
+std::string read_file(const std::filesystem::path& path);
 
 // Writes PATH.tmp; `commit` syncs it to disk and renames it to PATH. Without a commit the old PATH
 // stays as it was.
@@ -68,8 +75,8 @@ class AtomicFile {
 
 void atomic_write(const std::filesystem::path& path, std::string_view text);
 
-// The same for a folder: fill `path()`, which is FOLDER.tmp, then `commit`. A folder already there
-// is replaced.
+// The same for a folder: fill `path()`, then `commit`. A folder already there is replaced.
+// `path()` is new: FOLDER.tmp, else FOLDER.tmp-2 and so on. What it finds there may be anybody's.
 class AtomicFolder {
  public:
   explicit AtomicFolder(std::filesystem::path folder);
@@ -89,6 +96,8 @@ class AtomicFolder {
 // one is incomplete. `check_manifest` throws kBadData and names the first file that differs.
 void write_manifest(const std::filesystem::path& folder);
 void check_manifest(const std::filesystem::path& folder);
+
+inline constexpr const char* kLockFile = "lock";
 
 // Keeps a run folder to one process; the system drops the lock when the process ends, however it
 // ends.

@@ -23,8 +23,13 @@ LogLevel log_level() {
   return static_cast<LogLevel>(found - std::begin(kNames));
 }
 
+void write_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 void log_line(LogLevel level, std::string_view line) {
-  if (level <= log_level()) fmt::print(stderr, "{}\n", line);
+  if (level <= log_level()) write_stderr(fmt::format("{}\n", line));
 }
 
 }  // namespace vcas

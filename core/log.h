@@ -11,6 +11,9 @@ enum class LogLevel { kError, kWarning, kInfo, kDebug };
 // Error(kBadConfig) for another word.
 LogLevel log_level();
 
+// Writes to standard error what that takes. Where it takes nothing, a run goes on.
+void write_stderr(std::string_view text);
+
 // Writes the line to standard error where lines of this level are wanted.
 void log_line(LogLevel level, std::string_view line);
 

@@ -53,7 +53,8 @@ MetricsLog::MetricsLog(std::filesystem::path path, std::function<double()> now)
 void MetricsLog::truncate_after(std::int64_t step, std::int64_t evaluated) {
   truncate([&](const nlohmann::json& line) {
     const std::int64_t at = line["step"];
-    return at > step || (line.value("event", "") == "eval" && at > evaluated);
+    const std::string event = line.value("event", "");
+    return at > step || (event == "eval" && at > evaluated) || event == "end";
   });
 }
 

@@ -20,8 +20,8 @@ class MetricsLog {
   // `now`: seconds of a clock that never goes back.
   explicit MetricsLog(std::filesystem::path path, std::function<double()> now = monotonic_seconds);
 
-  // A run resumed at `step` writes what came later again: the later steps, and evaluations after
-  // that of the step `evaluated`.
+  // A run resumed at `step` writes what came later again: the later steps, evaluations after that
+  // of the step `evaluated`, and the end.
   void truncate_after(std::int64_t step, std::int64_t evaluated);
 
   // Adds {"event": .., "step": .., "time": .., fields...}; the time is in seconds since the log was

@@ -12,6 +12,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/files.h"
+
 namespace vcas {
 namespace {
 

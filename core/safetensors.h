@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/files.h"
+#include "core/error.h"
+#include "core/mapped_file.h"
 
 namespace vcas {
 

@@ -11,7 +11,7 @@
 namespace vcas {
 namespace {
 
-constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGUSR2, SIGUSR1};
+constexpr std::array<int, 5> kSignals = {SIGINT, SIGTERM, SIGUSR2, SIGUSR1, SIGHUP};
 
 // Handlers can reach nothing but statics.
 std::atomic<int> stop_request = 0;
@@ -41,6 +41,7 @@ SignalHandlers::SignalHandlers() {
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;  // no read or write of a checkpoint fails half-way
   for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+  if (before_.back().sa_handler == SIG_IGN) ::sigaction(SIGHUP, &before_.back(), nullptr);
 }
 
 SignalHandlers::~SignalHandlers() {

@@ -7,7 +7,8 @@
 
 namespace vcas {
 
-// While it lives: SIGINT, SIGTERM and SIGUSR2 ask for a save and an end. SIGUSR1 asks for a save.
+// While it lives: SIGINT, SIGTERM, SIGHUP and SIGUSR2 ask for a save and an end.
+// SIGUSR1 asks for a save. A SIGHUP that nohup ignores stays ignored.
 // The second SIGINT ends the process at once with code 130.
 // Signals belong to the process, so only one object lives at a time.
 class SignalHandlers {
@@ -18,7 +19,7 @@ class SignalHandlers {
   SignalHandlers& operator=(const SignalHandlers&) = delete;
 
  private:
-  std::array<struct sigaction, 4> before_;
+  std::array<struct sigaction, 5> before_;
 };
 
 int stop_signal();  // the signal that asked to stop, 0 if none did

@@ -89,6 +89,7 @@ std::vector<std::string> find_class_names(const std::filesystem::path& path, std
 std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   const KindFacts facts = kind_facts(options.kind);
   const std::int64_t record = facts.label_bytes + kPixels;
+  constexpr std::size_t kMostBytes = 1 << 30;  // of a file, twenty times those of CIFAR
   ImageContent content;
   content.shape = {3, kSide, kSide};
   content.transform = options.transform;
@@ -97,7 +98,7 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   std::vector<SourceFile> sources;
   for (const std::filesystem::path& path : find_files(options, facts.archive)) {
     sources.push_back(source_file(path));
-    const std::vector<std::uint8_t> bytes = read_decompressed(path);
+    const std::vector<std::uint8_t> bytes = read_decompressed(path, kMostBytes);
     const std::int64_t records = std::ssize(bytes) / record;
     const std::int64_t rest = std::ssize(bytes) % record;
     if (records == 0 || rest != 0) {

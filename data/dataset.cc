@@ -16,8 +16,9 @@ std::vector<std::string> numbered_classes(std::int64_t classes) {
 }
 
 std::vector<std::string> read_class_names(const std::filesystem::path& file) {
+  constexpr std::size_t kMostBytes = 1 << 26;
   std::vector<std::string> names(1);
-  for (const std::uint8_t byte : read_decompressed(file)) {
+  for (const std::uint8_t byte : read_decompressed(file, kMostBytes)) {
     if (byte != '\n') {
       if (byte != '\r') names.back() += static_cast<char>(byte);
     } else if (!names.back().empty()) {

@@ -26,16 +26,14 @@ struct IdxFile {
   IdxArray array;
 };
 
-IdxFile read_idx(const std::filesystem::path& path, int dims) {
-  const std::string name =
-      find_plain_or_compressed(
-          path,
-          "data.folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte, "
-          "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or compressed; "
-          "data.validation_share=0.1 does without the last two. Fashion-MNIST: apt-get install "
-          "dataset-fashion-mnist puts it into /usr/share/datasets/fashion-mnist")
-          .string();
-  return {name, parse_idx(read_decompressed(name), dims, name)};
+IdxFile find_idx(const std::filesystem::path& path, int dims) {
+  const std::filesystem::path file = find_plain_or_compressed(
+      path,
+      "data.folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte, "
+      "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or compressed; "
+      "data.validation_share=0.1 does without the last two. Fashion-MNIST: apt-get install "
+      "dataset-fashion-mnist puts it into /usr/share/datasets/fashion-mnist");
+  return {file.string(), read_idx(file, dims)};
 }
 
 struct PixelStatistics {
@@ -70,14 +68,15 @@ void add_missing_statistics(const IdxFile& images, ImageTransformOptions& transf
   transform.std = {static_cast<float>(found.std)};
 }
 
-ImageContent image_content(const IdxFile& images, const ImageTransformOptions& transform) {
+// Takes the pixels.
+ImageContent image_content(IdxFile& images, const ImageTransformOptions& transform) {
   if (images.array.values.empty())
     throw Error(ExitCode::kBadData, fmt::format("{}: no pixels in it ({})", images.name,
                                                 fmt::join(images.array.sizes, " x ")));
   ImageContent content{.shape = {1, images.array.sizes[1], images.array.sizes[2]},
-                       .pixels = images.array.values,
                        .transform = transform};
   add_missing_statistics(images, content.transform);
+  content.pixels = std::move(images.array.values);
   return content;
 }
 
@@ -101,43 +100,44 @@ IdxOptions fashion_mnist(IdxOptions asked) {
   return asked;
 }
 
-IdxArray parse_idx(const std::vector<std::uint8_t>& bytes, int dims, const std::string& name) {
-  const std::size_t header = 4 + 4 * static_cast<std::size_t>(dims);
-  if (bytes.size() < header) {
-    throw Error(ExitCode::kBadData, fmt::format("{}: {} bytes, expected an IDX header of {}", name,
-                                                bytes.size(), header));
-  }
+IdxArray read_idx(const std::filesystem::path& path, int dims) {
+  const auto fail = [&](const std::string& why) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", path.string(), why));
+  };
+  DecompressedFile file(path);
+  const std::size_t header_bytes = 4 + 4 * static_cast<std::size_t>(dims);
+  const std::vector<std::uint8_t> header = file.read_up_to(header_bytes);
+  if (header.size() < header_bytes)
+    fail(fmt::format("{} bytes, expected an IDX header of {}", header.size(), header_bytes));
   constexpr std::uint32_t kUnsignedByte = 0x08;
   const std::uint32_t want = kUnsignedByte << 8 | static_cast<std::uint32_t>(dims);
-  const std::uint32_t magic = read_big_endian(bytes.data());
-  if (magic != want) {
-    throw Error(ExitCode::kBadData,
-                fmt::format("{}: magic number {:#010x}, expected {:#010x} (unsigned bytes, {} {})",
-                            name, magic, want, dims, dims == 1 ? "dimension" : "dimensions"));
-  }
+  const std::uint32_t magic = read_big_endian(header.data());
+  if (magic != want)
+    fail(fmt::format("magic number {:#010x}, expected {:#010x} (unsigned bytes, {} {})", magic,
+                     want, dims, dims == 1 ? "dimension" : "dimensions"));
   IdxArray array;
   std::uint64_t count = 1;
   for (int d = 0; d < dims; ++d) {
-    const std::uint32_t size = read_big_endian(bytes.data() + 4 + 4 * d);
+    const std::uint32_t size = read_big_endian(header.data() + 4 + 4 * d);
     array.sizes.push_back(size);
     // Saturates: no file is that long, so the check of the size fails as it should.
     constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max() - 64;
     count = size != 0 && count > kMost / size ? kMost : count * size;
   }
-  if (bytes.size() - header != count) {
-    throw Error(ExitCode::kBadData,
-                fmt::format("{}: {} bytes of values, expected {} ({}): the file {}", name,
-                            bytes.size() - header, count, fmt::join(array.sizes, " x "),
-                            bytes.size() - header < count ? "is cut off" : "has trailing bytes"));
-  }
-  array.values.assign(bytes.begin() + static_cast<std::ptrdiff_t>(header), bytes.end());
+  array.values = file.read_up_to(count);
+  const std::string expected = fmt::format("{} ({})", count, fmt::join(array.sizes, " x "));
+  if (array.values.size() < count)
+    fail(fmt::format("{} bytes of values, expected {}: the file is cut off", array.values.size(),
+                     expected));
+  if (!file.read_up_to(1).empty())
+    fail(fmt::format("more bytes of values than {}: the file has trailing bytes", expected));
   return array;
 }
 
 std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   const std::string prefix = options.split == Split::kTrain ? "train" : "t10k";
-  const IdxFile images = read_idx(options.folder / (prefix + "-images-idx3-ubyte"), 3);
-  const IdxFile labels = read_idx(options.folder / (prefix + "-labels-idx1-ubyte"), 1);
+  IdxFile images = find_idx(options.folder / (prefix + "-images-idx3-ubyte"), 3);
+  const IdxFile labels = find_idx(options.folder / (prefix + "-labels-idx1-ubyte"), 1);
   if (labels.array.sizes[0] != images.array.sizes[0]) {
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: {} labels, expected {} as there are images in {}", labels.name,
@@ -162,7 +162,7 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
 
 std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& file,
                                          const IdxOptions& options) {
-  const IdxFile images = read_idx(file, 3);
+  IdxFile images = find_idx(file, 3);
   ImageContent content = image_content(images, options.transform);
   content.class_names = options.class_names;
   content.labels.assign(static_cast<std::size_t>(images.array.sizes[0]), -1);

@@ -18,8 +18,8 @@ struct IdxArray {
 };
 
 // An array of unsigned bytes with `dims` dimensions: magic 0x801 for labels, 0x803 for images.
-// `name` stands in messages. Anything else, too short or too long: kBadData.
-IdxArray parse_idx(const std::vector<std::uint8_t>& bytes, int dims, const std::string& name);
+// Anything else, too short or too long: kBadData. No more is decompressed than the header says.
+IdxArray read_idx(const std::filesystem::path& file, int dims);
 
 struct IdxOptions {
   // Holds {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or compressed.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/content_hash.h"
@@ -37,6 +38,7 @@ std::string some_of(const std::vector<std::string>& names) {
 struct FoundImages {
   ImageFilesContent content;
   std::uint64_t hash = 0;  // of names and sizes: reading all images would take as long as an epoch
+  std::int64_t written = std::numeric_limits<std::int64_t>::min();  // the newest file
 };
 
 FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_classes) {
@@ -65,7 +67,11 @@ FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_c
     for (const fs::path& file : files) {
       if (::access(file.c_str(), R_OK) != 0) unreadable.push_back(file.string());
       hash.add(file.lexically_relative(folder).string());
-      hash.add_number(fs::is_regular_file(file) ? fs::file_size(file) : 0);
+      const bool is_regular = fs::is_regular_file(file);
+      hash.add_number(is_regular ? fs::file_size(file) : 0);
+      if (is_regular)
+        images.written = std::max<std::int64_t>(
+            images.written, fs::last_write_time(file).time_since_epoch().count());
       images.content.files.push_back(file.string());
       images.content.labels.push_back(static_cast<std::int32_t>(known - classes.begin()));
     }
@@ -114,7 +120,7 @@ ImageFolder load_image_folder(const ImageFolderOptions& options) {
     loaded.skipped = check_images(*options.check, content);
   }
   loaded.data = std::make_unique<ImageFilesDataset>(std::move(content));
-  loaded.data->set_sources({{folder, images.hash}});
+  loaded.data->set_sources({{folder, images.hash, images.written}});
   return loaded;
 }
 

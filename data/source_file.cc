@@ -8,8 +8,13 @@
 namespace vcas {
 
 SourceFile source_file(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return {path, XXH3_64bits(file.bytes().data(), file.bytes().size())};
+  XXH3_state_t state;
+  XXH3_INITSTATE(&state);
+  XXH3_64bits_reset(&state);
+  InputFile(path).read_pieces([&](std::span<const std::byte> piece) {
+    XXH3_64bits_update(&state, piece.data(), piece.size());
+  });
+  return {.path = path, .hash = XXH3_64bits_digest(&state)};
 }
 
 }  // namespace vcas

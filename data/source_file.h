@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace vcas {
 
@@ -10,6 +11,8 @@ struct SourceFile {
   std::filesystem::path path;
   // XXH3 of its bytes, compressed as they are; of a folder, ContentHash of names and sizes in it.
   std::uint64_t hash = 0;
+  // Of a folder: when the newest file in it was written, by the clock of the file system.
+  std::optional<std::int64_t> written = {};
 };
 
 // Reads the whole file. Missing or unreadable: kNoInput.

@@ -10,6 +10,7 @@
 
 #include "core/content_hash.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "data/token_cache.h"
 
 namespace vcas {

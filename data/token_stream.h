@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/files.h"
+#include "core/mapped_file.h"
 
 namespace vcas {
 

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/read_json.h"
+
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
@@ -16,7 +18,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 // Tensor -> file, as the index has it.
 std::map<std::string, std::string> read_weight_map(const fs::path& index) {
   try {
-    return nlohmann::json::parse(read_file(index)).at("weight_map");
+    return read_json(index).at("weight_map");
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("{}: no weight_map from tensors to files: {}",
                                                 index.string(), e.what()));

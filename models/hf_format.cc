@@ -1,15 +1,11 @@
 #include "models/hf_format.h"
 
-#include "core/files.h"
+#include "core/read_json.h"
 
 namespace vcas {
 
 HfConfig::HfConfig(const std::filesystem::path& file) : file_(file.string()) {
-  try {
-    json_ = Json::parse(read_file(file));
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file_, e.what()));
-  }
+  json_ = read_ordered_json(file);
   if (!json_.is_object())
     throw Error(ExitCode::kBadData, fmt::format("{}: not a JSON object", file_));
 }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "core/files.h"
+#include "core/read_json.h"
 #include "core/safetensors.h"
+#include "optim/loss_queue.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -28,6 +31,15 @@ std::vector<std::int64_t> extents(const Shape& shape) {
   return out;
 }
 
+template <class T>
+void check_finite(const std::string& name, const std::vector<std::byte>& bytes) {
+  const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
+  const auto bad = std::ranges::find_if(values, [](T value) { return !std::isfinite(value); });
+  if (bad != values.end())
+    throw diverged(
+        fmt::format("{} is {} at element {}, and is not saved", name, *bad, bad - values.begin()));
+}
+
 void write_tensors(const fs::path& file, Ops& ops, const std::vector<NamedTensor>& tensors,
                    std::int64_t step) {
   std::vector<std::vector<std::byte>> host;
@@ -35,6 +47,8 @@ void write_tensors(const fs::path& file, Ops& ops, const std::vector<NamedTensor
   for (const auto& [name, tensor] : tensors) {
     std::vector<std::byte>& bytes = host.emplace_back(tensor.bytes());
     ops.copy_to_host(bytes.data(), tensor.data, bytes.size());
+    if (tensor.dtype == DType::kF32) check_finite<float>(name, bytes);
+    if (tensor.dtype == DType::kF64) check_finite<double>(name, bytes);
     stored.push_back({name, stored_type(tensor.dtype), extents(tensor.shape), bytes});
   }
   write_safetensors(file, std::move(stored), {{"vcas.step", std::to_string(step)}});
@@ -109,12 +123,14 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
-// Without its manifest a folder is incomplete, whatever of it is left if this is interrupted.
+// By its new name it is rubbish, whatever of it is left if this is interrupted.
 void remove_checkpoint(const fs::path& run, std::int64_t step) {
   const fs::path folder = checkpoint_folder(run, step);
+  fs::path rubbish = folder;
+  rubbish += ".tmp";
   std::error_code ignored;
-  fs::remove(folder / "manifest.json", ignored);
-  fs::remove_all(folder, ignored);
+  fs::rename(folder, rubbish, ignored);
+  fs::remove_all(rubbish, ignored);
 }
 
 }  // namespace
@@ -146,12 +162,7 @@ bool has_item_memory(const fs::path& folder, Trainer& trainer) {
 }
 
 nlohmann::json read_trainer_state(const fs::path& folder) {
-  const fs::path file = folder / "trainer_state.json";
-  try {
-    return nlohmann::json::parse(read_file(file));
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), e.what()));
-  }
+  return read_json(folder / "trainer_state.json");
 }
 
 void load_weights(const fs::path& file, Model& model, Ops& ops) {
@@ -168,7 +179,7 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& run) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run, error))
     if (const auto step = step_of(entry.path().filename().string());
-        step && fs::exists(entry.path() / "manifest.json"))
+        step && !entry.is_symlink() && fs::exists(entry.path() / "manifest.json"))
       steps.push_back(*step);
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -183,7 +194,7 @@ NewestCheckpoint find_newest_checkpoint(const fs::path& run) {
     if (entry.is_symlink()) continue;
     if (const auto step = step_of(name))
       folders.emplace_back(*step, entry.path());
-    else if (name.starts_with(kPrefix) && name.ends_with(".tmp"))
+    else if (name.starts_with(kPrefix) && name.find(".tmp") != name.npos)
       newest.ignored.push_back(name + ": not written to its end");
   }
   std::sort(folders.rbegin(), folders.rend());

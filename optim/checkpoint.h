@@ -15,6 +15,7 @@ namespace vcas {
 // Writes model.safetensors, optimizer.safetensors and manifest.json.
 // A method that remembers items also has method.safetensors.
 // `state` becomes trainer_state.json. `texts` are files by their names.
+// Throws kDiverged, and writes nothing, for a number that is not finite.
 void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
                      const nlohmann::json& state, const std::map<std::string, std::string>& texts);
 
@@ -34,6 +35,7 @@ void load_weights(const std::filesystem::path& file, Model& model, Ops& ops);
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run, std::int64_t step);
 
 // Steps of the checkpoints in a run folder, ascending. They look complete at a glance.
+// Links to checkpoints elsewhere are somebody's own, and do not count.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
 
 struct NewestCheckpoint {

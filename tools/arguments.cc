@@ -166,6 +166,7 @@ struct TrainArguments final : ConfigArguments {
     if (request.resume && own_config && !compares())
       request.from =
           find_resume_point(resume.empty() ? folder_to_resume(loaded) : fs::path(resume), true);
+    if (!compares()) keep_threads(request);
     if (forks()) loaded.own_folder = request.from.run.string() + "-fork";
     start(request);
   }

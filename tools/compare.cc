@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/progress.h"
+#include "core/read_json.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
 #include "tools/comparison_report.h"
@@ -87,7 +88,7 @@ Json resumed_record(const CompareRequest& request) {
     throw Error(ExitCode::kNoInput, request.folder.string() + ": no complete checkpoint",
                 "start again with --overwrite");
   Json record = new_record(request);
-  const Json saved = Json::parse(read_file(request.folder / kComparisonFile));
+  const Json saved = read_ordered_json(request.folder / kComparisonFile);
   for (std::size_t i = 0; i < record["runs"].size(); ++i) {
     if (!is_finished(saved["runs"][i])) continue;
     Json& run = record["runs"][i];
@@ -205,6 +206,7 @@ class SeedRuns {
     if (!run.resume) return;
     run.from = find_resume_point(folder, true);
     check_same_config(run.from.checkpoint, run.loaded.config);
+    keep_threads(run);
   }
 
   // Runs with the same data share them.

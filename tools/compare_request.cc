@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/read_json.h"
 #include "optim/checkpoint.h"
 
 namespace vcas {
@@ -94,9 +95,7 @@ void set_folder(CompareRequest& request, const LoadedConfig& loaded) {
   request.use = use_of(run);
 }
 
-Json read_comparison(const fs::path& folder) {
-  return Json::parse(read_file(folder / kComparisonFile));
-}
+Json read_comparison(const fs::path& folder) { return read_ordered_json(folder / kComparisonFile); }
 
 // What to_json(CompareRequest) wrote to `file`.
 CompareRequest read_request(const Json& saved, const fs::path& file,

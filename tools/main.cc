@@ -1,11 +1,15 @@
 // vcas: one program with sub-commands; called as vcas-train it is `vcas train`.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -69,6 +73,14 @@ std::string normalized(std::string argument) {
   return argument == "--print-config" ? argument + "=plain" : argument;
 }
 
+// Files must not get the number of a closed standard output: messages would go into them.
+// A reader that goes away ends no training, so writes fail instead of SIGPIPE.
+void prepare_outputs() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
 // What was printed is the result: it must have arrived.
 void flush_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
@@ -105,8 +117,8 @@ int report(const Error& error) {
   const bool bare =
       error.code() == ExitCode::kStopped ||
       (error.code() == ExitCode::kBadConfig && text.find("nothing was run") != std::string::npos);
-  fmt::print(stderr, "{}{}\n", bare ? "" : "error: ", text);
-  if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", error.hint());
+  write_stderr(fmt::format("{}{}\n", bare ? "" : "error: ", text));
+  if (!error.hint().empty()) write_stderr(fmt::format("  hint: {}\n", error.hint()));
   return static_cast<int>(error.code());
 }
 
@@ -115,6 +127,7 @@ int report(const Error& error) {
 
 int main(int argc, char** argv) {
   using vcas::Error, vcas::ExitCode;
+  vcas::prepare_outputs();
   std::vector<std::string> arguments;
   if (std::filesystem::path(argv[0]).filename() == "vcas-train") arguments.emplace_back("train");
   for (int i = 1; i < argc; ++i) {
@@ -129,8 +142,16 @@ int main(int argc, char** argv) {
     return vcas::report(Error(ExitCode::kOutOfMemory, "out of memory",
                               "a smaller train.micro_batch needs less and keeps the result"));
   } catch (const std::filesystem::filesystem_error& error) {
-    return vcas::report(Error(
-        ExitCode::kNoInput, fmt::format("{}: {}", error.path1().string(), error.code().message())));
+    const bool failed = error.code() == std::errc::io_error ||
+                        error.code() == std::errc::no_space_on_device ||
+                        error.code() == std::errc::read_only_file_system;
+    return vcas::report(
+        Error(failed ? ExitCode::kIoError : ExitCode::kNoInput,
+              fmt::format("{}: {}", error.path1().string(), error.code().message())));
+  } catch (const std::system_error& error) {  // no thread can be started
+    return vcas::report(Error(ExitCode::kOutOfMemory,
+                              fmt::format("the system refuses: {}", error.code().message()),
+                              "raise the limits of processes and memory (ulimit -u, ulimit -v)"));
   } catch (const std::exception& error) {
     return vcas::report(
         Error(ExitCode::kInternal, error.what(), "this is a bug in vcas; please report it"));

@@ -1,13 +1,16 @@
 #include "tools/model_setup.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/files.h"
 #include "core/hardware.h"
 #include "core/progress.h"
+#include "core/read_json.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/decorators/forwarding_ops.h"
 #include "tools/report_text.h"
 
@@ -78,7 +81,27 @@ ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const To
   ready.ops = make_counting_ops(config, trace, ready);
   ready.model = make_model(*ready.ops, compute_dtype(precision_of(config)), config, facts,
                            tokenizer, limits, items);
+  check_room_for_products(config);
   return ready;
+}
+
+void check_room_for_products(const RunConfig& config) {
+  constexpr std::size_t kBuffer = 129 << 20;  // of OpenBLAS, 128 MiB and what aligns them
+  rlimit limit{};
+  if (!gemm_library().name.starts_with("openblas") || ::getrlimit(RLIMIT_AS, &limit) != 0 ||
+      limit.rlim_cur == RLIM_INFINITY)
+    return;
+  const std::size_t bytes = static_cast<std::size_t>(threads_of(config)) * kBuffer;
+  void* room =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    throw Error(ExitCode::kOutOfMemory,
+                fmt::format("the limit of the address space, {}, leaves less than the {} that "
+                            "products on {} threads need",
+                            format_bytes(static_cast<double>(limit.rlim_cur)),
+                            format_bytes(static_cast<double>(bytes)), threads_of(config)),
+                "raise it (ulimit -v), or set fewer threads");
+  ::munmap(room, bytes);
 }
 
 std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config,
@@ -138,9 +161,8 @@ std::map<std::string, std::string> model_files(const ModelFacts& facts, const To
 
 ModelFacts read_model_facts(const std::filesystem::path& checkpoint) {
   const std::filesystem::path file = checkpoint / "model.json";
-  const std::string text = read_file(file);
+  const nlohmann::json json = read_json(file);
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
     ModelFacts facts{.item_shape = json.at("item_shape"),
                      .class_names = json.at("class_names"),
                      .images = read_hf_image_processor(checkpoint)};

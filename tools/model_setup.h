@@ -28,6 +28,9 @@ struct ReadyModel {
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
                       const BatchLimits& limits, std::int64_t items,
                       const std::filesystem::path& trace = {});
+// Throws kOutOfMemory where OpenBLAS would try for ever to get its buffers: a limit of the address
+// space leaves no room for one a thread. To be called before the first products.
+void check_room_for_products(const RunConfig& config);
 // The model alone, of this type, with its memory in `ops`.
 std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config,
                                   const ModelFacts& facts, const Tokenizer* tokenizer,

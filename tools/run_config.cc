@@ -194,8 +194,13 @@ std::unique_ptr<Ops> make_ops(const RunConfig& config) {
   return make_ops(config.device, precision_of(config));
 }
 
+int threads_of(const RunConfig& config) {
+  if (config.threads > 0) return config.threads;
+  return config.threads_before > 0 ? config.threads_before : usable_threads();
+}
+
 int use_threads(const RunConfig& config) {
-  const int threads = config.threads > 0 ? config.threads : usable_threads();
+  const int threads = threads_of(config);
 #ifdef _OPENMP
   omp_set_num_threads(threads);
   return threads;

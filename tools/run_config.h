@@ -112,6 +112,9 @@ struct RunConfig {
   }
   void validate(ConfigErrors& errors) const;
 
+  // No setting: where `threads` is 0, those of the run that this one goes on with. 0: a new run.
+  int threads_before = 0;
+
   std::int64_t micro_batch() const {
     return train.micro_batch > 0 ? train.micro_batch : train.batch_size;
   }
@@ -155,7 +158,9 @@ Precision precision_of(const RunConfig& config);
 // The device of the configuration, in its precision.
 std::unique_ptr<Ops> make_ops(const RunConfig& config);
 
-// Sets the number of threads from the configuration; returns it.
+// The number of threads.
+int threads_of(const RunConfig& config);
+// Sets it, and returns it.
 int use_threads(const RunConfig& config);
 
 }  // namespace vcas

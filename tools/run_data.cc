@@ -141,15 +141,26 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<Tokenizer> its_tokeniz
   choose_measures(config);
 }
 
+std::vector<SourceFile> RunData::sources() const {
+  std::vector<SourceFile> all;
+  for (const Dataset* items : {train.get(), test.get(), mismatched.get()})
+    if (items) all.insert(all.end(), items->sources().begin(), items->sources().end());
+  return all;
+}
+
+std::map<std::string, std::int64_t> RunData::written() const {
+  std::map<std::string, std::int64_t> times;
+  for (const SourceFile& source : sources())
+    if (source.written) times[source.path.string()] = *source.written;
+  return times;
+}
+
 std::map<std::string, std::string> RunData::fingerprints() const {
   std::map<std::string, std::string> hashes;
   const auto add = [&](const std::string& file, std::uint64_t hash) {
     hashes[file] = fmt::format("{}{:016x}", fs::is_regular_file(file) ? kFileHash : "", hash);
   };
-  for (const Dataset* items : {train.get(), test.get(), mismatched.get()}) {
-    if (!items) continue;
-    for (const SourceFile& source : items->sources()) add(source.path.string(), source.hash);
-  }
+  for (const SourceFile& source : sources()) add(source.path.string(), source.hash);
   if (tokenizer) hashes[tokenizer->name()] = fmt::format("{:016x}", tokenizer->fingerprint());
   return hashes;
 }
@@ -158,9 +169,8 @@ bool is_same_fingerprint(const std::string& file, const std::string& saved,
                          const std::string& found) {
   if (saved == found || saved.starts_with(kFileHash) || !found.starts_with(kFileHash))
     return saved == found;
-  const MappedFile bytes(file);
   ContentHash hash;
-  hash.add(bytes.bytes());
+  hash.add(read_file(file));
   return saved == fmt::format("{:016x}", hash.value());
 }
 

@@ -50,8 +50,11 @@ struct RunData {
   void print_warnings() const;  // to stderr
   // File -> hash of all that was read: a run that goes on must find the same.
   std::map<std::string, std::string> fingerprints() const;
+  // Folder -> when its newest file was written; of folders that are known by names and sizes alone.
+  std::map<std::string, std::int64_t> written() const;
 
  private:
+  std::vector<SourceFile> sources() const;
   std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
                                 const std::vector<std::string>& known_classes);
   void take_notes(const OpenedData& opened, const char* name);

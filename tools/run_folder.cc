@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/read_json.h"
 #include "optim/checkpoint.h"
 
 namespace vcas {
@@ -28,19 +29,38 @@ bool is_harmless(const std::string& key) {
 
 bool is_checkpoint(const fs::path& folder) { return fs::exists(folder / "trainer_state.json"); }
 
-bool is_empty_or_absent(const fs::path& folder) {
-  std::error_code error;
-  return !fs::exists(folder, error) || fs::is_empty(folder, error);
-}
-
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
 bool is_of_a_run(const std::string& name) {
   static const std::vector<std::string> kNames = {
       "best",          "last",    "config.json",       "config.origins.txt",
       "metrics.jsonl", "log.txt", "class_to_idx.json", "report.html"};
-  static const std::regex kNumbered("checkpoint-[0-9]+(\\.tmp.*)?|crash-[0-9]+\\.json(\\.tmp.*)?");
+  static const std::regex kNumbered("checkpoint-[0-9]+|crash-[0-9]+\\.json");
   return std::regex_match(name, kNumbered) ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+// What an interrupted run leaves of what it was writing or removing.
+bool is_rubbish(const std::string& name) {
+  const std::size_t suffix = name.rfind(".tmp");
+  if (suffix == std::string::npos) return false;
+  const std::string whole = name.substr(0, suffix);
+  return is_of_a_run(whole) || whole == kComparisonFile ||
+         std::ranges::count(kComparisonTables, whole) > 0;
+}
+
+void remove_rubbish(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (is_rubbish(entry.path().filename().string())) fs::remove_all(entry.path());
+}
+
+// Nothing but what a start leaves that was interrupted at once.
+bool is_unused(const fs::path& folder) {
+  std::error_code error;
+  return !fs::exists(folder, error) ||
+         std::ranges::all_of(fs::directory_iterator(folder, error), [](const auto& entry) {
+           const std::string name = entry.path().filename().string();
+           return name == kLockFile || is_rubbish(name);
+         });
 }
 
 // What the run, or the comparison with its runs, has written: paths below the folder.
@@ -174,7 +194,7 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   if (::access(existing.c_str(), W_OK | X_OK) != 0)
     refuse("cannot create: " + std::error_code(errno, std::generic_category()).message(),
            "choose another run.folder");
-  if (use == FolderUse::kAsItIs || is_empty_or_absent(folder)) return;
+  if (use == FolderUse::kAsItIs || is_unused(folder)) return;
   if (use == FolderUse::kNew)
     refuse("the folder of another run",
            "go on with that run by --resume, replace it by --overwrite, or choose another "
@@ -235,6 +255,7 @@ fs::path next_run_folder(const fs::path& folder) {
 
 ReplacedRun::ReplacedRun(fs::path folder, FolderUse use) : folder_(std::move(folder)) {
   settle();
+  remove_rubbish(folder_);
   for (const std::string& run : runs_of_comparison(folder_)) settle_replaced(folder_ / run);
   if (use != FolderUse::kOverwrite || entries_of_run(folder_).empty()) return;
   set_run_aside(folder_, moving(folder_));
@@ -272,7 +293,7 @@ std::vector<std::string> runs_of_comparison(const fs::path& folder) {
   const fs::path file = folder / kComparisonFile;
   if (!fs::exists(file) || fs::exists(folder / "metrics.jsonl")) return names;
   try {
-    const nlohmann::json content = nlohmann::json::parse(read_file(file));
+    const nlohmann::json content = read_json(file);
     for (const nlohmann::json& run : content.at("runs")) names.push_back(run.at("name"));
   } catch (const nlohmann::json::exception& error) {
     throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), error.what()));

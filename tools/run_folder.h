@@ -47,6 +47,7 @@ std::filesystem::path newest_run_folder(
 std::filesystem::path next_run_folder(const std::filesystem::path& folder);
 
 // The run, or comparison, that a new one in its folder replaces.
+// What an interrupted run left half-written goes first.
 // It is set aside until the new one has saved a checkpoint.
 // If the new one ends before, it comes back. If that was killed, at the next start.
 class ReplacedRun {

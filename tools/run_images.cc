@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "core/error.h"
-#include "core/hardware.h"
 #include "core/progress.h"
 #include "data/image_kind.h"
 #include "models/weights_io.h"
@@ -17,7 +16,7 @@ namespace vcas {
 ImageCheck image_check(const RunConfig& config) {
   const auto bar = std::make_shared<Progress>(stderr, progress_options(STDERR_FILENO));
   return {.skip = config.data.skip_bad_rows,
-          .threads = config.threads > 0 ? config.threads : usable_threads(),
+          .threads = threads_of(config),
           .progress = [bar](std::int64_t done, std::int64_t total) {
             bar->update(done, total, [&] {
               return ProgressText{.label = "checking images",

@@ -206,6 +206,7 @@ void Session::stop_recording() {
 
 void Session::prepare() {
   if (exact_step_flops_.forward > 0) return;
+  check_room_for_products(config_);
   Loader loader(*data_.train, train_loader_options(config_));
   const Batch& batch = loader.next();
   if (data_.limits.tokens > 0) padded_step_flops_ = count_padded_step(config_, data_, batch);

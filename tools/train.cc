@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/files.h"
 #include "core/hardware.h"
 #include "core/progress.h"
 #include "core/signals.h"
@@ -44,12 +45,13 @@ void dry_run(const LoadedConfig& loaded) {
   std::vector<fs::path> parents;  // that are made for it
   for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
     parents.push_back(parent);
-  const nlohmann::json state = session.state();
-  save_checkpoint(folder / "checkpoint", trainer, state,
-                  model_files(data.facts(), data.tokenizer.get(), session.model()));
-  session.restore(load_checkpoint(folder / "checkpoint", trainer));
-  if (!trainer.done()) steps();
-  fs::remove_all(folder);
+  {
+    const AtomicFolder scratch(folder);  // without a commit nothing of it stays
+    save_checkpoint(scratch.path() / "checkpoint", trainer, session.state(),
+                    model_files(data.facts(), data.tokenizer.get(), session.model()));
+    session.restore(load_checkpoint(scratch.path() / "checkpoint", trainer));
+    if (!trainer.done()) steps();
+  }
   std::error_code ignored;  // somebody else may use them by now
   for (const fs::path& parent : parents) fs::remove(parent, ignored);
 }

@@ -52,6 +52,17 @@ void check_request(const TrainRequest& request) {
   check_run_folder(request.folder(), request.use());
 }
 
+void keep_threads(TrainRequest& request) {
+  if (!request.continues()) return;
+  const nlohmann::json state = read_trainer_state(request.from.checkpoint);
+  if (!state.contains("threads")) return;  // of an earlier version
+  const nlohmann::json& threads = state["threads"];
+  if (!threads.is_number_unsigned() || threads < 1 || threads > kMostThreads)
+    throw Error(ExitCode::kBadData, fmt::format("{}: trainer_state.json has {} threads",
+                                                request.from.checkpoint.string(), threads.dump()));
+  threads.get_to(request.loaded.config.threads_before);
+}
+
 void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, const RunData& data,
                      const Model& model, bool fork) {
   std::string changes;

@@ -32,6 +32,10 @@ struct TrainRequest {
 // nobody should wait for the data to learn that the folder is taken.
 void check_request(const TrainRequest& request);
 
+// A run that goes on computes with as many threads as before: others give other bits.
+// Throws kBadData for a damaged checkpoint.
+void keep_threads(TrainRequest& request);
+
 // Throws kBadConfig unless the run finds the files of the checkpoint's run, which `saved` lists.
 // It must also make the same of them: statistics and the order of classes may come from elsewhere.
 // `fork`: the message is that of a new run, which takes over what is known of each item.

@@ -107,6 +107,11 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   write_start();
   report_.step = steps();
   for (const std::string& warning : data_.warnings) warn(warning);
+  for (const std::string& images : rewritten_)
+    warn(
+        fmt::format("{} has files of the same names and sizes that were written since {}; if "
+                    "pixels have changed, this run is no exact continuation",
+                    images, request_.from.checkpoint.string()));
   complain();
   // Starts the clock; lines are drawn from the first step on.
   if (label_.empty())
@@ -114,14 +119,36 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
 }
 
 void TrainingRun::restore() {
-  const nlohmann::json state = load_checkpoint(request_.from.checkpoint, trainer());
-  if (!request_.fork || has_item_memory(request_.from.checkpoint, trainer()))
-    check_same_data(request_.from.checkpoint, state.value("data", nlohmann::json::object()), data_,
+  const fs::path& checkpoint = request_.from.checkpoint;
+  const auto fail = [&](const std::string& why) {
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: {}", (checkpoint / "trainer_state.json").string(), why),
+                "use an earlier checkpoint");
+  };
+  const nlohmann::json state = load_checkpoint(checkpoint, trainer());
+  try {
+    constexpr std::int64_t kMost = 1'000'000'000'000;
+    for (const char* count : {"/step", "/evaluated", "/best/step", "/session/trainer/step",
+                              "/session/trainer/optimizer_steps"})
+      if (const std::int64_t steps =
+              state.value(nlohmann::json::json_pointer(count), std::int64_t{0});
+          steps < 0 || steps > kMost)
+        fail(fmt::format("{} is {}", count, steps));
+    restore(state);
+  } catch (const nlohmann::json::exception& error) {
+    fail(error.what());
+  }
+}
+
+void TrainingRun::restore(const nlohmann::json& state) {
+  const fs::path& checkpoint = request_.from.checkpoint;
+  if (!request_.fork || has_item_memory(checkpoint, trainer()))
+    check_same_data(checkpoint, state.value("data", nlohmann::json::object()), data_,
                     session_.model(), request_.fork);
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) {
-    check_forked_split(request_.from.checkpoint, config(), data_);
+    check_forked_split(checkpoint, config(), data_);
     if (trainer().done()) evaluated_ = 0;  // nothing is left to train: evaluate what is there
     session_.totals().clipped_steps = 0;   // by another threshold, maybe
     return;
@@ -132,6 +159,10 @@ void TrainingRun::restore() {
   for (Measure& measure : evaluation_.measures)
     state.at("evaluation").at(measure.name).get_to(measure.value);
   saved_ = trainer().steps();
+  for (const auto& [folder, before] : state.value("written", nlohmann::json::object()).items())
+    if (const auto now = data_.written().find(folder);
+        now != data_.written().end() && before < now->second)
+      rewritten_.push_back(folder);
 }
 
 // Checkpoints, links and lines as the checkpoint says: a run may be killed at any moment.
@@ -146,6 +177,11 @@ void TrainingRun::mend_folder() {
   if (config().run.overwrite) remove_checkpoints_after(run, saved_);
   folder_->metrics().truncate_after(steps(), evaluated_);
   link_checkpoint(run, "last", saved_);
+  const std::vector<nlohmann::json> lines = read_metrics(run / "metrics.jsonl");
+  if (std::ranges::none_of(lines, [&](const nlohmann::json& line) {
+        return line["step"] == saved_ && line.value("event", "") == "checkpoint";
+      }))
+    note_checkpoint(nullptr);  // the run was killed before it did
   if (best_.step > 0 && !fs::exists(checkpoint_folder(run, best_.step)))  // pruned meanwhile
     best_ = evaluated_ == saved_ ? Best{saved_, evaluation_.value(data_.best_measure)} : Best{};
   if (best_.step > 0)
@@ -198,6 +234,9 @@ void TrainingRun::greet() {
                     format_count(trainer().steps()), format_count(session_.total_steps()),
                     session_.epoch(trainer().steps()),
                     format_count(trainer().steps() * c.train.batch_size)));
+    if (threads_of(c) != usable_threads() && c.threads == 0)
+      say(fmt::format("  threads  {} as before, for the same bits; {} are usable", threads_of(c),
+                      usable_threads()));
   }
   say(fmt::format("  model    {}   {:.2f} M parameters in {} tensors", c.model.kind.type,
                   static_cast<double>(graph.parameters().count()) / 1e6,
@@ -282,6 +321,8 @@ void TrainingRun::save() {
                                 {"evaluation", evaluation_.to_json("")},
                                 {"best", {{"step", best_.step}, {"score", best_.score}}},
                                 {"data", data_.fingerprints()},
+                                {"written", data_.written()},
+                                {"threads", threads_of(config())},
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_->path(), step);
   std::map<std::string, std::string> texts =
@@ -295,10 +336,15 @@ void TrainingRun::save() {
   saved_ = step;
   const double seconds = monotonic_seconds() - start;
   session_.totals().checkpoint_seconds += seconds;
-  folder_->metrics().write(
-      MetricEvent::kCheckpoint, step,
-      {{"folder", target.filename().string()}, {"best", is_best(step)}, {"seconds", seconds}});
+  note_checkpoint(seconds);
   folder_->write_log(fmt::format("saved {}", target.string()));
+}
+
+void TrainingRun::note_checkpoint(const nlohmann::json& seconds) {
+  folder_->metrics().write(MetricEvent::kCheckpoint, saved_,
+                           {{"folder", checkpoint_folder("", saved_).string()},
+                            {"best", is_best(saved_)},
+                            {"seconds", seconds}});
 }
 
 void TrainingRun::log_step(const StepReport& report) {
@@ -377,8 +423,7 @@ void TrainingRun::warn_if_most_is_clipped() {
       "\"Clipping\"");
 }
 
-void TrainingRun::note_crash(const Error& error) {
-  const std::int64_t step = report_.step + 1;
+void TrainingRun::note_crash(const Error& error, std::int64_t step) {
   const fs::path note = folder_->path() / fmt::format("crash-{}.json", step);
   const std::vector<std::int64_t> kept = checkpoint_steps(folder_->path());
   nlohmann::ordered_json content = {
@@ -487,7 +532,7 @@ void TrainingRun::finish_steps(bool all) {
     session_.finish_steps(all, [this](const StepReport& report) { take(report); });
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
-    note_crash(error);
+    note_crash(error, report_.step + 1);
   }
 }
 
@@ -503,9 +548,15 @@ void TrainingRun::rest() {
   if (!evaluate_now && !save_now && stop_signal() == 0) return;
   save_requests_ = save_requests();
   finish_steps(true);
-  if (evaluate_now && evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
-  const int signal = t.done() && evaluated_ == step ? 0 : stop_signal();
-  if ((save_now || signal != 0) && (saved_ != step || is_best(step))) save();
+  int signal = 0;
+  try {
+    if (evaluate_now && evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
+    signal = t.done() && evaluated_ == step ? 0 : stop_signal();
+    if ((save_now || signal != 0) && (saved_ != step || is_best(step))) save();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kDiverged) throw;
+    note_crash(error, step);
+  }
   if (signal == 0) return;
   const std::string where =
       fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,

@@ -46,6 +46,7 @@ class TrainingRun {
   Trainer& trainer() { return session_.trainer(); }
   const Method& method() const { return session_.trainer().method(); }
   void restore();
+  void restore(const nlohmann::json& state);
   void mend_folder();
   void write_facts();
   RunConfig stored_config() const;
@@ -55,6 +56,7 @@ class TrainingRun {
   // False when a signal cut the evaluation short.
   bool evaluate();
   void save();
+  void note_checkpoint(const nlohmann::json& seconds);  // in the metrics
   // Between two steps: evaluates and saves where that is due. Throws kStopped after a signal.
   void rest();
   void finish_steps(bool all);
@@ -66,7 +68,7 @@ class TrainingRun {
   void warn_if_little_time_is_saved();
   void warn_if_most_is_clipped();
   void warn(const std::string& message, const std::string& hint = {});
-  void note_crash(const Error& error);
+  [[noreturn]] void note_crash(const Error& error, std::int64_t step);
   ProgressText describe(const StepReport& report) const;
   void say(const std::string& line, LogLevel level = LogLevel::kInfo);
 
@@ -80,6 +82,7 @@ class TrainingRun {
   std::int64_t evaluated_ = 0, saved_ = -1;  // steps
   int save_requests_ = 0;                    // that were seen
   Best best_;
+  std::vector<std::string> rewritten_;  // folders of images, maybe with other pixels
   TestResult evaluation_;
   StepReport report_;                 // of the last step that was finished
   double shown_loss_ = std::nan("");  // smoothed, for people

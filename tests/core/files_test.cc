@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,12 +39,8 @@ TEST_CASE("files: text goes to disk and comes back", "[files]") {
   atomic_write(path, "old");
   atomic_write(path, text);
   CHECK(read_file(path) == text);
-  const MappedFile mapped(path);
-  CHECK(mapped.bytes().size() == text.size());
-  CHECK(mapped.bytes()[2] == std::byte{'b'});
   atomic_write(path, "");
   CHECK(read_file(path).empty());
-  CHECK(MappedFile(path).bytes().empty());
   CHECK_FALSE(fs::exists(path.string() + ".tmp"));
 }
 
@@ -52,13 +49,9 @@ TEST_CASE("files: errors name the path, the reason and the exit code", "[files]"
   const std::string missing = (folder.path() / "no" / "file").string();
   CHECK(failure_of([&] { read_file(missing); }) ==
         failure(ExitCode::kNoInput, missing + ": cannot open: No such file or directory"));
-  CHECK(failure_of([&] { MappedFile{missing}; }) ==
-        failure(ExitCode::kNoInput, missing + ": cannot open: No such file or directory"));
   CHECK(failure_of([&] { atomic_write(missing, "x"); }) ==
         failure(ExitCode::kCannotCreate, missing + ": cannot create: No such file or directory"));
   CHECK(failure_of([&] { read_file(folder.path()); }) ==
-        failure(ExitCode::kNoInput, folder.path().string() + ": cannot read: Is a directory"));
-  CHECK(failure_of([&] { MappedFile{folder.path()}; }) ==
         failure(ExitCode::kNoInput, folder.path().string() + ": not a regular file"));
   const fs::path file = folder.path() / "file";
   atomic_write(file, "x");
@@ -87,7 +80,6 @@ TEST_CASE("files: a write that fails leaves the old file", "[files]") {
 TEST_CASE("files: a folder appears complete or not at all", "[files]") {
   TemporaryFolder parent;
   const fs::path target = parent.path() / "checkpoint-1";
-  fs::create_directories(target.string() + ".tmp/stale");
   {
     AtomicFolder folder(target);
     atomic_write(folder.path() / "a", "1");
@@ -102,6 +94,47 @@ TEST_CASE("files: a folder appears complete or not at all", "[files]") {
     CHECK(read_file(target / "sub" / "a") == text);
     CHECK_FALSE(fs::exists(folder.path()));
   }
+}
+
+TEST_CASE("files: a folder that somebody has beside the new one stays", "[files]") {
+  TemporaryFolder parent;
+  const fs::path target = parent.path() / "x", theirs = parent.path() / "x.tmp";
+  fs::create_directories(theirs);
+  atomic_write(theirs / "thesis", "years of work");
+  fs::create_directories(parent.path() / "x.tmp-2");
+  for (const bool commits : {false, true}) {
+    AtomicFolder folder(target);
+    CHECK(folder.path() == parent.path() / "x.tmp-3");
+    if (commits) folder.commit();
+  }
+  CHECK(read_file(theirs / "thesis") == "years of work");
+  CHECK(fs::exists(parent.path() / "x.tmp-2"));
+  CHECK(fs::exists(target));
+  CHECK_FALSE(fs::exists(parent.path() / "x.tmp-3"));
+}
+
+TEST_CASE("files: a pipe is refused, not waited for", "[files]") {
+  TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(failure_of([&] { read_file(pipe); }) ==
+        failure(ExitCode::kNoInput, pipe.string() + ": not a regular file"));
+  fs::rename(pipe, folder.path() / "manifest.json");
+  CHECK(failure_of([&] { check_manifest(folder.path()); }).starts_with("66 "));
+}
+
+// The first page of this file is not mapped, so reading it is an I/O error.
+TEST_CASE("files: a disk that fails while it is read is an error with a name", "[files]") {
+  TemporaryFolder folder;
+  CHECK(failure_of([] { read_file("/proc/self/mem"); }) ==
+        failure(ExitCode::kIoError, "/proc/self/mem: cannot read: Input/output error"));
+  atomic_write(folder.path() / "a", "1");
+  write_manifest(folder.path());
+  fs::remove(folder.path() / "a");
+  fs::create_symlink("/proc/self/mem", folder.path() / "a");
+  CHECK(failure_of([&] { check_manifest(folder.path()); }) ==
+        failure(ExitCode::kIoError,
+                (folder.path() / "a").string() + ": cannot read: Input/output error"));
 }
 
 TEST_CASE("files: the manifest finds missing, short and changed files", "[files]") {

@@ -74,6 +74,9 @@ TEST_CASE("metrics: an evaluation that a checkpoint does not know is written aga
   CHECK(summary(path) == "train20 checkpoint20 start20 eval20 ");
   log.truncate_after(20, 10);
   CHECK(summary(path) == "train20 checkpoint20 start20 ");
+  log.write(MetricEvent::kEnd, 20);
+  log.truncate_after(20, 20);
+  CHECK(summary(path) == "train20 checkpoint20 start20 ");
 }
 
 TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]") {

@@ -1,6 +1,7 @@
 // The fuzz target as an ordinary test.
 #include "tests/fuzz/safetensors_fuzz.cc"
 
+#include "core/files.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/support/catch.h"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/files.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
 

@@ -25,7 +25,7 @@ int status_of_child(const std::function<void()>& action) {
 }  // namespace
 
 TEST_CASE("signals: a stop is asked for once, a save each time", "[signals]") {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR2, SIGHUP}) {
     const SignalHandlers handlers;
     CHECK(stop_signal() == 0);
     CHECK(save_requests() == 0);
@@ -38,6 +38,17 @@ TEST_CASE("signals: a stop is asked for once, a save each time", "[signals]") {
     ::raise(SIGTERM);
     CHECK(stop_signal() == signal);
   }
+}
+
+TEST_CASE("signals: a hangup that nohup ignores stays ignored", "[signals]") {
+  const int status = status_of_child([] {
+    ::signal(SIGHUP, SIG_IGN);
+    const SignalHandlers handlers;
+    ::raise(SIGHUP);
+    ::_exit(stop_signal());
+  });
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("signals: the second interrupt ends the process at once", "[signals]") {

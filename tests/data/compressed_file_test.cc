@@ -12,6 +12,8 @@ using namespace vcas;
 
 namespace {
 
+constexpr std::size_t kMost = 1 << 23;
+
 Bytes pattern(std::size_t size) {
   Bytes bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::uint8_t>(i * i >> 3);
@@ -61,11 +63,12 @@ TEST_CASE("plain and compressed files give the same bytes", "[compressed]") {
   const TemporaryFolder folder;
   for (const std::size_t size : {0, 1, 2, 1000, 65536, 3000000}) {
     const Bytes want = pattern(size);
-    CHECK(read_decompressed(folder.write("plain", want)) == want);
+    CHECK(read_decompressed(folder.write("plain", want), kMost) == want);
     for (const Format& format : kFormats) {
       INFO(format.name << " of " << size << " bytes");
-      CHECK(read_decompressed(folder.write("packed" + format.suffix, format.pack(want))) == want);
-      CHECK(read_decompressed(folder.write("no_suffix", format.pack(want))) == want);
+      CHECK(read_decompressed(folder.write("packed" + format.suffix, format.pack(want)), kMost) ==
+            want);
+      CHECK(read_decompressed(folder.write("no_suffix", format.pack(want)), kMost) == want);
     }
   }
 }
@@ -74,7 +77,18 @@ TEST_CASE("a file that grows a thousandfold is read in full", "[compressed]") {
   const TemporaryFolder folder;
   const Bytes want(5000000, 7);
   for (const Format& format : kFormats)
-    CHECK(read_decompressed(folder.write("zeros", format.pack(want))) == want);
+    CHECK(read_decompressed(folder.write("zeros", format.pack(want)), kMost) == want);
+}
+
+TEST_CASE("no more is decompressed than a file of its kind may hold", "[compressed]") {
+  const TemporaryFolder folder;
+  for (const Format& format : kFormats) {
+    const auto path = folder.write("x" + format.suffix, format.pack(Bytes(5000000, 7)));
+    CHECK(read_decompressed(path, 5000000).size() == 5000000);
+    check_error([&] { read_decompressed(path, 4999999); }, ExitCode::kBadData,
+                path.string() + ": holds more than 4999999 bytes");
+    CHECK(DecompressedFile(path).read_up_to(1000) == Bytes(1000, 7));
+  }
 }
 
 TEST_CASE("all members of a compressed file are read", "[compressed]") {
@@ -83,7 +97,7 @@ TEST_CASE("all members of a compressed file are read", "[compressed]") {
   const Bytes b = pattern(70000);
   for (const Format& format : kFormats) {
     const auto path = folder.write("two", format.pack(a) + format.pack({}) + format.pack(b));
-    CHECK(read_decompressed(path) == a + b);
+    CHECK(read_decompressed(path, kMost) == a + b);
   }
 }
 
@@ -111,7 +125,7 @@ TEST_CASE("damaged compressed files are refused by name", "[compressed]") {
     const std::string file = "x" + format.suffix;
     const Bytes good = format.pack(pattern(50000));
     const auto read = [&](const Bytes& bytes) {
-      return [&folder, file, bytes] { read_decompressed(folder.write(file, bytes)); };
+      return [&folder, file, bytes] { read_decompressed(folder.write(file, bytes), kMost); };
     };
     for (const std::size_t size : {std::size_t{9}, good.size() / 2, good.size() - 1}) {
       check_error(
@@ -139,8 +153,8 @@ TEST_CASE("a missing file is named with the hint", "[compressed]") {
   CHECK(std::string(error.what()) == path + ": no such file, nor with .gz, .xz or .zst");
   CHECK(error.hint() == "get it there");
   CHECK_FALSE(plain_or_compressed(path));
-  check_error([&] { read_decompressed(path); }, ExitCode::kNoInput, path);
-  check_error([&] { read_decompressed(folder.path()); }, ExitCode::kNoInput,
+  check_error([&] { read_decompressed(path, kMost); }, ExitCode::kNoInput, path);
+  check_error([&] { read_decompressed(folder.path(), kMost); }, ExitCode::kNoInput,
               folder.path().string());
 }
 

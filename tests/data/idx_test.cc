@@ -109,7 +109,13 @@ TEST_CASE("bad idx files are refused with what was expected and found", "[idx]")
   }
   SECTION("trailing bytes") {
     files.labels(idx_file(0x801, {3}, Bytes(4)));
-    files.check_bad("4 bytes of values, expected 3 (3): the file has trailing bytes");
+    files.check_bad("more bytes of values than 3 (3): the file has trailing bytes");
+  }
+  SECTION("a small file that would grow without end") {
+    Bytes bomb = gzip(idx_file(0x803, {3, 2, 2}, Bytes(5000000)));
+    bomb.resize(bomb.size() / 2);  // nobody gets as far as this fault
+    files.images(bomb);
+    files.check_bad("more bytes of values than 12 (3 x 2 x 2): the file has trailing bytes");
   }
   SECTION("sizes whose product wraps around to the size of the file") {
     files.images(idx_file(0x803, {0x80000000u, 0x80000000u, 4}, {}));

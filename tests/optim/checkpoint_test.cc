@@ -1,6 +1,7 @@
 #include "optim/checkpoint.h"
 
 #include <fstream>
+#include <limits>
 
 #include "core/files.h"
 #include "tests/core/temporary_folder.h"
@@ -27,6 +28,10 @@ struct Trained {
     Batch batch{.items = 4, .labels = {0, 1, 2, 0}};
     for (int i = 0; i < 24; ++i) batch.values.push_back(static_cast<float>(i % 7) - 3);
     for (int i = 0; i < steps; ++i) trainer->step(batch);
+  }
+
+  void spoil(const Tensor& tensor, float value) {
+    ops->copy_to_device(static_cast<float*>(tensor.data) + 1, &value, sizeof value);
   }
 
   std::vector<float> numbers() const {
@@ -133,4 +138,36 @@ TEST_CASE("links move in one go, and spared checkpoints are not pruned") {
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5, 6});
   prune_checkpoints(folder.path(), 1, {2, 5});
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5, 6});
+}
+
+TEST_CASE("numbers that are not finite are not saved") {
+  const TemporaryFolder folder;
+  const float bad =
+      GENERATE(std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+               std::numeric_limits<float>::quiet_NaN());
+  std::string text;
+  Trained weights(8, 1, 2);
+  weights.spoil(weights.model->graph.parameters()[0].master, bad);
+  CHECK(code_of([&] { save(folder.path(), weights); }, text) == ExitCode::kDiverged);
+  CHECK(text.find(weights.model->graph.parameters()[0].name + " is ") == 0);
+  CHECK(text.find(" at element 1, and is not saved") != std::string::npos);
+  Trained moments(8, 1, 2);
+  const NamedTensor last = moments.trainer->optimizer().state().back();
+  moments.spoil(last.tensor, bad);
+  CHECK(code_of([&] { save(folder.path(), moments); }, text) == ExitCode::kDiverged);
+  CHECK(text.find(last.name + " is ") == 0);
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("what a link leads to is not pruned") {
+  const TemporaryFolder folder, elsewhere;
+  Trained saved(8, 1, 9);
+  save(folder.path(), saved);
+  save(elsewhere.path(), saved);
+  fs::create_directory_symlink(elsewhere.path() / "checkpoint-9", folder.path() / "checkpoint-3");
+  CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{9});
+  prune_checkpoints(folder.path(), 0, {});
+  remove_checkpoints_after(folder.path(), 0);
+  CHECK(fs::is_symlink(folder.path() / "checkpoint-3"));
+  check_manifest(elsewhere.path() / "checkpoint-9");
 }

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/log.h"
 #include "tools/report/exports.h"
 #include "tools/report/page.h"
 #include "tools/report/run_plots.h"
@@ -16,7 +17,7 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-void say(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+void say(const std::string& line) { write_stderr(line + "\n"); }
 
 void write(const fs::path& file, const std::string& content) {
   if (file.has_parent_path()) make_folder(file.parent_path(), "choose another place");

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/metrics.h"
+#include "core/read_json.h"
 #include "tools/run_folder.h"
 
 namespace vcas {
@@ -36,7 +37,10 @@ void read_config(RunRecord& run) {
   run.config = member(run.start, "config");
   const fs::path file = run.folder / "config.json";
   if (run.config.is_object() || !fs::exists(file)) return;
-  run.config = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  try {
+    run.config = read_json(file);
+  } catch (const Error&) {  // the report does without
+  }
   if (run.config.is_object()) return;
   run.config = nullptr;
   run.gaps.push_back("config.json is damaged, and the settings are not known");

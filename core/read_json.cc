@@ -1,0 +1,40 @@
+#include "core/read_json.h"
+
+#include <fmt/format.h>
+
+#include "core/files.h"
+
+namespace vcas {
+namespace {
+
+constexpr int kMostNested = 64;
+
+template <class Json>
+Json parse_file(const std::filesystem::path& file) {
+  const auto fail = [&](const std::string& why) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), why));
+  };
+  const auto check_depth = [&](int depth, typename Json::parse_event_t, Json&) {
+    if (depth >= kMostNested) fail(fmt::format("values nest deeper than {}", kMostNested));
+    return true;
+  };
+  const std::string text = read_file(file);
+  try {
+    return Json::parse(text, check_depth);
+  } catch (const typename Json::exception& error) {
+    fail(error.what());
+  }
+  return {};
+}
+
+}  // namespace
+
+nlohmann::json read_json(const std::filesystem::path& file) {
+  return parse_file<nlohmann::json>(file);
+}
+
+nlohmann::ordered_json read_ordered_json(const std::filesystem::path& file) {
+  return parse_file<nlohmann::ordered_json>(file);
+}
+
+}  // namespace vcas

@@ -1,0 +1,39 @@
+#include "core/read_json.h"
+
+#include "core/files.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+TEST_CASE("read_json: values nest so deep that walking them is safe, and no deeper", "[json]") {
+  TemporaryFolder folder;
+  const auto file = folder.path() / "a.json";
+  const auto nested = [&](std::size_t depth) {
+    atomic_write(file, std::string(depth, '[') + std::string(depth, ']'));
+    return file;
+  };
+  CHECK(read_json(nested(64)).is_array());
+  CHECK(read_ordered_json(nested(64)).is_array());
+  for (const std::size_t depth : {65, 1'000'000}) {
+    nested(depth);
+    const std::string message = file.string() + ": values nest deeper than 64";
+    CHECK_THROWS_WITH(read_json(file), message);
+    CHECK_THROWS_WITH(read_ordered_json(file), message);
+  }
+}
+
+TEST_CASE("read_json: what is not JSON is named", "[json]") {
+  TemporaryFolder folder;
+  const auto file = folder.path() / "a.json";
+  for (const char* text : {"", "{", "{]", "nul", "{} x"}) {
+    atomic_write(file, text);
+    try {
+      read_json(file);
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadData);
+      CHECK_THAT(error.what(), ContainsSubstring(file.string() + ": [json.exception.parse_error"));
+    }
+  }
+}

@@ -1,0 +1,252 @@
+// That nothing is lost and nothing waits for ever, whatever is done to a run from outside.
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/files.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Runs a line of a shell in `folder`, where vcas and vcas-train are commands. Returns its code.
+int shell(const fs::path& folder, const std::string& line) {
+  write_text(folder / "line.sh", "export PATH=" + fs::path(VCAS_PROGRAM).parent_path().string() +
+                                     ":/usr/bin:/bin CUDA_VISIBLE_DEVICES= TERM=dumb\n" + line);
+  const std::string command = "cd '" + folder.string() + "' && timeout 60 sh line.sh";
+  return WEXITSTATUS(std::system(command.c_str()));
+}
+
+nlohmann::json read_state(const fs::path& checkpoint) {
+  return nlohmann::json::parse(content(checkpoint / "trainer_state.json"));
+}
+
+void write_state(const fs::path& checkpoint, const nlohmann::json& state) {
+  write_text(checkpoint / "trainer_state.json", state.dump());
+  vcas::write_manifest(checkpoint);
+}
+
+int count_events(const fs::path& metrics, const std::string& event) {
+  int count = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(metrics)) count += line["event"] == event;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("reliability: messages that nobody takes change no exit code") {
+  const TinyRun tiny;
+  for (const char* closed : {"2>/dev/full", "2>&-"}) {
+    CAPTURE(closed);
+    const std::string end = std::string(" ") + closed;
+    CHECK(shell(tiny.path(), "vcas-train nosuch.json" + end) == 66);
+    CHECK(shell(tiny.path(), "vcas-train tiny.json nosuch.setting=1" + end) == 78);
+    CHECK(shell(tiny.path(),
+                "vcas-train tiny.json train.steps=2 run.folder=out --overwrite" + end) == 0);
+    // No file got the number of standard error, and messages with it.
+    CHECK_THAT(content(tiny.path() / "out/lock"), Catch::Matches("process [0-9]+\n"));
+    vcas::check_manifest(tiny.path() / "out/last");
+  }
+  CHECK(shell(tiny.path(), "vcas settings >/dev/full 2>/dev/full") == 74);
+}
+
+TEST_CASE("reliability: a reader that goes away ends no training") {
+  const TinyRun tiny;
+  const std::string train = "{ vcas-train tiny.json run.folder=out; echo $? >code; } ";
+  CHECK(shell(tiny.path(), train + "2>&1 | true") == 0);
+  CHECK(fs::exists(tiny.path() / "out/checkpoint-40"));
+  CHECK(count_events(tiny.path() / "out/metrics.jsonl", "end") == 1);
+  CHECK(content(tiny.path() / "code") == "74\n");  // its results went nowhere
+}
+
+TEST_CASE("reliability: a folder with nothing but what a killed start leaves is as good as none") {
+  const TinyRun tiny;
+  const fs::path out = tiny.path() / "out";
+  fs::create_directories(out / "checkpoint-5.tmp/sub");
+  for (const char* name : {"lock", "config.json.tmp", "crash-3.json.tmp"})
+    write_text(out / name, "");
+  const bool overwrite = GENERATE(false, true);
+  const Outcome outcome = tiny.train({"train.steps=2", "run.folder=out",
+                                      overwrite ? "run.overwrite=true" : "run.overwrite=false"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  for (const auto& entry : fs::directory_iterator(out))
+    CHECK_FALSE(contains(entry.path().filename(), ".tmp"));
+}
+
+TEST_CASE("reliability: what a killed save or prune leaves goes at the next start") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const fs::path out = tiny.path() / "out";
+  fs::copy(out / "checkpoint-20", out / "checkpoint-15.tmp");
+  fs::copy(out / "checkpoint-20", out / "checkpoint-41.tmp-2");
+  write_text(out / "crash-7.json.tmp", "{");
+  write_text(out / "thesis.tmp", "of the user");
+  fs::create_directory_symlink("nowhere", out / "best.tmp");
+  CHECK(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  CHECK(saved_steps(out) == std::vector<std::int64_t>{20, 40});
+  CHECK_FALSE(fs::exists(out / "crash-7.json.tmp"));
+  CHECK_FALSE(fs::is_symlink(out / "best.tmp"));
+  CHECK(content(out / "thesis.tmp") == "of the user");
+}
+
+TEST_CASE("reliability: folders that are not a run's own stay") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=2"}).code == 0);
+  for (const char* name : {"new.dry-run", "new.dry-run.tmp", "ex.tmp"}) {
+    fs::create_directories(tiny.path() / name);
+    write_text(tiny.path() / name / "thesis", "years of work");
+  }
+  CHECK(tiny.train({"run.folder=new", "--dry-run"}).code == 0);
+  CHECK(run(tiny.path(), {"export", "--model", "out", "--to", "ex"}).code == 0);
+  for (const char* name : {"new.dry-run", "new.dry-run.tmp", "ex.tmp"})
+    CHECK(content(tiny.path() / name / "thesis") == "years of work");
+  for (const char* name : {"new", "new.dry-run.tmp-2", "ex.tmp-2"})
+    CHECK_FALSE(fs::exists(tiny.path() / name));
+}
+
+TEST_CASE("reliability: a run goes on with as many threads as it had, and says so") {
+  const TinyRun tiny;
+  const std::vector<std::string> train = {"vcas-train",     "--config",
+                                          "tiny.json",      "threads=0",
+                                          "run.folder=out", "train.checkpoint_every=20"};
+  REQUIRE(run(tiny.path(), train, {"OMP_NUM_THREADS=2"}).code == 0);
+  const std::string weights = tiny.weights("out");
+  CHECK(read_state(tiny.path() / "out/last")["threads"] == 2);
+  forget_after(tiny.path() / "out", 20);
+  std::vector<std::string> resume = train;
+  resume.emplace_back("--resume");
+  const Outcome other = run(tiny.path(), resume, {"OMP_NUM_THREADS=1"});
+  INFO(other.err);
+  CHECK(other.code == 0);
+  CHECK(contains(other.err, " · cpu (2 threads)\n"));
+  CHECK(contains(other.err, "  threads  2 as before, for the same bits; 1 are usable\n"));
+  CHECK(tiny.weights("out") == weights);
+  CHECK(read_state(tiny.path() / "out/last")["threads"] == 2);
+  CHECK(nlohmann::json::parse(content(tiny.path() / "out/config.json"))["threads"] == 0);
+
+  // Earlier versions did not note it.
+  forget_after(tiny.path() / "out", 20);
+  nlohmann::json state = read_state(tiny.path() / "out/checkpoint-20");
+  state.erase("threads");
+  write_state(tiny.path() / "out/checkpoint-20", state);
+  CHECK(contains(run(tiny.path(), resume, {"OMP_NUM_THREADS=1"}).err, "cpu (1 threads)\n"));
+  for (const nlohmann::json& wrong : {nlohmann::json(0), nlohmann::json(-1), nlohmann::json("2"),
+                                      nlohmann::json(65535), nlohmann::json()}) {
+    state["threads"] = wrong;
+    write_state(tiny.path() / "out/checkpoint-20", state);
+    const Outcome refused =
+        run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--overwrite"});
+    CHECK(refused.code == 65);
+    CHECK(contains(refused.err, "trainer_state.json has " + wrong.dump() + " threads\n"));
+  }
+}
+
+TEST_CASE("reliability: a run that goes on from an older checkpoint stays on its timeline") {
+  const TinyRun tiny;
+  const std::vector<std::string> settings = {"train.steps=1000000", "train.eval_every=1000000",
+                                             "train.checkpoint_every=10",
+                                             "train.keep_checkpoints=1000", "run.folder=out"};
+  const fs::path out = tiny.path() / "out", metrics = out / "metrics.jsonl";
+  const auto start = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"vcas-train", "--config", "tiny.json"};
+    for (const auto& list : {settings, more})
+      arguments.insert(arguments.end(), list.begin(), list.end());
+    return Process(tiny.path(), arguments);
+  };
+  const auto stop_at = [&](const Process& process, int starts, int signal) {
+    while (!fs::exists(metrics) || count_events(metrics, "start") < starts ||
+           vcas::read_metrics(metrics).back()["event"] == "start")
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    process.signal(signal);
+    process.wait();
+    std::int64_t step = 0;
+    for (const nlohmann::json& line : vcas::read_metrics(metrics))
+      if (line["event"] == "train") CHECK(line["step"] == ++step);
+    return step;
+  };
+  const Process first = start({});
+  REQUIRE(wait_for_lines(metrics, 300));
+  CHECK(stop_at(first, 1, SIGTERM) > 100);
+  const std::int64_t newest = saved_steps(out).back();
+  stop_at(start({"--resume", "out/checkpoint-10", "--overwrite"}), 2, SIGKILL);
+  CHECK(saved_steps(out).back() < newest);
+  stop_at(start({"--resume"}), 3, SIGTERM);
+}
+
+TEST_CASE("reliability: a damaged state is refused, and its fault named") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=2"}).code == 0);
+  const fs::path checkpoint = tiny.path() / "out/checkpoint-2";
+  const nlohmann::json good = read_state(checkpoint);
+  const auto refused = [&](const nlohmann::json& state, const std::string& why) {
+    write_state(checkpoint, state);
+    const Outcome outcome = tiny.train({"run.folder=out", "train.steps=2", "--resume"});
+    CAPTURE(why, outcome.err);
+    CHECK(outcome.code == 65);
+    CHECK(contains(outcome.err, "trainer_state.json: "));
+    CHECK(contains(outcome.err, why));
+    CHECK(contains(outcome.err, "\n  hint: use an earlier checkpoint\n"));
+  };
+  for (const char* key : {"evaluated", "best", "session", "evaluation"}) {
+    nlohmann::json state = good;
+    state.erase(key);
+    refused(state, std::string("key '") + key + "' not found");
+  }
+  for (const char* place : {"/step", "/evaluated", "/best/step", "/session/trainer/step",
+                            "/session/trainer/optimizer_steps"}) {
+    nlohmann::json state = good;
+    state[nlohmann::json::json_pointer(place)] = -1;
+    refused(state, std::string(place) + " is -1\n");
+  }
+  nlohmann::json deep = nlohmann::json::array();
+  for (int i = 0; i < 100; ++i) deep = nlohmann::json::array({deep});
+  write_state(checkpoint, deep);
+  CHECK(contains(tiny.train({"run.folder=out", "train.steps=2", "--resume"}).err,
+                 "trainer_state.json: values nest deeper than 64\n"));
+}
+
+TEST_CASE("reliability: a checkpoint never holds numbers that are not finite") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "method.type=exact"}).code == 0);
+  // The squares of gradients overflow in Adam's second moment; no weight moves by it.
+  const Outcome outcome =
+      tiny.train({"run.folder=huge", "method.type=exact", "optimizer.max_gradient_norm=0",
+                  "train.steps=2", "schedule.learning_rate=1e15", "schedule.kind=constant"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 70);
+  CHECK(saved_steps(tiny.path() / "huge").empty());
+}
+
+TEST_CASE("reliability: nothing waits for a pipe") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=2"}).code == 0);
+  fs::copy(tiny.path() / "out", tiny.path() / "copy",
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  const fs::path manifest = tiny.path() / "out/checkpoint-2/manifest.json";
+  fs::remove(manifest);
+  REQUIRE(::mkfifo(manifest.c_str(), 0600) == 0);
+  CHECK(shell(tiny.path(), "vcas-train --resume out 2>err") == 66);
+  CHECK(contains(content(tiny.path() / "err"), "manifest.json: not a regular file"));
+  const fs::path vocabulary = tiny.path() / "vocab.txt";
+  REQUIRE(::mkfifo(vocabulary.c_str(), 0600) == 0);
+  CHECK(shell(tiny.path(), "echo a | vcas tokenize --vocab vocab.txt 2>err") == 66);
+  INFO(content(tiny.path() / "err"));
+  CHECK(contains(content(tiny.path() / "err"), "vocab.txt: not a regular file"));
+}
+
+TEST_CASE("reliability: limits of the machine are told as such") {
+  const TinyRun tiny;
+  for (const int kib : {200000, 250000, 300000, 350000, 400000, 500000}) {
+    CAPTURE(kib);
+    const int code = shell(tiny.path(), "ulimit -v " + std::to_string(kib) +
+                                            "; timeout 20 vcas-train tiny.json threads=4 "
+                                            "train.steps=2 run.folder=out --overwrite 2>err");
+    CAPTURE(content(tiny.path() / "err"));
+    CHECK((code == 0 || code == 71));
+  }
+}
