@@ -70,6 +70,7 @@ class HfConfig {
 struct HfTensorShape {
   std::string name;
   std::vector<std::int64_t> shape;
+  bool channels_last = false;  // in ours: a convolution [D, C, k, k] is [D, k, k, C]
 };
 
 class HfFormat {

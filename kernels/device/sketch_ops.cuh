@@ -2,10 +2,12 @@
 #pragma once
 
 #include "kernels/device/reduce.cuh"
+#include "kernels/ops/patches.h"
 
 namespace vcas::VCAS_DEVICE {
 
-// Entry (r, b): the sum over columns b, b + buckets, ... of sign times the entry of row(r).
+// Entry (r, b): the sum over columns b, b + buckets, ... of sign times the entry of row(r), or of
+// that patch.
 template <class T>
 struct Buckets {
   const T* data;
@@ -13,11 +15,24 @@ struct Buckets {
   const std::int32_t* row;  // null: itself
   const Compute<T>* sign;
   std::int64_t buckets;
+  Patches patches = {};
 
   __device__ Compute<T> at_bucket(std::int64_t r, std::int64_t b) const {
+    if (patches) return of_patch(at(row, r), b);
     const T* from = data + at(row, r) * width;
     Compute<T> sum = 0;
     for (std::int64_t c = b; c < width; c += buckets) sum += sign[c] * Compute<T>(from[c]);
+    return sum;
+  }
+
+ private:
+  __device__ Compute<T> of_patch(std::int64_t patch, std::int64_t b) const {
+    Compute<T> sum = 0;
+    for (std::int64_t c = b; c < patches.taps() * width; c += buckets) {
+      const std::int64_t tap = c / width;
+      const std::int64_t pixel = patches.pixel(patch, tap / patches.kernel, tap % patches.kernel);
+      if (pixel >= 0) sum += sign[c] * Compute<T>(data[pixel * width + c % width]);
+    }
     return sum;
   }
 };
@@ -87,7 +102,7 @@ void compute(Context& context, const ItemSketch& args) {
         item_sketch_kernel<T>, args.sketch.ptr<Compute<T>>(),
         Buckets<T>{args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<Compute<T>>(), a},
         Buckets<T>{args.x_full.ptr<T>(), args.x_full.width(), args.row.ptr<std::int32_t>(),
-                   args.in_sign.ptr<Compute<T>>(), b},
+                   args.in_sign.ptr<Compute<T>>(), b, args.patches},
         args.offsets.ptr<std::int64_t>());
   });
 }

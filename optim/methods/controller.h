@@ -120,7 +120,9 @@ struct MeasuredBatch {
   std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
   std::vector<double> tokens;                   // [item]: T_i, 1 without tokens
   // The first n items (kMostItemsCompared) have:
-  std::vector<std::vector<double>> gram;           // [linear][n * n]: <h_i, h_j>, h_i item i's part
+  // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes the items, times the factor
+  // that makes variance_of_sum the variance of the batch.
+  std::vector<std::vector<double>> gram;
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
   // Seconds of the exact backward. Empty: they were not measured.
