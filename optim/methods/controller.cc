@@ -80,13 +80,28 @@ double variance_of_sum(const std::vector<double>& gram, std::int64_t items) {
          std::max(trace - all / static_cast<double>(n), 0.0);
 }
 
+namespace {
+
+void check_gates(const VcasOptions& options, const ControlledModel& model) {
+  if (model.gates > 0 || (options.samples_rows() && options.act_ratio.empty())) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("method.{} asks to sample items, and this model has no gate: its layers "
+                          "mix the items of a batch",
+                          options.samples_rows() ? "act_ratio" : "sample"),
+              "set method.sample=rows, or a model.norm that keeps items apart: group or frozen");
+}
+
+}  // namespace
+
 Controller::Controller(const VcasOptions& options, const ControlledModel& model)
     : options_(options),
       model_(model),
       act_ratio_(fixed_ratios("act_ratio", options.act_ratio, static_cast<std::size_t>(model.gates),
                               "sampling gates")),
       weight_ratio_(fixed_ratios("weight_ratio", options.weight_ratio, model.linears.size(),
-                                 "sampled linears")) {}
+                                 "sampled linears")) {
+  check_gates(options, model);
+}
 
 nlohmann::ordered_json Controller::report() const {
   return {{"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}};
