@@ -195,8 +195,14 @@ class ResNet final : public ModelKind, public HfFormat {
     }
     return name.starts_with("embedder.") || name.starts_with("encoder.") ? "resnet." + name : name;
   }
+  // PyTorch counts the forwards of a norm, and does not use the number.
   bool holds_nothing(const std::string& name) const override {
     return name.ends_with(".num_batches_tracked");
+  }
+  std::string counter_beside(const std::string& name) const override {
+    constexpr std::string_view kMean = ".running_mean";
+    if (!name.ends_with(kMean)) return "";
+    return name.substr(0, name.size() - kMean.size()) + ".num_batches_tracked";
   }
 
  private:

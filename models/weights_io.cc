@@ -148,6 +148,7 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
   const ModelOptions& options = description.options;
   if (const std::string why = hf_obstacle(options, description.image_shape); !why.empty())
     throw Error(ExitCode::kBadConfig, why, "docs/models.md says which models can be exported");
+  static constexpr std::int64_t kNoSteps = 0;
   const HfFormat& format = *options.kind->hugging_face();
   const std::map<std::string, std::string> copies = format.copies();
   std::vector<std::vector<float>> host;
@@ -164,6 +165,8 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const std::span<const std::byte> part = bytes.subspan(i * size, size);
       tensors.push_back({parts[i].name, StoredType::kF32, parts[i].shape, part});
+      if (const std::string counter = format.counter_beside(parts[i].name); !counter.empty())
+        tensors.push_back({counter, StoredType::kI64, {}, std::as_bytes(std::span(&kNoSteps, 1))});
       if (const auto copy = copies.find(parts[i].name); copy != copies.end())
         tensors.push_back({copy->second, StoredType::kF32, parts[i].shape, part});
     }

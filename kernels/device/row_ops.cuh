@@ -44,7 +44,7 @@ struct ScoredRows {
 
   // Of x_full, or of its patch; by one warp.
   __device__ Compute<T> x_norm_of(std::int64_t r) const {
-    if (!patches) return x_full.norm_of(r);
+    if (patches.height == 0) return x_full.norm_of(r);
     double squares = 0;
     for (std::int64_t tap = 0; tap < patches.taps(); ++tap)
       if (const std::int64_t pixel = patches.pixel(r, tap / patches.kernel, tap % patches.kernel);

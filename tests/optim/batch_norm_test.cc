@@ -1,7 +1,8 @@
-// V_s of a network whose batch norms mix the items of a batch.
+// Training of a network whose batch norms mix the items of a batch.
 #include <cmath>
 
 #include "optim/methods/variance_probe.h"
+#include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 #include "tests/support/model_fixture.h"
 
@@ -110,4 +111,57 @@ TEST_CASE("V_s above batch norms is the variance of the gradient from batch to b
   CHECK(std::abs(from_halves / want - 1) < 0.25);
   // What makes the halves necessary.
   CHECK(from_items > 1.5 * want);
+}
+
+namespace {
+
+const std::vector<std::string> kSettings = {"type=resnet", "stem=cifar", "stages=[1, 1]",
+                                            "widths=[6, 8]"};
+
+// Parameters, then running statistics, after some steps.
+std::vector<float> trained(TrainerOptions options, std::int64_t steps) {
+  constexpr std::int64_t kPixels = 2 * 6 * 6;
+  const auto ops = make_ops("cpu");
+  const auto model = build_model(read_model_options(kSettings), {2, 6, 6}, kClasses, 0.0);
+  model->graph.finish(*ops, {.max_items = options.batch});
+  model->graph.parameters().initialize(*ops, 1);
+  Trainer trainer(*model, *ops, options, [&](std::int64_t first) {
+    return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 1000 + first);
+  });
+  RandomBatches batches(options.batch, kPixels, kClasses);
+  while (trainer.steps() < steps) trainer.step(batches.next());
+  std::vector<float> all;
+  for (const Parameter& parameter : model->graph.parameters().stored())
+    all.insert(all.end(), parameter.value.ptr<float>(),
+               parameter.value.ptr<float>() + parameter.value.elements());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("probes leave a network with batch norms as it is, running statistics too",
+          "[trainer][probe]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options).sample = "rows";
+  vcas_of(options).tau_w = 0;  // no ratio falls
+  vcas_of(options).probe = GENERATE("in_place", "separate");
+  TrainerOptions exact = options;
+  exact.method.type = "exact";
+  CHECK(trained(options, 8) == trained(exact, 8));
+  vcas_of(options).tau_w = 10;
+  CHECK(trained(options, 8) != trained(exact, 8));
+}
+
+TEST_CASE("sampling items of a network with batch norms is refused", "[trainer]") {
+  const auto with = [](const auto& change) {
+    TrainerOptions options = TrainerFixture::defaults();
+    change(vcas_of(options));
+    return trained(options, 1);
+  };
+  const std::string why = "this model has no gate: its layers mix the items of a batch";
+  CHECK_THROWS_WITH(with([](VcasOptions& o) { o.sample = "items"; }),
+                    "method.sample asks to sample items, and " + why);
+  CHECK_THROWS_WITH(with([](VcasOptions& o) { o.act_ratio = {0.5}; }),
+                    "method.act_ratio asks to sample items, and " + why);
+  CHECK_NOTHROW(with([](VcasOptions& o) { o.weight_ratio = {0.5}; }));
 }
