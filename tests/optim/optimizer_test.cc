@@ -205,8 +205,8 @@ TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]"
 TEST_CASE("a configuration names its optimizer, and has its settings alone", "[optimizer]") {
   const OptimizerOptions sgd = options_of({"name=sgd", "momentum=0.5"});
   CHECK(to_json(sgd).dump() ==
-        R"({"name":"sgd","momentum":0.5,"weight_decay":0.0,"max_gradient_norm":0.0,)"
-        R"("clip":"norm"})");
+        R"({"name":"sgd","momentum":0.5,"nesterov":false,"weight_decay":0.0,)"
+        R"("max_gradient_norm":0.0,"clip":"norm"})");
   CHECK_THROWS_WITH(options_of({"name=sgd", "eps=1"}),
                     ContainsSubstring(R"("eps" is a setting of "adam" and "adamw")"));
   CHECK_THROWS_WITH(options_of({"clip=mean"}),
