@@ -132,6 +132,41 @@ TEST_CASE("the mean of sampled gradients of a residual network is the exact one"
   CHECK(moved >= 7);
 }
 
+TEST_CASE("the variance that sampling rows of convolutions adds is Eq. 3's", "[resnet][law]") {
+  ModelFixture f(resnet(), {2, 6, 6}, 3, 6, DType::kF64);
+  open_blocks(f);
+  Exec exec = f.exec();
+  exec.keeps_norms = GENERATE(false, true);
+  f.mean_loss(exec);
+  const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+  PassSettings settings = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
+  const std::size_t linears = f.model->graph.sampled_weights().size();
+  std::vector<double> closed(linears), squares(linears), fourths(linears);
+  settings.sampling.weight_variance = {
+      closed.data(), DType::kF64, {static_cast<std::int64_t>(linears)}};
+  constexpr int kDraws = 800;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    Exec at = f.exec(static_cast<std::uint64_t>(draw));
+    at.keeps_norms = exec.keeps_norms;
+    const std::vector<double> sampled = f.gradient(at, settings);
+    for (std::size_t k = 0; k < linears; ++k) {
+      const int weight = f.model->graph.sampled_weights()[k];
+      const auto [begin, end] =
+          f.range(f.model->graph.parameters()[static_cast<std::size_t>(weight)]);
+      double distance = 0;
+      for (std::size_t i = begin; i < end; ++i) distance += std::pow(sampled[i] - exact[i], 2);
+      squares[k] += distance / kDraws;
+      fourths[k] += distance * distance / kDraws;
+    }
+  }
+  for (std::size_t k = 0; k < linears; ++k) {
+    const double error = std::sqrt((fourths[k] - squares[k] * squares[k]) / kDraws);
+    INFO("linear " << k << ": " << squares[k] << " +- " << error << ", Eq. 3 " << closed[k]);
+    CHECK(error < 0.1 * squares[k]);
+    CHECK(std::abs(squares[k] - closed[k]) < 5 * error);
+  }
+}
+
 TEST_CASE("items are sampled above group and frozen norms only", "[resnet]") {
   auto ops = make_ops("cpu");
   for (const auto& [norm, gates] : {std::pair{"batch", 0}, {"group", 3}, {"frozen", 3}}) {
