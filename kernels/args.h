@@ -3,9 +3,11 @@
 
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/group_norm.h"
 #include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/losses.h"
+#include "kernels/ops/max_pool.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/pointwise.h"
 #include "kernels/ops/sampling.h"
@@ -15,6 +17,7 @@
 // clang-format off
 #define VCAS_FOR_EACH_OP(X)                                                                    \
   VCAS_LINEAR_OPS(X) VCAS_SAMPLING_OPS(X) VCAS_SKETCH_OPS(X) VCAS_LAYER_NORM_OPS(X)            \
+  VCAS_GROUP_NORM_OPS(X) VCAS_MAX_POOL_OPS(X)                                                  \
   VCAS_POINTWISE_OPS(X) VCAS_ELEMENTWISE_OPS(X) VCAS_ATTENTION_OPS(X) VCAS_TOKENS_OPS(X)       \
   VCAS_LOSSES_OPS(X) VCAS_OPTIMIZER_OPS(X)
 // clang-format on

@@ -14,6 +14,7 @@ void BackwardHooks::weight_gradient(Exec& exec, const WeightUse& use) {
     exec.ops.run(LinearBackwardWeight{.dweight = use.dweight,
                                       .dy = use.dy,
                                       .x_full = use.x_full,
+                                      .patches = use.patches,
                                       .row = use.rows.row,
                                       .accumulate = use.accumulate});
 }

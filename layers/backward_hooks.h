@@ -38,6 +38,7 @@ struct WeightUse {
   Tensor dy, dy_norm;          // T [rows, D], S [rows, parts]; empty norms are not known
   Tensor x_full, x_norm_full;  // T [full rows, C], S [full rows, parts], or empty
   const RowSet& rows;          // that dy holds
+  Patches patches = {};        // of x, for a convolution
 };
 
 // As they stand the hooks compute the exact gradient. A method overrides what it changes.
@@ -84,6 +85,9 @@ struct BackwardContext {
   ParameterGradients gradients;    // of all parameters
   double loss_scale = 1;           // multiplies the sum of the item losses: 1 / items of the step
   BackwardHooks* hooks = nullptr;  // null: exact
+  // Layers that mix the items of a batch take each half of them for a batch of its own, at the
+  // statistics of the whole (docs/sampling.md). Items have equal numbers of rows.
+  bool halves = false;
 };
 
 }  // namespace vcas

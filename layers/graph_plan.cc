@@ -144,7 +144,9 @@ void Planner::check_gates() const {
         throw Error(ExitCode::kBadConfig,
                     where + below.name +
                         " below it mixes the items of a batch, so dropping items "
-                        "would bias its gradient");
+                        "would bias its gradient",
+                    "choose layers that keep items apart, as model.norm group or frozen, or sample "
+                    "rows of weight gradients only");
       for (const int consumer : consumers_[static_cast<std::size_t>(i)])
         if (i != gate && consumer > gate)
           throw Error(

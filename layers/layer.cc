@@ -22,7 +22,8 @@ std::string did_you_mean(const std::string& name, const std::vector<std::string>
 
 }  // namespace
 
-void BackwardIo::weight_gradient(Exec& exec) const {
+void BackwardIo::weight_gradient(Exec& exec, const Patches& patches) const {
+  const Layout layout = patches ? Layout::items(patches.out_rows()) : input_specs[0].layout;
   method.hooks.weight_gradient(exec, {.site = method.site,
                                       .dweight = gradients[0],
                                       .dbias = gradients.size() > 1 ? gradients[1] : Tensor{},
@@ -31,7 +32,8 @@ void BackwardIo::weight_gradient(Exec& exec) const {
                                       .dy_norm = method.dy_norm,
                                       .x_full = inputs_full[0],
                                       .x_norm_full = method.x_norm_full,
-                                      .rows = rows.of(input_specs[0].layout)});
+                                      .rows = rows.of(layout),
+                                      .patches = patches});
 }
 
 LayerConfig::LayerConfig(std::string kind, nlohmann::json values)

@@ -111,6 +111,7 @@ struct BackwardIo {
   std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)
   const RowSets& rows;                        // the rows that dy and dx hold
   const RowSets& rows_full;                   // the full batch
+  bool halves = false;                        // as of BackwardContext
   ParameterGradients gradients;               // of this layer's parameters
   double loss_scale = 1;                      // multiplies the sum of the item losses
   // What only the method needs: weight_gradient hands it on.
@@ -123,7 +124,8 @@ struct BackwardIo {
   // For a linear map: parameter 0 is its weight, parameter 1 its bias, if it has one.
   // The method computes their gradients from dy and input 0.
   // With samples_weight it may do so later, while neither has changed.
-  void weight_gradient(Exec& exec) const;
+  // A convolution says how it reads input 0, and its output has that many rows an item.
+  void weight_gradient(Exec& exec, const Patches& patches = {}) const;
 };
 
 // For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.

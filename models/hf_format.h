@@ -70,6 +70,7 @@ class HfConfig {
 struct HfTensorShape {
   std::string name;
   std::vector<std::int64_t> shape;
+  bool channels_last = false;  // in ours: a convolution [D, C, k, k] is [D, k, k, C]
 };
 
 class HfFormat {
@@ -107,6 +108,8 @@ class HfFormat {
   // The name of each second copy, by the name of the first.
   // They are written, and read if they are there.
   virtual std::map<std::string, std::string> copies() const { return {}; }
+  // The name of a counter, i64 and 0, that is written beside the tensor. Empty: there is none.
+  virtual std::string counter_beside(const std::string& /*name*/) const { return ""; }
 };
 
 // Parts of our names, and what files have in their place.

@@ -140,7 +140,7 @@ class Vit final : public ModelKind, public HfFormat {
 
   std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
     std::vector<HfTensorShape> tensors = renamed(kVitNames, parameter);
-    for (auto& [name, shape] : tensors) {
+    for (auto& [name, shape, channels_last] : tensors) {
       if (name.ends_with("projection.weight"))  // a convolution: [D, C, patch, patch]
         shape = {shape[0], shape[1] / (patch_ * patch_), patch_, patch_};
       if (name == "vit.embeddings.cls_token") shape = {1, 1, shape[0]};

@@ -51,12 +51,29 @@ static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
   return stored;
 }
 
+// The numbers of a convolution [D, C, k, k] as [D, k, k, C], or back.
+static std::vector<float> reordered(const std::vector<float>& values,
+                                    const std::vector<std::int64_t>& shape, bool back) {
+  const std::int64_t channels = shape[1], pixels = shape[2] * shape[3];
+  std::vector<float> out(values.size());
+  for (std::int64_t d = 0; d < shape[0]; ++d)
+    for (std::int64_t c = 0; c < channels; ++c)
+      for (std::int64_t p = 0; p < pixels; ++p) {
+        const auto theirs = static_cast<std::size_t>((d * channels + c) * pixels + p);
+        const auto ours = static_cast<std::size_t>((d * pixels + p) * channels + c);
+        out[back ? theirs : ours] = values[back ? ours : theirs];
+      }
+  return out;
+}
+
 // Returns how many tensors were copied: the parameter is made of them.
 static std::size_t copy_to_parameter(const Parameter& parameter,
-                                     const std::vector<HfTensor>& tensors, Ops& ops) {
+                                     const std::vector<HfTensor>& tensors, bool channels_last,
+                                     Ops& ops) {
   std::vector<float> values;
   for (const HfTensor& tensor : tensors) {
-    const std::vector<float> part = tensor.read_floats();
+    std::vector<float> part = tensor.read_floats();
+    if (channels_last) part = reordered(part, tensor.stored->shape, false);
     values.insert(values.end(), part.begin(), part.end());
   }
   const Tensor& master = parameter.master;
@@ -120,7 +137,8 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
                 "the file belongs to another model");
 
   for (const auto& [parameter, tensors] : wanted)
-    report.loaded += copy_to_parameter(*parameter, tensors, ops);
+    report.loaded +=
+        copy_to_parameter(*parameter, tensors, format.tensors(*parameter)[0].channels_last, ops);
   model.graph.parameters().round_values(ops);
   return report;
 }
@@ -130,19 +148,25 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
   const ModelOptions& options = description.options;
   if (const std::string why = hf_obstacle(options, description.image_shape); !why.empty())
     throw Error(ExitCode::kBadConfig, why, "docs/models.md says which models can be exported");
+  static constexpr std::int64_t kNoSteps = 0;
   const HfFormat& format = *options.kind->hugging_face();
   const std::map<std::string, std::string> copies = format.copies();
-  std::vector<std::vector<std::byte>> host;
+  std::vector<std::vector<float>> host;
   std::vector<StoredTensor> tensors;
   for (const Parameter& parameter : model.graph.parameters().stored()) {
     VCAS_CHECK(parameter.master.dtype == DType::kF32, "an export holds f32");
-    std::vector<std::byte>& bytes = host.emplace_back(parameter.master.bytes());
-    ops.copy_to_host(bytes.data(), parameter.master.data, bytes.size());
+    std::vector<float>& values =
+        host.emplace_back(static_cast<std::size_t>(parameter.master.elements()));
+    ops.copy_to_host(values.data(), parameter.master.data, parameter.master.bytes());
     const std::vector<HfTensorShape> parts = format.tensors(parameter);
+    if (parts[0].channels_last) values = reordered(values, parts[0].shape, true);
+    const std::span<const std::byte> bytes = std::as_bytes(std::span<const float>(values));
     const std::size_t size = bytes.size() / parts.size();
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const std::span<const std::byte> part = std::span(bytes).subspan(i * size, size);
+      const std::span<const std::byte> part = bytes.subspan(i * size, size);
       tensors.push_back({parts[i].name, StoredType::kF32, parts[i].shape, part});
+      if (const std::string counter = format.counter_beside(parts[i].name); !counter.empty())
+        tensors.push_back({counter, StoredType::kI64, {}, std::as_bytes(std::span(&kNoSteps, 1))});
       if (const auto copy = copies.find(parts[i].name); copy != copies.end())
         tensors.push_back({copy->second, StoredType::kF32, parts[i].shape, part});
     }

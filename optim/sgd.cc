@@ -7,10 +7,12 @@ namespace {
 
 struct Sgd final : UpdateRule {
   double momentum = 0.9;
+  bool nesterov = false;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("momentum", momentum, "Momentum of sgd.", at_least(0.0), below(1.0));
+    v.field("nesterov", nesterov, "Nesterov's momentum: the gradient, then momentum once more.");
   }
 
   std::string summary() const override { return "gradients, or their momentum"; }
@@ -24,7 +26,8 @@ struct Sgd final : UpdateRule {
                     .clip_factor = update.clip_factor,
                     .learning_rate = update.learning_rate,
                     .mu = momentum,
-                    .weight_decay = update.weight_decay});
+                    .weight_decay = update.weight_decay,
+                    .nesterov = nesterov});
   }
 };
 

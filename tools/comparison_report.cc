@@ -211,9 +211,10 @@ class Table {
     }
     if (any("forward_share", [](const Json& number) { return number["mean"] != 1.0; }))
       add("items in the forward", "forward_share", kPercent);
-    if (!any("added_variance.items", [](const Json&) { return true; })) return;
-    add("added variance / V_s, items", "added_variance.items", kLoss);
-    add("added variance / V_s, rows", "added_variance.rows", kLoss);
+    if (any("added_variance.items", [](const Json&) { return true; })) {
+      add("added variance / V_s, SampleA", "added_variance.items", kLoss);
+      add("added variance / V_s, SampleW", "added_variance.rows", kLoss);
+    }
   }
 
   void add_costs() {
@@ -306,7 +307,7 @@ void add_measurements(Json& run, const std::filesystem::path& folder) {
   for (const Json line : read_metrics(folder / "metrics.jsonl")) {
     if (line["step"] > run["steps"]) continue;
     if (line["event"] == "variance" && 2 * line["step"].get<double>() >= run["steps"] &&
-        line["v_s"] > 0.0) {
+        line["v_s"] > 0.0 && line["v_act"].is_number() && line["v_w"].is_number()) {
       items.push_back(line["v_act"].get<double>() / line["v_s"].get<double>());
       rows.push_back(line["v_w"].get<double>() / line["v_s"].get<double>());
     }

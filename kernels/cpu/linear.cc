@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/compute.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/patch_panel.h"
 
 namespace vcas {
 namespace {
@@ -40,11 +41,6 @@ void product(const CpuContext& cpu, std::int64_t m, std::int64_t n, std::int64_t
                [&](std::int64_t begin, std::int64_t end, int) { part(0, m, begin, end - begin); });
 }
 
-void check_shapes(const Tensor& y, const Tensor& x, const Tensor& weight) {
-  VCAS_CHECK(y.rows() == x.rows() && weight.shape == (Shape{y.width(), x.width()}),
-             "shapes " + y.shape.text() + ", " + x.shape.text() + ", " + weight.shape.text());
-}
-
 // One factor of dW, in panels of rows: `width` columns from `data` on, the rows that `index` names
 // (null: as they lie), times `scale` (null: 1).
 template <class T>
@@ -64,13 +60,38 @@ struct PanelSource {
   }
 };
 
+// Likewise patches, of pixels of `channels` values: their columns from `first_column` on.
+template <class T>
+struct PatchSource {
+  const T* data;
+  std::int64_t channels;
+  std::int64_t first_column, width;
+  const std::int32_t* index;
+  const Patches& patches;
+
+  Factor<T> panel(std::int64_t first, std::int64_t rows, T* space) const {
+    copy_patches(space, data, channels, patches, index, first, rows, first_column, width);
+    return {space, width};
+  }
+};
+
+// The patch or row of x of each summand: null is the identity.
+const std::int32_t* summand_rows(const LinearBackwardWeight& args, std::int64_t rows,
+                                 std::int32_t* composed) {
+  const auto* row = args.row.ptr<std::int32_t>();
+  const auto* kept = args.kept.ptr<std::int32_t>();
+  if (!kept || !row) return row ? row : kept;
+  for (std::int64_t i = 0; i < rows; ++i) composed[i] = row[kept[i]];
+  return composed;
+}
+
 template <class T>
 void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
-  VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
+  const std::int64_t channels = args.x_full.width();
+  VCAS_CHECK(args.dy.width() == d && args.patches.taps() * channels == c,
              "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                  args.x_full.shape.text());
-  const auto* row = args.row.ptr<std::int32_t>();
   const auto* kept = args.kept.ptr<std::int32_t>();
   check_count(args);
   const std::int64_t rows = args.count ? *args.count.ptr<std::int32_t>()
@@ -79,20 +100,16 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   const T* dy = args.dy.ptr<T>();
   const T* x = args.x_full.ptr<T>();
   T* dw = args.dweight.ptr<T>();
-  if (!row && !kept) return product<T>(cpu, d, c, rows, {dy, d, true}, {x, c}, dw, args.accumulate);
+  if (!args.row && !kept && !args.patches)
+    return product<T>(cpu, d, c, rows, {dy, d, true}, {x, c}, dw, args.accumulate);
 
   // Each thread gathers its columns of the wider factor and all of the other one: no barriers.
   const bool split_d = d >= c;
   const int slices = product_slices(cpu, d, c, rows);
   const std::int64_t space = kPanelRows * (d + c);
-  const std::int64_t indices = kept && row ? rows : 0;
-  T* scratch = cpu.scratch<T>(slices * space + indices);
-  const std::int32_t* x_index = row ? row : kept;
-  if (indices) {
-    auto* composed = reinterpret_cast<std::int32_t*>(scratch + slices * space);
-    for (std::int64_t i = 0; i < rows; ++i) composed[i] = row[kept[i]];
-    x_index = composed;
-  }
+  T* scratch = cpu.scratch<T>(slices * space + rows);
+  const std::int32_t* x_index =
+      summand_rows(args, rows, reinterpret_cast<std::int32_t*>(scratch + slices * space));
   const T* scale = args.scale.ptr<T>();
   cpu.slices(slices, split_d ? d : c, kGrain, [&](std::int64_t begin, std::int64_t end, int slice) {
     const std::int64_t first_d = split_d ? begin : 0, first_c = split_d ? 0 : begin;
@@ -100,15 +117,62 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
     const std::int64_t width_c = split_d ? c : end - begin;
     const PanelSource<T> left{dy + first_d, d, width_d, kept, scale};
     const PanelSource<T> right{x + first_c, c, width_c, x_index, nullptr};
+    const PatchSource<T> patches{x, channels, first_c, width_c, x_index, args.patches};
     T* left_space = scratch + slice * space;
     T* right_space = left_space + kPanelRows * d;
     for (std::int64_t first = 0; first == 0 || first < rows; first += kPanelRows) {
       const std::int64_t panel = std::min(kPanelRows, rows - first);
       Factor<T> a = left.panel(cpu.loops<T>(), first, panel, left_space);
       a.transposed = true;
-      const Factor<T> b = right.panel(cpu.loops<T>(), first, panel, right_space);
+      const Factor<T> b = args.patches ? patches.panel(first, panel, right_space)
+                                       : right.panel(cpu.loops<T>(), first, panel, right_space);
       gemm(width_d, width_c, panel, a, b, dw + first_d * c + first_c, c,
            args.accumulate || first > 0);
+    }
+  });
+}
+
+// Panels of patches times W^T, the rows split over the threads.
+template <class T>
+void forward_patches(CpuContext& cpu, const LinearForward& args) {
+  const std::int64_t rows = args.y.rows(), d = args.y.width(), values = args.weight.width();
+  const int slices = product_slices(cpu, rows, d, values);
+  T* scratch = cpu.scratch<T>(slices * kPanelRows * values);
+  const T* bias = args.bias.ptr<T>();
+  cpu.slices(slices, rows, kGrain, [&](std::int64_t begin, std::int64_t end, int slice) {
+    T* space = scratch + slice * kPanelRows * values;
+    for (std::int64_t first = begin; first < end; first += kPanelRows) {
+      const std::int64_t panel = std::min(kPanelRows, end - first);
+      T* y = args.y.ptr<T>() + first * d;
+      copy_patches(space, args.x.ptr<T>(), args.x.width(), args.patches, nullptr, first, panel,
+                   std::int64_t{0}, values);
+      if (bias) cpu.loops<T>().fill_rows(y, d, bias, panel, d);
+      gemm(panel, d, values, Factor<T>{space, values},
+           Factor<T>{args.weight.ptr<T>(), values, true}, y, d, bias != nullptr);
+    }
+  });
+}
+
+// Panels of dy W, which are the gradients of patches, added up in the pixels of their item.
+template <class T>
+void backward_patches(CpuContext& cpu, const LinearBackwardInput& args) {
+  const Patches& patches = args.patches;
+  const std::int64_t d = args.dy.width(), values = args.weight.width();
+  const std::int64_t channels = args.dx.width(), items = args.dx.rows() / patches.in_rows();
+  const int slices = static_cast<int>(std::clamp<std::int64_t>(
+      product_slices(cpu, args.dy.rows(), values, d), 1, std::max<std::int64_t>(items, 1)));
+  T* scratch = cpu.scratch<T>(slices * kPanelRows * values);
+  cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
+    T* space = scratch + slice * kPanelRows * values;
+    T* dx = args.dx.ptr<T>();
+    const std::int64_t item = patches.in_rows() * channels;
+    if (!args.accumulate) std::fill(dx + begin * item, dx + end * item, T(0));
+    const std::int64_t last = end * patches.out_rows();
+    for (std::int64_t first = begin * patches.out_rows(); first < last; first += kPanelRows) {
+      const std::int64_t panel = std::min(kPanelRows, last - first);
+      gemm(panel, values, d, Factor<T>{args.dy.ptr<T>() + first * d, d},
+           Factor<T>{args.weight.ptr<T>(), values}, space, values, false);
+      add_patches(cpu.loops<T>().add, dx, space, channels, patches, first, panel);
     }
   });
 }
@@ -116,20 +180,22 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
 }  // namespace
 
 void compute(CpuContext& cpu, const LinearForward& args) {
-  check_shapes(args.y, args.x, args.weight);
+  check_linear(args.y, args.x, args.weight, args.patches);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t c = args.x.width();
+    if (args.patches) return forward_patches<T>(cpu, args);
     product<T>(cpu, args.y.rows(), args.y.width(), c, {args.x.ptr<T>(), c},
                {args.weight.ptr<T>(), c, true}, args.y.ptr<T>(), false, args.bias.ptr<T>());
   });
 }
 
 void compute(CpuContext& cpu, const LinearBackwardInput& args) {
-  check_shapes(args.dy, args.dx, args.weight);
+  check_linear(args.dy, args.dx, args.weight, args.patches);
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t c = args.dx.width(), d = args.dy.width();
+    if (args.patches) return backward_patches<T>(cpu, args);
     product<T>(cpu, args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
                args.dx.ptr<T>(), args.accumulate);
   });

@@ -65,6 +65,22 @@ struct Loops {
                               const T* x_full, const T* center_full, const T* rstd_full,
                               const T* gamma, const std::int32_t* row, std::int64_t begin,
                               std::int64_t end, std::int64_t width);
+  // sum += column sums of x - center, squares += those of its squares
+  void (*norm_sums)(double* sum, double* squares, const T* x, const T* center, std::int64_t rows,
+                    std::int64_t width);
+  // y = (x - center) * factor + shift, column by column
+  void (*norm_apply)(T* y, const T* x, const T* center, const T* factor, const T* shift,
+                     std::int64_t rows, std::int64_t width);
+  // sum += column sums of dy, product += those of dy (x_full[row] - center)
+  void (*norm_backward_sums)(double* sum, double* product, const T* dy, const T* x_full,
+                             const T* center, const std::int32_t* row, std::int64_t begin,
+                             std::int64_t end, std::int64_t width);
+  // dx = dy * factor - shift - (x_full[row] - center) * slope + added, column by column. `added`
+  // may be null.
+  void (*norm_backward_apply)(T* dx, const T* added, const T* dy, const T* x_full, const T* center,
+                              const T* factor, const T* shift, const T* slope,
+                              const std::int32_t* row, std::int64_t begin, std::int64_t end,
+                              std::int64_t width);
 #define VCAS_LOOPS(_, P)       \
   PointwiseLoops<T> P##_loops; \
   const PointwiseLoops<T>& of(P) const { return P##_loops; }
@@ -92,7 +108,7 @@ struct Loops {
   void (*adam_step)(T* param, T* first_moment, T* second_moment, const T* grad, std::int64_t n,
                     T grad_scale, const AdamFactors<T>& factors);
   void (*sgd_step)(T* param, T* momentum, const T* grad, std::int64_t n, T learning_rate, T mu,
-                   T weight_decay, T grad_scale);
+                   T weight_decay, T grad_scale, bool nesterov);
 };
 
 namespace base {

@@ -138,7 +138,7 @@ void compute(CpuContext& cpu, const SgdStep& args) {
     elements(cpu, args.param.elements(), [&](std::int64_t begin, std::int64_t count) {
       cpu.loops<T>().sgd_step(param + begin, momentum + begin, grad + begin, count,
                               static_cast<T>(args.learning_rate), static_cast<T>(args.mu),
-                              static_cast<T>(args.weight_decay), grad_scale);
+                              static_cast<T>(args.weight_decay), grad_scale, args.nesterov);
     });
   });
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/cpu/compute.h"
+#include "kernels/cpu/patch_panel.h"
 
 namespace vcas {
 namespace {
@@ -156,12 +157,24 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   const auto whole = [&](const T* parts, std::int64_t count) {
     return count == 1 ? *parts : cpu.norm(parts, count);
   };
-  const std::int64_t work = (dy_norm ? dy_parts : d) + (x_norm ? x_parts : c);
+  const auto x_norm_of = [&](std::int64_t r) {
+    return x_norm ? whole(x_norm + r * x_parts, x_parts) : cpu.norm(x + r * c, c);
+  };
+  const auto patch_norm = [&](std::int64_t r) {
+    double squares = 0;
+    for_lines(args.patches, r,
+              [&](std::int64_t, std::int64_t first, std::int64_t last, std::int64_t pixel) {
+                for (std::int64_t tap = first; tap < last; ++tap)
+                  squares += std::pow(static_cast<double>(x_norm_of(pixel + tap - first)), 2);
+              });
+    return static_cast<T>(std::sqrt(squares));
+  };
+  const std::int64_t work = (dy_norm ? dy_parts : d) + (x_norm ? x_parts : c) * args.patches.taps();
   cpu.rows(args.score.elements(), work, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t r = row ? row[i] : i;
       score[i] = (dy_norm ? whole(dy_norm + i * dy_parts, dy_parts) : cpu.norm(dy + i * d, d)) *
-                 (x_norm ? whole(x_norm + r * x_parts, x_parts) : cpu.norm(x + r * c, c));
+                 (args.patches ? patch_norm(r) : x_norm_of(r));
     }
   });
 }

@@ -1,6 +1,7 @@
 // Sketches: rows are added up into buckets, then one small product an item.
 #include "kernels/cpu/compute.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/patch_panel.h"
 
 namespace vcas {
 namespace {
@@ -26,20 +27,29 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
   const std::int64_t items = args.sketch.rows(), a = args.out_buckets, b = args.in_buckets();
   const auto* offsets = args.offsets.ptr<std::int64_t>();
   const int slices = cpu.slices_for(
-      items, args.dy.rows() * (args.dy.width() + args.x_full.width() + args.sketch.width()));
-  const std::int64_t space = kPanelRows * (a + b);
+      items, args.dy.rows() * (args.dy.width() + args.in_sign.elements() + args.sketch.width()));
+  const std::int64_t values = args.patches ? args.in_sign.elements() : 0;
+  const std::int64_t space = kPanelRows * (a + b + values);
   T* scratch = cpu.scratch<T>(slices * space);
   cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
     T* left = scratch + slice * space;
     T* right = left + kPanelRows * a;
+    T* patches = right + kPanelRows * b;
     for (std::int64_t n = begin; n < end; ++n)
       for (std::int64_t first = offsets[n]; first == offsets[n] || first < offsets[n + 1];
            first += kPanelRows) {
         const std::int64_t rows = std::min(kPanelRows, offsets[n + 1] - first);
         add_up<T>(left, a, args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<T>(),
                   first, rows);
-        add_up<T>(right, b, args.x_full.ptr<T>(), args.x_full.width(), args.row.ptr<std::int32_t>(),
-                  args.in_sign.ptr<T>(), first, rows);
+        const auto* row = args.row.ptr<std::int32_t>();
+        const T *x = args.x_full.ptr<T>(), *sign = args.in_sign.ptr<T>();
+        if (args.patches) {
+          copy_patches(patches, x, args.x_full.width(), args.patches, row, first, rows,
+                       std::int64_t{0}, values);
+          add_up<T>(right, b, patches, values, nullptr, sign, 0, rows);
+        } else {
+          add_up<T>(right, b, x, args.x_full.width(), row, sign, first, rows);
+        }
         gemm(a, b, rows, Factor<T>{left, a, true}, Factor<T>{right, b},
              args.sketch.ptr<T>() + n * a * b, b, first > offsets[n]);
       }

@@ -18,7 +18,7 @@ class TraceOps final : public ForwardingOps {
   TraceOps(std::unique_ptr<Ops> inner, std::filesystem::path path);
   ~TraceOps() override;
 
-  std::string name() const override { return "trace(" + inner_->name() + ")"; }
+  std::string name() const override { return inner_->name(); }
   void enter(const std::string& place) override;
   // Calls `body` while it records, so that each operation is seen.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;

@@ -26,8 +26,11 @@ struct GatheredProduct {
   std::int64_t depth;
   const std::int32_t* count;  // null: of all `depth`
   bool accumulate;            // c += instead of c =
+  std::int64_t first = 0;     // so many of `count` come before these
 
-  __device__ std::int64_t rows() const { return count ? *count : depth; }
+  __device__ std::int64_t rows() const {
+    return count ? max(min(*count - first, depth), std::int64_t{0}) : depth;
+  }
 
   // How many tiles of `tile` x `tile` entries c has, and how many side by side.
   __host__ __device__ int tiles_across(int tile) const {
@@ -88,7 +91,7 @@ __global__ void __launch_bounds__(kTileThreads)
   };
   VCAS_SHARED(Shared, shared);
   const auto [product, first_i, first_j] = tile_of_block<kTile>(group);
-  const auto& [c, a, b, scale, most, count, accumulate] = product;
+  const auto& [c, a, b, scale, most, count, accumulate, before] = product;
   const std::int64_t depth = product.rows();
   const int own_i = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
   const int own_j = static_cast<int>(threadIdx.x) % (kTile / kPerThread);

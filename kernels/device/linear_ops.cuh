@@ -2,19 +2,15 @@
 #pragma once
 
 #include "kernels/cpu/gemm.h"
-#include "kernels/device/gathered_product.cuh"
+#include "kernels/device/patches.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
-inline void check_shapes(const Tensor& y, const Tensor& x, const Tensor& weight) {
-  VCAS_CHECK(y.rows() == x.rows() && weight.shape == (Shape{y.width(), x.width()}),
-             "shapes " + y.shape.text() + ", " + x.shape.text() + ", " + weight.shape.text());
-}
-
 void compute(Context& context, const LinearForward& args) {
-  check_shapes(args.y, args.x, args.weight);
+  check_linear(args.y, args.x, args.weight, args.patches);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
+    if (args.patches) return forward_patches<T>(context, args);
     const std::int64_t c = args.x.width(), d = args.y.width();
     context.gemm<T, T>(args.y.rows(), d, c, {args.x.ptr<T>(), c}, {args.weight.ptr<T>(), c, true},
                        args.y.ptr<T>(), false, args.bias.ptr<T>());
@@ -22,9 +18,10 @@ void compute(Context& context, const LinearForward& args) {
 }
 
 void compute(Context& context, const LinearBackwardInput& args) {
-  check_shapes(args.dy, args.dx, args.weight);
+  check_linear(args.dy, args.dx, args.weight, args.patches);
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
+    if (args.patches) return backward_patches<T>(context, args);
     const std::int64_t c = args.dx.width(), d = args.dy.width();
     context.gemm<T, T>(args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
                        args.dx.ptr<T>(), args.accumulate);
@@ -37,10 +34,14 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
     Several<GatheredProduct<T>> gathered;
     for (const LinearBackwardWeight& args : group) {
       const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
-      VCAS_CHECK(args.dy.width() == d && args.x_full.width() == c,
+      VCAS_CHECK(args.dy.width() == d && args.patches.taps() * args.x_full.width() == c,
                  "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                      args.x_full.shape.text());
       check_count(args);
+      if (args.patches) {
+        weight_gradient_of_patches<T>(context, args);
+        continue;
+      }
       auto* dweight = args.dweight.ptr<Compute<T>>();
       const auto* row = args.row.ptr<std::int32_t>();
       const auto* kept = args.kept.ptr<std::int32_t>();
@@ -58,7 +59,7 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
                       args.count.ptr<std::int32_t>(),
                       args.accumulate});
     }
-    gathered_products(context, gathered);
+    if (gathered.size > 0) gathered_products(context, gathered);
   });
 }
 

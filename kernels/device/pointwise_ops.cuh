@@ -111,7 +111,7 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
 template <class T>
 __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const T* grad,
                                 const double* clip_factor, std::int64_t n, T learning_rate, T mu,
-                                T weight_decay) {
+                                T weight_decay, bool nesterov) {
   if (!is_usable(*clip_factor)) return;
   const T grad_scale = static_cast<T>(*clip_factor);
   for_each_neighbours(n, [&](std::int64_t first, int count) {
@@ -121,7 +121,7 @@ __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const 
     for (int i = 0; i < kNeighbours; ++i) {
       const T g = grad_scale * gradient.value[i] + weight_decay * p.value[i];
       m.value[i] = mu * m.value[i] + g;
-      p.value[i] -= learning_rate * m.value[i];
+      p.value[i] -= learning_rate * (nesterov ? g + mu * m.value[i] : m.value[i]);
     }
     store_neighbours(momentum + first, 0, count, m);
     store_updated(param, rounded, first, count, p);
@@ -234,7 +234,7 @@ void compute(Context& context, const SgdStep& args) {
     launch(context, grid_over_neighbours(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.momentum.ptr<T>(), args.grad.ptr<T>(),
            args.clip_factor.ptr<double>(), n, static_cast<T>(args.learning_rate),
-           static_cast<T>(args.mu), static_cast<T>(args.weight_decay));
+           static_cast<T>(args.mu), static_cast<T>(args.weight_decay), args.nesterov);
   });
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/device/math.cuh"
 #include "kernels/device/neighbours.cuh"
 #include "kernels/device/reduce.cuh"
+#include "kernels/ops/patches.h"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -39,6 +40,18 @@ struct ScoredRows {
   RowFactor<T> dy, x_full;
   const std::int32_t* row;
   std::int64_t rows;
+  Patches patches;
+
+  // Of x_full, or of its patch; by one warp.
+  __device__ Compute<T> x_norm_of(std::int64_t r) const {
+    if (patches.height == 0) return x_full.norm_of(r);
+    double squares = 0;
+    for (std::int64_t tap = 0; tap < patches.taps(); ++tap)
+      if (const std::int64_t pixel = patches.pixel(r, tap / patches.kernel, tap % patches.kernel);
+          pixel >= 0)
+        squares += squared(x_full.norm_of(pixel));
+    return norm_from_squares<Compute<T>>(squares);
+  }
 };
 
 // score[i] = || dy[i] || || x_full[row[i]] ||; one warp a row of each, which are read once. Blocks
@@ -48,7 +61,7 @@ __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> 
   const ScoredRows<T>& of = group.each[blockIdx.y];
   const std::int64_t i = row_of_warp();
   if (i >= of.rows) return;
-  const Compute<T> score = of.dy.norm_of(i) * of.x_full.norm_of(at(of.row, i));
+  const Compute<T> score = of.dy.norm_of(i) * of.x_norm_of(at(of.row, i));
   if (lane_of_thread() == 0) of.score[i] = score;
 }
 
@@ -318,7 +331,8 @@ void compute(Context& context, const Group<RowScore>& group) {
                 {args.x_full.ptr<T>(), width_of(args.x_full), args.x_norm_full.ptr<Compute<T>>(),
                  width_of(args.x_norm_full)},
                 args.row.ptr<std::int32_t>(),
-                rows});
+                rows,
+                args.patches});
       most_rows = std::max(most_rows, rows);
     }
     Grid grid = grid_of_rows(most_rows);

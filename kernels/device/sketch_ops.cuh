@@ -2,22 +2,37 @@
 #pragma once
 
 #include "kernels/device/reduce.cuh"
+#include "kernels/ops/patches.h"
 
 namespace vcas::VCAS_DEVICE {
 
-// Entry (r, b): the sum over columns b, b + buckets, ... of sign times the entry of row(r).
-template <class T>
+// Entry (r, b): the sum over columns b, b + buckets, ... of sign times the entry of row(r), or of
+// that patch.
+template <class T, bool kPatches = false>
 struct Buckets {
   const T* data;
   std::int64_t width;
   const std::int32_t* row;  // null: itself
   const Compute<T>* sign;
   std::int64_t buckets;
+  Patches patches = {};
 
   __device__ Compute<T> at_bucket(std::int64_t r, std::int64_t b) const {
+    if constexpr (kPatches) return of_patch(at(row, r), b);
     const T* from = data + at(row, r) * width;
     Compute<T> sum = 0;
     for (std::int64_t c = b; c < width; c += buckets) sum += sign[c] * Compute<T>(from[c]);
+    return sum;
+  }
+
+ private:
+  __device__ Compute<T> of_patch(std::int64_t patch, std::int64_t b) const {
+    Compute<T> sum = 0;
+    for (std::int64_t c = b; c < patches.taps() * width; c += buckets) {
+      const std::int64_t tap = c / width;
+      const std::int64_t pixel = patches.pixel(patch, tap / patches.kernel, tap % patches.kernel);
+      if (pixel >= 0) sum += sign[c] * Compute<T>(data[pixel * width + c % width]);
+    }
     return sum;
   }
 };
@@ -28,9 +43,9 @@ struct Buckets {
 constexpr int kSketchSide = 32, kSketchDepth = kThreads / kSketchSide;
 constexpr int kSketchPerThread = kSketchSide * kSketchSide / kThreads;
 
-template <class T>
+template <class T, bool kPatches>
 __global__ void __launch_bounds__(kThreads)
-    item_sketch_kernel(Compute<T>* sketch, Buckets<T> out, Buckets<T> in,
+    item_sketch_kernel(Compute<T>* sketch, Buckets<T> out, Buckets<T, kPatches> in,
                        const std::int64_t* offsets) {
   struct Shared {
     Compute<T> out[kSketchDepth][kSketchSide], in[kSketchDepth][kSketchSide];
@@ -75,20 +90,25 @@ __global__ void gram_kernel(S* gram, const S* x, std::int64_t width) {
   if (lane_of_thread() == 0) gram[i * gridDim.x + j] = gram[j * gridDim.x + i] = sum;
 }
 
+template <class T, bool kPatches>
+void item_sketch(Context& context, const ItemSketch& args) {
+  using C = Compute<T>;
+  const std::int64_t a = args.out_buckets, b = args.in_buckets();
+  launch(context,
+         {extent(args.sketch.rows(), ceil_div(a, kSketchSide) * ceil_div(b, kSketchSide)),
+          extent(kThreads)},
+         item_sketch_kernel<T, kPatches>, args.sketch.ptr<C>(),
+         Buckets<T>{args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<C>(), a},
+         Buckets<T, kPatches>{args.x_full.ptr<T>(), args.x_full.width(),
+                              args.row.ptr<std::int32_t>(), args.in_sign.ptr<C>(), b, args.patches},
+         args.offsets.ptr<std::int64_t>());
+}
+
 void compute(Context& context, const ItemSketch& args) {
   check_sketch(args);
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t a = args.out_buckets, b = args.in_buckets();
-    launch(
-        context,
-        {extent(args.sketch.rows(), ceil_div(a, kSketchSide) * ceil_div(b, kSketchSide)),
-         extent(kThreads)},
-        item_sketch_kernel<T>, args.sketch.ptr<Compute<T>>(),
-        Buckets<T>{args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<Compute<T>>(), a},
-        Buckets<T>{args.x_full.ptr<T>(), args.x_full.width(), args.row.ptr<std::int32_t>(),
-                   args.in_sign.ptr<Compute<T>>(), b},
-        args.offsets.ptr<std::int64_t>());
+    args.patches ? item_sketch<T, true>(context, args) : item_sketch<T, false>(context, args);
   });
 }
 

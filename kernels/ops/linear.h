@@ -1,30 +1,42 @@
-// Linear maps: products, bias gradients.
+// Linear maps: products, bias gradients. With `patches` they are convolutions: rows of x and dx are
+// pixels, rows of y and dy are places of the kernel. C is then kernel * kernel * channels.
 #pragma once
 
 #include <cmath>
 
 #include "kernels/ops/op.h"
+#include "kernels/ops/patches.h"
 
 namespace vcas {
 
-// y = x W^T + b
+// y = x W^T + b, or patches of x
 struct LinearForward {
   static constexpr const char* kName = "linear_forward";
   static constexpr Family kFamily = Family::kProducts;
   Tensor y;       // T [R, D]
-  Tensor x;       // T [R, C]
+  Tensor x;       // T [R, C]; [pixels, channels] with patches
   Tensor weight;  // T [D, C]
   Tensor bias;    // T [D], optional
+  Patches patches;
   template <class V>
   void visit(V&& v) const {
     v.out("y", y), v.in("x", x), v.in("weight", weight), v.in("bias", bias);
   }
 
-  Work work() const { return {.flops = 2 * product(y.rows(), x.width(), y.width())}; }
+  Work work() const {
+    const std::int64_t values = weight.width();
+    return {.flops = 2 * product(y.rows(), values, y.width()),
+            .launches = patches ? 2 * pieces(y.rows(), Patches::rows_at_once(values)) : 1};
+  }
   Rounding rounding(std::string_view, const auto& values) const {
-    return {x.width(), values.top(x) * values.top(weight) + values.top(bias)};
+    return {weight.width(), values.top(x) * values.top(weight) + values.top(bias)};
   }
   static LinearForward sample(auto& s) {
+    if (s.size.convolution)
+      return {.y = s.empty({s.rows(), s.size.width}),
+              .x = s.random({s.rows(), s.size.width}),
+              .weight = s.random({s.size.width, 9 * s.size.width}),
+              .patches = s.patches()};
     return {.y = s.empty({s.rows(), s.size.hidden}),
             .x = s.random({s.rows(), s.size.width}),
             .weight = s.random({s.size.hidden, s.size.width}),
@@ -32,24 +44,35 @@ struct LinearForward {
   }
 };
 
-// dx = dy W, or dx += dy W
+// dx = dy W, or dx += dy W. With patches a pixel gets the sum of its part of all that hold it.
 struct LinearBackwardInput {
   static constexpr const char* kName = "linear_backward_input";
   static constexpr Family kFamily = Family::kProducts;
-  Tensor dx;      // T [R, C]
+  Tensor dx;      // T [R, C]; [pixels, channels] with patches
   Tensor dy;      // T [R, D]
   Tensor weight;  // T [D, C]
+  Patches patches;
   bool accumulate = false;
   template <class V>
   void visit(V&& v) const {
     v.out("dx", dx, accumulate), v.in("dy", dy), v.in("weight", weight);
   }
 
-  Work work() const { return {.flops = 2 * product(dy.rows(), dx.width(), dy.width())}; }
+  Work work() const {
+    const std::int64_t values = weight.width();
+    const std::int64_t items = patches ? dy.rows() / patches.out_rows() : 0;
+    return {.flops = 2 * product(dy.rows(), values, dy.width()),
+            .launches = patches ? 2 * pieces(items, patches.items_at_once(values)) : 1};
+  }
   Rounding rounding(std::string_view, const auto& values) const {
-    return {dy.width(), values.top(dy) * values.top(weight) + values.top(dx)};
+    return {dy.width() * patches.taps(), values.top(dy) * values.top(weight) + values.top(dx)};
   }
   static LinearBackwardInput sample(auto& s) {
+    if (s.size.convolution)
+      return {.dx = s.empty({s.kept_rows(), s.size.width}),
+              .dy = s.random({s.kept_rows(), s.size.width}),
+              .weight = s.random({s.size.width, 9 * s.size.width}),
+              .patches = s.patches()};
     return {.dx = s.empty({s.kept_rows(), s.size.width}),
             .dy = s.random({s.kept_rows(), s.size.hidden}),
             .weight = s.random({s.size.hidden, s.size.width})};
@@ -57,13 +80,15 @@ struct LinearBackwardInput {
 };
 
 // dW = sum over i < n of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]].
+// With patches row[kept[i]] is a patch of x_full.
 // n is the length of kept. If an independent draw left its number on the device, n is count[0].
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
   static constexpr Family kFamily = Family::kProducts;
-  Tensor dweight;           // S [D, C]
-  Tensor dy;                // T [K, D]
-  Tensor x_full;            // T [R, C]
+  Tensor dweight;  // S [D, C]
+  Tensor dy;       // T [K, D]
+  Tensor x_full;   // T [R, C]; [pixels, channels] with patches
+  Patches patches;
   Tensor row;               // i32 [K], optional
   Tensor kept;              // i32 [n], optional: all K rows
   Tensor scale;             // S [n], optional: all ones
@@ -82,12 +107,14 @@ struct LinearBackwardWeight {
   }
 
   // Products over all rows, in order, are dense: a launch each. The others are one.
+  // Patches are copied apart first, piece by piece.
   Work work() const {
     const bool dense = !row && !kept;
-    return {.flops = 2 * product(rows_summed(), x_full.width(), dy.width()),
+    const std::int64_t values = dweight.width(), rows = kept ? kept.elements() : dy.rows();
+    return {.flops = 2 * product(rows_summed(), values, dy.width()),
             .rows_read = kept ? rows_summed() : rows_named(row),
-            .launches = dense,
-            .group_launches = !dense};
+            .launches = patches ? 2 * pieces(rows, Patches::rows_at_once(values)) : dense,
+            .group_launches = !patches && !dense};
   }
   Rounding rounding(std::string_view, const auto& values) const {
     const double largest = scale ? values.top(scale) : 1;
@@ -98,12 +125,26 @@ struct LinearBackwardWeight {
                               .dy = s.random({s.kept_rows(), s.size.hidden}),
                               .x_full = s.random({s.rows(), s.size.width}),
                               .row = s.row()};
+    if (s.size.convolution) {
+      args.patches = s.patches();
+      args.dweight = s.wide({s.size.hidden, 9 * s.size.width});
+    }
     if (!args.row) return args;
     args.kept = s.every_other_row();
     args.scale = s.positive(args.kept.elements());
     return args;
   }
 };
+
+// Throws unless `weight` [D, C] fits the rows of x, y and the patches.
+inline void check_linear(const Tensor& y, const Tensor& x, const Tensor& weight,
+                         const Patches& patches) {
+  const bool rows_fit = patches ? y.rows() % patches.out_rows() == 0 &&
+                                      y.rows() / patches.out_rows() * patches.in_rows() == x.rows()
+                                : y.rows() == x.rows();
+  VCAS_CHECK(rows_fit && weight.shape == (Shape{y.width(), patches.taps() * x.width()}),
+             "shapes " + y.shape.text() + ", " + x.shape.text() + ", " + weight.shape.text());
+}
 
 inline void check_count(const LinearBackwardWeight& args) {
   VCAS_CHECK(!args.count || args.kept, "the count of a draw without the draw");

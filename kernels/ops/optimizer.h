@@ -77,7 +77,8 @@ AdamFactors<T> adam_factors(const AdamStep& args) {
           .second_correction = static_cast<T>(1 / (1 - std::pow(args.beta2, steps)))};
 }
 
-// momentum = mu * momentum + (clip_factor * grad + weight_decay * param); param -= lr * momentum.
+// g = clip_factor * grad + weight_decay * param; momentum = mu * momentum + g;
+// param -= lr * momentum, or with nesterov lr * (g + mu * momentum).
 struct SgdStep {
   static constexpr const char* kName = "sgd_step";
   static constexpr Family kFamily = Family::kOptimizer;
@@ -87,6 +88,7 @@ struct SgdStep {
   Tensor grad;         // S [n]
   Tensor clip_factor;  // f64 [1]
   double learning_rate = 0, mu = 0.9, weight_decay = 0;
+  bool nesterov = false;
   template <class V>
   void visit(V&& v) const {
     v.out("param", param, true), v.out("rounded", rounded), v.out("momentum", momentum, true);

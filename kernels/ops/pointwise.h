@@ -46,8 +46,25 @@ struct Tanh {
   }
 };
 
+// y = max(x, 0), and NaN of NaN
+struct Relu {
+  static constexpr const char* kForward = "relu_forward";
+  static constexpr const char* kBackward = "relu_backward";
+  static constexpr Family kFamily = Family::kRest;
+  static constexpr bool kSlopeOfOutput = true;
+  static constexpr bool kCancels = false;
+  template <class M, class T>
+  VCAS_HOST_DEVICE static T value(T x) {
+    return x < T(0) ? T(0) : x;
+  }
+  template <class M, class T>
+  VCAS_HOST_DEVICE static T slope(T y) {
+    return y > T(0) ? T(1) : T(0);
+  }
+};
+
 // F(X, P) of each.
-#define VCAS_FOR_EACH_POINTWISE(F, X) F(X, Gelu) F(X, Tanh)
+#define VCAS_FOR_EACH_POINTWISE(F, X) F(X, Gelu) F(X, Tanh) F(X, Relu)
 
 // y = value(x)
 template <class P>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/buffer.h"
+#include "kernels/ops/patches.h"
 
 namespace vcas {
 
@@ -19,6 +20,7 @@ struct SampleSize {
   std::int64_t patch = 1;
   std::int64_t classes = 10;
   std::int64_t vocabulary = 100;
+  bool convolution = false;  // linear maps read patches of the tokens as pixels
   std::int64_t keep = 1;  // gradients hold one of `keep` items; weight gradients half of their rows
   Selection selection = Selection::kSystematic;
 };
@@ -53,6 +55,11 @@ class Samples {
   std::int64_t kept_rows() const { return static_cast<std::int64_t>(item_rows.size()); }
   std::int64_t patches_across() const {
     return std::llround(std::sqrt(static_cast<double>(size.tokens)));
+  }
+  // A 3 x 3 convolution over the tokens of an item as pixels.
+  Patches patches() const {
+    const auto side = static_cast<std::int32_t>(patches_across());
+    return {.height = side, .width = side, .kernel = 3, .padding = 1};
   }
   // No, yes, no, yes: one of two in a group.
   bool every_other_time() { return std::exchange(other_, !other_); }

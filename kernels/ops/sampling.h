@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/ops/op.h"
+#include "kernels/ops/patches.h"
 
 namespace vcas {
 
@@ -11,7 +12,7 @@ namespace vcas {
 // kBernoulli: independently. kSystematic: by one uniform number for all rows.
 enum class Selection { kBernoulli, kSystematic };
 
-// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2.
+// score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2. With patches row[i] is a patch of x_full.
 // A factor with given norms is not read. These are the norms of P parts of each row.
 struct RowScore {
   static constexpr const char* kName = "row_score";
@@ -22,6 +23,7 @@ struct RowScore {
   Tensor row;          // i32 [K], optional
   Tensor dy_norm;      // S [K, P], optional
   Tensor x_norm_full;  // S [R, P], optional
+  Patches patches;
   template <class V>
   void visit(V&& v) const {
     v.out("score", score), v.in("row", row);
@@ -30,12 +32,15 @@ struct RowScore {
   }
 
   Work work() const { return {.rows_read = rows_named(row), .launches = 0, .group_launches = 1}; }
-  Rounding rounding(std::string_view, const auto&) const { return {dy.width() + x_full.width()}; }
+  Rounding rounding(std::string_view, const auto&) const {
+    return {dy.width() + patches.taps() * x_full.width()};
+  }
   static RowScore sample(auto& s) {
     RowScore args{.score = s.wide({s.kept_rows()}),
                   .dy = s.random({s.kept_rows(), s.size.hidden}),
                   .x_full = s.random({s.rows(), s.size.width}),
                   .row = s.row()};
+    if (s.size.convolution) args.patches = s.patches();
     if (!s.every_other_time()) return args;
     args.dy_norm = s.positive(s.kept_rows()).reshaped({s.kept_rows(), 1});
     args.x_norm_full = s.positive(s.rows()).reshaped({s.rows(), 1});

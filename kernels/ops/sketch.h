@@ -6,23 +6,26 @@
 #pragma once
 
 #include "kernels/ops/op.h"
+#include "kernels/ops/patches.h"
 
 namespace vcas {
 
 // sketch[n, a, b] = sum over the rows r of item n of out(r, a) in(r, b), where
 // out(r, a) = sum over o = a, a + A, ... of out_sign[o] dy[r, o], and
 // in(r, b) = sum over c = b, b + B, ... of in_sign[c] x_full[row[r], c].
+// With patches x_full[row[r]] is a patch.
 struct ItemSketch {
   static constexpr const char* kName = "item_sketch";
   static constexpr Family kFamily = Family::kSampling;
   Tensor sketch;                 // S [N, A * B]
   Tensor dy;                     // T [K, D]
-  Tensor x_full;                 // T [R, C]
+  Tensor x_full;                 // T [R, C]; [pixels, channels] with patches
   Tensor row;                    // i32 [K], optional
   Tensor offsets;                // i64 [N + 1]: rows of the items in dy
   Tensor out_sign;               // S [D]
   Tensor in_sign;                // S [C]
   std::int64_t out_buckets = 1;  // A
+  Patches patches;
   template <class V>
   void visit(V&& v) const {
     v.out("sketch", sketch), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
@@ -36,7 +39,7 @@ struct ItemSketch {
   }
   Rounding rounding(std::string_view, const auto& values) const {
     const std::int64_t deep = (dy.width() + out_buckets - 1) / out_buckets;
-    const std::int64_t wide = (x_full.width() + in_buckets() - 1) / in_buckets();
+    const std::int64_t wide = (in_sign.elements() + in_buckets() - 1) / in_buckets();
     return {values.longest_item(offsets) * deep * wide, values.top(dy) * values.top(x_full)};
   }
   static ItemSketch sample(auto& s) {
@@ -46,14 +49,17 @@ struct ItemSketch {
             .row = s.row(),
             .offsets = s.offsets(s.kept_items()),
             .out_sign = s.wide_random({s.size.hidden}),
-            .in_sign = s.wide_random({s.size.width}),
-            .out_buckets = 32};
+            .in_sign = s.wide_random({(s.size.convolution ? 9 : 1) * s.size.width}),
+            .out_buckets = 32,
+            .patches = s.size.convolution ? s.patches() : Patches{}};
   }
 };
 
 inline void check_sketch(const ItemSketch& args) {
   VCAS_CHECK(args.sketch.width() == args.out_buckets * args.in_buckets() &&
-                 args.out_buckets <= args.dy.width() && args.in_buckets() <= args.x_full.width(),
+                 args.in_sign.elements() == args.patches.taps() * args.x_full.width() &&
+                 args.out_buckets <= args.dy.width() &&
+                 args.in_buckets() <= args.in_sign.elements(),
              "a sketch of " + args.sketch.shape.text() + ", " + std::to_string(args.out_buckets) +
                  " buckets of " + std::to_string(args.dy.width()) + " outputs");
 }

@@ -37,15 +37,18 @@ void AutoExact::add_exact(const MeasuredBatch& batch) {
 }
 
 // A gate spares the items that it drops beyond those that the gate above has dropped, down to the
-// next gate. A linear spares its dense product of the same rows, and takes scores, draw and
-// product.
-void AutoExact::add_sampled(const SampleTimes& times, const KeepRatios& ratios) {
+// next gate that draws. A linear spares its dense product of the same rows.
+void AutoExact::add_sampled(const SampleTimes& times, const KeepRatios& ratios,
+                            double forward_share) {
   if (exact_ == 0) return;
   double above = 1;
-  for (std::size_t l = gates_.size(); l-- > 0;) {
-    if (!(ratios.act[l] < above)) continue;
-    gates_[l].add(times.gate[l], (above - ratios.act[l]) * below_seconds_[l] / exact_);
-    above = ratios.act[l];
+  for (std::size_t end = gates_.size(); end-- > 0;) {
+    const std::size_t gate = end;
+    if (!(ratios.act[gate] < above)) continue;
+    double below = below_seconds_[gate];
+    while (end > 0 && !(ratios.act[end - 1] < ratios.act[gate])) below += below_seconds_[--end];
+    gates_[gate].add(times.gate[gate], forward_share * (above - ratios.act[gate]) * below / exact_);
+    above = ratios.act[gate];
   }
   for (std::size_t k = 0; k < linears_.size(); ++k)
     if (ratios.weight[k] < 1 && times.linear_rows[k] > 0)

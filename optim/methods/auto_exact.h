@@ -14,8 +14,9 @@ class AutoExact {
 
   // What a probe has timed on an exact backward.
   void add_exact(const MeasuredBatch& batch);
-  // What a sampled backward took at these ratios. Counts once an exact one is known.
-  void add_sampled(const SampleTimes& times, const KeepRatios& ratios);
+  // What a sampled backward took at these ratios, of the share of the items that the forward had.
+  // Counts once an exact one is known.
+  void add_sampled(const SampleTimes& times, const KeepRatios& ratios, double forward_share = 1);
 
   struct Found {
     std::vector<int> gates, linears;

@@ -129,7 +129,7 @@ void BudgetController::correct_aim(double budget) {
   const double spent = (last_.forward + last_.act + last_.weight) / budget;
   if (!std::isfinite(spent)) return;
   spent_ = pool(spent_, spent / aim_, ++spent_probes_, kPooledSpending);
-  if (spent_probes_ >= kPooledVariances) aim_ = 1 / std::clamp(spent_, 1.0, 5.0);
+  if (spent_probes_ >= kPooledSpending) aim_ = 1 / std::clamp(spent_, 1.0, 5.0);
 }
 
 void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
@@ -235,7 +235,8 @@ void BudgetController::from_json(const nlohmann::json& state) {
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);
     // Absent from the states of programs that knew FLOPs only.
-    read.timed_probes_ = state.value("timed_probes", std::int64_t{0});
+    // A fork may go over to FLOPs.
+    if (options_.times_cost()) read.timed_probes_ = state.value("timed_probes", std::int64_t{0});
     for (std::size_t k = 0; read.timed_probes_ > 0 && k < read.model_.linears.size(); ++k) {
       state.at("seconds").at(k).at(0).get_to(read.model_.linears[k].weight_cost);
       state.at("seconds").at(k).at(1).get_to(read.model_.linears[k].input_cost);

@@ -35,6 +35,9 @@ void VcasOptions::validate(ConfigErrors& errors) const {
         fmt::format("must be above {}, the exact steps of a probe in place, or no step is sampled; "
                     "got {}",
                     probe_batches(), update_every.steps()));
+  if (times_probes() && probe == "separate")
+    errors.add({"probe", auto_exact ? "auto_exact" : "cost"},
+               "must be in_place where seconds are measured: separate probes compute no dW");
   if (!samples_items() && !act_ratio.empty())
     errors.add({"sample", "act_ratio"}, "must not be \"rows\" where ratios of items are given");
   if (!samples_rows() && !weight_ratio.empty())
@@ -80,6 +83,19 @@ double variance_of_sum(const std::vector<double>& gram, std::int64_t items) {
          std::max(trace - all / static_cast<double>(n), 0.0);
 }
 
+namespace {
+
+void check_gates(const VcasOptions& options, const ControlledModel& model) {
+  if (model.gates > 0 || (options.samples_rows() && options.act_ratio.empty())) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("method.{} asks to sample items, and this model has no gate: its layers "
+                          "mix the items of a batch",
+                          options.samples_rows() ? "act_ratio" : "sample"),
+              "set method.sample=rows, or a model.norm that keeps items apart: group or frozen");
+}
+
+}  // namespace
+
 Controller::Controller(const VcasOptions& options, const ControlledModel& model)
     : options_(options),
       model_(model),
@@ -87,13 +103,16 @@ Controller::Controller(const VcasOptions& options, const ControlledModel& model)
                               "sampling gates")),
       weight_ratio_(fixed_ratios("weight_ratio", options.weight_ratio, model.linears.size(),
                                  "sampled linears")) {
+  check_gates(options, model);
   model_.exact_gates.resize(act_ratio_.size(), !options.samples_items());
   for (ControlledModel::Linear& linear : model_.linears) linear.exact = !options.samples_rows();
 }
 
 void Controller::make_exact(const std::vector<int>& gates, const std::vector<int>& linears) {
-  for (const int gate : gates) model_.exact_gates.at(static_cast<std::size_t>(gate)) = true;
-  for (const int linear : linears) model_.linears.at(static_cast<std::size_t>(linear)).exact = true;
+  for (const int gate : gates) model_.exact_gates[static_cast<std::size_t>(gate)] = true;
+  for (const int linear : linears) model_.linears[static_cast<std::size_t>(linear)].exact = true;
+  made_exact_gates_.insert(made_exact_gates_.end(), gates.begin(), gates.end());
+  made_exact_linears_.insert(made_exact_linears_.end(), linears.begin(), linears.end());
   raise_exact_ratios();
 }
 
@@ -109,13 +128,11 @@ nlohmann::ordered_json Controller::report() const {
 }
 
 nlohmann::json Controller::ratios_to_json() const {
-  nlohmann::json state = {
-      {"act_ratio", act_ratio_}, {"weight_ratio", weight_ratio_}, {"probes", probes_}};
-  if (!options_.auto_exact) return state;
-  state["exact_gates"] = model_.exact_gates;
-  for (const ControlledModel::Linear& linear : model_.linears)
-    state["exact_linears"].push_back(linear.exact);
-  return state;
+  return {{"act_ratio", act_ratio_},
+          {"weight_ratio", weight_ratio_},
+          {"probes", probes_},
+          {"exact_gates", made_exact_gates_},
+          {"exact_linears", made_exact_linears_}};
 }
 
 void Controller::ratios_from_json(const nlohmann::json& state) {
@@ -131,12 +148,21 @@ void Controller::ratios_from_json(const nlohmann::json& state) {
   state.at("probes").get_to(probes_);
   act_ratio_ = act_ratio;
   weight_ratio_ = weight_ratio;
-  if (options_.auto_exact && state.contains("exact_gates")) {
-    state.at("exact_gates").get_to(model_.exact_gates);
-    for (std::size_t k = 0; k < model_.linears.size(); ++k)
-      state.at("exact_linears").at(k).get_to(model_.linears[k].exact);
-  }
-  raise_exact_ratios();
+  const auto known = [&](const char* key, std::size_t size) {
+    const auto list = state.value(key, std::vector<int>());  // absent from older states
+    for (const int number : list)
+      if (number < 0 || number >= static_cast<std::int64_t>(size))
+        throw Error(ExitCode::kBadData,
+                    fmt::format("the state of the VCAS controller has number {} in {}, the model "
+                                "has {}",
+                                number, key, size));
+    return list;
+  };
+  if (options_.auto_exact)
+    make_exact(known("exact_gates", act_ratio_.size()),
+               known("exact_linears", weight_ratio_.size()));
+  else
+    raise_exact_ratios();
 }
 
 std::unique_ptr<Controller> make_controller(const VcasOptions& options,

@@ -92,8 +92,8 @@ struct VcasOptions {
             "the batches.",
             between(2, 31));
     v.field("update_every", update_every,
-            "Steps from probe to probe; 0: a fiftieth of the run, at most 500. The budget "
-            "controller begins with 2, 4, 8 ... steps, and 0 is a twentieth, 10 to 200.",
+            "Steps from probe to probe, after 2, 4, 8 ... at first; 0: a twentieth of the run, 10 "
+            "to 200. Of the paper controller from the first on; 0: a fiftieth, at most 500.",
             at_least(0));
     v.field("ratio_smoothing", ratio_smoothing,
             "Share of the old item ratios that a probe leaves in the new ones (paper).",
@@ -126,7 +126,9 @@ struct MeasuredBatch {
   std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
   std::vector<double> tokens;                   // [item]: T_i, 1 without tokens
   // The first n items (kMostItemsCompared) have:
-  std::vector<std::vector<double>> gram;           // [linear][n * n]: <h_i, h_j>, h_i item i's part
+  // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes the items, times the factor
+  // that makes variance_of_sum the variance of the batch.
+  std::vector<std::vector<double>> gram;
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
   // Seconds of the exact backward. Empty: they were not measured.
@@ -211,6 +213,9 @@ class Controller {
   ControlledModel model_;
   std::vector<double> act_ratio_, weight_ratio_;
   std::int64_t probes_ = 0;
+
+ private:
+  std::vector<int> made_exact_gates_, made_exact_linears_;
 };
 
 std::unique_ptr<Controller> make_controller(const VcasOptions& options,

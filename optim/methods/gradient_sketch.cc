@@ -4,6 +4,24 @@
 
 namespace vcas {
 
+namespace {
+
+Tensor rows_from(const Tensor& x, std::int64_t first) {
+  auto* data = static_cast<std::byte*>(x.data) +
+               static_cast<std::size_t>(first * x.width()) * dtype_bytes(x.dtype);
+  return {data, x.dtype, {x.rows() - first, x.width()}};
+}
+
+void sum_halves(Exec& exec, const Tensor& halves, const Tensor& sketch) {
+  const std::int64_t half = sketch.rows() / 2;
+  Group<ColumnSum> sums;
+  sums.add({.sum = halves.first_rows(1), .x = sketch.first_rows(half)});
+  sums.add({.sum = rows_from(halves, 1), .x = rows_from(sketch, half)});
+  exec.ops.run(sums);
+}
+
+}  // namespace
+
 void GradientSketches::flush(Exec& exec) {
   if (waiting_.empty()) return;
   static const std::string place = "gradients/probe";
@@ -20,8 +38,10 @@ void GradientSketches::flush(Exec& exec) {
                             .offsets = use.rows.offsets,
                             .out_sign = linear.out_sign,
                             .in_sign = linear.in_sign,
-                            .out_buckets = linear.out_buckets});
-    exec.ops.run(Group<ColumnSum>{ColumnSum{.sum = linear.total, .x = sketch}});
+                            .out_buckets = linear.out_buckets,
+                            .patches = use.patches});
+    if (linear.total) exec.ops.run(Group<ColumnSum>{ColumnSum{.sum = linear.total, .x = sketch}});
+    if (linear.halves) sum_halves(exec, linear.halves, sketch);
     const std::int64_t compared = std::min(items, kMostItemsCompared);
     if (linear.gram)
       exec.ops.run(Gram{.gram = {linear.gram.data, linear.gram.dtype, {compared, compared}},
@@ -33,7 +53,8 @@ void GradientSketches::flush(Exec& exec) {
                 .dy = use.dy.first_rows(rows),
                 .x_full = use.x_full,
                 .dy_norm = use.dy_norm ? use.dy_norm.first_rows(rows) : Tensor{},
-                .x_norm_full = use.x_norm_full});
+                .x_norm_full = use.x_norm_full,
+                .patches = use.patches});
   }
   if (scores.size() > 0) exec.ops.run(scores);
   waiting_.clear();

@@ -60,6 +60,7 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
                         .dy_norm = use.dy_norm,
                         .x_norm_full = use.x_norm_full,
                         .row = use.rows.row,
+                        .patches = use.patches,
                         .site = site});
 }
 
@@ -93,7 +94,8 @@ void SampledBackward::flush_rows(Exec& exec) {
                 .x_full = of.x_full,
                 .row = of.row,
                 .dy_norm = of.dy_norm,
-                .x_norm_full = of.x_norm_full});
+                .x_norm_full = of.x_norm_full,
+                .patches = of.patches});
   exec.ops.run(scores);
 
   Group<Draw> draws;
@@ -135,6 +137,7 @@ void SampledBackward::multiply(Exec& exec, const Group<Draw>& draws) const {
     products.add({.dweight = of.dweight,
                   .dy = of.dy,
                   .x_full = of.x_full,
+                  .patches = of.patches,
                   .row = of.row,
                   .kept = draw.kept,
                   .scale = draw.scale,

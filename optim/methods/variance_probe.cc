@@ -22,6 +22,16 @@ double squared_distance(const std::vector<double>& a, const std::vector<double>&
   return sum;
 }
 
+void scale(std::vector<double>& values, double factor) {
+  for (double& value : values) value *= factor;
+}
+
+bool mixes_items(const Graph& graph) {
+  return std::ranges::any_of(graph.plan().nodes, [](const GraphNode& node) {
+    return node.layer && node.plan.coupling == RowCoupling::kBatch;
+  });
+}
+
 }  // namespace
 
 void ExactLook::lap(Exec& exec, double* seconds) {
@@ -100,6 +110,9 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
       want(linear.total, wide, {linear.out_buckets * linear.in_buckets});
     want(look.weight_variance, DType::kF64, {linears});
   }
+  if (mixes_items(graph)) halves_ = exact_.sketches.linears;
+  for (GradientSketch& linear : halves_)
+    want(linear.halves, wide, {2, linear.out_buckets * linear.in_buckets});
   std::int64_t most_buckets = 0;
   for (std::int64_t k = 0; k < linears; ++k) {
     GradientSketch& linear = exact_.sketches.linears[static_cast<std::size_t>(k)];
@@ -209,6 +222,12 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   BackwardContext sampled = context;
   sampled.gradients.tensors = no_gradients_;
   sampled.hooks = &sampled_backward_;
+  if (!halves_.empty()) {
+    sampled_backward_.sketches.linears = halves_;
+    sampled.halves = true;
+    graph_.backward(exec, sampled);
+    sampled.halves = false;
+  }
   const auto passes = static_cast<std::size_t>(batches_.back().passes);
   for (SampledLook& look : std::span(sampled_).first(passes)) {
     ++pass.repeat;
@@ -237,6 +256,20 @@ std::vector<double> VarianceProbe::values(const std::byte* host, const Tensor& t
   return out;
 }
 
+// V_s from the gradients of two halves, N1 and N2 items: the squared distance of their means over
+// its expectation, for one item, times N.
+double VarianceProbe::variance_of_halves(const std::byte* host, std::size_t linear) const {
+  const auto items = static_cast<double>(batches_.back().items);
+  const double first = std::floor(items / 2), second = items - first;
+  const Tensor& halves = halves_[linear].halves;
+  const std::vector<double> sums = values(host, halves, halves.elements());
+  const std::size_t buckets = sums.size() / 2;
+  double squares = 0;
+  for (std::size_t i = 0; i < buckets; ++i)
+    squares += std::pow(sums[i] / first - sums[buckets + i] / second, 2);
+  return items * squares / (1 / first + 1 / second);
+}
+
 // What the last batch has measured.
 void VarianceProbe::receive() {
   const std::byte* host = mailbox_->receive();
@@ -249,6 +282,8 @@ void VarianceProbe::receive() {
   for (std::size_t k = 0; k < linears; ++k) {
     const GradientSketch& linear = exact_.sketches.linears[k];
     batch.gram.push_back(values(host, linear.gram, compared * compared));
+    if (const double own = variance_of_sum(batch.gram[k], batch.items); !halves_.empty() && own > 0)
+      scale(batch.gram[k], variance_of_halves(host, k) / own);
     if (linear.row_score)
       batch.row_score.push_back(values(host, linear.row_score, batch.offsets[k].back()));
     const std::int64_t buckets = linear.total.elements();

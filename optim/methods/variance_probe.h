@@ -39,6 +39,8 @@ class ExactLook final : public BackwardHooks {
 // A probe takes a few batches. V_s comes from the items of each, at the same weights:
 // a batch's gradient is a sum over items that were drawn alike.
 // Sketches of the weight gradients stand for them. Their signs are drawn anew for each probe.
+// Where a layer mixes the items of a batch, their parts do not tell how it varies. Then a second
+// backward takes each half of the items for a batch of its own, and V_s comes from these two.
 class VarianceProbe {
  public:
   struct Options {
@@ -82,6 +84,7 @@ class VarianceProbe {
   };
 
   void plan_sketches(double fraction);
+  double variance_of_halves(const std::byte* host, std::size_t linear) const;
   std::vector<double> values(const std::byte* host, const Tensor& tensor, std::int64_t count) const;
   MeasuredBatch batch_sizes() const;
   void receive();
@@ -97,7 +100,8 @@ class VarianceProbe {
   std::unique_ptr<Mailbox> mailbox_;
   bool sent_ = false;  // what the last of batches_ has measured
   ExactLook exact_;
-  std::vector<SampledLook> sampled_;  // [pass]
+  std::vector<SampledLook> sampled_;    // [pass]
+  std::vector<GradientSketch> halves_;  // [linear], if a layer mixes items
   std::vector<Tensor> no_gradients_;
   std::vector<MeasuredBatch> batches_;
 };

@@ -184,6 +184,10 @@ bool Vcas::repeats(PassKind kind) const {
 }
 
 void Vcas::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
+  if (timed_ && first == 0) {  // probes measure the first micro-batch too
+    auto_exact_->add_sampled(sampled_.times, step_ratios_, forward_ ? forward_->step_share() : 1);
+    sampled_.times = {};
+  }
   if (!forward_) return;
   if (first == 0 && next(0) == PassKind::kMeasured)
     set_forward_score(batch, std::min(items, kMostItemsCompared));
@@ -203,7 +207,6 @@ void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context)
 
 bool Vcas::end_step() {
   if (forward_) forward_->end_step();
-  if (timed_) auto_exact_->add_sampled(sampled_.times, step_ratios_);
   probed_ = probing_ && probe_->complete();
   if (!probed_) return false;
   std::vector<MeasuredBatch> measured = probe_->result();
@@ -211,7 +214,8 @@ bool Vcas::end_step() {
   probe_note_ = controller_->update(measured);
   if (auto_exact_) {
     auto_exact_->add_exact(measured.back());
-    if (const std::string lost = give_up_losses(); !lost.empty()) probe_note_ = lost;
+    if (const std::string lost = give_up_losses(); !lost.empty())
+      probe_note_ += (probe_note_.empty() ? "" : "; ") + lost;
   }
   gate_norms_ = gate_norms(measured, sampled_.pass.scores_per_token);
   set_ratios();

@@ -1,4 +1,4 @@
-// The method of the paper: SampleA and SampleW at ratios that a controller adapts to probes.
+// VCAS: SampleA and SampleW at ratios that a controller adapts to probes, and SampleF.
 #pragma once
 
 #include "optim/methods/auto_exact.h"

@@ -23,8 +23,10 @@ TEST_CASE("an output that is added to is read and written", "[op_cost]") {
   FakeOps ops;
   TestMemory memory(ops);
   const Tensor x = memory.f32({7, 3}), y = memory.f32({7, 5}), weight = memory.f32({5, 3});
-  const double once = op_cost(LinearBackwardInput{x, y, weight, false}).bytes;
-  CHECK(op_cost(LinearBackwardInput{x, y, weight, true}).bytes == once + 4 * 7 * 3);
+  const double once = op_cost(LinearBackwardInput{x, y, weight}).bytes;
+  CHECK(
+      op_cost(LinearBackwardInput{.dx = x, .dy = y, .weight = weight, .accumulate = true}).bytes ==
+      once + 4 * 7 * 3);
   CHECK(op_cost(GeluBackward{y, y, memory.f32({7, 5}), {}}).bytes == 4 * 3 * 7 * 5);
 }
 
@@ -46,6 +48,24 @@ TEST_CASE("a sampled weight gradient costs its drawn rows only", "[op_cost]") {
   args.expected = 0.9;
   CHECK(op_cost(args).flops == 2 * 1 * 3 * 5);
   CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 1 * 5 + 1 * 3 + 7 + 2 + 2 + 1));
+}
+
+TEST_CASE("a convolution costs a linear layer of its patches at each place", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const Patches patches{.height = 6, .width = 4, .kernel = 3, .stride = 2, .padding = 1};
+  const Tensor x = memory.f32({2 * 24, 5}), y = memory.f32({2 * 6, 7});
+  const Tensor weight = memory.f32({7, 45});
+  const double flops = 2 * 12 * 45 * 7;
+  CHECK(op_cost(LinearForward{.y = y, .x = x, .weight = weight, .patches = patches}).flops ==
+        flops);
+  CHECK(
+      op_cost(LinearBackwardInput{.dx = x, .dy = y, .weight = weight, .patches = patches}).flops ==
+      flops);
+  LinearBackwardWeight gradient{.dweight = weight, .dy = y, .x_full = x, .patches = patches};
+  CHECK(op_cost(gradient).flops == flops);
+  gradient.kept = memory.holding<std::int32_t>({1, 4, 9});
+  CHECK(op_cost(gradient).flops == flops / 4);
 }
 
 TEST_CASE("a sketch costs a small product", "[op_cost]") {

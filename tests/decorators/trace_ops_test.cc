@@ -21,7 +21,7 @@ struct TraceFile {
 TEST_CASE("the trace holds the calls between begin and end", "[trace]") {
   const TraceFile file;
   TraceOps ops(std::make_unique<FakeOps>(), file.path);
-  CHECK(ops.name() == "trace(fake)");
+  CHECK(ops.name() == "fake");
   {
     TestMemory memory(ops);
     const GeluForward gelu{memory.f32({2, 2}), memory.f32({2, 2})};

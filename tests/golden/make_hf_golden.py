@@ -5,11 +5,13 @@ batch, and what PyTorch makes of it (pip install torch transformers safetensors)
     config.json, model.safetensors   the model, as save_pretrained writes it
     batch.safetensors                inputs, packed; logits, loss and the last block's output
     gradients.safetensors            of the mean loss by every parameter, under its name
+    after.safetensors                of a ResNet: the model after two forwards in training mode
 
 Everything is computed in float64, without dropout, on sequences that are padded to the longest and
 masked, and then stored as float32. (Attention is "sdpa": that of "eager" rounds to float32.)
 """
 
+import copy
 import pathlib
 import shutil
 import tempfile
@@ -40,7 +42,7 @@ def randomize(model, generator):
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             norm = name.lower().endswith(("norm.weight", "norm_before.weight", "norm_after.weight",
-                                          "norm1.weight", "norm2.weight"))
+                                          "norm1.weight", "norm2.weight", "normalization.weight"))
             parameter.copy_(1 + 0.3 * noise if norm else 0.2 * noise)
 
 
@@ -73,9 +75,7 @@ def store(name, model, tensors, output, hidden):
             continue  # saved, and read by no one: the untied decoder has its own
         assert parameter.grad is not None, key
         parameter.data = parameter.grad.float()
-    with tempfile.TemporaryDirectory() as scratch:
-        model.save_pretrained(scratch)
-        shutil.copyfile(f"{scratch}/model.safetensors", folder / "gradients.safetensors")
+    save_weights(model, folder / "gradients.safetensors")
     print(name, output.loss.item())
 
 
@@ -129,6 +129,40 @@ def run_images(name, model, seed):
           output.hidden_states[-1])
 
 
+def save_weights(model, file):
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch)
+        shutil.copyfile(f"{scratch}/model.safetensors", file)
+
+
+def run_resnet(name, seed, **sizes):
+    """In training mode: norms are of the batch, and each forward moves the running statistics."""
+    model = transformers.ResNetForImageClassification(transformers.ResNetConfig(
+        num_labels=3, image_size=20, **sizes))
+    generator = torch.Generator().manual_seed(seed)
+    randomize(model, generator)
+    with torch.no_grad():
+        for key, buffer in model.named_buffers():
+            if key.endswith("running_mean"):
+                buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
+            if key.endswith("running_var"):
+                buffer.copy_(1 + torch.rand(buffer.shape, generator=generator))
+    model.double().train()
+    before = copy.deepcopy(model)
+    images = torch.randn(4, 3, 20, 20, generator=generator)
+    labels = torch.tensor([2, 0, 1, 2])
+    output = model(images.double(), labels=labels, output_hidden_states=True)
+    output.loss.backward()
+    for stored, trained in zip(before.parameters(), model.parameters()):
+        stored.grad = trained.grad
+    with torch.no_grad():
+        model(images.double() ** 2)
+        evaluated = model.eval()(images.double()).logits
+    store(name, before, {"values": images, "labels": labels.int(), "evaluated": evaluated}, output,
+          output.hidden_states[-1])
+    save_weights(model.float(), FOLDER / name / "after.safetensors")
+
+
 def main():
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -158,6 +192,10 @@ def main():
     run_images("vit_mean", transformers.SiglipForImageClassification(transformers.SiglipConfig(
         num_labels=3, attn_implementation="sdpa",
         vision_config=dict(images, vision_use_head=False))), seed=6)
+    run_resnet("resnet_basic", 7, depths=[2, 1], hidden_sizes=[8, 12], embedding_size=6,
+               layer_type="basic")
+    run_resnet("resnet_bottleneck", 8, depths=[1, 2], hidden_sizes=[16, 24], embedding_size=8,
+               layer_type="bottleneck")
 
 
 main()

@@ -10,7 +10,7 @@ namespace {
 
 // Every output of every operation, in the order of the list.
 std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep, DType dtype,
-                                            bool warpgroup_products) {
+                                            bool warpgroup_products, bool convolution) {
   const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kF32, warpgroup_products);
   Samples calls(*ops,
                 {.items = 6,
@@ -19,6 +19,7 @@ std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t
                  .hidden = 80,
                  .heads = 2,
                  .patch = 4,
+                 .convolution = convolution,
                  .keep = keep,
                  .selection = keep == 1 ? Selection::kBernoulli : Selection::kSystematic},
                 dtype);
@@ -46,7 +47,7 @@ std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t
 }  // namespace
 
 TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
-  for (const std::int64_t keep : {1, 3}) {
+  for (const auto& [keep, convolution] : {std::pair{1, false}, {3, false}, {1, true}, {3, true}}) {
     const std::unique_ptr<Ops> ops = make_emu_ops();
     Samples calls(*ops, {.items = 6,
                          .tokens = 49,
@@ -54,6 +55,7 @@ TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
                          .hidden = 80,
                          .heads = 2,
                          .patch = 4,
+                         .convolution = convolution,
                          .keep = keep});
     const auto check = [&](const auto& args) {
       const std::int64_t before = emu_launches(*ops);
@@ -70,10 +72,13 @@ TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
 TEST_CASE("the order of threads does not change a bit", "[device]") {
   for (const auto& [dtype, warpgroup_products] :
        {std::pair{DType::kF32, false}, {DType::kBF16, false}, {DType::kBF16, true}})
-    for (const std::int64_t keep : {1, 3}) {
-      INFO(std::string(dtype_name(dtype)));
-      const auto want = outputs(emu::ThreadOrder::kForward, keep, dtype, warpgroup_products);
+    for (const auto& [keep, convolution] : {std::pair{1, false}, {3, false}, {3, true}}) {
+      INFO(std::string(dtype_name(dtype)) << ", keep " << keep);
+      const auto run = [&, keep = keep, convolution = convolution](emu::ThreadOrder order) {
+        return outputs(order, keep, dtype, warpgroup_products, convolution);
+      };
+      const auto want = run(emu::ThreadOrder::kForward);
       for (const auto order : {emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom})
-        CHECK(outputs(order, keep, dtype, warpgroup_products) == want);
+        CHECK(run(order) == want);
     }
 }

@@ -237,14 +237,16 @@ TEST_CASE("adam_step: the first steps have the length of the learning rate", "[p
 TEST_CASE("sgd_step", "[pointwise]") {
   on_every_backend([](TestTensors& t) {
     for (const std::int64_t n : kLengths)
-      check_op(t, SgdStep{.param = t.wide_normal({n}),
-                          .rounded = rounded_copy(t, n),
-                          .momentum = t.wide_normal({n}),
-                          .grad = t.wide_normal({n}),
-                          .clip_factor = one_f64(t, n % 2 ? 0.5 : 1),
-                          .learning_rate = 0.1,
-                          .mu = 0.9,
-                          .weight_decay = 0.01});
+      for (const bool nesterov : {false, true})
+        check_op(t, SgdStep{.param = t.wide_normal({n}),
+                            .rounded = rounded_copy(t, n),
+                            .momentum = t.wide_normal({n}),
+                            .grad = t.wide_normal({n}),
+                            .clip_factor = one_f64(t, n % 2 ? 0.5 : 1),
+                            .learning_rate = 0.1,
+                            .mu = 0.9,
+                            .weight_decay = 0.01,
+                            .nesterov = nesterov});
   });
 }
 

@@ -16,7 +16,8 @@ using namespace vcas;
 namespace {
 
 const char* kNames[] = {
-    "bert_classification", "bert_regression", "bert_mlm", "bert_mlm_untied", "vit", "vit_mean"};
+    "bert_classification", "bert_regression",  "bert_mlm", "bert_mlm_untied", "vit", "vit_mean",
+    "resnet_basic",        "resnet_bottleneck"};
 
 fs::path golden_folder(const std::string& name) {
   return fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf" / name;
@@ -172,6 +173,41 @@ TEST_CASE("the last block's output is that of transformers, packed against padde
     }
     CHECK(relative_error(got, want) < 1e-6);
   }
+}
+
+TEST_CASE("running statistics after two forwards, and an evaluation, are those of PyTorch",
+          "[golden]") {
+  for (const DType dtype : {DType::kF32, DType::kF64})
+    for (const std::string name : {"resnet_basic", "resnet_bottleneck"}) {
+      INFO(name << " " << std::string(dtype_name(dtype)));
+      const double tolerance = dtype == DType::kF32 ? 1e-5 : 2e-7;
+      const fs::path folder = golden_folder(name);
+      Loaded loaded(folder, "model.safetensors", dtype);
+      Graph& graph = loaded.model->graph;
+      Batch squares = loaded.batch;
+      for (float& value : squares.values) value *= value;
+      for (const Batch* batch : {&loaded.batch, &squares}) {
+        loaded.model->load(*loaded.ops, *batch, 0, batch->items);
+        Exec exec = graph.make_exec(1, 0, true);
+        exec.updates_state = true;
+        graph.forward(exec);
+      }
+      const Loaded after(folder, "after.safetensors", dtype);
+      const std::vector<Parameter>& want = after.model->graph.parameters().state();
+      REQUIRE(want.size() > 10);
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        INFO(want[i].name);
+        const std::vector<double> expected = numbers(want[i].value);
+        CHECK(relative_error(numbers(graph.parameters().state()[i].value), expected,
+                             norm(expected)) < tolerance);
+      }
+      loaded.model->load(*loaded.ops, loaded.batch, 0, loaded.batch.items);
+      Exec evaluation = graph.make_exec(1, 0, false);
+      graph.forward(evaluation);
+      const SafetensorsFile stored(folder / "batch.safetensors");
+      CHECK(relative_error(numbers(graph.tensor(loaded.model->logits)),
+                           floats(stored, "evaluated")) < tolerance);
+    }
 }
 
 TEST_CASE("weights survive the way here and back bit for bit", "[golden]") {

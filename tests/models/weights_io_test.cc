@@ -358,7 +358,8 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
   check("\"hidden_size\": 24", "\"hidden_size\": 4611686018427387904", ExitCode::kBadData,
         "\"hidden_size\" must be from 1 to 16777216, got 4611686018427387904");
   check("\"hidden_size\"", "\"hidden\"", ExitCode::kBadData, "lacks \"hidden_size\"");
-  check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig, "only bert, vit, siglip are supported");
+  check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig,
+        "only bert, resnet, vit, siglip are supported");
   check("\"gelu\"", "\"relu\"", ExitCode::kBadConfig,
         "\"hidden_act\" is \"relu\", and only \"gelu\" is supported");
   check("\"1\": \"neutral\"", "\"7\": \"neutral\"", ExitCode::kBadData, "3 entries and none for 1");

@@ -56,6 +56,46 @@ TEST_CASE("what sampling takes is weighed against what it spares", "[auto_exact]
   CHECK(some.linears == std::vector<int>{1});
 }
 
+TEST_CASE("a gate answers for those below that draw nothing, and for the items that came",
+          "[auto_exact]") {
+  // Both have the ratio 1/2: the upper one draws, and spares half of 6 s.
+  const auto found = [&](double seconds, double forward_share) {
+    AutoExact auto_exact(two_gates());
+    auto_exact.add_exact(exact_batch());
+    for (int i = 0; i < 8; ++i)
+      auto_exact.add_sampled(times({0, seconds}, {0, 0}), {.act = {0.5, 0.5}, .weight = {1, 1}},
+                             forward_share);
+    return auto_exact.take().gates;
+  };
+  CHECK(found(2.9, 1).empty());
+  CHECK(found(3.1, 1) == std::vector<int>{1});
+  CHECK(found(1.9, 2.0 / 3).empty());
+  CHECK(found(2.1, 2.0 / 3) == std::vector<int>{1});
+}
+
+TEST_CASE("a fork samples what its own settings say", "[auto_exact]") {
+  VcasOptions options{.controller = GENERATE("paper", "budget"), .auto_exact = true};
+  options.sample = "items";
+  const auto first = make_controller(options, two_gates(), 0, 1000);
+  first->make_exact({}, {1});
+  options.sample = "both";
+  const auto fork = make_controller(options, two_gates(), 0, 1000);
+  fork->from_json(first->to_json());
+  nlohmann::json state = fork->to_json();
+  CHECK(state.at("exact_gates").empty());
+  CHECK(state.at("exact_linears") == std::vector<int>{1});
+  options.sample = "rows";
+  const auto rows = make_controller(options, two_gates(), 0, 1000);
+  state["act_ratio"] = {0.5, 0.5};
+  rows->from_json(state);
+  CHECK(rows->act_ratio() == std::vector<double>{1, 1});
+
+  state["exact_linears"] = {2};
+  CHECK_THROWS_WITH(rows->from_json(state),
+                    "the state of the VCAS controller has number 2 in exact_linears, the model has "
+                    "2");
+}
+
 TEST_CASE("a gate that draws nothing is not weighed, nor is a linear that keeps all",
           "[auto_exact]") {
   AutoExact auto_exact(two_gates());

@@ -59,11 +59,13 @@ struct NaiveState {
 struct NaiveRule {
   std::string name;
   double weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9;
+  bool nesterov = false;
 
   Settings settings() const {
     Settings all{"name=" + name, fmt::format("weight_decay={}", weight_decay)};
     if (name == "sgd")
-      all.push_back(fmt::format("momentum={}", momentum));
+      all.insert(all.end(),
+                 {fmt::format("momentum={}", momentum), fmt::format("nesterov={}", nesterov)});
     else
       all.insert(all.end(), {fmt::format("beta1={}", beta1), fmt::format("beta2={}", beta2),
                              fmt::format("eps={}", eps)});
@@ -75,7 +77,7 @@ struct NaiveRule {
     if (name != "adamw") g += decay * p.value;
     if (name == "sgd") {
       p.first = momentum * p.first + g;
-      p.value -= lr * p.first;
+      p.value -= lr * (nesterov ? g + momentum * p.first : p.first);
       return;
     }
     p.first = beta1 * p.first + (1 - beta1) * g;
@@ -96,7 +98,9 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
   const NaiveRule rule = GENERATE(
       NaiveRule{.name = "adamw"}, NaiveRule{.name = "adamw", .weight_decay = 0.3},
       NaiveRule{.name = "adam", .weight_decay = 0.2, .beta1 = 0.8, .beta2 = 0.95, .eps = 0.1},
-      NaiveRule{.name = "sgd", .weight_decay = 0.2}, NaiveRule{.name = "sgd", .momentum = 0});
+      NaiveRule{.name = "sgd", .weight_decay = 0.2},
+      NaiveRule{.name = "sgd", .weight_decay = 0.2, .nesterov = true},
+      NaiveRule{.name = "sgd", .momentum = 0});
   const OptimizerOptions options = options_of(rule.settings());
   CAPTURE(rule.name, rule.weight_decay);
 
@@ -201,8 +205,8 @@ TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]"
 TEST_CASE("a configuration names its optimizer, and has its settings alone", "[optimizer]") {
   const OptimizerOptions sgd = options_of({"name=sgd", "momentum=0.5"});
   CHECK(to_json(sgd).dump() ==
-        R"({"name":"sgd","momentum":0.5,"weight_decay":0.0,"max_gradient_norm":0.0,)"
-        R"("clip":"norm"})");
+        R"({"name":"sgd","momentum":0.5,"nesterov":false,"weight_decay":0.0,)"
+        R"("max_gradient_norm":0.0,"clip":"norm"})");
   CHECK_THROWS_WITH(options_of({"name=sgd", "eps=1"}),
                     ContainsSubstring(R"("eps" is a setting of "adam" and "adamw")"));
   CHECK_THROWS_WITH(options_of({"clip=mean"}),

@@ -1,5 +1,7 @@
 #include "optim/methods/paper_controller.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -338,6 +340,9 @@ TEST_CASE("controller settings are checked", "[controller]") {
       ContainsSubstring("update_every must be above 3, the exact steps of a probe in place"));
   CHECK(config_error(R"({"update_every": 2, "repeats": 3, "probe": "separate"})").empty());
   CHECK_THAT(config_error(R"({"repeats": 1})"), ContainsSubstring("must be at least 2"));
+  for (const char* timed : {R"("auto_exact": true)", R"("cost": "time")"})
+    CHECK_THAT(config_error(fmt::format(R"({{"probe": "separate", {}}})", timed)),
+               ContainsSubstring("must be in_place where seconds are measured"));
 }
 
 TEST_CASE("the controller's state goes through text bit by bit", "[controller]") {

@@ -5,9 +5,11 @@
 
 #include "tests/support/reference/attention.h"
 #include "tests/support/reference/elementwise.h"
+#include "tests/support/reference/group_norm.h"
 #include "tests/support/reference/layer_norm.h"
 #include "tests/support/reference/linear.h"
 #include "tests/support/reference/losses.h"
+#include "tests/support/reference/max_pool.h"
 #include "tests/support/reference/optimizer.h"
 #include "tests/support/reference/pointwise.h"
 #include "tests/support/reference/sampling.h"

@@ -54,7 +54,7 @@ std::optional<Finding> ratios_near_one(const nlohmann::json& ratios) {
                              "little is saved.",
                              items, rows),
                  "Train for longer, probe more often (method.update_every), raise the budget "
-                 "(method.tau_act, method.tau_w), or set method.controller=budget."};
+                 "(method.tau_act, method.tau_w), or set method.type=exact."};
 }
 
 std::optional<Finding> poor_conversion(double flops, double time) {

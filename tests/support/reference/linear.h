@@ -6,27 +6,30 @@
 namespace vcas::reference {
 
 inline void run(const LinearForward& a) {
-  const std::int64_t d = a.y.width(), c = a.x.width();
+  const std::int64_t d = a.y.width(), c = a.weight.width();
   for (std::int64_t r = 0; r < a.y.rows(); ++r)
     for (std::int64_t o = 0; o < d; ++o) {
       double sum = a.bias ? f(a.bias)[o] : 0;
-      for (std::int64_t i = 0; i < c; ++i) sum += f(a.x)[r * c + i] * f(a.weight)[o * c + i];
+      for (std::int64_t i = 0; i < c; ++i)
+        sum += value_of(a.patches, a.x, r, i) * f(a.weight)[o * c + i];
       f(a.y)[r * d + o] = sum;
     }
 }
 
 inline void run(const LinearBackwardInput& a) {
-  const std::int64_t d = a.dy.width(), c = a.dx.width();
-  for (std::int64_t r = 0; r < a.dx.rows(); ++r)
+  const std::int64_t d = a.dy.width(), c = a.weight.width();
+  if (!a.accumulate) std::fill_n(f(a.dx), a.dx.elements(), 0.0);
+  for (std::int64_t r = 0; r < a.dy.rows(); ++r)
     for (std::int64_t i = 0; i < c; ++i) {
       double sum = 0;
       for (std::int64_t o = 0; o < d; ++o) sum += f(a.dy)[r * d + o] * f(a.weight)[o * c + i];
-      put(f(a.dx)[r * c + i], sum, a.accumulate);
+      if (const std::int64_t entry = entry_of(a.patches, a.dx, r, i); entry >= 0)
+        f(a.dx)[entry] += sum;
     }
 }
 
 inline void run(const LinearBackwardWeight& a) {
-  const std::int64_t d = a.dy.width(), c = a.x_full.width();
+  const std::int64_t d = a.dy.width(), c = a.dweight.width();
   const std::int64_t count = a.count ? i32(a.count)[0] : a.kept ? a.kept.elements() : a.dy.rows();
   if (!a.accumulate) std::fill_n(f(a.dweight), d * c, 0.0);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -34,7 +37,7 @@ inline void run(const LinearBackwardWeight& a) {
     for (std::int64_t o = 0; o < d; ++o)
       for (std::int64_t j = 0; j < c; ++j)
         f(a.dweight)[o * c + j] +=
-            factor_at(a.scale, i) * f(a.dy)[k * d + o] * f(a.x_full)[r * c + j];
+            factor_at(a.scale, i) * f(a.dy)[k * d + o] * value_of(a.patches, a.x_full, r, j);
   }
 }
 

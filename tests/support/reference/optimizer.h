@@ -28,8 +28,9 @@ inline void run(const SgdStep& a) {
   if (!std::isfinite(f(a.clip_factor)[0])) return;
   for (std::int64_t i = 0; i < a.param.elements(); ++i) {
     double& m = f(a.momentum)[i];
-    m = a.mu * m + (f(a.grad)[i] * f(a.clip_factor)[0] + a.weight_decay * f(a.param)[i]);
-    f(a.param)[i] -= a.learning_rate * m;
+    const double g = f(a.grad)[i] * f(a.clip_factor)[0] + a.weight_decay * f(a.param)[i];
+    m = a.mu * m + g;
+    f(a.param)[i] -= a.learning_rate * (a.nesterov ? g + a.mu * m : m);
     if (a.rounded) f(a.rounded)[i] = f(a.param)[i];
   }
 }

@@ -8,8 +8,11 @@ namespace vcas::reference {
 inline void run(const RowScore& a) {
   for (std::int64_t i = 0; i < a.score.elements(); ++i) {
     const std::int64_t r = index_at(a.row, i);
-    f(a.score)[i] = norm_of_row(a.dy_norm ? a.dy_norm : a.dy, i) *
-                    norm_of_row(a.x_norm_full ? a.x_norm_full : a.x_full, r);
+    const Tensor& x = a.x_norm_full ? a.x_norm_full : a.x_full;
+    double squares = 0;
+    for (std::int64_t column = 0; column < a.patches.taps() * x.width(); ++column)
+      squares += std::pow(value_of(a.patches, x, r, column), 2);
+    f(a.score)[i] = norm_of_row(a.dy_norm ? a.dy_norm : a.dy, i) * std::sqrt(squares);
   }
 }
 

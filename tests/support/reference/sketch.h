@@ -7,7 +7,7 @@ namespace vcas::reference {
 
 inline void run(const ItemSketch& a) {
   const std::int64_t outs = a.out_buckets, ins = a.in_buckets();
-  const std::int64_t d = a.dy.width(), c = a.x_full.width();
+  const std::int64_t d = a.dy.width(), c = a.in_sign.elements();
   std::fill_n(f(a.sketch), a.sketch.elements(), 0.0);
   for (std::int64_t n = 0; n < a.sketch.rows(); ++n)
     for (std::int64_t r = i64(a.offsets)[n]; r < i64(a.offsets)[n + 1]; ++r)
@@ -15,7 +15,7 @@ inline void run(const ItemSketch& a) {
         for (std::int64_t i = 0; i < c; ++i)
           f(a.sketch)[(n * outs + o % outs) * ins + i % ins] +=
               f(a.out_sign)[o] * f(a.dy)[r * d + o] * f(a.in_sign)[i] *
-              f(a.x_full)[index_at(a.row, r) * c + i];
+              value_of(a.patches, a.x_full, index_at(a.row, r), i);
 }
 
 inline void run(const Gram& a) {

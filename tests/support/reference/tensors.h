@@ -29,6 +29,24 @@ inline bool kept_by_dropout(const StepKey& key, std::int64_t draw, std::int64_t 
   return static_cast<double>(uniform_from_bits(words[word])) >= p;
 }
 
+// Where column `column` of row r of x lies, or of its patch r: an entry of x; -1: outside.
+inline std::int64_t entry_of(const Patches& p, const Tensor& x, std::int64_t r,
+                             std::int64_t column) {
+  const std::int64_t c = x.width();
+  if (!p) return r * c + column;
+  const std::int64_t down = (p.height + 2 * p.padding - p.kernel) / p.stride + 1;
+  const std::int64_t across = (p.width + 2 * p.padding - p.kernel) / p.stride + 1;
+  const std::int64_t item = r / (down * across), place = r % (down * across), tap = column / c;
+  const std::int64_t line = place / across * p.stride + tap / p.kernel - p.padding;
+  const std::int64_t pixel = place % across * p.stride + tap % p.kernel - p.padding;
+  if (line < 0 || line >= p.height || pixel < 0 || pixel >= p.width) return -1;
+  return ((item * p.height + line) * p.width + pixel) * c + column % c;
+}
+inline double value_of(const Patches& p, const Tensor& x, std::int64_t r, std::int64_t column) {
+  const std::int64_t entry = entry_of(p, x, r, column);
+  return entry < 0 ? 0 : f(x)[entry];
+}
+
 inline double norm_of(const double* x, std::int64_t width) {
   double sum = 0;
   for (std::int64_t i = 0; i < width; ++i) sum += std::pow(x[i], 2);

@@ -1,0 +1,150 @@
+// Norms over sets of rows: group norm (Wu & He 2018) and batch norm (Ioffe & Szegedy 2015).
+#pragma once
+
+#include "kernels/ops/op.h"
+
+namespace vcas {
+
+// y = (x - mean) * rstd * gamma + beta, mean and rstd = 1 / sqrt(var + eps) of each set and group.
+// A set is some rows, a group C / G columns side by side. Group norm: the rows of an item are a
+// set. Batch norm: all rows are one set, and each column is a group.
+struct GroupNormForward {
+  static constexpr const char* kName = "group_norm_forward";
+  static constexpr Family kFamily = Family::kNorms;
+  Tensor y;             // T [R, C]
+  Tensor y_norm;        // S [R], optional
+  Tensor mean;          // S [N, G]
+  Tensor rstd;          // S [N, G]
+  Tensor running_mean;  // S [G], optional, only for one set: += momentum (mean - running_mean)
+  Tensor running_var;   // S [G], likewise, of the variance times n / (n - 1), n entries of a group
+  Tensor x;             // T [R, C]
+  Tensor gamma;         // T [C]
+  Tensor beta;          // T [C]
+  Tensor offsets;       // i64 [N + 1], optional: all rows are one set
+  Tensor given_mean;    // S [G], optional: with given_var in place of the statistics of x
+  Tensor given_var;     // S [G], optional
+  double eps = 1e-5, momentum = 0.1;
+  template <class V>
+  void visit(V&& v) const {
+    v.out("y", y), v.out("y_norm", y_norm), v.out("mean", mean), v.out("rstd", rstd);
+    v.out("running_mean", running_mean, true), v.out("running_var", running_var, true);
+    v.in("x", x), v.in("gamma", gamma), v.in("beta", beta), v.in("offsets", offsets);
+    v.in("given_mean", given_mean), v.in("given_var", given_var);
+  }
+
+  // Sums of parts of the rows, statistics, y.
+  Work work() const { return {.launches = given_mean ? 2 : 3}; }
+  Rounding rounding(std::string_view output, const auto& values) const {
+    const std::int64_t length = x.rows();
+    const double largest = values.top(x), inverse = values.top(rstd);
+    if (output == "mean" || output == "running_mean") return {length, largest};
+    if (output == "rstd") return {length, inverse * (1 + largest * inverse)};
+    if (output == "running_var") return {length, largest * largest + values.top(running_var)};
+    const Rounding of_y{length, (1 + largest * inverse) * values.top(gamma) + values.top(beta)};
+    return output == "y_norm" ? of_norm(of_y, y.width()) : of_y;
+  }
+  static GroupNormForward sample(auto& s) {
+    const bool batch = s.every_other_time();
+    const std::int64_t sets = batch ? 1 : s.size.items, groups = batch ? s.size.width : 4;
+    return {.y = s.empty({s.rows(), s.size.width}),
+            .y_norm = s.wide({s.rows()}),
+            .mean = s.wide({sets, groups}),
+            .rstd = s.wide({sets, groups}),
+            .x = s.random({s.rows(), s.size.width}),
+            .gamma = s.random({s.size.width}),
+            .beta = s.random({s.size.width}),
+            .offsets = batch ? Tensor{} : s.offsets(s.size.items)};
+  }
+};
+
+// With h = (x - mean) rstd, g = dy gamma, and means over the n entries of a set and group:
+// dx = rstd (g - mean(g) - h mean(g h)), dgamma = the sum of dy h over the rows, dbeta = that of
+// dy.
+struct GroupNormBackward {
+  static constexpr const char* kName = "group_norm_backward";
+  static constexpr Family kFamily = Family::kNorms;
+  Tensor dx;                           // T [K, C], optional
+  Tensor added;                        // T [K, C], added to dx, optional; may be dx
+  Tensor dx_norm;                      // S [K], optional, only with dx
+  Tensor dgamma;                       // S [C], optional; given exactly when dbeta is
+  Tensor dbeta;                        // S [C], optional
+  Tensor dy;                           // T [K, C]
+  Tensor x_full;                       // T [R, C]
+  Tensor mean_full;                    // S [N, G]; N = 1: of all sets
+  Tensor rstd_full;                    // S [N, G]
+  Tensor gamma;                        // T [C]
+  Tensor row;                          // i32 [K], optional
+  Tensor item;                         // i32 [sets], optional: set -> row of mean_full
+  Tensor offsets;                      // i64 [sets + 1], optional: rows of the sets in dy
+  std::int64_t split = 0;              // without offsets: dy's rows before it are a set; 0: all are
+  bool fixed = false;                  // statistics were given: dx = rstd g
+  bool accumulate_parameters = false;  // dgamma += instead of dgamma =, dbeta too
+  template <class V>
+  void visit(V&& v) const {
+    v.out("dx", dx, added.data == dx.data), v.out("dx_norm", dx_norm);
+    if (added.data != dx.data) v.in("added", added);
+    v.out("dgamma", dgamma, accumulate_parameters), v.out("dbeta", dbeta, accumulate_parameters);
+    v.in("dy", dy), v.in("x_full", x_full), v.in("mean_full", mean_full);
+    v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row), v.in("item", item);
+    v.in("offsets", offsets);
+  }
+
+  std::int64_t sets() const { return offsets ? offsets.elements() - 1 : split > 0 ? 2 : 1; }
+  // Sums of parts of the rows, means, dx; gradients of parameters.
+  Work work() const {
+    return {.rows_read = rows_named(row), .launches = 2 + bool{dx} + bool{dgamma}};
+  }
+  Rounding rounding(std::string_view output, const auto& values) const {
+    const double largest = values.top(dy), inverse = values.top(rstd_full);
+    const double normal = 1 + 2 * values.top(x_full) * inverse;
+    const Rounding of_dx{
+        dy.rows() + dy.width(),
+        largest * values.top(gamma) * inverse * normal * normal + values.top(added)};
+    if (output == "dx") return of_dx;
+    if (output == "dx_norm") return of_norm(of_dx, dx.width());
+    if (output == "dgamma") return {dy.rows(), largest * normal + values.top(dgamma)};
+    return {dy.rows(), largest + values.top(dbeta)};
+  }
+  static GroupNormBackward sample(auto& s) {
+    const GroupNormForward forward = GroupNormForward::sample(s);
+    s.run(forward);
+    const bool batch = !forward.offsets;
+    return {.dx = s.empty({s.kept_rows(), s.size.width}),
+            .dx_norm = s.wide({s.kept_rows()}),
+            .dgamma = s.wide({s.size.width}),
+            .dbeta = s.wide({s.size.width}),
+            .dy = s.random({s.kept_rows(), s.size.width}),
+            .x_full = forward.x,
+            .mean_full = forward.mean,
+            .rstd_full = forward.rstd,
+            .gamma = forward.gamma,
+            .row = s.row(),
+            .item = batch ? Tensor{} : s.item(),
+            .offsets = batch ? Tensor{} : s.offsets(s.kept_items())};
+  }
+};
+
+inline void check_norm(const GroupNormForward& args) {
+  VCAS_CHECK(args.mean.width() > 0 && args.x.width() % args.mean.width() == 0 &&
+                 args.mean.rows() == (args.offsets ? args.offsets.elements() - 1 : 1) &&
+                 args.mean.shape == args.rstd.shape,
+             "statistics " + args.mean.shape.text() + " of rows " + args.x.shape.text());
+  VCAS_CHECK(bool{args.given_mean} == bool{args.given_var} && (!args.given_mean || !args.offsets) &&
+                 (!args.running_mean || (!args.offsets && !args.given_mean)),
+             "running statistics of several sets");
+}
+inline void check_norm(const GroupNormBackward& args) {
+  VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
+  VCAS_CHECK(args.mean_full.width() > 0 && args.dy.width() % args.mean_full.width() == 0 &&
+                 args.split <= args.dy.rows() &&
+                 (args.item || args.mean_full.rows() == 1 || args.mean_full.rows() == args.sets()),
+             "statistics " + args.mean_full.shape.text() + " of " + std::to_string(args.sets()) +
+                 " sets of rows " + args.dy.shape.text());
+}
+
+}  // namespace vcas
+
+// clang-format off
+#define VCAS_GROUP_NORM_OPS(X) \
+  X(GroupNormForward) X(GroupNormBackward)
+// clang-format on

@@ -1,0 +1,63 @@
+// How a convolution reads rows of pixels (docs/kernels.md).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/host_device.h"
+
+namespace vcas {
+
+// Row (n, oy, ox) of a convolution is a patch: the kernel x kernel pixels of item n from
+// (oy * stride - padding, ox * stride - padding) on, line by line, their C values side by side.
+// Pixels outside are zero. An item has height * width rows of pixels, line by line.
+struct Patches {
+  std::int32_t height = 0, width = 0;  // of the input; 0: rows as they are
+  std::int32_t kernel = 1, stride = 1, padding = 0;
+
+  explicit operator bool() const { return height != 0; }
+  VCAS_HOST_DEVICE std::int64_t out_height() const {
+    return (height + 2 * padding - kernel) / stride + 1;
+  }
+  VCAS_HOST_DEVICE std::int64_t out_width() const {
+    return (width + 2 * padding - kernel) / stride + 1;
+  }
+  VCAS_HOST_DEVICE std::int64_t in_rows() const { return std::int64_t{height} * width; }
+  VCAS_HOST_DEVICE std::int64_t out_rows() const { return out_height() * out_width(); }
+  VCAS_HOST_DEVICE std::int64_t taps() const { return std::int64_t{kernel} * kernel; }
+
+  // The pixel of row `r` at tap (ky, kx), as a row of the input; -1: outside.
+  VCAS_HOST_DEVICE std::int64_t pixel(std::int64_t r, std::int64_t ky, std::int64_t kx) const {
+    const std::int64_t place = r % out_rows();
+    const std::int64_t y = place / out_width() * stride - padding + ky;
+    const std::int64_t x = place % out_width() * stride - padding + kx;
+    if (y < 0 || y >= height || x < 0 || x >= width) return -1;
+    return (r / out_rows() * height + y) * width + x;
+  }
+  // The inverse: the row of an item, of the rows of its output, that has `pixel` at tap (ky, kx).
+  // -1: none.
+  VCAS_HOST_DEVICE std::int64_t row_with(std::int64_t pixel, std::int64_t ky,
+                                         std::int64_t kx) const {
+    const std::int64_t y = pixel / width + padding - ky, x = pixel % width + padding - kx;
+    if (y < 0 || x < 0 || y % stride != 0 || x % stride != 0) return -1;
+    if (y / stride >= out_height() || x / stride >= out_width()) return -1;
+    return y / stride * out_width() + x / stride;
+  }
+
+  // A device copies patches apart, so many rows at a time: as fit in 32 MiB.
+  static std::int64_t rows_at_once(std::int64_t values) {
+    constexpr std::int64_t kValues = std::int64_t{8} << 20;
+    return std::max<std::int64_t>(kValues / std::max<std::int64_t>(values, 1), 1);
+  }
+  // Likewise whole items.
+  std::int64_t items_at_once(std::int64_t values) const {
+    return std::max<std::int64_t>(rows_at_once(values) / out_rows(), 1);
+  }
+};
+
+// How many pieces of `most` there are in `count`, at least one.
+inline std::int64_t pieces(std::int64_t count, std::int64_t most) {
+  return std::max<std::int64_t>((count + most - 1) / most, 1);
+}
+
+}  // namespace vcas

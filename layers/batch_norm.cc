@@ -1,0 +1,88 @@
+// y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance of each column over the rows
+// of the batch. Evaluations take running statistics in their place; with `frozen` training does
+// too, and the running statistics stay. A micro-batch has statistics of its own.
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class BatchNorm final : public Layer {
+ public:
+  explicit BatchNorm(const LayerConfig& config)
+      : eps_(config.get<double>("eps", 1e-5)),
+        momentum_(config.get<double>("momentum", 0.1)),
+        gain_(config.get<double>("gain", 1.0)),
+        frozen_(config.get<bool>("frozen", false)) {
+    if (!(eps_ > 0)) config.fail("eps", "must be positive, got " + std::to_string(eps_));
+    if (!(momentum_ >= 0 && momentum_ <= 1))
+      config.fail("momentum", "must be from 0 to 1, got " + std::to_string(momentum_));
+  }
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("batch_norm", in, {in.dtype});
+    const ValueSpec& x = in.inputs[0];
+    const Initializer one{Initializer::Kind::kConstant, 1};
+    // Of the batch; it has as many rows as items, and the first one is used.
+    const SavedSpec statistic{x.width, Layout::items(1), statistics_dtype(in.dtype)};
+    NodePlan plan;
+    plan.output = x;
+    plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, gain_}, false},
+                       {"bias", {x.width}, {}, false}};
+    plan.state = {{"running_mean", {x.width}, {}}, {"running_var", {x.width}, one}};
+    plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
+    plan.saved_inputs = {0};
+    plan.coupling = frozen_ ? RowCoupling::kItems : RowCoupling::kBatch;
+    plan.accumulates = true;
+    plan.writes_gradients = true;
+    plan.writes_norms = true;
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    const bool given = frozen_ || !exec.training;
+    const bool updates = !given && exec.updates_state;
+    exec.ops.run(GroupNormForward{.y = io.output,
+                                  .y_norm = io.output_norm,
+                                  .mean = io.saved[0].first_rows(1),
+                                  .rstd = io.saved[1].first_rows(1),
+                                  .running_mean = updates ? io.state[0] : Tensor{},
+                                  .running_var = updates ? io.state[1] : Tensor{},
+                                  .x = io.inputs[0],
+                                  .gamma = io.parameters[0],
+                                  .beta = io.parameters[1],
+                                  .given_mean = given ? io.state[0] : Tensor{},
+                                  .given_var = given ? io.state[1] : Tensor{},
+                                  .eps = eps_,
+                                  .momentum = momentum_});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (!io.dx[0] && !io.gradients[0]) return;
+    const RowSet& rows = io.rows.of(io.input_specs[0].layout);
+    exec.ops.run(GroupNormBackward{.dx = io.dx[0],
+                                   .added = io.added[0],
+                                   .dx_norm = io.dx_norm,
+                                   .dgamma = io.gradients[0],
+                                   .dbeta = io.gradients[1],
+                                   .dy = io.dy,
+                                   .x_full = io.inputs_full[0],
+                                   .mean_full = io.saved_full[0].first_rows(1),
+                                   .rstd_full = io.saved_full[1].first_rows(1),
+                                   .gamma = io.parameters[0],
+                                   .row = rows.row,
+                                   .split = io.halves ? rows.rows_before(rows.items / 2) : 0,
+                                   .fixed = frozen_ || !exec.training,
+                                   .accumulate_parameters = io.gradients.adds});
+  }
+
+ private:
+  double eps_, momentum_, gain_;
+  bool frozen_;
+};
+
+VCAS_REGISTER_LAYER("batch_norm", BatchNorm);
+
+}  // namespace
+
+}  // namespace vcas

@@ -1,0 +1,78 @@
+// y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance over the rows of an item and
+// the columns of a group (Wu & He 2018).
+#include "layers/layer.h"
+
+namespace vcas {
+
+namespace {
+
+class GroupNorm final : public Layer {
+ public:
+  explicit GroupNorm(const LayerConfig& config)
+      : groups_(config.get_count("groups")),
+        eps_(config.get<double>("eps", 1e-5)),
+        gain_(config.get<double>("gain", 1.0)) {
+    if (!(eps_ > 0)) config.fail("eps", "must be positive, got " + std::to_string(eps_));
+  }
+
+  NodePlan plan(const PlanInput& in) const override {
+    check_inputs("group_norm", in, {in.dtype});
+    const ValueSpec& x = in.inputs[0];
+    if (x.width % groups_ != 0)
+      throw Error(ExitCode::kBadConfig, "group_norm: " + std::to_string(groups_) +
+                                            " groups do not divide the width " +
+                                            std::to_string(x.width));
+    const SavedSpec statistic{groups_, Layout::items(1), statistics_dtype(in.dtype)};
+    NodePlan plan;
+    plan.output = x;
+    plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, gain_}, false},
+                       {"bias", {x.width}, {}, false}};
+    plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
+    plan.saved_inputs = {0};
+    plan.accumulates = true;
+    plan.writes_gradients = true;
+    plan.writes_norms = true;
+    return plan;
+  }
+
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.ops.run(GroupNormForward{.y = io.output,
+                                  .y_norm = io.output_norm,
+                                  .mean = io.saved[0],
+                                  .rstd = io.saved[1],
+                                  .x = io.inputs[0],
+                                  .gamma = io.parameters[0],
+                                  .beta = io.parameters[1],
+                                  .offsets = io.rows.of(io.input_specs[0].layout).offsets,
+                                  .eps = eps_});
+  }
+
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (!io.dx[0] && !io.gradients[0]) return;
+    const RowSet& rows = io.rows.of(io.input_specs[0].layout);
+    exec.ops.run(GroupNormBackward{.dx = io.dx[0],
+                                   .added = io.added[0],
+                                   .dx_norm = io.dx_norm,
+                                   .dgamma = io.gradients[0],
+                                   .dbeta = io.gradients[1],
+                                   .dy = io.dy,
+                                   .x_full = io.inputs_full[0],
+                                   .mean_full = io.saved_full[0],
+                                   .rstd_full = io.saved_full[1],
+                                   .gamma = io.parameters[0],
+                                   .row = rows.row,
+                                   .item = rows.item,
+                                   .offsets = rows.offsets,
+                                   .accumulate_parameters = io.gradients.adds});
+  }
+
+ private:
+  std::int64_t groups_;
+  double eps_, gain_;
+};
+
+VCAS_REGISTER_LAYER("group_norm", GroupNorm);
+
+}  // namespace
+
+}  // namespace vcas

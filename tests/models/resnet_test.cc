@@ -1,0 +1,237 @@
+// Residual networks: shapes, names, refusals, and what sampling leaves of them.
+#include <regex>
+
+#include "core/safetensors.h"
+#include "models/hf_config.h"
+#include "models/hf_format.h"
+#include "models/weights_io.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/model_fixture.h"
+
+using namespace vcas;
+
+namespace {
+
+ModelOptions resnet(std::vector<std::string> settings = {}) {
+  std::vector<std::string> all = {"type=resnet", "stem=cifar", "stages=[1, 2]", "widths=[8,12]",
+                                  "group_width=4"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  return read_model_options(all);
+}
+
+std::int64_t parameters_of(const ModelOptions& options, const std::vector<std::int64_t>& shape,
+                           std::int64_t classes) {
+  auto ops = make_ops("cpu");
+  auto model = build_model(options, shape, classes, 0.0);
+  model->graph.finish(*ops, {.max_items = 1});
+  return model->graph.parameters().count();
+}
+
+// The last gain of a block is 0 at first, and no gradient passes its branch.
+void open_blocks(ModelFixture& f) {
+  for (const Parameter& parameter : f.model->graph.parameters().list())
+    for (std::int64_t i = 0; i < parameter.value.elements(); ++i) {
+      double& value = parameter.value.ptr<double>()[i];
+      if (parameter.name.ends_with(".weight") && parameter.shape.rank() == 1 && value == 0)
+        value = 0.5;
+      if (parameter.name.ends_with(".bias")) value = 0.1 * static_cast<double>(1 + i % 3);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("residual networks have the parameters of the papers", "[resnet]") {
+  // torchvision's resnet18 and resnet50.
+  CHECK(parameters_of(read_model_options({"type=resnet"}), {3, 64, 64}, 1000) == 11'689'512);
+  CHECK(parameters_of(read_model_options({"type=resnet", "stages=[3, 4, 6, 3]", "block=bottleneck",
+                                          "widths=[256, 512, 1024, 2048]"}),
+                      {3, 64, 64}, 1000) == 25'557'032);
+  // ResNet-20 (0.27 M, He et al. 2016a), with projections as shortcuts.
+  CHECK(parameters_of(read_model_options(
+                          {"type=resnet", "stem=cifar", "stages=[3, 3, 3]", "widths=[16, 32, 64]"}),
+                      {3, 32, 32}, 10) == 272'474);
+  // WRN-16-4 (2.7 M, Zagoruyko & Komodakis 2016).
+  CHECK(
+      parameters_of(read_model_options({"type=resnet", "stem=cifar", "stages=[2, 2, 2]",
+                                        "widths=[64, 128, 256]", "stem_width=16", "block=preact"}),
+                    {3, 32, 32}, 10) == 2'748'890);
+}
+
+TEST_CASE("every gradient of a small residual network has the slope of the loss", "[resnet]") {
+  for (const char* block : {"basic", "bottleneck", "preact"})
+    for (const char* norm : {"batch", "group", "frozen"}) {
+      INFO(block << ", " << norm);
+      const std::string group =
+          std::string(block) == "bottleneck" ? "group_width=1" : "group_width=4";
+      ModelFixture f(resnet({std::string("block=") + block, std::string("norm=") + norm, group}),
+                     {2, 8, 6}, 3, 4, DType::kF64);
+      open_blocks(f);
+      Exec exec = f.exec();
+      f.mean_loss(exec);
+      const std::vector<double> gradient = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+      for (const Parameter& parameter : f.model->graph.parameters().list()) {
+        INFO(parameter.name);
+        const std::int64_t entry = parameter.value.elements() / 2;
+        double& value = parameter.value.ptr<double>()[entry];
+        const double middle = value, step = 0x1p-20;
+        value = middle + step;
+        const double above = f.mean_loss(exec);
+        value = middle - step;
+        const double below = f.mean_loss(exec);
+        value = middle;
+        CHECK(std::abs((above - below) / (2 * step) -
+                       gradient[f.range(parameter).first + static_cast<std::size_t>(entry)]) <
+              1e-6);
+      }
+    }
+}
+
+TEST_CASE("the mean of sampled gradients of a residual network is the exact one", "[resnet][law]") {
+  // Rows of convolutions in all of them; items where norms keep them apart.
+  const char* norm = GENERATE("batch", "group", "frozen");
+  const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
+  INFO(norm);
+  ModelFixture f(resnet({std::string("norm=") + norm}), {2, 6, 6}, 3, 6, DType::kF64);
+  open_blocks(f);
+  Exec exec = f.exec();
+  exec.keeps_norms = GENERATE(false, true);
+  f.mean_loss(exec);
+  const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+  // Each parameter's gradient in a direction of signs.
+  const auto along = [&](const std::vector<double>& gradient) {
+    std::vector<double> out;
+    for (const Parameter& parameter : f.model->graph.parameters().list()) {
+      const auto [begin, end] = f.range(parameter);
+      double& sum = out.emplace_back(0);
+      for (std::size_t i = begin; i < end; ++i)
+        sum += (i * i + i / 3) % 7 < 3 ? gradient[i] : -gradient[i];
+    }
+    return out;
+  };
+  constexpr int kDraws = 1000;
+  const std::vector<double> want = along(exact);
+  std::vector<double> sum(want.size()), squares(want.size());
+  PassSettings settings = f.context(SamplingMode::kItemsAndRows, 0.6, 0.5, selection);
+  for (int draw = 0; draw < kDraws; ++draw) {
+    Exec at = f.exec(static_cast<std::uint64_t>(draw));
+    at.keeps_norms = exec.keeps_norms;
+    const std::vector<double> got = along(f.gradient(at, settings));
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      sum[i] += got[i] - want[i];
+      squares[i] += std::pow(got[i] - want[i], 2);
+    }
+  }
+  int moved = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    INFO(f.model->graph.parameters()[i].name);
+    const double error = std::sqrt(squares[i]);  // of the sum
+    CHECK(std::abs(sum[i]) <= 5 * error + 1e-9);
+    moved += error > 1e-6;
+  }
+  CHECK(moved >= 7);
+}
+
+TEST_CASE("the variance that sampling rows of convolutions adds is Eq. 3's", "[resnet][law]") {
+  ModelFixture f(resnet(), {2, 6, 6}, 3, 6, DType::kF64);
+  open_blocks(f);
+  Exec exec = f.exec();
+  exec.keeps_norms = GENERATE(false, true);
+  f.mean_loss(exec);
+  const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+  PassSettings settings = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
+  const std::size_t linears = f.model->graph.sampled_weights().size();
+  std::vector<double> closed(linears), squares(linears), fourths(linears);
+  settings.sampling.weight_variance = {
+      closed.data(), DType::kF64, {static_cast<std::int64_t>(linears)}};
+  constexpr int kDraws = 800;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    Exec at = f.exec(static_cast<std::uint64_t>(draw));
+    at.keeps_norms = exec.keeps_norms;
+    const std::vector<double> sampled = f.gradient(at, settings);
+    for (std::size_t k = 0; k < linears; ++k) {
+      const int weight = f.model->graph.sampled_weights()[k];
+      const auto [begin, end] =
+          f.range(f.model->graph.parameters()[static_cast<std::size_t>(weight)]);
+      double distance = 0;
+      for (std::size_t i = begin; i < end; ++i) distance += std::pow(sampled[i] - exact[i], 2);
+      squares[k] += distance / kDraws;
+      fourths[k] += distance * distance / kDraws;
+    }
+  }
+  for (std::size_t k = 0; k < linears; ++k) {
+    const double error = std::sqrt((fourths[k] - squares[k] * squares[k]) / kDraws);
+    INFO("linear " << k << ": " << squares[k] << " +- " << error << ", Eq. 3 " << closed[k]);
+    CHECK(error < 0.1 * squares[k]);
+    CHECK(std::abs(squares[k] - closed[k]) < 5 * error);
+  }
+}
+
+TEST_CASE("items are sampled above group and frozen norms only", "[resnet]") {
+  auto ops = make_ops("cpu");
+  for (const auto& [norm, gates] : {std::pair{"batch", 0}, {"group", 3}, {"frozen", 3}}) {
+    auto model = build_model(resnet({std::string("norm=") + norm}), {3, 8, 8}, 2, 0.0);
+    model->graph.finish(*ops, {.max_items = 2});
+    CHECK(model->graph.gates() == gates);
+    CHECK(model->graph.sampled_weights().size() == 7);  // three blocks of two, a projection
+  }
+}
+
+TEST_CASE("an input that cannot work with a residual network is refused", "[resnet]") {
+  CHECK_THROWS_WITH(build_model(resnet(), {7}, 2, 0.0), ContainsSubstring("needs images"));
+  CHECK_THROWS_WITH(resnet({"widths=[8]"}),
+                    ContainsSubstring("must have as many numbers as model.stages, 2, got 1"));
+  CHECK_THROWS_WITH(resnet({"norm=group", "group_width=5"}),
+                    ContainsSubstring("must divide all widths, and 5 does not divide 8"));
+  CHECK_THROWS_WITH(resnet({"block=bottleneck", "widths=[8, 10]"}),
+                    ContainsSubstring("must be multiples of 4, got 10"));
+  CHECK_THROWS_WITH(resnet({"norm=layer"}), ContainsSubstring("norm"));
+  const HfModel exported{.options = resnet(), .image_shape = {3, 8, 8}};
+  CHECK_THAT(hf_obstacle(exported.options, exported.image_shape),
+             ContainsSubstring("model.stem \"cifar\""));
+}
+
+TEST_CASE("weights under the names of torchvision are read", "[resnet]") {
+  const std::filesystem::path golden =
+      std::filesystem::path(VCAS_SOURCE_DIR) / "tests/golden/hf/resnet_bottleneck";
+  const SafetensorsFile stored(golden / "model.safetensors");
+  const std::pair<std::regex, const char*> names[] = {
+      {std::regex("^resnet\\.embedder\\.embedder\\.convolution"), "conv1"},
+      {std::regex("^resnet\\.embedder\\.embedder\\.normalization"), "bn1"},
+      {std::regex("^resnet\\.encoder\\.stages\\.0"), "layer1"},
+      {std::regex("^resnet\\.encoder\\.stages\\.1"), "layer2"},
+      {std::regex("\\.layers\\."), "."},
+      {std::regex("\\.shortcut\\.convolution"), ".downsample.0"},
+      {std::regex("\\.shortcut\\.normalization"), ".downsample.1"},
+      {std::regex("\\.layer\\.0\\.convolution"), ".conv1"},
+      {std::regex("\\.layer\\.1\\.convolution"), ".conv2"},
+      {std::regex("\\.layer\\.2\\.convolution"), ".conv3"},
+      {std::regex("\\.layer\\.0\\.normalization"), ".bn1"},
+      {std::regex("\\.layer\\.1\\.normalization"), ".bn2"},
+      {std::regex("\\.layer\\.2\\.normalization"), ".bn3"},
+      {std::regex("^classifier\\.1"), "fc"},
+  };
+  std::vector<StoredTensor> tensors;
+  for (StoredTensor tensor : stored.tensors()) {
+    for (const auto& [hf, torchvision] : names)
+      tensor.name = std::regex_replace(tensor.name, hf, torchvision);
+    tensors.push_back(tensor);
+  }
+  TemporaryFolder folder;
+  write_safetensors(folder.path() / "torchvision.safetensors", tensors);
+  const HfModel description = read_hf_config(golden / "config.json");
+  const auto loaded = [&](const std::filesystem::path& file) {
+    auto ops = make_ops("cpu");
+    auto model = build_model(description.options, description.image_shape, 3, 0.0);
+    model->graph.finish(*ops, {.max_items = 1});
+    model->graph.parameters().initialize(*ops, 1);
+    const LoadReport report = load_hf_weights(file, description.options, *model, *ops);
+    CHECK((report.missing.empty() && report.unexpected.empty()));
+    std::vector<float> all;
+    for (const Parameter& parameter : model->graph.parameters().stored())
+      all.insert(all.end(), parameter.value.ptr<float>(),
+                 parameter.value.ptr<float>() + parameter.value.elements());
+    return all;
+  };
+  CHECK(loaded(folder.path() / "torchvision.safetensors") == loaded(golden / "model.safetensors"));
+}
