@@ -11,7 +11,7 @@ struct SourceFile {
   std::filesystem::path path;
   // XXH3 of its bytes, compressed as they are; of a folder, ContentHash of names and sizes in it.
   std::uint64_t hash = 0;
-  // Of a folder: when the newest file in it was written, by the clock of the file system.
+  // When the newest file of a folder was written, by the clock of the file system.
   std::optional<std::int64_t> written = {};
 };
 

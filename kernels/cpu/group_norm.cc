@@ -76,8 +76,8 @@ struct Statistics {
   double mean, variance;
 };
 
-// Of the columns [first, first + count), whose sums of `rows` rows are of differences from a
-// center.
+// Statistics of the columns [first, first + count). Their sums over `rows` rows are of differences
+// from a center.
 template <class T>
 Statistics statistics_of(const double* sums, const T* center, std::int64_t width,
                          std::int64_t first, std::int64_t count, std::int64_t rows) {

@@ -60,7 +60,7 @@ struct PanelSource {
   }
 };
 
-// Likewise patches, of pixels of `channels` values: their columns from `first_column` on.
+// The same of patches, of pixels of `channels` values: their columns from `first_column` on.
 template <class T>
 struct PatchSource {
   const T* data;

@@ -74,7 +74,7 @@ __device__ void sum_norm_columns(double* sum, const NormSets& sets, const First&
   }
 }
 
-// Of all slices.
+// A sum over all slices.
 __device__ inline double norm_sum(const double* sum, const NormSets& sets, std::int64_t n,
                                   int which, std::int64_t c) {
   double total = 0;
@@ -174,7 +174,7 @@ struct NormGradients {
   bool fixed;
 };
 
-// Of dy, and of dy (x - mean).
+// Sums of dy, and of dy (x - mean).
 template <class T>
 __global__ void norm_backward_sums_kernel(double* sum, NormGradients<T> t) {
   using C = Compute<T>;
