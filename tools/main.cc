@@ -119,6 +119,8 @@ int report(const Error& error) {
       (error.code() == ExitCode::kBadConfig && text.find("nothing was run") != std::string::npos);
   write_stderr(fmt::format("{}{}\n", bare ? "" : "error: ", text));
   if (!error.hint().empty()) write_stderr(fmt::format("  hint: {}\n", error.hint()));
+  // Without memory OpenBLAS would try for ever to get some at its exit.
+  if (error.code() == ExitCode::kOutOfMemory) std::_Exit(static_cast<int>(error.code()));
   return static_cast<int>(error.code());
 }
 

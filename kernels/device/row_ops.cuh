@@ -42,14 +42,20 @@ struct ScoredRows {
   std::int64_t rows;
   Patches patches;
 
-  // Of x_full, or of its patch; by one warp.
-  __device__ Compute<T> x_norm_of(std::int64_t r) const {
+  // The norm of a row of x_full, or of its patch; by one warp. Numbers of rows have 32 bits, as
+  // `row` has: divisions of 64 would be calls.
+  __device__ Compute<T> x_norm_of(std::int32_t r) const {
     if (patches.height == 0) return x_full.norm_of(r);
+    const auto across = static_cast<std::int32_t>(patches.out_width());
+    const auto rows_of_item = static_cast<std::int32_t>(patches.out_rows());
+    const std::int32_t place = r % rows_of_item;
+    const std::int32_t top = place / across * patches.stride - patches.padding;
+    const std::int32_t left = place % across * patches.stride - patches.padding;
+    const std::int64_t first = r / rows_of_item * patches.in_rows();
     double squares = 0;
-    for (std::int64_t tap = 0; tap < patches.taps(); ++tap)
-      if (const std::int64_t pixel = patches.pixel(r, tap / patches.kernel, tap % patches.kernel);
-          pixel >= 0)
-        squares += squared(x_full.norm_of(pixel));
+    for (std::int32_t y = max(top, 0); y < min(top + patches.kernel, patches.height); ++y)
+      for (std::int32_t x = max(left, 0); x < min(left + patches.kernel, patches.width); ++x)
+        squares += squared(x_full.norm_of(first + y * patches.width + x));
     return norm_from_squares<Compute<T>>(squares);
   }
 };
@@ -61,7 +67,8 @@ __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> 
   const ScoredRows<T>& of = group.each[blockIdx.y];
   const std::int64_t i = row_of_warp();
   if (i >= of.rows) return;
-  const Compute<T> score = of.dy.norm_of(i) * of.x_norm_of(at(of.row, i));
+  const Compute<T> score =
+      of.dy.norm_of(i) * of.x_norm_of(static_cast<std::int32_t>(at(of.row, i)));
   if (lane_of_thread() == 0) of.score[i] = score;
 }
 
