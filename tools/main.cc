@@ -121,7 +121,10 @@ int report(const Error& error) {
   write_stderr(fmt::format("{}{}\n", bare ? "" : "error: ", text));
   if (!error.hint().empty()) write_stderr(fmt::format("  hint: {}\n", error.hint()));
   // Without memory OpenBLAS would try for ever to get some at its exit.
-  if (error.code() == ExitCode::kOutOfMemory) std::_Exit(static_cast<int>(error.code()));
+  if (error.code() == ExitCode::kOutOfMemory) {
+    std::fflush(stdout);
+    std::_Exit(static_cast<int>(error.code()));
+  }
   return static_cast<int>(error.code());
 }
 
