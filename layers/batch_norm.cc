@@ -23,7 +23,7 @@ class BatchNorm final : public Layer {
     check_inputs("batch_norm", in, {in.dtype});
     const ValueSpec& x = in.inputs[0];
     const Initializer one{Initializer::Kind::kConstant, 1};
-    // Of the batch; it has as many rows as items, and the first one is used.
+    // Row set of the batch. It has as many rows as items; the first one is used.
     const SavedSpec statistic{x.width, Layout::items(1), statistics_dtype(in.dtype)};
     NodePlan plan;
     plan.output = x;

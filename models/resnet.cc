@@ -212,7 +212,7 @@ class ResNet final : public ModelKind, public HfFormat {
   std::int64_t stem_channels() const {
     return stem_width_ > 0 ? stem_width_ : inner_width(widths_.empty() ? 64 : widths_[0]);
   }
-  // Of the convolution whose weight has this name.
+  // Patches of the convolution whose weight has this name.
   std::int64_t kernel_of(const std::string& name) const {
     if (name.find(".stem.") != std::string::npos) return stem_ == "imagenet" ? 7 : 3;
     if (name.find(".shortcut.") != std::string::npos) return 1;

@@ -53,7 +53,7 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
-// Of what it is made of, `ready` gets the parts that profile.
+// `ready` gets those of its parts that profile.
 std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config,
                                             const std::filesystem::path& trace, ReadyModel& ready) {
   use_threads(config);  // the device looks at it when it is made

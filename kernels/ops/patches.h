@@ -49,7 +49,7 @@ struct Patches {
     constexpr std::int64_t kValues = std::int64_t{8} << 20;
     return std::max<std::int64_t>(kValues / std::max<std::int64_t>(values, 1), 1);
   }
-  // Likewise whole items.
+  // The same in whole items.
   std::int64_t items_at_once(std::int64_t values) const {
     return std::max<std::int64_t>(rows_at_once(values) / out_rows(), 1);
   }

@@ -22,7 +22,7 @@ class AutoExact {
     std::vector<int> gates, linears;
     bool any() const { return !gates.empty() || !linears.empty(); }
   };
-  // Those whose sampling took longer in sum than what it spared, of eight backwards or more.
+  // What took longer in sum to sample than it spared, in eight backwards or more.
   // Each is told once.
   Found take();
 

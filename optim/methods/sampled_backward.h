@@ -43,7 +43,7 @@ class SampledBackward final : public BackwardHooks {
   };
   Pass pass;
   GradientSketches sketches;  // wanted of the next backwards
-  // Of the next backward, if it is not empty. Linears then do not wait for each other.
+  // Times of the next backward, if not empty. Linears then do not wait for each other.
   SampleTimes times;
 
   // Has memory for the gates of a finished graph.

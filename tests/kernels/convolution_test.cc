@@ -201,7 +201,7 @@ TEST_CASE("max pooling", "[convolution]") {
       INFO(text(of));
       const std::int64_t rows = of.items * of.patches.out_rows(), c = of.channels;
       const Shape pixels{of.items * of.patches.in_rows(), c};
-      // Of equal numbers the first counts; NaN is the largest.
+      // The first of equal numbers counts; NaN is the largest.
       for (const Tensor& x : {t.normal(pixels), t.integers(pixels), t.filled(pixels, [](auto i) {
                                 return i % 13 == 5 ? std::nan("") : static_cast<double>(i % 3);
                               })}) {

@@ -13,9 +13,9 @@ struct Finding {
   std::string what, advice;
 };
 
-// Of the ratios of an event "variance". Empty: they are not near 1, or not all are known.
+// What the ratios of an event "variance" say. Empty: they are not near 1, or not all known.
 std::optional<Finding> ratios_near_one(const nlohmann::json& ratios);
-// Of shares saved. Empty: the conversion of FLOPs to seconds is not poor, or not known (NaN).
+// What shares saved say. Empty: the conversion of FLOPs to seconds is not poor, or not known.
 std::optional<Finding> poor_conversion(double flops, double time);
 
 // Most urgent first. `twin` may be null.
