@@ -1,7 +1,7 @@
 // y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance of each column over the rows
 // of the batch. Evaluations take running statistics in their place; with `frozen` training does
 // too, and the running statistics stay. A micro-batch has statistics of its own.
-#include "layers/layer.h"
+#include "layers/norm_plan.h"
 
 namespace vcas {
 
@@ -25,17 +25,9 @@ class BatchNorm final : public Layer {
     const Initializer one{Initializer::Kind::kConstant, 1};
     // Row set of the batch. It has as many rows as items; the first one is used.
     const SavedSpec statistic{x.width, Layout::items(1), statistics_dtype(in.dtype)};
-    NodePlan plan;
-    plan.output = x;
-    plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, gain_}, false},
-                       {"bias", {x.width}, {}, false}};
+    NodePlan plan = norm_plan(x, statistic, gain_);
     plan.state = {{"running_mean", {x.width}, {}}, {"running_var", {x.width}, one}};
-    plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
-    plan.saved_inputs = {0};
     plan.coupling = frozen_ ? RowCoupling::kItems : RowCoupling::kBatch;
-    plan.accumulates = true;
-    plan.writes_gradients = true;
-    plan.writes_norms = true;
     return plan;
   }
 

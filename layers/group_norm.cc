@@ -1,6 +1,6 @@
 // y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance over the rows of an item and
 // the columns of a group (Wu & He 2018).
-#include "layers/layer.h"
+#include "layers/norm_plan.h"
 
 namespace vcas {
 
@@ -23,16 +23,7 @@ class GroupNorm final : public Layer {
                                             " groups do not divide the width " +
                                             std::to_string(x.width));
     const SavedSpec statistic{groups_, Layout::items(1), statistics_dtype(in.dtype)};
-    NodePlan plan;
-    plan.output = x;
-    plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, gain_}, false},
-                       {"bias", {x.width}, {}, false}};
-    plan.saved = {statistic, statistic};  // mean, 1 / standard deviation
-    plan.saved_inputs = {0};
-    plan.accumulates = true;
-    plan.writes_gradients = true;
-    plan.writes_norms = true;
-    return plan;
+    return norm_plan(x, statistic, gain_);
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {

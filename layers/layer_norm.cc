@@ -1,5 +1,5 @@
 // y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance of each row.
-#include "layers/layer.h"
+#include "layers/norm_plan.h"
 
 namespace vcas {
 
@@ -15,16 +15,7 @@ class LayerNorm final : public Layer {
     check_inputs("layer_norm", in, {in.dtype});
     const ValueSpec& x = in.inputs[0];
     const SavedSpec statistic{1, x.layout, statistics_dtype(in.dtype)};
-    NodePlan plan;
-    plan.output = x;
-    plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, 1}, false},
-                       {"bias", {x.width}, {}, false}};
-    plan.saved = {statistic, statistic};  // center, 1 / standard deviation
-    plan.saved_inputs = {0};
-    plan.accumulates = true;
-    plan.writes_gradients = true;
-    plan.writes_norms = true;
-    return plan;
+    return norm_plan(x, statistic, 1);
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {

@@ -1,0 +1,23 @@
+// What the plans of all normalisations share.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace vcas {
+
+// The output is like `x`. Parameters: weight, `gain` at first, and bias, both [width].
+// Saves two tensors of `statistic`: the mean or center, and 1 / standard deviation.
+inline NodePlan norm_plan(const ValueSpec& x, const SavedSpec& statistic, double gain) {
+  NodePlan plan;
+  plan.output = x;
+  plan.parameters = {{"weight", {x.width}, {Initializer::Kind::kConstant, gain}, false},
+                     {"bias", {x.width}, {}, false}};
+  plan.saved = {statistic, statistic};
+  plan.saved_inputs = {0};
+  plan.accumulates = true;
+  plan.writes_gradients = true;
+  plan.writes_norms = true;
+  return plan;
+}
+
+}  // namespace vcas
