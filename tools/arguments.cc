@@ -16,6 +16,7 @@
 #include "tools/commands.h"
 #include "tools/compare.h"
 #include "tools/plan.h"
+#include "tools/replay.h"
 #include "tools/report/report.h"
 #include "tools/setting_arguments.h"
 #include "tools/step_bench.h"
@@ -421,6 +422,19 @@ struct InspectArguments final : Arguments {
   void run() override { inspect_file(file, json); }
 };
 
+struct ReplayArguments final : Arguments {
+  ReplayRequest request;
+
+  explicit ReplayArguments(CLI::App& program)
+      : Arguments(program.add_subcommand(
+            "replay", "Name the operation that made NaN or infinity in a run that ended by it")) {
+    command.add_option("run", request.run, "Folder of the run")->required();
+    command.add_option("--step", request.step, "Another step than that of its crash file")
+        ->check(kPositive);
+  }
+  void run() override { replay(request); }
+};
+
 struct BenchArguments final : ConfigArguments {
   BenchRequest request;
 
@@ -557,6 +571,7 @@ std::vector<std::unique_ptr<Arguments>> add_commands(CLI::App& program) {
   commands.push_back(std::make_unique<ExportArguments>(program));
   commands.push_back(std::make_unique<ReportArguments>(program));
   commands.push_back(std::make_unique<InspectArguments>(program));
+  commands.push_back(std::make_unique<ReplayArguments>(program));
   commands.push_back(std::make_unique<BenchArguments>(program));
   add_plain("schema", "Print the JSON schema of configurations", print_schema);
   commands.push_back(std::make_unique<InitArguments>(program));

@@ -53,9 +53,9 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
-// `ready` gets those of its parts that profile.
-std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config,
-                                            const std::filesystem::path& trace, ReadyModel& ready) {
+// `ready` gets those of its parts that look.
+std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, const Watch& watch,
+                                            ReadyModel& ready) {
   use_threads(config);  // the device looks at it when it is made
   std::unique_ptr<Ops> ops = make_ops(config);
   if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
@@ -64,10 +64,15 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config,
     ready.ranges = marking.get();
     ops = std::move(marking);
   }
-  if (!trace.empty()) {
-    auto tracing = std::make_unique<TraceOps>(std::move(ops), trace);
+  if (!watch.trace.empty()) {
+    auto tracing = std::make_unique<TraceOps>(std::move(ops), watch.trace);
     ready.trace = tracing.get();
     ops = std::move(tracing);
+  }
+  if (watch.finite) {
+    auto looking = std::make_unique<FiniteOps>(std::move(ops));
+    ready.finite = looking.get();
+    ops = std::move(looking);
   }
   return std::make_unique<CountOps>(std::move(ops));
 }
@@ -75,10 +80,9 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config,
 }  // namespace
 
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
-                      const BatchLimits& limits, std::int64_t items,
-                      const std::filesystem::path& trace) {
+                      const BatchLimits& limits, std::int64_t items, const Watch& watch) {
   ReadyModel ready;
-  ready.ops = make_counting_ops(config, trace, ready);
+  ready.ops = make_counting_ops(config, watch, ready);
   ready.model = make_model(*ready.ops, compute_dtype(precision_of(config)), config, facts,
                            tokenizer, limits, items);
   check_room_for_products(config);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/decorators/count_ops.h"
+#include "kernels/decorators/finite_ops.h"
 #include "kernels/decorators/range_ops.h"
 #include "kernels/decorators/trace_ops.h"
 #include "models/model.h"
@@ -16,18 +17,24 @@
 
 namespace vcas {
 
+// What looks at operations besides.
+struct Watch {
+  std::filesystem::path trace = {};  // the file of a Chrome trace; empty: there is none
+  bool finite = false;               // whether numbers are finite, from FiniteOps::watch() on
+};
+
 struct ReadyModel {
   std::unique_ptr<CountOps> ops;
   RangeOps* ranges = nullptr;    // of ops; null where the device has no profiler
   TraceOps* trace = nullptr;     // of ops; null: no trace is wanted
+  FiniteOps* finite = nullptr;   // of ops; null: not wanted
   std::unique_ptr<Model> model;  // without weights
 };
 
-// For batches of `items` items. `trace`: the file of a Chrome trace; empty: there is none.
+// For batches of `items` items.
 // Throws kBadConfig where `limits` exceed the model's positions.
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
-                      const BatchLimits& limits, std::int64_t items,
-                      const std::filesystem::path& trace = {});
+                      const BatchLimits& limits, std::int64_t items, const Watch& watch = {});
 // Throws kOutOfMemory where OpenBLAS would try for ever to get its buffers: a limit of the address
 // space leaves no room for one a thread. To be called before the first products.
 void check_room_for_products(const RunConfig& config);

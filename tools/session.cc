@@ -168,13 +168,14 @@ double count_padded_step(const RunConfig& config, const RunData& data, const Bat
 
 }  // namespace
 
-Session::Session(const RunConfig& config, const RunData& data, const std::filesystem::path& trace)
+Session::Session(const RunConfig& config, const RunData& data, const Watch& watch)
     : config_(config), data_(data), formula_({}) {
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
-                                std::max(config.micro_batch(), config.eval_batch()), trace);
+                                std::max(config.micro_batch(), config.eval_batch()), watch);
   ops_ = std::move(ready.ops);
   ranges_ = ready.ranges;
   trace_ = ready.trace;
+  finite_ = ready.finite;
   model_ = std::move(ready.model);
   model_->graph.parameters().initialize(*ops_, config.seed);
   if (!config.model.pretrained.empty())

@@ -65,9 +65,9 @@ FormulaFlops make_formula(const Graph& graph, const Batch& batch);
 
 class Session {
  public:
-  // `data` must outlive the session. `trace`: the file of a Chrome trace; empty: there is none.
+  // `data` must outlive the session.
   // Throws kBadConfig for items longer than the model's positions.
-  Session(const RunConfig& config, const RunData& data, const std::filesystem::path& trace = {});
+  Session(const RunConfig& config, const RunData& data, const Watch& watch = {});
 
   // An exact pass before the first step. It says how many FLOPs exact training takes.
   // It makes the first step as fast as the others. Without it the first step does this.
@@ -93,6 +93,8 @@ class Session {
   // Steps are recorded between the two. The trace is complete after the second.
   void start_recording();
   void stop_recording();
+  // From here on kDiverged has the operation that made the number. Needs Watch::finite.
+  void watch() { finite_->watch(); }
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }
   // What the pretrained weights gave. Empty: the model starts from random ones.
@@ -148,8 +150,9 @@ class Session {
 
   const RunConfig config_;
   const RunData& data_;
-  RangeOps* ranges_ = nullptr;  // of ops_; null where the device has no profiler
-  TraceOps* trace_ = nullptr;   // of ops_; null: no trace is wanted
+  RangeOps* ranges_ = nullptr;   // of ops_; null where the device has no profiler
+  TraceOps* trace_ = nullptr;    // of ops_; null: no trace is wanted
+  FiniteOps* finite_ = nullptr;  // of ops_; null: not wanted
   std::unique_ptr<CountOps> ops_;
   std::unique_ptr<Model> model_;
   std::int64_t steps_per_epoch_, total_steps_;

@@ -83,7 +83,7 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
       data_(data),
       progress_(progress),
       label_(label),
-      session_(config(), data_, request.trace),
+      session_(config(), data_, {.trace = request.trace}),
       eval_every_(session_.steps_of(config().train.eval_every)),
       checkpoint_every_(session_.steps_of(config().train.checkpoint_every)),
       log_every_(session_.steps_of(config().train.log_every)) {
@@ -432,9 +432,11 @@ void TrainingRun::note_crash(const Error& error, std::int64_t step) {
   atomic_write(note, content.dump(2) + "\n");
   folder_->metrics().write(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
   throw Error(error.code(),
-              fmt::format("{}\n  saved {}; {}", error.what(), note.string(),
+              fmt::format("{}\n  saved {}; {}\n  vcas replay {} names the operation", error.what(),
+                          note.string(),
                           kept.empty() ? "no checkpoint was made yet"
-                                       : fmt::format("last good checkpoint-{}", kept.back())),
+                                       : fmt::format("last good checkpoint-{}", kept.back()),
+                          folder_->path().string()),
               error.hint());
 }
 

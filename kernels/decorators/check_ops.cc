@@ -9,22 +9,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/decorators/each_tensor.h"
+
 namespace vcas {
 namespace {
-
-// Calls visit(name, tensor, is_output) for the tensors of an operation that are given.
-template <class F>
-struct EachTensor {
-  F visit;
-  void in(const char* name, const Tensor& tensor) {
-    if (tensor) visit(name, tensor, false);
-  }
-  void out(const char* name, const Tensor& tensor, bool /*accumulate*/ = false) {
-    if (tensor) visit(name, tensor, true);
-  }
-};
-template <class F>
-EachTensor(F) -> EachTensor<F>;
 
 template <class F>
 void with_element_type(DType dtype, F&& body) {
@@ -162,16 +150,6 @@ double machine_epsilon(DType dtype) {
   if (dtype == DType::kF32) return std::numeric_limits<float>::epsilon();
   if (dtype == DType::kF64) return std::numeric_limits<double>::epsilon();
   return 0;
-}
-
-// "3, 17"
-std::string index_text(const Shape& shape, std::int64_t index) {
-  std::string text;
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    text = fmt::format("{}{}{}", index % shape[axis], text.empty() ? "" : ", ", text);
-    index /= shape[axis];
-  }
-  return text;
 }
 
 class CheckOps final : public Ops {

@@ -7,9 +7,8 @@
 namespace vcas {
 
 TraceOps::TraceOps(std::unique_ptr<Ops> inner, std::filesystem::path path)
-    : ForwardingOps(std::move(inner)), path_(std::move(path)), file_(path_) {
+    : ForwardingOps(std::move(inner)), path_(std::move(path)), file_(path_, std::ios::app) {
   if (!file_) throw Error(ExitCode::kCannotCreate, path_.string() + ": cannot be written");
-  file_ << "[";
 }
 
 TraceOps::~TraceOps() {
@@ -18,6 +17,15 @@ TraceOps::~TraceOps() {
   } catch (const Error&) {
     // A caller who cares has called close().
   }
+}
+
+void TraceOps::begin() {
+  recording_ = true;
+  if (begun_) return;
+  file_.close();  // an older trace stayed until now: this one could have been refused
+  file_.open(path_, std::ios::trunc);
+  file_ << "[";
+  begun_ = true;
 }
 
 void TraceOps::enter(const std::string& place) {
@@ -54,7 +62,7 @@ VCAS_FOR_EACH_OP(VCAS_OP)
 void TraceOps::close() {
   recording_ = false;
   if (!file_.is_open()) return;
-  file_ << "\n]\n";
+  if (begun_) file_ << "\n]\n";
   file_.close();
   if (!file_) throw Error(ExitCode::kIoError, path_.string() + ": the trace could not be written");
 }

@@ -26,7 +26,8 @@ class TraceOps final : public ForwardingOps {
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
-  void begin() { recording_ = true; }
+  // Replaces what is in the file, at the first call.
+  void begin();
   void end() { recording_ = false; }
   // Completes the file. Nothing is recorded afterwards.
   // Throws kIoError if something could not be written. The destructor cannot throw it.
@@ -42,7 +43,7 @@ class TraceOps final : public ForwardingOps {
   std::ofstream file_;
   Clock::time_point start_ = Clock::now();
   std::string place_;
-  bool recording_ = false;
+  bool recording_ = false, begun_ = false;
   bool first_event_ = true;
 };
 

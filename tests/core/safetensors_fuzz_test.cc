@@ -27,5 +27,4 @@ TEST_CASE("safetensors parser survives mutated files", "[safetensors][fuzz]") {
            with_length("{\"a\":[[[[[[[["),
        },
        "0123456789{}[]\",:-.eE \\u00ff", 2000);
-  SUCCEED();
 }

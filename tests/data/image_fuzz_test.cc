@@ -17,5 +17,4 @@ TEST_CASE("the image reader survives mutated files", "[images][fuzz]") {
     REQUIRE(corpus.back().size() > 100);
   }
   fuzz(fuzz_image, corpus, std::string("\xFF\xD8\xC0\xC4\xDA\xDB\xD9\0\1", 9), 2000);
-  SUCCEED();
 }

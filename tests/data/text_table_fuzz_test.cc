@@ -23,5 +23,4 @@ TEST_CASE("the table reader survives mutated files", "[table][fuzz]") {
       "b\ta\n1\t2\n");
   corpus.push_back("\x06\x1F\x8B\x08\0\0\0\0\0\0\3KJ\x02\0"s);
   fuzz(fuzz_text_table, corpus, "\t\n\r\",{}[]:\\u00ab\xC3\xFF\0"s, 4000);
-  SUCCEED();
 }

@@ -22,5 +22,4 @@ TEST_CASE("the tokenizer survives mutated vocabularies and texts", "[wordpiece][
           "t[UNK]ab,ba \xed\xa0\x80 \xc0\xaf \xf5",
       },
       "[]{}#\",:\n\r 0123456789abUNK\xc3\xa9\xcc\x81\xe9", 3000);
-  SUCCEED();
 }

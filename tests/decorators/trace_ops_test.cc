@@ -47,6 +47,24 @@ TEST_CASE("the trace holds the calls between begin and end", "[trace]") {
   CHECK(events[1]["ts"] >= events[0]["ts"].get<double>() + events[0]["dur"].get<double>() - 0.002);
 }
 
+TEST_CASE("an older trace stays until something is recorded", "[trace]") {
+  const TraceFile file;
+  std::ofstream(file.path) << "an older trace";
+  const auto found = [&] {
+    std::ifstream written(file.path);
+    return std::string(std::istreambuf_iterator<char>(written), {});
+  };
+  { TraceOps refused(std::make_unique<FakeOps>(), file.path); }
+  CHECK(found() == "an older trace");
+  {
+    TraceOps ops(std::make_unique<FakeOps>(), file.path);
+    ops.begin();
+    ops.end();
+    ops.begin();
+  }
+  CHECK(nlohmann::json::parse(found()).empty());  // an empty one is a list too
+}
+
 TEST_CASE("a repetition is traced call by call", "[trace]") {
   const TraceFile file;
   TraceOps ops(make_ops("emu"), file.path);
@@ -67,13 +85,6 @@ TEST_CASE("a repetition is traced call by call", "[trace]") {
   ops.close();
   std::ifstream written(file.path);
   CHECK(nlohmann::json::parse(written).size() == 2);
-}
-
-TEST_CASE("an empty trace is a list too", "[trace]") {
-  const TraceFile file;
-  { const TraceOps ops(std::make_unique<FakeOps>(), file.path); }
-  std::ifstream written(file.path);
-  CHECK(nlohmann::json::parse(written).empty());
 }
 
 TEST_CASE("a trace that cannot be written says so", "[trace]") {

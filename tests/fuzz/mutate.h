@@ -1,21 +1,31 @@
-// Fixed random mutations of a small corpus: a fuzz target as an ordinary test.
+// Random mutations of a small corpus: a fuzz target as an ordinary test.
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "tests/support/catch.h"
+
 // Runs `target` on every seed, then on `count` mutations; `tokens` are bytes that the format uses.
+// VCAS_FUZZ_COUNT and VCAS_FUZZ_SEED replace the count and the seed, which is 1.
 template <class Target>
 void fuzz(Target target, const std::vector<std::string>& corpus, const std::string& tokens,
-          int count) {
+          long count) {
   const auto run = [&](const std::string& input) {
     target(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
   };
-  for (const std::string& seed : corpus) run(seed);
-  std::mt19937 random(1);
-  for (int i = 0; i < count; ++i) {
+  for (const std::string& first : corpus) run(first);
+  const auto setting = [](const char* name, long otherwise) {
+    const char* value = std::getenv(name);
+    return value ? std::atol(value) : otherwise;
+  };
+  const long seed = setting("VCAS_FUZZ_SEED", 1), executions = setting("VCAS_FUZZ_COUNT", count);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  for (long i = 0; i < executions; ++i) {
+    INFO("execution " << i << " of seed " << seed);
     std::string input = corpus[random() % corpus.size()];
     for (unsigned change = 0; change <= random() % 4 && !input.empty(); ++change) {
       const std::size_t at = random() % input.size();
@@ -35,4 +45,5 @@ void fuzz(Target target, const std::vector<std::string>& corpus, const std::stri
     }
     run(input);
   }
+  SUCCEED();
 }

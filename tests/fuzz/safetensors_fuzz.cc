@@ -1,7 +1,4 @@
 // Whatever the bytes, the parser either throws kBadData or gives tensors that lie within them.
-// Standalone: clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -I.
-// tests/fuzz/safetensors_fuzz.cc
-//             core/{safetensors,files,error}.cc -lfmt -lz
 #include <cstdlib>
 
 #include "core/safetensors.h"

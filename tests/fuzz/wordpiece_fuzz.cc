@@ -1,8 +1,5 @@
 // The first byte chooses what the others are: a vocab.txt, a tokenizer.json or text. A vocabulary
-// is kBadData or tokenizes; text is kBadData exactly where it is not UTF-8. Standalone: clang++
-// -std=c++20 -g -fsanitize=fuzzer,address,undefined -I. tests/fuzz/wordpiece_fuzz.cc
-//             data/{wordpiece,vocabulary}.cc core/{error,files,json_text,nearest_name}.cc
-//             -lfmt -lz -lutf8proc
+// is kBadData or tokenizes; text is kBadData exactly where it is not UTF-8.
 #include <cstdlib>
 #include <optional>
 

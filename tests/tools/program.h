@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -90,6 +91,17 @@ class Process {
 inline Outcome run(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
                    const std::vector<std::string>& environment = {}) {
   return Process(folder, arguments, environment).wait();
+}
+
+// All files of a folder with their content, and where links lead.
+inline std::map<std::string, std::string> snapshot(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_symlink())
+      files[entry.path().string()] = std::filesystem::read_symlink(entry.path()).string();
+    else if (entry.is_regular_file() && entry.path().filename() != "lock")
+      files[entry.path().string()] = content(entry.path());
+  return files;
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

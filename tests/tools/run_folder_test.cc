@@ -13,17 +13,6 @@ namespace {
 const std::vector<std::string> kEndless = {"vcas-train", "--config", "tiny.json",
                                            "train.steps=1000000", "train.eval_every=1000000"};
 
-// All files of a folder with their content, and where links lead.
-std::map<std::string, std::string> snapshot(const fs::path& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_symlink())
-      files[entry.path().string()] = fs::read_symlink(entry.path()).string();
-    else if (entry.is_regular_file() && entry.path().filename() != "lock")
-      files[entry.path().string()] = content(entry.path());
-  return files;
-}
-
 std::vector<std::string> with(std::vector<std::string> arguments,
                               const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());

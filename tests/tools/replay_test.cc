@@ -1,0 +1,49 @@
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+TEST_CASE("replay names the operation that ended a run") {
+  const TinyRun tiny;
+  const std::vector<std::string> diverging = {"schedule.learning_rate=1e30",
+                                              "schedule.kind=constant", "method.type=exact",
+                                              "run.folder=out"};
+  const auto check = [&](const std::string& from) {
+    const auto before = snapshot(tiny.path() / "out");
+    const Outcome replayed = run(tiny.path(), {"replay", "out"});
+    INFO(replayed.out);
+    CHECK(replayed.code == 70);
+    CHECK(contains(replayed.out, "replaying step 2 from " + from + "\nitems of step 2: "));
+    CHECK(contains(replayed.err, "error: step 2: vit."));
+    CHECK(contains(replayed.err, " elements are not finite\n  "));
+    CHECK(snapshot(tiny.path() / "out") == before);
+  };
+  const Outcome outcome = tiny.train(diverging);
+  REQUIRE(outcome.code == 70);
+  CHECK(contains(outcome.err, "vcas replay out names the operation\n"));
+  check("the beginning");
+
+  std::vector<std::string> saving = diverging;
+  saving.insert(saving.end(), {"train.checkpoint_every=1", "--overwrite"});
+  REQUIRE(tiny.train(saving).code == 70);
+  check("out/checkpoint-1");
+}
+
+TEST_CASE("replay of a run that is well, and of what is none") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=4"}).code == 0);
+  const Outcome well = run(tiny.path(), {"replay", "out", "--step", "3"});
+  CHECK(well.code == 0);
+  CHECK(contains(well.out, "ok  all numbers of step 3 and of an evaluation after it are finite\n"));
+
+  const Outcome no_crash = run(tiny.path(), {"replay", "out"});
+  CHECK(no_crash.code == 66);
+  CHECK(no_crash.err ==
+        "error: out: no crash-STEP.json in it\n"
+        "  hint: --step N looks at any step of the run\n");
+  const Outcome nothing = run(tiny.path(), {"replay", "none"});
+  CHECK(nothing.code == 66);
+  CHECK(nothing.err ==
+        "error: none: No such file or directory\n  hint: replay takes the folder of a run\n");
+  const Outcome beyond = run(tiny.path(), {"replay", "out", "--step", "5"});
+  CHECK(beyond.code == 2);
+  CHECK(beyond.err == "error: --step is 5, and the run has 4 steps\n");
+}
