@@ -188,6 +188,7 @@ void TrainingRun::mend_folder() {
     link_checkpoint(run, "best", best_.step);
   else
     fs::remove(run / "best");
+  prune_checkpoints(run, config().train.keep_checkpoints, {saved_, best_.step});
 }
 
 void TrainingRun::write_facts() {

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "kernels/device/launch.cuh"
+#include "kernels/device/reduce.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -50,21 +51,19 @@ __device__ bool is_packed(const T* at, int count) {
   return count >= kNeighbours && reinterpret_cast<std::uintptr_t>(at) % alignof(Packed<T>) == 0;
 }
 
-// row[c], row[c + 1] ...; zeros beyond the width.
-template <class T>
-__device__ Packed<T> load_packed(const T* row, int c, int width) {
-  Packed<T> packed{};
-  if (is_packed(row + c, width - c))
-    packed = *reinterpret_cast<const Packed<T>*>(row + c);
-  else
-    for (int i = 0; i < kNeighbours && c + i < width; ++i) packed.put(i, row[c + i]);
-  return packed;
-}
 // Of a row that lies on packs, all of whose neighbours are inside: no branch, so that several loads
 // are on their way together.
 template <class T>
 __device__ Packed<T> load_aligned(const T* from) {
   return *reinterpret_cast<const Packed<T>*>(from);
+}
+// row[c], row[c + 1] ...; zeros beyond the width. kAligned: the row is as load_aligned wants it.
+template <bool kAligned = false, class T>
+__device__ Packed<T> load_packed(const T* row, int c, int width) {
+  if (kAligned || is_packed(row + c, width - c)) return load_aligned(row + c);
+  Packed<T> packed{};
+  for (int i = 0; i < kNeighbours && c + i < width; ++i) packed.put(i, row[c + i]);
+  return packed;
 }
 template <class T>
 __device__ Neighbours<Compute<T>> unpack(const Packed<T>& packed) {
@@ -72,19 +71,36 @@ __device__ Neighbours<Compute<T>> unpack(const Packed<T>& packed) {
   for (int i = 0; i < kNeighbours; ++i) out.value[i] = static_cast<Compute<T>>(packed.get(i));
   return out;
 }
-template <class T>
+template <bool kAligned = false, class T>
 __device__ Neighbours<Compute<T>> load_neighbours(const T* row, int c, int width) {
-  return unpack(load_packed(row, c, width));
+  return unpack(load_packed<kAligned>(row, c, width));
 }
 
 template <class T>
-__device__ void store_neighbours(T* row, int c, int width, const Neighbours<Compute<T>>& values) {
+__device__ Packed<T> pack(const Neighbours<Compute<T>>& values) {
   Packed<T> packed{};
-  for (int i = 0; i < kNeighbours; ++i) packed.put(i, static_cast<T>(values.value[i]));
-  if (is_packed(row + c, width - c))
+  if constexpr (sizeof(T) == 2)
+    for (int i = 0; i < kNeighbours; i += 2)
+      packed.word[i / 2] = to_bf16_pair(values.value[i], values.value[i + 1]);
+  else
+    for (int i = 0; i < kNeighbours; ++i) packed.put(i, values.value[i]);
+  return packed;
+}
+template <bool kAligned = false, class T>
+__device__ void store_neighbours(T* row, int c, int width, const Neighbours<Compute<T>>& values) {
+  const Packed<T> packed = pack<T>(values);
+  if (kAligned || is_packed(row + c, width - c))
     *reinterpret_cast<Packed<T>*>(row + c) = packed;
   else
     for (int i = 0; i < kNeighbours && c + i < width; ++i) row[c + i] = packed.get(i);
+}
+
+// Of the neighbours inside the width.
+template <bool kAligned, class C>
+__device__ double sum_of_squares(Neighbours<C> of, int c, int width) {
+  for (int i = 1; !kAligned && i < kNeighbours; ++i)
+    if (c + i >= width) of.value[i] = 0;
+  return sum_of_squares(of.value);
 }
 
 // body(first, count) for this thread's share of [0, n): `count` neighbours from `first` on.
@@ -142,16 +158,28 @@ inline bool lie_on_packs(const void* rows, std::int64_t width, std::int64_t stri
          reinterpret_cast<std::uintptr_t>(rows) % alignof(Packed<float>) == 0;
 }
 
-// f(constant kHeld) for rows of the tensors, of one width.
+// Whether the rows of all these tensors that are given lie so, and are no wider than `most`. Rows
+// of f64 are not asked: they are there to be compared with.
+template <class T>
+bool are_aligned(std::initializer_list<const Tensor*> tensors, std::int64_t most = INT_MAX) {
+  return !std::is_same_v<T, double> && std::ranges::all_of(tensors, [&](const Tensor* rows) {
+    return !*rows ||
+           (rows->width() <= most && lie_on_packs(rows->data, rows->width(), rows->width()));
+  });
+}
+// f(constant bool) of it.
+template <class T, class F>
+void with_aligned(std::initializer_list<const Tensor*> tensors, const F& f) {
+  if constexpr (!std::is_same_v<T, double>)
+    if (are_aligned<T>(tensors)) return f(std::true_type{});
+  f(std::false_type{});
+}
+// f(constant kHeld): rows that are held lie so.
 template <class T, class F>
 void with_held(std::initializer_list<const Tensor*> tensors, const F& f) {
   constexpr int kMostHeld = 8;
-  const auto fits = [](const Tensor* rows) {
-    const std::int64_t width = rows->width();
-    return width <= kMostHeld * kWarp * kNeighbours && lie_on_packs(rows->data, width, width);
-  };
   if constexpr (!std::is_same_v<T, double>)
-    if (std::ranges::all_of(tensors, fits)) return f(Constant<kMostHeld>{});
+    if (are_aligned<T>(tensors, kMostHeld * kWarp * kNeighbours)) return f(Constant<kMostHeld>{});
   f(Constant<0>{});
 }
 

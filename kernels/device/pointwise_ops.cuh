@@ -9,24 +9,25 @@
 
 namespace vcas::VCAS_DEVICE {
 
-template <class P, class T>
+template <class P, class T, bool kAligned>
 __global__ void pointwise_forward_kernel(T* y, Compute<T>* y_norm, const T* x, int width) {
   const std::int64_t r = blockIdx.x;
-  write_row(y, y_norm, r, width, [&](int c) {
-    auto of = load_neighbours(x + r * width, c, width);
+  write_row<kAligned>(y, y_norm, r, width, [&](int c) {
+    auto of = load_neighbours<kAligned>(x + r * width, c, width);
     VCAS_UNROLL
     for (int i = 0; i < kNeighbours; ++i) of.value[i] = P::template value<Math>(of.value[i]);
     return of;
   });
 }
 
-template <class P, class T>
+template <class P, class T, bool kAligned>
 __global__ void pointwise_backward_kernel(T* dx, Compute<T>* dx_norm, const T* dy,
                                           const T* saved_full, const std::int32_t* row, int width) {
   const std::int64_t r = blockIdx.x;
-  write_row(dx, dx_norm, r, width, [&](int c) {
-    auto of = load_neighbours(dy + r * width, c, width);
-    const auto saved = load_neighbours(saved_full + at(row, r) * width, c, width);
+  const T* const saved_row = saved_full + at(row, r) * width;
+  write_row<kAligned>(dx, dx_norm, r, width, [&](int c) {
+    auto of = load_neighbours<kAligned>(dy + r * width, c, width);
+    const auto saved = load_neighbours<kAligned>(saved_row, c, width);
     for (int i = 0; i < kNeighbours; ++i)
       of.value[i] = of.value[i] * P::template slope<Math>(saved.value[i]);
     return of;
@@ -34,7 +35,7 @@ __global__ void pointwise_backward_kernel(T* dx, Compute<T>* dx_norm, const T* d
 }
 
 // One thread draws for neighbours of a row.
-template <class T>
+template <class T, bool kAligned>
 __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const T* residual,
                                const std::int32_t* row, int width, std::uint32_t threshold,
                                Compute<T> keep_scale, StepKey key) {
@@ -42,14 +43,14 @@ __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const T* re
   const PhiloxAddress address = key.address();
   const std::int64_t r = blockIdx.x;
   const std::int64_t first_draw = at(row, r) * ((width + kNeighbours - 1) / kNeighbours);
-  write_row(y, y_norm, r, width, [&](int c) {
-    auto of = load_neighbours(x + r * width, c, width);
+  write_row<kAligned>(y, y_norm, r, width, [&](int c) {
+    auto of = load_neighbours<kAligned>(x + r * width, c, width);
     const Words words =
         philox_words(address, static_cast<std::uint64_t>(first_draw + c / kNeighbours));
     for (int i = 0; i < kNeighbours; ++i)
       of.value[i] = of.value[i] * ((words.word[i] >> 9) >= threshold ? keep_scale : Compute<T>(0));
     if (residual) {
-      const auto added = load_neighbours(residual + r * width, c, width);
+      const auto added = load_neighbours<kAligned>(residual + r * width, c, width);
       for (int i = 0; i < kNeighbours; ++i) of.value[i] += added.value[i];
     }
     return of;
@@ -72,28 +73,28 @@ __global__ void fill_kernel(T* y, T value, std::int64_t n) {
 }
 
 // Parameters, and what layers read of them where that is rounded.
-template <class T>
+template <bool kAligned = false, class T>
 __device__ void store_updated(T* param, bfloat16* rounded, std::int64_t first, int count,
                               const Neighbours<T>& updated) {
-  store_neighbours(param + first, 0, count, updated);
+  store_neighbours<kAligned>(param + first, 0, count, updated);
   if (!rounded) return;
   Neighbours<float> narrow;
   for (int i = 0; i < kNeighbours; ++i) narrow.value[i] = static_cast<float>(updated.value[i]);
-  store_neighbours(rounded + first, 0, count, narrow);
+  store_neighbours<kAligned>(rounded + first, 0, count, narrow);
 }
 
 // 28 bytes a parameter in f32, and 2 where it has a rounded copy.
-template <class T>
+template <class T, bool kAligned>
 __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T* second_moment,
                                  const T* grad, const double* clip_factor, std::int64_t n,
                                  AdamFactors<T> f) {
   if (!is_usable(*clip_factor)) return;
   const T grad_scale = static_cast<T>(*clip_factor);
   for_each_neighbours(n, [&](std::int64_t first, int count) {
-    auto p = load_neighbours(param + first, 0, count);
-    auto m = load_neighbours(first_moment + first, 0, count);
-    auto v = load_neighbours(second_moment + first, 0, count);
-    const auto gradient = load_neighbours(grad + first, 0, count);
+    auto p = load_neighbours<kAligned>(param + first, 0, count);
+    auto m = load_neighbours<kAligned>(first_moment + first, 0, count);
+    auto v = load_neighbours<kAligned>(second_moment + first, 0, count);
+    const auto gradient = load_neighbours<kAligned>(grad + first, 0, count);
     for (int i = 0; i < kNeighbours; ++i) {
       const T g = grad_scale * gradient.value[i] + f.decay * p.value[i];
       m.value[i] += f.gain1 * (g - m.value[i]);
@@ -102,9 +103,9 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
           m.value[i] * f.first_correction / (square_root(v.value[i] * f.second_correction) + f.eps);
       p.value[i] = f.shrink * p.value[i] - f.learning_rate * step;
     }
-    store_neighbours(first_moment + first, 0, count, m);
-    store_neighbours(second_moment + first, 0, count, v);
-    store_updated(param, rounded, first, count, p);
+    store_neighbours<kAligned>(first_moment + first, 0, count, m);
+    store_neighbours<kAligned>(second_moment + first, 0, count, v);
+    store_updated<kAligned>(param, rounded, first, count, p);
   });
 }
 
@@ -160,9 +161,11 @@ template <class P>
 void forward(Context& context, const PointwiseForward<P>& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, one_block_a_row(args.y), pointwise_forward_kernel<P, T>,
-           args.y.template ptr<T>(), args.y_norm.template ptr<Compute<T>>(),
-           args.x.template ptr<T>(), width_of(args.y));
+    with_aligned<T>({&args.y, &args.x}, [&](auto aligned) {
+      launch(context, one_block_a_row(args.y), pointwise_forward_kernel<P, T, aligned>,
+             args.y.template ptr<T>(), args.y_norm.template ptr<Compute<T>>(),
+             args.x.template ptr<T>(), width_of(args.y));
+    });
   });
 }
 
@@ -170,10 +173,12 @@ template <class P>
 void backward(Context& context, const PointwiseBackward<P>& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, one_block_a_row(args.dx), pointwise_backward_kernel<P, T>,
-           args.dx.template ptr<T>(), args.dx_norm.template ptr<Compute<T>>(),
-           args.dy.template ptr<T>(), args.saved_full.template ptr<T>(),
-           args.row.template ptr<std::int32_t>(), width_of(args.dx));
+    with_aligned<T>({&args.dx, &args.dy, &args.saved_full}, [&](auto aligned) {
+      launch(context, one_block_a_row(args.dx), pointwise_backward_kernel<P, T, aligned>,
+             args.dx.template ptr<T>(), args.dx_norm.template ptr<Compute<T>>(),
+             args.dy.template ptr<T>(), args.saved_full.template ptr<T>(),
+             args.row.template ptr<std::int32_t>(), width_of(args.dx));
+    });
   });
 }
 
@@ -186,10 +191,12 @@ VCAS_FOR_EACH_POINTWISE(VCAS_COMPUTE, )
 void compute(Context& context, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, one_block_a_row(args.y), dropout_kernel<T>, args.y.ptr<T>(),
-           args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.residual.ptr<T>(),
-           args.row.ptr<std::int32_t>(), width_of(args.y), dropout_threshold(args.p),
-           static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
+    with_aligned<T>({&args.y, &args.x, &args.residual}, [&](auto aligned) {
+      launch(context, one_block_a_row(args.y), dropout_kernel<T, aligned>, args.y.ptr<T>(),
+             args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.residual.ptr<T>(),
+             args.row.ptr<std::int32_t>(), width_of(args.y), dropout_threshold(args.p),
+             static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
+    });
   });
 }
 
@@ -221,9 +228,14 @@ void compute(Context& context, const AdamStep& args) {
   with_statistics_type(args.param.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.param.elements();
-    launch(context, grid_over_neighbours(context, n), adam_step_kernel<T>, args.param.ptr<T>(),
-           args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(), args.second_moment.ptr<T>(),
-           args.grad.ptr<T>(), args.clip_factor.ptr<double>(), n, adam_factors<T>(args));
+    with_aligned<T>(
+        {&args.param, &args.rounded, &args.first_moment, &args.second_moment, &args.grad},
+        [&](auto aligned) {
+          launch(context, grid_over_neighbours(context, n), adam_step_kernel<T, aligned>,
+                 args.param.ptr<T>(), args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(),
+                 args.second_moment.ptr<T>(), args.grad.ptr<T>(), args.clip_factor.ptr<double>(), n,
+                 adam_factors<T>(args));
+        });
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #else
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "core/bfloat16.h"
@@ -82,6 +83,27 @@ __device__ __forceinline__ std::uint32_t to_bf16_pair(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+// 1 / x and 2^x, off by 2^-22 of the result. Results below the normal range are 0. Functions that
+// the host may call too call them, so they have a version for it.
+__host__ __device__ __forceinline__ float reciprocal_approximately(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1 / x;
+#endif
+}
+__host__ __device__ __forceinline__ float exp2_approximately(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
 }
 
 // c[16, 8] += a[16, 16] b[16, 8] by the 32 lanes of a warp, of pairs of bf16. Lane 4g + t holds
@@ -230,6 +252,8 @@ inline void load_blocks_transposed(std::uint32_t (&out)[4], const void* row,
 inline std::uint32_t to_bf16_pair(float low, float high) {
   return bfloat16(low).bits() | static_cast<std::uint32_t>(bfloat16(high).bits()) << 16;
 }
+inline float reciprocal_approximately(float x) { return 1 / x; }
+inline float exp2_approximately(float x) { return std::exp2(x); }
 
 inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                      const char* file = __builtin_FILE(), int line = __builtin_LINE()) {

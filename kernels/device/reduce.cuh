@@ -59,6 +59,18 @@ template <class C>
 __device__ double squared(C x) {
   return static_cast<double>(x) * static_cast<double>(x);
 }
+// The sum of the squares of a few numbers, in f32 where it holds them.
+template <class C, int kCount>
+__device__ double sum_of_squares(const C (&x)[kCount]) {
+  if constexpr (sizeof(C) == sizeof(float)) {
+    C quick = 0;
+    for (const C value : x) quick += value * value;
+    if (quick > 1e-28f && quick < 1e28f) return quick;
+  }
+  double sum = 0;
+  for (const C value : x) sum += squared(value);
+  return sum;
+}
 template <class C>
 __device__ C norm_from_squares(double sum) {
   return static_cast<C>(square_root(sum));

@@ -27,9 +27,8 @@ struct RowFactor {
   template <class Values>
   __device__ static Compute<T> norm_of(const Values* values, int count) {
     double sum = 0;
-    for_lane_columns<0>(count, [&](int, int c) {
-      for (const Compute<T> value : load_neighbours(values, c, count).value) sum += squared(value);
-    });
+    for_lane_columns<0>(
+        count, [&](int, int c) { sum += sum_of_squares(load_neighbours(values, c, count).value); });
     return norm_from_squares<Compute<T>>(warp_sum(sum));
   }
 };
@@ -97,8 +96,7 @@ __global__ void __launch_bounds__(kMostInBlock)
       else if (left > 0)
         of[i] = load_aligned(from);
     }
-    for (const Packed<T>& packed : of)
-      for (const C value : unpack(packed).value) sum += squared(value);
+    for (const Packed<T>& packed : of) sum += sum_of_squares(unpack(packed).value);
   }
   sum = block_sum(sum);
   if (threadIdx.x != 0) return;
@@ -189,6 +187,7 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* 
                                           const T* beta, Compute<T> eps, std::int64_t rows,
                                           int width) {
   using C = Compute<T>;
+  constexpr bool kAligned = kHeld > 0;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const WarpRow<T, kHeld> in(x + r * width, width);
@@ -213,12 +212,12 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* 
   double y_squares = 0;
   for_lane_columns<kHeld>(width, [&](int k, int c) {
     Neighbours<C> out = in.at(k, c);
-    const auto g = load_neighbours(gamma, c, width), b = load_neighbours(beta, c, width);
+    const auto g = load_neighbours<kAligned>(gamma, c, width),
+               b = load_neighbours<kAligned>(beta, c, width);
     for (int i = 0; i < kNeighbours; ++i)
       out.value[i] = (out.value[i] - x_first - m) * s * g.value[i] + b.value[i];
-    store_neighbours(y + r * width, c, width, out);
-    for (int i = 0; y_norm && i < kNeighbours && c + i < width; ++i)
-      y_squares += squared(out.value[i]);
+    store_neighbours<kAligned>(y + r * width, c, width, out);
+    if (y_norm) y_squares += sum_of_squares<kAligned>(out, c, width);
   });
   if (y_norm) y_squares = warp_sum(y_squares);
   if (lane_of_thread() > 0) return;
@@ -249,6 +248,7 @@ struct LayerNormGradients {
 template <class T, int kHeld>
 __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNormGradients<T> t) {
   using C = Compute<T>;
+  constexpr bool kAligned = kHeld > 0;
   constexpr int kRows = kThreads / kWarp;
   VCAS_DYNAMIC_SHARED(C, sum);  // [2, width], each entry of one thread
   const auto for_own_columns = [&](const auto& f) {
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
   };
   if (t.part)
     for_own_columns([&](int c) {
-      for (C* const of : {sum, sum + t.width}) store_neighbours(of, c, t.width, {});
+      for (C* const of : {sum, sum + t.width}) store_neighbours<kAligned>(of, c, t.width, {});
     });
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kRows; first < t.rows;
        first += static_cast<std::int64_t>(gridDim.x) * kRows) {
@@ -269,9 +269,9 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
       // f(i, h, g) for the neighbours at c, inside the width
       const auto for_each = [&](int k, int c, const auto& f) {
         const auto x_of = x.at(k, c), in_of = in.at(k, c),
-                   gamma = load_neighbours(t.gamma, c, t.width);
+                   gamma = load_neighbours<kAligned>(t.gamma, c, t.width);
         for (int i = 0; i < kNeighbours; ++i)
-          if (c + i < t.width)
+          if (kAligned || c + i < t.width)
             f(i, (x_of.value[i] - x_first - m) * s, in_of.value[i] * gamma.value[i]);
       };
       C g_sum = 0, product = 0;
@@ -286,39 +286,38 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
       double squares = 0;
       for_lane_columns<kHeld>(t.width, [&](int k, int c) {
         Neighbours<C> out{};
-        if (t.added) out = load_neighbours(t.added + r * t.width, c, t.width);
-        for_each(k, c, [&](int i, C h, C g) {
-          out.value[i] += s * (g - shift - h * slope);
-          if (t.dx_norm) squares += squared(out.value[i]);
-        });
-        store_neighbours(t.dx + r * t.width, c, t.width, out);
+        if (t.added) out = load_neighbours<kAligned>(t.added + r * t.width, c, t.width);
+        for_each(k, c, [&](int i, C h, C g) { out.value[i] += s * (g - shift - h * slope); });
+        store_neighbours<kAligned>(t.dx + r * t.width, c, t.width, out);
+        if (t.dx_norm) squares += sum_of_squares<kAligned>(out, c, t.width);
       });
       if (t.dx_norm) squares = warp_sum(squares);
       if (t.dx_norm && lane_of_thread() == 0) t.dx_norm[r] = norm_from_squares<C>(squares);
     }
     if (!t.part) continue;
     for_own_columns([&](int c) {
-      auto dgamma = load_neighbours(sum, c, t.width),
-           dbeta = load_neighbours(sum + t.width, c, t.width);
+      auto dgamma = load_neighbours<kAligned>(sum, c, t.width),
+           dbeta = load_neighbours<kAligned>(sum + t.width, c, t.width);
       for (std::int64_t r = first; r < min(first + kRows, t.rows); ++r) {
         const std::int64_t full = at(t.row, r);
-        const auto d = load_neighbours(t.dy + r * t.width, c, t.width);
-        const auto x = load_neighbours(t.x_full + full * t.width, c, t.width);
+        const auto d = load_neighbours<kAligned>(t.dy + r * t.width, c, t.width);
+        const auto x = load_neighbours<kAligned>(t.x_full + full * t.width, c, t.width);
         const C x_first = t.x_full[full * t.width], m = t.center_full[full], s = t.rstd_full[full];
         for (int i = 0; i < kNeighbours; ++i) {
           dgamma.value[i] += d.value[i] * ((x.value[i] - x_first - m) * s);
           dbeta.value[i] += d.value[i];
         }
       }
-      store_neighbours(sum, c, t.width, dgamma);
-      store_neighbours(sum + t.width, c, t.width, dbeta);
+      store_neighbours<kAligned>(sum, c, t.width, dgamma);
+      store_neighbours<kAligned>(sum + t.width, c, t.width, dbeta);
     });
   }
   if (!t.part) return;
   C* const part = t.part + static_cast<std::int64_t>(blockIdx.x) * 2 * t.width;
   for_own_columns([&](int c) {
     for (const int of : {0, t.width})
-      store_neighbours(part + of, c, t.width, load_neighbours(sum + of, c, t.width));
+      store_neighbours<kAligned>(part + of, c, t.width,
+                                 load_neighbours<kAligned>(sum + of, c, t.width));
   });
 }
 
@@ -394,7 +393,7 @@ void compute(Context& context, const LayerNormForward& args) {
     using T = decltype(type);
     using C = Compute<T>;
     const std::int64_t rows = args.y.rows();
-    with_held<T>({&args.x}, [&]<int kHeld>(Constant<kHeld>) {
+    with_held<T>({&args.x, &args.y, &args.gamma, &args.beta}, [&]<int kHeld>(Constant<kHeld>) {
       launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T, kHeld>, args.y.ptr<T>(),
              args.y_norm.ptr<C>(), args.center.ptr<C>(), args.rstd.ptr<C>(), args.x.ptr<T>(),
              args.gamma.ptr<T>(), args.beta.ptr<T>(), static_cast<C>(args.eps), rows,
@@ -430,9 +429,10 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           args.row.ptr<std::int32_t>(),
                                           rows,
                                           width};
-    with_held<T>({&args.dy, &args.x_full}, [&]<int kHeld>(Constant<kHeld>) {
-      launch(context, grid, layer_norm_backward_kernel<T, kHeld>, gradients);
-    });
+    with_held<T>({&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma},
+                 [&]<int kHeld>(Constant<kHeld>) {
+                   launch(context, grid, layer_norm_backward_kernel<T, kHeld>, gradients);
+                 });
     if (!args.dgamma) return;
     const std::int64_t parts = grid.blocks.x;
     Several<ColumnSums<C>> sums;

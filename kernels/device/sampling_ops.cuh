@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kMostInBlock)
 }
 
 // Blocks (item, slice of its rows), threads along the row.
-template <class T>
+template <class T, bool kAligned>
 __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
                                           const std::int32_t* source_row,
                                           const std::int64_t* offsets, const Compute<T>* scale,
@@ -261,8 +261,8 @@ __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
   const std::int64_t n = blockIdx.x;
   const Compute<T> factor = scale[n];
   for (std::int64_t r = offsets[n] + blockIdx.y; r < offsets[n + 1]; r += gridDim.y)
-    write_row(y, y_norm, r, width, [&](int c) {
-      auto of = load_neighbours(x + std::int64_t{source_row[r]} * width, c, width);
+    write_row<kAligned>(y, y_norm, r, width, [&](int c) {
+      auto of = load_neighbours<kAligned>(x + std::int64_t{source_row[r]} * width, c, width);
       for (Compute<T>& value : of.value) value = factor * value;
       return of;
     });
@@ -337,10 +337,12 @@ void compute(Context& context, const GatherScaledRows& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr std::int64_t kSlices = 16;
-    launch(context, {extent(args.scale.elements(), kSlices), extent(kThreads)},
-           gather_scaled_rows_kernel<T>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
-           args.x.ptr<T>(), args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
-           args.scale.ptr<Compute<T>>(), width_of(args.y));
+    with_aligned<T>({&args.y, &args.x}, [&](auto aligned) {
+      launch(context, {extent(args.scale.elements(), kSlices), extent(kThreads)},
+             gather_scaled_rows_kernel<T, aligned>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
+             args.x.ptr<T>(), args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
+             args.scale.ptr<Compute<T>>(), width_of(args.y));
+    });
   });
 }
 

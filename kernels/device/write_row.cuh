@@ -7,8 +7,8 @@
 namespace vcas::VCAS_DEVICE {
 
 // y[r, c ...] = values(c) for every kNeighbours-th column c, by one block; and y_norm[r], which is
-// optional.
-template <class T, class Values>
+// optional. kAligned: the rows of y lie on packs.
+template <bool kAligned = false, class T, class Values>
 __device__ void write_row(T* y, Compute<T>* y_norm, std::int64_t r, int width,
                           const Values& values) {
   using C = Compute<T>;
@@ -17,9 +17,8 @@ __device__ void write_row(T* y, Compute<T>* y_norm, std::int64_t r, int width,
   const int step = static_cast<int>(blockDim.x) * kNeighbours;
   for (int c = static_cast<int>(threadIdx.x) * kNeighbours; c < width; c += step) {
     const Neighbours<C> out = values(c);
-    store_neighbours(row, c, width, out);
-    if (y_norm)
-      for (int i = 0; i < kNeighbours && c + i < width; ++i) squares += squared(out.value[i]);
+    store_neighbours<kAligned>(row, c, width, out);
+    if (y_norm) squares += sum_of_squares<kAligned>(out, c, width);
   }
   if (!y_norm) return;
   squares = block_sum(squares);

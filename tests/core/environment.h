@@ -1,10 +1,17 @@
-// Sets or removes an environment variable for one test.
+// Environment variables of tests.
 #pragma once
 
 #include <cstdlib>
 #include <optional>
 #include <string>
 
+// A variable that makes a test longer, or gives it another seed.
+inline long environment_number(const char* name, long otherwise) {
+  const char* value = std::getenv(name);
+  return value ? std::atol(value) : otherwise;
+}
+
+// Sets or removes a variable for one test.
 class EnvironmentVariable {
  public:
   EnvironmentVariable(const char* name, const char* value) : name_(name) {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "tests/core/environment.h"
 #include "tests/support/catch.h"
 
 // Runs `target` on every seed, then on `count` mutations; `tokens` are bytes that the format uses.
@@ -18,11 +18,8 @@ void fuzz(Target target, const std::vector<std::string>& corpus, const std::stri
     target(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
   };
   for (const std::string& first : corpus) run(first);
-  const auto setting = [](const char* name, long otherwise) {
-    const char* value = std::getenv(name);
-    return value ? std::atol(value) : otherwise;
-  };
-  const long seed = setting("VCAS_FUZZ_SEED", 1), executions = setting("VCAS_FUZZ_COUNT", count);
+  const long seed = environment_number("VCAS_FUZZ_SEED", 1),
+             executions = environment_number("VCAS_FUZZ_COUNT", count);
   std::mt19937 random(static_cast<unsigned>(seed));
   for (long i = 0; i < executions; ++i) {
     INFO("execution " << i << " of seed " << seed);
