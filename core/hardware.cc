@@ -75,7 +75,7 @@ CgroupLimits cgroup_limits(const fs::path& root, const fs::path& membership) {
   return limits;
 }
 
-int usable_threads() {
+int usable_threads(int processes) {
   if (const char* text = std::getenv("VCAS_NUM_THREADS")) {
     if (const auto threads = thread_count(text)) return *threads;
     throw Error(ExitCode::kBadConfig,
@@ -87,9 +87,11 @@ int usable_threads() {
     const std::string_view list = text;
     if (const auto threads = thread_count(list.substr(0, list.find(',')))) return *threads;
   }
-  const int cpus = allowed_cpus();
-  const std::optional<double> limit = cgroup_limits().cpus;
-  return limit ? std::clamp(static_cast<int>(std::ceil(*limit)), 1, cpus) : cpus;
+  const int own = allowed_cpus();
+  int cpus = std::max(own, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  if (const std::optional<double> limit = cgroup_limits().cpus)
+    cpus = std::clamp(static_cast<int>(std::ceil(*limit)), 1, cpus);
+  return std::clamp(cpus / processes, 1, own);
 }
 
 std::int64_t total_memory_bytes() {

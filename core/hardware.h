@@ -20,7 +20,8 @@ CgroupLimits cgroup_limits(const std::filesystem::path& root = "/sys/fs/cgroup",
 constexpr int kMostThreads = 1024;
 
 // VCAS_NUM_THREADS, then OMP_NUM_THREADS, then the CPUs that affinity and control group allow.
-int usable_threads();
+// Of those each of `processes` on this machine has its share.
+int usable_threads(int processes = 1);
 
 std::int64_t total_memory_bytes();  // of the machine or the control group, the smaller one
 // What this process may still take of it without anybody's pages going to disk.

@@ -27,6 +27,10 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   require(!options.drop_last || items >= options.batch,
           fmt::format("a batch of {} cannot be filled from {} items", options.batch, items),
           "train.batch_size must be smaller, or the data larger");
+  const int ranks = options.place.size;
+  require(options.batch % ranks == 0 && (options.drop_last || ranks == 1),
+          fmt::format("{} ranks cannot share batches of {} items", ranks, options.batch),
+          "train.batch_size must be a multiple of the ranks");
   require(first_step >= 0, fmt::format("first step must not be negative, got {}", first_step));
 
   const AugmentOptions& augment = options.augment;
@@ -92,8 +96,9 @@ const Batch& Loader::next() {
 }
 
 Loader::Contents Loader::contents_of(std::int64_t step) const {
-  const std::int64_t begin = step % steps_per_epoch_ * options_.batch;
-  const std::int64_t end = std::min(begin + options_.batch, items_);
+  const std::int64_t share = options_.batch / options_.place.size;
+  const std::int64_t begin = step % steps_per_epoch_ * options_.batch + options_.place.rank * share;
+  const std::int64_t end = std::min(begin + share, items_);
   const Permutation order(options_.seed, step / steps_per_epoch_, items_);
   Contents contents;
   for (std::int64_t position = begin; position < end; ++position)

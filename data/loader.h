@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/ranks.h"
 #include "data/augment.h"
 #include "data/batch.h"
 #include "data/dataset.h"
@@ -41,14 +42,15 @@ class Permutation {
 // The defaults are for training. Evaluation sets shuffle and drop_last to false.
 // It takes steps_per_epoch() batches: every item once, in order.
 struct LoaderOptions {
-  std::int64_t batch = 32;
-  bool shuffle = true;    // a new order each epoch; false: the dataset's own order
-  bool drop_last = true;  // false: the last batch of an epoch may be smaller
+  std::int64_t batch = 32;  // of all ranks together
+  bool shuffle = true;      // a new order each epoch; false: the dataset's own order
+  bool drop_last = true;    // false: the last batch of an epoch may be smaller
   std::uint64_t seed = 0;
   std::int64_t first_item = 0;  // use only the items from this one on
   std::int64_t limit = 0;       // and at most this many; 0: all
   AugmentOptions augment = {};  // images only
   std::int64_t prefetch = 2;    // batches made ahead, 1 at least
+  Place place = {};             // each rank gets its share of a batch, as many items as the others
 };
 
 class Loader final : public BatchSource {

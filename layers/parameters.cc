@@ -48,6 +48,12 @@ std::size_t Parameters::bytes() const {
          state_buffer_.bytes();
 }
 
+Tensor Parameters::state_values() const {
+  const DType wide = masters_.dtype;
+  return state_buffer_.at(0, wide,
+                          {static_cast<std::int64_t>(state_buffer_.bytes() / dtype_bytes(wide))});
+}
+
 std::vector<Parameter> Parameters::stored() const {
   std::vector<Parameter> all = list_;
   all.insert(all.end(), state_.begin(), state_.end());

@@ -38,6 +38,8 @@ class Parameters {
   const Tensor& values() const { return values_; }
   const Tensor& masters() const { return masters_; }
   const Tensor& gradients() const { return gradients_; }
+  // The slab of all state of layers, of type S.
+  Tensor state_values() const;
   // The gradient of each parameter, as BackwardContext takes them.
   std::vector<Tensor> gradient_list() const;
   // Elements at the front of the slab that weight decay applies to.

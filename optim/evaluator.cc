@@ -20,7 +20,8 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
     model_.graph.forward(exec);
     losses_.add();
     losses_.send();
-    const LossQueue::Sums sums = losses_.receive(what);
+    const LossQueue::Sums sums = losses_.receive();
+    check_loss(sums.loss, sums.squared_norm, what);
     out.loss += sums.loss;
     correct += sums.correct;
     if (!logits) continue;

@@ -12,6 +12,13 @@ Error diverged(const std::string& message) {
                "optimizer.max_gradient_norm");
 }
 
+void check_loss(double loss, double squared_norm, const std::string& what,
+                const std::string& where) {
+  if (std::isfinite(loss)) return;
+  throw diverged(what + ": loss is " + (std::isnan(loss) ? "nan" : std::to_string(loss)) + where +
+                 (std::isfinite(squared_norm) ? "" : "; weights unchanged"));
+}
+
 LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(model), ops_(ops) {
   const GraphLimits& limits = model.graph.limits();
   const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
@@ -48,7 +55,7 @@ void LossQueue::send() {
 
 bool LossQueue::arrived() const { return sent_ > 0 && steps_[first_sent()].mailbox->arrived(); }
 
-LossQueue::Sums LossQueue::receive(const std::string& what) {
+LossQueue::Sums LossQueue::receive() {
   VCAS_CHECK(sent_ > 0, "losses of no step");
   Step& step = steps_[first_sent()];
   const std::byte* next = step.mailbox->receive();
@@ -70,10 +77,6 @@ LossQueue::Sums LossQueue::receive(const std::string& what) {
   step.terms.clear();
   step.weights.clear();
   --sent_;
-  if (!std::isfinite(sums.loss))
-    throw diverged(what + ": loss is " +
-                   (std::isnan(sums.loss) ? "nan" : std::to_string(sums.loss)) +
-                   (std::isfinite(sums.squared_norm) ? "" : "; weights unchanged"));
   return sums;
 }
 

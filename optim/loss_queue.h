@@ -16,6 +16,9 @@ namespace vcas {
 
 // Error(kDiverged), with what to try.
 Error diverged(const std::string& message);
+// Throws it, naming `what` and `where`, when a loss is not finite. `squared_norm`: of the gradient.
+void check_loss(double loss, double squared_norm, const std::string& what,
+                const std::string& where = {});
 
 class LossQueue {
  public:
@@ -41,9 +44,8 @@ class LossQueue {
   };
   bool full() const { return sent_ == kSteps; }
   // `arrived`: the oldest unread step is ready. `receive`: returns it, waiting if needed.
-  // Throws Error(kDiverged), naming `what`, when the losses are not finite.
   bool arrived() const;
-  Sums receive(const std::string& what);
+  Sums receive();
 
   std::size_t bytes() const { return buffer_.bytes(); }
 

@@ -1,8 +1,12 @@
 #include "optim/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 namespace vcas {
 
@@ -15,7 +19,30 @@ std::span<const float> weights_of(const Batch& batch, std::int64_t first, std::i
       .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(items));
 }
 
+// The options with what one rank takes at once.
+TrainerOptions settled(TrainerOptions options) {
+  const int ranks = options.ranks->size();
+  check_shares(options.batch, options.micro_batch, ranks);
+  if (options.micro_batch == 0) options.micro_batch = options.batch / ranks;
+  return options;
+}
+
 }  // namespace
+
+void check_shares(std::int64_t batch, std::int64_t micro_batch, int ranks) {
+  const std::int64_t each = std::max<std::int64_t>(micro_batch, 1);
+  if (ranks == 1 || batch % (ranks * each) == 0) return;
+  std::vector<std::int64_t> fitting;
+  for (std::int64_t number = 1; number * each <= batch; ++number)
+    if (batch % (number * each) == 0) fitting.push_back(number);
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("train.batch_size {} cannot be shared by {} ranks{}", batch, ranks,
+                          micro_batch == 0 ? std::string()
+                                           : fmt::format(" in micro-batches of {}", micro_batch)),
+              fitting.empty()
+                  ? "train.batch_size must be a multiple of train.micro_batch"
+                  : fmt::format("numbers of ranks that fit: {}", fmt::join(fitting, ", ")));
+}
 
 class Trainer::Stopwatch {
  public:
@@ -35,23 +62,32 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                  Training::ProbeSource probe_source)
     : model_(model),
       ops_(ops),
-      options_(options),
+      options_(settled(options)),
+      place_(options_.ranks->place()),
+      micro_batches_((options_.batch / place_.size + options_.micro_batch - 1) /
+                     options_.micro_batch),
       evaluator_(model, ops),
-      losses_(model, ops, options.micro_batches()),
+      losses_(model, ops, micro_batches_),
+      exchange_(ops, *options_.ranks),
       optimizer_(ops, model.graph.parameters(), options.optimizer),
       schedule_(options.schedule, options.total_steps),
       gradients_(model.graph.parameters().gradient_list()) {
-  if (options_.micro_batch == 0) options_.micro_batch = options_.batch;
   context_.gradients.tensors = gradients_;
   const Training training{.model = model,
                           .ops = ops,
+                          .ranks = options_.ranks,
                           .seed = options.seed,
                           .total_steps = options.total_steps,
-                          .batch = options.batch,
+                          .batch = options_.batch / place_.size,
                           .micro_batch = options_.micro_batch,
                           .items = options.items,
                           .probe_source = std::move(probe_source)};
   method_ = options.method->make(training);
+  if (place_.size > 1 && !method_->runs_on_ranks())
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("method.type={} ({}) trains in one process, and there are {} ranks",
+                            options.method.type, method_->summary(), place_.size),
+                "set method.type=exact, or vcas without method.forward, or start one process");
 }
 
 void Trainer::forget_sampled_passes() {
@@ -121,22 +157,40 @@ std::string Trainer::bad_gradient() const {
   return "the sum of all gradients overflows";
 }
 
+// Of each term of the step's loss.
+double Trainer::loss_scale(const Batch& batch) {
+  // Weights stand for the items that were dropped.
+  const auto terms = static_cast<double>(model_.loss_terms(batch, 0, batch.items) + batch.dropped);
+  if (model_.graph.spec(model_.loss).layout != Layout::masked())
+    return per_term(terms * place_.size);  // shares are equal
+  gathered_.resize(static_cast<std::size_t>(place_.size));
+  options_.ranks->gather_all({&terms, 1}, gathered_);
+  return per_term(std::accumulate(gathered_.begin(), gathered_.end(), 0.0));
+}
+
+// Gradients, and the means of running statistics.
+void Trainer::sum_over_ranks() {
+  const Parameters& parameters = model_.graph.parameters();
+  exchange_.sum(parameters.gradients());
+  exchange_.sum(parameters.state_values(), 1.0 / place_.size);
+}
+
 const StepReport& Trainer::queue(const Batch& batch) {
   VCAS_CHECK(!full(), "too many steps at a time");
   Graph& graph = model_.graph;
-  StepReport report{.step = step_ + 1, .items = batch.items, .dropped = batch.dropped};
+  StepReport report{.step = step_ + 1,
+                    .items = batch.items * place_.size,
+                    .dropped = batch.dropped * place_.size};
   Stopwatch watch;
   method_->begin_step(step_);
   report.seconds.probe += watch.lap();
   report.exact = method_->next(0) != PassKind::kSampled && batch.dropped == 0;
   report.measured = method_->next(0) == PassKind::kMeasured;
   VCAS_CHECK(!report.measured || batch.dropped == 0, "a measured step lacks items");
-  Communicator& ranks = *options_.communicator;
-  // Weights stand for the items that were dropped.
-  double terms[] = {static_cast<double>(model_.loss_terms(batch, 0, batch.items) + batch.dropped)};
-  ranks.sum(terms);
-  context_.loss_scale = per_term(terms[0]);
-  const std::int64_t first_pass = (step_ * ranks.size() + ranks.rank()) * options_.micro_batches();
+  context_.loss_scale = loss_scale(batch);
+  report.seconds.exchange += watch.lap();
+  // Micro-batches are counted over all ranks, so random numbers do not depend on their number.
+  const std::int64_t first_pass = (step_ * place_.size + place_.rank) * micro_batches_;
   std::int64_t micro = 0;
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
     const std::int64_t items = std::min(options_.micro_batch, batch.items - first);
@@ -168,7 +222,8 @@ const StepReport& Trainer::queue(const Batch& batch) {
   }
 
   ops_.enter_phase(Phase::kOptimizer);
-  ranks.sum(ops_, graph.parameters().gradients());
+  sum_over_ranks();
+  report.seconds.exchange += watch.lap();
   optimizer_.squared_norm(ops_, losses_.squared_norm(), losses_.last_squared_norm());
   optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
   report.learning_rate = schedule_.learning_rate(step_);
@@ -193,11 +248,25 @@ StepReport Trainer::finish() {
   auto [report, loss_scale] = queued_.front();
   queued_.erase(queued_.begin());
   Stopwatch watch;
-  const LossQueue::Sums sums = losses_.receive("step " + std::to_string(report.step));
-  double totals[] = {sums.loss, sums.correct};
-  options_.communicator->sum(totals);
-  report.loss = totals[0] * loss_scale;
-  report.accuracy = totals[1] * loss_scale;
+  const LossQueue::Sums sums = losses_.receive();
+  const double own[] = {sums.loss, sums.correct, report.seconds.forward + report.seconds.backward};
+  gathered_.resize(std::size(own) * static_cast<std::size_t>(place_.size));
+  options_.ranks->gather_all(own, gathered_);
+  double loss = 0, correct = 0, seconds = 0, longest = 0;
+  std::string where;
+  for (int rank = 0; rank < place_.size; ++rank) {
+    const double* const its = &gathered_[std::size(own) * static_cast<std::size_t>(rank)];
+    loss += its[0];
+    correct += its[1];
+    seconds += its[2];
+    longest = std::max(longest, its[2]);
+    if (place_.size > 1 && !std::isfinite(its[0]))
+      where += fmt::format("{}{}", where.empty() ? " on rank " : ", ", rank);
+  }
+  if (seconds > 0) report.imbalance = longest * place_.size / seconds;
+  check_loss(loss, sums.squared_norm, "step " + std::to_string(report.step), where);
+  report.loss = loss * loss_scale;
+  report.accuracy = correct * loss_scale;
   report.gradient_norm = std::sqrt(sums.squared_norm);
   report.clip_factor = sums.clip_factor;
   if (!std::isfinite(report.gradient_norm))
@@ -211,6 +280,24 @@ StepReport Trainer::finish() {
 
 Evaluation Trainer::evaluate(const Batch& batch, std::vector<float>* logits) {
   return evaluator_.evaluate(batch, "evaluation at step " + std::to_string(step_), logits);
+}
+
+void Trainer::check_ranks() {
+  if (place_.size == 1) return;
+  const Buffer sum(ops_, sizeof(double));
+  ops_.run(SumSquares{
+      .sum = sum.at(0, DType::kF64, {1}), .x = model_.graph.parameters().masters(), .earlier = {}});
+  double own = 0;
+  ops_.copy_to_host(&own, sum.data(), sizeof own);
+  std::vector<double> all(static_cast<std::size_t>(place_.size));
+  options_.ranks->gather_all({&own, 1}, all);
+  std::string others;
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (std::bit_cast<std::uint64_t>(all[rank]) != std::bit_cast<std::uint64_t>(all[0]))
+      others += fmt::format("{}{}", others.empty() ? "" : ", ", rank);
+  if (!others.empty())
+    throw InternalError(
+        fmt::format("after step {} the weights of rank {} are not those of rank 0", step_, others));
 }
 
 std::size_t Trainer::planned_bytes() const {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "optim/communicator.h"
+#include "kernels/exchange.h"
 #include "optim/evaluator.h"
 #include "optim/methods/method.h"
 #include "optim/optimizer.h"
@@ -16,26 +16,27 @@ namespace vcas {
 
 struct TrainerOptions {
   std::int64_t total_steps = 0;
-  std::int64_t batch = 32;       // items of a step, on each rank
-  std::int64_t micro_batch = 0;  // items of one forward; 0 = batch
+  std::int64_t batch = 32;       // items of a step, of all ranks together
+  std::int64_t micro_batch = 0;  // items of one forward; 0: those of a step on a rank
   std::int64_t items = 0;        // of the training data, for methods that number them
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   Part<MethodKind> method{"vcas", "What backward computes."};
-  std::shared_ptr<Communicator> communicator = std::make_shared<Communicator>();
-
-  std::int64_t micro_batches() const {  // of a step
-    return micro_batch == 0 ? 1 : (batch + micro_batch - 1) / micro_batch;
-  }
+  std::shared_ptr<Ranks> ranks = one_rank();
 };
+
+// Throws Error(kBadConfig) when ranks cannot share steps of `batch` items.
+// `micro_batch` 0: each takes its share at once.
+void check_shares(std::int64_t batch, std::int64_t micro_batch, int ranks);
 
 // Seconds as the host sees them.
 // On a device that queues its work the sum over many steps is right, not its parts.
 // `probe` is what a method measures beside the passes that train.
+// `exchange` is what ranks do and wait for together.
 struct StepSeconds {
-  double forward = 0, backward = 0, probe = 0, optimizer = 0;
-  double total() const { return forward + backward + probe + optimizer; }
+  double forward = 0, backward = 0, probe = 0, exchange = 0, optimizer = 0;
+  double total() const { return forward + backward + probe + exchange + optimizer; }
 };
 
 struct StepReport {
@@ -49,7 +50,8 @@ struct StepReport {
   bool exact = true;         // the gradient of this step was not sampled
   bool measured = false;     // it was exact for the method to measure on it
   bool probed = false;       // a probe ended with this step: the method may have changed
-  StepSeconds seconds;
+  double imbalance = 1;      // of the ranks' forwards and backwards: longest seconds over the mean
+  StepSeconds seconds;       // of this rank
 };
 
 class Trainer {
@@ -58,10 +60,12 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // The graph of `model` is finished in `ops`.
+  // Throws Error(kBadConfig) for a batch or a method that the ranks cannot share.
   Trainer(Model& model, Ops& ops, const TrainerOptions& options,
           Training::ProbeSource probe_source);
 
   // Gives the device a step and does not wait for its end (docs/kernels.md).
+  // `batch`: this rank's share. Of several ranks all queue and finish in the same order.
   // The report has no loss, accuracy and gradient norm yet.
   // If a gradient is not finite, the device keeps the weights, then and in all later steps.
   const StepReport& queue(const Batch& batch);
@@ -77,7 +81,9 @@ class Trainer {
   StepReport finish();
   // `queue` and `finish` at once. No other step may be queued.
   StepReport step(const Batch& batch);
-  // Without dropout. `logits` gets the logits appended, row by row.
+  // Throws InternalError naming the ranks whose weights are not those of rank 0.
+  void check_ranks();
+  // Of this rank alone, without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
 
   std::int64_t steps() const { return step_; }  // queued ones included
@@ -119,12 +125,17 @@ class Trainer {
   template <class Body>
   void repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch);
   std::string bad_gradient() const;
+  double loss_scale(const Batch& batch);
+  void sum_over_ranks();
 
   Model& model_;
   Ops& ops_;
   TrainerOptions options_;
+  Place place_;
+  std::int64_t micro_batches_;  // of a step on this rank
   Evaluator evaluator_;
   LossQueue losses_;
+  HostExchange exchange_;
   Optimizer optimizer_;
   Schedule schedule_;
   std::unique_ptr<Method> method_;
@@ -133,6 +144,7 @@ class Trainer {
   std::vector<TrainingPass> passes_;
   std::int64_t step_ = 0;
   std::vector<Queued> queued_;
+  std::vector<double> gathered_;  // of all ranks
 };
 
 }  // namespace vcas

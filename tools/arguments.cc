@@ -11,10 +11,12 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/mpi/mpi_ranks.h"
 #include "tools/check.h"
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/launch.h"
 #include "tools/plan.h"
 #include "tools/replay.h"
 #include "tools/report/report.h"
@@ -152,6 +154,7 @@ struct TrainArguments final : ConfigArguments {
     else if (!trace.empty())
       fail_usage("--trace without --profile-steps", "such as --profile-steps 20:22");
     check_modes();
+    check_launcher(*ranks);
     const bool own_config = resume.empty() || !config.empty() || compares();
     if (own_config) {
       request.loaded = load();
@@ -161,6 +164,8 @@ struct TrainArguments final : ConfigArguments {
     }
     LoadedConfig& loaded = request.loaded;
     loaded.config.run.overwrite |= overwrite;
+    request.ranks = ranks;
+    settle_for_ranks(loaded.config, *ranks);
     const bool prints = has("--print-config");
     if (own_config && !(prints && lacks_pretrained(loaded.config))) use_pretrained_settings(loaded);
     if (prints) return print(loaded);
@@ -193,6 +198,9 @@ struct TrainArguments final : ConfigArguments {
     if (forks() && !has("--resume")) fail_usage("--resume-mode without --resume");
     if (compares() && (forks() || (has("--resume") && validate)))
       fail_usage("--compare goes on by --resume alone");
+    if (ranks->size() > 1 &&
+        (compares() || validate || dry_run || has("--print-config") || has("--profile-steps")))
+      fail_usage("comparisons, checks and profiles run in one process", "start it without mpirun");
     for (const char* option : {"--dry-run", "--timing"})
       if (compares() && has(option))
         fail_usage(fmt::format("{} is for one run, and --compare makes two", option),

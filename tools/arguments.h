@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/ranks.h"
+
 namespace vcas {
 
 class Arguments {
@@ -15,6 +17,7 @@ class Arguments {
   virtual void run() = 0;  // once they are parsed
 
   CLI::App& command;
+  std::shared_ptr<Ranks> ranks = one_rank();
 
  protected:
   bool has(const char* option) const { return command.count(option) > 0; }

@@ -170,8 +170,8 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   TrainedModel model(trained, data.tokenizer.get(), data.limits);
   data.print_warnings();
   const double start = monotonic_seconds();
-  const TestResult result =
-      *evaluate_tests(trained.config(), data, model.evaluate(), [] { return false; });
+  const TestResult result = *evaluate_tests(
+      trained.config(), data, model.evaluate(), [] { return false; }, *one_rank());
   const double seconds = monotonic_seconds() - start;
   nlohmann::ordered_json values = result.to_json("eval_");
   values.update({{"eval_items", result.items},

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "data/loader.h"
 #include "optim/eval_metrics.h"
 
 namespace vcas {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measure, name, value)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TestResult, items, loss, measures, warning)
+
 namespace {
 
 // Empty unless other numbers for the classes would make most predictions right.
@@ -27,7 +32,37 @@ std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
       fmt::join(moved, ", "));
 }
 
-// What the measures are computed from, batch by batch.
+// What the measures are computed from.
+struct Counts {
+  std::vector<double> loss, right, terms;  // [batch]: sums over the terms, and their number
+  std::int64_t items = 0, top = 0;
+  std::vector<std::int32_t> predictions, labels;
+  std::vector<double> numbers, targets;
+
+  // Of the batches behind.
+  void append(const Counts& other) {
+    const auto join = [](auto& own, const auto& its) {
+      own.insert(own.end(), its.begin(), its.end());
+    };
+    join(loss, other.loss);
+    join(right, other.right);
+    join(terms, other.terms);
+    items += other.items;
+    top += other.top;
+    join(predictions, other.predictions);
+    join(labels, other.labels);
+    join(numbers, other.numbers);
+    join(targets, other.targets);
+  }
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Counts, loss, right, terms, items, top, predictions, labels,
+                                   numbers, targets)
+
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// Of an evaluation, batch by batch.
 class Collected {
  public:
   Collected(const RunConfig& config, const RunData& data, const Dataset& items)
@@ -35,72 +70,83 @@ class Collected {
 
   // Whether `add` needs the logits: not of masked words, of which accuracy alone is measured.
   bool needs_logits() const { return !masked_; }
-  bool may_be_mixed_up() const { return classes_ > 0 && classes_ <= kMostMixedUp; }
 
   void add(const Batch& batch, const Evaluation& part, const std::vector<float>& logits) {
-    right_ += part.accuracy * static_cast<double>(part.terms);
-    terms_ += static_cast<double>(part.terms);
-    targets_.insert(targets_.end(), batch.targets.begin(), batch.targets.end());
+    const auto terms = static_cast<double>(part.terms);
+    counts_.items += part.items;
+    counts_.loss.push_back(part.loss * terms);
+    counts_.right.push_back(part.accuracy * terms);
+    counts_.terms.push_back(terms);
+    counts_.targets.insert(counts_.targets.end(), batch.targets.begin(), batch.targets.end());
     if (masked_) return;
     if (classes_ == 0) {
-      numbers_.insert(numbers_.end(), logits.begin(), logits.end());
+      counts_.numbers.insert(counts_.numbers.end(), logits.begin(), logits.end());
       return;
     }
     const std::vector<std::int32_t> predictions = predicted_classes(logits, classes_);
-    predictions_.insert(predictions_.end(), predictions.begin(), predictions.end());
-    labels_.insert(labels_.end(), batch.labels.begin(), batch.labels.end());
-    top_ += count_among_largest(logits, classes_, batch.labels, kTop);
+    counts_.predictions.insert(counts_.predictions.end(), predictions.begin(), predictions.end());
+    counts_.labels.insert(counts_.labels.end(), batch.labels.begin(), batch.labels.end());
+    counts_.top += count_among_largest(logits, classes_, batch.labels, kTop);
   }
 
-  double measure(const std::string& name) const {
-    if (name == "accuracy") return right_ / terms_;
-    if (name == "pearson") return pearson_correlation(numbers_, targets_);
-    if (name == "spearman") return spearman_correlation(numbers_, targets_);
-    if (name == "matthews") return matthews_correlation(predictions_, labels_);
-    if (name == "top5") return static_cast<double>(top_) / static_cast<double>(labels_.size());
-    VCAS_CHECK(name == "f1", name);
-    return data_.positive ? f1_score(predictions_, labels_, *data_.positive)
-                          : macro_f1_score(predictions_, labels_);
+  // Rank 0 gets what all have collected, in the order of ranks.
+  void gather(Ranks& ranks) {
+    if (ranks.size() == 1) return;
+    const std::vector<nlohmann::json> parts = gather_json(ranks, counts_);
+    counts_ = {};
+    for (const nlohmann::json& part : parts) counts_.append(part);
   }
 
-  const std::vector<std::int32_t>& predictions() const { return predictions_; }
-  const std::vector<std::int32_t>& labels() const { return labels_; }
+  TestResult result(const std::vector<std::string>& class_names) const {
+    TestResult result{.items = counts_.items, .loss = sum_of(counts_.loss) / sum_of(counts_.terms)};
+    for (const std::string& name : data_.measures) result.measures.push_back({name, measure(name)});
+    if (classes_ > 0 && classes_ <= kMostMixedUp)
+      result.warning = mix_up_warning(counts_.predictions, counts_.labels, class_names);
+    return result;
+  }
 
  private:
+  double measure(const std::string& name) const {
+    const Counts& c = counts_;
+    if (name == "accuracy") return sum_of(c.right) / sum_of(c.terms);
+    if (name == "pearson") return pearson_correlation(c.numbers, c.targets);
+    if (name == "spearman") return spearman_correlation(c.numbers, c.targets);
+    if (name == "matthews") return matthews_correlation(c.predictions, c.labels);
+    if (name == "top5") return static_cast<double>(c.top) / static_cast<double>(c.labels.size());
+    VCAS_CHECK(name == "f1", name);
+    return data_.positive ? f1_score(c.predictions, c.labels, *data_.positive)
+                          : macro_f1_score(c.predictions, c.labels);
+  }
+
   const RunData& data_;
   std::int64_t classes_;
   bool masked_;
-  std::vector<std::int32_t> predictions_, labels_;
-  std::vector<double> numbers_, targets_;
-  std::int64_t top_ = 0;
-  double right_ = 0, terms_ = 0;
+  Counts counts_;
 };
 
 std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& config,
                                       const RunData& data, const EvaluateBatch& evaluate,
-                                      const std::function<bool()>& stop) {
-  Loader loader(items, eval_loader_options(config, items));
+                                      const std::function<bool()>& stop, Ranks& ranks) {
+  const LoaderOptions options = eval_loader_options(config, items);
+  const auto [rank, size, local_rank, local_size] = ranks.place();
+  const std::int64_t count = options.limit > 0 ? options.limit : items.size();
+  const std::int64_t batches = (count + options.batch - 1) / options.batch;
+  const std::int64_t first = batches * rank / size, last = batches * (rank + 1) / size;
+  Loader loader(items, options, first);
   Collected collected(config, data, items);
   std::vector<float> logits;  // of a batch
-  TestResult result;
-  double terms = 0;
-  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
-    if (stop()) return std::nullopt;
+  bool stopped = false;
+  for (std::int64_t i = first; i < last && !(stopped = stop()); ++i) {
     const Batch& batch = loader.next();
     logits.clear();
     const Evaluation part = evaluate(batch, collected.needs_logits() ? &logits : nullptr);
     collected.add(batch, part, logits);
-    result.items += part.items;
-    result.loss += part.loss * static_cast<double>(part.terms);
-    terms += static_cast<double>(part.terms);
   }
-  result.loss /= terms;
-  for (const std::string& name : data.measures)
-    result.measures.push_back({name, collected.measure(name)});
-  if (collected.may_be_mixed_up())
-    result.warning =
-        mix_up_warning(collected.predictions(), collected.labels(), items.class_names());
-  return result;
+  if (largest(ranks, stopped ? 1 : 0) > 0) return std::nullopt;
+  collected.gather(ranks);
+  TestResult result;
+  if (ranks.is_first()) result = collected.result(items.class_names());
+  return size == 1 ? result : broadcast_json(ranks, result).get<TestResult>();
 }
 
 }  // namespace
@@ -131,10 +177,10 @@ nlohmann::ordered_json TestResult::to_json(const std::string& prefix) const {
 
 std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,
                                          const EvaluateBatch& evaluate,
-                                         const std::function<bool()>& stop) {
-  std::optional<TestResult> result = evaluate_on(*data.test, config, data, evaluate, stop);
+                                         const std::function<bool()>& stop, Ranks& ranks) {
+  std::optional<TestResult> result = evaluate_on(*data.test, config, data, evaluate, stop, ranks);
   if (!result || !data.mismatched) return result;
-  const auto second = evaluate_on(*data.mismatched, config, data, evaluate, stop);
+  const auto second = evaluate_on(*data.mismatched, config, data, evaluate, stop, ranks);
   if (!second) return second;
   result->items += second->items;
   result->measures.push_back({"loss_mm", second->loss});

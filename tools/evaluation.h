@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ranks.h"
 #include "optim/evaluator.h"
 #include "tools/run_data.h"
 
@@ -38,10 +39,11 @@ using EvaluateBatch = std::function<Evaluation(const Batch&, std::vector<float>*
 // Whether a value of the measure is better than another: of a loss the lower one.
 bool is_better(const std::string& measure, double value, double than);
 
-// On the test data. Empty when `stop` said so between two batches.
+// On the test data, of which each rank evaluates its share of the batches. All get the result,
+// with the bits of one process. Empty when `stop` said so to a rank between two batches.
 std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData& data,
                                          const EvaluateBatch& evaluate,
-                                         const std::function<bool()>& stop);
+                                         const std::function<bool()>& stop, Ranks& ranks);
 
 // The logits of all items, whose labels need not be known; data.eval_limit does not count.
 std::vector<float> predict_items(const RunConfig& config, const Dataset& items,

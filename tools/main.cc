@@ -11,17 +11,23 @@
 #include <filesystem>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "core/log.h"
+#include "core/mpi/mpi_ranks.h"
 #include "core/nearest_name.h"
 #include "tools/arguments.h"
+#include "tools/launch.h"
 #include "tools/setting_arguments.h"
 #include "tools/version.h"
 
 namespace vcas {
 namespace {
+
+// Those that this process was started with.
+std::shared_ptr<Ranks> ranks = one_rank();
 
 struct Program {
   CLI::App app{"Training with variance-controlled adaptive sampling", "vcas"};
@@ -60,8 +66,15 @@ struct Program {
 
   void run() {
     check_extras();
-    for (const auto& arguments : commands)
-      if (arguments->command) arguments->run();
+    for (const auto& arguments : commands) {
+      if (!arguments->command) continue;
+      arguments->ranks = ranks;
+      if (ranks->size() > 1 && arguments->command.get_name() != "train")
+        fail_usage(fmt::format("vcas {} runs in one process, and there are {}",
+                               arguments->command.get_name(), ranks->size()),
+                   "start it without mpirun");
+      arguments->run();
+    }
   }
 };
 
@@ -89,6 +102,8 @@ void flush_output() {
 }
 
 int run_program(std::vector<std::string> arguments) {
+  ranks = ranks_of_environment();
+  choose_gpu(*ranks);
   Program program;
   const std::string first = arguments.empty() ? "" : arguments.front();
   for (const CLI::App* command : program.app.get_subcommands({}))
@@ -118,8 +133,14 @@ int report(const Error& error) {
   const bool bare =
       error.code() == ExitCode::kStopped ||
       (error.code() == ExitCode::kBadConfig && text.find("nothing was run") != std::string::npos);
-  write_stderr(fmt::format("{}{}\n", bare ? "" : "error: ", text));
+  // What befalls all ranks is said once: rank 0 ends the others before they speak.
+  if (!ranks->is_first()) std::this_thread::sleep_for(std::chrono::seconds(1));
+  write_stderr(fmt::format("{}{}{}\n", bare ? "" : "error: ", speaker(*ranks), text));
   if (!error.hint().empty()) write_stderr(fmt::format("  hint: {}\n", error.hint()));
+  if (ranks->size() > 1) {
+    std::fflush(stdout);
+    ranks->abort(error.code());
+  }
   // Without memory OpenBLAS would try for ever to get some at its exit.
   if (error.code() == ExitCode::kOutOfMemory) {
     std::fflush(stdout);

@@ -196,7 +196,7 @@ std::unique_ptr<Ops> make_ops(const RunConfig& config) {
 
 int threads_of(const RunConfig& config) {
   if (config.threads > 0) return config.threads;
-  return config.threads_before > 0 ? config.threads_before : usable_threads();
+  return config.threads_before > 0 ? config.threads_before : usable_threads(config.local_ranks);
 }
 
 int use_threads(const RunConfig& config) {

@@ -18,6 +18,7 @@ namespace vcas {
 struct RunOptions {
   std::string folder;
   bool overwrite = false;
+  double rank_timeout = 600;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -25,6 +26,10 @@ struct RunOptions {
             "Where checkpoints, metrics and logs go; empty: runs/<name of the configuration>, of "
             "later runs runs/<name>-2 and so on.");
     v.field("overwrite", overwrite, "Replace the folder when it holds another run.");
+    v.field("rank_timeout", rank_timeout,
+            "Of several ranks: seconds without the end of a step, of a batch of an evaluation or "
+            "of a checkpoint after which the run ends, as a rank hangs.",
+            above(0.0));
   }
 };
 
@@ -114,6 +119,7 @@ struct RunConfig {
 
   // No setting: where `threads` is 0, those of the run that this one goes on with. 0: a new run.
   int threads_before = 0;
+  int local_ranks = 1;  // no setting either: processes of this run on this machine
 
   std::int64_t micro_batch() const {
     return train.micro_batch > 0 ? train.micro_batch : train.batch_size;

@@ -78,6 +78,7 @@ nlohmann::json RunTotals::to_json() const {
           {"forward_seconds", step_seconds.forward},
           {"backward_seconds", step_seconds.backward},
           {"probe_seconds", step_seconds.probe},
+          {"exchange_seconds", step_seconds.exchange},
           {"optimizer_seconds", step_seconds.optimizer},
           {"items", items},
           {"dropped_items", dropped_items}};
@@ -93,6 +94,7 @@ void RunTotals::from_json(const nlohmann::json& state) {
   state.at("forward_seconds").get_to(step_seconds.forward);
   state.at("backward_seconds").get_to(step_seconds.backward);
   state.at("probe_seconds").get_to(step_seconds.probe);
+  step_seconds.exchange = state.value("exchange_seconds", 0.0);
   state.at("optimizer_seconds").get_to(step_seconds.optimizer);
   items = state.value("items", std::int64_t{0});
   dropped_items = state.value("dropped_items", std::int64_t{0});
@@ -168,8 +170,9 @@ double count_padded_step(const RunConfig& config, const RunData& data, const Bat
 
 }  // namespace
 
-Session::Session(const RunConfig& config, const RunData& data, const Watch& watch)
-    : config_(config), data_(data), formula_({}) {
+Session::Session(const RunConfig& config, const RunData& data, const Watch& watch,
+                 std::shared_ptr<Ranks> ranks)
+    : config_(config), data_(data), ranks_(std::move(ranks)), formula_({}) {
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
                                 std::max(config.micro_batch(), config.eval_batch()), watch);
   ops_ = std::move(ready.ops);
@@ -181,18 +184,25 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   if (!config.model.pretrained.empty())
     pretrained_ = load_hf_weights(find_hf_files(config.model.pretrained).weights,
                                   model_options(config, data.tokenizer.get()), *model_, *ops_);
-  Loader loader(*data.train, train_loader_options(config));
+  Loader loader(*data.train, loader_options());
   formula_ = make_formula(model_->graph, loader.next());
   steps_per_epoch_ = loader.steps_per_epoch();
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
-  LoaderOptions probe_options = train_loader_options(config);
+  LoaderOptions probe_options = loader_options();
   probe_options.seed ^= kProbeSeed;
   TrainerOptions options = trainer_options(config, total_steps_, steps_per_epoch_);
   options.items = train_items();
+  options.ranks = ranks_;
   trainer_ =
       std::make_unique<Trainer>(*model_, *ops_, options, [this, probe_options](std::int64_t first) {
         return std::make_unique<Loader>(*data_.train, probe_options, first);
       });
+}
+
+LoaderOptions Session::loader_options() const {
+  LoaderOptions options = train_loader_options(config_);
+  options.place = ranks_->place();
+  return options;
 }
 
 void Session::start_recording() {
@@ -208,7 +218,7 @@ void Session::stop_recording() {
 void Session::prepare() {
   if (exact_step_flops_.forward > 0) return;
   check_room_for_products(config_);
-  Loader loader(*data_.train, train_loader_options(config_));
+  Loader loader(*data_.train, loader_options());
   const Batch& batch = loader.next();
   if (data_.limits.tokens > 0) padded_step_flops_ = count_padded_step(config_, data_, batch);
   exact_step_flops_ = count_exact_step(*model_, *ops_, config_, batch);
@@ -222,8 +232,8 @@ StepFlops Session::exact_step_flops() {
 void Session::queue_step() {
   prepare();
   if (!loader_)
-    loader_ = std::make_unique<Loader>(*data_.train, train_loader_options(config_),
-                                       trainer_->steps(), trainer_->chooser());
+    loader_ = std::make_unique<Loader>(*data_.train, loader_options(), trainer_->steps(),
+                                       trainer_->chooser());
   const double start = monotonic_seconds();
   const Batch& batch = loader_->next();
   totals_.data_seconds += monotonic_seconds() - start;
@@ -238,8 +248,9 @@ void Session::queue_step() {
 }
 
 void Session::finish_steps(bool all, const std::function<void(const StepReport&)>& take) {
-  while (trainer_->queued() > 0 && (all || trainer_->full() || trainer_->arrived()))
-    take(finish_step());
+  // When a step arrives differs between ranks, which must finish at the same places.
+  const auto arrived = [&] { return ranks_->size() == 1 && trainer_->arrived(); };
+  while (trainer_->queued() > 0 && (all || trainer_->full() || arrived())) take(finish_step());
 }
 
 StepReport Session::step() {
@@ -249,13 +260,14 @@ StepReport Session::step() {
 
 StepReport Session::finish_step() {
   StepReport report = trainer_->finish();
-  counted_ = queued_.front().counted;
+  counted_ = sum_over_ranks(queued_.front().counted);
   report.seconds.backward -= queued_.front().look_seconds;
   report.seconds.probe += queued_.front().look_seconds;
   queued_.pop_front();
   totals_.step_seconds.forward += report.seconds.forward;
   totals_.step_seconds.backward += report.seconds.backward;
   totals_.step_seconds.probe += report.seconds.probe;
+  totals_.step_seconds.exchange += report.seconds.exchange;
   totals_.step_seconds.optimizer += report.seconds.optimizer;
   totals_.items += report.items;
   totals_.dropped_items += report.dropped;
@@ -287,7 +299,7 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   const auto evaluate_batch = [&](const Batch& batch, std::vector<float>* logits) {
     return trainer_->evaluate(batch, logits);
   };
-  std::optional<TestResult> result = evaluate_tests(config_, data_, evaluate_batch, stop);
+  std::optional<TestResult> result = evaluate_tests(config_, data_, evaluate_batch, stop, *ranks_);
   if (result) totals_.eval_seconds += monotonic_seconds() - start;
   return result;
 }
@@ -308,21 +320,37 @@ double Session::flops(Phase phase) const {
 
 Session::Counted Session::counted_so_far() const {
   return {.forward = flops(Phase::kForward),
-          .backward = flops(Phase::kBackward) + flops(Phase::kProbe),
+          .backward = flops(Phase::kBackward),
+          .probe = flops(Phase::kProbe),
           .exact_forward = flops(Phase::kForward) + dropped_forward_,
           .formula = formula_.saved(),
           .formula_backward = formula_.backward_saved()};
 }
 
+Session::Counted Session::sum_over_ranks(Counted own) const {
+  if (ranks_->size() == 1) return own;
+  double Counted::*const numbers[] = {&Counted::forward, &Counted::backward, &Counted::probe,
+                                      &Counted::exact_forward};
+  constexpr std::size_t kNumbers = std::size(numbers);
+  double mine[kNumbers];
+  for (std::size_t i = 0; i < kNumbers; ++i) mine[i] = std::exchange(own.*numbers[i], 0);
+  std::vector<double> all(kNumbers * static_cast<std::size_t>(ranks_->size()));
+  ranks_->gather_all(mine, all);
+  for (std::size_t i = 0; i < all.size(); ++i) own.*numbers[i % kNumbers] += all[i];
+  return own;
+}
+
 double Session::exact_train_seconds(double backward_of_forward) const {
   const StepSeconds& steps = totals_.step_seconds;
-  return totals_.data_seconds + steps.forward * (1 + backward_of_forward) + steps.optimizer;
+  return totals_.data_seconds + steps.forward * (1 + backward_of_forward) + steps.exchange +
+         steps.optimizer;
 }
 
 Savings Session::savings() const {
   Savings savings;
   if (trainer_->finished() == 0) return savings;
-  const auto [forward, backward, exact_forward, formula, formula_backward] = counted_;
+  const auto [forward, own_backward, probe, exact_forward, formula, formula_backward] = counted_;
+  const double backward = own_backward + probe;
   const double exact_backward =
       exact_forward * (exact_step_flops_.backward / exact_step_flops_.forward);
   savings.backward_flops = 1 - backward / exact_backward;
@@ -339,8 +367,10 @@ Savings Session::savings() const {
 }
 
 nlohmann::json Session::state() const {
-  nlohmann::json flops_by_phase = {{"dropped_forward", dropped_forward_}};
-  for (const auto& [phase, name] : kTrainPhases) flops_by_phase[name] = flops(phase);
+  const nlohmann::json flops_by_phase = {{"dropped_forward", dropped_forward_},
+                                         {"forward", counted_.forward},
+                                         {"backward", counted_.backward},
+                                         {"probe", counted_.probe}};
   nlohmann::json totals = totals_.to_json();
   totals["probed_ratios"] = probed_ratios_;
   return {{"trainer", trainer_->state()},
@@ -358,11 +388,11 @@ void Session::restore(const nlohmann::json& state) {
     prepare();
     ops_->reset();
     for (const auto& [phase, name] : kTrainPhases)
-      earlier_flops_[phase] = state.at("flops").at(name).get<double>();
+      earlier_flops_[phase] = state.at("flops").at(name).get<double>() / ranks_->size();
     dropped_forward_ = state.at("flops").value("dropped_forward", 0.0);
     formula_.from_json(state.at("formula"));
     loader_.reset();
-    counted_ = counted_so_far();
+    counted_ = sum_over_ranks(counted_so_far());
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("the state of the run: {}", e.what()));
   }

@@ -66,8 +66,10 @@ FormulaFlops make_formula(const Graph& graph, const Batch& batch);
 class Session {
  public:
   // `data` must outlive the session.
+  // All ranks make one, of the same configuration and data.
   // Throws kBadConfig for items longer than the model's positions.
-  Session(const RunConfig& config, const RunData& data, const Watch& watch = {});
+  Session(const RunConfig& config, const RunData& data, const Watch& watch = {},
+          std::shared_ptr<Ranks> ranks = one_rank());
 
   // An exact pass before the first step. It says how many FLOPs exact training takes.
   // It makes the first step as fast as the others. Without it the first step does this.
@@ -80,7 +82,8 @@ class Session {
   void finish_steps(bool all, const std::function<void(const StepReport&)>& take);
   // Both, for one step.
   StepReport step();
-  // Empty if `stop` said so between two batches.
+  // Each rank evaluates its share of the batches, and all get the result.
+  // Empty if `stop` said so to one of them between two batches.
   std::optional<TestResult> evaluate(const std::function<bool()>& stop);
 
   Trainer& trainer() { return *trainer_; }
@@ -112,11 +115,10 @@ class Session {
   // FLOPs of forward and backward of an exact step if all its texts were as long as the longest
   // item of the data, as most programs pad them. 0: there are no texts.
   double padded_step_flops() const { return padded_step_flops_; }
-  // FLOPs of a phase since the beginning of the run.
+  // FLOPs of a phase since the beginning of the run, on this rank.
   double flops(Phase phase) const;
-  double train_flops() const {
-    return flops(Phase::kForward) + flops(Phase::kBackward) + flops(Phase::kProbe);
-  }
+  // FLOPs of the steps that are finished, on all ranks.
+  double train_flops() const { return counted_.forward + counted_.backward + counted_.probe; }
   double train_seconds() const { return totals_.data_seconds + totals_.step_seconds.total(); }
   // What train_seconds() would be if all steps were exact.
   // Forward, update and waiting for data are the same, and so is other load on the machine.
@@ -134,11 +136,11 @@ class Session {
   void restore(const nlohmann::json& state);
 
  private:
-  // What the steps queued so far cost.
+  // What steps cost.
   struct Counted {
-    double forward = 0, backward = 0;          // FLOPs; of probes too
-    double exact_forward = 0;                  // with the items that were dropped
-    double formula = 0, formula_backward = 0;  // shares saved
+    double forward = 0, backward = 0, probe = 0;  // FLOPs
+    double exact_forward = 0;                     // with the items that were dropped
+    double formula = 0, formula_backward = 0;     // shares saved
   };
   struct Queued {
     Counted counted;
@@ -146,10 +148,13 @@ class Session {
   };
 
   StepReport finish_step();
-  Counted counted_so_far() const;
+  LoaderOptions loader_options() const;
+  Counted counted_so_far() const;  // of the steps queued so far, on this rank
+  Counted sum_over_ranks(Counted own) const;
 
   const RunConfig config_;
   const RunData& data_;
+  std::shared_ptr<Ranks> ranks_;
   RangeOps* ranges_ = nullptr;   // of ops_; null where the device has no profiler
   TraceOps* trace_ = nullptr;    // of ops_; null: no trace is wanted
   FiniteOps* finite_ = nullptr;  // of ops_; null: not wanted
@@ -161,7 +166,7 @@ class Session {
   std::optional<LoadReport> pretrained_;
   FormulaFlops formula_;
   std::deque<Queued> queued_;
-  Counted counted_;  // of the last step that was finished
+  Counted counted_;  // up to the last step that was finished, on all ranks
   RunTotals totals_;
   double dropped_forward_ = 0;  // FLOPs, of the steps queued so far
   StepFlops exact_step_flops_;
@@ -172,7 +177,7 @@ class Session {
   double probed_ratio_ = 0;  // sum over the steps of the running probe
   int probed_steps_ = 0;
   std::optional<Estimate> backward_of_forward_;
-  std::map<Phase, double> earlier_flops_;  // before a resume
+  std::map<Phase, double> earlier_flops_;  // before a resume, a rank's share
 };
 
 // 0 if there are no values. An even number has the upper of the two in the middle.

@@ -8,6 +8,7 @@
 #include "core/signals.h"
 #include "optim/checkpoint.h"
 #include "tools/held_out.h"
+#include "tools/launch.h"
 #include "tools/report_text.h"
 #include "tools/training_run.h"
 
@@ -17,14 +18,15 @@ namespace fs = std::filesystem;
 void train(const TrainRequest& request) {
   check_request(request);
   const SignalHandlers signals;
-  const RunData data(request.loaded.config);
+  const std::unique_ptr<RunData> data = read_data(request.loaded.config, *request.ranks);
+  check_same_start(request.loaded.config, *data, *request.ranks);
   Progress progress(stderr, progress_options(2));
-  TrainingRun run(request, data, progress);
+  TrainingRun run(request, *data, progress);
   run.start(request.folder(), request.use());
   while (!run.done()) run.advance(run.session().total_steps() + 1);
   progress.finish();
   std::fputs(run.finish().c_str(), stdout);
-  if (request.timing) run.print_timing();
+  if (request.timing && request.ranks->is_first()) run.print_timing();
 }
 
 void dry_run(const LoadedConfig& loaded) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/ranks.h"
 #include "models/model.h"
 #include "tools/run_config.h"
 #include "tools/run_data.h"
@@ -20,6 +21,7 @@ struct TrainRequest {
   // Steps that a profiler or a trace records, counted from 1; 0: none.
   std::int64_t profile_first = 0, profile_last = 0;
   std::filesystem::path trace = {};  // the file of a Chrome trace of these steps; empty: none
+  std::shared_ptr<Ranks> ranks = one_rank();
 
   bool continues() const { return resume && !fork; }
   FolderUse use() const { return continues() ? FolderUse::kAsItIs : use_of(loaded.config.run); }

@@ -1,8 +1,6 @@
 #include "tools/training_run.h"
 
 #include <fmt/format.h>
-#include <limits.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,12 +22,6 @@ namespace {
 // Whether the step has passed a multiple of `every` since `last`.
 bool is_due(std::int64_t step, std::int64_t last, std::int64_t every) {
   return step / every > last / every;
-}
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // Names of the sampled linears, in the order of weight ratios: "vit.encoder.layer.0.output.dense".
@@ -80,10 +72,12 @@ void check_profile(const TrainRequest& request, Session& session) {
 TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progress& progress,
                          const std::string& label)
     : request_(request),
+      ranks_(*request.ranks),
       data_(data),
       progress_(progress),
       label_(label),
-      session_(config(), data_, {.trace = request.trace}),
+      session_(config(), data_, {.trace = request.trace}, request.ranks),
+      watchdog_(ranks_, config().run.rank_timeout),
       eval_every_(session_.steps_of(config().train.eval_every)),
       checkpoint_every_(session_.steps_of(config().train.checkpoint_every)),
       log_every_(session_.steps_of(config().train.log_every)) {
@@ -94,17 +88,16 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
 
 // A new run gets its folder after all checks: one made for nothing is in the way of the next try.
 void TrainingRun::start(const fs::path& folder, FolderUse use) {
-  if (request_.continues()) folder_.emplace(folder, use);
+  check_same_device(session_.ops().name(), ranks_);
+  const bool first = ranks_.is_first();
+  if (request_.continues() && first) folder_.emplace(folder, use);
   if (request_.resume) restore();
   check_profile(request_, session_);
   session_.prepare();
-  if (request_.continues())
-    mend_folder();
-  else
-    folder_.emplace(folder, use);
-  write_facts();
-  greet();
-  write_start();
+  ranks_.barrier();  // all have read what is there
+  if (first && !request_.continues()) folder_.emplace(folder, use);
+  if (first) open_folder();
+  share_best();
   report_.step = steps();
   for (const std::string& warning : data_.warnings) warn(warning);
   for (const std::string& images : rewritten_)
@@ -114,8 +107,22 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
                     images, request_.from.checkpoint.string()));
   complain();
   // Starts the clock; lines are drawn from the first step on.
-  if (label_.empty())
+  if (label_.empty() && first)
     progress_.update(steps(), session_.total_steps(), [this] { return describe(report_); });
+}
+
+void TrainingRun::open_folder() {
+  if (request_.continues()) mend_folder();
+  write_facts();
+  greet();
+  write_start();
+}
+
+// Whether a step is the best decides what all ranks do, and the folder has had a say in it.
+void TrainingRun::share_best() {
+  if (ranks_.size() == 1) return;
+  const nlohmann::json best = broadcast_json(ranks_, {best_.step, best_.score});
+  best_ = {best.at(0), best.at(1)};
 }
 
 void TrainingRun::restore() {
@@ -219,6 +226,7 @@ std::optional<TestResult> TrainingRun::evaluation() const {
 }
 
 void TrainingRun::say(const std::string& line, LogLevel level) {
+  if (!folder_) return;
   progress_.message(label_.empty() ? line : fmt::format("{}: {}", label_, line), level);
   folder_->write_log(line);
 }
@@ -293,8 +301,15 @@ void TrainingRun::write_start() {
        {"config", to_json(stored_config())}});
 }
 
+void TrainingRun::note(MetricEvent event, std::int64_t step, const nlohmann::ordered_json& fields) {
+  if (folder_) folder_->metrics().write(event, step, fields);
+}
+
 bool TrainingRun::evaluate() {
-  const std::optional<TestResult> result = session_.evaluate([] { return stop_signal() != 0; });
+  const std::optional<TestResult> result = session_.evaluate([this] {
+    watchdog_.alive();
+    return stop_signal() != 0;
+  });
   if (!result) return false;
   evaluation_ = *result;
   evaluated_ = trainer().steps();
@@ -307,7 +322,7 @@ bool TrainingRun::evaluate() {
                {"best", improved},
                {"train_seconds", session_.train_seconds()},
                {"train_flops", session_.train_flops()}});
-  folder_->metrics().write(MetricEvent::kEval, evaluated_, line);
+  note(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
   if (!evaluation_.warning.empty()) warn(evaluation_.warning);
@@ -316,6 +331,11 @@ bool TrainingRun::evaluate() {
 
 void TrainingRun::save() {
   const std::int64_t step = trainer().steps();
+  trainer().check_ranks();
+  if (!folder_) {
+    saved_ = step;
+    return;
+  }
   const double start = monotonic_seconds();
   const nlohmann::json state = {{"step", step},
                                 {"evaluated", evaluated_},
@@ -335,6 +355,7 @@ void TrainingRun::save() {
   prune_checkpoints(folder_->path(), config().train.keep_checkpoints, {step, best_.step});
   folder_->saved();
   saved_ = step;
+  watchdog_.alive();
   const double seconds = monotonic_seconds() - start;
   session_.totals().checkpoint_seconds += seconds;
   note_checkpoint(seconds);
@@ -342,191 +363,40 @@ void TrainingRun::save() {
 }
 
 void TrainingRun::note_checkpoint(const nlohmann::json& seconds) {
-  folder_->metrics().write(MetricEvent::kCheckpoint, saved_,
-                           {{"folder", checkpoint_folder("", saved_).string()},
-                            {"best", is_best(saved_)},
-                            {"seconds", seconds}});
+  note(MetricEvent::kCheckpoint, saved_,
+       {{"folder", checkpoint_folder("", saved_).string()},
+        {"best", is_best(saved_)},
+        {"seconds", seconds}});
 }
 
-void TrainingRun::log_step(const StepReport& report) {
-  nlohmann::ordered_json line = {
-      {"epoch", session_.epoch(report.step)},
-      {"loss", report.loss},
-  };
-  if (session_.model().has_accuracy) line["accuracy"] = report.accuracy;
-  line.update({{"learning_rate", report.learning_rate},
-               {"gradient_norm", report.gradient_norm},
-               {"clip_factor", report.clip_factor},
-               {"exact", report.exact},
-               {"items", report.items},
-               {"dropped_items", report.dropped},
-               {"seconds",
-                {{"forward", report.seconds.forward},
-                 {"backward", report.seconds.backward},
-                 {"probe", report.seconds.probe},
-                 {"optimizer", report.seconds.optimizer}}},
-               {"train_seconds", session_.train_seconds()}});
-  line.update(session_.savings().to_json());
-  folder_->metrics().write(MetricEvent::kTrain, report.step, line);
-}
-
-void TrainingRun::log_probe(std::int64_t step) {
-  const nlohmann::ordered_json measured = method().measured();
-  folder_->metrics().write(MetricEvent::kVariance, step, measured);
-  complain();
-  if (warned_of_ratios_ || 2 * step < session_.total_steps()) return;
-  if (const std::optional<Finding> near = ratios_near_one(measured)) {
-    warned_of_ratios_ = true;
-    warn(near->what, near->advice);
-  }
-}
-
-void TrainingRun::complain() {
-  const Method::Complaint complaint = method().complaint();
-  if (!complaint.message.empty()) warn(complaint.message, complaint.hint);
-}
-
-void TrainingRun::warn(const std::string& message, const std::string& hint) {
-  folder_->metrics().write(MetricEvent::kWarning, report_.step, {{"message", message}});
-  say("warning: " + message + (hint.empty() ? "" : "\n  hint: " + hint), LogLevel::kWarning);
-}
-
-void TrainingRun::warn_if_little_time_is_saved() {
-  const std::int64_t step = report_.step;
-  if (warned_of_time_ || !method().samples() || 2 * step < session_.total_steps()) return;
-  const Savings savings = session_.savings();
-  if (!is_known(savings.time)) return;
-  const std::optional<Finding> poor = poor_conversion(savings.flops, savings.time->middle);
-  warned_of_time_ = poor || savings.time->middle < 0;
-  if (savings.time->middle < 0)
-    warn(
-        fmt::format("sampling saves no time on this task so far (time {} after {} steps, FLOPs {})",
-                    format_change(savings.time), format_count(step), format_change(savings.flops)),
-        "let it sample more (docs/sampling.md), or set method.type=exact");
-  else if (poor)
-    warn(poor->what, poor->advice);
-}
-
-// Clipping bends a sampled gradient away from the exact one: docs/sampling.md.
-void TrainingRun::warn_if_most_is_clipped() {
-  constexpr std::int64_t kFewest = 100;
-  const std::int64_t step = report_.step, clipped = session_.totals().clipped_steps;
-  if (warned_of_clipping_ || !method().samples() || config().optimizer.clip == "predicted" ||
-      step < kFewest || 2 * clipped < step)
-    return;
-  warned_of_clipping_ = true;
-  warn(
-      fmt::format("{} of {} steps had a gradient longer than optimizer.max_gradient_norm ({}), the "
-                  "last one of {:.3g}; sampling loses accuracy where most steps are clipped",
-                  format_count(clipped), format_count(step), config().optimizer.max_gradient_norm,
-                  report_.gradient_norm),
-      "set optimizer.clip=predicted, or a norm above the usual one: docs/sampling.md, "
-      "\"Clipping\"");
-}
-
-void TrainingRun::note_crash(const Error& error, std::int64_t step) {
-  const fs::path note = folder_->path() / fmt::format("crash-{}.json", step);
+Error TrainingRun::note_crash(const Error& error, std::int64_t step) {
+  if (!folder_) return error;
+  const fs::path file = folder_->path() / fmt::format("crash-{}.json", step);
   const std::vector<std::int64_t> kept = checkpoint_steps(folder_->path());
   nlohmann::ordered_json content = {
       {"step", step}, {"message", error.what()}, {"seed", config().seed}, {"checkpoints", kept}};
   content.update(method().report());
-  atomic_write(note, content.dump(2) + "\n");
-  folder_->metrics().write(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
-  throw Error(error.code(),
-              fmt::format("{}\n  saved {}; {}\n  vcas replay {} names the operation", error.what(),
-                          note.string(),
-                          kept.empty() ? "no checkpoint was made yet"
-                                       : fmt::format("last good checkpoint-{}", kept.back()),
-                          folder_->path().string()),
-              error.hint());
-}
-
-ProgressText TrainingRun::describe(const StepReport& report) const {
-  const RunTotals& totals = session_.totals();
-  const double seconds = std::max(session_.train_seconds(), 1e-9);
-  const double rate = static_cast<double>(report.step * config().train.batch_size) / seconds;
-  ProgressText text;
-  text.label = fmt::format(
-      "epoch {}/{}",
-      std::min(static_cast<std::int64_t>(session_.epoch(report.step)) + 1, session_.epochs()),
-      session_.epochs());
-  if (std::isnan(shown_loss_)) return text;  // before the first step
-  text.lines.push_back(fmt::format(
-      "loss {:.4f}  {}lr {:.2e}  |g| {:.2f}   {} items/s   data {:.0f}% step {:.0f}%", shown_loss_,
-      session_.model().has_accuracy ? fmt::format("acc {:.3f}  ", report.accuracy) : "",
-      report.learning_rate, report.gradient_norm, format_count(std::llround(rate)),
-      100 * totals.data_seconds / seconds, 100 * totals.step_seconds.total() / seconds));
-  text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}",
-                            session_.epoch(report.step), shown_loss_, report.learning_rate, rate);
-  if (!method().samples()) return text;
-  const Savings savings = session_.savings();
-  text.lines.push_back(fmt::format("BP FLOPs {}   train FLOPs {}   time {} (measured vs exact)",
-                                   format_change(savings.backward_flops),
-                                   format_change(savings.flops), format_change(savings.time)));
-  text.lines.push_back(method().progress());
-  text.fields +=
-      fmt::format(" bp_flops_saved={:.3f} time_saved={}", savings.backward_flops,
-                  is_known(savings.time) ? fmt::format("{:.3f}", savings.time->middle) : "unknown");
-  return text;
-}
-
-std::string TrainingRun::finish() {
-  const RunTotals& totals = session_.totals();
-  const Savings savings = session_.savings();
-  const double loss = totals.late_loss / static_cast<double>(totals.late_steps);
-  const double seconds = session_.train_seconds();
-  const std::string& score = data_.best_measure;
-  nlohmann::ordered_json end = {{"train_loss", loss}};
-  end.update(evaluation_.to_json("eval_"));
-  end.update({{"best_step", best_.step},
-              {"best_" + score, best_.score},
-              {"train_seconds", seconds},
-              {"forward_share", totals.forward_share()},
-              {"totals", totals.to_json()},
-              {"peak_resident_bytes", peak_resident_bytes()}});
-  end.update(savings.to_json());
-  folder_->metrics().write(MetricEvent::kEnd, trainer().steps(), end);
-
-  std::string exact;
-  if (method().samples())
-    exact = is_known(savings.time)
-                ? fmt::format(" (exact would take about {} by this run's own timing; time {})",
-                              format_duration(session_.exact_train_seconds(
-                                  session_.backward_of_forward()->middle)),
-                              format_change(savings.time))
-                : " (time against exact is not known; vcas compare measures it)";
-  std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
-  if (method().samples())
-    text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
-                        format_change(savings.flops));
-  if (totals.dropped_items > 0)
-    text += fmt::format("  forward of {:.1f}% of items", 100 * totals.forward_share());
-  text += fmt::format("\n  train loss {:.4f} (last tenth of the steps)   eval {}", loss,
-                      evaluation_.text());
-  text += fmt::format("\n  best checkpoint-{}  {} {:.4f}     {}", best_.step, score, best_.score,
-                      (folder_->path() / "metrics.jsonl").string());
-  const StepSeconds& step = totals.step_seconds;
-  const double whole = seconds + totals.eval_seconds + totals.checkpoint_seconds;
-  const auto share = [&](double part) { return 100 * part / std::max(whole, 1e-9); };
-  text += fmt::format(
-      "\n  time: data {:.1f}%  forward {:.1f}%  backward {:.1f}%  probe {:.1f}%  optimizer {:.1f}% "
-      " "
-      "eval {:.1f}%  checkpoints {:.1f}%\n",
-      share(totals.data_seconds), share(step.forward), share(step.backward), share(step.probe),
-      share(step.optimizer), share(totals.eval_seconds), share(totals.checkpoint_seconds));
-  folder_->write_log(text);
-  return text;
+  atomic_write(file, content.dump(2) + "\n");
+  note(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
+  return Error(error.code(),
+               fmt::format("{}\n  saved {}; {}\n  vcas replay {} names the operation", error.what(),
+                           file.string(),
+                           kept.empty() ? "no checkpoint was made yet"
+                                        : fmt::format("last good checkpoint-{}", kept.back()),
+                           folder_->path().string()),
+               error.hint());
 }
 
 void TrainingRun::take(const StepReport& report) {
   report_ = report;
+  watchdog_.alive();
   if (report.step == request_.profile_last) session_.stop_recording();
   shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
   if (report.step % log_every_ == 0) log_step(report);
   if (report.probed) log_probe(report.step);
   warn_if_little_time_is_saved();
   warn_if_most_is_clipped();
-  if (label_.empty())
+  if (label_.empty() && folder_)
     progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
 }
 
@@ -535,8 +405,23 @@ void TrainingRun::finish_steps(bool all) {
     session_.finish_steps(all, [this](const StepReport& report) { take(report); });
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
-    note_crash(error, report_.step + 1);
+    const Error noted = note_crash(error, report_.step + 1);
+    ranks_.barrier();  // all have the same error
+    throw noted;
   }
+}
+
+TrainingRun::Agreed TrainingRun::agree() const {
+  const double mine[] = {static_cast<double>(stop_signal()),
+                         save_requests() != save_requests_ ? 1.0 : 0.0};
+  std::vector<double> all(std::size(mine) * static_cast<std::size_t>(ranks_.size()));
+  ranks_.gather_all(mine, all);
+  Agreed agreed;
+  for (std::size_t i = 0; i < all.size(); i += std::size(mine)) {
+    agreed.signal = std::max(agreed.signal, static_cast<int>(all[i]));
+    agreed.save |= all[i + 1] > 0;
+  }
+  return agreed;
 }
 
 void TrainingRun::rest() {
@@ -544,23 +429,25 @@ void TrainingRun::rest() {
   const std::int64_t step = t.steps();
   const bool evaluate_now =
       is_due(step, evaluated_, eval_every_) || (t.done() && evaluated_ < step);
-  const bool asked = save_requests() != save_requests_;
+  const Agreed asked = agree();
   bool save_now =
-      asked || t.done() ||
+      asked.save || t.done() ||
       (checkpoint_every_ > 0 && is_due(step, std::max<std::int64_t>(saved_, 0), checkpoint_every_));
-  if (!evaluate_now && !save_now && stop_signal() == 0) return;
+  if (!evaluate_now && !save_now && asked.signal == 0) return;
   save_requests_ = save_requests();
   finish_steps(true);
   int signal = 0;
   try {
     if (evaluate_now && evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
-    signal = t.done() && evaluated_ == step ? 0 : stop_signal();
+    signal = t.done() && evaluated_ == step ? 0 : agree().signal;
     if ((save_now || signal != 0) && (saved_ != step || is_best(step))) save();
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
-    note_crash(error, step);
+    throw note_crash(error, step);
   }
   if (signal == 0) return;
+  ranks_.barrier();  // rank 0 has saved
+  if (!folder_) throw Error(ExitCode::kStopped, "stopped with rank 0");
   const std::string where =
       fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
                   session_.total_steps(), checkpoint_folder(folder_->path(), step).string());

@@ -1,10 +1,13 @@
 // One run: the loop round the trainer, with everything a user sees of it.
+// All ranks make one and call the same. Rank 0 alone has the folder and speaks.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 
 #include "core/progress.h"
+#include "core/ranks.h"
+#include "tools/launch.h"
 #include "tools/run_folder.h"
 #include "tools/session.h"
 #include "tools/train_request.h"
@@ -42,11 +45,19 @@ class TrainingRun {
     double score = 0;
   };
 
+  // What any rank was asked for holds for all.
+  struct Agreed {
+    int signal = 0;  // to stop
+    bool save = false;
+  };
+
   const RunConfig& config() const { return request_.loaded.config; }
   Trainer& trainer() { return session_.trainer(); }
   const Method& method() const { return session_.trainer().method(); }
   void restore();
   void restore(const nlohmann::json& state);
+  void open_folder();
+  void share_best();
   void mend_folder();
   void write_facts();
   RunConfig stored_config() const;
@@ -56,9 +67,11 @@ class TrainingRun {
   // False when a signal cut the evaluation short.
   bool evaluate();
   void save();
+  void note(MetricEvent event, std::int64_t step, const nlohmann::ordered_json& fields);
   void note_checkpoint(const nlohmann::json& seconds);  // in the metrics
   // Between two steps: evaluates and saves where that is due. Throws kStopped after a signal.
   void rest();
+  Agreed agree() const;
   void finish_steps(bool all);
   void take(const StepReport& report);
   bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
@@ -68,16 +81,19 @@ class TrainingRun {
   void warn_if_little_time_is_saved();
   void warn_if_most_is_clipped();
   void warn(const std::string& message, const std::string& hint = {});
-  [[noreturn]] void note_crash(const Error& error, std::int64_t step);
+  // `error`, which ended the run, with what was saved of it.
+  Error note_crash(const Error& error, std::int64_t step);
   ProgressText describe(const StepReport& report) const;
   void say(const std::string& line, LogLevel level = LogLevel::kInfo);
 
   const TrainRequest& request_;
+  Ranks& ranks_;
   const RunData& data_;
   Progress& progress_;
   const std::string label_;
   Session session_;
-  std::optional<RunFolder> folder_;
+  Watchdog watchdog_;
+  std::optional<RunFolder> folder_;  // of rank 0
   std::int64_t eval_every_, checkpoint_every_, log_every_;
   std::int64_t evaluated_ = 0, saved_ = -1;  // steps
   int save_requests_ = 0;                    // that were seen

@@ -31,6 +31,12 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
+// Adds share * values to `sums`, which are empty at first.
+void add(std::vector<double>& sums, const std::vector<double>& values, double share) {
+  sums.resize(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) sums[i] += share * values[i];
+}
+
 }  // namespace
 
 BudgetController::BudgetController(const VcasOptions& options, const ControlledModel& model,
@@ -65,10 +71,12 @@ std::vector<double> BudgetController::importance() const {
   return out;
 }
 
-void BudgetController::pool_variance(const MeasuredBatch& batch) {
+void BudgetController::pool_variance(const std::vector<MeasuredBatch>& probe) {
   last_ = {};
   for (std::size_t k = 0; k < v_s_.size(); ++k) {
-    const double v_s = variance_of_sum(batch.gram[k], batch.items);
+    double v_s = 0;
+    for (const MeasuredBatch& batch : probe)
+      v_s += variance_of_sum(batch.gram[k], batch.items) / static_cast<double>(probe.size());
     last_.v_s_linear.push_back(v_s);
     last_.v_s += v_s;
     if (v_s > 0 && std::isfinite(v_s))
@@ -102,15 +110,15 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
 }
 
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
-                            const std::vector<double>& importance) {
+                            const std::vector<double>& importance, double share) {
   const VarianceCurves::Variances now = curves.at({act_ratio_, weight_ratio_, forward_ratio_});
-  last_.v_f = now.forward;
-  last_.v_act = now.act;
-  last_.v_w = sum_of(now.weight);
-  last_.v_w_linear = now.weight;
-  last_.forward = now.weighted_forward;
-  last_.act = now.weighted_act;
-  last_.weight = dot(importance, now.weight);
+  last_.v_f += share * now.forward;
+  last_.v_act += share * now.act;
+  last_.v_w += share * sum_of(now.weight);
+  add(last_.v_w_linear, now.weight, share);
+  last_.forward += share * now.weighted_forward;
+  last_.act += share * now.weighted_act;
+  last_.weight += share * dot(importance, now.weight);
   if (batch.passes == 0) return;
   // All items are there on a probe.
   const VarianceCurves::Variances whole = curves.at({act_ratio_, weight_ratio_});
@@ -144,36 +152,57 @@ void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
   raise_exact_ratios();
 }
 
+VarianceCurves::Optimum BudgetController::optimum(const std::vector<VarianceCurves>& curves,
+                                                  double budget) const {
+  VarianceCurves::Optimum mean{.ratios = {.act = {}, .weight = {}, .forward = 0}, .lambda = 0};
+  for (const VarianceCurves& of_batch : curves) {
+    const VarianceCurves::Optimum best = of_batch.within(budget, lambda_);
+    add(mean.ratios.act, best.ratios.act, 1);
+    add(mean.ratios.weight, best.ratios.weight, 1);
+    mean.ratios.forward += best.ratios.forward;
+    mean.lambda += best.lambda;
+  }
+  // Divided at the end, so that the mean of ratios of 1 is 1.
+  const auto batches = static_cast<double>(curves.size());
+  for (double& ratio : mean.ratios.act) ratio /= batches;
+  for (double& ratio : mean.ratios.weight) ratio /= batches;
+  mean.ratios.forward /= batches;
+  mean.lambda /= batches;
+  return mean;
+}
+
 std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
-  VCAS_CHECK(probe.size() == 1 && probe[0].row_score.size() == weight_ratio_.size(),
-             "a probe of another model");
-  const MeasuredBatch& batch = probe[0];
+  for (const MeasuredBatch& batch : probe)
+    VCAS_CHECK(batch.row_score.size() == weight_ratio_.size(), "a probe of another model");
   ++probes_;
-  pool_variance(batch);
+  pool_variance(probe);
   if (!(last_.v_s > 0) || !std::isfinite(last_.v_s))
     return fmt::format("all keep ratios stay: the probe measured V_s = {}", last_.v_s);
-  pool_cost(batch);
+  for (const MeasuredBatch& batch : probe) pool_cost(batch);
   const std::vector<double> importance = this->importance();
-  const VarianceCurves curves(
-      model_, batch, importance,
-      options_.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic,
-      {.seed = seed_,
-       .stream = Stream::kProbe,
-       .step = static_cast<std::uint64_t>(probes_),
-       .repeat = 1});
-  find(batch, curves, importance);
+  std::vector<VarianceCurves> curves;
+  for (const MeasuredBatch& batch : probe) {
+    curves.emplace_back(
+        model_, batch, importance,
+        options_.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic,
+        RandomKey{.seed = seed_,
+                  .stream = Stream::kProbe,
+                  .step = static_cast<std::uint64_t>(probes_),
+                  .repeat = 1});
+    find(batch, curves.back(), importance, 1 / static_cast<double>(probe.size()));
+  }
   const bool may_forward =
-      std::ranges::any_of(batch.forward_score, [](double score) { return score >= 0; });
+      std::ranges::any_of(probe.back().forward_score, [](double score) { return score >= 0; });
   const double budget = options_.tau() + (may_forward ? options_.tau_f : 0.0);
   correct_aim(budget);
-  const VarianceCurves::Optimum best = curves.within(aim_ * budget, lambda_);
+  const VarianceCurves::Optimum best = optimum(curves, aim_ * budget);
   lambda_ = best.lambda;
   move_ratios(best.ratios);
   const auto unknown = std::ranges::count_if(last_.v_s_linear, [](double v) { return !(v > 0); });
   if (unknown > 0)
     return fmt::format("{} of {} weight ratios stay: their V_s is zero", unknown, v_s_.size());
   const double kappa = this->kappa();
-  if (batch.passes == 0 || verifications_ < kVerificationsToComplain ||
+  if (probe.back().passes == 0 || verifications_ < kVerificationsToComplain ||
       (kappa >= 0.5 && kappa <= 2))
     return {};
   return fmt::format(

@@ -36,10 +36,13 @@ class BudgetController final : public Controller {
   // Variance by Monte Carlo over that by the curves.
   double kappa() const { return predicted_ > 0 ? verified_ / predicted_ : 1; }
   std::vector<double> importance() const;
-  void pool_variance(const MeasuredBatch& batch);
+  void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
+  // Adds `share` of what was found on a batch.
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
-            const std::vector<double>& importance);
+            const std::vector<double>& importance, double share);
+  // The mean over the batches of their optima.
+  VarianceCurves::Optimum optimum(const std::vector<VarianceCurves>& curves, double budget) const;
   void correct_aim(double budget);
   void move_ratios(const VarianceCurves::Ratios& ratios);
 

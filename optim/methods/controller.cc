@@ -158,6 +158,8 @@ void Controller::ratios_from_json(const nlohmann::json& state) {
                                 number, key, size));
     return list;
   };
+  made_exact_gates_.clear();
+  made_exact_linears_.clear();
   if (options_.auto_exact)
     make_exact(known("exact_gates", act_ratio_.size()),
                known("exact_linears", weight_ratio_.size()));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/part.h"
+#include "core/ranks.h"
 #include "data/batch.h"
 #include "models/model.h"
 #include "optim/flops.h"
@@ -27,9 +28,10 @@ struct Training {
 
   Model& model;  // its graph is finished
   Ops& ops;
+  std::shared_ptr<Ranks> ranks = one_rank();
   std::uint64_t seed = 0;
   std::int64_t total_steps = 0;
-  std::int64_t batch = 0;        // items of a step
+  std::int64_t batch = 0;        // items of a step on this rank
   std::int64_t micro_batch = 0;  // items of one pass
   std::int64_t items = 0;        // of the training data, numbered from 0; 0: not known
   ProbeSource probe_source;      // null where no method asks for it
@@ -42,6 +44,9 @@ class Method {
   };
 
   virtual ~Method() = default;
+
+  // Whether several ranks may train by it: what it carries from step to step is the same on all.
+  virtual bool runs_on_ranks() const { return false; }
 
   // A step asks in this order: begin_step; of each pass next, keeps_norms, hooks, end_pass,
   // after_pass; end_step; add_cost.

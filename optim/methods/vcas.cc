@@ -14,6 +14,8 @@ namespace {
 // dropout and no draw with it.
 constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
 
+int quotient_up(int number, int divisor) { return (number + divisor - 1) / divisor; }
+
 std::string format_range(const std::vector<double>& values) {  // "0.31-0.97"
   if (values.empty()) return "-";
   const auto [low, high] = std::ranges::minmax(values);
@@ -23,6 +25,10 @@ std::string format_range(const std::vector<double>& values) {  // "0.31-0.97"
 VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
 
 }  // namespace
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredBatch, items, passes, v_act, v_w, item_score, tokens,
+                                   gram, row_score, offsets, weight_seconds, item_seconds,
+                                   forward_score)
 
 ControlledModel controlled_model(const Graph& graph, double forward_ratio) {
   ControlledModel model{.gates = graph.gates(), .linears = {}, .forward_ratio = forward_ratio};
@@ -69,7 +75,8 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
                            forward_options.forward ? forward_options.forward_ratio : 0),
           training.seed, training.total_steps)),
       sampled_(training.ops, training.model.graph.plan()),
-      in_place_(options.probe == "in_place") {
+      in_place_(options.probe == "in_place"),
+      probe_batches_(quotient_up(options.probe_batches(), training.ranks->size())) {
   sampled_.pass.selection =
       options.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
   sampled_.pass.scores_per_token = !options.follows_paper();
@@ -101,13 +108,13 @@ void Vcas::set_ratios() {
 // Whether a probe begins at this step.
 // One in place that the run is too short to end would leave no state to save at the end.
 bool Vcas::begins_probe(std::int64_t step) const {
-  const bool ends = !in_place_ || step + options_.probe_batches() <= training_.total_steps;
+  const bool ends = !in_place_ || step + probe_batches_ <= training_.total_steps;
   return probe_ && controller_->probe_due(step) && ends;
 }
 
 // Whether a probe in place measures on this step.
 bool Vcas::probes_at(std::int64_t step) const {
-  for (int before = 0; in_place_ && before < options_.probe_batches() && before <= step; ++before)
+  for (int before = 0; in_place_ && before < probe_batches_ && before <= step; ++before)
     if (begins_probe(step - before)) return true;
   return false;
 }
@@ -115,8 +122,11 @@ bool Vcas::probes_at(std::int64_t step) const {
 void Vcas::begin_step(std::int64_t step) {
   if (forward_) forward_->begin_step(step);
   if (!probing_ && begins_probe(step)) {
-    probe_->begin(training_.seed, static_cast<std::uint64_t>(controller_->probes()),
-                  options_.probe_batches(), controller_->probe_passes());
+    // The ranks share the backwards of a probe, rounded up.
+    const int passes = quotient_up(options_.probe_batches() * controller_->probe_passes(),
+                                   probe_batches_ * training_.ranks->size());
+    probe_->begin(training_.seed, static_cast<std::uint64_t>(controller_->probes()), probe_batches_,
+                  passes);
     probe_passes_ = probe_->passes();
     probing_ = true;
     if (!in_place_) run_separate_probe();
@@ -132,15 +142,17 @@ void Vcas::begin_step(std::int64_t step) {
 void Vcas::run_separate_probe() {
   Model& model = training_.model;
   training_.ops.enter_phase(Phase::kProbe);
-  const std::int64_t first = controller_->probes() * options_.probe_batches();
+  const std::int64_t first = controller_->probes() * probe_batches_;
+  const Place place = training_.ranks->place();
   const std::unique_ptr<BatchSource> source = training_.probe_source(first);
   const std::vector<Tensor> nowhere(model.graph.parameters().size());
   for (std::int64_t i = first; !probe_->complete(); ++i) {
     const Batch& batch = source->next();
     const std::int64_t items = std::min(batch.items, training_.micro_batch);
     model.load(training_.ops, batch, 0, items);
-    Exec exec =
-        model.graph.make_exec(training_.seed, kProbeSteps + static_cast<std::uint64_t>(i), true);
+    Exec exec = model.graph.make_exec(
+        training_.seed, kProbeSteps + static_cast<std::uint64_t>(i * place.size + place.rank),
+        true);
     exec.keeps_norms = true;
     model.graph.forward(exec);
     const auto terms = static_cast<double>(model.loss_terms(batch, 0, items));
@@ -205,25 +217,47 @@ void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context)
   if (kind == PassKind::kMeasured) probe_->sampled_backwards(exec, context);
 }
 
+namespace {
+
+// Those of all ranks, on rank 0.
+std::vector<MeasuredBatch> gather_batches(Ranks& ranks, const std::vector<MeasuredBatch>& mine) {
+  std::vector<MeasuredBatch> all;
+  for (const nlohmann::json& part : gather_json(ranks, mine))
+    for (const nlohmann::json& batch : part) all.push_back(batch);
+  return all;
+}
+
+}  // namespace
+
 bool Vcas::end_step() {
   if (forward_) forward_->end_step();
   probed_ = probing_ && probe_->complete();
   if (!probed_) return false;
   std::vector<MeasuredBatch> measured = probe_->result();
   measured.back().forward_score = forward_score_;
-  probe_note_ = controller_->update(measured);
-  if (auto_exact_) {
-    auto_exact_->add_exact(measured.back());
+  if (auto_exact_) auto_exact_->add_exact(measured.back());
+  if (training_.ranks->size() > 1) measured = gather_batches(*training_.ranks, measured);
+  if (training_.ranks->is_first()) {
+    probe_note_ = controller_->update(measured);
     if (const std::string lost = give_up_losses(); !lost.empty())
       probe_note_ += (probe_note_.empty() ? "" : "; ") + lost;
+    gate_norms_ = gate_norms(measured, sampled_.pass.scores_per_token);
   }
-  gate_norms_ = gate_norms(measured, sampled_.pass.scores_per_token);
+  share_schedule();
   set_ratios();
   probing_ = false;
   return true;
 }
 
+// What rank 0 has decided holds for all: one schedule.
+void Vcas::share_schedule() {
+  if (training_.ranks->size() == 1) return;
+  const nlohmann::json state = broadcast_json(*training_.ranks, controller_->to_json());
+  if (!training_.ranks->is_first()) controller_->from_json(state);
+}
+
 std::string Vcas::give_up_losses() {
+  if (!auto_exact_) return {};
   const AutoExact::Found found = auto_exact_->take();
   if (!found.any()) return {};
   controller_->make_exact(found.gates, found.linears);
@@ -246,11 +280,10 @@ void Vcas::add_cost(FormulaFlops& formula) const {
   const double batch_share =
       static_cast<double>(training_.micro_batch) / static_cast<double>(training_.batch);
   if (in_place_)
-    formula.add_in_place_probe(options_.probe_batches(), probe_passes_, batch_share,
-                               sketch_shares(), step_ratios_.act);
-  else
-    formula.add_separate_probe(options_.probe_batches(), probe_passes_, batch_share,
+    formula.add_in_place_probe(probe_batches_, probe_passes_, batch_share, sketch_shares(),
                                step_ratios_.act);
+  else
+    formula.add_separate_probe(probe_batches_, probe_passes_, batch_share, step_ratios_.act);
 }
 
 std::string Vcas::summary() const {
@@ -265,7 +298,7 @@ std::string Vcas::summary() const {
                        format_range(controller_->act_ratio()),
                        format_range(controller_->weight_ratio()), options_.selection, forward);
   if (!probe_) return "no probes: exact training" + forward;
-  const int batches = options_.probe_batches();
+  const int batches = probe_batches_ * training_.ranks->size();
   return fmt::format(
       "{} · tau_act {} · tau_w {} · probe every {} steps ({} {}, {}) · {}{}", options_.controller,
       options_.tau_act, options_.tau_w, options_.probe_interval(training_.total_steps), batches,

@@ -32,6 +32,7 @@ class Vcas final : public Method {
   Vcas(const Training& training, const VcasOptions& options,
        const ForwardOptions& forward_options = {});
 
+  bool runs_on_ranks() const override { return !forward_; }
   ItemChooser* chooser() override { return forward_.get(); }
   void begin_step(std::int64_t step) override;
   PassKind next(std::int64_t micro) const override;
@@ -72,6 +73,7 @@ class Vcas final : public Method {
   void set_forward_score(const Batch& batch, std::int64_t items);
   // What AutoExact finds goes exact. Returns a word on it; empty: it found nothing.
   std::string give_up_losses();
+  void share_schedule();
   void run_separate_probe();
 
   Training training_;
@@ -86,6 +88,7 @@ class Vcas final : public Method {
   bool finds_forward_ratio_ = false;
   std::vector<double> forward_score_;  // of the step that a probe measures
   bool in_place_;
+  int probe_batches_;                              // of a probe on this rank
   bool drops_rows_ = false, drops_items_ = false;  // at the present ratios
   bool probing_ = false;
   bool probed_ = false;                    // the last step ended a probe

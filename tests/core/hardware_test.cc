@@ -46,6 +46,7 @@ TEST_CASE("hardware: the thread count follows the environment", "[hardware]") {
   REQUIRE(::sched_getaffinity(0, sizeof(before), &before) == 0);
   CHECK(usable_threads() >= 1);
   CHECK(usable_threads() <= CPU_COUNT(&before));
+  CHECK(usable_threads(1 << 20) == 1);
   int first = 0;
   while (!CPU_ISSET(first, &before)) ++first;
   CPU_ZERO(&one);

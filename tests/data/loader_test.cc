@@ -242,6 +242,30 @@ TEST_CASE("augmentation belongs to seed, epoch and item, not to the batch", "[lo
         take({.batch = 5, .shuffle = false, .seed = 5, .augment = options.augment}, 1)[0].values);
 }
 
+TEST_CASE("the shares of ranks are together the batch of one process", "[loader][ranks]") {
+  const int size = GENERATE(2, 4, 8);
+  LoaderOptions options = kTraining;
+  const std::vector<Batch> whole = take(options, 30);
+  std::vector<Batch> joined(whole.size());
+  for (int rank = 0; rank < size; ++rank) {
+    options.place = {.rank = rank, .size = size};
+    const std::vector<Batch> share = take(options, 30);
+    for (std::size_t step = 0; step < share.size(); ++step) {
+      CHECK(share[step].items == 8 / size);
+      joined[step].items += share[step].items;
+      const auto append = [](auto& to, const auto& from) {
+        to.insert(to.end(), from.begin(), from.end());
+      };
+      append(joined[step].values, share[step].values);
+      append(joined[step].labels, share[step].labels);
+      append(joined[step].ids, share[step].ids);
+    }
+  }
+  for (std::size_t step = 0; step < whole.size(); ++step) CHECK(equal(joined[step], whole[step]));
+  options.place.size = 3;
+  CHECK_THROWS_WITH(Loader(images(), options), "3 ranks cannot share batches of 8 items");
+}
+
 TEST_CASE("a part of the dataset", "[loader]") {
   LoaderOptions options = kTraining;
   options.first_item = 40;

@@ -19,7 +19,8 @@ struct TextTrainer {
 
   explicit TextTrainer(const std::string& head, std::int64_t micro_batch = 0,
                        const std::optional<VcasOptions>& vcas = {},  // empty: exact
-                       std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
+                       std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32,
+                       std::shared_ptr<Ranks> ranks = one_rank())
       : ops(std::move(device)) {
     model = build_model(
         read_model_options({"type=bert", "width=8", "depth=2", "heads=2", "max_positions=8",
@@ -33,6 +34,7 @@ struct TextTrainer {
     options.total_steps = 40;
     options.batch = kItems;
     options.micro_batch = micro_batch;
+    options.ranks = std::move(ranks);
     options.optimizer.kind.type = "sgd";
     options.schedule.kind.type = "constant";
     options.schedule.learning_rate = 0.1;

@@ -10,29 +10,31 @@
 namespace vcas {
 
 // Batch `step` depends on the step alone: class means plus noise, so near that many items stay
-// hard.
+// hard. A rank has its share of the items.
 class RandomBatches final : public BatchSource {
  public:
   RandomBatches(std::int64_t items, std::int64_t width, std::int64_t classes,
-                std::int64_t first = 0)
+                std::int64_t first = 0, const Place& place = {})
       : width_(width), classes_(classes), step_(first) {
-    batch_.items = items;
-    batch_.values.resize(static_cast<std::size_t>(items * width));
-    batch_.labels.resize(static_cast<std::size_t>(items));
+    batch_.items = items / place.size;
+    first_item_ = place.rank * batch_.items;
+    batch_.values.resize(static_cast<std::size_t>(batch_.items * width));
+    batch_.labels.resize(static_cast<std::size_t>(batch_.items));
   }
   const Batch& next() override {
     const PhiloxAddress noise =
         philox_address({3, Stream::kData, static_cast<std::uint64_t>(step_), 1, 0});
     const PhiloxAddress mean = philox_address({3, Stream::kData, 0, 2, 0});
     for (std::int64_t n = 0; n < batch_.items; ++n) {
+      const std::int64_t item = first_item_ + n;
       const auto label = static_cast<std::int64_t>(
-          philox_uniform(noise, (1u << 30) + static_cast<std::uint64_t>(n)) *
+          philox_uniform(noise, (1u << 30) + static_cast<std::uint64_t>(item)) *
           static_cast<float>(classes_));
       batch_.labels[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(label);
       for (std::int64_t c = 0; c < width_; ++c)
         batch_.values[static_cast<std::size_t>(n * width_ + c)] = static_cast<float>(
             0.5 * philox_normal(mean, static_cast<std::uint64_t>(label * width_ + c)) +
-            philox_normal(noise, static_cast<std::uint64_t>(n * width_ + c)));
+            philox_normal(noise, static_cast<std::uint64_t>(item * width_ + c)));
     }
     ++step_;
     return batch_;
@@ -40,7 +42,7 @@ class RandomBatches final : public BatchSource {
   std::int64_t steps_per_epoch() const override { return 1000; }
 
  private:
-  std::int64_t width_, classes_, step_;
+  std::int64_t width_, classes_, step_, first_item_;
   Batch batch_;
 };
 
@@ -65,11 +67,13 @@ struct TrainerFixture {
                                             "ffn_ratio=2", "dropout=" + std::to_string(dropout)}),
                         {1, 8, 8}, kClasses, 0.0, dtype);
     options.method->prepare(*model);
-    model->graph.finish(*ops,
-                        {.max_items = options.micro_batch ? options.micro_batch : options.batch});
+    const Place place = options.ranks->place();
+    model->graph.finish(*ops, {.max_items = options.micro_batch ? options.micro_batch
+                                                                : options.batch / place.size});
     model->graph.parameters().initialize(*ops, options.seed);
-    trainer = std::make_unique<Trainer>(*model, *ops, options, [this](std::int64_t first) {
-      return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 100000 + first);
+    trainer = std::make_unique<Trainer>(*model, *ops, options, [this, place](std::int64_t first) {
+      return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 100000 + first,
+                                             place);
     });
   }
 
@@ -88,7 +92,8 @@ struct TrainerFixture {
 
   // The reports of the steps from the present one to `until`.
   std::vector<StepReport> run(std::int64_t until) {
-    RandomBatches source(options.batch, kPixels, kClasses, trainer->steps());
+    RandomBatches source(options.batch, kPixels, kClasses, trainer->steps(),
+                         options.ranks->place());
     std::vector<StepReport> reports;
     while (trainer->steps() < until) reports.push_back(trainer->step(source.next()));
     return reports;

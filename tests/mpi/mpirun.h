@@ -1,0 +1,42 @@
+// Lines of a shell in a folder with tiny.json, where mpirun and the program are commands.
+#pragma once
+
+#include <cstdlib>
+
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+// Says so where tests must be skipped.
+inline bool lacks_mpi() {
+  const std::filesystem::path module =
+      std::filesystem::path(VCAS_PROGRAM).parent_path() / "libvcas_mpi.so";
+  if (std::filesystem::exists(module) && std::filesystem::exists("/usr/bin/mpirun")) return false;
+  WARN("skipped: MPI is not installed");
+  return true;
+}
+
+// "mpirun -np 2 "; more ranks than cores are allowed.
+inline std::string mpirun_of(int ranks) {
+  return "mpirun --oversubscribe --bind-to none -np " + std::to_string(ranks) + " ";
+}
+
+class RanksRun : public TinyRun {
+ public:
+  // Its last command's exit code.
+  Outcome shell(const std::string& line) const {
+    const std::string programs = std::filesystem::path(VCAS_PROGRAM).parent_path().string();
+    write_text(path() / "line.sh",
+               "export PATH=" + programs + ":/usr/bin:/bin CUDA_VISIBLE_DEVICES= TERM=dumb" +
+                   " HOME=" + path().string() + " OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1" +
+                   " OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated" +
+                   " OMPI_MCA_btl_vader_single_copy_mechanism=none\n" + line + "\n");
+    const std::string command =
+        "cd '" + path().string() + "' && env -i timeout -s KILL 200 sh line.sh >out.txt 2>err.txt";
+    const int status = std::system(command.c_str());
+    return {WEXITSTATUS(status), content(path() / "out.txt"), content(path() / "err.txt")};
+  }
+  // Of `vcas-train tiny.json arguments`.
+  Outcome mpirun(int ranks, const std::string& arguments) const {
+    return shell(mpirun_of(ranks) + "vcas-train tiny.json " + arguments);
+  }
+};

@@ -1,0 +1,227 @@
+// Runs of several ranks, as mpirun starts them.
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "tests/mpi/mpirun.h"
+#include "tests/support/catch.h"
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+// The metrics without what time decides.
+std::vector<json> lines_of(const fs::path& run) {
+  std::vector<json> lines;
+  for (json line : vcas::read_metrics(run / "metrics.jsonl")) {
+    for (const char* key :
+         {"time", "seconds", "train_seconds", "imbalance", "time_saved", "time_saved_interval",
+          "config", "date", "threads", "totals", "peak_resident_bytes", "planned_bytes"})
+      line.erase(key);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const Outcome whole = tiny.mpirun(2, "run.folder=whole train.checkpoint_every=10");
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  CHECK(contains(whole.out, "done in"));
+  CHECK_FALSE(contains(whole.err, "rank 1"));
+  const std::vector<json> lines = lines_of(tiny.path() / "whole");
+  std::vector<std::int64_t> steps;
+  for (const json& line : lines)
+    if (line["event"] == "train") steps.push_back(line["step"]);
+  CHECK(steps.size() == 40);
+  CHECK(json::parse(content(tiny.path() / "whole/last/config.json"))["train"]["micro_batch"] == 8);
+
+  SECTION("the same bits again") {
+    REQUIRE(tiny.mpirun(2, "run.folder=again train.checkpoint_every=10").code == 0);
+    CHECK(tiny.weights("again") == tiny.weights("whole"));
+    CHECK(lines_of(tiny.path() / "again") == lines);
+  }
+  SECTION("a resumed run has the bits of the unbroken one") {
+    fs::copy(tiny.path() / "whole", tiny.path() / "broken",
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    forget_after(tiny.path() / "broken", 20);
+    const Outcome resumed = tiny.mpirun(2, "run.folder=broken train.checkpoint_every=10 --resume");
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(tiny.weights("broken") == tiny.weights("whole"));
+    for (json& line : lines_of(tiny.path() / "broken"))
+      if (line["event"] == "eval") CHECK(std::ranges::count(lines, line) == 1);
+  }
+  SECTION("another number of ranks goes on, where it fits") {
+    for (const int ranks : {1, 4}) {
+      CAPTURE(ranks);
+      const std::string folder = "on" + std::to_string(ranks);
+      fs::copy(tiny.path() / "whole", tiny.path() / folder,
+               fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+      forget_after(tiny.path() / folder, 20);
+      const Outcome outcome = tiny.mpirun(ranks,
+                                          "train.micro_batch=8 train.checkpoint_every=10 "
+                                          "--resume run.folder=" +
+                                              folder);
+      INFO(outcome.err);
+      if (ranks == 1) {
+        CHECK(outcome.code == 0);
+      } else {
+        CHECK(outcome.code == 78);
+        CHECK(contains(outcome.err,
+                       "train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8"));
+        CHECK(contains(outcome.err, "numbers of ranks that fit: 1, 2"));
+      }
+    }
+  }
+  SECTION("the evaluation is that of one process") {
+    const Outcome eval = run(tiny.path(), {"eval", "--model", "whole/last", "--json"});
+    INFO(eval.err);
+    REQUIRE(eval.code == 0);
+    const json alone = json::parse(eval.out);
+    for (const json& line : lines)
+      if (line["event"] == "eval" && line["step"] == 40) {
+        CHECK(line["loss"].get<double>() == alone["eval_loss"].get<double>());
+        CHECK(line["accuracy"].get<double>() == alone["eval_accuracy"].get<double>());
+        CHECK(line["items"] == 64);
+      }
+  }
+}
+
+TEST_CASE("ranks: what cannot run on several ranks says so", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  struct Case {
+    std::string line;
+    int code;
+    std::vector<std::string> says;
+  };
+  const std::string two = mpirun_of(2) + "vcas-train tiny.json run.folder=out ";
+  const Case cases[] = {
+      {mpirun_of(3) + "vcas-train tiny.json run.folder=out train.micro_batch=8",
+       78,
+       {"error: rank 0 (", "train.batch_size 16 cannot be shared by 3 ranks in micro-batches of 8",
+        "hint: numbers of ranks that fit: 1, 2"}},
+      {mpirun_of(2) + "vcas eval --model out",
+       2,
+       {"vcas eval runs in one process, and there are 2"}},
+      {two + "--compare exact", 2, {"comparisons, checks and profiles run in one process"}},
+      {two + "--dry-run", 2, {"comparisons, checks and profiles run in one process"}},
+      {two + "method.forward=true method.controller=budget",
+       78,
+       {"method.type=vcas", "trains in one process, and there are 2 ranks"}},
+      {two + "nosuch.setting=1", 78, {"nosuch"}},
+      {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out train.micro_batch=8 : "
+       "-np 1 vcas-train tiny.json run.folder=out train.micro_batch=4",
+       78,
+       {"rank 1 (", "settings/train/micro_batch is 4, not 8 as on rank 0",
+        "hint: all ranks need the same program, settings and files"}},
+      {"SLURM_NTASKS=4 vcas-train tiny.json run.folder=out",
+       69,
+       {"SLURM_NTASKS=4, but this process would train alone", "srun --mpi=pmix"}},
+      {"WORLD_SIZE=2 vcas-train tiny.json run.folder=out", 69, {"torchrun is not supported"}},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = tiny.shell(c.line);
+    CAPTURE(c.line, outcome.err);
+    CHECK(outcome.code == c.code);
+    for (const std::string& text : c.says) CHECK(contains(outcome.err, text));
+    CHECK_FALSE(fs::exists(tiny.path() / "out"));
+  }
+}
+
+TEST_CASE("ranks: without the module MPI's processes are told what is missing", "[mpi]") {
+  const TinyRun tiny;
+  const fs::path program = tiny.path() / "vcas-train";
+  fs::copy_file(VCAS_PROGRAM, program);
+  write_text(tiny.path() / "line.sh",
+             "OMPI_COMM_WORLD_SIZE=2 ./vcas-train tiny.json 2>err.txt; echo $? >code.txt");
+  CHECK(std::system(("cd '" + tiny.path().string() + "' && sh line.sh").c_str()) == 0);
+  CHECK(content(tiny.path() / "code.txt") == "69\n");
+  const std::string said = content(tiny.path() / "err.txt");
+  CHECK(contains(said, "libvcas_mpi.so cannot be loaded:\n  " + tiny.path().string()));
+  CHECK(contains(said, "Debian: libopenmpi-dev openmpi-bin"));
+}
+
+TEST_CASE("ranks: a signal to one rank stops all, after a save", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  REQUIRE(tiny.mpirun(2,
+                      "run.folder=whole train.steps=4000 train.log_every=1 "
+                      "train.eval_every=100000 & job=$!; while [ $(wc -l <whole/metrics.jsonl) "
+                      "-lt 20 ]; do sleep 0.1; done; kill -USR2 $job; wait $job")
+              .code == 75);
+  const std::vector<std::int64_t> saved = saved_steps(tiny.path() / "whole");
+  REQUIRE(saved.size() == 1);
+  CHECK(contains(content(tiny.path() / "err.txt"), "stopped by SIGUSR2 at step"));
+  CHECK_FALSE(contains(content(tiny.path() / "err.txt"), "rank 1"));
+}
+
+// VCAS_TEST_KILLS: how many; 3.
+TEST_CASE("ranks: a killed rank ends the run, which resumes to the same bits", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const std::string arguments = "train.steps=300 train.checkpoint_every=10 train.eval_every=100 ";
+  REQUIRE(tiny.mpirun(2, arguments + "run.folder=whole").code == 0);
+  const char* const wanted = std::getenv("VCAS_TEST_KILLS");
+  const int kills = wanted ? std::atoi(wanted) : 3;
+  for (int i = 0; i < kills; ++i) {
+    const int line = 30 + 240 * i / kills + i * 7 % 11, rank = i * 5 % 3 % 2;
+    CAPTURE(i, line, rank);
+    const Outcome killed = tiny.mpirun(
+        2, arguments + "run.folder=broken " + (i == 0 ? "" : "--resume ") +
+               "& job=$!; while kill -0 $job && [ $(cat broken/metrics.jsonl | wc -l) -lt " +
+               std::to_string(line) + " ]; do sleep 0.02; done; kill -KILL $(pgrep -P $job | " +
+               "sed -n " + std::to_string(rank + 1) + "p); wait $job");
+    INFO(killed.err);
+    CHECK(killed.code == 137);
+  }
+  CHECK(saved_steps(tiny.path() / "broken").back() < 300);
+  const Outcome resumed = tiny.mpirun(2, arguments + "run.folder=broken --resume");
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(tiny.weights("broken") == tiny.weights("whole"));
+}
+
+TEST_CASE("ranks: a rank that hangs ends the run", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const Outcome hung = tiny.mpirun(
+      2,
+      "run.folder=out train.steps=100000 run.rank_timeout=3 train.eval_every=1000000 & job=$!; "
+      "while [ $(wc -l <out/metrics.jsonl) -lt 20 ]; do sleep 0.1; done; "
+      "kill -STOP $(pgrep -P $job | tail -1); wait $job");
+  INFO(hung.err);
+  CHECK(hung.code == 69);
+  CHECK(contains(hung.err, "no step, evaluation or checkpoint has ended for 3 s: a rank hangs"));
+}
+
+TEST_CASE("ranks: a loss that is not finite ends all with a note", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const Outcome outcome =
+      tiny.mpirun(2, "run.folder=out schedule.learning_rate=1e30 optimizer.name=sgd");
+  INFO(outcome.err);
+  CHECK(outcome.code == 70);
+  CHECK(contains(outcome.err, "error: rank 0 ("));
+  CHECK(contains(outcome.err, "crash-"));
+  CHECK_FALSE(contains(outcome.err, "rank 1 ("));
+}
+
+TEST_CASE("ranks: what one rank lacks ends all with its code", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  fs::copy_file(tiny.path() / "tiny.json", tiny.path() / "other.json");
+  const Outcome outcome = tiny.shell(
+      "mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out : "
+      "-np 1 vcas-train nosuch.json run.folder=out");
+  INFO(outcome.err);
+  CHECK(outcome.code == 66);
+  CHECK(contains(outcome.err, "error: rank 1 ("));
+  CHECK(contains(outcome.err, "nosuch.json"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out"));
+}

@@ -1,0 +1,329 @@
+// Ranks train one model as one process does: threads stand for processes.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tests/optim/text_fixture.h"
+#include "tests/optim/trainer_fixture.h"
+#include "tests/support/catch.h"
+#include "tests/support/thread_ranks.h"
+
+using namespace vcas;
+
+namespace {
+
+constexpr double kDropout = 0.1;
+
+// What a rank ends with.
+struct Trained {
+  std::vector<float> weights;
+  std::vector<StepReport> reports;
+  std::vector<double> ratios;
+  nlohmann::json state;
+};
+
+// Trains on `ranks` ranks, from the weights and state of `start` where that is given.
+std::vector<Trained> train(int ranks, const TrainerOptions& options, std::int64_t steps,
+                           const Trained* start = nullptr) {
+  std::vector<Trained> all(static_cast<std::size_t>(ranks));
+  on_thread_ranks(ranks, [&](std::shared_ptr<Ranks> own) {
+    TrainerOptions shared = options;
+    shared.ranks = own;
+    TrainerFixture f(shared, kDropout);
+    if (start) {
+      const Tensor& values = f.model->graph.parameters().masters();
+      f.ops->copy_to_device(values.data, start->weights.data(), values.bytes());
+      f.trainer->restore(start->state);
+    }
+    Trained& result = all[static_cast<std::size_t>(own->place().rank)];
+    result.reports = f.run(steps);
+    result.weights = f.weights();
+    result.state = f.trainer->state();
+    if (options.method.type == "vcas") {
+      result.ratios = f.vcas().controller().act_ratio();
+      const std::vector<double>& weight = f.vcas().controller().weight_ratio();
+      result.ratios.insert(result.ratios.end(), weight.begin(), weight.end());
+    }
+  });
+  return all;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+void check_same(const std::vector<Trained>& ranks) {
+  for (const Trained& other : ranks) {
+    CHECK(other.weights == ranks[0].weights);
+    CHECK(other.ratios == ranks[0].ratios);
+    for (std::size_t i = 0; i < other.reports.size(); ++i) {
+      CHECK(other.reports[i].loss == ranks[0].reports[i].loss);
+      CHECK(other.reports[i].gradient_norm == ranks[0].reports[i].gradient_norm);
+    }
+  }
+}
+
+// A rank's items of a batch of texts with masked words.
+Batch masked_share(const Batch& whole, const Place& place) {
+  Batch share;
+  share.items = whole.items / place.size;
+  const auto first = static_cast<std::size_t>(place.rank * share.items);
+  const std::size_t last = first + static_cast<std::size_t>(share.items);
+  const auto part = []<class T>(const std::vector<T>& all, std::int64_t begin, std::int64_t end) {
+    return std::vector<T>(all.begin() + begin, all.begin() + end);
+  };
+  const std::int64_t row = whole.offsets[first], mask = whole.masked_offsets[first];
+  share.offsets = part(whole.offsets, first, last + 1);
+  share.masked_offsets = part(whole.masked_offsets, first, last + 1);
+  share.tokens = part(whole.tokens, row, share.offsets.back());
+  share.token_types = part(whole.token_types, row, share.offsets.back());
+  share.masked_rows = part(whole.masked_rows, mask, share.masked_offsets.back());
+  share.masked_labels = part(whole.masked_labels, mask, share.masked_offsets.back());
+  share.labels = part(whole.labels, first, last);
+  share.targets = part(whole.targets, first, last);
+  for (std::int64_t& offset : share.offsets) offset -= row;
+  for (std::int64_t& offset : share.masked_offsets) offset -= mask;
+  for (std::int32_t& masked : share.masked_rows) masked -= static_cast<std::int32_t>(row);
+  return share;
+}
+
+// Steps of 32 items in micro-batches of 8, so four in all.
+TrainerOptions four_parts(const std::string& method, const std::string& optimizer = "sgd") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.batch = 32;
+  options.micro_batch = 8;
+  options.method.type = method;
+  options.optimizer.kind.type = optimizer;
+  return options;
+}
+
+TrainerOptions sampled(double act_ratio, double weight_ratio) {
+  TrainerOptions options = four_parts("vcas");
+  vcas_of(options).act_ratio = {act_ratio};
+  vcas_of(options).weight_ratio = {weight_ratio};
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("ranks train exactly as one process in as many micro-batches", "[ranks][law]") {
+  const std::vector<Trained> one = train(1, four_parts("exact"), 5);
+  for (const int ranks : {2, 4}) {
+    CAPTURE(ranks);
+    const std::vector<Trained> shared = train(ranks, four_parts("exact"), 5);
+    check_same(shared);
+    CHECK(distance(shared[0].weights, one[0].weights) < 1e-7);
+    for (std::size_t i = 0; i < 5; ++i) {
+      const StepReport &got = shared[0].reports[i], &want = one[0].reports[i];
+      CHECK_THAT(got.loss, WithinRel(want.loss, 1e-6));
+      CHECK(got.accuracy == want.accuracy);
+      CHECK_THAT(got.gradient_norm, WithinRel(want.gradient_norm, 1e-5));
+      CHECK(got.items == want.items);
+    }
+  }
+}
+
+// Later steps are not compared: a draw that rounding moved changes what is kept.
+TEST_CASE("ranks draw what one process draws", "[ranks][law]") {
+  const std::vector<Trained> path = train(1, four_parts("exact"), 3);
+  for (const Trained* start : {static_cast<const Trained*>(nullptr), &path[0]}) {
+    TrainerOptions options = sampled(0.5, 0.5);
+    const std::int64_t next = start ? 4 : 1;
+    const std::vector<Trained> one = train(1, options, next, start);
+    CHECK_FALSE(one[0].reports[0].exact);
+    for (const int ranks : {2, 4}) {
+      CAPTURE(ranks, next);
+      const std::vector<Trained> shared = train(ranks, options, next, start);
+      check_same(shared);
+      CHECK(distance(shared[0].weights, one[0].weights) < 1e-8);
+    }
+    // Other draws are far away, so the bound above says something.
+    options.seed += 1;
+    CHECK(distance(train(1, options, next, start)[0].weights, one[0].weights) > 1e-5);
+  }
+}
+
+TEST_CASE("sampled gradients of two ranks have the exact mean", "[ranks][law]") {
+  constexpr int kDraws = 4096;
+  std::vector<double> along;  // of each draw: its share along the exact gradient
+  on_thread_ranks(2, [&](std::shared_ptr<Ranks> own) {
+    const auto gradient = [&](TrainerFixture& f) {
+      const Tensor& slab = f.model->graph.parameters().gradients();
+      return std::vector<float>(slab.ptr<float>(), slab.ptr<float>() + slab.elements());
+    };
+    const auto still = [&](TrainerOptions options) {  // weights stay, draws do not
+      options.ranks = own;
+      options.total_steps = kDraws;
+      options.schedule.learning_rate = 0;
+      return options;
+    };
+    RandomBatches source(32, TrainerFixture::kPixels, TrainerFixture::kClasses, 0, own->place());
+    const Batch batch = source.next();
+    TrainerFixture whole(still(four_parts("exact")));
+    whole.trainer->step(batch);
+    const std::vector<float> want = gradient(whole);
+    double square = 0;
+    for (const float g : want) square += static_cast<double>(g) * static_cast<double>(g);
+    TrainerFixture part(still(sampled(0.5, 0.5)));
+    std::vector<double> shares;
+    for (int i = 0; i < kDraws; ++i) {
+      part.trainer->step(batch);
+      const std::vector<float> got = gradient(part);
+      double product = 0;
+      for (std::size_t k = 0; k < got.size(); ++k)
+        product += static_cast<double>(got[k]) * static_cast<double>(want[k]);
+      shares.push_back(product / square);
+    }
+    if (own->is_first()) along = shares;
+  });
+  double mean = 0, variance = 0;
+  for (const double share : along) mean += share / kDraws;
+  for (const double share : along) variance += std::pow(share - mean, 2) / (kDraws - 1);
+  const double error = std::sqrt(variance / kDraws);
+  CAPTURE(mean, error);
+  CHECK(error > 0);
+  CHECK(error < 0.01);
+  CHECK(std::abs(mean - 1) < 5 * error);
+}
+
+TEST_CASE("at ratios of 1 ranks have the bits of exact training", "[ranks]") {
+  const std::vector<Trained> exact = train(2, four_parts("exact"), 4);
+  const std::vector<Trained> whole = train(2, sampled(1, 1), 4);
+  CHECK(whole[0].weights == exact[0].weights);
+  CHECK(whole[1].weights == exact[0].weights);
+}
+
+TEST_CASE("ranks have one schedule, and the same bits in each run", "[ranks]") {
+  const std::string controller = GENERATE("paper", "budget");
+  const std::string probe = GENERATE("in_place", "separate");
+  const int ranks = GENERATE(2, 4);
+  CAPTURE(controller, probe, ranks);
+  TrainerOptions options = four_parts("vcas", "adamw");
+  options.total_steps = 80;
+  options.micro_batch = 32 / ranks / 2;
+  VcasOptions& vcas = vcas_of(options);
+  vcas.controller = controller;
+  vcas.probe = probe;
+  vcas.update_every = 3;
+  vcas.s_step = 0.1;
+  const std::vector<Trained> first = train(ranks, options, 64);
+  check_same(first);
+  CHECK(std::ranges::count(first[0].reports, true, &StepReport::probed) >= 20);
+  CHECK(std::ranges::min(first[0].ratios) < 1);
+  CHECK(train(ranks, options, 64)[0].weights == first[0].weights);
+}
+
+TEST_CASE("a probe of several ranks is shared, and leaves no trace", "[ranks]") {
+  TrainerOptions options = four_parts("vcas");
+  VcasOptions& vcas = vcas_of(options);
+  vcas.update_every = 5;
+  vcas.s_step = 0;
+  vcas.weight_multiplier = 1;  // the ratios stay 1
+  vcas.repeats = 4;
+  const std::vector<Trained> probed = train(2, options, 10);
+  const auto measured = [&](int ranks) {
+    return std::ranges::count(train(ranks, options, 10)[0].reports, true, &StepReport::measured);
+  };
+  CHECK(measured(1) == 8);  // two probes of four batches
+  CHECK(measured(2) == 4);
+  CHECK(measured(4) == 2);
+  CHECK(probed[0].weights == train(2, four_parts("exact"), 10)[0].weights);
+}
+
+TEST_CASE("a loss that is not a number on one rank ends all, and names it", "[ranks]") {
+  std::vector<std::string> messages(2);
+  on_thread_ranks(2, [&](std::shared_ptr<Ranks> own) {
+    const auto rank = static_cast<std::size_t>(own->place().rank);
+    TrainerOptions options = four_parts("exact");
+    options.ranks = own;
+    TrainerFixture f(options);
+    const std::vector<float> before = f.weights();
+    RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses, 0,
+                         own->place());
+    Batch batch = source.next();
+    if (rank == 1) batch.values[3] = std::nanf("");
+    try {
+      f.trainer->step(batch);
+    } catch (const Error& error) {
+      messages[rank] = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+    }
+    if (f.weights() != before) messages[rank] += "; but they changed";
+  });
+  for (const std::string& message : messages)
+    CHECK(message == "70 step 1: loss is nan on rank 1; weights unchanged");
+}
+
+TEST_CASE("ranks weigh masked words by the terms of all", "[ranks][law]") {
+  const Batch whole =
+      random_text(TextTrainer::kItems, TextTrainer::kVocabulary, TextTrainer::kClasses, 2);
+  TextTrainer one("mlm", 2);
+  const StepReport want = one.trainer->step(whole);
+  const auto weights = [](TextTrainer& f) {
+    const Tensor& values = f.model->graph.parameters().masters();
+    return std::vector<float>(values.ptr<float>(), values.ptr<float>() + values.elements());
+  };
+  std::vector<std::vector<float>> got(4);
+  std::vector<std::int64_t> terms(4);
+  std::vector<double> losses(4);
+  on_thread_ranks(4, [&](std::shared_ptr<Ranks> own) {
+    const auto rank = static_cast<std::size_t>(own->place().rank);
+    TextTrainer f("mlm", 2, {}, make_ops("cpu"), DType::kF32, own);
+    const Batch share = masked_share(whole, own->place());
+    terms[rank] = f.model->loss_terms(share, 0, share.items);
+    losses[rank] = f.trainer->step(share).loss;
+    got[rank] = weights(f);
+  });
+  CHECK(terms == std::vector<std::int64_t>{1, 3, 1, 3});
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    CHECK_THAT(losses[rank], WithinRel(want.loss, 1e-6));
+    CHECK(got[rank] == got[0]);
+  }
+  CHECK(distance(got[0], weights(one)) < 1e-7);
+}
+
+TEST_CASE("ranks whose weights differ are found", "[ranks]") {
+  std::vector<std::string> messages(3);
+  on_thread_ranks(3, [&](std::shared_ptr<Ranks> own) {
+    TrainerOptions options = four_parts("exact");
+    options.batch = 24;
+    options.ranks = own;
+    TrainerFixture f(options);
+    f.run(1);
+    f.trainer->check_ranks();
+    const int rank = own->place().rank;
+    if (rank == 2) f.model->graph.parameters().masters().ptr<float>()[5] += 1e-3F;
+    try {
+      f.trainer->check_ranks();
+    } catch (const InternalError& error) {
+      messages[static_cast<std::size_t>(rank)] = error.what();
+    }
+  });
+  for (const std::string& message : messages)
+    CHECK(message == "after step 1 the weights of rank 2 are not those of rank 0");
+}
+
+TEST_CASE("what ranks cannot share is refused", "[ranks]") {
+  const auto message = [](int ranks, const TrainerOptions& options) {
+    try {
+      train(ranks, options, 1);
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadConfig);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message(3, four_parts("exact")) ==
+        "train.batch_size 32 cannot be shared by 3 ranks in micro-batches of 8");
+  TrainerOptions options = four_parts("exact");
+  options.micro_batch = 0;
+  options.batch = 1;
+  CHECK(message(2, options) == "train.batch_size 1 cannot be shared by 2 ranks");
+  CHECK_THAT(message(2, four_parts("upper_bound")),
+             ContainsSubstring("method.type=upper_bound") &&
+                 ContainsSubstring("trains in one process, and there are 2 ranks"));
+}

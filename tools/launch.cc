@@ -1,0 +1,140 @@
+#include "tools/launch.h"
+
+#include <fmt/format.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "tools/version.h"
+
+namespace vcas {
+namespace {
+
+// What must be the same on all ranks.
+nlohmann::json start_of(const RunConfig& config, const RunData& data) {
+  return {{"version", version()}, {"settings", to_json(config)}, {"data", data.fingerprints()}};
+}
+
+// "settings/train/batch_size is 32, not 64"
+std::string difference(const nlohmann::json& first, const nlohmann::json& other) {
+  const nlohmann::json flat = first.flatten(), other_flat = other.flatten();
+  for (const auto& [key, value] : flat.items())
+    if (!other_flat.contains(key) || other_flat[key] != value)
+      return fmt::format("{} is {}, not {}", key.substr(1),
+                         other_flat.contains(key) ? other_flat[key].dump() : "absent",
+                         value.dump());
+  for (const auto& [key, value] : other_flat.items())
+    if (!flat.contains(key))
+      return fmt::format("{} is {}, not absent", key.substr(1), value.dump());
+  return {};
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string speaker(const Ranks& ranks) {
+  if (ranks.size() == 1) return {};
+  return fmt::format("rank {} ({}): ", ranks.place().rank, host_name());
+}
+
+void choose_gpu(const Ranks& ranks) {
+  const Place place = ranks.place();
+  if (place.local_size == 1) return;
+  const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::string own = std::to_string(place.local_rank);
+  if (given) {
+    std::istringstream list(given);
+    for (int i = 0; i <= place.local_rank; ++i)
+      if (!std::getline(list, own, ',')) own.clear();
+  }
+  ::setenv("CUDA_VISIBLE_DEVICES", own.c_str(), 1);
+}
+
+void settle_for_ranks(RunConfig& config, const Ranks& ranks) {
+  config.local_ranks = ranks.place().local_size;
+  if (ranks.size() == 1) return;
+  check_shares(config.train.batch_size, config.train.micro_batch, ranks.size());
+  if (config.train.micro_batch == 0)
+    config.train.micro_batch = config.train.batch_size / ranks.size();
+}
+
+std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks) {
+  std::unique_ptr<RunData> data;
+  for (const bool first : {true, false}) {
+    if ((ranks.place().local_rank == 0) == first) data = std::make_unique<RunData>(config);
+    ranks.barrier();
+  }
+  return data;
+}
+
+void check_same_start(const RunConfig& config, const RunData& data, Ranks& ranks) {
+  if (ranks.size() == 1) return;
+  nlohmann::json mine = start_of(config, data);
+  mine["host"] = host_name();
+  std::vector<nlohmann::json> all = gather_json(ranks, mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const std::string host = all[rank]["host"];
+    all[rank].erase("host");
+    if (const std::string what = difference(all[0], all[rank]); !what.empty())
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("rank {} ({}): {} as on rank 0", rank, host, what),
+                  "all ranks need the same program, settings and files");
+  }
+  ranks.barrier();
+}
+
+void check_same_device(const std::string& device, Ranks& ranks) {
+  if (ranks.size() == 1) return;
+  const std::vector<nlohmann::json> all = gather_json(ranks, {host_name(), device});
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank][1] != all[0][1])
+      throw Error(ExitCode::kUnavailable,
+                  fmt::format("rank {} ({}) computes on {}, and rank 0 on {}", rank,
+                              all[rank][0].get<std::string>(), all[rank][1].get<std::string>(),
+                              all[0][1].get<std::string>()),
+                  "start as many ranks on a machine as it has GPUs, or set device=cpu");
+  ranks.barrier();
+}
+
+Watchdog::Watchdog(const Ranks& ranks, double seconds)
+    : speaker_(speaker(ranks)), seconds_(seconds) {
+  if (ranks.size() > 1)
+    thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+void Watchdog::alive() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++signs_;
+  }
+  changed_.notify_all();
+}
+
+void Watchdog::watch(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const std::uint64_t seen = signs_;
+    if (changed_.wait_for(lock, stop, std::chrono::duration<double>(seconds_),
+                          [&] { return signs_ != seen; }))
+      continue;
+    if (stop.stop_requested()) return;
+    write_stderr(fmt::format(
+        "error: {}no step, evaluation or checkpoint has ended for {:.0f} s: a rank hangs\n"
+        "  hint: look at the machines; --resume goes on from the last checkpoint; "
+        "run.rank_timeout sets the time\n",
+        speaker_, seconds_));
+    ::_exit(static_cast<int>(ExitCode::kUnavailable));
+  }
+}
+
+}  // namespace vcas

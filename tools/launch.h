@@ -1,0 +1,58 @@
+// What the ranks of a run settle before it, and who speaks for them.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/ranks.h"
+#include "tools/train_request.h"
+
+namespace vcas {
+
+std::string host_name();
+// "rank 3 (node2): "; empty of one process.
+std::string speaker(const Ranks& ranks);
+
+// Several ranks on a machine have a GPU each: that of their number there, among those of
+// CUDA_VISIBLE_DEVICES where it is set. To be called before anything looks for a GPU.
+void choose_gpu(const Ranks& ranks);
+
+// Sets what a configuration leaves to the number of ranks: micro-batches and threads.
+// Throws kBadConfig when they cannot share a step.
+void settle_for_ranks(RunConfig& config, const Ranks& ranks);
+
+// One rank of each machine reads first: the others find its caches.
+std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks);
+
+// Throws kBadConfig on rank 0 unless all ranks have its version, settings and data.
+void check_same_start(const RunConfig& config, const RunData& data, Ranks& ranks);
+
+// Throws kUnavailable unless all ranks compute on such a device: a rank may have found no GPU.
+void check_same_device(const std::string& device, Ranks& ranks);
+
+// Ends this process with kUnavailable, and so the run, when a rank hangs:
+// nothing was `alive` for so many seconds. Of one process it does nothing.
+class Watchdog {
+ public:
+  Watchdog(const Ranks& ranks, double seconds);
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // A step, a batch of an evaluation or a checkpoint has ended.
+  void alive();
+
+ private:
+  void watch(const std::stop_token& stop);
+
+  std::string speaker_;
+  double seconds_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::uint64_t signs_ = 0;  // of life; guarded by mutex_
+  std::jthread thread_;      // last: it ends before the rest goes
+};
+
+}  // namespace vcas

@@ -1,0 +1,173 @@
+// What a run tells while it goes on, and at its end.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/hardware.h"
+#include "tools/report/findings.h"
+#include "tools/report_text.h"
+#include "tools/training_run.h"
+
+namespace vcas {
+
+void TrainingRun::log_step(const StepReport& report) {
+  nlohmann::ordered_json line = {
+      {"epoch", session_.epoch(report.step)},
+      {"loss", report.loss},
+  };
+  if (session_.model().has_accuracy) line["accuracy"] = report.accuracy;
+  line.update({{"learning_rate", report.learning_rate},
+               {"gradient_norm", report.gradient_norm},
+               {"clip_factor", report.clip_factor},
+               {"exact", report.exact},
+               {"items", report.items},
+               {"dropped_items", report.dropped},
+               {"seconds",
+                {{"forward", report.seconds.forward},
+                 {"backward", report.seconds.backward},
+                 {"probe", report.seconds.probe},
+                 {"optimizer", report.seconds.optimizer}}},
+               {"train_seconds", session_.train_seconds()}});
+  if (ranks_.size() > 1) {
+    line["seconds"]["exchange"] = report.seconds.exchange;
+    line["imbalance"] = report.imbalance;
+  }
+  line.update(session_.savings().to_json());
+  note(MetricEvent::kTrain, report.step, line);
+}
+
+void TrainingRun::log_probe(std::int64_t step) {
+  const nlohmann::ordered_json measured = method().measured();
+  note(MetricEvent::kVariance, step, measured);
+  trainer().check_ranks();
+  complain();
+  if (warned_of_ratios_ || 2 * step < session_.total_steps()) return;
+  if (const std::optional<Finding> near = ratios_near_one(measured)) {
+    warned_of_ratios_ = true;
+    warn(near->what, near->advice);
+  }
+}
+
+void TrainingRun::complain() {
+  const Method::Complaint complaint = method().complaint();
+  if (!complaint.message.empty()) warn(complaint.message, complaint.hint);
+}
+
+void TrainingRun::warn(const std::string& message, const std::string& hint) {
+  note(MetricEvent::kWarning, report_.step, {{"message", message}});
+  say("warning: " + message + (hint.empty() ? "" : "\n  hint: " + hint), LogLevel::kWarning);
+}
+
+void TrainingRun::warn_if_little_time_is_saved() {
+  const std::int64_t step = report_.step;
+  if (warned_of_time_ || !method().samples() || 2 * step < session_.total_steps()) return;
+  const Savings savings = session_.savings();
+  if (!is_known(savings.time)) return;
+  const std::optional<Finding> poor = poor_conversion(savings.flops, savings.time->middle);
+  warned_of_time_ = poor || savings.time->middle < 0;
+  if (savings.time->middle < 0)
+    warn(
+        fmt::format("sampling saves no time on this task so far (time {} after {} steps, FLOPs {})",
+                    format_change(savings.time), format_count(step), format_change(savings.flops)),
+        "let it sample more (docs/sampling.md), or set method.type=exact");
+  else if (poor)
+    warn(poor->what, poor->advice);
+}
+
+// Clipping bends a sampled gradient away from the exact one: docs/sampling.md.
+void TrainingRun::warn_if_most_is_clipped() {
+  constexpr std::int64_t kFewest = 100;
+  const std::int64_t step = report_.step, clipped = session_.totals().clipped_steps;
+  if (warned_of_clipping_ || !method().samples() || config().optimizer.clip == "predicted" ||
+      step < kFewest || 2 * clipped < step)
+    return;
+  warned_of_clipping_ = true;
+  warn(
+      fmt::format("{} of {} steps had a gradient longer than optimizer.max_gradient_norm ({}), the "
+                  "last one of {:.3g}; sampling loses accuracy where most steps are clipped",
+                  format_count(clipped), format_count(step), config().optimizer.max_gradient_norm,
+                  report_.gradient_norm),
+      "set optimizer.clip=predicted, or a norm above the usual one: docs/sampling.md, "
+      "\"Clipping\"");
+}
+
+ProgressText TrainingRun::describe(const StepReport& report) const {
+  const RunTotals& totals = session_.totals();
+  const double seconds = std::max(session_.train_seconds(), 1e-9);
+  const double rate = static_cast<double>(report.step * config().train.batch_size) / seconds;
+  ProgressText text;
+  text.label = fmt::format(
+      "epoch {}/{}",
+      std::min(static_cast<std::int64_t>(session_.epoch(report.step)) + 1, session_.epochs()),
+      session_.epochs());
+  if (std::isnan(shown_loss_)) return text;  // before the first step
+  text.lines.push_back(fmt::format(
+      "loss {:.4f}  {}lr {:.2e}  |g| {:.2f}   {} items/s   data {:.0f}% step {:.0f}%", shown_loss_,
+      session_.model().has_accuracy ? fmt::format("acc {:.3f}  ", report.accuracy) : "",
+      report.learning_rate, report.gradient_norm, format_count(std::llround(rate)),
+      100 * totals.data_seconds / seconds, 100 * totals.step_seconds.total() / seconds));
+  text.fields = fmt::format("epoch={:.2f} loss={:.4f} lr={:.3g} items/s={:.0f}",
+                            session_.epoch(report.step), shown_loss_, report.learning_rate, rate);
+  if (!method().samples()) return text;
+  const Savings savings = session_.savings();
+  text.lines.push_back(fmt::format("BP FLOPs {}   train FLOPs {}   time {} (measured vs exact)",
+                                   format_change(savings.backward_flops),
+                                   format_change(savings.flops), format_change(savings.time)));
+  text.lines.push_back(method().progress());
+  text.fields +=
+      fmt::format(" bp_flops_saved={:.3f} time_saved={}", savings.backward_flops,
+                  is_known(savings.time) ? fmt::format("{:.3f}", savings.time->middle) : "unknown");
+  return text;
+}
+
+std::string TrainingRun::finish() {
+  if (!folder_) return {};
+  const RunTotals& totals = session_.totals();
+  const Savings savings = session_.savings();
+  const double loss = totals.late_loss / static_cast<double>(totals.late_steps);
+  const double seconds = session_.train_seconds();
+  const std::string& score = data_.best_measure;
+  nlohmann::ordered_json end = {{"train_loss", loss}};
+  end.update(evaluation_.to_json("eval_"));
+  end.update({{"best_step", best_.step},
+              {"best_" + score, best_.score},
+              {"train_seconds", seconds},
+              {"forward_share", totals.forward_share()},
+              {"totals", totals.to_json()},
+              {"peak_resident_bytes", peak_resident_bytes()}});
+  end.update(savings.to_json());
+  note(MetricEvent::kEnd, trainer().steps(), end);
+
+  std::string exact;
+  if (method().samples())
+    exact = is_known(savings.time)
+                ? fmt::format(" (exact would take about {} by this run's own timing; time {})",
+                              format_duration(session_.exact_train_seconds(
+                                  session_.backward_of_forward()->middle)),
+                              format_change(savings.time))
+                : " (time against exact is not known; vcas compare measures it)";
+  std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
+  if (method().samples())
+    text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
+                        format_change(savings.flops));
+  if (totals.dropped_items > 0)
+    text += fmt::format("  forward of {:.1f}% of items", 100 * totals.forward_share());
+  text += fmt::format("\n  train loss {:.4f} (last tenth of the steps)   eval {}", loss,
+                      evaluation_.text());
+  text += fmt::format("\n  best checkpoint-{}  {} {:.4f}     {}", best_.step, score, best_.score,
+                      (folder_->path() / "metrics.jsonl").string());
+  const StepSeconds& step = totals.step_seconds;
+  const double whole = seconds + totals.eval_seconds + totals.checkpoint_seconds;
+  const auto share = [&](double part) { return 100 * part / std::max(whole, 1e-9); };
+  text += fmt::format(
+      "\n  time: data {:.1f}%  forward {:.1f}%  backward {:.1f}%  probe {:.1f}%  optimizer {:.1f}% "
+      " "
+      "eval {:.1f}%  checkpoints {:.1f}%\n",
+      share(totals.data_seconds), share(step.forward), share(step.backward), share(step.probe),
+      share(step.optimizer), share(totals.eval_seconds), share(totals.checkpoint_seconds));
+  folder_->write_log(text);
+  return text;
+}
+
+}  // namespace vcas
