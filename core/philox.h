@@ -11,6 +11,7 @@
 namespace vcas {
 
 enum class Stream : std::uint32_t {
+  kEcho = 0,     // items that carry what batch norms leave of dropped ones
   kInit = 1,     // parameter initialisation
   kDropout = 2,  // dropout masks
   kGate = 3,     // SampleA draws

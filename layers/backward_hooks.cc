@@ -4,8 +4,9 @@ namespace vcas {
 
 void BackwardHooks::begin(Exec&) { biases_ = {}; }
 
-const RowSets& BackwardHooks::at_gate(Exec&, const GateSite&, Gradient&, const RowSets& rows) {
-  return rows;
+std::span<const RowSets> BackwardHooks::at_gate(Exec&, const GateSite&, Gradient&,
+                                                const RowSets& rows) {
+  return {&rows, 1};
 }
 
 void BackwardHooks::weight_gradient(Exec& exec, const WeightUse& use) {

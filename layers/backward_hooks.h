@@ -22,6 +22,7 @@ struct GateSite {
   int number;                // from input to output
   Layout layout;             // of the gradient here
   std::int64_t batch_items;  // of the whole batch
+  int mixing;                // layers of kBatchLinear on a way to the next gate, at most
   // Memory for a narrower gradient: as many rows as a batch can have.
   // Its norms are empty if nobody reads them.
   Gradient kept;
@@ -51,9 +52,10 @@ class BackwardHooks {
   // Whether weight_gradient reads norms. They are there only if forward has kept norms too.
   virtual bool reads_norms() const { return false; }
   // `gradient` has the rows `rows`. May narrow it; returns the rows that are left.
-  // These stay valid to the end of the backward.
-  virtual const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                                 const RowSets& rows);
+  // If it drops items, the rows behind each mixing layer follow: these and echoes behind them.
+  // All stay valid to the end of the backward.
+  virtual std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                           const RowSets& rows);
   // Computes the gradients now, or at the next flush. dy, x and norms stay as they are until then.
   // A site without number has them computed now.
   virtual void weight_gradient(Exec& exec, const WeightUse& use);

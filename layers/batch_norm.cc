@@ -27,7 +27,7 @@ class BatchNorm final : public Layer {
     const SavedSpec statistic{x.width, Layout::items(1), statistics_dtype(in.dtype)};
     NodePlan plan = norm_plan(x, statistic, gain_);
     plan.state = {{"running_mean", {x.width}, {}}, {"running_var", {x.width}, one}};
-    plan.coupling = frozen_ ? RowCoupling::kItems : RowCoupling::kBatch;
+    plan.coupling = frozen_ ? RowCoupling::kItems : RowCoupling::kBatchLinear;
     return plan;
   }
 
@@ -51,7 +51,11 @@ class BatchNorm final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0] && !io.gradients[0]) return;
-    const RowSet& rows = io.rows.of(io.input_specs[0].layout);
+    const Layout layout = io.input_specs[0].layout;
+    const RowSet &rows = io.rows.of(layout), &full = io.rows_full.of(layout);
+    const RowSet& rows_dx = io.rows_dx.of(layout);
+    const std::int64_t dropped = full.items - rows.items, echoes = rows_dx.items - rows.items;
+    VCAS_CHECK(frozen_ || dropped == 0 || echoes > 0, "dropped items without echoes");
     exec.ops.run(GroupNormBackward{.dx = io.dx[0],
                                    .added = io.added[0],
                                    .dx_norm = io.dx_norm,
@@ -62,8 +66,10 @@ class BatchNorm final : public Layer {
                                    .mean_full = io.saved_full[0].first_rows(1),
                                    .rstd_full = io.saved_full[1].first_rows(1),
                                    .gamma = io.parameters[0],
-                                   .row = rows.row,
+                                   .row = rows_dx.row,
                                    .split = io.halves ? rows.rows_before(rows.items / 2) : 0,
+                                   .rows_of_mean = io.halves ? 0 : full.rows,
+                                   .echo_scale = echo_scale(dropped, echoes),
                                    .fixed = frozen_ || !exec.training,
                                    .accumulate_parameters = io.gradients.adds});
   }

@@ -5,6 +5,15 @@
 
 namespace vcas {
 
+namespace {
+
+// The rows behind so many mixing layers below a gate. Without dropped items all are the same.
+const RowSets& behind(std::span<const RowSets> rows, int mixed) {
+  return rows[std::min(static_cast<std::size_t>(mixed), rows.size() - 1)];
+}
+
+}  // namespace
+
 Value Graph::input(const std::string& name, const ValueSpec& spec) {
   GraphNode node;
   node.name = name;
@@ -235,8 +244,8 @@ void Graph::forward(Exec& exec) {
 }
 
 // Passes the gradient of `node` through the gate at its output. Returns the row sets below it.
-const RowSets& Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
-                                const RowSets& rows, Gradient& gradient) const {
+std::span<const RowSets> Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
+                                          const RowSets& rows, Gradient& gradient) const {
   const ValueSpec& spec = node.plan.output;
   const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(node.kept_block)];
   const std::int64_t most = plan_.max_rows(spec.layout);
@@ -244,6 +253,7 @@ const RowSets& Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNod
                        {.number = node.gate,
                         .layout = spec.layout,
                         .batch_items = items_,
+                        .mixing = node.mixed_below,
                         .kept = {.dy = block_view(gradients_, block, plan_.dtype, most, spec.width),
                                  .norm = exec.keeps_norms && node.wants_gradient_norm
                                              ? norm_view(gradients_, block, spec, most, 1)
@@ -253,9 +263,24 @@ const RowSets& Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNod
                        gradient, rows);
 }
 
+// Where the sum of `added` and further `rows` rows goes. Where one of them has more rows, which are
+// echoes, the other counts as zero there. `added` is left with as many rows as are added to it.
+Tensor Graph::place_sum(Exec& exec, const GraphNode::Dx& plan, Tensor& added,
+                        std::int64_t rows) const {
+  const std::int64_t before = added.rows(), most = std::max(before, rows);
+  const Tensor whole = added.first_rows(most);
+  if (rows > before) exec.ops.run(Fill{.y = rows_from(whole, before), .value = 0});
+  added = added.first_rows(rows);
+  if (!plan.moves) return whole;
+  const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(plan.block)];
+  const Tensor moved = block_view(gradients_, block, plan_.dtype, most, added.width());
+  if (rows < before) exec.ops.run(Copy{.y = rows_from(moved, rows), .x = rows_from(whole, rows)});
+  return moved;
+}
+
 // Sets node_tensors_ to where the backward of `node` writes the gradients of its inputs, and to
 // what it adds to them. Returns where the norms of the first one go.
-Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows,
+Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows_dx,
                               const Gradient& gradient, bool with_norms) {
   Tensor dx_norm;
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
@@ -267,20 +292,21 @@ Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& 
       gradient_views_[input] = gradient;
     } else if (plan.block >= 0) {
       const ValueSpec& spec = producer.plan.output;
-      const std::int64_t kept_rows = rows.of(spec.layout).rows;
+      const std::int64_t kept_rows = rows_dx.of(spec.layout).rows;
       const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(plan.block)];
       // A gate above that passed everything on left dy in its own block; dx follows in place.
       const bool in_place = node.plan.in_place && j == 0 && !plan.adds &&
                             plan.block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
       if (plan.adds) added = gradient_views_[input].dy;
-      dx = in_place ? gradient.dy
-           : plan.adds && !plan.moves
-               ? added
-               : block_view(gradients_, block, plan_.dtype, kept_rows, spec.width);
-      gradient_views_[input] = {.dy = dx, .norm = {}};
+      const Tensor sum = in_place ? gradient.dy
+                         : plan.adds
+                             ? place_sum(exec, plan, added, kept_rows)
+                             : block_view(gradients_, block, plan_.dtype, kept_rows, spec.width);
+      gradient_views_[input] = {.dy = sum, .norm = {}};
+      dx = sum.first_rows(kept_rows);
       if (plan.adds && !node.plan.accumulates)
         dx = exec.scratch.take(plan_.dtype, {kept_rows, spec.width});
-      else if (with_norms && j == 0 && producer.wants_gradient_norm)
+      else if (with_norms && j == 0 && producer.wants_gradient_norm && sum.rows() == kept_rows)
         gradient_views_[input].norm = dx_norm =
             norm_view(gradients_, block, spec, kept_rows, node.plan.dx_norm_parts);
     }
@@ -290,10 +316,14 @@ Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& 
   return dx_norm;
 }
 
-// The backward of node i, whose output has `gradient` of `rows`.
+// The backward of node i, whose output has `gradient`. `rows`: as BackwardHooks::at_gate returns.
 void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t i,
-                         const RowSets& rows, const Gradient& gradient) {
+                         std::span<const RowSets> rows, const Gradient& gradient) {
   const GraphNode& node = plan_.nodes[i];
+  const int mixed = node.gate >= 0 ? 0 : node.mixed_above;
+  const RowSets& rows_dy = behind(rows, mixed);
+  const RowSets& rows_dx =
+      behind(rows, mixed + (node.plan.coupling == RowCoupling::kBatchLinear ? 1 : 0));
   NodeTensors& tensors = node_tensors_;
   exec.ops.enter(node.backward_place);
   collect_tensors(node, i);
@@ -302,7 +332,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
 
   ArenaFrame frame(exec.scratch);
   const Tensor dx_norm =
-      place_gradients(exec, node, rows, gradient,
+      place_gradients(exec, node, rows_dx, gradient,
                       exec.keeps_norms && node.plan.writes_norms && context.hooks->reads_norms());
   for (const int j : node.plan.passes_gradient)
     if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
@@ -318,7 +348,8 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                .dx = tensors.dx,
                .dx_norm = dx_norm,
                .added = tensors.added,
-               .rows = rows,
+               .rows = rows_dy,
+               .rows_dx = rows_dx,
                .rows_full = full_rows_,
                .halves = context.halves,
                .gradients = {tensors.gradients, context.gradients.adds || !node.writes_gradients},
@@ -330,7 +361,8 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.added[j] || node.plan.accumulates) continue;
     const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;
-    exec.ops.run(Add{.y = sum, .a = tensors.added[j], .b = tensors.dx[j]});
+    exec.ops.run(
+        Add{.y = sum.first_rows(tensors.dx[j].rows()), .a = tensors.added[j], .b = tensors.dx[j]});
   }
 }
 
@@ -359,7 +391,7 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
     for (const GraphNode& node : plan_.nodes)
       if (!node.writes_gradients) clear_gradients(exec, context, node);
   }
-  const RowSets* rows = &full_rows_;
+  std::span<const RowSets> rows{&full_rows_, 1};
   // Where a gate passes everything on, its block has no rows: dy stays where it is.
   gradient_views_.assign(plan_.nodes.size(), {});
   for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
@@ -369,10 +401,11 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
     if (!loss && node.gradient_block < 0) continue;
     exec.site = static_cast<std::uint32_t>(i);
     Gradient gradient = gradient_views_[i];
-    if (node.gate >= 0) rows = &pass_gate(exec, hooks, node, *rows, gradient);
-    if (rows->items() == 0) return leave_zeros(exec, context, i);
+    if (node.gate >= 0)
+      rows = pass_gate(exec, hooks, node, behind(rows, node.mixed_above), gradient);
+    if (rows.front().items() == 0) return leave_zeros(exec, context, i);
 
-    run_backward(exec, context, i, *rows, gradient);
+    run_backward(exec, context, i, rows, gradient);
     if (node.flushes_weights && hooks.waits()) {
       exec.ops.enter(node.weights_place);
       hooks.flush(exec);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ class Graph {
   // Another value can if backward reads it. Else it is overwritten.
   void keep(Value value) { plan_.nodes[static_cast<std::size_t>(value.index)].kept = true; }
   // A method may narrow the gradient at this value to fewer items. The value must be a cut edge:
-  // the only way from the loss to all nodes before it. No layer below may be batch-coupled.
+  // the only way from the loss to all nodes before it. No layer below may be of kBatch.
   void gate(Value value);
 
   // The spec of an input at any time, of a node after finish.
@@ -96,14 +97,15 @@ class Graph {
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                    std::int64_t rows, std::int64_t parts) const;
   Tensor output_norm(const Exec& exec, int node) const;
-  const RowSets& pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
-                           const RowSets& rows, Gradient& gradient) const;
-  Tensor place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows,
+  std::span<const RowSets> pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
+                                     const RowSets& rows, Gradient& gradient) const;
+  Tensor place_sum(Exec& exec, const GraphNode::Dx& plan, Tensor& added, std::int64_t rows) const;
+  Tensor place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows_dx,
                          const Gradient& gradient, bool with_norms);
   void clear_gradients(Exec& exec, const BackwardContext& context, const GraphNode& node) const;
   void leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const;
-  void run_backward(Exec& exec, const BackwardContext& context, std::size_t i, const RowSets& rows,
-                    const Gradient& gradient);
+  void run_backward(Exec& exec, const BackwardContext& context, std::size_t i,
+                    std::span<const RowSets> rows, const Gradient& gradient);
 
   GraphPlan plan_;
   Parameters parameters_;

@@ -22,6 +22,7 @@ class Planner {
   void plan_nodes();
   void mark_gradients();
   void mark_writers();
+  void count_mixing();
   void check_gates() const;
   void plan_activations();
   int gate_time(int node) const;
@@ -50,6 +51,7 @@ class Planner {
 void Planner::plan() {
   plan_nodes();
   mark_gradients();
+  count_mixing();
   check_gates();
   plan_activations();
   plan_gradients();
@@ -131,7 +133,25 @@ void Planner::mark_writers() {
       plan_.nodes[static_cast<std::size_t>(node.tied_to)].writes_gradients = false;
 }
 
+void Planner::count_mixing() {
+  GraphNode* gate = nullptr;
+  for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
+    GraphNode& node = plan_.nodes[i];
+    if (!node.needs_gradient) continue;
+    if (node.gate >= 0) gate = &node;
+    const int mixed = (node.gate >= 0 ? 0 : node.mixed_above) +
+                      (node.plan.coupling == RowCoupling::kBatchLinear ? 1 : 0);
+    if (gate) gate->mixed_below = std::max(gate->mixed_below, mixed);
+    for (const int number : node.inputs) {
+      int& above = plan_.nodes[static_cast<std::size_t>(number)].mixed_above;
+      above = std::max(above, mixed);
+    }
+  }
+}
+
 void Planner::check_gates() const {
+  const auto ragged = std::ranges::find_if(
+      plan_.nodes, [](const GraphNode& node) { return !node.plan.output.layout.fixed(); });
   for (const int gate : plan_.gate_nodes) {
     const GraphNode& gated = plan_.nodes[static_cast<std::size_t>(gate)];
     const std::string where = "sampling gate at " + gated.name + ": ";
@@ -145,8 +165,12 @@ void Planner::check_gates() const {
                     where + below.name +
                         " below it mixes the items of a batch, so dropping items "
                         "would bias its gradient",
-                    "choose layers that keep items apart, as model.norm group or frozen, or sample "
-                    "rows of weight gradients only");
+                    "choose layers that keep items apart, or sample rows of weight gradients only");
+      if (below.plan.coupling == RowCoupling::kBatchLinear && ragged != plan_.nodes.end())
+        throw Error(ExitCode::kBadConfig,
+                    where + below.name + " below it mixes the items of a batch, and items have " +
+                        "different numbers of rows in " + ragged->name,
+                    "choose layers that keep items apart, or sample rows of weight gradients only");
       for (const int consumer : consumers_[static_cast<std::size_t>(i)])
         if (i != gate && consumer > gate)
           throw Error(

@@ -58,6 +58,9 @@ struct GraphNode {
   std::size_t first_state = 0;    // number in GraphPlan::state of the first in plan.state
   int weight_site = -1;
   int gate = -1;  // of its output
+  // Layers of kBatchLinear, the most on a way: from the last gate to the gradient of its output,
+  // and from its own gate to the next.
+  int mixed_above = 0, mixed_below = 0;
   bool needs_gradient = false;
   bool writes_output_norm = false;   // where norms are kept
   bool wants_gradient_norm = false;  // of its output: a sampled linear reads that gradient

@@ -42,8 +42,12 @@ struct SavedSpec {
   DType dtype = DType::kF32;  // the compute dtype, its statistics dtype, or an integer type
 };
 
-// Whether a row of dx depends on rows of dy of the same item only, or of the whole batch.
-enum class RowCoupling { kItems, kBatch };
+// What a row of dx depends on besides the rows of dy of the same item.
+enum class RowCoupling {
+  kItems,        // nothing
+  kBatchLinear,  // rows of other items, and dx is linear in dy: backward writes echoes
+  kBatch,        // rows of other items
+};
 
 struct PlanInput {
   std::span<const ValueSpec> inputs;
@@ -109,7 +113,8 @@ struct BackwardIo {
   std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
   Tensor dx_norm;                             // [rows of dx[0], parts]; empty = not wanted
   std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)
-  const RowSets& rows;                        // the rows that dy and dx hold
+  const RowSets& rows;                        // the rows that dy holds
+  const RowSets& rows_dx;                     // and dx: the same, with kBatchLinear echoes too
   const RowSets& rows_full;                   // the full batch
   bool halves = false;                        // as of BackwardContext
   ParameterGradients gradients;               // of this layer's parameters
@@ -127,6 +132,11 @@ struct BackwardIo {
   // A convolution says how it reads input 0, and its output has that many rows an item.
   void weight_gradient(Exec& exec, const Patches& patches = {}) const;
 };
+
+// What echoes are multiplied by: `echoes` of the `dropped` items stand for all of them.
+inline double echo_scale(std::int64_t dropped, std::int64_t echoes) {
+  return echoes > 0 ? static_cast<double>(dropped) / static_cast<double>(echoes) : 0;
+}
 
 // For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);

@@ -128,9 +128,10 @@ enum class Added { kNothing, kInPlace, kApart };
 
 // How one backward is called; the members' initial values are the plain exact one.
 struct BackwardChoice {
-  Numbers dy;                     // compact where `kept` is given; empty for a loss
-  const Kept* kept = nullptr;     // null: all items, without index tensors
-  Added added = Added::kNothing;  // to dx
+  Numbers dy;                             // compact where `kept` is given; empty for a loss
+  const Kept* kept = nullptr;             // null: all items, without index tensors
+  std::vector<std::int64_t> echoes = {};  // items that dx has behind the kept ones
+  Added added = Added::kNothing;          // to dx
   bool in_place = false;
   bool parameters = true;  // parameter gradients are wanted
   int without_dx = -1;     // number of an input whose dx is not wanted
@@ -266,6 +267,7 @@ class Bench {
 
   Gradients backward(const BackwardChoice& choice) {
     const RowSets rows = choice.kept ? row_sets(choice.kept) : full_rows_;
+    const RowSets rows_dx = choice.echoes.empty() ? rows : row_sets(choice.kept, choice.echoes);
     Tensor dy;
     if (!test_.loss)
       dy = memory_.make(dtype_, {rows.of(plan_.output.layout).rows, plan_.output.width}, choice.dy);
@@ -273,7 +275,7 @@ class Bench {
     std::vector<Tensor> added(inputs_.size());
     for (std::size_t i = 0; i < dx.size(); ++i) {
       if (!differentiable(i) || choice.without_dx == static_cast<int>(i)) continue;
-      const Shape shape{rows.of(specs_[i].layout).rows, specs_[i].width};
+      const Shape shape{rows_dx.of(specs_[i].layout).rows, specs_[i].width};
       dx[i] = choice.in_place && i == 0 ? dy : memory_.make(dtype_, shape);
       if (choice.added == Added::kNothing) continue;
       added[i] = choice.added == Added::kInPlace ? dx[i] : memory_.make(dtype_, shape);
@@ -306,6 +308,7 @@ class Bench {
                               .dx_norm = norm,
                               .added = added,
                               .rows = rows,
+                              .rows_dx = rows_dx,
                               .rows_full = full_rows_,
                               .gradients = {gradients, !choice.replaces},
                               .loss_scale = kLossScale,
@@ -406,12 +409,13 @@ class Bench {
     return bytes_of(all);
   }
 
-  RowSets row_sets(const Kept* kept) {
+  RowSets row_sets(const Kept* kept, const std::vector<std::int64_t>& echoes = {}) {
     std::vector<Layout> layouts{plan_.output.layout};
     for (const ValueSpec& value : specs_) layouts.push_back(value.layout);
     std::vector<std::int64_t> chosen(test_.tokens.size());
     std::iota(chosen.begin(), chosen.end(), 0);
     if (kept) chosen = kept->items;
+    chosen.insert(chosen.end(), echoes.begin(), echoes.end());
     const auto count = static_cast<std::int64_t>(chosen.size());
     RowSets out;
     for (const Layout layout : layouts) {
@@ -432,7 +436,9 @@ class Bench {
                  .row = {}};
       if (kept) {
         set.item = memory_.make(DType::kI32, {count}, Numbers(chosen.begin(), chosen.end()));
-        set.scale = memory_.make(statistics_dtype(dtype_), {count}, kept->scale);
+        Numbers scale = kept->scale;
+        scale.resize(chosen.size(), 1);
+        set.scale = memory_.make(statistics_dtype(dtype_), {count}, scale);
         set.row = memory_.make(DType::kI32, {rows}, row);
       }
       out.entries().push_back({layout, set});

@@ -37,47 +37,60 @@ void check_finite_differences(Bench& bench, const Gradients& gradients, const Nu
   bench.expect_close(gradients, want, 1e-7, "finite differences");
 }
 
+// The entries of some items of a full tensor, each times its item's scale.
+Numbers gather(const Bench& bench, const Numbers& full, const ValueSpec& spec, const Kept& some) {
+  Numbers out;
+  for (std::size_t k = 0; k < some.items.size(); ++k) {
+    std::int64_t first = 0;
+    for (std::int64_t i = 0; i < some.items[k]; ++i) first += bench.item_rows(spec.layout, i);
+    const std::int64_t rows = bench.item_rows(spec.layout, some.items[k]);
+    for (std::int64_t e = first * spec.width; e < (first + rows) * spec.width; ++e)
+      out.push_back(full[static_cast<std::size_t>(e)] * some.scale[k]);
+  }
+  return out;
+}
+
+// `count` items of a bench, each with a scale of its own.
+Kept some_items(const Bench& bench, std::int64_t count) {
+  Kept kept;
+  for (std::int64_t k = 0; k < count; ++k) {
+    kept.items.push_back((k + 1) * bench.items() / count - 1);
+    kept.scale.push_back(1.25 + 0.5 * static_cast<double>(k));
+  }
+  return kept;
+}
+
+// dy with the rows of kept items scaled, the others zero.
+Numbers zero_dropped(const Bench& bench, Numbers dy, const Kept& kept) {
+  const ValueSpec& output = bench.plan().output;
+  std::size_t entry = 0;
+  for (std::int64_t item = 0; item < bench.items(); ++item) {
+    const auto found = std::ranges::find(kept.items, item);
+    const double scale = found == kept.items.end()
+                             ? 0
+                             : kept.scale[static_cast<std::size_t>(found - kept.items.begin())];
+    for (std::int64_t e = bench.item_rows(output.layout, item) * output.width; e > 0; --e)
+      dy[entry++] *= scale;
+  }
+  return dy;
+}
+
 // A backward on kept items only gives what the exact backward gives for a dy whose other rows are
 // zero and whose kept rows are scaled.
 void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
-  // The entries of the kept items of a full tensor, each times its item's scale.
-  const auto gather = [&](const Numbers& full, const ValueSpec& spec, const Kept& kept,
-                          bool scaled) {
-    Numbers out;
-    for (std::size_t k = 0; k < kept.items.size(); ++k) {
-      std::int64_t first = 0;
-      for (std::int64_t i = 0; i < kept.items[k]; ++i) first += bench.item_rows(spec.layout, i);
-      const std::int64_t rows = bench.item_rows(spec.layout, kept.items[k]);
-      for (std::int64_t e = first * spec.width; e < (first + rows) * spec.width; ++e)
-        out.push_back(full[static_cast<std::size_t>(e)] * (scaled ? kept.scale[k] : 1));
-    }
-    return out;
-  };
   const std::int64_t items = bench.items();
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, items / 2, items}) {
     const std::string what = "backward on " + std::to_string(count) + " kept items";
-    Kept kept;
-    Numbers item_scale(static_cast<std::size_t>(items), 0);
-    for (std::int64_t k = 0; k < count; ++k) {
-      kept.items.push_back((k + 1) * items / count - 1);
-      kept.scale.push_back(1.25 + 0.5 * static_cast<double>(k));
-      item_scale[static_cast<std::size_t>(kept.items.back())] = kept.scale.back();
-    }
-    const ValueSpec& output = bench.plan().output;
-    Numbers dy_zeroed = dy;
-    std::size_t entry = 0;
-    for (std::int64_t item = 0; item < items; ++item)
-      for (std::int64_t e = bench.item_rows(output.layout, item) * output.width; e > 0; --e)
-        dy_zeroed[entry++] *= item_scale[static_cast<std::size_t>(item)];
-
-    const Gradients exact = bench.backward({.dy = dy_zeroed});
+    const Kept kept = some_items(bench, count);
+    const Kept unscaled{kept.items, Numbers(kept.items.size(), 1)};
+    const Gradients exact = bench.backward({.dy = zero_dropped(bench, dy, kept)});
     Gradients want{.dx = {}, .parameters = exact.parameters};
     for (std::size_t i = 0; i < exact.dx.size(); ++i) {
       if (!bench.differentiable(i)) {
         want.dx.push_back({});
         continue;
       }
-      want.dx.push_back(gather(exact.dx[i], bench.spec(i), kept, false));
+      want.dx.push_back(gather(bench, exact.dx[i], bench.spec(i), unscaled));
       double kept_sum = 0, sum = 0;
       for (const double value : want.dx.back()) kept_sum += std::abs(value);
       for (const double value : exact.dx[i]) sum += std::abs(value);
@@ -85,7 +98,7 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
           std::abs(sum - kept_sum) <= tolerance * (1 + sum),
           "dx of an item depends on dy of another, but the plan says items are independent");
     }
-    BackwardChoice choice{.dy = gather(dy, output, kept, true), .kept = &kept};
+    BackwardChoice choice{.dy = gather(bench, dy, bench.plan().output, kept), .kept = &kept};
     const Gradients compact = bench.backward(choice);
     bench.expect_close(compact, want, tolerance, what);
     if (bench.plan().writes_gradients)
@@ -96,6 +109,32 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
       choice.in_place = true;
       bench.expect(same_bits(bench.backward(choice).dx[0], compact.dx[0]),
                    what + " in place gives other bits");
+    }
+  }
+}
+
+// The same for a layer that mixes items: behind the kept items come echoes, whose dx stands for
+// that of all dropped ones. If all of these are echoes, dx is the exact one.
+void check_echoes(Bench& bench, const Numbers& dy, double tolerance) {
+  const std::int64_t items = bench.items();
+  for (const std::int64_t count : {std::int64_t{1}, items / 2, items}) {
+    const Kept kept = some_items(bench, count);
+    const Gradients exact = bench.backward({.dy = zero_dropped(bench, dy, kept)});
+    std::vector<std::int64_t> dropped;
+    for (std::int64_t item = items; item-- > 0;)
+      if (std::ranges::count(kept.items, item) == 0) dropped.push_back(item);
+    for (const std::int64_t echoes : {std::min<std::int64_t>(1, items - count), items - count}) {
+      BackwardChoice choice{.dy = gather(bench, dy, bench.plan().output, kept), .kept = &kept};
+      choice.echoes.assign(dropped.begin(), dropped.begin() + echoes);
+      Kept rows{kept.items, Numbers(kept.items.size(), 1)};
+      rows.items.insert(rows.items.end(), choice.echoes.begin(), choice.echoes.end());
+      rows.scale.resize(rows.items.size(), echo_scale(items - count, echoes));
+      Gradients want{.dx = {}, .parameters = exact.parameters};
+      for (std::size_t i = 0; i < exact.dx.size(); ++i)
+        want.dx.push_back(bench.differentiable(i) ? gather(bench, exact.dx[i], bench.spec(i), rows)
+                                                  : Numbers{});
+      bench.expect_close(bench.backward(choice), want, tolerance,
+                         fmt::format("backward on {} kept items and {} echoes", count, echoes));
     }
   }
 }
@@ -157,6 +196,8 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
     check_calls(bench, dy, got.gradients, tolerance);
     if (!test.loss && bench.plan().coupling == RowCoupling::kItems)
       check_compact(bench, dy, tolerance);
+    if (!test.loss && bench.plan().coupling == RowCoupling::kBatchLinear)
+      check_echoes(bench, dy, tolerance);
     if (dtype == DType::kF64) {
       if (test.formula)
         bench.expect_close(got.y, test.formula(bench.values()), tolerance,

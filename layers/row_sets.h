@@ -1,6 +1,7 @@
 // The rows that are left of a batch, in each layout of a graph.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,13 @@
 #include "core/row_set.h"
 
 namespace vcas {
+
+// The rows of a tensor from `first` on.
+inline Tensor rows_from(const Tensor& all, std::int64_t first) {
+  auto* data = static_cast<std::byte*>(all.data) +
+               static_cast<std::size_t>(first * all.width()) * dtype_bytes(all.dtype);
+  return {data, all.dtype, {all.rows() - first, all.width()}};
+}
 
 // The row sets of all layouts of a graph, for the same items.
 class RowSets {

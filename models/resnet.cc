@@ -59,8 +59,8 @@ class ResNet final : public ModelKind, public HfFormat {
             "inside; preact: basic, norms and activations first.",
             one_of({"basic", "bottleneck", "preact"}));
     v.field("norm", norm_,
-            "batch: of the rows of a batch, items are not sampled then; group: of an item; frozen: "
-            "batch with running statistics that stay.",
+            "batch: of the rows of a batch; group: of an item; frozen: batch with running "
+            "statistics that stay.",
             one_of({"batch", "group", "frozen"}));
     v.field("group_width", group_width_, "Channels of a group of model.norm \"group\".",
             between(1, 1 << 20));
@@ -261,7 +261,7 @@ class ResNet final : public ModelKind, public HfFormat {
     at.width = (at.width - 1) / 2 + 1;
   }
 
-  // A gate at the sum, where nothing below mixes items.
+  // A gate at the sum.
   void add_block(Graph& graph, const std::string& name, Picture& at, std::int64_t width,
                  std::int64_t stride) const {
     const bool preact = block_ == "preact";
@@ -280,7 +280,7 @@ class ResNet final : public ModelKind, public HfFormat {
     } else {
       add_branches(graph, name, at, width, stride);
     }
-    if (norm_ != "batch") graph.gate(at.x);
+    graph.gate(at.x);
     if (!preact) at.x = graph.add(name + ".relu", make_layer("relu"), {at.x});
   }
 

@@ -181,7 +181,8 @@ void set_columns(const GroupNormBackward& args, const Pieces& pieces, const Spac
     const T* rstd = statistics_of_set<T>(args, set).rstd;
     const double* sums = space.sum(pieces.first_of(set));
     for (std::int64_t g = 0; g < groups; ++g) {
-      const auto n = static_cast<double>(std::max<std::int64_t>(pieces.rows(set), 1) * count);
+      const std::int64_t rows = args.rows_of_mean > 0 ? args.rows_of_mean : pieces.rows(set);
+      const auto n = static_cast<double>(std::max<std::int64_t>(rows, 1) * count);
       const auto scale = static_cast<double>(rstd[g]);
       double mean_g = 0, mean_gh = 0;
       for (std::int64_t c = g * count; !args.fixed && c < (g + 1) * count; ++c) {
@@ -215,6 +216,25 @@ void set_parameters(const GroupNormBackward& args, const Pieces& pieces, const S
   }
 }
 
+// The rows of dx beyond those of dy.
+template <class T>
+void write_echoes(const CpuContext& cpu, const GroupNormBackward& args, const Space<T>& space) {
+  const std::int64_t width = args.dx.width();
+  const T* center = space.column(0, kCenter);
+  const T *shift = space.column(0, kShift), *slope = space.column(0, kSlope);
+  const T factor = -static_cast<T>(args.echo_scale);
+  const auto write = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      T* dx = args.dx.ptr<T>() + r * width;
+      const T* x = args.x_full.ptr<T>() + args.row.ptr<std::int32_t>()[r] * width;
+      for (std::int64_t c = 0; c < width; ++c)
+        dx[c] = factor * (shift[c] + (x[c] - center[c]) * slope[c]) +
+                (args.added ? args.added.ptr<T>()[r * width + c] : T(0));
+    }
+  };
+  cpu.write_rows<T>(args.dx, args.dx_norm, args.dy.rows(), args.dx.rows(), write);
+}
+
 template <class T>
 void backward(CpuContext& cpu, const GroupNormBackward& args) {
   check_norm(args);
@@ -244,6 +264,7 @@ void backward(CpuContext& cpu, const GroupNormBackward& args) {
               space.column(piece.set, kSlope), row, begin, end, width);
         });
   });
+  if (args.dx.rows() > args.dy.rows()) write_echoes<T>(cpu, args, space);
 }
 
 }  // namespace

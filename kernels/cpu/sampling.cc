@@ -1,5 +1,7 @@
 // Norms, keep probabilities, draws, and the rows they keep.
+#include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "kernels/cpu/compute.h"
 #include "kernels/cpu/patch_panel.h"
@@ -115,7 +117,7 @@ void draw_systematic(const Draw& args) {
 
 template <class T>
 void narrow_rows(const NarrowRows& args) {
-  const std::int64_t n = args.kept.elements();
+  const std::int64_t n = args.kept.elements(), echoes = args.echo.elements();
   const auto* kept = args.kept.ptr<std::int32_t>();
   const auto* old_item = args.old_item.ptr<std::int32_t>();
   const auto* old_row = args.old_row.ptr<std::int32_t>();
@@ -140,7 +142,17 @@ void narrow_rows(const NarrowRows& args) {
       row[next] = old_row ? old_row[r] : static_cast<std::int32_t>(r);
     }
   }
-  offsets[n] = next;
+  const std::int64_t length = echoes > 0 ? old_offsets[1] - old_offsets[0] : 0;
+  VCAS_CHECK(next + echoes * length <= args.row.elements(),
+             "rows of echoes exceed the capacity " + std::to_string(args.row.elements()));
+  for (std::int64_t i = 0; i < echoes; ++i) {
+    item[n + i] = args.echo.ptr<std::int32_t>()[i];
+    scale[n + i] = 1;
+    offsets[n + i] = next;
+    for (std::int64_t r = 0; r < length; ++r)
+      row[next++] = static_cast<std::int32_t>(item[n + i] * length + r);
+  }
+  offsets[n + echoes] = next;
 }
 
 template <class T>
@@ -244,6 +256,35 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
         draw_systematic<T>(args);
     });
   });
+}
+
+void compute(CpuContext& cpu, const DrawEcho& args) {
+  struct Candidate {
+    std::uint64_t number;
+    std::int32_t item;  // -1: it was kept
+    bool operator<(const Candidate& other) const {
+      return std::tie(number, item) < std::tie(other.number, other.item);
+    }
+  };
+  const std::int64_t kept = args.kept.elements(), drawn = args.item.elements();
+  VCAS_CHECK(kept + drawn <= args.items,
+             std::to_string(drawn) + " echoes of " + std::to_string(args.items - kept) + " items");
+  auto* all = cpu.scratch<Candidate>(args.items);
+  const PhiloxAddress address = step_key(args).address();
+  for (std::int64_t i = 0; i < args.items; ++i) {
+    std::uint32_t word[4];
+    philox_draw(address, static_cast<std::uint64_t>(i), word);
+    all[i] = {std::uint64_t{word[0]} << 32 | word[1], static_cast<std::int32_t>(i)};
+  }
+  const auto* id = args.id.ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < kept; ++i) {
+    const std::int32_t index = args.kept.ptr<std::int32_t>()[i];
+    all[id ? id[index] : index].item = -1;
+  }
+  Candidate* end = std::remove_if(all, all + args.items,
+                                  [](const Candidate& candidate) { return candidate.item < 0; });
+  std::partial_sort(all, all + drawn, end);
+  for (std::int64_t i = 0; i < drawn; ++i) args.item.ptr<std::int32_t>()[i] = all[i].item;
 }
 
 void compute(CpuContext&, const Group<NarrowRows>& group) {

@@ -171,6 +171,8 @@ struct NormGradients {
   const std::int32_t* row;
   NormStatistics<Compute<T>> of;
   NormSets sets;
+  std::int64_t rows_of_mean;  // 0: the rows of a set
+  double echo_scale;
   bool fixed;
 };
 
@@ -196,7 +198,7 @@ __global__ void norm_means_kernel(double* mean, const double* sum, NormGradients
   const NormSets& sets = t.sets;
   for_each_element(sets.count * sets.groups, [&](std::int64_t i) {
     const std::int64_t n = i / sets.groups, g = i % sets.groups, columns = sets.columns();
-    const std::int64_t rows = sets.end(n) - sets.begin(n);
+    const std::int64_t rows = t.rows_of_mean > 0 ? t.rows_of_mean : sets.end(n) - sets.begin(n);
     const double count = static_cast<double>(max(rows, std::int64_t{1}) * columns);
     const double rstd = static_cast<double>(t.of.rstd[t.of.row_of(n) * sets.groups + g]);
     double of_g = 0, of_gh = 0;
@@ -235,8 +237,11 @@ __global__ void norm_backward_kernel(T* dx, Compute<T>* dx_norm, const T* added,
   const std::int64_t r = blockIdx.x, n = t.sets.set_of(r), full = at(t.row, r);
   const std::int64_t first = t.of.row_of(n) * t.sets.groups;
   const int width = static_cast<int>(t.sets.width);
+  const bool echo = r >= t.sets.rows;
+  const C scale = echo ? static_cast<C>(t.echo_scale) : C(1);
   write_row(dx, dx_norm, r, width, [&](int c) {
-    auto out = load_neighbours(t.dy + r * width, c, width);
+    Neighbours<C> out{};
+    if (!echo) out = load_neighbours(t.dy + r * width, c, width);
     const auto x = load_neighbours(t.x_full + full * width, c, width);
     Neighbours<C> more{};
     if (added) more = load_neighbours(added + r * width, c, width);
@@ -246,7 +251,8 @@ __global__ void norm_backward_kernel(T* dx, Compute<T>* dx_norm, const T* added,
       const C h = (x.value[i] - t.of.mean[first + g]) * rstd;
       const double* const means = mean + 2 * (n * t.sets.groups + g);
       out.value[i] =
-          more.value[i] + rstd * (out.value[i] * C(t.gamma[c + i]) - C(means[0]) - h * C(means[1]));
+          more.value[i] +
+          scale * rstd * (out.value[i] * C(t.gamma[c + i]) - C(means[0]) - h * C(means[1]));
     }
     return out;
   });
@@ -315,6 +321,8 @@ void compute(Context& context, const GroupNormBackward& args) {
                                      {args.mean_full.ptr<C>(), args.rstd_full.ptr<C>(),
                                       args.item.ptr<std::int32_t>(), args.mean_full.rows() == 1},
                                      sets,
+                                     args.rows_of_mean,
+                                     args.echo_scale,
                                      args.fixed};
     launch(context, grid_of_sums(sets), norm_backward_sums_kernel<T>, sum, gradients);
     launch(context, grid_over(context, sets.count * sets.groups), norm_means_kernel<T>, mean, sum,

@@ -197,6 +197,29 @@ __global__ void __launch_bounds__(kMostInBlock)
   });
 }
 
+// One block. The rank of an item that was not kept, among those, is its place in the draw.
+__global__ void __launch_bounds__(kMostInBlock)
+    draw_echo_kernel(std::int32_t* item, int echoes, std::uint64_t* number, int items,
+                     const std::int32_t* kept, int kept_items, const std::int32_t* id,
+                     StepKey key) {
+  constexpr std::uint64_t kKept = ~std::uint64_t{0};
+  const PhiloxAddress address = key.address();
+  for_each_candidate(items, [&](int i) {
+    const Words words = philox_words(address, static_cast<std::uint64_t>(i));
+    number[i] = std::uint64_t{words.word[0]} << 32 | words.word[1];
+  });
+  __syncthreads();
+  for_each_candidate(kept_items, [&](int i) { number[at(id, kept[i])] = kKept; });
+  __syncthreads();
+  for_each_candidate(items, [&](int i) {
+    const std::uint64_t own = number[i];
+    int rank = own == kKept ? echoes : 0;
+    for (int other = 0; other < items && rank < echoes; ++other)
+      rank += number[other] < own || (number[other] == own && other < i);
+    if (rank < echoes) item[rank] = i;
+  });
+}
+
 template <class T>
 struct NarrowedRows {
   std::int32_t* item;
@@ -218,15 +241,17 @@ struct Narrowing {
   NarrowedRows<T> out;
   const std::int32_t* kept;
   const T* kept_scale;
+  const std::int32_t* echo;
   ItemRows<T> old;
-  int kept_items;
+  int kept_items, echoes;
 };
 
-// One block for each of the group: offsets by a scan of the lengths; then one warp an item.
+// One block for each of the group: offsets by a scan of the lengths; then one warp an item. Echoes
+// have as many rows as the first item.
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  const auto& [out, kept, kept_scale, old, n] = group.each[blockIdx.x];
+  const auto& [out, kept, kept_scale, echo, old, n, echoes] = group.each[blockIdx.x];
   std::int64_t rows = 0;
   in_rounds(n, [&](int i, bool inside) {
     std::int64_t length = 0;
@@ -240,8 +265,14 @@ __global__ void __launch_bounds__(kMostInBlock)
     if (inside) out.offsets[i] = rows + place.exclusive;
     rows += place.total;
   });
-  if (threadIdx.x == 0) out.offsets[n] = rows;
-  VCAS_KERNEL_CHECK(rows <= out.capacity, "kept rows exceed the capacity");
+  const std::int64_t length = echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
+  for_each_candidate(echoes, [&](int i) {
+    out.item[n + i] = echo[i];
+    out.scale[n + i] = T(1);
+    out.offsets[n + i] = rows + i * length;
+  });
+  if (threadIdx.x == 0) out.offsets[n + echoes] = rows + echoes * length;
+  VCAS_KERNEL_CHECK(rows + echoes * length <= out.capacity, "kept rows exceed the capacity");
   __syncthreads();
   for (std::int64_t i = warp_of_thread(); i < n; i += blockDim.x / kWarp) {
     const std::int64_t first = old.offsets[kept[i]], to = out.offsets[i];
@@ -250,6 +281,9 @@ __global__ void __launch_bounds__(kMostInBlock)
       out.row[to + r] = static_cast<std::int32_t>(at(old.row, first + r));
     }
   }
+  for_each_candidate(static_cast<int>(echoes * length), [&](int i) {
+    out.row[rows + i] = static_cast<std::int32_t>(echo[i / length] * length + i % length);
+  });
 }
 
 // Blocks (item, slice of its rows), threads along the row.
@@ -310,6 +344,16 @@ void compute(Context& context, const Group<Draw>& group) {
   });
 }
 
+void compute(Context& context, const DrawEcho& args) {
+  VCAS_CHECK(args.kept.elements() + args.item.elements() <= args.items,
+             std::to_string(args.item.elements()) + " echoes of " +
+                 std::to_string(args.items - args.kept.elements()) + " items");
+  launch(context, one_block(args.items), draw_echo_kernel, args.item.ptr<std::int32_t>(),
+         count_of(args.item), scratch<std::uint64_t>(context, args.items), args.items,
+         args.kept.ptr<std::int32_t>(), count_of(args.kept), args.id.ptr<std::int32_t>(),
+         step_key(args));
+}
+
 void compute(Context& context, const Group<NarrowRows>& group) {
   with_statistics_type(group[0].kept_scale.dtype, [&](auto type) {
     using T = decltype(type);
@@ -322,9 +366,11 @@ void compute(Context& context, const Group<NarrowRows>& group) {
             args.row.ptr<std::int32_t>(), args.source_row.ptr<std::int32_t>(), args.row.elements()},
            args.kept.ptr<std::int32_t>(),
            args.kept_scale.ptr<T>(),
+           args.echo.ptr<std::int32_t>(),
            {args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
             args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
-           n});
+           n,
+           count_of(args.echo)});
       most = std::max(most, n);
     }
     Grid grid = one_block(std::int64_t{kWarp} * most);

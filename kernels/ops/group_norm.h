@@ -59,13 +59,13 @@ struct GroupNormForward {
 
 // With h = (x - mean) rstd, g = dy gamma, and means over the n entries of a set and group:
 // dx = rstd (g - mean(g) - h mean(g h)), dgamma = the sum of dy h over the rows, dbeta = that of
-// dy.
+// dy. dx may have rows beyond those of dy, where g is 0: they are multiplied by echo_scale.
 struct GroupNormBackward {
   static constexpr const char* kName = "group_norm_backward";
   static constexpr Family kFamily = Family::kNorms;
-  Tensor dx;                           // T [K, C], optional
-  Tensor added;                        // T [K, C], added to dx, optional; may be dx
-  Tensor dx_norm;                      // S [K], optional, only with dx
+  Tensor dx;                           // T [K', C], optional; K' > K: only for one set
+  Tensor added;                        // T [K', C], added to dx, optional; may be dx
+  Tensor dx_norm;                      // S [K'], optional, only with dx
   Tensor dgamma;                       // S [C], optional; given exactly when dbeta is
   Tensor dbeta;                        // S [C], optional
   Tensor dy;                           // T [K, C]
@@ -73,10 +73,12 @@ struct GroupNormBackward {
   Tensor mean_full;                    // S [N, G]; N = 1: of all sets
   Tensor rstd_full;                    // S [N, G]
   Tensor gamma;                        // T [C]
-  Tensor row;                          // i32 [K], optional
+  Tensor row;                          // i32 [K'], optional
   Tensor item;                         // i32 [sets], optional: set -> row of mean_full
   Tensor offsets;                      // i64 [sets + 1], optional: rows of the sets in dy
   std::int64_t split = 0;              // without offsets: dy's rows before it are a set; 0: all are
+  std::int64_t rows_of_mean = 0;       // that means are over; 0: those of the set
+  double echo_scale = 0;               // of the rows beyond those of dy
   bool fixed = false;                  // statistics were given: dx = rstd g
   bool accumulate_parameters = false;  // dgamma += instead of dgamma =, dbeta too
   template <class V>
@@ -99,7 +101,8 @@ struct GroupNormBackward {
     const double normal = 1 + 2 * values.top(x_full) * inverse;
     const Rounding of_dx{
         dy.rows() + dy.width(),
-        largest * values.top(gamma) * inverse * normal * normal + values.top(added)};
+        std::max(echo_scale, 1.0) * largest * values.top(gamma) * inverse * normal * normal +
+            values.top(added)};
     if (output == "dx") return of_dx;
     if (output == "dx_norm") return of_norm(of_dx, dx.width());
     if (output == "dgamma") return {dy.rows(), largest * normal + values.top(dgamma)};
@@ -140,6 +143,9 @@ inline void check_norm(const GroupNormBackward& args) {
                  (args.item || args.mean_full.rows() == 1 || args.mean_full.rows() == args.sets()),
              "statistics " + args.mean_full.shape.text() + " of " + std::to_string(args.sets()) +
                  " sets of rows " + args.dy.shape.text());
+  VCAS_CHECK(!args.dx || args.dx.rows() == args.dy.rows() ||
+                 (args.dx.rows() > args.dy.rows() && !args.offsets && args.sets() == 1),
+             "dx " + args.dx.shape.text() + " of dy " + args.dy.shape.text());
 }
 
 }  // namespace vcas

@@ -156,18 +156,46 @@ struct Draw {
   }
 };
 
+// Draws items of a batch that were not kept, uniformly without replacement, in random order.
+// They are those of the smallest numbers, one for each item.
+struct DrawEcho {
+  static constexpr const char* kName = "draw_echo";
+  static constexpr Family kFamily = Family::kSampling;
+  Tensor item;             // i32 [E]; E + K <= items
+  Tensor kept;             // i32 [K]: indices of `id`, or items
+  Tensor id;               // i32, optional: items of the full batch
+  std::int64_t items = 0;  // of the full batch
+  RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
+  template <class V>
+  void visit(V&& v) const {
+    v.out("item", item), v.in("kept", kept), v.in("id", id), v.in("step", step);
+  }
+
+  Work work() const { return {}; }
+  Rounding rounding(std::string_view, const auto&) const { return {}; }
+  static DrawEcho sample(auto& s) {
+    return {.item = s.empty({(s.size.items - s.kept_items() + 1) / 2}, DType::kI32),
+            .kept = s.holding(s.items),
+            .items = s.size.items};
+  }
+};
+
 // Composes a row set with a draw of its items (core/row_set.h).
 // It has the first K = kept.elements() kept items and their offsets[K] rows.
+// The items of `echo` follow, with their rows of the full batch and the scale 1.
+// Items then have equal numbers of rows, and source_row has the rows of kept items alone.
 struct NarrowRows {
   static constexpr const char* kName = "narrow_rows";
   static constexpr Family kFamily = Family::kSampling;
-  Tensor item;         // i32 [K]
-  Tensor scale;        // S [K]
-  Tensor offsets;      // i64 [K + 1]
+  Tensor item;         // i32 [K + E]
+  Tensor scale;        // S [K + E]
+  Tensor offsets;      // i64 [K + E + 1]
   Tensor row;          // i32 [capacity]: full-batch row of each kept row
   Tensor source_row;   // i32 [capacity]: row of the old compact tensor
   Tensor kept;         // i32 [K]
   Tensor kept_scale;   // S [K]
+  Tensor echo;         // i32 [E], optional: items of the full batch
   Tensor old_item;     // i32, optional
   Tensor old_scale;    // S, optional
   Tensor old_offsets;  // i64
@@ -176,14 +204,17 @@ struct NarrowRows {
   void visit(V&& v) const {
     v.out("offsets", offsets), v.out("item", item), v.out("scale", scale), v.out("row", row);
     v.out("source_row", source_row), v.in("kept", kept), v.in("kept_scale", kept_scale);
-    v.in("old_item", old_item), v.in("old_scale", old_scale), v.in("old_offsets", old_offsets);
+    v.in("echo", echo), v.in("old_item", old_item), v.in("old_scale", old_scale),
+        v.in("old_offsets", old_offsets);
     v.in("old_row", old_row);
   }
 
   Work work() const { return {.launches = 0, .group_launches = 1}; }
   Rounding rounding(std::string_view output, const auto& values) const {
-    const bool by_row = output == "row" || output == "source_row";
-    return {.elements = by_row ? values.last(offsets) : kAll};
+    if (output != "row" && output != "source_row") return {};
+    const std::int64_t rows = values.last(offsets);
+    const bool kept_alone = echo && output == "source_row";
+    return {.elements = kept_alone ? rows / item.elements() * kept.elements() : rows};
   }
   static NarrowRows sample(auto& s) {
     return {.item = s.empty({s.kept_items()}, DType::kI32),
@@ -229,6 +260,6 @@ struct GatherScaledRows {
 
 // clang-format off
 #define VCAS_SAMPLING_OPS(X) \
-  X(Group<RowScore>) X(ItemNorm) X(KeepProbability) X(Group<Draw>) X(Group<NarrowRows>) \
-  X(GatherScaledRows)
+  X(Group<RowScore>) X(ItemNorm) X(KeepProbability) X(Group<Draw>) X(DrawEcho)              \
+  X(Group<NarrowRows>) X(GatherScaledRows)
 // clang-format on

@@ -31,6 +31,7 @@ struct VcasOptions {
   double probe_fraction = 0.01;
   std::string selection = "systematic";
   std::vector<double> act_ratio, weight_ratio;
+  int echo = 0;
 
   // Whether ratios were given: they stay, and no probes run.
   bool pinned() const { return !act_ratio.empty() || !weight_ratio.empty(); }
@@ -108,6 +109,10 @@ struct VcasOptions {
             "systematic: a fixed number of rows, one random number for all; bernoulli: "
             "independent.",
             one_of({"systematic", "bernoulli"}));
+    v.field("echo", echo,
+            "Dropped items that a BatchNorm below a gate passes a gradient to, in place of all; 0: "
+            "a 32nd of the batch in the last stage, a 128th before.",
+            at_least(0));
     v.field("act_ratio", act_ratio,
             "Fixed item ratios, input to output, instead of probes; one number stands for all.",
             above(0.0), at_most(1.0));

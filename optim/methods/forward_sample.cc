@@ -7,8 +7,8 @@
 
 namespace vcas {
 
-const RowSets& ItemNormReader::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                                       const RowSets& rows) {
+std::span<const RowSets> ItemNormReader::at_gate(Exec& exec, const GateSite& site,
+                                                 Gradient& gradient, const RowSets& rows) {
   if (site.number == top_gate_) {
     const RowSet& own = rows.of(site.layout);
     exec.ops.enter(site.sample_place);

@@ -35,8 +35,8 @@ class ItemNormReader final : public BackwardHooks {
 
   void begin(Exec& exec) override { inner_->begin(exec); }
   bool reads_norms() const override { return inner_->reads_norms(); }
-  const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                         const RowSets& rows) override;
+  std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                   const RowSets& rows) override;
   void weight_gradient(Exec& exec, const WeightUse& use) override {
     inner_->weight_gradient(exec, use);
   }

@@ -6,12 +6,6 @@ namespace vcas {
 
 namespace {
 
-Tensor rows_from(const Tensor& x, std::int64_t first) {
-  auto* data = static_cast<std::byte*>(x.data) +
-               static_cast<std::size_t>(first * x.width()) * dtype_bytes(x.dtype);
-  return {data, x.dtype, {x.rows() - first, x.width()}};
-}
-
 void sum_halves(Exec& exec, const Tensor& halves, const Tensor& sketch) {
   const std::int64_t half = sketch.rows() / 2;
   Group<ColumnSum> sums;

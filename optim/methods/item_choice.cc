@@ -8,6 +8,17 @@
 
 namespace vcas {
 
+namespace {
+
+// The name of a layer that mixes the items of a batch; empty: there is none.
+std::string find_mixing(const Graph& graph) {
+  for (const GraphNode& node : graph.plan().nodes)
+    if (node.layer && node.plan.coupling != RowCoupling::kItems) return node.name;
+  return {};
+}
+
+}  // namespace
+
 ItemChoice all_items(std::int64_t items) {
   ItemChoice all;
   all.kept.resize(static_cast<std::size_t>(items));
@@ -43,6 +54,16 @@ ItemChoice draw_items(Ops& host, std::vector<double> score, double ratio, Select
   return {{kept.begin(), kept.begin() + count}, {scale.begin(), scale.begin() + count}};
 }
 
+bool mixes_items(const Graph& graph) { return !find_mixing(graph).empty(); }
+
+void check_items_apart(const Graph& graph, const std::string& setting) {
+  if (const std::string layer = find_mixing(graph); !layer.empty())
+    throw Error(ExitCode::kBadConfig,
+                setting + ": " + layer +
+                    " mixes the items of a batch, so dropping items would bias the others",
+                "choose layers that keep items apart, as model.norm group or frozen");
+}
+
 void check_forward_choice(const Training& training, const std::string& setting,
                           const std::string& instead) {
   const auto fail = [&](const std::string& why, const std::string& hint) {
@@ -55,10 +76,7 @@ void check_forward_choice(const Training& training, const std::string& setting,
         "not read",
         instead);
   if (model.weights.index < 0) fail("the loss of this model takes no weights of items", instead);
-  for (const GraphNode& node : model.graph.plan().nodes)
-    if (node.layer && node.plan.coupling == RowCoupling::kBatch)
-      fail(node.name + " mixes the items of a batch, so dropping items would bias the others",
-           instead);
+  check_items_apart(model.graph, setting);
   if (training.batch == 1)
     fail("a step of one item has nothing to drop", "raise train.batch_size, or " + instead);
 }

@@ -17,6 +17,12 @@ ItemChoice all_items(std::int64_t items);
 ItemChoice draw_items(Ops& host, std::vector<double> score, double ratio, Selection selection,
                       const RandomKey& key);
 
+// Whether a layer mixes the items of a batch.
+bool mixes_items(const Graph& graph);
+// For a method that leaves items out by its setting `setting`, and draws no echoes.
+// Throws Error(kBadConfig) for a graph that mixes items.
+void check_items_apart(const Graph& graph, const std::string& setting);
+
 // For a method that leaves items out before the forward, by its setting `setting`.
 // Throws Error(kBadConfig) for a model or a step that forbids it. `instead`: what to do then.
 void check_forward_choice(const Training& training, const std::string& setting,

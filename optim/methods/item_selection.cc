@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "optim/methods/item_choice.h"
+
 namespace vcas {
 
 std::string ItemSelection::progress() const { return fmt::format("keep {:.2f}", share()); }
@@ -24,6 +26,7 @@ BackwardSelection::BackwardSelection(const Training& training, const std::string
     throw Error(ExitCode::kBadConfig,
                 setting + ": the loss has a term for each masked word, and items are chosen by one",
                 "choose another method.type");
+  check_items_apart(graph, setting);
   if (training.micro_batch == 1)
     throw Error(ExitCode::kBadConfig, setting + ": a pass of one item has nothing to drop",
                 "raise train.micro_batch or train.batch_size, or choose another method.type");
@@ -38,14 +41,14 @@ void BackwardSelection::add_cost(FormulaFlops& formula) const {
                            std::vector<double>(graph.sampled_weights().size(), 1.0));
 }
 
-const RowSets& BackwardSelection::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                                          const RowSets& rows) {
-  if (site.number != model_.graph.gates() - 1) return rows;
+std::span<const RowSets> BackwardSelection::at_gate(Exec& exec, const GateSite& site,
+                                                    Gradient& gradient, const RowSets& rows) {
+  if (site.number != model_.graph.gates() - 1) return {&rows, 1};
   exec.ops.enter(site.sample_place);
   const ItemChoice choice = choose(exec, site, gradient, rows);
   count(std::ssize(choice.kept), rows.items());
-  if (choice.weights.size() != choice.kept.size()) return rows;
-  const RowSets& kept = gate_.keep(exec.ops, rows, choice);
+  if (choice.weights.size() != choice.kept.size()) return {&rows, 1};
+  const std::span<const RowSets> kept = gate_.keep(exec.ops, rows, choice);
   gradient = gate_.compact(exec, site, gradient.dy);
   return kept;
 }

@@ -62,8 +62,8 @@ class BackwardSelection : public ItemSelection, protected BackwardHooks {
   static RandomKey key(Exec& exec, const GateSite& site);
 
  private:
-  const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                         const RowSets& rows) final;
+  std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                   const RowSets& rows) final;
 
   Model& model_;
   SampleGate gate_;

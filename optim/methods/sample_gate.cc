@@ -29,6 +29,7 @@ SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
   want(prob_, statistics, max_items);
   want(keep_scale_, statistics, max_items);
   want(drawn_, DType::kI32, 1 + max_items);
+  want(echo_, DType::kI32, max_items);
   host_drawn_.resize(1 + max_items);
   for (const Layout layout : plan.layouts) layouts_.push_back({.layout = layout});
   for (KeptRows& rows : layouts_) {
@@ -43,8 +44,9 @@ SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
   buffer_ = Buffer(ops, tensors);
 }
 
-const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
-                                const Tensor& dy, const RowSets& rows) {
+std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settings,
+                                          const GateSite& site, const Tensor& dy,
+                                          const RowSets& rows) {
   const RowSet& own = rows.of(site.layout);
   const ItemNorm norm = item_scores(norm_, dy, rows, site.layout, settings.per_token);
   const Tensor prob{prob_.data, prob_.dtype, {own.items}};
@@ -56,7 +58,7 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
   auto* drawn = drawn_.ptr<std::int32_t>();
   exec.ops.run(norm);
   exec.ops.run(
-      Draw{.kept = {drawn + 1, DType::kI32, {kept}},
+      Draw{.kept = kept_items(kept),
            .scale = {keep_scale_.data, keep_scale_.dtype, {kept}},
            .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
            .prob = prob,
@@ -72,11 +74,27 @@ const RowSets& SampleGate::draw(Exec& exec, const DrawSettings& settings, const 
     exec.ops.copy_to_host(host_drawn_.data(), drawn,
                           static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
   if (!systematic) kept = host_drawn_[0];
-  narrow(exec.ops, rows, kept);
-  return kept_rows_;
+  draw_echoes(exec, settings, site, own, kept);
+  return narrow(exec.ops, rows, kept);
 }
 
-const RowSets& SampleGate::keep(Ops& ops, const RowSets& rows, const ItemChoice& choice) {
+// As many as there are items that were not kept, at most.
+void SampleGate::draw_echoes(Exec& exec, const DrawSettings& settings, const GateSite& site,
+                             const RowSet& own, std::int64_t kept) {
+  echoes_.assign(1, 0);
+  for (int mixed = 0; mixed < site.mixing; ++mixed)
+    echoes_.push_back(std::min(echoes_.back() + settings.echoes, site.batch_items - kept));
+  if (echoes_.back() == 0) return;
+  exec.ops.run(DrawEcho{
+      .item = {echo_.data, DType::kI32, {echoes_.back()}},
+      .kept = kept_items(kept),
+      .id = own.item,
+      .items = site.batch_items,
+      .key = exec.key(Stream::kEcho, static_cast<std::uint32_t>(site.number), settings.repeat),
+      .step = exec.step});
+}
+
+std::span<const RowSets> SampleGate::keep(Ops& ops, const RowSets& rows, const ItemChoice& choice) {
   VCAS_CHECK(keep_scale_.dtype == DType::kF32 && choice.weights.size() == choice.kept.size(),
              "a choice needs one f32 weight an item");
   const auto kept = std::ssize(choice.kept);
@@ -88,24 +106,30 @@ const RowSets& SampleGate::keep(Ops& ops, const RowSets& rows, const ItemChoice&
   if (kept > 0)
     ops.copy_to_device(keep_scale_.data, choice.weights.data(),
                        static_cast<std::size_t>(kept) * sizeof(float));
-  narrow(ops, rows, kept);
-  return kept_rows_;
+  return narrow(ops, rows, kept);
 }
 
-void SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
-  const auto first_kept = [&](const Tensor& all) { return Tensor{all.data, all.dtype, {kept}}; };
-  const Tensor kept_items{drawn_.ptr<std::int32_t>() + 1, DType::kI32, {kept}};
-  kept_rows_.entries().clear();
+std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
+  const auto first = [](const Tensor& all, std::int64_t count) {
+    return Tensor{all.data, all.dtype, {count}};
+  };
+  const Tensor echo = echoes_.back() > 0 ? first(echo_, echoes_.back()) : Tensor{};
+  prefixes_.resize(echoes_.size());
+  for (RowSets& prefix : prefixes_) prefix.entries().clear();
   Group<NarrowRows> narrowed;
   for (KeptRows& to : layouts_) {
     const RowSet& old = rows.of(to.layout);
-    RowSet next{.items = kept,
-                .rows = kept * old.length,
-                .length = old.length,
-                .squares = kept * old.length * old.length,
-                .item = first_kept(to.item),
-                .scale = first_kept(to.scale),
-                .offsets = {to.offsets.data, to.offsets.dtype, {kept + 1}}};
+    const auto rows_of = [&](std::int64_t items) {
+      return RowSet{.items = items,
+                    .rows = items * old.length,
+                    .length = old.length,
+                    .squares = items * old.length * old.length,
+                    .item = first(to.item, items),
+                    .scale = first(to.scale, items),
+                    .offsets = first(to.offsets, items + 1),
+                    .row = first(to.row, items * old.length)};
+    };
+    RowSet next = rows_of(kept);
     if (old.length == 0) {
       for (std::int64_t i = 0; i < kept; ++i) {
         const std::int64_t* from = old.host_offsets + host_drawn_[1 + i];
@@ -116,26 +140,31 @@ void SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
       }
       to.host_offsets[kept] = next.rows;
       next.host_offsets = to.host_offsets.data();
+      next.row = first(to.row, next.rows);
     }
-    next.row = {to.row.data, DType::kI32, {next.rows}};
-    narrowed.add({.item = next.item,
-                  .scale = next.scale,
-                  .offsets = next.offsets,
+    prefixes_[0].entries().push_back({to.layout, next});
+    for (std::size_t i = 1; i < echoes_.size(); ++i)
+      prefixes_[i].entries().push_back({to.layout, rows_of(kept + echoes_[i])});
+    const RowSet& longest = prefixes_.back().entries().back().rows;
+    narrowed.add({.item = longest.item,
+                  .scale = longest.scale,
+                  .offsets = longest.offsets,
                   .row = to.row,
                   .source_row = to.source_row,
-                  .kept = kept_items,
-                  .kept_scale = first_kept(keep_scale_),
+                  .kept = kept_items(kept),
+                  .kept_scale = first(keep_scale_, kept),
+                  .echo = echo,
                   .old_item = old.item,
                   .old_scale = old.scale,
                   .old_offsets = old.offsets,
                   .old_row = old.row});
-    kept_rows_.entries().push_back({to.layout, next});
   }
   ops.run(narrowed);
+  return prefixes_;
 }
 
 Gradient SampleGate::compact(Exec& exec, const GateSite& site, const Tensor& dy) const {
-  const RowSet& rows = kept_rows_.of(site.layout);
+  const RowSet& rows = prefixes_.front().of(site.layout);
   const Gradient kept{.dy = site.kept.dy.first_rows(rows.rows),
                       .norm = site.kept.norm ? site.kept.norm.first_rows(rows.rows) : Tensor{}};
   const auto own = std::ranges::find(layouts_, site.layout, &KeptRows::layout);

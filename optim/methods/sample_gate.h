@@ -1,6 +1,8 @@
 // SampleA: keeps a sample of items of the gradient at one edge of the graph (docs/sampling.md).
 #pragma once
 
+#include <span>
+
 #include "data/batch.h"
 #include "kernels/buffer.h"
 #include "layers/graph.h"
@@ -17,6 +19,7 @@ struct DrawSettings {
   Selection selection = Selection::kSystematic;
   std::uint32_t repeat = 0;  // addresses the draw (core/philox.h)
   bool per_token = false;    // scores: norms over the root of the items' tokens
+  std::int64_t echoes = 0;   // of dropped items, at each layer that mixes items
 };
 
 // ||G_i||_F of the items of `dy`, which has the rows `rows` of this layout.
@@ -33,12 +36,13 @@ class SampleGate {
   // P(item) is proportional to the item's score, capped, with sum N * ratio.
   // The host knows how many items a systematic draw keeps.
   // If all items have as many rows, it knows their rows too. Otherwise it waits once for the draw.
-  const RowSets& draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
-                      const Tensor& dy, const RowSets& rows);
+  // Returns the kept rows, then those behind each mixing layer (BackwardHooks::at_gate).
+  std::span<const RowSets> draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
+                                const Tensor& dy, const RowSets& rows);
 
   // The same for a choice that the host has made among the items of `rows`.
   // Its weights stand for 1/p.
-  const RowSets& keep(Ops& ops, const RowSets& rows, const ItemChoice& choice);
+  std::span<const RowSets> keep(Ops& ops, const RowSets& rows, const ItemChoice& choice);
 
   // The kept rows of dy, each times 1/p of its item, and their norms if wanted.
   // They lie in site.kept.
@@ -54,15 +58,22 @@ class SampleGate {
     std::vector<std::int64_t> host_offsets;
   };
 
-  // The rows of the drawn items, in every layout.
-  void narrow(Ops& ops, const RowSets& rows, std::int64_t kept);
+  void draw_echoes(Exec& exec, const DrawSettings& settings, const GateSite& site,
+                   const RowSet& own, std::int64_t kept);
+  // The rows of the drawn items in every layout, each time with so many of echoes_.
+  std::span<const RowSets> narrow(Ops& ops, const RowSets& rows, std::int64_t kept);
+  Tensor kept_items(std::int64_t kept) const {
+    return {drawn_.ptr<std::int32_t>() + 1, DType::kI32, {kept}};
+  }
 
   Buffer buffer_;
   Tensor norm_, prob_, keep_scale_;
   Tensor drawn_;  // i32 [1 + items]: how many are kept, and which
+  Tensor echo_;   // i32 [items]
   std::vector<std::int32_t> host_drawn_;
   std::vector<KeptRows> layouts_;
-  RowSets kept_rows_;
+  std::vector<RowSets> prefixes_;           // the kept rows, then with more and more echoes
+  std::vector<std::int64_t> echoes_ = {0};  // of each prefix
 };
 
 }  // namespace vcas

@@ -10,7 +10,10 @@ bool drops_some(const std::vector<double>& ratios) {
 }
 
 SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan) {
-  for (std::size_t g = 0; g < plan.gate_nodes.size(); ++g) gates_.emplace_back(ops, plan);
+  for (const int node : plan.gate_nodes) {
+    gates_.emplace_back(ops, plan);
+    last_layout_ = plan.nodes[static_cast<std::size_t>(node)].plan.output.layout;
+  }
 }
 
 std::size_t SampledBackward::bytes() const {
@@ -26,18 +29,33 @@ void SampledBackward::begin(Exec& exec) {
   ratio_above_ = 1;
 }
 
-const RowSets& SampledBackward::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                                        const RowSets& rows) {
+std::int64_t SampledBackward::echoes(const GateSite& site) const {
+  if (pass.echoes > 0) return pass.echoes;
+  const std::int64_t share = site.layout == last_layout_ ? 32 : 128;
+  return (site.batch_items + share - 1) / share;
+}
+
+bool SampledBackward::passes(const GateSite& site, double ratio, const RowSets& rows) const {
+  if (site.mixing == 0) return !(ratio < ratio_above_);
+  if (rows.items() < site.batch_items) return false;
+  const double kept = whole_budget(ratio * static_cast<double>(site.batch_items));
+  return kept + static_cast<double>(site.mixing * echoes(site)) >=
+         static_cast<double>(site.batch_items);
+}
+
+std::span<const RowSets> SampledBackward::at_gate(Exec& exec, const GateSite& site,
+                                                  Gradient& gradient, const RowSets& rows) {
   exec.ops.enter(site.sample_place);
   const auto number = static_cast<std::size_t>(site.number);
   const double ratio = pass.ratios.act[number];
-  if (!(ratio < ratio_above_)) return rows;
+  if (passes(site, ratio, rows)) return {&rows, 1};
   ratio_above_ = ratio;
   SampleGate& gate = gates_[number];
   const Tensor dy = gradient.dy;
   if (!times.gate.empty()) clock_.lap(exec.ops, dy, nullptr);
-  const RowSets& kept = gate.draw(exec, {ratio, pass.selection, pass.repeat, pass.scores_per_token},
-                                  site, gradient.dy, rows);
+  const std::span<const RowSets> kept =
+      gate.draw(exec, {ratio, pass.selection, pass.repeat, pass.scores_per_token, echoes(site)},
+                site, gradient.dy, rows);
   gradient = gate.compact(exec, site, dy);
   if (!times.gate.empty()) clock_.lap(exec.ops, dy, &times.gate[number]);
   return kept;

@@ -37,6 +37,7 @@ class SampledBackward final : public BackwardHooks {
     KeepRatios ratios;
     Selection selection = Selection::kSystematic;
     bool scores_per_token = false;  // of items: the norm over the root of the tokens
+    std::int64_t echoes = 0;        // at each layer that mixes items; 0: as of echoes()
     bool samples_rows = true;       // else SampleA only
     std::uint32_t repeat = 0;       // Monte-Carlo repeat; 0 = training
     Tensor weight_variance;  // f64 [sampled linear]: at their ratios (Eq. 3); empty = not wanted
@@ -52,8 +53,10 @@ class SampledBackward final : public BackwardHooks {
   void begin(Exec& exec) override;
   bool reads_norms() const override { return true; }
   // A gate passes everything on if its ratio is not below that of all gates above.
-  const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                         const RowSets& rows) override;
+  // Above layers that mix items it does so if all items are there, and kept items and echoes would
+  // be as many. Below dropped items it draws, since echoes have joined the kept ones.
+  std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                   const RowSets& rows) override;
   // All rows count now, or a sample of them at the next flush.
   // P(r) is proportional to ||dy_r|| ||x_r||, capped. A kept row has the weight 1/P(r).
   // The flush also computes the closed form of the variance.
@@ -76,11 +79,16 @@ class SampledBackward final : public BackwardHooks {
     std::size_t site;
   };
 
+  bool passes(const GateSite& site, double ratio, const RowSets& rows) const;
+  // A 32nd of the batch below gates whose items have as many rows as at the last one, a 128th
+  // below others. There a gradient is a sum over more rows, and its means are a smaller part.
+  std::int64_t echoes(const GateSite& site) const;
   void flush_timed(Exec& exec);
   void flush_rows(Exec& exec);
   void multiply(Exec& exec, const Group<Draw>& draws) const;
 
   std::vector<SampleGate> gates_;
+  Layout last_layout_ = Layout::tokens();  // of the last gate
   double ratio_above_ = 1;
   std::vector<Waiting> waiting_;
   DeviceClock clock_;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <span>
 
+#include "optim/methods/item_choice.h"
+
 namespace vcas {
 
 namespace {
@@ -26,12 +28,6 @@ void scale(std::vector<double>& values, double factor) {
   for (double& value : values) value *= factor;
 }
 
-bool mixes_items(const Graph& graph) {
-  return std::ranges::any_of(graph.plan().nodes, [](const GraphNode& node) {
-    return node.layer && node.plan.coupling == RowCoupling::kBatch;
-  });
-}
-
 }  // namespace
 
 void ExactLook::lap(Exec& exec, double* seconds) {
@@ -51,15 +47,15 @@ void ExactLook::begin(Exec& exec) {
   exec.ops.run(Fill{.y = measured, .value = 0});
 }
 
-const RowSets& ExactLook::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                                  const RowSets& rows) {
+std::span<const RowSets> ExactLook::at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                            const RowSets& rows) {
   lap(exec, below_gate_);
   exec.ops.enter(site.probe_place);
   exec.ops.run(item_scores(item_score[static_cast<std::size_t>(site.number)], gradient.dy, rows,
                            site.layout, scores_per_token));
   lap(exec, nullptr);
   if (!item_seconds.empty()) below_gate_ = &item_seconds[static_cast<std::size_t>(site.number)];
-  return rows;
+  return {&rows, 1};
 }
 
 void ExactLook::weight_gradient(Exec& exec, const WeightUse& use) {
@@ -224,9 +220,11 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   sampled.hooks = &sampled_backward_;
   if (!halves_.empty()) {
     sampled_backward_.sketches.linears = halves_;
+    std::ranges::fill(pass.ratios.act, 1.0);
     sampled.halves = true;
     graph_.backward(exec, sampled);
     sampled.halves = false;
+    pass.ratios.act = training.ratios.act;
   }
   const auto passes = static_cast<std::size_t>(batches_.back().passes);
   for (SampledLook& look : std::span(sampled_).first(passes)) {

@@ -22,8 +22,8 @@ class ExactLook final : public BackwardHooks {
 
   void begin(Exec& exec) override;
   bool reads_norms() const override { return !item_score.empty(); }
-  const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                         const RowSets& rows) override;
+  std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                   const RowSets& rows) override;
   void weight_gradient(Exec& exec, const WeightUse& use) override;
   void flush(Exec& exec) override;
   bool waits() const override { return BackwardHooks::waits() || sketches.waits(); }

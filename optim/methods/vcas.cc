@@ -80,6 +80,7 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
   sampled_.pass.selection =
       options.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
   sampled_.pass.scores_per_token = !options.follows_paper();
+  sampled_.pass.echoes = options.echo;
   if (controller_->adapts() && training.micro_batch > 1)
     probe_ = std::make_unique<VarianceProbe>(
         training.model.graph, training.ops, sampled_,

@@ -143,3 +143,45 @@ TEST_CASE("batch norm backward, of all rows, of two halves, of given statistics"
       }
   });
 }
+
+TEST_CASE("batch norm backward of some items, and echoes of others", "[group_norm]") {
+  on_every_backend([](TestTensors& t) {
+    for (const auto& [full, width] : kBatchNorms)
+      for (const std::int64_t rows : {std::int64_t{0}, full / 3})
+        for (const std::int64_t echoes : {std::int64_t{0}, full / 5, full - rows})
+          for (const int what : {0, 1, 2}) {
+            INFO(rows << " and " << echoes << " of " << full << " x " << width << ", " << what);
+            std::vector<std::int64_t> row;
+            for (std::int64_t r = 0; r < rows + echoes; ++r) row.push_back(full - 1 - r);
+            const Shape shape{rows + echoes, width};
+            const Tensor dx = what == 1 ? t.normal(shape) : t.unset(shape);
+            check_op(
+                t,
+                GroupNormBackward{.dx = dx,
+                                  .added = what == 1   ? dx
+                                           : what == 2 ? t.normal(shape)
+                                                       : Tensor{},
+                                  .dx_norm = what == 2 ? t.wide_unset({rows + echoes}) : Tensor{},
+                                  .dgamma = t.wide_unset({width}),
+                                  .dbeta = t.wide_unset({width}),
+                                  .dy = t.normal({rows, width}),
+                                  .x_full = t.normal({full, width}),
+                                  .mean_full = t.wide_normal({1, width}),
+                                  .rstd_full = t.wide_filled(
+                                      {1, width}, [](auto i) { return 1.0 / (1 + i % 3); }),
+                                  .gamma = t.normal({width}),
+                                  .row = t.indices(row),
+                                  .rows_of_mean = full,
+                                  .echo_scale = 2.5},
+                {.length = 4 * (full * width + 1)});
+          }
+    CHECK_THROWS_AS(t.ops().run(GroupNormBackward{.dx = t.unset({3, 4}),
+                                                  .dy = t.normal({2, 4}),
+                                                  .x_full = t.normal({3, 4}),
+                                                  .mean_full = t.wide_normal({1, 4}),
+                                                  .rstd_full = t.wide_normal({1, 4}),
+                                                  .gamma = t.normal({4}),
+                                                  .split = 1}),
+                    InternalError);
+  });
+}

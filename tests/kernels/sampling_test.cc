@@ -434,6 +434,23 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                       .scale = narrow.scale},
                      {.length = norm ? width : 1});
       }
+    for (const std::vector<std::int64_t>& kept :
+         std::vector<std::vector<std::int64_t>>{{}, {2}, {0, 1, 2}})
+      for (const std::vector<std::int64_t>& echo :
+           std::vector<std::vector<std::int64_t>>{{}, {5}, {8, 0, 6}}) {
+        const std::int64_t count = std::ssize(kept) + std::ssize(echo);
+        check_op(t, NarrowRows{.item = t.unset(DType::kI32, {count}),
+                               .scale = t.wide_unset({count}),
+                               .offsets = t.unset(DType::kI64, {count + 1}),
+                               .row = t.unset(DType::kI32, {4 * 9}),
+                               .source_row = t.unset(DType::kI32, {4 * 9}),
+                               .kept = t.indices(kept),
+                               .kept_scale = t.wide_normal({std::ssize(kept)}),
+                               .echo = t.indices(echo),
+                               .old_item = t.indices({1, 4, 7}),
+                               .old_offsets = t.offsets({0, 4, 8, 12}),
+                               .old_row = t.indices({4, 5, 6, 7, 16, 17, 18, 19, 28, 29, 30, 31})});
+      }
     if (t.ops().name() == "cuda") return;  // a failed check stops a GPU for good
     CHECK_THROWS_AS(t.ops().run(NarrowRows{.item = t.unset(DType::kI32, {1}),
                                            .scale = t.wide_unset({1}),
@@ -445,4 +462,55 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                            .old_offsets = old_offsets}),
                     InternalError);
   });
+}
+
+TEST_CASE("draw_echo", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    struct Case {
+      std::int64_t items;
+      std::vector<std::int64_t> id, kept;
+      std::int64_t echoes;
+    };
+    std::vector<std::int64_t> many;
+    for (std::int64_t i = 0; i < 1500; i += 3) many.push_back(i);
+    for (const auto& [items, id, kept, echoes] : std::vector<Case>{{1, {}, {}, 1},
+                                                                   {5, {}, {0, 1, 2, 3, 4}, 0},
+                                                                   {8, {}, {0, 2, 5}, 2},
+                                                                   {9, {7, 2, 4}, {0, 2}, 7},
+                                                                   {1500, {}, many, 40}}) {
+      INFO(echoes << " of " << items);
+      check_op(t, DrawEcho{.item = t.unset(DType::kI32, {echoes}),
+                           .kept = t.indices(kept),
+                           .id = id.empty() ? Tensor{} : t.indices(id),
+                           .items = items,
+                           .key = {.seed = 3, .stream = Stream::kEcho, .step = 2, .site = 4}});
+    }
+    CHECK_THROWS_AS(t.ops().run(DrawEcho{
+                        .item = t.unset(DType::kI32, {2}), .kept = t.indices({1}), .items = 2}),
+                    InternalError);
+  });
+}
+
+TEST_CASE("draw_echo takes each item that was not kept equally often, at each place",
+          "[sampling][law]") {
+  constexpr std::int64_t kItems = 7, kEchoes = 3;
+  const auto ops = make_ops("cpu");
+  TestTensors t(*ops, DType::kF32);
+  std::vector<std::vector<int>> count(kEchoes, std::vector<int>(kItems));
+  DrawEcho args{.item = t.unset(DType::kI32, {kEchoes}),
+                .kept = t.indices({1, 4}),
+                .items = kItems,
+                .key = {.seed = 3, .stream = Stream::kEcho}};
+  for (args.key.step = 0; args.key.step < kDraws; ++args.key.step) {
+    ops->run(args);
+    for (std::int64_t e = 0; e < kEchoes; ++e)
+      ++count[static_cast<std::size_t>(e)]
+             [static_cast<std::size_t>(args.item.ptr<std::int32_t>()[e])];
+  }
+  // Five standard errors of a binomial count.
+  const double mean = kDraws / 5.0, bound = 5 * std::sqrt(mean * 0.8);
+  for (const std::vector<int>& at_place : count)
+    for (std::int64_t i = 0; i < kItems; ++i)
+      CHECK(std::abs(at_place[static_cast<std::size_t>(i)] - (i == 1 || i == 4 ? 0 : mean)) <=
+            (i == 1 || i == 4 ? 0 : bound));
 }

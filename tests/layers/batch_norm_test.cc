@@ -137,19 +137,23 @@ TEST_CASE("batch_norm keeps running statistics, and evaluates with them", "[laye
   CHECK(std::abs(as_given[6] - 3 / std::sqrt(1 + 1e-5)) < 1e-12);
 }
 
-TEST_CASE("a gate above batch_norm is refused, above its frozen kind it is not", "[layer]") {
-  const auto gated = [](bool frozen) {
+TEST_CASE("a gate above batch_norm needs items of equal size, above its frozen kind it does not",
+          "[layer]") {
+  const auto mixed_below = [](bool frozen, Layout layout) {
     auto ops = make_ops("cpu");
     Graph graph(DType::kF32);
-    const Value x = graph.input("x", {4, Layout::items(3), DType::kF32});
+    const Value x = graph.input("x", {4, layout, DType::kF32});
     const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
     Value y = graph.add("norm", make_layer("batch_norm", {{"frozen", frozen}}), {x});
     y = graph.add("pool", make_layer("pool", {{"pooling", "mean"}}), {y});
     graph.gate(y);
     graph.add("loss", make_layer("softmax_cross_entropy"), {y, labels});
-    graph.finish(*ops, {.max_items = 4});
-    return graph.gates();
+    graph.finish(*ops, {.max_items = 4, .max_tokens = 12});
+    return graph.plan().nodes[static_cast<std::size_t>(y.index)].mixed_below;
   };
-  CHECK(gated(true) == 1);
-  CHECK_THROWS_WITH(gated(false), ContainsSubstring("norm below it mixes the items of a batch"));
+  CHECK(mixed_below(true, Layout::tokens()) == 0);
+  CHECK(mixed_below(false, Layout::items(3)) == 1);
+  CHECK_THROWS_WITH(mixed_below(false, Layout::tokens()),
+                    "sampling gate at pool: norm below it mixes the items of a batch, and items "
+                    "have different numbers of rows in x");
 }

@@ -73,6 +73,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                            .dx = dx,
                            .added = added,
                            .rows = rows,
+                           .rows_dx = rows,
                            .rows_full = rows,
                            .gradients = {gradients},
                            .method = {.hooks = hooks, .site = 0}});

@@ -8,6 +8,7 @@
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/watched_ops.h"
 
 using namespace vcas;
 
@@ -29,13 +30,14 @@ std::int64_t parameters_of(const ModelOptions& options, const std::vector<std::i
 }
 
 // The last gain of a block is 0 at first, and no gradient passes its branch.
+template <class T = double>
 void open_blocks(ModelFixture& f) {
   for (const Parameter& parameter : f.model->graph.parameters().list())
     for (std::int64_t i = 0; i < parameter.value.elements(); ++i) {
-      double& value = parameter.value.ptr<double>()[i];
+      T& value = parameter.value.ptr<T>()[i];
       if (parameter.name.ends_with(".weight") && parameter.shape.rank() == 1 && value == 0)
-        value = 0.5;
-      if (parameter.name.ends_with(".bias")) value = 0.1 * static_cast<double>(1 + i % 3);
+        value = T(0.5);
+      if (parameter.name.ends_with(".bias")) value = T(0.1) * static_cast<T>(1 + i % 3);
     }
 }
 
@@ -87,49 +89,165 @@ TEST_CASE("every gradient of a small residual network has the slope of the loss"
     }
 }
 
-TEST_CASE("the mean of sampled gradients of a residual network is the exact one", "[resnet][law]") {
-  // Rows of convolutions in all of them; items where norms keep them apart.
-  const char* norm = GENERATE("batch", "group", "frozen");
-  const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
-  INFO(norm);
-  ModelFixture f(resnet({std::string("norm=") + norm}), {2, 6, 6}, 3, 6, DType::kF64);
-  open_blocks(f);
+namespace {
+
+// Each parameter's gradient in a direction of signs.
+std::vector<double> along_signs(const ModelFixture& f, const std::vector<double>& gradient) {
+  std::vector<double> out;
+  for (const Parameter& parameter : f.model->graph.parameters().list()) {
+    const auto [begin, end] = f.range(parameter);
+    double& sum = out.emplace_back(0);
+    for (std::size_t i = begin; i < end; ++i)
+      sum += (i * i + i / 3) % 7 < 3 ? gradient[i] : -gradient[i];
+  }
+  return out;
+}
+
+struct MeanErrors {
+  int wrong = 0, moved = 0;  // parameters beyond five standard errors, and with any
+  std::string names;         // of the wrong ones
+};
+
+// Of sampled gradients, over `draws` draws.
+MeanErrors mean_errors(ModelFixture& f, const PassSettings& settings, int draws, bool keeps_norms) {
   Exec exec = f.exec();
-  exec.keeps_norms = GENERATE(false, true);
+  exec.keeps_norms = keeps_norms;
   f.mean_loss(exec);
-  const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-  // Each parameter's gradient in a direction of signs.
-  const auto along = [&](const std::vector<double>& gradient) {
-    std::vector<double> out;
-    for (const Parameter& parameter : f.model->graph.parameters().list()) {
-      const auto [begin, end] = f.range(parameter);
-      double& sum = out.emplace_back(0);
-      for (std::size_t i = begin; i < end; ++i)
-        sum += (i * i + i / 3) % 7 < 3 ? gradient[i] : -gradient[i];
-    }
-    return out;
-  };
-  constexpr int kDraws = 1000;
-  const std::vector<double> want = along(exact);
+  const std::vector<double> want =
+      along_signs(f, f.gradient(exec, f.context(SamplingMode::kExact, 1, 1)));
   std::vector<double> sum(want.size()), squares(want.size());
-  PassSettings settings = f.context(SamplingMode::kItemsAndRows, 0.6, 0.5, selection);
-  for (int draw = 0; draw < kDraws; ++draw) {
+  for (int draw = 0; draw < draws; ++draw) {
     Exec at = f.exec(static_cast<std::uint64_t>(draw));
-    at.keeps_norms = exec.keeps_norms;
-    const std::vector<double> got = along(f.gradient(at, settings));
+    at.keeps_norms = keeps_norms;
+    const std::vector<double> got = along_signs(f, f.gradient(at, settings));
     for (std::size_t i = 0; i < want.size(); ++i) {
       sum[i] += got[i] - want[i];
       squares[i] += std::pow(got[i] - want[i], 2);
     }
   }
-  int moved = 0;
+  MeanErrors errors;
   for (std::size_t i = 0; i < want.size(); ++i) {
-    INFO(f.model->graph.parameters()[i].name);
     const double error = std::sqrt(squares[i]);  // of the sum
-    CHECK(std::abs(sum[i]) <= 5 * error + 1e-9);
-    moved += error > 1e-6;
+    errors.moved += error > 1e-6;
+    if (std::abs(sum[i]) <= 5 * error + 1e-9) continue;
+    ++errors.wrong;
+    errors.names += f.model->graph.parameters()[i].name + " ";
   }
-  CHECK(moved >= 7);
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("the mean of sampled gradients of a residual network is the exact one", "[resnet][law]") {
+  const char* norm = GENERATE("group", "frozen");
+  const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
+  const bool keeps_norms = GENERATE(false, true);
+  INFO(norm);
+  ModelFixture f(resnet({std::string("norm=") + norm}), {2, 6, 6}, 3, 6, DType::kF64);
+  open_blocks(f);
+  const MeanErrors errors = mean_errors(
+      f, f.context(SamplingMode::kItemsAndRows, 0.6, 0.5, selection), 1000, keeps_norms);
+  INFO("wrong: " << errors.names);
+  CHECK(errors.wrong == 0);
+  CHECK(errors.moved >= 7);
+}
+
+TEST_CASE("so it is above batch norms, by echoes", "[resnet][law][echo]") {
+  const char* block = GENERATE("basic", "bottleneck", "preact");
+  const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
+  INFO(block);
+  ModelFixture f(resnet({std::string("block=") + block}), {2, 6, 6}, 3, 12, DType::kF64);
+  open_blocks(f);
+  for (const std::int64_t echoes : {0, 2}) {
+    PassSettings settings = f.context(SamplingMode::kItemsAndRows, 0.4, 0.5, selection);
+    settings.sampling.echoes = echoes;
+    const MeanErrors errors = mean_errors(f, settings, 4096, echoes == 0);
+    INFO(echoes << " echoes, wrong: " << errors.names);
+    CHECK(errors.wrong == 0);
+    CHECK(errors.moved >= 7);
+  }
+}
+
+TEST_CASE("without what batch norms leave of dropped items it is not", "[resnet][law][echo]") {
+  const auto neglect = [](const GroupNormBackward& args, const std::string&) {
+    for (std::int64_t i = args.dy.elements(); i < args.dx.elements(); ++i)
+      args.dx.ptr<double>()[i] = 0;
+  };
+  ModelFixture f(resnet(), {2, 6, 6}, 3, 12, DType::kF64, watched_ops(neglect));
+  open_blocks(f);
+  CHECK(mean_errors(f, f.context(SamplingMode::kItems, 0.4, 1), 4096, false).wrong >= 3);
+}
+
+TEST_CASE("each batch norm below a gate adds echoes to the rows", "[resnet][echo]") {
+  struct Norm {
+    std::string name;
+    std::int64_t items, echoes;
+    bool operator==(const Norm&) const = default;
+  };
+  std::vector<Norm> norms;
+  std::vector<std::int32_t> rows;  // of the last one
+  const auto look = [&](const GroupNormBackward& args, const std::string& place) {
+    const std::int64_t pixels = args.x_full.rows() / 12;
+    norms.push_back({place.substr(0, place.find('/')), args.dy.rows() / pixels,
+                     (args.dx.rows() - args.dy.rows()) / pixels});
+    if (args.row)
+      rows.assign(args.row.ptr<std::int32_t>(), args.row.ptr<std::int32_t>() + args.dx.rows());
+  };
+  ModelFixture f(resnet(), {2, 6, 6}, 3, 12, DType::kF64, watched_ops(look));
+  PassSettings settings =
+      f.context(SamplingMode::kItems, 0.5, 1, Selection::kSystematic);  // 6 items
+  settings.sampling.ratios.act = {0.25, 0.5, 0.5};
+  Exec exec = f.exec();
+  f.mean_loss(exec);
+  f.gradient(exec, settings);
+  const std::string block = "resnet.stage.";
+  // The shortcut of the middle block sees what its last norm sees.
+  CHECK(norms == std::vector<Norm>{{block + "1.block.1.norm.1", 6, 1},
+                                   {block + "1.block.1.norm.0", 7, 1},
+                                   {block + "1.block.0.norm.1", 6, 1},
+                                   {block + "1.block.0.norm.0", 7, 1},
+                                   {block + "1.block.0.shortcut.norm", 6, 1},
+                                   {block + "0.block.0.norm.1", 3, 1},
+                                   {block + "0.block.0.norm.0", 4, 1},
+                                   {"resnet.stem.norm", 5, 1}});
+  std::ranges::sort(rows);
+  CHECK(std::ranges::adjacent_find(rows) == rows.end());  // no item twice
+
+  // As many as there are items: the top gate stays open, and the others draw by themselves.
+  norms.clear();
+  settings.sampling.ratios.act = {0.25, 0.5, 0.9};
+  f.gradient(exec, settings);
+  CHECK((norms[0] == Norm{block + "1.block.1.norm.1", 12, 0} && norms[2].items == 6));
+}
+
+TEST_CASE("ratios of one leave the bits of a network with batch norms", "[resnet][law][echo]") {
+  ModelFixture f(resnet(), {2, 6, 6}, 3, 12);
+  open_blocks<float>(f);
+  Exec exec = f.exec();
+  f.mean_loss(exec);
+  const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
+  CHECK(f.gradient(exec, f.context(SamplingMode::kItemsAndRows, 1, 1)) == exact);
+  const auto sampled = f.gradient(exec, f.context(SamplingMode::kItems, 0.5, 1));
+  CHECK(sampled != exact);
+  CHECK(f.gradient(exec, f.context(SamplingMode::kItems, 0.5, 1)) == sampled);
+}
+
+TEST_CASE("the emulated device samples above batch norms as the cpu does", "[resnet][echo]") {
+  for (const Selection selection : {Selection::kBernoulli, Selection::kSystematic}) {
+    ModelFixture cpu(resnet({"block=preact"}), {2, 6, 6}, 3, 12, DType::kF64);
+    ModelFixture emu(resnet({"block=preact"}), {2, 6, 6}, 3, 12, DType::kF64, make_ops("emu"));
+    std::vector<std::vector<double>> gradients;
+    for (ModelFixture* f : {&cpu, &emu}) {
+      open_blocks(*f);
+      Exec exec = f->exec();
+      exec.keeps_norms = true;
+      f->mean_loss(exec);
+      gradients.push_back(
+          f->gradient(exec, f->context(SamplingMode::kItemsAndRows, 0.5, 0.5, selection)));
+    }
+    for (std::size_t i = 0; i < gradients[0].size(); ++i)
+      CHECK(std::abs(gradients[0][i] - gradients[1][i]) < 1e-10);
+  }
 }
 
 TEST_CASE("the variance that sampling rows of convolutions adds is Eq. 3's", "[resnet][law]") {
@@ -167,12 +285,12 @@ TEST_CASE("the variance that sampling rows of convolutions adds is Eq. 3's", "[r
   }
 }
 
-TEST_CASE("items are sampled above group and frozen norms only", "[resnet]") {
+TEST_CASE("a residual network has a gate for each block", "[resnet]") {
   auto ops = make_ops("cpu");
-  for (const auto& [norm, gates] : {std::pair{"batch", 0}, {"group", 3}, {"frozen", 3}}) {
+  for (const char* norm : {"batch", "group", "frozen"}) {
     auto model = build_model(resnet({std::string("norm=") + norm}), {3, 8, 8}, 2, 0.0);
     model->graph.finish(*ops, {.max_items = 2});
-    CHECK(model->graph.gates() == gates);
+    CHECK(model->graph.gates() == 3);
     CHECK(model->graph.sampled_weights().size() == 7);  // three blocks of two, a projection
   }
 }

@@ -1,7 +1,9 @@
 // Training of a network whose batch norms mix the items of a batch.
 #include <cmath>
 
+#include "optim/checkpoint.h"
 #include "optim/methods/variance_probe.h"
+#include "tests/core/temporary_folder.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 #include "tests/support/model_fixture.h"
@@ -118,23 +120,44 @@ namespace {
 const std::vector<std::string> kSettings = {"type=resnet", "stem=cifar", "stages=[1, 1]",
                                             "widths=[6, 8]"};
 
-// Parameters, then running statistics, after some steps.
-std::vector<float> trained(TrainerOptions options, std::int64_t steps) {
-  constexpr std::int64_t kPixels = 2 * 6 * 6;
-  const auto ops = make_ops("cpu");
-  const auto model = build_model(read_model_options(kSettings), {2, 6, 6}, kClasses, 0.0);
-  model->graph.finish(*ops, {.max_items = options.batch});
-  model->graph.parameters().initialize(*ops, 1);
-  Trainer trainer(*model, *ops, options, [&](std::int64_t first) {
-    return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 1000 + first);
-  });
-  RandomBatches batches(options.batch, kPixels, kClasses);
-  while (trainer.steps() < steps) trainer.step(batches.next());
-  std::vector<float> all;
-  for (const Parameter& parameter : model->graph.parameters().stored())
-    all.insert(all.end(), parameter.value.ptr<float>(),
-               parameter.value.ptr<float>() + parameter.value.elements());
-  return all;
+// A trainer of a network with batch norms, on random batches.
+struct NormedTraining {
+  std::unique_ptr<Ops> ops = make_ops("cpu");
+  std::unique_ptr<Model> model =
+      build_model(read_model_options(kSettings), {2, 6, 6}, kClasses, 0.0);
+  TrainerOptions options;
+  std::unique_ptr<Trainer> trainer;
+
+  explicit NormedTraining(TrainerOptions wanted) : options(std::move(wanted)) {
+    options.method->prepare(*model);
+    model->graph.finish(*ops, {.max_items = options.batch});
+    model->graph.parameters().initialize(*ops, 1);
+    trainer = std::make_unique<Trainer>(*model, *ops, options, [this](std::int64_t first) {
+      return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 1000 + first);
+    });
+  }
+
+  void run(std::int64_t steps) {
+    RandomBatches batches(options.batch, kPixels, kClasses, trainer->steps());
+    while (trainer->steps() < steps) trainer->step(batches.next());
+  }
+  // Parameters, then running statistics.
+  std::vector<float> tensors() const {
+    std::vector<float> all;
+    for (const Parameter& parameter : model->graph.parameters().stored())
+      all.insert(all.end(), parameter.value.ptr<float>(),
+                 parameter.value.ptr<float>() + parameter.value.elements());
+    return all;
+  }
+
+ private:
+  static constexpr std::int64_t kPixels = 2 * 6 * 6;
+};
+
+std::vector<float> trained(const TrainerOptions& options, std::int64_t steps) {
+  NormedTraining training(options);
+  training.run(steps);
+  return training.tensors();
 }
 
 }  // namespace
@@ -142,8 +165,7 @@ std::vector<float> trained(TrainerOptions options, std::int64_t steps) {
 TEST_CASE("probes leave a network with batch norms as it is, running statistics too",
           "[trainer][probe]") {
   TrainerOptions options = TrainerFixture::defaults();
-  vcas_of(options).sample = "rows";
-  vcas_of(options).tau_w = 0;  // no ratio falls
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0;  // no ratio falls
   vcas_of(options).probe = GENERATE("in_place", "separate");
   TrainerOptions exact = options;
   exact.method.type = "exact";
@@ -152,16 +174,76 @@ TEST_CASE("probes leave a network with batch norms as it is, running statistics 
   CHECK(trained(options, 8) != trained(exact, 8));
 }
 
-TEST_CASE("sampling items of a network with batch norms is refused", "[trainer]") {
-  const auto with = [](const auto& change) {
+TEST_CASE("V_s above batch norms does not depend on what gates drop", "[probe]") {
+  ModelFixture f = residual_network();
+  VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, {.fraction = 1.0});
+  std::vector<std::vector<std::vector<double>>> grams;
+  for (const double ratio : {1.0, 0.5}) {
+    load_batch(f, 1);
+    Exec exec = f.exec(0);
+    f.model->graph.forward(exec);
+    BackwardContext context = f.use(f.context(SamplingMode::kItemsAndRows, ratio, 1));
+    context.hooks = &probe.exact_backward();
+    probe.begin(1, 0, 1, 2);
+    f.model->graph.backward(exec, context);
+    probe.sampled_backwards(exec, context);
+    const MeasuredBatch& measured = probe.result().at(0);
+    CHECK((measured.v_act[0] > 0) == (ratio < 1));
+    grams.push_back(measured.gram);
+  }
+  CHECK(grams[0] == grams[1]);
+}
+
+namespace {
+
+TrainerOptions sampling_items(const std::string& controller) {
+  TrainerOptions options = TrainerFixture::defaults();
+  VcasOptions& method = vcas_of(options);
+  method.controller = controller;
+  method.tau_act = 2;
+  method.update_every = 4;
+  method.s_step = 0.3;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("items of a network with batch norms are sampled, by either controller", "[trainer]") {
+  TrainerOptions options = sampling_items(GENERATE("paper", "budget"));
+  vcas_of(options).sample = "items";
+  TrainerOptions exact = options;
+  exact.method.type = "exact";
+  const std::vector<float> sampled = trained(options, 20);
+  CHECK(sampled != trained(exact, 20));
+  vcas_of(options).echo = 3;
+  CHECK(trained(options, 20) != sampled);
+}
+
+TEST_CASE("a resumed run that samples above batch norms has the bits of the whole run",
+          "[trainer]") {
+  const TrainerOptions options = sampling_items(GENERATE("paper", "budget"));
+  NormedTraining whole(options);
+  whole.run(24);
+  for (std::int64_t step : {9, 14}) {
+    const TemporaryFolder folder;
+    NormedTraining first(options), second(options);
+    first.run(step);
+    while (!first.trainer->at_rest()) first.run(++step);
+    save_checkpoint(folder.path() / "saved", *first.trainer, first.trainer->state(), {});
+    second.trainer->restore(load_checkpoint(folder.path() / "saved", *second.trainer));
+    second.run(24);
+    CHECK(second.tensors() == whole.tensors());
+    CHECK(second.trainer->state() == whole.trainer->state());
+  }
+}
+
+TEST_CASE("what leaves out items without echoes is refused above batch norms", "[trainer]") {
+  for (const char* type : {"uniform", "selective_backprop", "upper_bound"}) {
     TrainerOptions options = TrainerFixture::defaults();
-    change(vcas_of(options));
-    return trained(options, 1);
-  };
-  const std::string why = "this model has no gate: its layers mix the items of a batch";
-  CHECK_THROWS_WITH(with([](VcasOptions& o) { o.sample = "items"; }),
-                    "method.sample asks to sample items, and " + why);
-  CHECK_THROWS_WITH(with([](VcasOptions& o) { o.act_ratio = {0.5}; }),
-                    "method.act_ratio asks to sample items, and " + why);
-  CHECK_NOTHROW(with([](VcasOptions& o) { o.weight_ratio = {0.5}; }));
+    options.method.type = type;
+    CHECK_THROWS_WITH(trained(options, 1),
+                      std::string("method.type=") + type +
+                          ": resnet.stem.norm mixes the items of a batch, so dropping items would "
+                          "bias the others");
+  }
 }

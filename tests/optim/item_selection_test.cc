@@ -33,10 +33,10 @@ class Spy final : public BackwardHooks {
   std::map<std::int32_t, double> kept;  // item -> scale; empty: all, by 1
 
   void begin(Exec& exec) override { inner_->begin(exec); }
-  const RowSets& at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
-                         const RowSets& rows) override {
-    const RowSets& left = inner_->at_gate(exec, site, gradient, rows);
-    const RowSet& own = left.of(site.layout);
+  std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
+                                   const RowSets& rows) override {
+    const std::span<const RowSets> left = inner_->at_gate(exec, site, gradient, rows);
+    const RowSet& own = left.front().of(site.layout);
     std::vector<std::int32_t> item(static_cast<std::size_t>(own.item.elements()));
     std::vector<float> scale(item.size());
     exec.ops.copy_to_host(item.data(), own.item.data, own.item.bytes());

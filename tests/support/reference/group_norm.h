@@ -51,7 +51,8 @@ inline void run(const GroupNormBackward& a) {
     const std::int64_t of = a.mean_full.rows() == 1 ? 0 : index_at(a.item, n);
     for (std::int64_t g = 0; g < groups; ++g) {
       const double mean = f(a.mean_full)[of * groups + g], rstd = f(a.rstd_full)[of * groups + g];
-      const auto count = static_cast<double>((end - begin) * columns);
+      const auto count =
+          static_cast<double>((a.rows_of_mean > 0 ? a.rows_of_mean : end - begin) * columns);
       const auto normal = [&](std::int64_t r, std::int64_t i) {
         return (f(a.x_full)[index_at(a.row, r) * c + i] - mean) * rstd;
       };
@@ -64,11 +65,14 @@ inline void run(const GroupNormBackward& a) {
           if (a.dgamma) f(a.dgamma)[i] += dy * normal(r, i);
           if (a.dbeta) f(a.dbeta)[i] += dy;
         }
-      for (std::int64_t r = begin; a.dx && r < end; ++r)
-        for (std::int64_t i = g * columns; i < (g + 1) * columns; ++i)
+      const std::int64_t echoes = a.dx ? a.dx.rows() - a.dy.rows() : 0;
+      for (std::int64_t r = begin; a.dx && r < end + echoes; ++r)
+        for (std::int64_t i = g * columns; i < (g + 1) * columns; ++i) {
+          const double own = r < end ? f(a.dy)[r * c + i] * f(a.gamma)[i] : 0;
           f(a.dx)[r * c + i] =
               (a.added ? f(a.added)[r * c + i] : 0) +
-              rstd * (f(a.dy)[r * c + i] * f(a.gamma)[i] - mean_g - normal(r, i) * mean_gh);
+              (r < end ? 1 : a.echo_scale) * rstd * (own - mean_g - normal(r, i) * mean_gh);
+        }
     }
   }
   put_norms(a.dx_norm, a.dx);

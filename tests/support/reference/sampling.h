@@ -96,6 +96,22 @@ inline void run(const Draw& a) {
   if (a.count) i32(a.count)[0] = static_cast<std::int32_t>(kept.size());
 }
 
+inline void run(const DrawEcho& a) {
+  std::vector<std::pair<std::uint64_t, std::int32_t>> others;
+  for (std::int64_t i = 0; i < a.items; ++i) {
+    bool kept = false;
+    for (std::int64_t j = 0; j < a.kept.elements(); ++j)
+      kept |= index_at(a.id, i32(a.kept)[j]) == i;
+    std::uint32_t word[4];
+    philox_draw(step_key(a).address(), static_cast<std::uint64_t>(i), word);
+    if (!kept)
+      others.emplace_back(std::uint64_t{word[0]} << 32 | word[1], static_cast<std::int32_t>(i));
+  }
+  std::sort(others.begin(), others.end());
+  for (std::size_t e = 0; e < static_cast<std::size_t>(a.item.elements()); ++e)
+    i32(a.item)[e] = others[e].second;
+}
+
 inline void run(const NarrowRows& a) {
   std::int64_t next = 0;
   for (std::int64_t i = 0; i < a.kept.elements(); ++i) {
@@ -108,7 +124,15 @@ inline void run(const NarrowRows& a) {
       i32(a.row)[next++] = static_cast<std::int32_t>(index_at(a.old_row, r));
     }
   }
-  i64(a.offsets)[a.kept.elements()] = next;
+  for (std::int64_t e = 0; e < a.echo.elements(); ++e) {
+    const std::int64_t i = a.kept.elements() + e, length = i64(a.old_offsets)[1];
+    i32(a.item)[i] = i32(a.echo)[e];
+    f(a.scale)[i] = 1;
+    i64(a.offsets)[i] = next;
+    for (std::int64_t r = 0; r < length; ++r)
+      i32(a.row)[next++] = static_cast<std::int32_t>(i32(a.echo)[e] * length + r);
+  }
+  i64(a.offsets)[a.item.elements()] = next;
 }
 
 inline void run(const GatherScaledRows& a) {
