@@ -58,26 +58,25 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
       if (line["event"] == "eval") CHECK(std::ranges::count(lines, line) == 1);
   }
   SECTION("another number of ranks goes on, where it fits") {
-    for (const int ranks : {1, 4}) {
-      CAPTURE(ranks);
-      const std::string folder = "on" + std::to_string(ranks);
-      fs::copy(tiny.path() / "whole", tiny.path() / folder,
-               fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    const auto resumed_on = [&](int ranks, int micro_batch) {
+      const std::string folder = "from" + std::to_string(micro_batch);
+      const std::string arguments = "train.checkpoint_every=10 run.folder=" + folder +
+                                    " train.micro_batch=" + std::to_string(micro_batch);
+      REQUIRE(tiny.mpirun(2, arguments + " --overwrite").code == 0);
       forget_after(tiny.path() / folder, 20);
-      const Outcome outcome = tiny.mpirun(ranks,
-                                          "train.micro_batch=8 train.checkpoint_every=10 "
-                                          "--resume run.folder=" +
-                                              folder);
-      INFO(outcome.err);
-      if (ranks == 1) {
-        CHECK(outcome.code == 0);
-      } else {
-        CHECK(outcome.code == 78);
-        CHECK(contains(outcome.err,
-                       "train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8"));
-        CHECK(contains(outcome.err, "numbers of ranks that fit: 1, 2"));
-      }
+      return tiny.mpirun(ranks, arguments + " --resume");
+    };
+    for (const auto& [ranks, micro_batch] : {std::pair{1, 8}, {4, 4}}) {
+      const Outcome outcome = resumed_on(ranks, micro_batch);
+      CAPTURE(ranks, outcome.err);
+      CHECK(outcome.code == 0);
+      CHECK(contains(outcome.err, "at step 20/40"));
     }
+    const Outcome refused = resumed_on(4, 8);
+    CHECK(refused.code == 78);
+    CHECK(contains(refused.err,
+                   "train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8"));
+    CHECK(contains(refused.err, "hint: numbers of ranks that fit: 1, 2"));
   }
   SECTION("the evaluation is that of one process") {
     const Outcome eval = run(tiny.path(), {"eval", "--model", "whole/last", "--json"});
