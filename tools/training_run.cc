@@ -233,8 +233,9 @@ void TrainingRun::say(const std::string& line, LogLevel level) {
 void TrainingRun::greet() {
   const Graph& graph = session_.model().graph;
   const RunConfig& c = config();
-  say(fmt::format("vcas-train {} · run {} · seed {} · {} ({} threads)", VCAS_VERSION,
-                  folder_->path().string(), c.seed, session_.ops().name(), use_threads(c)));
+  say(fmt::format("vcas-train {} · run {} · seed {} · {} ({} threads){}", VCAS_VERSION,
+                  folder_->path().string(), c.seed, session_.ops().name(), use_threads(c),
+                  ranks_.size() > 1 ? fmt::format(" · {} ranks", ranks_.size()) : ""));
   if (request_.resume) {
     for (const std::string& ignored : request_.from.ignored) say("  ignored  " + ignored);
     say(fmt::format("{} {} at step {}/{} (epoch {:.2f}, data position {}, O(1))",
@@ -288,6 +289,7 @@ void TrainingRun::write_start() {
        {"device", session_.ops().name()},
        {"precision", c.precision},
        {"threads", use_threads(c)},
+       {"ranks", ranks_.size()},
        {"seed", c.seed},
        {"total_steps", session_.total_steps()},
        {"steps_per_epoch", session_.steps_per_epoch()},

@@ -33,6 +33,7 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
   INFO(whole.err);
   REQUIRE(whole.code == 0);
   CHECK(contains(whole.out, "done in"));
+  CHECK(contains(whole.err, "cpu (1 threads) · 2 ranks\n"));
   CHECK_FALSE(contains(whole.err, "rank 1"));
   const std::vector<json> lines = lines_of(tiny.path() / "whole");
   std::vector<std::int64_t> steps;
@@ -162,30 +163,32 @@ TEST_CASE("ranks: a signal to one rank stops all, after a save", "[mpi]") {
   CHECK_FALSE(contains(content(tiny.path() / "err.txt"), "rank 1"));
 }
 
-// VCAS_TEST_KILLS: how many; 3.
+// VCAS_TEST_KILLS: of how many runs; 2.
 TEST_CASE("ranks: a killed rank ends the run, which resumes to the same bits", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  const std::string arguments = "train.steps=300 train.checkpoint_every=10 train.eval_every=100 ";
+  const std::string arguments = "train.steps=400 train.checkpoint_every=10 train.eval_every=200 ";
   REQUIRE(tiny.mpirun(2, arguments + "run.folder=whole").code == 0);
   const char* const wanted = std::getenv("VCAS_TEST_KILLS");
-  const int kills = wanted ? std::atoi(wanted) : 3;
+  const int kills = wanted ? std::atoi(wanted) : 2;
   for (int i = 0; i < kills; ++i) {
-    const int line = 30 + 240 * i / kills + i * 7 % 11, rank = i * 5 % 3 % 2;
+    const int line = 20 + 210 * i / kills, rank = i * 5 % 3 % 2;
+    const std::string folder = "broken" + std::to_string(i);
+    const std::string wait_and_kill =
+        " & job=$!; while [ $(cat " + folder + "/metrics.jsonl | wc -l) -lt " +
+        std::to_string(line) + " ]; do sleep 0.02; done; kill -KILL $(pgrep -P $job | sed -n " +
+        std::to_string(rank + 1) + "p); wait $job";
     CAPTURE(i, line, rank);
-    const Outcome killed = tiny.mpirun(
-        2, arguments + "run.folder=broken " + (i == 0 ? "" : "--resume ") +
-               "& job=$!; while kill -0 $job && [ $(cat broken/metrics.jsonl | wc -l) -lt " +
-               std::to_string(line) + " ]; do sleep 0.02; done; kill -KILL $(pgrep -P $job | " +
-               "sed -n " + std::to_string(rank + 1) + "p); wait $job");
+    const Outcome killed = tiny.mpirun(2, arguments + "run.folder=" + folder + wait_and_kill);
     INFO(killed.err);
     CHECK(killed.code == 137);
+    CHECK(saved_steps(tiny.path() / folder).back() < 400);
+    const Outcome resumed = tiny.mpirun(2, arguments + "--resume run.folder=" + folder);
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(tiny.weights(folder) == tiny.weights("whole"));
+    fs::remove_all(tiny.path() / folder);
   }
-  CHECK(saved_steps(tiny.path() / "broken").back() < 300);
-  const Outcome resumed = tiny.mpirun(2, arguments + "run.folder=broken --resume");
-  INFO(resumed.err);
-  REQUIRE(resumed.code == 0);
-  CHECK(tiny.weights("broken") == tiny.weights("whole"));
 }
 
 TEST_CASE("ranks: a rank that hangs ends the run", "[mpi]") {
