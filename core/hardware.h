@@ -20,7 +20,7 @@ CgroupLimits cgroup_limits(const std::filesystem::path& root = "/sys/fs/cgroup",
 constexpr int kMostThreads = 1024;
 
 // VCAS_NUM_THREADS, then OMP_NUM_THREADS, then the CPUs that affinity and control group allow.
-// Of those each of `processes` on this machine has its share.
+// Each of `processes` on this machine has its share of those.
 int usable_threads(int processes = 1);
 
 std::int64_t total_memory_bytes();  // of the machine or the control group, the smaller one

@@ -157,7 +157,7 @@ std::string Trainer::bad_gradient() const {
   return "the sum of all gradients overflows";
 }
 
-// Of each term of the step's loss.
+// The factor of each term in the step's loss.
 double Trainer::loss_scale(const Batch& batch) {
   // Weights stand for the items that were dropped.
   const auto terms = static_cast<double>(model_.loss_terms(batch, 0, batch.items) + batch.dropped);

@@ -65,7 +65,7 @@ class Trainer {
           Training::ProbeSource probe_source);
 
   // Gives the device a step and does not wait for its end (docs/kernels.md).
-  // `batch`: this rank's share. Of several ranks all queue and finish in the same order.
+  // `batch`: this rank's share. All ranks queue and finish in the same order.
   // The report has no loss, accuracy and gradient norm yet.
   // If a gradient is not finite, the device keeps the weights, then and in all later steps.
   const StepReport& queue(const Batch& batch);
@@ -83,7 +83,7 @@ class Trainer {
   StepReport step(const Batch& batch);
   // Throws InternalError naming the ranks whose weights are not those of rank 0.
   void check_ranks();
-  // Of this rank alone, without dropout. `logits` gets the logits appended, row by row.
+  // On this rank alone, without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
 
   std::int64_t steps() const { return step_; }  // queued ones included

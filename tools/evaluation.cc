@@ -39,7 +39,7 @@ struct Counts {
   std::vector<std::int32_t> predictions, labels;
   std::vector<double> numbers, targets;
 
-  // Of the batches behind.
+  // `other`: the batches behind.
   void append(const Counts& other) {
     const auto join = [](auto& own, const auto& its) {
       own.insert(own.end(), its.begin(), its.end());
@@ -62,7 +62,7 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Of an evaluation, batch by batch.
+// Collects them, batch by batch.
 class Collected {
  public:
   Collected(const RunConfig& config, const RunData& data, const Dataset& items)

@@ -34,7 +34,7 @@ void check_same_start(const RunConfig& config, const RunData& data, Ranks& ranks
 void check_same_device(const std::string& device, Ranks& ranks);
 
 // Ends this process with kUnavailable, and so the run, when a rank hangs:
-// nothing was `alive` for so many seconds. Of one process it does nothing.
+// nothing was `alive` for so many seconds. With one process it does nothing.
 class Watchdog {
  public:
   Watchdog(const Ranks& ranks, double seconds);

@@ -134,7 +134,7 @@ int report(const Error& error) {
       error.code() == ExitCode::kStopped ||
       (error.code() == ExitCode::kBadConfig && text.find("nothing was run") != std::string::npos);
   // What befalls all ranks is said once: rank 0 ends the others before they speak.
-  if (!ranks->is_first()) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (!ranks->is_first()) std::this_thread::sleep_for(std::chrono::seconds(2));
   write_stderr(fmt::format("{}{}{}\n", bare ? "" : "error: ", speaker(*ranks), text));
   if (!error.hint().empty()) write_stderr(fmt::format("  hint: {}\n", error.hint()));
   if (ranks->size() > 1) {

@@ -27,8 +27,8 @@ struct RunOptions {
             "later runs runs/<name>-2 and so on.");
     v.field("overwrite", overwrite, "Replace the folder when it holds another run.");
     v.field("rank_timeout", rank_timeout,
-            "Of several ranks: seconds without the end of a step, of a batch of an evaluation or "
-            "of a checkpoint after which the run ends, as a rank hangs.",
+            "Seconds without the end of a step, of a batch of an evaluation or of a checkpoint "
+            "after which a run of several processes ends, as one of them hangs.",
             above(0.0));
   }
 };

@@ -92,6 +92,19 @@ void TrainingRun::warn_if_most_is_clipped() {
       "\"Clipping\"");
 }
 
+// Sums over ranks take as long for a sampled step as for an exact one.
+void TrainingRun::warn_if_ranks_wait() {
+  constexpr double kMuch = 0.2;
+  if (warned_of_waits_ || ranks_.size() == 1 || 2 * report_.step < session_.total_steps()) return;
+  const double waits = session_.totals().step_seconds.exchange;
+  if (waits < kMuch * session_.train_seconds()) return;
+  warned_of_waits_ = true;
+  warn(fmt::format("{:.0f}% of the time goes into sums over {} ranks and waits for them",
+                   100 * waits / session_.train_seconds(), ranks_.size()),
+       "a larger train.batch_size with the same train.micro_batch, or fewer ranks; "
+       "docs/clusters.md has traps of MPI");
+}
+
 ProgressText TrainingRun::describe(const StepReport& report) const {
   const RunTotals& totals = session_.totals();
   const double seconds = std::max(session_.train_seconds(), 1e-9);

@@ -234,8 +234,9 @@ void TrainingRun::say(const std::string& line, LogLevel level) {
 void TrainingRun::greet() {
   const Graph& graph = session_.model().graph;
   const RunConfig& c = config();
-  say(fmt::format("vcas-train {} · run {} · seed {} · {} ({} threads)", VCAS_VERSION,
-                  folder_->path().string(), c.seed, session_.ops().name(), use_threads(c)));
+  say(fmt::format("vcas-train {} · run {} · seed {} · {} ({} threads){}", VCAS_VERSION,
+                  folder_->path().string(), c.seed, session_.ops().name(), use_threads(c),
+                  ranks_.size() > 1 ? fmt::format(" · {} ranks", ranks_.size()) : ""));
   if (request_.resume) {
     for (const std::string& ignored : request_.from.ignored) say("  ignored  " + ignored);
     say(fmt::format("{} {} at step {}/{} (epoch {:.2f}, data position {}, O(1))",
@@ -289,6 +290,7 @@ void TrainingRun::write_start() {
        {"device", session_.ops().name()},
        {"precision", c.precision},
        {"threads", use_threads(c)},
+       {"ranks", ranks_.size()},
        {"seed", c.seed},
        {"total_steps", session_.total_steps()},
        {"steps_per_epoch", session_.steps_per_epoch()},
@@ -396,6 +398,7 @@ void TrainingRun::take(const StepReport& report) {
   if (report.probed) log_probe(report.step);
   warn_if_little_time_is_saved();
   warn_if_most_is_clipped();
+  warn_if_ranks_wait();
   if (label_.empty() && folder_)
     progress_.update(report.step, session_.total_steps(), [&] { return describe(report); });
 }
@@ -406,9 +409,16 @@ void TrainingRun::finish_steps(bool all) {
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
     const Error noted = note_crash(error, report_.step + 1);
-    ranks_.barrier();  // all have the same error
+    leave_to_first();
     throw noted;
   }
+}
+
+// All ranks end here. The first comes when it has saved, speaks for all, and ends the others,
+// which wait for that behind a barrier that it does not meet.
+void TrainingRun::leave_to_first() const {
+  ranks_.barrier();
+  if (!ranks_.is_first()) ranks_.barrier();
 }
 
 TrainingRun::Agreed TrainingRun::agree() const {
@@ -446,8 +456,7 @@ void TrainingRun::rest() {
     throw note_crash(error, step);
   }
   if (signal == 0) return;
-  ranks_.barrier();  // rank 0 has saved
-  if (!folder_) throw Error(ExitCode::kStopped, "stopped with rank 0");
+  leave_to_first();
   const std::string where =
       fmt::format("stopped by SIG{} at step {}/{}; saved {}", ::sigabbrev_np(signal), step,
                   session_.total_steps(), checkpoint_folder(folder_->path(), step).string());

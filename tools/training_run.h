@@ -72,6 +72,7 @@ class TrainingRun {
   // Between two steps: evaluates and saves where that is due. Throws kStopped after a signal.
   void rest();
   Agreed agree() const;
+  void leave_to_first() const;
   void finish_steps(bool all);
   void take(const StepReport& report);
   bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
@@ -80,6 +81,7 @@ class TrainingRun {
   void complain();  // what the method complains of
   void warn_if_little_time_is_saved();
   void warn_if_most_is_clipped();
+  void warn_if_ranks_wait();
   void warn(const std::string& message, const std::string& hint = {});
   // `error`, which ended the run, with what was saved of it.
   Error note_crash(const Error& error, std::int64_t step);
@@ -103,7 +105,8 @@ class TrainingRun {
   StepReport report_;                 // of the last step that was finished
   double shown_loss_ = std::nan("");  // smoothed, for people
   double started_ = monotonic_seconds();
-  bool warned_of_time_ = false, warned_of_ratios_ = false, warned_of_clipping_ = false;
+  bool warned_of_time_ = false, warned_of_ratios_ = false, warned_of_clipping_ = false,
+       warned_of_waits_ = false;
 };
 
 }  // namespace vcas

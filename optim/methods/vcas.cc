@@ -220,7 +220,7 @@ void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context)
 
 namespace {
 
-// Those of all ranks, on rank 0.
+// Batches of all ranks, on rank 0.
 std::vector<MeasuredBatch> gather_batches(Ranks& ranks, const std::vector<MeasuredBatch>& mine) {
   std::vector<MeasuredBatch> all;
   for (const nlohmann::json& part : gather_json(ranks, mine))

@@ -35,7 +35,7 @@ class RanksRun : public TinyRun {
     const int status = std::system(command.c_str());
     return {WEXITSTATUS(status), content(path() / "out.txt"), content(path() / "err.txt")};
   }
-  // Of `vcas-train tiny.json arguments`.
+  // Runs `vcas-train tiny.json arguments` on each.
   Outcome mpirun(int ranks, const std::string& arguments) const {
     return shell(mpirun_of(ranks) + "vcas-train tiny.json " + arguments);
   }
