@@ -29,6 +29,7 @@ class RanksRun : public TinyRun {
                "export PATH=" + programs + ":/usr/bin:/bin CUDA_VISIBLE_DEVICES= TERM=dumb" +
                    " HOME=" + path().string() + " OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1" +
                    " OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated" +
+                   " OMPI_MCA_mpi_yield_when_idle=1" +
                    " OMPI_MCA_btl_vader_single_copy_mechanism=none\n" + line + "\n");
     const std::string command =
         "cd '" + path().string() + "' && env -i timeout -s KILL 200 sh line.sh >out.txt 2>err.txt";

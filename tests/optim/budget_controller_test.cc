@@ -93,6 +93,21 @@ TEST_CASE("one probe sets ratios within the budget", "[controller]") {
   CHECK(found["kappa"].is_null());
 }
 
+TEST_CASE("batches of several ranks set the mean of their ratios", "[controller][ranks]") {
+  MeasuredBatch even = batch_of();  // items of one size: none can be left out as well
+  even.item_score[0].assign(kItems, 0.1);
+  const auto ratios = [](const std::vector<MeasuredBatch>& probe) {
+    BudgetController controller(budget_options(), two_linears(), 1, 1000);
+    CHECK(controller.update(probe).empty());
+    return controller.act_ratio()[0];
+  };
+  const double uneven_alone = ratios({batch_of()}), even_alone = ratios({even});
+  CHECK_THAT(ratios({batch_of(), batch_of(), batch_of()}), WithinRel(uneven_alone, 1e-12));
+  CHECK(std::abs(uneven_alone - even_alone) > 0.1);
+  CHECK_THAT(ratios({batch_of(), even}), WithinRel((uneven_alone + even_alone) / 2, 1e-9));
+  CHECK_THAT(ratios({even, batch_of()}), WithinRel((uneven_alone + even_alone) / 2, 1e-9));
+}
+
 TEST_CASE("more budget keeps less", "[controller]") {
   double before = 2;
   for (const double tau : {0.001, 0.01, 0.1, 1.0}) {
