@@ -51,6 +51,17 @@ ImageBox draw_resized_crop(const ResizedCropOptions& options, std::int64_t heigh
   return {(height - h) / 2, (width - w) / 2, h, w};
 }
 
+ImageBox draw_cutout(std::int64_t side, std::int64_t height, std::int64_t width, std::uint64_t seed,
+                     std::uint64_t epoch, std::int64_t item) {
+  std::uint32_t words[4];
+  philox_draw(data_address(seed, DataSite::kCutout, epoch), static_cast<std::uint64_t>(item),
+              words);
+  const std::int64_t y = uniform_below(words[0], static_cast<std::uint32_t>(height)) - side / 2;
+  const std::int64_t x = uniform_below(words[1], static_cast<std::uint32_t>(width)) - side / 2;
+  const std::int64_t top = std::max<std::int64_t>(y, 0), left = std::max<std::int64_t>(x, 0);
+  return {top, left, std::min(y + side, height) - top, std::min(x + side, width) - left};
+}
+
 std::vector<std::uint8_t> shifted(const ImageView& image, const CropFlip& change) {
   std::vector<std::uint8_t> out(
       static_cast<std::size_t>(image.channels * image.height * image.width));

@@ -21,9 +21,10 @@ struct ResizedCropOptions {
 struct AugmentOptions {
   std::int64_t crop_padding = 0;  // zero pixels added on each side before a crop of the old size
   std::optional<ResizedCropOptions> resized_crop = {};
-  bool flip = false;  // mirror left and right with probability 1/2
+  bool flip = false;        // mirror left and right with probability 1/2
+  std::int64_t cutout = 0;  // side of a square that is erased last; 0: none
 
-  bool any() const { return crop_padding != 0 || resized_crop || flip; }
+  bool any() const { return crop_padding != 0 || resized_crop || flip || cutout != 0; }
 };
 
 // Output (y, x) reads input (y + dy, x + dx), and zero outside; the flip comes last.
@@ -41,6 +42,10 @@ CropFlip draw_crop_flip(const AugmentOptions& options, std::uint64_t seed, std::
 ImageBox draw_resized_crop(const ResizedCropOptions& options, std::int64_t height,
                            std::int64_t width, std::uint64_t seed, std::uint64_t epoch,
                            std::int64_t item);
+
+// The part of a square that lies within the image. Its middle is any pixel (DeVries & Taylor 2017).
+ImageBox draw_cutout(std::int64_t side, std::int64_t height, std::int64_t width, std::uint64_t seed,
+                     std::uint64_t epoch, std::int64_t item);
 
 // [channels, height, width] with change.dy and change.dx done.
 std::vector<std::uint8_t> shifted(const ImageView& image, const CropFlip& change);

@@ -26,6 +26,9 @@ void DataOptions::fields(Setting& v) {
   v.field("skip_bad_rows", skip_bad_rows,
           "Leave bad rows of tables and damaged images out instead of stopping.");
   v.formerly("data.text.skip_bad_rows");
+  v.field("threads", threads,
+          "Threads that decode and change images ahead of training; batches are the same.",
+          between(1, 256));
 }
 
 void DataOptions::check_folder(const char* example, ConfigErrors& errors) const {

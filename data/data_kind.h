@@ -125,6 +125,7 @@ struct DataOptions {
   std::int64_t eval_limit = 0;
   double validation_share = 0;
   bool skip_bad_rows = false;
+  int threads = 1;
 
   void fields(Setting& v);
   void validate(ConfigErrors& errors) const { kind->check(*this, errors); }

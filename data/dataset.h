@@ -30,6 +30,7 @@ enum class DataSite : std::uint32_t {
   kWordnetNegative,
   kResizedCrop,
   kValidation,
+  kCutout,
 };
 
 inline PhiloxAddress data_address(std::uint64_t seed, DataSite site, std::uint64_t epoch = 0) {

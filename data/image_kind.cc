@@ -54,6 +54,9 @@ void ImageSettings::fields(Setting& v) {
           above(0.0), at_most(1.0));
   v.field("crop_ratio", crop_ratio, "[low, high] of the width of that part over its height.",
           above(0.0));
+  v.field("cutout", cutout,
+          "Side of a square at random of a training image that is set to the mean; 0: none.",
+          between(0, 1 << 16));
 }
 
 void ImageSettings::validate(ConfigErrors& errors) const {
@@ -76,7 +79,7 @@ Setting& ImageKind::add_image_section(Setting& v) {
 }
 
 AugmentOptions ImageKind::augment() const {
-  AugmentOptions options{.crop_padding = crop_padding_, .flip = flip_};
+  AugmentOptions options{.crop_padding = crop_padding_, .flip = flip_, .cutout = image_.cutout};
   if (!image_.crop_scale.empty())
     options.resized_crop = {.scale_low = image_.crop_scale[0],
                             .scale_high = image_.crop_scale[1],

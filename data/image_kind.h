@@ -20,6 +20,7 @@ struct ImageSettings {
   std::vector<double> mean, std;
   std::vector<double> crop_scale;
   std::vector<double> crop_ratio = {3.0 / 4.0, 4.0 / 3.0};
+  std::int64_t cutout = 0;
 
   void fields(Setting& v);
   void validate(ConfigErrors& errors) const;

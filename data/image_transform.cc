@@ -95,6 +95,13 @@ void ImageTransform::append(const ImageView& image, std::int64_t item, const Ite
       for (std::int64_t x = 0; x < width_; ++x) out[at++] = table[from[x * step]];
     }
   }
+  if (draw.augment.cutout == 0) return;
+  const ImageBox box =
+      draw_cutout(draw.augment.cutout, height_, width_, draw.seed, draw.epoch, item);
+  for (std::int64_t channel = 0; channel < channels_; ++channel)
+    for (std::int64_t y = box.y; y < box.y + box.height; ++y)
+      std::fill_n(out.end() - ((channels_ - channel) * height_ - y) * width_ + box.x, box.width,
+                  0.0f);
 }
 
 }  // namespace vcas

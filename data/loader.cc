@@ -17,6 +17,7 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   const std::int64_t size = dataset.size();
   require(options.batch > 0, fmt::format("batch must be above 0, got {}", options.batch));
   require(options.prefetch > 0, fmt::format("prefetch must be above 0, got {}", options.prefetch));
+  require(options.threads > 0, fmt::format("threads must be above 0, got {}", options.threads));
   require(
       options.first_item >= 0 && options.first_item < size,
       fmt::format("first_item {} is not one of the dataset's {} items", options.first_item, size));
@@ -36,7 +37,7 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   const AugmentOptions& augment = options.augment;
   if (!augment.any()) return;
   const std::vector<std::int64_t> shape = dataset.item_shape();
-  require(shape.size() == 3, "crop and flip need images, and the dataset has none");
+  require(shape.size() == 3, "crop, flip and cutout need images, and the dataset has none");
   const std::int64_t most = std::min(shape[1], shape[2]) - 1;
   require(augment.crop_padding >= 0 && augment.crop_padding <= most,
           fmt::format("crop_padding must be from 0 to {} for images of {} x {}, got {}", most,
@@ -75,6 +76,8 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_
   items_ = options.limit > 0 ? options.limit : dataset.size() - options.first_item;
   steps_per_epoch_ = (options.drop_last ? items_ : items_ + options.batch - 1) / options.batch;
   ring_.resize(options.prefetch + 1);
+  const bool images = dataset.item_shape().size() == 3;
+  parts_.resize(images ? static_cast<std::size_t>(options.threads - 1) : 0);
   for (std::int64_t ahead = 0; chooser_ && ahead < options.prefetch; ++ahead)
     choose(first_step + ahead);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -151,17 +154,44 @@ void Loader::run(const std::stop_token& stop) {
   }
 }
 
+// Each thread has the same number of items, side by side. The first that failed is told of.
+void Loader::append(const Contents& contents, const ItemDraw& draw, const std::stop_token& stop,
+                    Batch& batch) {
+  const std::int64_t items = std::ssize(contents.items), parts = std::ssize(parts_) + 1;
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(parts));
+  const auto append_part = [&](std::int64_t part) {
+    Batch& to = part == 0 ? batch : parts_[static_cast<std::size_t>(part - 1)];
+    if (part > 0) to.clear();
+    try {
+      // Half a batch is fine once nobody waits for it: the destructor should not wait for the rest.
+      for (std::int64_t i = items * part / parts; i < items * (part + 1) / parts; ++i)
+        if (!stop.stop_requested())
+          dataset_.append(contents.items[static_cast<std::size_t>(i)], draw, to);
+    } catch (...) {
+      failures[static_cast<std::size_t>(part)] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::int64_t part = 1; part < parts; ++part) others.emplace_back(append_part, part);
+    append_part(0);
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  for (const Batch& part : parts_)
+    batch.values.insert(batch.values.end(), part.values.begin(), part.values.end());
+}
+
 void Loader::fill(std::int64_t step, const Contents& contents, const std::stop_token& stop,
-                  Batch& batch) const {
+                  Batch& batch) {
   const auto epoch = static_cast<std::uint64_t>(step / steps_per_epoch_);
   const ItemDraw draw{options_.seed, epoch, options_.augment};
   batch.clear();
   batch.weights = contents.weights;
   batch.dropped = contents.dropped;
-  // Half a batch is fine once nobody waits for it: the destructor should not wait for the rest.
+  append(contents, draw, stop, batch);
+  if (stop.stop_requested()) return;
   for (const std::int64_t item : contents.items) {
-    if (stop.stop_requested()) return;
-    dataset_.append(item, draw, batch);
     batch.labels.push_back(dataset_.label(item));
     batch.ids.push_back(item);
     ++batch.items;

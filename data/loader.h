@@ -1,4 +1,4 @@
-// Batches from a dataset. A thread makes them ahead of time.
+// Batches from a dataset. A thread makes them ahead of time, with others where these are images.
 // A batch depends on (dataset, options, step) alone, and on what a chooser leaves out of it.
 // A run that resumes at step k gets the same batches, without reading up to it.
 #pragma once
@@ -51,6 +51,7 @@ struct LoaderOptions {
   AugmentOptions augment = {};  // images only
   std::int64_t prefetch = 2;    // batches made ahead, 1 at least
   Place place = {};             // each rank gets its share of a batch, as many items as the others
+  int threads = 1;              // that prepare images; a batch is the same with any number
 };
 
 class Loader final : public BatchSource {
@@ -84,8 +85,9 @@ class Loader final : public BatchSource {
   void run(const std::stop_token& stop);
   Contents contents_of(std::int64_t step) const;
   void choose(std::int64_t step);
-  void fill(std::int64_t step, const Contents& contents, const std::stop_token& stop,
-            Batch& batch) const;
+  void fill(std::int64_t step, const Contents& contents, const std::stop_token& stop, Batch& batch);
+  void append(const Contents& contents, const ItemDraw& draw, const std::stop_token& stop,
+              Batch& batch);
 
   const Dataset& dataset_;
   const LoaderOptions options_;
@@ -93,7 +95,8 @@ class Loader final : public BatchSource {
   std::int64_t items_;
   std::int64_t steps_per_epoch_;
   std::int64_t first_step_;
-  std::vector<Batch> ring_;  // prefetch + 1: one is in the caller's hands
+  std::vector<Batch> ring_;   // prefetch + 1: one is in the caller's hands
+  std::vector<Batch> parts_;  // of the batch in the making, but the first one
 
   std::mutex mutex_;
   std::condition_variable_any changed_;

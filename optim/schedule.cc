@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 namespace vcas {
 namespace {
@@ -29,6 +30,28 @@ struct CosineDecay final : NoSettings {
   double share(double left) const override { return 0.5 * (1 - std::cos(std::numbers::pi * left)); }
 };
 VCAS_REGISTER_PART(Decay, "cosine", CosineDecay);
+
+struct StepDecay final : Decay {
+  std::vector<double> milestones = {0.5, 0.75};
+  double factor = 0.1;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("milestones", milestones,
+            "Shares of the steps after warm-up, at which the learning rate falls.", above(0.0),
+            below(1.0));
+    v.field("factor", factor, "What each milestone multiplies the learning rate by.", above(0.0),
+            below(1.0));
+  }
+  std::string summary() const override { return "by a factor at some points"; }
+  double share(double left) const override {
+    constexpr double kRounding = 1e-12;  // of 1 - milestone
+    const auto passed = std::ranges::count_if(
+        milestones, [&](double milestone) { return left <= 1 - milestone + kRounding; });
+    return std::pow(factor, passed);
+  }
+};
+VCAS_REGISTER_PART(Decay, "step", StepDecay);
 
 }  // namespace
 

@@ -25,6 +25,8 @@ constexpr const char* kOwnData[] = {"data.limit",
                                     "data.crop_padding",
                                     "data.image.crop_scale",
                                     "data.image.crop_ratio",
+                                    "data.image.cutout",
+                                    "data.threads",
                                     "data.text.max_length",
                                     "data.text.cache"};
 

@@ -15,8 +15,8 @@ namespace {
 // The split depends on the seed, the share, and which items there are with which labels.
 bool decides_split(const std::string& key) {
   static const std::vector<std::string> kOthers = {
-      "data.folder", "data.text.train_file", "data.limit",     "data.eval_limit",
-      "data.flip",   "data.crop_padding",    "data.text.cache"};
+      "data.folder", "data.text.train_file", "data.limit",      "data.eval_limit",
+      "data.flip",   "data.crop_padding",    "data.text.cache", "data.threads"};
   return key == "seed" || (key.starts_with("data.") && !key.starts_with("data.image.") &&
                            std::ranges::count(kOthers, key) == 0);
 }

@@ -26,7 +26,7 @@
 namespace vcas {
 namespace {
 
-// Those that this process was started with.
+// The ranks that this process was started with.
 std::shared_ptr<Ranks> ranks = one_rank();
 
 struct Program {

@@ -155,14 +155,16 @@ LoaderOptions train_loader_options(const RunConfig& config) {
   return {.batch = config.train.batch_size,
           .seed = config.seed,
           .limit = config.data.limit,
-          .augment = config.data.kind->augment()};
+          .augment = config.data.kind->augment(),
+          .threads = config.data.threads};
 }
 
 LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test) {
   return {.batch = config.eval_batch(),
           .shuffle = false,
           .drop_last = false,
-          .limit = std::min(config.data.eval_limit, test.size())};
+          .limit = std::min(config.data.eval_limit, test.size()),
+          .threads = config.data.threads};
 }
 
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch) {

@@ -95,7 +95,7 @@ __device__ void store_neighbours(T* row, int c, int width, const Neighbours<Comp
     for (int i = 0; i < kNeighbours && c + i < width; ++i) row[c + i] = packed.get(i);
 }
 
-// Of the neighbours inside the width.
+// For neighbours inside the width.
 template <bool kAligned, class C>
 __device__ double sum_of_squares(Neighbours<C> of, int c, int width) {
   for (int i = 1; !kAligned && i < kNeighbours; ++i)

@@ -102,3 +102,31 @@ TEST_CASE("a short side below the size, or without one, is a configuration error
   check_error([] { ImageTransform(raw(1, {.short_side = 20}), 1, 28, 28); }, ExitCode::kBadConfig,
               "the short side of images is 20, but the size to cut out of them is 0");
 }
+
+TEST_CASE("cutout erases a square, of which any pixel may be the middle", "[image]") {
+  constexpr std::int64_t kHeight = 5, kWidth = 4, kSide = 3, kItems = 500;
+  const Bytes pixels(2 * kHeight * kWidth, 9);
+  const ImageTransform transform(raw(2), 2, kHeight, kWidth);
+  std::vector<int> middles(kHeight * kWidth);
+  for (std::int64_t item = 0; item < kItems; ++item) {
+    const ItemDraw draw{.seed = 3, .epoch = 1, .augment = {.cutout = kSide}};
+    const Bytes out =
+        pixels_after(transform, planar_view(pixels.data(), 2, kHeight, kWidth), draw, item);
+    CHECK(std::equal(out.begin(), out.begin() + kHeight * kWidth, out.begin() + kHeight * kWidth));
+    int found = 0;
+    for (std::int64_t middle = 0; middle < kHeight * kWidth; ++middle) {
+      bool same = true;
+      for (std::int64_t i = 0; i < kHeight * kWidth; ++i) {
+        const bool erased = std::abs(i / kWidth - middle / kWidth) <= 1 &&
+                            std::abs(i % kWidth - middle % kWidth) <= 1;
+        same = same && out[static_cast<std::size_t>(i)] == (erased ? 0 : 9);
+      }
+      found += same;
+      middles[static_cast<std::size_t>(middle)] += same;
+    }
+    CHECK(found == 1);
+  }
+  // Five standard errors of a binomial count.
+  constexpr double kMean = kItems / 20.0;
+  for (const int count : middles) CHECK(std::abs(count - kMean) < 5 * std::sqrt(kMean));
+}

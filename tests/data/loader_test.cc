@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
 #include <set>
 
 #include "data/synthetic.h"
@@ -417,5 +419,79 @@ TEST_CASE("loader options that do not fit are configuration errors", "[loader]")
   check_error([] { Loader(images(), {}, -1); }, ExitCode::kBadConfig,
               "first step must not be negative, got -1");
   check_error([] { Loader(ProbeDataset(), {.augment = {.flip = true}}); }, ExitCode::kBadConfig,
-              "crop and flip need images, and the dataset has none");
+              "crop, flip and cutout need images, and the dataset has none");
+}
+
+TEST_CASE("batches of images are the same with any number of threads", "[loader]") {
+  const auto data = make_synthetic({.items = 50, .classes = 4, .shape = {3, 6, 6}});
+  LoaderOptions options{.batch = 13,
+                        .drop_last = false,
+                        .seed = 5,
+                        .augment = {.crop_padding = 2, .flip = true, .cutout = 3}};
+  Loader one(*data, options);
+  std::vector<std::vector<float>> values;
+  std::vector<std::vector<std::int64_t>> ids;
+  for (int step = 0; step < 9; ++step) {
+    const Batch& batch = one.next();
+    values.push_back(batch.values);
+    ids.push_back(batch.ids);
+  }
+  for (const int threads : {2, 3, 20}) {
+    options.threads = threads;
+    Loader several(*data, options);
+    for (std::size_t step = 0; step < values.size(); ++step) {
+      const Batch& batch = several.next();
+      CHECK(batch.values == values[step]);
+      CHECK(batch.ids == ids[step]);
+      CHECK(batch.items == std::ssize(batch.ids));
+    }
+  }
+}
+
+namespace {
+
+// Images, each of which waits for another one to be prepared at the same time. Some are bad.
+class MeetingImages final : public Dataset {
+ public:
+  std::vector<std::int64_t> bad = {};
+  mutable std::atomic<bool> met = true;
+
+  std::int64_t size() const override { return 8; }
+  std::vector<std::int64_t> item_shape() const override { return {1, 1, 1}; }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::int32_t label(std::int64_t) const override { return -1; }
+  void append(std::int64_t index, const ItemDraw&, Batch& out) const override {
+    if (std::ranges::count(bad, index) > 0)
+      throw Error(ExitCode::kBadData, "item " + std::to_string(index) + " is rotten");
+    std::unique_lock lock(mutex_);
+    const int number = arrived_++;
+    changed_.notify_all();
+    const bool here =
+        changed_.wait_for(lock, std::chrono::seconds(5), [&] { return arrived_ > (number | 1); });
+    if (!here) met = false;
+    out.values.push_back(static_cast<float>(index));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int arrived_ = 0;
+  std::vector<std::string> names_ = {"only"};
+};
+
+}  // namespace
+
+TEST_CASE("two threads prepare images at the same time", "[loader]") {
+  const MeetingImages data;
+  Loader loader(data, {.batch = 4, .shuffle = false, .prefetch = 1, .threads = 2});
+  CHECK(loader.next().values == std::vector<float>{0, 1, 2, 3});
+  CHECK(data.met);
+}
+
+TEST_CASE("of several images that fail the first one is told of", "[loader]") {
+  MeetingImages data;
+  data.bad = {1, 2, 4, 7};
+  Loader loader(data, {.batch = 8, .shuffle = false, .prefetch = 1, .threads = 4});
+  CHECK_THROWS_WITH(loader.next(), "item 1 is rotten");
+  CHECK_THROWS_WITH(Loader(data, {.batch = 8, .threads = 0}), "threads must be above 0, got 0");
 }

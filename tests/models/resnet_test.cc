@@ -108,7 +108,7 @@ struct MeanErrors {
   std::string names;         // of the wrong ones
 };
 
-// Of sampled gradients, over `draws` draws.
+// Sampled gradients, over `draws` draws.
 MeanErrors mean_errors(ModelFixture& f, const PassSettings& settings, int draws, bool keeps_norms) {
   Exec exec = f.exec();
   exec.keeps_norms = keeps_norms;

@@ -5,11 +5,11 @@
 
 namespace vcas {
 
-// As BatchNorm would declare itself.
+// As BatchNorm declares itself.
 class BatchCoupled final : public Layer {
  public:
   NodePlan plan(const PlanInput& in) const override {
-    return {.output = in.inputs[0], .coupling = RowCoupling::kBatch};
+    return {.output = in.inputs[0], .coupling = RowCoupling::kBatchLinear};
   }
   void forward(Exec&, const ForwardIo&) const override {}
   void backward(Exec&, const BackwardIo&) const override {}

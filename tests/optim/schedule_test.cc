@@ -42,6 +42,33 @@ TEST_CASE("schedules at known points", "[schedule]") {
     CHECK_THAT(rate(options, 75), WithinAbs(1 - std::sqrt(0.5), 1e-12));
     CHECK(rate(options, 100) == 0);
   }
+  SECTION("step") {
+    options =
+        options_of({"kind=step", "learning_rate=2", "milestones=[0.3, 0.6, 0.8]", "factor=0.2"});
+    for (const auto& [step, want] : {std::pair{0, 2.0},
+                                     {59, 2.0},
+                                     {60, 0.4},
+                                     {119, 0.4},
+                                     {120, 0.08},
+                                     {159, 0.08},
+                                     {160, 0.016},
+                                     {199, 0.016}})
+      CHECK_THAT(rate(options, step, 200), WithinAbs(want, 1e-12));
+    options.warmup_steps = 100;  // milestones are of what is left
+    CHECK_THAT(rate(options, 129, 200), WithinAbs(2, 1e-12));
+    CHECK_THAT(rate(options, 130, 200), WithinAbs(0.4, 1e-12));
+    // Every whole step of many runs: no milestone is missed by rounding.
+    for (std::int64_t total = 10; total < 1000; total += 10) {
+      const ScheduleOptions tenths = options_of({"kind=step", "milestones=[0.1, 0.7]"});
+      CHECK(rate(tenths, total / 10, total) < rate(tenths, total / 10 - 1, total));
+      CHECK(rate(tenths, total * 7 / 10, total) < rate(tenths, total * 7 / 10 - 1, total));
+    }
+  }
+}
+
+TEST_CASE("milestones and their factor lie between 0 and 1", "[schedule]") {
+  for (const char* setting : {"milestones=[0.5, 1]", "milestones=[0]", "factor=1", "factor=0"})
+    CHECK_THROWS(options_of({"kind=step", setting}));
 }
 
 TEST_CASE("warm-up rises from 0 to the peak", "[schedule]") {
