@@ -20,9 +20,9 @@ namespace {
 
 // Settings that say what is written and when, not what is trained.
 bool is_harmless(const std::string& key) {
-  static const std::vector<std::string> kHarmless = {"train.log_every", "train.eval_every",
-                                                     "train.checkpoint_every",
-                                                     "train.keep_checkpoints", "data.text.cache"};
+  static const std::vector<std::string> kHarmless = {
+      "train.log_every",        "train.eval_every", "train.checkpoint_every",
+      "train.keep_checkpoints", "data.text.cache",  "data.threads"};
   return key.starts_with("run.") ||
          std::find(kHarmless.begin(), kHarmless.end(), key) != kHarmless.end();
 }

@@ -475,7 +475,7 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
 
   fs::remove_all(tiny.path() / "out/checkpoint-60");
   for (const char* link : {"best", "last"}) fs::remove(tiny.path() / "out" / link);
-  train({"run.folder=out", "--resume"});
+  train({"run.folder=out", "--resume", "data.threads=2"});
   CHECK(tiny.end_of("out")["eval_loss"] == end["eval_loss"]);
 }
 
