@@ -1,7 +1,7 @@
 // Runs of several ranks, as mpirun starts them.
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "tests/core/environment.h"
 #include "tests/mpi/mpirun.h"
 #include "tests/support/catch.h"
 
@@ -163,16 +163,16 @@ TEST_CASE("ranks: a signal to one rank stops all, after a save", "[mpi]") {
   CHECK_FALSE(contains(content(tiny.path() / "err.txt"), "rank 1"));
 }
 
-// VCAS_TEST_KILLS: of how many runs; 2.
+// VCAS_KILLS: of how many runs; 2.
 TEST_CASE("ranks: a killed rank ends the run, which resumes to the same bits", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  const std::string arguments = "train.steps=100 train.checkpoint_every=10 train.eval_every=50 ";
+  const std::string arguments =
+      "train.steps=1000 train.log_every=1 train.checkpoint_every=50 train.eval_every=500 ";
   REQUIRE(tiny.mpirun(2, arguments + "run.folder=whole").code == 0);
-  const char* const wanted = std::getenv("VCAS_TEST_KILLS");
-  const int kills = wanted ? std::atoi(wanted) : 2;
-  for (int i = 0; i < kills; ++i) {
-    const int line = 20 + 70 * i / kills, rank = i * 5 % 3 % 2;
+  const long kills = environment_number("VCAS_KILLS", 2);
+  for (long i = 0; i < kills; ++i) {
+    const long line = 100 + 500 * i / kills, rank = i * 5 % 3 % 2;
     const std::string folder = "broken" + std::to_string(i);
     const std::string wait_and_kill =
         " & job=$!; while [ $(cat " + folder + "/metrics.jsonl | wc -l) -lt " +
@@ -182,7 +182,7 @@ TEST_CASE("ranks: a killed rank ends the run, which resumes to the same bits", "
     const Outcome killed = tiny.mpirun(2, arguments + "run.folder=" + folder + wait_and_kill);
     INFO(killed.err);
     CHECK(killed.code == 137);
-    CHECK(saved_steps(tiny.path() / folder).back() < 100);
+    CHECK(saved_steps(tiny.path() / folder).back() < 1000);
     const Outcome resumed = tiny.mpirun(2, arguments + "--resume run.folder=" + folder);
     INFO(resumed.err);
     REQUIRE(resumed.code == 0);
