@@ -13,7 +13,7 @@ namespace vcas {
 namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
-constexpr std::int64_t kPooledSpreads = 4, kPooledSquares = 2, kPooledRatios = 2,
+constexpr std::int64_t kPooledSpreads = 8, kPooledSquares = 2, kPooledRatios = 2,
                        kPooledSpending = 4, kPooledCosts = 16;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
