@@ -68,7 +68,7 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                      options_.micro_batch),
       evaluator_(model, ops),
       losses_(model, ops, micro_batches_),
-      exchange_(ops, *options_.ranks),
+      exchange_(ops.make_exchange(*options_.ranks)),
       optimizer_(ops, model.graph.parameters(), options.optimizer),
       schedule_(options.schedule, options.total_steps),
       gradients_(model.graph.parameters().gradient_list()) {
@@ -171,8 +171,8 @@ double Trainer::loss_scale(const Batch& batch) {
 // Gradients, and the means of running statistics.
 void Trainer::sum_over_ranks() {
   const Parameters& parameters = model_.graph.parameters();
-  exchange_.sum(parameters.gradients());
-  exchange_.sum(parameters.state_values(), 1.0 / place_.size);
+  exchange_->sum(parameters.gradients());
+  exchange_->sum(parameters.state_values(), 1.0 / place_.size);
 }
 
 const StepReport& Trainer::queue(const Batch& batch) {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/exchange.h"
 #include "optim/evaluator.h"
 #include "optim/methods/method.h"
 #include "optim/optimizer.h"
@@ -135,7 +134,7 @@ class Trainer {
   std::int64_t micro_batches_;  // of a step on this rank
   Evaluator evaluator_;
   LossQueue losses_;
-  HostExchange exchange_;
+  std::unique_ptr<Exchange> exchange_;
   Optimizer optimizer_;
   Schedule schedule_;
   std::unique_ptr<Method> method_;
