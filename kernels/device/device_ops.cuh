@@ -84,8 +84,9 @@ class DeviceOps final : public Ops {
     void sum(const Tensor& numbers, double factor) override { inner_->sum(numbers, factor); }
 
    private:
-    void begin(std::function<void()> work) {
-      ops_.capturing_ ? ops_.capturing_->exchanges.push_back(std::move(work)) : work();
+    template <class Work>
+    void begin(const Work& work) {
+      ops_.capturing_ ? ops_.capturing_->exchanges.push_back(work) : work();
     }
 
     DeviceOps& ops_;
