@@ -1,26 +1,40 @@
-// Sums over the ranks of numbers on a device, by way of the host.
+// Sums over the ranks, and what one of them has for all, of tensors on a device.
 #pragma once
 
-#include <vector>
+#include <cstdint>
 
-#include "core/ranks.h"
-#include "kernels/ops.h"
+#include "core/tensor.h"
 
 namespace vcas {
 
-class HostExchange {
+// Part r of a tensor of n elements is rank r's: [r * n / ranks, (r + 1) * n / ranks).
+// n is a multiple of kPartElements * ranks, so parts lie as well as the tensor does.
+constexpr std::int64_t kPartElements = 16;
+
+// Made by Ops::make_exchange. Ends before its Ops. All ranks call the same in the same order.
+// With one rank nothing changes.
+// A body of Ops::repeat may begin: then each repetition begins.
+// Throws Error(kUnavailable) if another rank cannot be reached.
+class Exchange {
  public:
-  HostExchange(Ops& ops, Ranks& ranks) : ops_(ops), ranks_(ranks) {}
+  virtual ~Exchange() = default;
 
-  // Puts `factor` times the sum over the ranks in the place of each number of x, f32 or f64 [n],
-  // after the operations called so far. Terms are added in the order of ranks, in the type of x.
-  // So the bits are the same on all ranks and in all runs. One rank alone: x stays as it is.
-  void sum(const Tensor& x, double factor = 1);
+  // These two begin after the operations called so far.
+  // They run beside those called next, none of which may touch x, until `end`.
 
- private:
-  Ops& ops_;
-  Ranks& ranks_;
-  std::vector<std::byte> mine_, parts_;
+  // The own part of x becomes the sum of this part over the ranks. The others stay as they are.
+  // x: S. Terms are added in the order of ranks, in S, so the sum has the same bits in each run.
+  // `wire`: the type of x, or bf16: each term is rounded once, the own one too.
+  virtual void begin_sum_parts(const Tensor& x, DType wire) = 0;
+  // Each part of x becomes what its rank has. x: any type.
+  virtual void begin_gather_parts(const Tensor& x) = 0;
+  // Operations called next see all that has begun.
+  virtual void end() = 0;
+
+  // After the operations called so far, and before those called next: each of `numbers`, f32 or
+  // f64 [n], any n, becomes `factor` times the sum over the ranks, in their order.
+  // The bits are the same on all ranks. Nothing may have begun.
+  virtual void sum(const Tensor& numbers, double factor = 1) = 0;
 };
 
 }  // namespace vcas

@@ -8,8 +8,11 @@
 #include <string>
 
 #include "kernels/args.h"
+#include "kernels/exchange.h"
 
 namespace vcas {
+
+class Ranks;
 
 // What the operations of a call of Ops::repeat did. Ends before its Ops.
 class Recording {
@@ -49,6 +52,9 @@ class Ops {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   // Room for `bytes`. This one is for backends that do not queue their work: it waits in `send`.
   virtual std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
+  // Of tensors of this backend, among `ranks`. This one goes by way of the host, and does in
+  // Exchange::end what has begun.
+  virtual std::unique_ptr<Exchange> make_exchange(Ranks& ranks);
 
   // Say what the following calls are for, and where in the model: "block.7/ffn_in/backward".
   // Decorators use it, backends ignore it.
@@ -59,6 +65,7 @@ class Ops {
   // The device gets that as one piece of work.
   // The body must call the same operations with the same arguments each time.
   // What changes is in the memory that they name. It copies nothing from or to the host.
+  // It may begin exchanges.
   // `recording` is null at first. A backend that cannot repeat leaves it null.
   virtual void repeat(std::unique_ptr<Recording>& /*recording*/,
                       const std::function<void()>& body) {

@@ -22,6 +22,9 @@ class ForwardingOps : public Ops {
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override {
     return inner_->make_mailbox(bytes);
   }
+  std::unique_ptr<Exchange> make_exchange(Ranks& ranks) override {
+    return inner_->make_exchange(ranks);
+  }
   void enter_phase(Phase phase) override { inner_->enter_phase(phase); }
   void enter(const std::string& place) override { inner_->enter(place); }
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "kernels/device/launch.cuh"
 
@@ -25,6 +27,9 @@ class DeviceOps final : public Ops {
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override {
     return context_.make_mailbox(bytes);
   }
+  std::unique_ptr<Exchange> make_exchange(Ranks& ranks) override {
+    return std::make_unique<RecordedExchange>(*this, Ops::make_exchange(ranks));
+  }
   // Not captured the first time: a graph can hold neither new memory nor what a kernel needs once.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     if (!recording) {
@@ -34,10 +39,20 @@ class DeviceOps final : public Ops {
     }
     auto& captured = static_cast<Captured&>(*recording);
     if (!captured.graph || captured.scratch != context_.scratch(0)) {
-      captured.graph = context_.capture(body);
+      captured.exchanges.clear();
+      captured.graph = context_.capture([&] {
+        struct Noting {
+          Captured*& noted;
+          ~Noting() { noted = nullptr; }
+        };
+        capturing_ = &captured;
+        const Noting until_the_end{capturing_};
+        body();
+      });
       captured.scratch = context_.scratch(0);
     }
     context_.replay(*captured.graph);
+    for (const auto& begin : captured.exchanges) begin();
   }
 
 #define VCAS_RUN(Args) \
@@ -50,10 +65,36 @@ class DeviceOps final : public Ops {
  private:
   struct Captured final : Recording {
     std::optional<Context::LaunchGraph> graph;
-    const void* scratch = nullptr;  // the workspace that the graph uses
+    const void* scratch = nullptr;                 // the workspace that the graph uses
+    std::vector<std::function<void()>> exchanges;  // that the body begins
+  };
+
+  // What a captured body begins, begins behind each launch of its graph.
+  class RecordedExchange final : public Exchange {
+   public:
+    RecordedExchange(DeviceOps& ops, std::unique_ptr<Exchange> inner)
+        : ops_(ops), inner_(std::move(inner)) {}
+    void begin_sum_parts(const Tensor& x, DType wire) override {
+      begin([=, this] { inner_->begin_sum_parts(x, wire); });
+    }
+    void begin_gather_parts(const Tensor& x) override {
+      begin([=, this] { inner_->begin_gather_parts(x); });
+    }
+    void end() override { inner_->end(); }
+    void sum(const Tensor& numbers, double factor) override { inner_->sum(numbers, factor); }
+
+   private:
+    template <class Work>
+    void begin(const Work& work) {
+      ops_.capturing_ ? ops_.capturing_->exchanges.push_back(work) : work();
+    }
+
+    DeviceOps& ops_;
+    std::unique_ptr<Exchange> inner_;
   };
 
   Context context_;
+  Captured* capturing_ = nullptr;
 };
 
 }  // namespace vcas::VCAS_DEVICE

@@ -50,6 +50,14 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "error: attention heads of width 256 need 100 KiB of shared memory, device \"emu\" has 99 "
        "KiB\n  hint: give the model more heads (model.heads), which are narrower, or train it on "
        "device=\"cpu\"\n"},
+      {with({"train.balance_lengths=true"}), 78,
+       "--set train.balance_lengths: error: train.balance_lengths is for texts, and data.type "
+       "\"synthetic\" has none\n"
+       "1 error; nothing was run\n"},
+      {with({"train.gradient_exchange=bf16"}), 78,
+       "--set train.gradient_exchange: error: train.gradient_exchange must be \"f32\" with "
+       "precision \"f32\"\n"
+       "1 error; nothing was run\n"},
       {with({"model.patch=3"}), 78,
        "error: patch_embed.patch 3 does not divide the image of 8 x 8"},
       {with({"data.synthetic.shape=[12]"}), 78,

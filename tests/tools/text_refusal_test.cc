@@ -83,6 +83,10 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
             65,
             {"train.tsv:6", "good", "data.text.labels"}},
            {{"model.type=vit"}, 78, {"does not fit data.type \"text\""}},
+           {{"train.balance_lengths=true", "train.batch_size=8", "train.micro_batch=3"},
+            78,
+            {"train.balance_lengths needs equal micro-batches, and train.batch_size 8 is no "
+             "multiple of train.micro_batch 3"}},
            {{"model.head=mlm"}, 78, {"model.head"}},
            {{"data.text.vocabulary="}, 78, {"data.text.vocabulary", "is missing"}},
            {{"data.text.vocabulary=cased.txt"},
