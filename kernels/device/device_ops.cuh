@@ -25,6 +25,8 @@ class DeviceOps final : public Ops {
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override {
     return context_.make_mailbox(bytes);
   }
+  std::unique_ptr<Timeline> make_timeline() override { return context_.make_timeline(); }
+  bool repeats() const override { return true; }
   // Not captured the first time: a graph can hold neither new memory nor what a kernel needs once.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     if (!recording) {
