@@ -72,13 +72,13 @@ constexpr NamedSize kTransformers[] = {
     {"vit_large_32", {.items = 32, .tokens = 197, .width = 1024, .hidden = 4096, .heads = 16}},
     {"vit_large_256", {.items = 256, .tokens = 197, .width = 1024, .hidden = 4096, .heads = 16}},
 };
-#define VCAS_TRANSFORMER_OPS(X)                                                                 \
-  X(LinearForward)                                                                              \
-  X(LinearBackwardInput)                                                                        \
-  X(Group<LinearBackwardWeight>) X(Group<ColumnSum>) X(AttentionForward) X(AttentionBackward)   \
-      X(LayerNormForward) X(LayerNormBackward) X(GeluForward) X(GeluBackward) X(Dropout) X(Add) \
-          X(EmbeddingForward) X(EmbeddingBackward) X(ItemNorm) X(GatherScaledRows)              \
-              X(Group<RowScore>) X(Group<Draw>) X(AdamStep)
+// clang-format off
+#define VCAS_TRANSFORMER_OPS(X) \
+  X(LinearForward) X(LinearBackwardInput) X(Group<LinearBackwardWeight>) X(Group<ColumnSum>) \
+  X(AttentionForward) X(AttentionBackward) X(LayerNormForward) X(LayerNormBackward)          \
+  X(GeluForward) X(GeluBackward) X(Dropout) X(Add) X(EmbeddingForward) X(EmbeddingBackward)  \
+  X(ItemNorm) X(GatherScaledRows) X(Group<RowScore>) X(Group<Draw>) X(AdamStep)
+// clang-format on
 
 // A block's weight gradients over kept rows: of query, key and value, of what joins the heads, of
 // the two wide layers.

@@ -71,8 +71,9 @@ inline void run(const KeepProbability& a) {
 inline void run(const Draw& a) {
   const std::int64_t n = candidates(a);
   const double budget = draw_budget(a, a.selection == Selection::kSystematic);
-  run(KeepProbability{
-      .prob = a.prob.first_rows(n), .score = a.score.first_rows(n), .budget = budget});
+  run(KeepProbability{.prob = {a.prob.data, a.prob.dtype, {n}},
+                      .score = {a.score.data, a.score.dtype, {n}},
+                      .budget = budget});
   const PhiloxAddress address = step_key(a).address();
   std::vector<std::int64_t> kept;
   const auto scale_of = [&](std::int64_t i) { return 1 / f(a.prob)[i]; };
