@@ -72,6 +72,7 @@ for name, report in reports.items():
 table(["step, ms", "in", "exact", "VCAS", "exact/VCAS", "PyTorch", "torch.compile",
        "torch.compile/exact", "torch.compile/VCAS"], rows)
 
+FAMILIES = ["gemm", "attention", "norms", "gelu", "sampling", "optimizer", "rest"]
 rows = []
 for name, report in reports.items():
     if name.startswith("step_"):
@@ -79,10 +80,9 @@ for name, report in reports.items():
             families, launches = report[kind]["families"], report[kind]["family_launches"]
             rows.append([name.removeprefix("step_"), kind, *(
                 f"{1e3 * families.get(family, 0):.2f} ({launches.get(family, 0):.0f})"
-                for family in ("gemm", "attention", "norms", "gelu", "sampling", "optimizer", "rest"))
+                for family in FAMILIES)
             ])
-table(["ms (launches)", "", "gemm", "attention", "norms", "gelu", "sampling", "optimizer", "rest"],
-      rows)
+table(["ms (launches)", "", *FAMILIES], rows)
 
 for step in ("exact", "vcas"):
     table([f"kernels of a step, {step}", "calls", "us"],
