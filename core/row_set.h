@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/row_bound.h"
 #include "core/tensor.h"
 
 namespace vcas {
@@ -41,14 +42,23 @@ class Layout {
 // Rows of one layout. An empty index tensor is the identity: exact training runs the same code.
 struct RowSet {
   std::int64_t items = 0;    // K
-  std::int64_t rows = 0;     // R, the rows of all K items
+  std::int64_t rows = 0;     // R, the rows of all K items, and padding behind them
   std::int64_t length = 0;   // rows of every item; 0 where they differ
-  std::int64_t squares = 0;  // sum over the items of their rows squared
+  std::int64_t squares = 0;  // sum over the items of their rows squared, or its mean over draws
   Tensor item;               // i32 [K] kept item -> item of the full batch, ascending; or empty
   Tensor scale;              // statistics dtype [K]: product of 1/p so far; or empty (all ones)
   Tensor offsets;            // i64 [K + 1]: rows of kept items in the compact tensor
   Tensor row;                // i32 [R] compact row -> row of the full batch; or empty
   const std::int64_t* host_offsets = nullptr;  // `offsets` on the host; null where length is not 0
+                                               // or only the device knows them
+  // What rows there are is then known from the numbers of items: rows behind offsets[K] are
+  // padding. Their gradients are zero, and their entries of `row` are 0. Null: there is none.
+  const RowBound* bound = nullptr;
+
+  // i64 [1]: the rows that are not padding; empty: all.
+  Tensor filled() const {
+    return bound ? Tensor{offsets.ptr<std::int64_t>() + items, DType::kI64, {1}} : Tensor{};
+  }
 
   std::int64_t rows_before(std::int64_t kept_item) const {
     return host_offsets ? host_offsets[kept_item] : kept_item * length;

@@ -11,8 +11,11 @@
 namespace vcas {
 
 // Addresses are nobody's to read. What is copied to the host is zero.
+// `repeats`: sizes are those of a backend that repeats.
 class DryOps final : public Ops {
  public:
+  explicit DryOps(bool repeats = false) : repeats_(repeats) {}
+
   std::string name() const override { return "dry"; }
   void* allocate(std::size_t bytes) override {
     allocated_ += bytes;
@@ -24,6 +27,7 @@ class DryOps final : public Ops {
   void copy_to_host(void* host, const void*, std::size_t bytes) override {
     std::memset(host, 0, bytes);
   }
+  bool repeats() const override { return repeats_; }
   // Takes memory when it is received from, not before.
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override {
     return std::make_unique<Zeros>(bytes);
@@ -51,6 +55,7 @@ class DryOps final : public Ops {
     std::vector<std::byte> zeros_;
   };
 
+  bool repeats_;
   std::uintptr_t next_ = 256;
   std::size_t allocated_ = 0;
 };

@@ -1,6 +1,6 @@
 #include "kernels/ops.h"
 
-#include <vector>
+#include <chrono>
 
 namespace vcas {
 namespace {
@@ -19,7 +19,24 @@ class CopyingMailbox final : public Mailbox {
   std::vector<std::byte> host_;
 };
 
+class HostTimeline final : public Timeline {
+ public:
+  void mark() override { marks_.push_back(std::chrono::steady_clock::now()); }
+  std::vector<double> take_seconds() override {
+    std::vector<double> seconds;
+    for (std::size_t i = 1; i < marks_.size(); ++i)
+      seconds.push_back(std::chrono::duration<double>(marks_[i] - marks_[i - 1]).count());
+    marks_.clear();
+    return seconds;
+  }
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> marks_;
+};
+
 }  // namespace
+
+std::unique_ptr<Timeline> make_host_timeline() { return std::make_unique<HostTimeline>(); }
 
 std::unique_ptr<Mailbox> Ops::make_mailbox(std::size_t bytes) {
   return std::make_unique<CopyingMailbox>(*this, bytes);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/args.h"
 #include "kernels/exchange.h"
@@ -33,6 +34,18 @@ class Mailbox {
   virtual const std::byte* receive() = 0;
 };
 
+// When a device was where. Ends before its Ops.
+class Timeline {
+ public:
+  virtual ~Timeline() = default;
+  // After the operations called so far.
+  virtual void mark() = 0;
+  // The seconds from each mark to the next. Waits for the last one. Forgets the marks.
+  virtual std::vector<double> take_seconds() = 0;
+};
+// Of a backend that does not queue its work.
+std::unique_ptr<Timeline> make_host_timeline();
+
 // What the operations of a training run are for.
 enum class Phase { kForward, kBackward, kProbe, kOptimizer, kEvaluation };
 
@@ -55,12 +68,16 @@ class Ops {
   // Of tensors of this backend, among `ranks`. This one goes by way of the host, and does in
   // Exchange::end what has begun.
   virtual std::unique_ptr<Exchange> make_exchange(Ranks& ranks);
+  virtual std::unique_ptr<Timeline> make_timeline() { return make_host_timeline(); }
 
   // Say what the following calls are for, and where in the model: "block.7/ffn_in/backward".
   // Decorators use it, backends ignore it.
   virtual void enter_phase(Phase) {}
   virtual void enter(const std::string& /*place*/) {}
 
+  // Whether `repeat` can repeat. Batches of texts then get rows of padding, so that their sizes
+  // come again (Graph::set_batch).
+  virtual bool repeats() const { return false; }
   // Calls `body`, or repeats on the device what its operations did last time with `recording`.
   // The device gets that as one piece of work.
   // The body must call the same operations with the same arguments each time.

@@ -13,6 +13,7 @@ class AddLayer final : public Layer {
     check_sum("add", in);
     NodePlan plan;
     plan.output = in.inputs[0];
+    plan.coupling = RowCoupling::kRows;
     plan.passes_gradient = {0, 1};
     return plan;
   }

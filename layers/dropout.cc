@@ -13,6 +13,7 @@ class DropoutLayer final : public Layer {
 
   NodePlan plan(const PlanInput& in) const override {
     NodePlan plan;
+    plan.coupling = RowCoupling::kRows;
     plan.writes_norms = true;
     if (in.inputs.size() == 2) {
       check_sum("dropout", in);

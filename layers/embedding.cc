@@ -23,6 +23,7 @@ class Embedding final : public Layer {
     plan.parameters = {
         {"weight", {vocabulary_, width_}, {Initializer::Kind::kNormal, init_std_}, true}};
     plan.saved_inputs = {0};
+    plan.coupling = RowCoupling::kRows;
     return plan;
   }
 

@@ -14,6 +14,11 @@ const RowSets& behind(std::span<const RowSets> rows, int mixed) {
   return rows[std::min(static_cast<std::size_t>(mixed), rows.size() - 1)];
 }
 
+// A layer leaves the padding of what it computes by items as it was.
+void clear_padding(Exec& exec, const Tensor& y, const RowSet& rows) {
+  if (y && rows.bound) exec.ops.run(Fill{.y = y, .value = 0, .from = rows.filled()});
+}
+
 }  // namespace
 
 Value Graph::input(const std::string& name, const ValueSpec& spec) {
@@ -64,6 +69,11 @@ void Graph::gate(Value value) { plan_.gate_nodes.push_back(value.index); }
 void Graph::finish(Ops& ops, const GraphLimits& limits) {
   ops_ = &ops;
   plan_graph(plan_, limits);
+  // A layer that mixes items would mix padding with them.
+  pads_ = ops.repeats() && std::ranges::all_of(plan_.nodes, [](const GraphNode& node) {
+            return node.plan.coupling == RowCoupling::kRows ||
+                   node.plan.coupling == RowCoupling::kItems;
+          });
   parameters_ = Parameters(ops, plan_.dtype, std::move(plan_.parameters), std::move(plan_.state),
                            limits.ranks);
   plan_.memory.parameters = parameters_.bytes();
@@ -164,10 +174,10 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
                std::to_string(offsets->size()) + " offsets of " + std::to_string(items) + " items");
   const bool same_items = items == items_;
   items_ = items;
-  tokens_ = token_offsets.empty() ? 0 : token_offsets.back();
-  masked_ = masked_offsets.empty() ? 0 : masked_offsets.back();
-  check(tokens_, plan_.limits.max_tokens, "tokens");
-  check(masked_, plan_.limits.max_masked, "masked positions");
+  tokens_ = bound_of(token_offsets, plan_.limits.max_tokens);
+  masked_ = bound_of(masked_offsets, plan_.limits.max_masked);
+  check(tokens_.rows, plan_.limits.max_tokens, "tokens");
+  check(masked_.rows, plan_.limits.max_masked, "masked positions");
   for (std::size_t l = 0; l < full_rows_.entries().size(); ++l) {
     const Layout layout = full_rows_.entries()[l].layout;
     RowSet& rows = full_rows_.entries()[l].rows;
@@ -188,20 +198,33 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
       if (length != offsets[1]) rows.length = 0;
     }
     rows.host_offsets = rows.length == 0 ? offsets.data() : nullptr;
+    const RowBound& bound = layout == Layout::tokens() ? tokens_ : masked_;
+    rows.bound = rows.length == 0 && bound.items > 0 ? &bound : nullptr;
     rows.offsets.shape = {items + 1};
     ops_->copy_to_device(rows.offsets.data, offsets.data(), rows.offsets.bytes());
   }
 }
 
+// Without padding where all items have as many rows.
+RowBound Graph::bound_of(const std::vector<std::int64_t>& offsets, std::int64_t most) const {
+  RowBound exact;
+  if (offsets.empty()) return exact;
+  exact.rows = offsets.back();
+  std::vector<std::int64_t> lengths;
+  if (!pads_ || exact.rows > most) return exact;
+  for (std::size_t n = 0; n + 1 < offsets.size(); ++n)
+    lengths.push_back(offsets[n + 1] - offsets[n]);
+  const auto [shortest, longest] = std::ranges::minmax(lengths);
+  return shortest == longest && longest > 0 ? exact : RowBound(std::move(lengths), most);
+}
+
 BatchShape Graph::batch() const {
-  const bool uniform = std::ranges::all_of(
-      full_rows_.entries(), [](const RowSets::Entry& entry) { return entry.rows.length > 0; });
   const auto present = [](const GraphNode& node) { return node.optional && !node.absent; };
   return {.items = items_,
           .tokens = tokens_,
           .masked = masked_,
           .optional_inputs = std::ranges::count_if(plan_.nodes, present),
-          .uniform = uniform};
+          .known = full_rows_.sizes_known()};
 }
 
 Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype,
@@ -224,20 +247,31 @@ Tensor Graph::output_norm(const Exec& exec, int number) const {
                    rows_now(spec.layout), node.plan.output_norm_parts);
 }
 
-Tensor Graph::tensor(Value value) const {
-  const GraphNode& node = plan_.nodes[static_cast<std::size_t>(value.index)];
+Tensor Graph::padded_tensor(const GraphNode& node) const {
   if (node.absent) return {};
   const ValueSpec& spec = node.plan.output;
   return block_view(activations_, plan_.activation_blocks[node.output_block], spec.dtype,
                     rows_now(spec.layout), spec.width);
 }
 
+Tensor Graph::padded_saved(const GraphNode& node, std::size_t i) const {
+  const SavedSpec& spec = node.plan.saved[i];
+  return block_view(activations_, plan_.activation_blocks[node.saved_blocks[i]], spec.dtype,
+                    rows_now(spec.layout), spec.width);
+}
+
+Tensor Graph::tensor(Value value) const {
+  const GraphNode& node = plan_.nodes[static_cast<std::size_t>(value.index)];
+  const Tensor padded = padded_tensor(node);
+  if (!padded) return {};
+  return padded.first_rows(full_rows_.of(node.plan.output.layout).rows_before(items_));
+}
+
 Tensor Graph::saved(Value value, int i) const {
   const GraphNode& node = plan_.nodes[static_cast<std::size_t>(value.index)];
-  const SavedSpec& spec = node.plan.saved[static_cast<std::size_t>(i)];
-  return block_view(activations_,
-                    plan_.activation_blocks[node.saved_blocks[static_cast<std::size_t>(i)]],
-                    spec.dtype, rows_now(spec.layout), spec.width);
+  const auto number = static_cast<std::size_t>(i);
+  return padded_saved(node, number)
+      .first_rows(full_rows_.of(node.plan.saved[number].layout).rows_before(items_));
 }
 
 Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
@@ -252,7 +286,7 @@ Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
 }
 
 // Sets node_tensors_ to what a layer reads, in storage that is kept between calls.
-void Graph::collect_tensors(const GraphNode& node, std::size_t i) {
+void Graph::collect_tensors(const GraphNode& node) {
   NodeTensors& tensors = node_tensors_;
   tensors.inputs.clear();
   tensors.saved.clear();
@@ -261,9 +295,10 @@ void Graph::collect_tensors(const GraphNode& node, std::size_t i) {
   tensors.gradients.clear();
   tensors.dx.clear();
   tensors.added.clear();
-  for (const int input : node.inputs) tensors.inputs.push_back(tensor({input}));
+  for (const int input : node.inputs)
+    tensors.inputs.push_back(padded_tensor(plan_.nodes[static_cast<std::size_t>(input)]));
   for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
-    tensors.saved.push_back(saved({static_cast<int>(i)}, static_cast<int>(s)));
+    tensors.saved.push_back(padded_saved(node, s));
   for (const int number : node.parameters)
     tensors.parameters.push_back(parameters_[static_cast<std::size_t>(number)].value);
   for (std::size_t s = 0; s < node.plan.state.size(); ++s)
@@ -275,18 +310,21 @@ void Graph::forward(Exec& exec) {
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     const GraphNode& node = plan_.nodes[i];
     if (!node.layer) continue;
-    collect_tensors(node, i);
+    collect_tensors(node);
     exec.site = static_cast<std::uint32_t>(i);
     exec.ops.enter(node.forward_place);
     ArenaFrame frame(exec.scratch);
+    const Tensor output = padded_tensor(node);
     node.layer->forward(exec, {.inputs = tensors.inputs,
-                               .output = tensor({static_cast<int>(i)}),
+                               .output = output,
                                .output_norm = output_norm(exec, static_cast<int>(i)),
                                .saved = tensors.saved,
                                .parameters = tensors.parameters,
                                .state = tensors.state,
                                .input_specs = node.input_specs,
                                .rows = full_rows_});
+    if (node.plan.coupling != RowCoupling::kRows)
+      clear_padding(exec, output, full_rows_.of(node.plan.output.layout));
   }
 }
 
@@ -373,7 +411,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       behind(rows, mixed + (node.plan.coupling == RowCoupling::kBatchLinear ? 1 : 0));
   NodeTensors& tensors = node_tensors_;
   exec.ops.enter(node.backward_place);
-  collect_tensors(node, i);
+  collect_tensors(node);
   for (const int number : node.parameters)
     tensors.gradients.push_back(context.gradients[static_cast<std::size_t>(number)]);
 
@@ -387,7 +425,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   if (node.plan.passes_gradient.size() < node.inputs.size())
     node.layer->backward(
         exec, {.inputs_full = tensors.inputs,
-               .output_full = tensor({static_cast<int>(i)}),
+               .output_full = padded_tensor(node),
                .saved_full = tensors.saved,
                .parameters = tensors.parameters,
                .input_specs = node.input_specs,
@@ -405,6 +443,9 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                           .site = node.weight_site,
                           .dy_norm = gradient.norm,
                           .x_norm_full = output_norm(exec, node.inputs[0])}});
+  for (std::size_t j = 0; j < node.inputs.size(); ++j)
+    if (node.plan.coupling != RowCoupling::kRows)
+      clear_padding(exec, tensors.dx[j], rows_dx.of(node.input_specs[j].layout));
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.added[j] || node.plan.accumulates) continue;
     const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;

@@ -12,11 +12,12 @@
 
 namespace vcas {
 
-// The sizes of a batch. Two uniform batches of one shape take the same calls.
+// The sizes of a batch. Two batches of one shape take the same calls, if these are known.
 struct BatchShape {
-  std::int64_t items = 0, tokens = 0, masked = 0;
+  std::int64_t items = 0;
+  RowBound tokens, masked;           // of uniform batches the rows alone
   std::int64_t optional_inputs = 0;  // that the batch has
-  bool uniform = false;              // of each layout all items have as many rows
+  bool known = false;                // RowSets::sizes_known
   bool operator==(const BatchShape&) const = default;
 };
 
@@ -53,14 +54,17 @@ class Graph {
   // The sizes of the batch that the inputs now hold.
   // Offsets, [items + 1], of the layouts tokens and masked.
   // Without masked offsets no position is masked.
+  // Where the device can repeat a pass and no layer mixes items, items of different lengths are
+  // followed by rows of padding (RowSet::bound). In inputs these rows must be 0.
   void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                  const std::vector<std::int64_t>& masked_offsets = {});
   // Whether the batch has this optional input.
   void set_present(Value optional_input, bool present);
   BatchShape batch() const;
   const RowSets& full_rows() const { return full_rows_; }  // of the present batch
-  Tensor tensor(Value value) const;                        // rows of the present batch
-  Tensor saved(Value value, int i) const;                  // i-th saved tensor of the node
+  // Of the present batch, without padding.
+  Tensor tensor(Value value) const;
+  Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
   // One Exec at a time: all share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
   void forward(Exec& exec);
@@ -91,11 +95,17 @@ class Graph {
     std::vector<Tensor> inputs, saved, parameters, state, gradients, dx, added;
   };
 
-  void collect_tensors(const GraphNode& node, std::size_t i);
+  void collect_tensors(const GraphNode& node);
   std::size_t node_of(int weight_site) const;
   std::vector<int> last_writers() const;
   void allocate(Ops& ops);
-  std::int64_t rows_now(Layout layout) const { return layout.rows(items_, tokens_, masked_); }
+  // With padding.
+  std::int64_t rows_now(Layout layout) const {
+    return layout.rows(items_, tokens_.rows, masked_.rows);
+  }
+  Tensor padded_tensor(const GraphNode& node) const;
+  Tensor padded_saved(const GraphNode& node, std::size_t i) const;
+  RowBound bound_of(const std::vector<std::int64_t>& offsets, std::int64_t most) const;
   Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,
                     std::int64_t width) const;
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
@@ -121,7 +131,9 @@ class Graph {
   NodeTensors node_tensors_;
   std::vector<Gradient> gradient_views_;                 // of this backward, by node
   std::vector<std::vector<std::int64_t>> host_offsets_;  // of each layout
-  std::int64_t items_ = 0, tokens_ = 0, masked_ = 0;
+  std::int64_t items_ = 0;
+  RowBound tokens_, masked_;
+  bool pads_ = false;  // batches of items of different lengths
   Ops* ops_ = nullptr;
 };
 

@@ -44,6 +44,7 @@ struct SavedSpec {
 
 // What a row of dx depends on besides the rows of dy of the same item.
 enum class RowCoupling {
+  kRows,         // nothing, and of these on the same row alone, as a row of y on that of x
   kItems,        // nothing
   kBatchLinear,  // rows of other items, and dx is linear in dy: backward writes echoes
   kBatch,        // rows of other items

@@ -133,10 +133,11 @@ struct BackwardChoice {
   std::vector<std::int64_t> echoes = {};  // items that dx has behind the kept ones
   Added added = Added::kNothing;          // to dx
   bool in_place = false;
-  bool parameters = true;  // parameter gradients are wanted
-  int without_dx = -1;     // number of an input whose dx is not wanted
-  double start = 0;        // what parameter gradients hold before, and what is added to dx
-  bool replaces = false;   // parameter gradients; else adds to them
+  bool parameters = true;    // parameter gradients are wanted
+  int without_dx = -1;       // number of an input whose dx is not wanted
+  double start = 0;          // what parameter gradients hold before, and what is added to dx
+  bool replaces = false;     // parameter gradients; else adds to them
+  std::int64_t padding = 0;  // rows behind those of kept items that differ in length
 };
 
 constexpr double kStart = 0.75;
@@ -266,11 +267,15 @@ class Bench {
   }
 
   Gradients backward(const BackwardChoice& choice) {
-    const RowSets rows = choice.kept ? row_sets(choice.kept) : full_rows_;
+    const RowSets rows = choice.kept ? row_sets(choice.kept, {}, choice.padding) : full_rows_;
     const RowSets rows_dx = choice.echoes.empty() ? rows : row_sets(choice.kept, choice.echoes);
     Tensor dy;
-    if (!test_.loss)
-      dy = memory_.make(dtype_, {rows.of(plan_.output.layout).rows, plan_.output.width}, choice.dy);
+    Numbers dy_values = choice.dy;  // of padding 0
+    if (!test_.loss) {
+      const Shape shape{rows.of(plan_.output.layout).rows, plan_.output.width};
+      dy_values.resize(static_cast<std::size_t>(shape.elements()));
+      dy = memory_.make(dtype_, shape, dy_values);
+    }
     std::vector<Tensor> dx(inputs_.size());
     std::vector<Tensor> added(inputs_.size());
     for (std::size_t i = 0; i < dx.size(); ++i) {
@@ -289,7 +294,7 @@ class Bench {
                              Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
               : Tensor{});
     for (const int i : plan_.passes_gradient)
-      if (const Tensor& out = dx[static_cast<std::size_t>(i)]) memory_.write(out, choice.dy);
+      if (const Tensor& out = dx[static_cast<std::size_t>(i)]) memory_.write(out, dy_values);
     if (plan_.passes_gradient.size() < dx.size()) {
       const auto before = state();
       const auto dy_before = dy ? memory_.bytes(dy) : std::vector<std::uint8_t>{};
@@ -313,7 +318,7 @@ class Bench {
                               .gradients = {gradients, !choice.replaces},
                               .loss_scale = kLossScale,
                               .method = {.hooks = exact, .site = -1}});
-      expect_norms(norm, dx[0], "dx_norm");
+      if (choice.padding == 0) expect_norms(norm, dx[0], "dx_norm");
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
       for (std::size_t i = 0; choice.added == Added::kApart && i < added.size(); ++i)
@@ -322,7 +327,10 @@ class Bench {
                  "backward changes what it adds to dx");
     }
     Gradients out;
-    for (const Tensor& tensor : dx) out.dx.push_back(tensor ? memory_.read(tensor) : Numbers{});
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      out.dx.push_back(dx[i] ? memory_.read(dx[i]) : Numbers{});
+      if (dx[i] && choice.padding > 0) take_padding(out.dx.back(), specs_[i], choice.padding);
+    }
     for (const Tensor& tensor : gradients)
       if (tensor) out.parameters.push_back(memory_.read(tensor));
     return out;
@@ -367,6 +375,16 @@ class Bench {
     }
   }
 
+  // Leaves the rows of items. What lies behind them is 0, or the graph sees to it.
+  void take_padding(Numbers& dx, const ValueSpec& spec, std::int64_t padding) {
+    if (spec.layout.fixed()) return;
+    const auto items = dx.end() - padding * spec.width;
+    if (plan_.coupling == RowCoupling::kRows)
+      expect(std::all_of(items, dx.end(), [](double value) { return value == 0; }),
+             "dx of padding is not 0, but the plan says that rows are independent");
+    dx.erase(items, dx.end());
+  }
+
   // To be filled; empty where the layer writes no norms, or there are no rows.
   Tensor norms_of(const Tensor& rows, std::int64_t parts) {
     return plan_.writes_norms && rows ? memory_.make(statistics_dtype(dtype_), {rows.rows(), parts})
@@ -409,7 +427,8 @@ class Bench {
     return bytes_of(all);
   }
 
-  RowSets row_sets(const Kept* kept, const std::vector<std::int64_t>& echoes = {}) {
+  RowSets row_sets(const Kept* kept, const std::vector<std::int64_t>& echoes = {},
+                   std::int64_t padding = 0) {
     std::vector<Layout> layouts{plan_.output.layout};
     for (const ValueSpec& value : specs_) layouts.push_back(value.layout);
     std::vector<std::int64_t> chosen(test_.tokens.size());
@@ -427,13 +446,16 @@ class Bench {
           row.push_back(static_cast<double>(first + r));
         offsets.push_back(static_cast<double>(row.size()));
       }
+      const bool padded = padding > 0 && !layout.fixed();
+      if (padded) row.resize(row.size() + static_cast<std::size_t>(padding));
       const auto rows = static_cast<std::int64_t>(row.size());
       RowSet set{.items = count,
                  .rows = rows,
                  .item = {},
                  .scale = {},
                  .offsets = memory_.make(DType::kI64, {count + 1}, offsets),
-                 .row = {}};
+                 .row = {},
+                 .bound = padded ? &padded_ : nullptr};
       if (kept) {
         set.item = memory_.make(DType::kI32, {count}, Numbers(chosen.begin(), chosen.end()));
         Numbers scale = kept->scale;
@@ -457,6 +479,7 @@ class Bench {
   std::vector<Tensor> inputs_, parameters_, state_, saved_;
   Tensor output_, scratch_, step_;
   RowSets full_rows_;
+  const RowBound padded_;  // of batches that have padding
 };
 
 }  // namespace vcas::layer_bench

@@ -101,6 +101,8 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
     BackwardChoice choice{.dy = gather(bench, dy, bench.plan().output, kept), .kept = &kept};
     const Gradients compact = bench.backward(choice);
     bench.expect_close(compact, want, tolerance, what);
+    bench.expect_close(bench.backward({.dy = choice.dy, .kept = &kept, .padding = 3}), want,
+                       tolerance, what + ", with padding");
     if (bench.plan().writes_gradients)
       bench.expect_close(
           bench.backward({.dy = choice.dy, .kept = &kept, .start = kStart, .replaces = true}), want,
@@ -194,10 +196,10 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
     bench.poison_unsaved();
     got.gradients = bench.backward({.dy = dy});
     check_calls(bench, dy, got.gradients, tolerance);
-    if (!test.loss && bench.plan().coupling == RowCoupling::kItems)
+    const RowCoupling coupling = bench.plan().coupling;
+    if (!test.loss && (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems))
       check_compact(bench, dy, tolerance);
-    if (!test.loss && bench.plan().coupling == RowCoupling::kBatchLinear)
-      check_echoes(bench, dy, tolerance);
+    if (!test.loss && coupling == RowCoupling::kBatchLinear) check_echoes(bench, dy, tolerance);
     if (dtype == DType::kF64) {
       if (test.formula)
         bench.expect_close(got.y, test.formula(bench.values()), tolerance,

@@ -5,7 +5,8 @@
 //     it, against f64; the output against `formula` where there is one;
 //   - backward twice: the same bits; inputs, saved tensors and parameters unchanged;
 //   - a backward on K = 0, 1, N/2 and N kept items against the exact backward of zeroed and
-//     rescaled rows, for a layer that mixes items with 0, 1 and N - K echoes;
+//     rescaled rows, with padding behind them too, and for a layer that mixes items with 0, 1 and
+//     N - K echoes;
 //   - that parameter gradients are added, replaced too where the plan says so, dx is added or
 //     written in place as the plan says, and what is not wanted is left out;
 //   - that no byte is written outside the outputs, no more scratch taken than planned, and nothing

@@ -15,7 +15,9 @@ class LayerNorm final : public Layer {
     check_inputs("layer_norm", in, {in.dtype});
     const ValueSpec& x = in.inputs[0];
     const SavedSpec statistic{1, x.layout, statistics_dtype(in.dtype)};
-    return norm_plan(x, statistic, 1);
+    NodePlan plan = norm_plan(x, statistic, 1);
+    plan.coupling = RowCoupling::kRows;
+    return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {

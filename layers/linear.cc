@@ -25,6 +25,7 @@ class Linear final : public Layer {
     plan.parameters = {{"weight", {width_, x.width}, {Initializer::Kind::kNormal, init_std}, true}};
     if (bias_) plan.parameters.push_back({"bias", {width_}, {}, false});
     plan.saved_inputs = {0};
+    plan.coupling = RowCoupling::kRows;
     plan.accumulates = true;
     plan.samples_weight = sampled_;
     plan.writes_gradients = true;

@@ -14,6 +14,7 @@ class ReluLayer final : public Layer {
     NodePlan plan;
     plan.output = in.inputs[0];
     plan.saved_output = true;
+    plan.coupling = RowCoupling::kRows;
     plan.in_place = true;
     plan.writes_norms = true;
     return plan;

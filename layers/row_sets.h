@@ -1,6 +1,7 @@
 // The rows that are left of a batch, in each layout of a graph.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -29,6 +30,11 @@ class RowSets {
     for (const Entry& entry : entries_)
       if (entry.layout == layout) return &entry.rows;
     return nullptr;
+  }
+  // Whether the host knows how many rows so many of the items have, whichever they are.
+  bool sizes_known() const {
+    return std::ranges::all_of(
+        entries_, [](const Entry& entry) { return entry.rows.length > 0 || entry.rows.bound; });
   }
   std::int64_t items() const { return entries_.empty() ? 0 : entries_.front().rows.items; }
 

@@ -14,6 +14,7 @@ class TanhLayer final : public Layer {
     NodePlan plan;
     plan.output = in.inputs[0];
     plan.saved_output = true;
+    plan.coupling = RowCoupling::kRows;
     plan.in_place = true;
     return plan;
   }

@@ -36,7 +36,14 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
     const Tensor to = graph.tensor(inputs[i].value);
     VCAS_CHECK(numbers_[i].size() == to.bytes(),
                std::to_string(numbers_[i].size()) + " bytes for " + to.shape.text());
-    ops.copy_to_device(to.data, numbers_[i].data(), to.bytes());
+    std::span<const std::byte> numbers = numbers_[i];
+    const RowSet& rows = graph.full_rows().of(graph.spec(inputs[i].value).layout);
+    if (rows.bound) {  // one copy, of padding too
+      padded_.assign(numbers.begin(), numbers.end());
+      padded_.resize(to.first_rows(rows.rows).bytes());
+      numbers = padded_;
+    }
+    ops.copy_to_device(to.data, numbers.data(), numbers.size());
   }
   load_weights(ops, part);
 }

@@ -127,6 +127,7 @@ class Model {
 
   std::vector<std::int64_t> offsets_, masked_offsets_;  // of the items loaded
   std::vector<std::span<const std::byte>> numbers_;     // of the inputs
+  std::vector<std::byte> padded_;
 };
 
 // As ModelKind::build says. The graph still has to be finished.

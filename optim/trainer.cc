@@ -112,9 +112,9 @@ void Trainer::forget_sampled_passes() {
 }
 
 Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) {
-  // Of batches that come again: the first, middle and last micro-batch of a step, and of the last
-  // step of an epoch.
-  constexpr std::ptrdiff_t kMostOfKind = 6;
+  // Of batches that come again: texts of some twenty sizes; the first, middle and last micro-batch
+  // of a step, and of the last step of an epoch.
+  constexpr std::ptrdiff_t kMostOfKind = 32;
   const auto found = std::ranges::find_if(passes_, [&](const TrainingPass& pass) {
     return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale &&
            pass.adds_gradients == context_.gradients.adds &&
@@ -136,7 +136,7 @@ Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) 
 template <class Body>
 void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch) {
   const BatchShape batch = model_.graph.batch();
-  if (!method_->repeats(kind) || !batch.uniform) {
+  if (!method_->repeats(kind) || !batch.known) {
     body();
     seconds.backward += watch.lap();
     return;

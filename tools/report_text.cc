@@ -38,7 +38,7 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string timing_table(const CountOps& ops) {
+std::string timing_table(CountOps& ops) {
   constexpr Phase kPhases[] = {Phase::kForward, Phase::kBackward, Phase::kProbe, Phase::kOptimizer,
                                Phase::kEvaluation};
   std::vector<std::string> layers;  // in the order of first use

@@ -18,6 +18,6 @@ std::string format_change(const std::optional<Estimate>& saved);  // "-14.4% ±1
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
 
 // Seconds per layer and phase of the calls that were timed.
-std::string timing_table(const CountOps& ops);
+std::string timing_table(CountOps& ops);
 
 }  // namespace vcas

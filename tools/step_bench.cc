@@ -53,8 +53,10 @@ struct Subject {
 
   void start_timing() {
     session.ops().reset();
-    session.ops().set_timing(true);
+    session.ops().set_timing(!queues());
   }
+  // Of a device that queues its work operations are timed apart: then passes are not repeated.
+  bool queues() { return session.ops().name() != "cpu"; }
 
   // Of batches that are there before the first: data that come late would give a device time to
   // work that nobody counts.
@@ -81,7 +83,7 @@ struct Subject {
     }
     wait_for(session.ops(), memory);
     // Of a device that is behind the host only the whole turn can be timed.
-    if (session.ops().name() != "cpu")
+    if (queues())
       std::fill(seconds.begin() + static_cast<std::ptrdiff_t>(before_turn), seconds.end(),
                 (monotonic_seconds() - start) / static_cast<double>(steps));
     for (std::size_t i = 0; i < flops.size(); ++i)
@@ -93,29 +95,43 @@ struct Subject {
   }
   double step_flops() const { return done_flops() / static_cast<double>(seconds.size()); }
 
-  // Mean seconds of a step by family of operations; "rest" takes what was spent between them.
-  std::map<std::string, double> families() {
-    const auto steps = static_cast<double>(seconds.size());
-    std::map<std::string, double> sums;
-    double left = 0;
-    for (const double s : seconds) left += s / steps;
-    for (const CostRow& row : session.ops().rows()) {
-      if (row.phase == Phase::kProbe) continue;
-      sums[kFamilyNames[static_cast<int>(row.family)]] += row.seconds / steps;
-      left -= row.seconds / steps;
+  struct Families {
+    std::map<std::string, double> seconds, launches;  // of a step, means
+  };
+  // By family of operations; "rest" takes what the CPU spent between them.
+  Families families() {
+    CountOps& ops = session.ops();
+    auto steps = static_cast<double>(seconds.size());
+    if (queues()) {
+      steps = kTurn;
+      ops.reset();
+      ops.set_timing(true);
+      for (std::int64_t i = 0; i < kTurn; ++i) session.trainer().step(loader.next());
     }
-    sums["rest"] += left;
+    Families sums;
+    for (const CostRow& row : ops.rows()) {
+      if (row.phase == Phase::kProbe) continue;
+      const char* family = kFamilyNames[static_cast<int>(row.family)];
+      sums.seconds[family] += row.seconds / steps;
+      sums.launches[family] += static_cast<double>(row.launches) / steps;
+      if (!queues()) sums.seconds["rest"] -= row.seconds / steps;
+    }
+    for (const double s : seconds) sums.seconds["rest"] += queues() ? 0 : s / steps;
+    if (queues()) ops.set_timing(false);
     return sums;
   }
 
   Json to_json() {
+    const double flops = step_flops();  // of the steps before those that `families` makes
+    const Families by_family = families();
     return {{"median_seconds", median(seconds)},
             {"best_seconds", *std::min_element(seconds.begin(), seconds.end())},
             {"forward_seconds", median(forward)},
             {"backward_seconds", median(backward)},
             {"optimizer_seconds", median(optimizer)},
-            {"flops", step_flops()},
-            {"families", families()},
+            {"flops", flops},
+            {"families", by_family.seconds},
+            {"family_launches", by_family.launches},
             {"planned_bytes", session.trainer().planned_bytes()},
             {"resident_bytes", resident_bytes}};
   }
@@ -288,12 +304,13 @@ std::string text_of(const Json& json) {
   add("  forward", "forward_seconds");
   add("  backward", "backward_seconds");
   add("  optimizer", "optimizer_seconds");
-  rows.push_back({"by operation (means)"});
+  rows.push_back({"by operation (means, launches)"});
   for (const char* family : kFamilyNames) {
-    const auto seconds = [&](const Json& subject) {
-      return ms(subject["families"].value(family, 0.0));
+    const auto entry = [&](const Json& subject) {
+      return fmt::format("{} ({:.0f})", ms(subject["families"].value(family, 0.0)),
+                         subject["family_launches"].value(family, 0.0));
     };
-    rows.push_back({std::string("  ") + family, seconds(exact), seconds(sampled)});
+    rows.push_back({std::string("  ") + family, entry(exact), entry(sampled)});
   }
   rows.push_back({"GFLOP of a step", fmt::format("{:.2f}", exact["flops"].get<double>() / 1e9),
                   fmt::format("{:.2f}", sampled["flops"].get<double>() / 1e9)});
@@ -340,6 +357,8 @@ Json compared(Subject& exact, Subject& sampled, const GemmRate& products) {
   const double exact_seconds = median(exact.seconds);
   const double peak = products.best(), best = exact.best_rate;
   const KeepRatios& ratios = vcas_of(sampled.session).sampling().ratios;
+  const double flops_ratio = exact.step_flops() / sampled.step_flops();
+  const double exact_flops = exact.step_flops();
   return {{"exact", exact.to_json()},
           {"sampled", sampled.to_json()},
           {"steps", std::ssize(exact.seconds)},
@@ -347,8 +366,8 @@ Json compared(Subject& exact, Subject& sampled, const GemmRate& products) {
           {"act_ratio", ratios.act},
           {"weight_ratio", ratios.weight},
           {"time_ratio", exact_seconds / median(sampled.seconds)},
-          {"flops_ratio", exact.step_flops() / sampled.step_flops()},
-          {"exact_flops_per_second", exact.step_flops() / exact_seconds},
+          {"flops_ratio", flops_ratio},
+          {"exact_flops_per_second", exact_flops / exact_seconds},
           {"peak_flops_per_second", peak},
           // The best of both: other load on the machine slows a median, but not a best product.
           {"exact_best_flops_per_second", best},

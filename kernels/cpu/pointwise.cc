@@ -99,8 +99,9 @@ void compute(CpuContext& cpu, const Copy& args) {
 void compute(CpuContext& cpu, const Fill& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    T* y = args.y.ptr<T>();
-    elements(cpu, args.y.elements(), [&](std::int64_t begin, std::int64_t count) {
+    const std::int64_t first = args.from ? *args.from.ptr<std::int64_t>() * args.y.width() : 0;
+    T* y = args.y.ptr<T>() + first;
+    elements(cpu, args.y.elements() - first, [&](std::int64_t begin, std::int64_t count) {
       std::fill_n(y + begin, count, static_cast<T>(args.value));
     });
   });

@@ -9,6 +9,12 @@
 namespace vcas {
 namespace {
 
+// Scores that count.
+template <class Args>
+std::int64_t candidates(const Args& args) {
+  return args.filled ? *args.filled.template ptr<std::int64_t>() : args.score.elements();
+}
+
 // The factor c of p = min(1, c x) with sum p = budget, for values x >= 0 of which more than the
 // budget are positive. c = (budget - capped) / (sum of the others); each pass caps what the last c
 // takes to 1, until nothing more is capped. Where the capped use up the budget, the others are too
@@ -61,10 +67,20 @@ void keep_probability(T* prob, double* variance, const T* score, std::int64_t n,
   if (variance) *variance = std::nan("");
 }
 
+// What a draw has for its candidates, and how many it keeps.
+template <class Args>
+double draw_budget(const Args& args, bool whole) {
+  return args.filled ? budget_of(args.budget, candidates(args), whole) : args.budget;
+}
+std::int64_t systematic_count(const Draw& args) {
+  if (!args.filled) return args.kept.elements();
+  return std::min(static_cast<std::int64_t>(draw_budget(args, true)), candidates(args));
+}
+
 // `u` has room for n numbers.
 template <class T>
 void draw_bernoulli(const Loops<T>& loops, const Draw& args, float* u) {
-  const std::int64_t n = args.prob.elements();
+  const std::int64_t n = candidates(args);
   const T* prob = args.prob.ptr<T>();
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
@@ -82,7 +98,8 @@ void draw_bernoulli(const Loops<T>& loops, const Draw& args, float* u) {
 // probabilities is made that integer. A fractional sum draws its floor or its ceiling of indices.
 template <class T>
 void draw_systematic(const Draw& args) {
-  const std::int64_t n = args.prob.elements(), count = args.kept.elements();
+  const std::int64_t n = candidates(args), count = systematic_count(args);
+  if (args.count) *args.count.ptr<std::int32_t>() = static_cast<std::int32_t>(count);
   const T* prob = args.prob.ptr<T>();
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
@@ -153,6 +170,7 @@ void narrow_rows(const NarrowRows& args) {
       row[next++] = static_cast<std::int32_t>(item[n + i] * length + r);
   }
   offsets[n + echoes] = next;
+  std::fill(row + next, row + args.row.elements(), 0);
 }
 
 template <class T>
@@ -182,7 +200,7 @@ void row_score(CpuContext& cpu, const RowScore& args) {
     return static_cast<T>(std::sqrt(squares));
   };
   const std::int64_t work = (dy_norm ? dy_parts : d) + (x_norm ? x_parts : c) * args.patches.taps();
-  cpu.rows(args.score.elements(), work, [&](std::int64_t begin, std::int64_t end) {
+  cpu.rows(candidates(args), work, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t r = row ? row[i] : i;
       score[i] = (dy_norm ? whole(dy_norm + i * dy_parts, dy_parts) : cpu.norm(dy + i * d, d)) *
@@ -220,11 +238,11 @@ void compute(CpuContext& cpu, const ItemNorm& args) {
 void compute(CpuContext& cpu, const KeepProbability& args) {
   with_type(args.score.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t n = args.score.elements();
+    const std::int64_t n = candidates(args);
     auto* variance = args.variance.ptr<double>();
     if (variance) *variance = 0;
-    keep_probability<T>(args.prob.ptr<T>(), variance, args.score.ptr<T>(), n, args.budget,
-                        cpu.scratch<double>(n));
+    keep_probability<T>(args.prob.ptr<T>(), variance, args.score.ptr<T>(), n,
+                        draw_budget(args, args.whole), cpu.scratch<double>(n));
   });
 }
 
@@ -248,9 +266,10 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
     double* space = scratch + thread * longest;
     with_type(args.prob.dtype, [&](auto type) {
       using T = decltype(type);
-      keep_probability<T>(args.prob.ptr<T>(), nullptr, args.score.ptr<T>(), args.score.elements(),
-                          args.budget, space);
-      if (args.selection == Selection::kBernoulli)
+      const bool systematic = args.selection == Selection::kSystematic;
+      keep_probability<T>(args.prob.ptr<T>(), nullptr, args.score.ptr<T>(), candidates(args),
+                          draw_budget(args, systematic), space);
+      if (!systematic)
         draw_bernoulli<T>(cpu.loops<T>(), args, reinterpret_cast<float*>(space));
       else
         draw_systematic<T>(args);
@@ -311,6 +330,10 @@ void compute(CpuContext& cpu, const GatherScaledRows& args) {
                                                                   last - first, width);
                                      });
                });
+    cpu.write_rows<T>(args.y, args.y_norm, offsets[items], args.y.rows(),
+                      [&](std::int64_t first, std::int64_t last) {
+                        std::fill(y + first * width, y + last * width, T(0));
+                      });
   });
 }
 

@@ -117,10 +117,14 @@ void PinnedMemory::wait() const {
   if (marked_) check(cudaEventSynchronize(marked_), "kernels before a copy");
 }
 
-Context::Context(Precision precision) : precision_(precision) {
-  int devices = 0, device = 0, multiprocessors = 0, major = 0, minor = 0;
+void check_device() {
+  int devices = 0;
   check(cudaGetDeviceCount(&devices), "looking for devices");
   check(devices > 0 ? cudaSuccess : cudaErrorNoDevice, "looking for devices");
+}
+
+Context::Context(Precision precision) : precision_(precision) {
+  int device = 0, multiprocessors = 0, major = 0, minor = 0, has_pools = 0;
   check(cudaGetDevice(&device), "the current device");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "number of multiprocessors");
@@ -134,6 +138,12 @@ Context::Context(Precision precision) : precision_(precision) {
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "compute capability");
   warpgroup_products_ = VCAS_SM90A && major == 9 && minor == 0;
+  check(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device),
+        "memory pools");
+  if (!has_pools)
+    throw Error(ExitCode::kUnavailable, "the GPU or its driver has no memory pools",
+                "a newer driver may have them, a share of a virtual GPU may not; device=\"cpu\" "
+                "works everywhere");
   for (cudaStream_t* stream : {&stream_, &bus_})
     check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "a stream");
   check(cudaEventCreateWithFlags(&crossed_, cudaEventDisableTiming), "an event");
@@ -280,6 +290,42 @@ std::unique_ptr<Mailbox> Context::make_mailbox(std::size_t bytes) {
     PinnedMemory host_;
   };
   return std::make_unique<PinnedMailbox>(*this, bytes);
+}
+
+std::unique_ptr<Timeline> Context::make_timeline() {
+  class EventTimeline final : public Timeline {
+   public:
+    explicit EventTimeline(const Context& context) : context_(context) {}
+    ~EventTimeline() override {
+      for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+    }
+    void mark() override {
+      context_.check_not_capturing("a mark in time");
+      if (used_ == events_.size()) {
+        cudaEvent_t event = nullptr;
+        check(cudaEventCreate(&event), "an event");
+        events_.push_back(event);
+      }
+      check(cudaEventRecord(events_[used_++], context_.stream()), "a mark in time");
+    }
+    std::vector<double> take_seconds() override {
+      std::vector<double> seconds;
+      if (used_ > 0) check(cudaEventSynchronize(events_[used_ - 1]), "kernels before a mark");
+      for (std::size_t i = 1; i < used_; ++i) {
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, events_[i - 1], events_[i]), "two marks");
+        seconds.push_back(1e-3 * static_cast<double>(milliseconds));
+      }
+      used_ = 0;
+      return seconds;
+    }
+
+   private:
+    const Context& context_;
+    std::vector<cudaEvent_t> events_;  // kept for the next marks
+    std::size_t used_ = 0;
+  };
+  return std::make_unique<EventTimeline>(*this);
 }
 
 void Context::copy(void* to, const void* from, std::size_t bytes) {

@@ -21,7 +21,9 @@ namespace vcas::cuda {
 // Error(kUnavailable): there is no device or driver, or the device failed in mid-run.
 // Error(kInternal): a kernel failed. InternalError: the rest, mistakes of calls.
 void check(cudaError_t status, const std::string& what);
-// The same for `bytes` asked of the host.
+// Throws Error(kUnavailable) where there is no device.
+void check_device();
+// `check` for `bytes` asked of the host.
 void check_host(cudaError_t status, std::size_t bytes);
 
 // Launches with their arguments, which the device is given at once.
@@ -90,6 +92,7 @@ class Context {
   void copy_to_device(void* device, const void* host, std::size_t bytes);
   void copy_to_host(void* host, const void* device, std::size_t bytes);
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
+  std::unique_ptr<Timeline> make_timeline();
   void copy(void* to, const void* from, std::size_t bytes);
   // Workspace. It holds until the next call.
   void* scratch(std::size_t bytes);

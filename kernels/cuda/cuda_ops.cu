@@ -4,6 +4,7 @@
 namespace vcas {
 
 std::unique_ptr<Ops> make_cuda_ops(Precision precision) {
+  cuda::check_device();  // before cuBLAS is looked for
   return std::make_unique<cuda::DeviceOps>(precision);
 }
 

@@ -5,6 +5,10 @@
 
 namespace vcas {
 
+namespace {
+constexpr std::size_t kMostTimed = 4096;  // calls that wait for their seconds
+}
+
 std::string_view phase_name(Phase phase) {
   switch (phase) {
     case Phase::kForward:
@@ -21,7 +25,8 @@ std::string_view phase_name(Phase phase) {
   return "?";
 }
 
-CountOps::CountOps(std::unique_ptr<Ops> inner) : ForwardingOps(std::move(inner)) {
+CountOps::CountOps(std::unique_ptr<Ops> inner)
+    : ForwardingOps(std::move(inner)), timeline_(inner_->make_timeline()) {
   CountOps::enter("");
 }
 
@@ -71,6 +76,7 @@ void CountOps::enter(const std::string& place) {
 }
 
 void CountOps::repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) {
+  if (timing_) return body();
   if (!recording) recording = std::make_unique<CountedRecording>();
   auto& counted = static_cast<CountedRecording&>(*recording);
   bool called = false;
@@ -96,35 +102,51 @@ void CountOps::repeat(std::unique_ptr<Recording>& recording, const std::function
 
 // A place runs a handful of operations, so a linear search is the fastest. Each kName is one
 // pointer.
-CostTally& CountOps::add(const Call& call) {
+CostTally& CountOps::tally_of(const Call& call) {
   std::vector<CostTally>& tallies = call.place->tallies;
-  auto found = std::ranges::find_if(tallies, [&](const CostTally& tally) {
+  const auto found = std::ranges::find_if(tallies, [&](const CostTally& tally) {
     return tally.op == call.op && tally.phase == call.phase;
   });
-  if (found == tallies.end())
-    found =
-        tallies.insert(found, CostTally{.phase = call.phase, .op = call.op, .family = call.family});
-  ++found->calls;
-  found->flops += call.cost.flops;
-  found->bytes += call.cost.bytes;
-  found->launches += call.cost.launches;
-  return *found;
+  if (found != tallies.end()) return *found;
+  return tallies.emplace_back(CostTally{.phase = call.phase, .op = call.op, .family = call.family});
+}
+
+CostTally& CountOps::add(const Call& call) {
+  CostTally& tally = tally_of(call);
+  ++tally.calls;
+  tally.flops += call.cost.flops;
+  tally.bytes += call.cost.bytes;
+  tally.launches += call.cost.launches;
+  return tally;
 }
 
 template <class Args>
 void CountOps::count(const Args& args) {
   using Clock = std::chrono::steady_clock;
   const bool look = current_->name.ends_with("/probe");
-  const bool timed = timing_ || look;
-  const Clock::time_point start = timed ? Clock::now() : Clock::time_point{};
-  inner_->run(args);
-  ++calls_;
-  const double seconds = timed ? std::chrono::duration<double>(Clock::now() - start).count() : 0;
   const Call call{current_, Args::kName, Args::kFamily, look ? Phase::kProbe : phase_,
                   op_cost(args)};
-  add(call).seconds += seconds;
-  if (look && phase_ != Phase::kProbe) look_seconds_ += seconds;
+  const Clock::time_point start = look ? Clock::now() : Clock::time_point{};
+  if (timing_) timeline_->mark();
+  inner_->run(args);
+  ++calls_;
+  CostTally& tally = add(call);
   if (log_) log_->push_back(call);
+  if (timing_) {
+    timeline_->mark();
+    timed_.push_back(call);
+    if (timed_.size() == kMostTimed) add_seconds();
+  }
+  if (!look) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (!timing_) tally.seconds += seconds;
+  if (phase_ != Phase::kProbe) look_seconds_ += seconds;
+}
+
+void CountOps::add_seconds() {
+  const std::vector<double> seconds = timeline_->take_seconds();
+  for (std::size_t i = 0; i < timed_.size(); ++i) tally_of(timed_[i]).seconds += seconds[2 * i];
+  timed_.clear();
 }
 
 #define VCAS_OP(Args) \
@@ -140,7 +162,8 @@ double CountOps::flops(Phase phase) const {
   return sum;
 }
 
-std::vector<CostRow> CountOps::rows() const {
+std::vector<CostRow> CountOps::rows() {
+  add_seconds();
   std::vector<CostRow> rows;
   for (const Place& place : places_)
     for (const CostTally& tally : place.tallies) rows.push_back({tally, place.name});
@@ -148,6 +171,7 @@ std::vector<CostRow> CountOps::rows() const {
 }
 
 void CountOps::reset() {
+  add_seconds();
   for (Place& place : places_) place.tallies.clear();
   waits_ = 0;
   look_seconds_ = 0;

@@ -45,8 +45,8 @@ class CountOps final : public ForwardingOps {
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
-  // Off at first. Times the call on the host. A backend that queues its work shows too little.
-  // A repetition shows nothing. The looks of probes are timed always:
+  // Off at first. Times operations on the device. Passes are then not repeated.
+  // The looks of probes are timed always, by the host's clock:
   // a training step would have taken so much less without them.
   void set_timing(bool timing) { timing_ = timing; }
 
@@ -57,7 +57,8 @@ class CountOps final : public ForwardingOps {
   // These are the copies from it, and a receive with no operation called since its send.
   std::int64_t waits() const { return waits_; }
   // Places are in the order they were first entered. Their operations are in that of first use.
-  std::vector<CostRow> rows() const;
+  // Waits for operations that are timed.
+  std::vector<CostRow> rows();
   void reset();
 
  private:
@@ -82,12 +83,16 @@ class CountOps final : public ForwardingOps {
 
   template <class Args>
   void count(const Args& args);
+  static CostTally& tally_of(const Call& call);
   static CostTally& add(const Call& call);
+  void add_seconds();
 
   std::deque<Place> places_;  // never moves its elements, which the index points at
   std::unordered_map<std::string_view, Place*> index_;
   Place* current_ = nullptr;
   std::vector<Call>* log_ = nullptr;  // of the body of `repeat` that runs
+  std::vector<Call> timed_;           // with two marks each
+  std::unique_ptr<Timeline> timeline_;
   std::int64_t waits_ = 0;
   std::int64_t calls_ = 0;  // operations and repetitions
   double look_seconds_ = 0;

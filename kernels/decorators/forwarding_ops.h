@@ -25,8 +25,10 @@ class ForwardingOps : public Ops {
   std::unique_ptr<Exchange> make_exchange(Ranks& ranks) override {
     return inner_->make_exchange(ranks);
   }
+  std::unique_ptr<Timeline> make_timeline() override { return inner_->make_timeline(); }
   void enter_phase(Phase phase) override { inner_->enter_phase(phase); }
   void enter(const std::string& place) override { inner_->enter(place); }
+  bool repeats() const override { return inner_->repeats(); }
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     inner_->repeat(recording, body);
   }

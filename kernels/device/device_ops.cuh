@@ -30,6 +30,8 @@ class DeviceOps final : public Ops {
   std::unique_ptr<Exchange> make_exchange(Ranks& ranks) override {
     return std::make_unique<RecordedExchange>(*this, Ops::make_exchange(ranks));
   }
+  std::unique_ptr<Timeline> make_timeline() override { return context_.make_timeline(); }
+  bool repeats() const override { return true; }
   // Not captured the first time: a graph can hold neither new memory nor what a kernel needs once.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     if (!recording) {

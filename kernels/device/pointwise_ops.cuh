@@ -67,9 +67,12 @@ __global__ void add_kernel(T* y, const T* a, const T* b, std::int64_t n) {
   });
 }
 
+// From row *from on, if that is given.
 template <class T>
-__global__ void fill_kernel(T* y, T value, std::int64_t n) {
-  for_each_element(n, [&](std::int64_t i) { y[i] = value; });
+__global__ void fill_kernel(T* y, T value, const std::int64_t* from, std::int64_t width,
+                            std::int64_t n) {
+  const std::int64_t first = from ? *from * width : 0;
+  for_each_element(n - first, [&](std::int64_t i) { y[first + i] = value; });
 }
 
 // Parameters, and what layers read of them where that is rounded.
@@ -220,7 +223,8 @@ void compute(Context& context, const Fill& args) {
     using T = decltype(type);
     const std::int64_t n = args.y.elements();
     launch(context, grid_over(context, n), fill_kernel<T>, args.y.ptr<T>(),
-           static_cast<T>(static_cast<Compute<T>>(args.value)), n);
+           static_cast<T>(static_cast<Compute<T>>(args.value)), args.from.ptr<std::int64_t>(),
+           args.y.width(), n);
   });
 }
 

@@ -38,6 +38,7 @@ struct ScoredRows {
   Compute<T>* score;
   RowFactor<T> dy, x_full;
   const std::int32_t* row;
+  const std::int64_t* filled;  // how many rows have a score, optional
   std::int64_t rows;
   Patches patches;
 
@@ -65,7 +66,7 @@ template <class T>
 __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> group) {
   const ScoredRows<T>& of = group.each[blockIdx.y];
   const std::int64_t i = row_of_warp();
-  if (i >= of.rows) return;
+  if (i >= (of.filled ? *of.filled : of.rows)) return;
   const Compute<T> score =
       of.dy.norm_of(i) * of.x_norm_of(static_cast<std::int32_t>(at(of.row, i)));
   if (lane_of_thread() == 0) of.score[i] = score;
@@ -337,6 +338,7 @@ void compute(Context& context, const Group<RowScore>& group) {
                 {args.x_full.ptr<T>(), width_of(args.x_full), args.x_norm_full.ptr<Compute<T>>(),
                  width_of(args.x_norm_full)},
                 args.row.ptr<std::int32_t>(),
+                args.filled.ptr<std::int64_t>(),
                 rows,
                 args.patches});
       most_rows = std::max(most_rows, rows);

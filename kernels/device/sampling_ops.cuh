@@ -81,10 +81,23 @@ __device__ double keep_probability(T* prob, const T* score, int n, double budget
   return own_variance;
 }
 
+// Scores that only the device can count: the first *filled of them, each with its budget.
+struct Candidates {
+  const std::int64_t* filled;
+  int n;
+  double budget;
+  bool whole;
+
+  __device__ int count() const { return filled ? static_cast<int>(*filled) : n; }
+  __device__ double budget_of_all() const {
+    return filled ? budget_of(budget, *filled, whole) : budget;
+  }
+};
+
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    keep_probability_kernel(T* prob, double* variance, const T* score, int n, double budget) {
-  const double own_variance = keep_probability(prob, score, n, budget);
+    keep_probability_kernel(T* prob, double* variance, const T* score, Candidates of) {
+  const double own_variance = keep_probability(prob, score, of.count(), of.budget_of_all());
   if (!variance) return;
   const double sum = block_sum(own_variance);
   if (threadIdx.x == 0) *variance = sum;
@@ -97,19 +110,13 @@ struct Kept {
   std::int32_t* count;
 };
 template <class T>
-struct Candidates {
+struct Drawing {
+  Kept<T> kept;
+  int count;  // of a systematic draw, at most
   T* prob;
   const T* score;
   const std::int32_t* id;
-  int n;
-  double budget;
-};
-
-template <class T>
-struct Drawing {
-  Kept<T> kept;
-  int count;  // of a systematic draw
-  Candidates<T> of;
+  Candidates of;
   StepKey key;
 };
 
@@ -117,16 +124,17 @@ struct Drawing {
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     draw_bernoulli_kernel(const __grid_constant__ Several<Drawing<T>> group) {
-  const Kept<T>& kept = group.each[blockIdx.x].kept;
-  const Candidates<T>& of = group.each[blockIdx.x].of;
-  const PhiloxAddress address = group.each[blockIdx.x].key.address();
-  keep_probability(of.prob, of.score, of.n, of.budget);
-  const T* prob = of.prob;
+  const Drawing<T>& draw = group.each[blockIdx.x];
+  const Kept<T>& kept = draw.kept;
+  const PhiloxAddress address = draw.key.address();
+  const int n = draw.of.count();
+  keep_probability(draw.prob, draw.score, n, draw.of.budget_of_all());
+  const T* prob = draw.prob;
   int count = 0;
-  in_rounds(of.n, [&](int i, bool inside) {
+  in_rounds(n, [&](int i, bool inside) {
     bool keep = false;
     if (inside) {
-      const Words words = philox_words(address, static_cast<std::uint64_t>(at(of.id, i)));
+      const Words words = philox_words(address, static_cast<std::uint64_t>(at(draw.id, i)));
       keep = static_cast<T>(uniform_from_bits(words.word[0])) < prob[i];
     }
     const Scan<int> place = block_scan<int>(keep, 0, Plus{});
@@ -145,13 +153,15 @@ __global__ void __launch_bounds__(kMostInBlock)
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     draw_systematic_kernel(const __grid_constant__ Several<Drawing<T>> group) {
-  const Kept<T>& kept = group.each[blockIdx.x].kept;
-  const Candidates<T>& of = group.each[blockIdx.x].of;
-  const PhiloxAddress address = group.each[blockIdx.x].key.address();
-  const int count = group.each[blockIdx.x].count;
-  keep_probability(of.prob, of.score, of.n, of.budget);
-  const T* prob = of.prob;
-  const int n = of.n;
+  const Drawing<T>& draw = group.each[blockIdx.x];
+  const Kept<T>& kept = draw.kept;
+  const PhiloxAddress address = draw.key.address();
+  const int n = draw.of.count();
+  const double budget = draw.of.budget_of_all();
+  const int count = draw.of.filled ? min(static_cast<int>(budget), n) : draw.count;
+  if (kept.count && threadIdx.x == 0) *kept.count = count;
+  keep_probability(draw.prob, draw.score, n, budget);
+  const T* prob = draw.prob;
   double own = 0;
   int own_last = -1;
   for_each_candidate(n, [&](int i) {
@@ -284,18 +294,24 @@ __global__ void __launch_bounds__(kMostInBlock)
   for_each_candidate(static_cast<int>(echoes * length), [&](int i) {
     out.row[rows + i] = static_cast<std::int32_t>(echo[i / length] * length + i % length);
   });
+  const std::int64_t filled = rows + echoes * length;
+  for_each_candidate(static_cast<int>(out.capacity - filled),
+                     [&](int i) { out.row[filled + i] = 0; });
 }
 
-// Blocks (item, slice of its rows), threads along the row.
+// Blocks (item, slice of its rows), threads along the row. The last item is what lies behind them.
 template <class T, bool kAligned>
 __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
                                           const std::int32_t* source_row,
                                           const std::int64_t* offsets, const Compute<T>* scale,
-                                          int width) {
+                                          std::int64_t rows, int width) {
   const std::int64_t n = blockIdx.x;
-  const Compute<T> factor = scale[n];
-  for (std::int64_t r = offsets[n] + blockIdx.y; r < offsets[n + 1]; r += gridDim.y)
+  const bool behind = n + 1 == gridDim.x;
+  const Compute<T> factor = behind ? Compute<T>(0) : scale[n];
+  const std::int64_t end = behind ? rows : offsets[n + 1];
+  for (std::int64_t r = offsets[n] + blockIdx.y; r < end; r += gridDim.y)
     write_row<kAligned>(y, y_norm, r, width, [&](int c) {
+      if (behind) return Neighbours<Compute<T>>{};
       auto of = load_neighbours<kAligned>(x + std::int64_t{source_row[r]} * width, c, width);
       for (Compute<T>& value : of.value) value = factor * value;
       return of;
@@ -316,7 +332,8 @@ void compute(Context& context, const KeepProbability& args) {
     using T = decltype(type);
     const int n = count_of(args.score);
     launch(context, one_block(n), keep_probability_kernel<T>, args.prob.ptr<T>(),
-           args.variance.ptr<double>(), args.score.ptr<T>(), n, args.budget);
+           args.variance.ptr<double>(), args.score.ptr<T>(),
+           Candidates{args.filled.ptr<std::int64_t>(), n, args.budget, args.whole});
   });
 }
 
@@ -331,7 +348,11 @@ void compute(Context& context, const Group<Draw>& group) {
       each.add(
           {{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(), args.count.ptr<std::int32_t>()},
            count_of(args.kept),
-           {args.prob.ptr<T>(), args.score.ptr<T>(), args.id.ptr<std::int32_t>(), n, args.budget},
+           args.prob.ptr<T>(),
+           args.score.ptr<T>(),
+           args.id.ptr<std::int32_t>(),
+           {args.filled.ptr<std::int64_t>(), n, args.budget,
+            args.selection == Selection::kSystematic},
            step_key(args)});
       most = std::max(most, n);
     }
@@ -384,10 +405,10 @@ void compute(Context& context, const GatherScaledRows& args) {
     using T = decltype(type);
     constexpr std::int64_t kSlices = 16;
     with_aligned<T>({&args.y, &args.x}, [&](auto aligned) {
-      launch(context, {extent(args.scale.elements(), kSlices), extent(kThreads)},
+      launch(context, {extent(args.scale.elements() + 1, kSlices), extent(kThreads)},
              gather_scaled_rows_kernel<T, aligned>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
              args.x.ptr<T>(), args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
-             args.scale.ptr<Compute<T>>(), width_of(args.y));
+             args.scale.ptr<Compute<T>>(), args.y.rows(), width_of(args.y));
     });
   });
 }

@@ -77,6 +77,7 @@ class Context {
   }
   // Acts as a device that is behind: nothing has arrived before it is received.
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
+  std::unique_ptr<Timeline> make_timeline() { return make_host_timeline(); }
   // Workspace. It holds until the next call.
   void* scratch(std::size_t bytes);
 

@@ -41,9 +41,14 @@ struct AttentionForward {
   Rounding rounding(std::string_view output, const auto& values) const {
     const std::int64_t length = std::max(values.longest_item(offsets), y.width() / heads);
     const double score = 1 + values.top(lse);
-    if (output == "lse") return {length, score};
-    const Rounding of_y{length, score * values.top(qkv)};
-    return output == "y_norm" ? of_norm(of_y, y.width() / heads) : of_y;
+    const std::int64_t rows = query ? y.rows() : values.last(offsets);
+    if (output == "lse") return {length, score, rows * heads};
+    Rounding rounding{length, score * values.top(qkv), rows * y.width()};
+    if (output == "y_norm") {
+      rounding = of_norm(rounding, y.width() / heads);
+      rounding.elements = rows * heads;
+    }
+    return rounding;
   }
   static AttentionForward sample(auto& s) {
     return {.y = s.empty({s.rows(), s.size.width}),
@@ -94,10 +99,15 @@ struct AttentionBackward {
   Rounding rounding(std::string_view output, const auto& values) const {
     const double score = 1 + values.top(lse_full), largest = values.top(qkv_full);
     const double largest_query = query_full ? values.top(query_full) : largest;
-    const Rounding of_dqkv{
-        std::max(values.longest_item(offsets), dy.width() / heads),
-        score * values.top(dy) * (1 + largest * std::max(largest, largest_query))};
-    return output == "dqkv_norm" ? of_norm(of_dqkv, 2 * dy.width() / heads) : of_dqkv;
+    const std::int64_t rows = values.last(offsets);
+    Rounding rounding{std::max(values.longest_item(offsets), dy.width() / heads),
+                      score * values.top(dy) * (1 + largest * std::max(largest, largest_query)),
+                      output == "dquery" ? kAll : rows * dqkv.width()};
+    if (output == "dqkv_norm") {
+      rounding = of_norm(rounding, 2 * dy.width() / heads);
+      rounding.elements = rows * heads * 2;
+    }
+    return rounding;
   }
   static AttentionBackward sample(auto& s) {
     const AttentionForward forward = AttentionForward::sample(s);

@@ -87,9 +87,10 @@ struct Fill {
   static constexpr Family kFamily = Family::kRest;
   Tensor y;  // T or S
   double value = 0;
+  Tensor from;  // i64 [1], optional: the first row that is filled
   template <class V>
   void visit(V&& v) const {
-    v.out("y", y);
+    v.out("y", y, static_cast<bool>(from)), v.in("from", from);
   }
 
   Work work() const { return {}; }

@@ -81,7 +81,7 @@ struct LinearBackwardInput {
 
 // dW = sum over i < n of scale[i] * dy[kept[i]]^T x_full[row[kept[i]]].
 // With patches row[kept[i]] is a patch of x_full.
-// n is the length of kept. If an independent draw left its number on the device, n is count[0].
+// n is the length of kept. If a draw left its number on the device, n is count[0].
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
   static constexpr Family kFamily = Family::kProducts;

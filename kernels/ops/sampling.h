@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
+#include "core/host_device.h"
 #include "kernels/ops/op.h"
 #include "kernels/ops/patches.h"
 
@@ -12,8 +14,21 @@ namespace vcas {
 // kBernoulli: independently. kSystematic: by one uniform number for all rows.
 enum class Selection { kBernoulli, kSystematic };
 
+// How many rows systematic selection keeps for a budget: the budget rounded up.
+// A budget one ulp above a whole number, as n / N times N may be, is not rounded up.
+VCAS_HOST_DEVICE inline double whole_budget(double budget) {
+  return std::ceil(budget * (1 - 1e-12));
+}
+
+// The budget of one candidate times `candidates`. `whole`: that is rounded up.
+VCAS_HOST_DEVICE inline double budget_of(double each, std::int64_t candidates, bool whole) {
+  const double budget = each * static_cast<double>(candidates);
+  return whole ? whole_budget(budget) : budget;
+}
+
 // score[i] = || dy[i] ||_2 * || x_full[row[i]] ||_2. With patches row[i] is a patch of x_full.
 // A factor with given norms is not read. These are the norms of P parts of each row.
+// With `filled` so many rows have a score, the first ones.
 struct RowScore {
   static constexpr const char* kName = "row_score";
   static constexpr Family kFamily = Family::kSampling;
@@ -23,17 +38,19 @@ struct RowScore {
   Tensor row;          // i32 [K], optional
   Tensor dy_norm;      // S [K, P], optional
   Tensor x_norm_full;  // S [R, P], optional
+  Tensor filled;       // i64 [1], optional
   Patches patches;
   template <class V>
   void visit(V&& v) const {
-    v.out("score", score), v.in("row", row);
+    v.out("score", score), v.in("row", row), v.in("filled", filled);
     dy_norm ? v.in("dy_norm", dy_norm) : v.in("dy", dy);
     x_norm_full ? v.in("x_norm_full", x_norm_full) : v.in("x_full", x_full);
   }
 
   Work work() const { return {.rows_read = rows_named(row), .launches = 0, .group_launches = 1}; }
-  Rounding rounding(std::string_view, const auto&) const {
-    return {dy.width() + patches.taps() * x_full.width()};
+  Rounding rounding(std::string_view, const auto& values) const {
+    return {.length = dy.width() + patches.taps() * x_full.width(),
+            .elements = filled ? values.last(filled) : kAll};
   }
   static RowScore sample(auto& s) {
     RowScore args{.score = s.wide({s.kept_rows()}),
@@ -86,6 +103,7 @@ struct ItemNorm {
 // Scaling all scores by 1e-30 or 1e+30 changes nothing.
 // A score that is not finite gets 1: it must reach the gradient, whose check names the tensor.
 // The others share the rest of the budget.
+// With `filled` only its first scores count, and there is a `budget` for each of these (budget_of).
 struct KeepProbability {
   static constexpr const char* kName = "keep_probability";
   static constexpr Family kFamily = Family::kSampling;
@@ -93,15 +111,19 @@ struct KeepProbability {
   Tensor variance;  // f64 [1], optional: sum over i of (1 - p) / p * score^2 (p > 0)
   Tensor score;     // S [n], >= 0
   double budget = 0;
+  Tensor filled;       // i64 [1], optional
+  bool whole = false;  // with `filled`: the budget of all is rounded up
   template <class V>
   void visit(V&& v) const {
-    v.out("prob", prob), v.out("variance", variance), v.in("score", score);
+    v.out("prob", prob), v.out("variance", variance), v.in("score", score), v.in("filled", filled);
   }
 
   Work work() const { return {}; }
   // 1 - p loses all digits of a p near 1, where it multiplies score^2.
   Rounding rounding(std::string_view output, const auto& values) const {
-    const double largest = output == "variance" ? values.top(score) : 0;
+    if (output == "prob")
+      return {.length = score.elements(), .elements = filled ? values.last(filled) : kAll};
+    const double largest = values.top(score);
     return {score.elements(), largest * largest};
   }
   static KeepProbability sample(auto& s) {
@@ -118,29 +140,35 @@ struct KeepProbability {
 // It keeps exactly K = kept.elements() <= n indices, for a sum of prob up to K.
 // The host therefore knows K. If fewer are drawn, the first others fill up with scale 0.
 // If more are drawn, the first K count. A group has one selection.
+// With `filled` only its first scores count, as in KeepProbability, and the budget of a systematic
+// draw is whole. That draw then keeps as many as this budget, or all, and K is the most it may be.
 struct Draw {
   static constexpr const char* kName = "draw";
   static constexpr Family kFamily = Family::kSampling;
   Tensor kept;   // i32 [n], the first count[0] are set; or [K]
   Tensor scale;  // S, likewise
-  Tensor count;  // i32 [1], of kBernoulli only
+  Tensor count;  // i32 [1], of kBernoulli, or with `filled`
   Tensor prob;   // S [n]
   Tensor score;  // S [n], >= 0
   Tensor id;     // i32 [n], optional: row of the full batch, addresses the random numbers
   double budget = 0;
+  Tensor filled;  // i64 [1], optional
   Selection selection = Selection::kBernoulli;
   RandomKey key;
   Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
   void visit(V&& v) const {
     v.out("count", count), v.out("kept", kept), v.out("scale", scale), v.out("prob", prob);
-    v.in("score", score), v.in("id", id), v.in("step", step);
+    v.in("score", score), v.in("id", id), v.in("filled", filled), v.in("step", step);
   }
 
   Work work() const { return {.launches = 0, .group_launches = 1}; }
   Rounding rounding(std::string_view output, const auto& values) const {
-    const bool whole = !count || output == "count" || output == "prob";
-    return {.length = score.elements(), .elements = whole ? kAll : values.last(count)};
+    const bool candidates = output == "prob", all = !count || output == "count";
+    return {.length = score.elements(),
+            .elements = candidates && filled ? values.last(filled)
+                        : candidates || all  ? kAll
+                                             : values.last(count)};
   }
   static Draw sample(auto& s) {
     const bool systematic = s.size.selection == Selection::kSystematic;
@@ -183,6 +211,7 @@ struct DrawEcho {
 
 // Composes a row set with a draw of its items (core/row_set.h).
 // It has the first K = kept.elements() kept items and their offsets[K] rows.
+// Further entries of `row` are 0: padding reads a row that there is.
 // The items of `echo` follow, with their rows of the full batch and the scale 1.
 // Items then have equal numbers of rows, and source_row has the rows of kept items alone.
 struct NarrowRows {
@@ -211,10 +240,9 @@ struct NarrowRows {
 
   Work work() const { return {.launches = 0, .group_launches = 1}; }
   Rounding rounding(std::string_view output, const auto& values) const {
-    if (output != "row" && output != "source_row") return {};
+    if (output != "source_row") return {};
     const std::int64_t rows = values.last(offsets);
-    const bool kept_alone = echo && output == "source_row";
-    return {.elements = kept_alone ? rows / item.elements() * kept.elements() : rows};
+    return {.elements = echo ? rows / item.elements() * kept.elements() : rows};
   }
   static NarrowRows sample(auto& s) {
     return {.item = s.empty({s.kept_items()}, DType::kI32),
@@ -229,6 +257,7 @@ struct NarrowRows {
 };
 
 // The gate's compaction: y[r] = scale[n] * x[source_row[r]] for the rows r of item n.
+// Rows behind those of the last item are 0.
 struct GatherScaledRows {
   static constexpr const char* kName = "gather_scaled_rows";
   static constexpr Family kFamily = Family::kSampling;

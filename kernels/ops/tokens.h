@@ -118,7 +118,9 @@ struct PoolBackward {
   }
 
   Work work() const { return {}; }
-  Rounding rounding(std::string_view, const auto&) const { return {}; }
+  Rounding rounding(std::string_view, const auto& values) const {
+    return {.elements = values.last(offsets) * dx.width()};
+  }
   static PoolBackward sample(auto& s) {
     return {.dx = s.empty({s.kept_rows(), s.size.width}),
             .dy = s.random({s.kept_items(), s.size.width}),
@@ -202,7 +204,7 @@ struct ScatterRows {
 
   Work work() const { return {.rows_read = rows_named(row)}; }
   Rounding rounding(std::string_view, const auto& values) const {
-    return {dy.rows(), values.top(dy)};
+    return {dy.rows(), values.top(dy), values.last(offsets) * dx.width()};
   }
   static ScatterRows sample(auto& s) {
     const Tensor item = s.item();  // the first row of each

@@ -13,7 +13,7 @@ namespace {
 // The name of a layer that mixes the items of a batch; empty: there is none.
 std::string find_mixing(const Graph& graph) {
   for (const GraphNode& node : graph.plan().nodes)
-    if (node.layer && node.plan.coupling != RowCoupling::kItems) return node.name;
+    if (node.layer && node.plan.coupling >= RowCoupling::kBatchLinear) return node.name;
   return {};
 }
 

@@ -1,11 +1,8 @@
 #include "optim/methods/sample_gate.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace vcas {
-
-double whole_budget(double budget) { return std::ceil(budget * (1 - 1e-12)); }
 
 ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows, Layout layout,
                      bool per_token) {
@@ -68,9 +65,7 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
            .selection = settings.selection,
            .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(site.number), settings.repeat),
            .step = exec.step});
-  const bool ragged = std::ranges::any_of(
-      rows.entries(), [](const RowSets::Entry& entry) { return entry.rows.length == 0; });
-  if (ragged || !systematic)
+  if (!systematic || !rows.sizes_known())
     exec.ops.copy_to_host(host_drawn_.data(), drawn,
                           static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
   if (!systematic) kept = host_drawn_[0];
@@ -130,7 +125,11 @@ std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::
                     .row = first(to.row, items * old.length)};
     };
     RowSet next = rows_of(kept);
-    if (old.length == 0) {
+    if (old.bound) {
+      next.rows = old.bound->of(kept);
+      next.squares = old.squares * kept / old.items;
+      next.bound = old.bound;
+    } else if (old.length == 0) {
       for (std::int64_t i = 0; i < kept; ++i) {
         const std::int64_t* from = old.host_offsets + host_drawn_[1 + i];
         const std::int64_t length = from[1] - from[0];
@@ -140,8 +139,8 @@ std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::
       }
       to.host_offsets[kept] = next.rows;
       next.host_offsets = to.host_offsets.data();
-      next.row = first(to.row, next.rows);
     }
+    next.row = first(to.row, next.rows);
     prefixes_[0].entries().push_back({to.layout, next});
     for (std::size_t i = 1; i < echoes_.size(); ++i)
       prefixes_[i].entries().push_back({to.layout, rows_of(kept + echoes_[i])});
@@ -149,7 +148,7 @@ std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::
     narrowed.add({.item = longest.item,
                   .scale = longest.scale,
                   .offsets = longest.offsets,
-                  .row = to.row,
+                  .row = longest.row,
                   .source_row = to.source_row,
                   .kept = kept_items(kept),
                   .kept_scale = first(keep_scale_, kept),

@@ -9,10 +9,6 @@
 
 namespace vcas {
 
-// How many rows systematic selection keeps for a budget: the budget rounded up.
-// A budget one ulp above a whole number, as n / N times N may be, is not rounded up.
-double whole_budget(double budget);
-
 // How one backward draws.
 struct DrawSettings {
   double ratio = 1;  // of all items of the batch
@@ -35,7 +31,8 @@ class SampleGate {
   // Draws the items to keep and makes their row sets. `dy` holds the rows `rows`.
   // P(item) is proportional to the item's score, capped, with sum N * ratio.
   // The host knows how many items a systematic draw keeps.
-  // If all items have as many rows, it knows their rows too. Otherwise it waits once for the draw.
+  // If all items have as many rows, or the batch has padding, it knows their rows too.
+  // Otherwise it waits once for the draw.
   // Returns the kept rows, then those behind each mixing layer (BackwardHooks::at_gate).
   std::span<const RowSets> draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
                                 const Tensor& dy, const RowSets& rows);

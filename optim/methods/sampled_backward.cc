@@ -78,6 +78,7 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
                         .dy_norm = use.dy_norm,
                         .x_norm_full = use.x_norm_full,
                         .row = use.rows.row,
+                        .filled = use.rows.filled(),
                         .patches = use.patches,
                         .site = site});
 }
@@ -113,6 +114,7 @@ void SampledBackward::flush_rows(Exec& exec) {
                 .row = of.row,
                 .dy_norm = of.dy_norm,
                 .x_norm_full = of.x_norm_full,
+                .filled = of.filled,
                 .patches = of.patches});
   exec.ops.run(scores);
 
@@ -121,23 +123,27 @@ void SampledBackward::flush_rows(Exec& exec) {
     const Waiting& of = waiting_[i];
     const std::int64_t rows = of.dy.rows();
     const Tensor prob = exec.scratch.take(statistics, {rows});
-    double budget = pass.ratios.weight[of.site] * static_cast<double>(rows);
-    if (systematic) budget = whole_budget(budget);
+    const double ratio = pass.ratios.weight[of.site], most = budget_of(ratio, rows, systematic);
+    const double budget = of.filled ? ratio : most;
     if (pass.weight_variance)
       exec.ops.run(KeepProbability{
           .prob = prob,
           .variance = {pass.weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
           .score = scores[i].score,
-          .budget = budget});
+          .budget = budget,
+          .filled = of.filled,
+          .whole = systematic});
     if (!of.dweight) continue;
-    const std::int64_t most = systematic ? std::min(rows, static_cast<std::int64_t>(budget)) : rows;
-    draws.add({.kept = exec.scratch.take(DType::kI32, {most}),
-               .scale = exec.scratch.take(statistics, {most}),
-               .count = systematic ? Tensor{} : exec.scratch.take(DType::kI32, {1}),
+    const std::int64_t kept = systematic ? std::min(rows, static_cast<std::int64_t>(most)) : rows;
+    const bool counts = !systematic || of.filled;
+    draws.add({.kept = exec.scratch.take(DType::kI32, {kept}),
+               .scale = exec.scratch.take(statistics, {kept}),
+               .count = counts ? exec.scratch.take(DType::kI32, {1}) : Tensor{},
                .prob = prob,
                .score = scores[i].score,
                .id = of.row,
                .budget = budget,
+               .filled = of.filled,
                .selection = pass.selection,
                .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), pass.repeat),
                .step = exec.step});
@@ -160,7 +166,9 @@ void SampledBackward::multiply(Exec& exec, const Group<Draw>& draws) const {
                   .kept = draw.kept,
                   .scale = draw.scale,
                   .count = draw.count,
-                  .expected = std::min(draw.budget, static_cast<double>(of.dy.rows())),
+                  .expected = std::min(budget_of(pass.ratios.weight[of.site], of.dy.rows(),
+                                                 pass.selection == Selection::kSystematic),
+                                       static_cast<double>(of.dy.rows())),
                   .accumulate = of.accumulate});
   }
   exec.ops.run(products);

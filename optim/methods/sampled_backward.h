@@ -75,6 +75,7 @@ class SampledBackward final : public BackwardHooks {
     Tensor dweight;  // empty: only the variance is wanted
     bool accumulate;
     Tensor dy, x_full, dy_norm, x_norm_full, row;  // as of RowScore
+    Tensor filled;                                 // as of Draw
     Patches patches;
     std::size_t site;
   };

@@ -91,6 +91,28 @@ TEST_CASE("time is measured while it is asked for", "[count]") {
   CHECK(c.ops.rows()[0].seconds == seconds);
 }
 
+TEST_CASE("passes are not repeated while operations are timed", "[count]") {
+  CountOps ops(std::make_unique<RepeatingOps>());
+  TestMemory memory(ops);
+  const GeluForward gelu{memory.f32({7, 5}), memory.f32({7, 5})};
+  std::unique_ptr<Recording> recording;
+  int calls = 0;
+  const auto pass = [&] {
+    ++calls;
+    ops.run(gelu);
+  };
+  for (int i = 0; i < 3; ++i) ops.repeat(recording, pass);
+  CHECK(calls == 1);
+  ops.set_timing(true);
+  for (int i = 0; i < 3; ++i) ops.repeat(recording, pass);
+  CHECK(calls == 4);
+  CHECK(ops.rows()[0].calls == 6);
+  CHECK(ops.rows()[0].seconds > 0);
+  ops.set_timing(false);
+  ops.repeat(recording, pass);
+  CHECK(calls == 4);
+}
+
 TEST_CASE("what runs at a place of probes counts as probe and is timed", "[count]") {
   Counted c;
   c.ops.enter_phase(Phase::kBackward);

@@ -31,3 +31,21 @@ TEST_CASE("copies to a device come in the order of calls", "[copy]") {
     }
   });
 }
+
+TEST_CASE("a timeline has the seconds between its marks", "[copy]") {
+  on_every_backend([](TestTensors& t) {
+    const std::unique_ptr<Timeline> timeline = t.ops().make_timeline();
+    CHECK(timeline->take_seconds().empty());
+    const Tensor y = t.unset({1000, 100});
+    for (int round = 0; round < 2; ++round) {
+      for (int i = 0; i < 3; ++i) {
+        timeline->mark();
+        t.ops().run(Fill{.y = y, .value = 1});
+      }
+      const std::vector<double> seconds = timeline->take_seconds();
+      REQUIRE(seconds.size() == 2);
+      CHECK(seconds[0] > 0);
+      CHECK(seconds[1] > 0);
+    }
+  });
+}

@@ -164,6 +164,9 @@ TEST_CASE("add, copy, fill, sum_squares", "[pointwise]") {
                {.length = n});
       check_op(t, SumSquares{.sum = one_f64(t, 5), .x = a, .accumulate = true}, {.length = n});
     }
+    for (const std::int64_t first : {0, 2, 5})
+      check_op(t, Fill{.y = t.normal({5, 33}), .value = 0.25, .from = t.offsets({first})},
+               {.factor = 0});
     const Tensor index = t.indices({3, 1, 2});
     check_op(t, Copy{.y = t.unset(DType::kI32, {3}), .x = index});
     check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = t.wide_of({1, std::nan(""), 2})});

@@ -106,6 +106,12 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
                           .x_full = x,
                           .row = t.indices(row)},
                  {.length = width + 40});
+        check_op(t,
+                 RowScore{.score = t.wide_unset({full}),
+                          .dy = t.normal({full, 5}),
+                          .x_full = x,
+                          .filled = t.offsets({full / 2})},
+                 {.length = width});
         const Tensor dy_norm = norms(t, rows, full == 9 ? 130 : 3), x_norm = norms(t, full, 1);
         check_op(t, RowScore{.score = t.wide_unset({rows}),
                              .dy = t.normal({rows, 40}),
@@ -345,6 +351,56 @@ TEST_CASE("a group of draws", "[sampling]") {
   });
 }
 
+TEST_CASE("draws of scores that only the device can count", "[sampling]") {
+  on_every_backend_but_bf16([](TestTensors& t) {
+    constexpr std::int64_t kMost = 500;
+    const auto first = [](const Tensor& all, std::int64_t count) {
+      return Tensor{all.data, all.dtype, {count}};
+    };
+    for (const std::int64_t n : {0, 1, 33, 499, 500})
+      for (const Selection selection : {Selection::kBernoulli, Selection::kSystematic}) {
+        INFO(n << " scores");
+        const Tensor filled = t.offsets({n}), score = t.of(uneven_scores(kMost));
+        const bool systematic = selection == Selection::kSystematic;
+        const Draw draw{.kept = t.unset(DType::kI32, {systematic ? kMost / 4 : kMost}),
+                        .scale = t.unset({systematic ? kMost / 4 : kMost}),
+                        .count = t.unset(DType::kI32, {1}),
+                        .prob = t.unset({kMost}),
+                        .score = score,
+                        .budget = 0.25,
+                        .filled = filled,
+                        .selection = selection,
+                        .key = {.seed = 8, .stream = Stream::kWeight}};
+        check_op(t, draw, {.factor = 16, .length = kMost});
+        // The same as of that many scores.
+        Draw known = draw;
+        known.score = first(score, n);
+        known.prob = t.unset({n});
+        known.filled = {};
+        known.budget = systematic ? std::ceil(0.25 * double(n)) : 0.25 * double(n);
+        const auto count = static_cast<std::int64_t>(t.read(draw.count)[0]);
+        const auto kept = t.read(first(draw.kept, count));
+        if (systematic) {
+          CHECK(count == static_cast<std::int64_t>(known.budget));
+          known.count = {};
+          known.kept = t.unset(DType::kI32, {count});
+          known.scale = t.unset({count});
+        }
+        t.ops().run(known);
+        CHECK(t.read(first(known.kept, count)) == kept);
+        CHECK(t.read(first(known.scale, count)) == t.read(first(draw.scale, count)));
+        check_op(t,
+                 KeepProbability{.prob = t.unset({kMost}),
+                                 .variance = t.unset(DType::kF64, {1}),
+                                 .score = score,
+                                 .budget = 0.25,
+                                 .filled = filled,
+                                 .whole = systematic},
+                 {.factor = 16, .length = kMost});
+      }
+  });
+}
+
 TEST_CASE("draws keep each row as often as its probability says", "[sampling]") {
   on_every_backend_but_bf16([](TestTensors& t) {
     const std::vector<double> scores = uneven_scores(23);
@@ -433,6 +489,14 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                       .offsets = narrow.offsets,
                                       .scale = narrow.scale},
                      {.length = norm ? width : 1});
+        check_op(t,
+                 GatherScaledRows{.y = t.unset({15, 7}),  // with padding
+                                  .y_norm = t.wide_unset({15}),
+                                  .x = t.normal({15, 7}),
+                                  .source_row = narrow.source_row,
+                                  .offsets = narrow.offsets,
+                                  .scale = narrow.scale},
+                 {.length = 7});
       }
     for (const std::vector<std::int64_t>& kept :
          std::vector<std::vector<std::int64_t>>{{}, {2}, {0, 1, 2}})

@@ -1,6 +1,33 @@
-"""Tables of what tools/gpu_check measured: python3 gpu_summary.py results.json"""
+"""Tables of what tools/gpu_check measured
+
+python3 gpu_summary.py results.json
+python3 gpu_summary.py --kernels LIST.csv    what Nsight Compute listed, summed up as JSON
+"""
+import csv
 import json
+import re
 import sys
+
+
+def sum_kernels(path):
+    """Calls and microseconds of each kernel, the longest first."""
+    sums = {}
+    lines = [line for line in open(path) if line.startswith('"')]
+    for row in csv.DictReader(lines):
+        if row.get("Metric Name") != "gpu__time_duration.sum":
+            continue
+        name = re.sub(r"^void |\((bool|int)\)|vcas::(cuda::)?", "", row["Kernel Name"])
+        name = name.partition("(")[0]
+        unit = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1, "us": 1, "msecond": 1e3, "ms": 1e3}
+        kernel = sums.setdefault(name, {"kernel": name, "calls": 0, "us": 0.0})
+        kernel["calls"] += 1
+        kernel["us"] += float(row["Metric Value"].replace(",", "")) * unit[row["Metric Unit"]]
+    return sorted(sums.values(), key=lambda kernel: -kernel["us"])
+
+
+if sys.argv[1] == "--kernels":
+    print(json.dumps(sum_kernels(sys.argv[2])))
+    sys.exit()
 
 reports = {part["part"]: part["report"]
            for part in json.load(open(sys.argv[1]))["parts"] if "report" in part}
@@ -39,10 +66,28 @@ for name, report in reports.items():
     eager, compiled = (theirs.get((kind, items, precision, made)) for made in (False, True))
     rows.append([
         model, precision, milliseconds(exact), milliseconds(sampled), f"{exact / sampled:.2f}",
-        milliseconds(eager), milliseconds(compiled), f"{compiled / exact:.2f}" if compiled else "-"
+        milliseconds(eager), milliseconds(compiled),
+        *(f"{compiled / ours:.2f}" if compiled else "-" for ours in (exact, sampled))
     ])
-table(["step, ms", "in", "exact", "VCAS", "exact/VCAS", "PyTorch", "compiled", "compiled/exact"],
-      rows)
+table(["step, ms", "in", "exact", "VCAS", "exact/VCAS", "PyTorch", "torch.compile",
+       "torch.compile/exact", "torch.compile/VCAS"], rows)
+
+FAMILIES = ["gemm", "attention", "norms", "gelu", "sampling", "optimizer", "rest"]
+rows = []
+for name, report in reports.items():
+    if name.startswith("step_"):
+        for kind in ("exact", "sampled"):
+            families, launches = report[kind]["families"], report[kind]["family_launches"]
+            rows.append([name.removeprefix("step_"), kind, *(
+                f"{1e3 * families.get(family, 0):.2f} ({launches.get(family, 0):.0f})"
+                for family in FAMILIES)
+            ])
+table(["ms (launches)", "", *FAMILIES], rows)
+
+for step in ("exact", "vcas"):
+    table([f"kernels of a step, {step}", "calls", "us"],
+          [[kernel["kernel"], kernel["calls"], f"{kernel['us']:.0f}"]
+           for kernel in reports.get(f"kernels_{step}", [])[:25]])
 
 seconds = {run["name"].removesuffix("/real_time"): run["real_time"]
            for run in reports.get("gathered", {}).get("benchmarks", []) if "real_time" in run}

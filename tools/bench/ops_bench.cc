@@ -1,11 +1,13 @@
 // Speed of every operation, also as a share of what this machine does in the same run: of the
-// FLOP/s of a 1024^3 product, and of the bytes per second of a large copy (kernels/op_cost.h counts
-// both). Tensors that fit a cache can pass the copy.
+// FLOP/s of the best large product, and of the bytes per second of a large copy (kernels/op_cost.h
+// counts both). Tensors that fit a cache can pass the copy.
 //
 // gathered_product is linear_backward_weight over half of the rows; gather_then_product copies
 // those rows first and leaves the product to the platform's library, compacted_product is that
-// product alone. On a GPU, and on emu, they run in bf16 and TF32 besides, compared with a 1024^3
-// product in that precision; so does every operation at the smallest size in bf16.
+// product alone. On a GPU, and on emu, they run in bf16 and TF32 besides, compared with a product
+// in that precision; so does every operation at the smallest size in bf16, and what a transformer
+// is made of at the sizes of its steps (bert_base_32 and so on). gathered_layer has the weight
+// gradients of a block in one group, over half of the rows of 8 or 16 items.
 //
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 
@@ -17,8 +19,8 @@
 #include <cstdio>
 #include <deque>
 #include <limits>
-#include <numeric>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/op_cost.h"
@@ -49,6 +51,43 @@ constexpr NamedSize kGathered[] = {
     {"1024x1024", {.items = 128, .tokens = 128, .width = 1024, .hidden = 1024, .keep = 2}},
     {"4096x1024", {.items = 128, .tokens = 128, .width = 1024, .hidden = 4096, .keep = 2}},
 };
+
+// Steps of 32 and 256 items.
+constexpr NamedSize kTransformers[] = {
+    {"bert_base_32",
+     {.items = 32, .tokens = 128, .width = 768, .hidden = 3072, .heads = 12, .vocabulary = 30522}},
+    {"bert_base_256",
+     {.items = 256, .tokens = 128, .width = 768, .hidden = 3072, .heads = 12, .vocabulary = 30522}},
+    {"bert_large_32",
+     {.items = 32, .tokens = 128, .width = 1024, .hidden = 4096, .heads = 16, .vocabulary = 30522}},
+    {"bert_large_256",
+     {.items = 256,
+      .tokens = 128,
+      .width = 1024,
+      .hidden = 4096,
+      .heads = 16,
+      .vocabulary = 30522}},
+    {"vit_base_32", {.items = 32, .tokens = 197, .width = 768, .hidden = 3072, .heads = 12}},
+    {"vit_base_256", {.items = 256, .tokens = 197, .width = 768, .hidden = 3072, .heads = 12}},
+    {"vit_large_32", {.items = 32, .tokens = 197, .width = 1024, .hidden = 4096, .heads = 16}},
+    {"vit_large_256", {.items = 256, .tokens = 197, .width = 1024, .hidden = 4096, .heads = 16}},
+};
+// clang-format off
+#define VCAS_TRANSFORMER_OPS(X) \
+  X(LinearForward) X(LinearBackwardInput) X(Group<LinearBackwardWeight>) X(Group<ColumnSum>) \
+  X(AttentionForward) X(AttentionBackward) X(LayerNormForward) X(LayerNormBackward)          \
+  X(GeluForward) X(GeluBackward) X(Dropout) X(Add) X(EmbeddingForward) X(EmbeddingBackward)  \
+  X(ItemNorm) X(GatherScaledRows) X(Group<RowScore>) X(Group<Draw>) X(AdamStep)
+// clang-format on
+
+// A block's weight gradients over kept rows: of query, key and value, of what joins the heads, of
+// the two wide layers.
+struct BlockSize {
+  const char* name;
+  std::int64_t width, keep;
+};
+constexpr BlockSize kBlocks[] = {
+    {"base_512", 768, 4}, {"base_1024", 768, 2}, {"large_512", 1024, 4}, {"large_1024", 1024, 2}};
 
 struct Machine {
   double flops_per_second = 0;
@@ -91,12 +130,18 @@ double best_seconds(Ops& ops, const Args& args) {
 }
 
 Machine measure(Ops& ops, DType dtype = DType::kF32) {
-  Samples product_calls(ops, {.items = 1024, .width = 1024, .hidden = 1024}, dtype);
-  const auto product = product_calls.make<LinearForward>();
+  Machine machine;
+  for (const std::int64_t side : {1024, 4096, 8192}) {
+    if (side > 1024 && ops.name() != "cuda") break;  // elsewhere it is large enough
+    Samples calls(ops, {.items = side, .width = side, .hidden = side}, dtype);
+    const auto product = calls.make<LinearForward>();
+    machine.flops_per_second =
+        std::max(machine.flops_per_second, op_cost(product).flops / best_seconds(ops, product));
+  }
   Samples copy_calls(ops, {.items = 32768, .width = 1024});  // 128 MiB
   const auto copy = copy_calls.make<Copy>();
-  return {op_cost(product).flops / best_seconds(ops, product),
-          op_cost(copy).bytes / best_seconds(ops, copy)};
+  machine.bytes_per_second = op_cost(copy).bytes / best_seconds(ops, copy);
+  return machine;
 }
 
 // Times run(), which ends with `args` or stands for it.
@@ -131,7 +176,8 @@ void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine,
       ->UseRealTime();
 }
 
-// The rows of a weight gradient, copied: what a product without gathering needs.
+// The rows of a weight gradient, copied: what a product without gathering needs. A copy goes by
+// items of many rows, as its kernel is made for, which share a factor.
 class GatheredCopies {
  public:
   GatheredCopies(Ops& ops, const LinearBackwardWeight& args) : ops_(ops) {
@@ -144,16 +190,19 @@ class GatheredCopies {
     std::vector<std::int32_t> source = read(args.kept);
     const std::vector<std::int32_t> row = read(args.row);
     for (std::int32_t& r : source) r = row[r];
-    std::vector<std::int64_t> offsets(static_cast<std::size_t>(n) + 1);
-    std::iota(offsets.begin(), offsets.end(), 0);
-    const Tensor each = placed(offsets.data(), DType::kI64, {n + 1});
+    constexpr std::int64_t kRowsOfItem = 64;
+    std::vector<std::int64_t> offsets;
+    for (std::int64_t row = 0; row < n; row += kRowsOfItem) offsets.push_back(row);
+    const std::int64_t items = std::ssize(offsets);
+    offsets.push_back(n);
+    const Tensor each = placed(offsets.data(), DType::kI64, {items + 1});
     const Tensor ones =
-        placed(std::vector<float>(static_cast<std::size_t>(n), 1).data(), DType::kF32, {n});
+        placed(std::vector<float>(static_cast<std::size_t>(items), 1).data(), DType::kF32, {items});
     gradient_ = {.y = placed(nullptr, args.dy.dtype, {n, args.dy.width()}),
                  .x = args.dy,
                  .source_row = args.kept,
                  .offsets = each,
-                 .scale = args.scale};
+                 .scale = ones};
     input_ = {.y = placed(nullptr, args.dy.dtype, {n, args.x_full.width()}),
               .x = args.x_full,
               .source_row = placed(source.data(), DType::kI32, {n}),
@@ -204,6 +253,27 @@ void add_gathered(Ops& ops, const NamedSize& size, const Machine& machine, const
   add("gather_then_product", false, true);
 }
 
+void add_block(Ops& ops, const BlockSize& block, const Machine& machine, DType dtype) {
+  benchmark::RegisterBenchmark(
+      fmt::format("gathered_layer/{}/bf16", block.name).c_str(),
+      [&ops, &block, &machine, dtype](benchmark::State& state) {
+        std::deque<Samples> samples;
+        Group<LinearBackwardWeight> group;
+        for (const auto& [in, out] : {std::pair{1, 3}, {1, 1}, {1, 4}, {4, 1}})
+          group.add(samples
+                        .emplace_back(ops,
+                                      SampleSize{.items = 32,
+                                                 .tokens = 128,
+                                                 .width = in * block.width,
+                                                 .hidden = out * block.width,
+                                                 .keep = block.keep},
+                                      dtype)
+                        .make<LinearBackwardWeight>());
+        time_calls(state, ops, machine, group, [&] { ops.run(group); });
+      })
+      ->UseRealTime();
+}
+
 int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   std::string device = "auto";
@@ -218,7 +288,7 @@ int run(int argc, char** argv) {
   const std::unique_ptr<Ops> ops = make_ops(device);
   const Machine machine = measure(*ops);
   benchmark::AddCustomContext("device", ops->name());
-  benchmark::AddCustomContext("1024^3 product",
+  benchmark::AddCustomContext("product",
                               fmt::format("{:.1f} GFLOP/s", machine.flops_per_second / 1e9));
   benchmark::AddCustomContext("copy", fmt::format("{:.1f} GB/s", machine.bytes_per_second / 1e9));
   for (const NamedSize& size : kSizes) {
@@ -238,13 +308,19 @@ int run(int argc, char** argv) {
     const DType dtype = compute_dtype(precision);
     in_precision = make_ops(ops->name(), precision);
     peak = measure(*in_precision, dtype);
-    benchmark::AddCustomContext(fmt::format("1024^3 product in {}", name),
+    benchmark::AddCustomContext(fmt::format("product in {}", name),
                                 fmt::format("{:.1f} GFLOP/s", peak.flops_per_second / 1e9));
     for (const NamedSize& size : kGathered) add_gathered(*in_precision, size, peak, name, dtype);
     if (precision != Precision::kBf16) continue;
 #define VCAS_OP(Args) add_benchmark<Args>(*in_precision, kSizes[0], peak, "/bf16", dtype);
     VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
+    for (const BlockSize& block : kBlocks) add_block(*in_precision, block, peak, dtype);
+    for (const NamedSize& size : kTransformers) {
+#define VCAS_OP(Args) add_benchmark<Args>(*in_precision, size, peak, "/bf16", dtype);
+      VCAS_TRANSFORMER_OPS(VCAS_OP)
+#undef VCAS_OP
+    }
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -1,11 +1,25 @@
 // What training steps ask of a GPU, counted without computing anything (kernels/op_cost.h), and the
-// least time an H200 could take for them. Prints a table. With the argument "ranks": what is left
-// of the saving on several GPUs, by a model of the network.
+// least time an H200 could take for them. Prints a table.
+//
+//   vcas_step_prediction
+//   vcas_step_prediction ranks                     what is left of the saving on several GPUs, by a
+//                                                  model of the network
+//   vcas_step_prediction ITEMS LONGEST < ids
+//
+// The last counts the rows of batches of texts on a device that repeats passes: of ITEMS random
+// lines of ids, as `vcas tokenize` writes them, cut to LONGEST (docs/kernels.md).
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
+#include <functional>
 #include <iostream>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
 
+#include "core/row_bound.h"
 #include "kernels/decorators/count_ops.h"
 #include "kernels/dry_ops.h"
 #include "optim/methods/vcas.h"
@@ -86,7 +100,7 @@ struct Counted {
 };
 
 Counted count_step(const Case& c, bool exact, DType dtype) {
-  CountOps ops(std::make_unique<DryOps>());
+  CountOps ops(std::make_unique<DryOps>(true));
   const std::unique_ptr<Model> model = build_model(c.model, c.item_shape, 3, 0, dtype);
   model->graph.finish(ops, {.max_items = c.items, .max_tokens = c.items * c.tokens});
   TrainerOptions options{.total_steps = 2, .batch = c.items};
@@ -193,14 +207,73 @@ ModelOptions transformer(std::int64_t width, std::int64_t depth, std::vector<std
   return read_model_options(more);
 }
 
+// Items by falling ratios, as gates keep them.
+std::vector<std::int64_t> kept_items(std::int64_t items) {
+  std::vector<std::int64_t> kept;
+  for (int gate = 0; gate < 12; ++gate)
+    kept.push_back(static_cast<std::int64_t>(
+        whole_budget((0.2 + 0.3 * gate / 11) * static_cast<double>(items))));
+  return kept;
+}
+
+// Of 400 batches. Padding is a share of the batch's rows, rows of gates one of the rows that as
+// many items have in the mean.
+void print_texts(std::vector<std::int64_t> lengths, std::int64_t items) {
+  constexpr int kBatches = 400, kStepsOfRatios = 100;
+  std::mt19937 random(1);
+  std::map<std::array<std::int64_t, 3>, int> seen;  // since the last new ratios
+  double rows = 0, padded = 0, gate_mean = 0, gate_longest = 0, gate_bound = 0;
+  int shapes = 0, repeated = 0;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    std::vector<std::int64_t> chosen;
+    std::ranges::sample(lengths, std::back_inserter(chosen), items, random);
+    const RowBound bound(chosen, std::numeric_limits<std::int64_t>::max());
+    std::ranges::sort(chosen, std::greater());
+    const auto sum = [&](std::int64_t count) {
+      return static_cast<double>(
+          std::accumulate(chosen.begin(), chosen.begin() + count, std::int64_t{0}));
+    };
+    rows += sum(items);
+    padded += static_cast<double>(bound.rows);
+    for (const std::int64_t kept : kept_items(items)) {
+      gate_mean += sum(items) * static_cast<double>(kept) / static_cast<double>(items);
+      gate_longest += sum(kept);
+      gate_bound += static_cast<double>(bound.of(kept));
+    }
+    if (batch % kStepsOfRatios == 0) seen.clear();
+    const int before = seen[{bound.rows, bound.half, bound.quarter}]++;
+    shapes += before == 0;
+    repeated += before >= 2;
+  }
+  std::cout << fmt::format(
+      "{:.0f} rows a batch, {:.1f} % padding; at gates {:.2f} times the mean rows, {:.2f} of the "
+      "longest items; {:.0f} shapes in {} steps, {:.0f} % of steps repeated\n",
+      rows / kBatches, 100 * (padded / rows - 1), gate_bound / gate_mean, gate_longest / gate_mean,
+      static_cast<double>(shapes) * kStepsOfRatios / kBatches, kStepsOfRatios,
+      100.0 * repeated / kBatches);
+}
+
+std::vector<std::int64_t> read_lengths(std::istream& in, std::int64_t longest) {
+  std::vector<std::int64_t> lengths;
+  for (std::string line; std::getline(in, line);) {
+    const auto ids = std::ranges::count(line, ' ') + 1;
+    lengths.push_back(std::min<std::int64_t>(ids, longest));
+  }
+  return lengths;
+}
+
 }  // namespace
 }  // namespace vcas
 
 int main(int count, char** arguments) {
   using namespace vcas;
+  if (count == 3) {
+    print_texts(read_lengths(std::cin, std::stoll(arguments[2])), std::stoll(arguments[1]));
+    return 0;
+  }
   const bool on_ranks = count == 2 && std::string(arguments[1]) == "ranks";
   if (count > 1 && !on_ranks) {
-    std::cerr << "usage: vcas_step_prediction [ranks]\n";
+    std::cerr << "usage: vcas_step_prediction [ranks | ITEMS LONGEST < ids]\n";
     return static_cast<int>(ExitCode::kUsage);
   }
   if (on_ranks) {

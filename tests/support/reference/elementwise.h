@@ -25,6 +25,9 @@ inline void run(const Copy& a) {
   std::copy_n(from, a.x.bytes(), static_cast<char*>(a.y.data));
 }
 
-inline void run(const Fill& a) { std::fill_n(f(a.y), a.y.elements(), a.value); }
+inline void run(const Fill& a) {
+  for (std::int64_t r = a.from ? i64(a.from)[0] : 0; r < a.y.rows(); ++r)
+    std::fill_n(f(a.y) + r * a.y.width(), a.y.width(), a.value);
+}
 
 }  // namespace vcas::reference

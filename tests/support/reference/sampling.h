@@ -5,8 +5,14 @@
 
 namespace vcas::reference {
 
+// The scores that count.
+template <class Args>
+std::int64_t candidates(const Args& a) {
+  return a.filled ? i64(a.filled)[0] : a.score.elements();
+}
+
 inline void run(const RowScore& a) {
-  for (std::int64_t i = 0; i < a.score.elements(); ++i) {
+  for (std::int64_t i = 0; i < candidates(a); ++i) {
     const std::int64_t r = index_at(a.row, i);
     const Tensor& x = a.x_norm_full ? a.x_norm_full : a.x_full;
     double squares = 0;
@@ -27,12 +33,19 @@ inline void run(const ItemNorm& a) {
   }
 }
 
+template <class Args>
+double draw_budget(const Args& a, bool whole) {
+  if (!a.filled) return a.budget;
+  const double budget = a.budget * static_cast<double>(candidates(a));
+  return whole ? std::ceil(budget - 1e-9) : budget;
+}
+
 // Caps the scores that exceed 1 and shares the rest of the budget among the others, until none
 // does.
 inline void run(const KeepProbability& a) {
-  const std::int64_t n = a.score.elements();
+  const std::int64_t n = candidates(a);
   std::vector<bool> capped(static_cast<std::size_t>(n), false);
-  double budget = a.budget, scale = 0;
+  double budget = draw_budget(a, a.whole), scale = 0;
   for (bool changed = true; changed;) {
     changed = false;
     double sum = 0;
@@ -56,8 +69,11 @@ inline void run(const KeepProbability& a) {
 }
 
 inline void run(const Draw& a) {
-  run(KeepProbability{.prob = a.prob, .score = a.score, .budget = a.budget});
-  const std::int64_t n = a.prob.elements();
+  const std::int64_t n = candidates(a);
+  const double budget = draw_budget(a, a.selection == Selection::kSystematic);
+  run(KeepProbability{.prob = {a.prob.data, a.prob.dtype, {n}},
+                      .score = {a.score.data, a.score.dtype, {n}},
+                      .budget = budget});
   const PhiloxAddress address = step_key(a).address();
   std::vector<std::int64_t> kept;
   const auto scale_of = [&](std::int64_t i) { return 1 / f(a.prob)[i]; };
@@ -70,7 +86,8 @@ inline void run(const Draw& a) {
     double sum = 0;
     for (std::int64_t i = 0; i < n; ++i) sum += f(a.prob)[i];
     if (std::abs(sum - std::round(sum)) <= 1e-6 * sum) sum = std::round(sum);
-    const auto count = static_cast<std::size_t>(a.kept.elements());
+    const auto count = static_cast<std::size_t>(a.filled ? std::min(budget, static_cast<double>(n))
+                                                         : double(a.kept.elements()));
     const double u = philox_uniform(address, 0);
     std::vector<bool> taken(static_cast<std::size_t>(n), false);
     double before = 0;
@@ -133,6 +150,7 @@ inline void run(const NarrowRows& a) {
       i32(a.row)[next++] = static_cast<std::int32_t>(i32(a.echo)[e] * length + r);
   }
   i64(a.offsets)[a.item.elements()] = next;
+  for (; next < a.row.elements(); ++next) i32(a.row)[next] = 0;
 }
 
 inline void run(const GatherScaledRows& a) {
@@ -141,6 +159,8 @@ inline void run(const GatherScaledRows& a) {
     for (std::int64_t r = i64(a.offsets)[n]; r < i64(a.offsets)[n + 1]; ++r)
       for (std::int64_t i = 0; i < c; ++i)
         f(a.y)[r * c + i] = f(a.scale)[n] * f(a.x)[i32(a.source_row)[r] * c + i];
+  for (std::int64_t e = i64(a.offsets)[a.scale.elements()] * c; e < a.y.elements(); ++e)
+    f(a.y)[e] = 0;
   put_norms(a.y_norm, a.y);
 }
 
