@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/device/patch_product.cuh"
 #include "kernels/device/patches.cuh"
 
 namespace vcas::VCAS_DEVICE {
@@ -10,6 +11,7 @@ void compute(Context& context, const LinearForward& args) {
   check_linear(args.y, args.x, args.weight, args.patches);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
+    if (reads_pixels(args.patches, args.x, args.y)) return direct_forward<T>(context, args);
     if (args.patches) return forward_patches<T>(context, args);
     const std::int64_t c = args.x.width(), d = args.y.width();
     context.gemm<T, T>(args.y.rows(), d, c, {args.x.ptr<T>(), c}, {args.weight.ptr<T>(), c, true},
@@ -21,6 +23,7 @@ void compute(Context& context, const LinearBackwardInput& args) {
   check_linear(args.dy, args.dx, args.weight, args.patches);
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
+    if (reads_pixels(args.patches, args.dx, args.dy)) return direct_backward<T>(context, args);
     if (args.patches) return backward_patches<T>(context, args);
     const std::int64_t c = args.dx.width(), d = args.dy.width();
     context.gemm<T, T>(args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
@@ -38,7 +41,8 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
                  "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                      args.x_full.shape.text());
       check_count(args);
-      if (args.patches) {
+      const bool direct = reads_pixels(args.patches, args.x_full, args.dy);
+      if (args.patches && !direct) {
         weight_gradient_of_patches<T>(context, args);
         continue;
       }
@@ -47,17 +51,18 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
       const auto* kept = args.kept.ptr<std::int32_t>();
       const T* dy = args.dy.ptr<T>();
       const T* x = args.x_full.ptr<T>();
-      if (!row && !kept)
+      if (!row && !kept && !direct)
         context.gemm<T, Compute<T>>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight,
                                     args.accumulate);
       else
-        gathered.add({dweight,
-                      {dy, d, kept, nullptr, d},
-                      {x, c, kept, row, c},
-                      args.scale.ptr<Compute<T>>(),
-                      kept ? args.kept.elements() : args.dy.rows(),
-                      args.count.ptr<std::int32_t>(),
-                      args.accumulate});
+        gathered.add({.c = dweight,
+                      .a = {dy, d, kept, nullptr, d},
+                      .b = {x, args.x_full.width(), kept, row, c, PatchSizes(args.patches)},
+                      .scale = args.scale.ptr<Compute<T>>(),
+                      .depth = kept ? args.kept.elements() : args.dy.rows(),
+                      .count = args.count.ptr<std::int32_t>(),
+                      .accumulate = args.accumulate,
+                      .pieces = args.pieces_of_sum()});
     }
     if (gathered.size > 0) gathered_products(context, gathered);
   });

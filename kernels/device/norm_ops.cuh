@@ -13,6 +13,7 @@ struct NormSets {
   std::int64_t split, rows;
   std::int64_t count, slices;
   std::int64_t width, groups;
+  std::int32_t columns;  // of a group
 
   __device__ std::int64_t begin(std::int64_t n) const {
     return offsets ? offsets[n] : n == 0 ? 0 : n == count ? rows : split;
@@ -30,7 +31,16 @@ struct NormSets {
     }
     return low;
   }
-  __host__ __device__ std::int64_t columns() const { return width / groups; }
+  // What each of the neighbours at c has of values by group.
+  template <class C>
+  __device__ Neighbours<C> of_groups(const C* values, int c) const {
+    const int own_width = static_cast<int>(width);
+    if (columns == 1) return load_neighbours(values, c, own_width);
+    Neighbours<C> out{};
+    for (int i = 0; i < kNeighbours && c + i < own_width; ++i)
+      out.value[i] = values[(c + i) / columns];
+    return out;
+  }
 };
 
 // Statistics by set. One row of them is that of all sets.
@@ -44,56 +54,81 @@ struct NormStatistics {
   __device__ std::int64_t row_of(std::int64_t n) const { return shared ? 0 : at(item, n); }
 };
 
-constexpr int kNormColumns = 32, kNormLanes = 8;
+constexpr int kNormThreads = 8, kNormColumns = kNormThreads * kNeighbours, kNormLanes = 32;
 
-// sum[set, slice, 2, c]: what first(row, c) and second(row, c) add up to. Blocks (32 columns,
-// slice, set), 8 lanes of rows, which are added in order.
-template <class First, class Second>
-__device__ void sum_norm_columns(double* sum, const NormSets& sets, const First& first,
-                                 const Second& second) {
+// sum[set, slice, 2, c]: what both parts of terms(row, c, width) add up to. Blocks (32 columns,
+// slice, set), 32 lanes of rows, which are added in order. A lane adds four rows before it adds to
+// a double.
+template <class C, class Terms>
+__device__ void sum_norm_columns(double* sum, const NormSets& sets, const Terms& terms) {
   struct Shared {
     double value[2][kNormLanes][kNormColumns];
   };
   VCAS_SHARED(Shared, shared);
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * kNormColumns + threadIdx.x;
-  const std::int64_t n = blockIdx.z, end = sets.end(n);
-  double own[2] = {};
-  if (c < sets.width)
-    for (std::int64_t r = sets.begin(n) + blockIdx.y * kNormLanes + threadIdx.y; r < end;
-         r += sets.slices * kNormLanes) {
-      own[0] += first(r, c);
-      own[1] += second(r, c);
+  constexpr int kAtOnce = 4;
+  const int width = static_cast<int>(sets.width), own = static_cast<int>(threadIdx.x) * kNeighbours;
+  const int c = static_cast<int>(blockIdx.x) * kNormColumns + own;
+  const std::int64_t n = blockIdx.z, end = sets.end(n), step = sets.slices * kNormLanes;
+  double total[2][kNeighbours] = {};
+  if (c < width)
+    for (std::int64_t first = sets.begin(n) + blockIdx.y * kNormLanes + threadIdx.y; first < end;
+         first += kAtOnce * step) {
+      C part[2][kNeighbours] = {};
+      VCAS_UNROLL
+      for (int k = 0; k < kAtOnce; ++k)
+        if (const std::int64_t r = first + k * step; r < end) {
+          const auto of = terms(r, c, width);
+          for (int i = 0; i < kNeighbours; ++i) {
+            part[0][i] += of.first.value[i];
+            part[1][i] += of.second.value[i];
+          }
+        }
+      for (int i = 0; i < kNeighbours; ++i)
+        for (int which = 0; which < 2; ++which)
+          total[which][i] += static_cast<double>(part[which][i]);
     }
-  for (int i = 0; i < 2; ++i) shared.value[i][threadIdx.y][threadIdx.x] = own[i];
+  for (int i = 0; i < kNeighbours; ++i)
+    for (int which = 0; which < 2; ++which)
+      shared.value[which][threadIdx.y][own + i] = total[which][i];
   __syncthreads();
-  if (threadIdx.y > 0 || c >= sets.width) return;
-  for (int i = 0; i < 2; ++i) {
-    double total = 0;
-    for (int lane = 0; lane < kNormLanes; ++lane) total += shared.value[i][lane][threadIdx.x];
-    sum[((n * sets.slices + blockIdx.y) * 2 + i) * sets.width + c] = total;
-  }
+  const int column = static_cast<int>(threadIdx.y) * kNormThreads + static_cast<int>(threadIdx.x);
+  const int which = column / kNormColumns;
+  const std::int64_t out =
+      static_cast<std::int64_t>(blockIdx.x) * kNormColumns + column % kNormColumns;
+  if (which > 1 || out >= width) return;
+  double of_all = 0;
+  for (int lane = 0; lane < kNormLanes; ++lane)
+    of_all += shared.value[which][lane][column % kNormColumns];
+  sum[((n * sets.slices + blockIdx.y) * 2 + which) * sets.width + out] = of_all;
 }
 
-// A sum over all slices.
+template <class C>
+struct NormTerms {
+  Neighbours<C> first, second;
+};
+
+// A sum over all slices, by a warp. The same result in every lane.
 __device__ inline double norm_sum(const double* sum, const NormSets& sets, std::int64_t n,
                                   int which, std::int64_t c) {
   double total = 0;
-  for (std::int64_t slice = 0; slice < sets.slices; ++slice)
+  for (std::int64_t slice = lane_of_thread(); slice < sets.slices; slice += kWarp)
     total += sum[((n * sets.slices + slice) * 2 + which) * sets.width + c];
-  return total;
+  return warp_sum(total);
 }
 
-// Differences from the set's first row.
+// Differences from the set's first row, and their squares.
 template <class T>
 __global__ void norm_sums_kernel(double* sum, const T* x, NormSets sets) {
+  using C = Compute<T>;
   const T* const center = x + sets.begin(blockIdx.z) * sets.width;
-  const auto apart = [&](std::int64_t r, std::int64_t c) {
-    return static_cast<double>(Compute<T>(x[r * sets.width + c])) -
-           static_cast<double>(Compute<T>(center[c]));
-  };
-  sum_norm_columns(sum, sets, apart, [&](std::int64_t r, std::int64_t c) {
-    const double d = apart(r, c);
-    return d * d;
+  sum_norm_columns<C>(sum, sets, [&](std::int64_t r, int c, int width) {
+    NormTerms<C> out{load_neighbours(x + r * width, c, width), {}};
+    const auto from = load_neighbours(center, c, width);
+    for (int i = 0; i < kNeighbours; ++i) {
+      out.first.value[i] -= from.value[i];
+      out.second.value[i] = out.first.value[i] * out.first.value[i];
+    }
+    return out;
   });
 }
 
@@ -104,37 +139,38 @@ struct NormRunning {
   double momentum;
 };
 
-// One thread a group of a set.
+// One warp a group of a set.
 template <class T>
 __global__ void norm_statistics_kernel(Compute<T>* mean, Compute<T>* rstd,
                                        NormRunning<Compute<T>> running, const double* sum,
                                        const T* x, NormSets sets, double eps) {
   using C = Compute<T>;
-  for_each_element(sets.count * sets.groups, [&](std::int64_t i) {
-    const std::int64_t n = i / sets.groups, g = i % sets.groups, columns = sets.columns();
-    const std::int64_t begin = sets.begin(n), rows = sets.end(n) - begin;
-    if (rows == 0) return;
-    const double count = static_cast<double>(rows * columns);
-    const auto center = [&](std::int64_t c) {
-      return static_cast<double>(C(x[begin * sets.width + c]));
-    };
-    double average = 0, squares = 0;
-    for (std::int64_t c = g * columns; c < (g + 1) * columns; ++c)
-      average += (static_cast<double>(rows) * center(c) + norm_sum(sum, sets, n, 0, c)) / count;
-    for (std::int64_t c = g * columns; c < (g + 1) * columns; ++c) {
-      const double own = norm_sum(sum, sets, n, 0, c) / static_cast<double>(rows);
-      const double apart = center(c) + own - average;
-      squares +=
-          norm_sum(sum, sets, n, 1, c) + static_cast<double>(rows) * (apart * apart - own * own);
-    }
-    const double variance = max(squares / count, 0.0);
-    mean[i] = static_cast<C>(average);
-    rstd[i] = static_cast<C>(1 / square_root(variance + eps));
-    if (!running.mean) return;
-    const double unbiased = variance * count / max(count - 1, 1.0);
-    running.mean[g] += static_cast<C>(running.momentum * (average - double(running.mean[g])));
-    running.var[g] += static_cast<C>(running.momentum * (unbiased - double(running.var[g])));
-  });
+  const std::int64_t i = row_of_warp();
+  if (i >= sets.count * sets.groups) return;
+  const std::int64_t n = i / sets.groups, g = i % sets.groups, columns = sets.columns;
+  const std::int64_t begin = sets.begin(n), rows = sets.end(n) - begin;
+  if (rows == 0) return;
+  const double count = static_cast<double>(rows * columns);
+  const auto center = [&](std::int64_t c) {
+    return static_cast<double>(C(x[begin * sets.width + c]));
+  };
+  double average = 0, squares = 0;
+  for (std::int64_t c = g * columns; c < (g + 1) * columns; ++c)
+    average += (static_cast<double>(rows) * center(c) + norm_sum(sum, sets, n, 0, c)) / count;
+  for (std::int64_t c = g * columns; c < (g + 1) * columns; ++c) {
+    const double own = norm_sum(sum, sets, n, 0, c) / static_cast<double>(rows);
+    const double apart = center(c) + own - average;
+    squares +=
+        norm_sum(sum, sets, n, 1, c) + static_cast<double>(rows) * (apart * apart - own * own);
+  }
+  if (lane_of_thread() > 0) return;
+  const double variance = max(squares / count, 0.0);
+  mean[i] = static_cast<C>(average);
+  rstd[i] = static_cast<C>(1 / square_root(variance + eps));
+  if (!running.mean) return;
+  const double unbiased = variance * count / max(count - 1, 1.0);
+  running.mean[g] += static_cast<C>(running.momentum * (average - double(running.mean[g])));
+  running.var[g] += static_cast<C>(running.momentum * (unbiased - double(running.var[g])));
 }
 
 template <class C>
@@ -146,21 +182,28 @@ __global__ void norm_given_kernel(C* mean, C* rstd, const C* given_mean, const C
   });
 }
 
-template <class T>
+template <class T, bool kAligned>
 __global__ void norm_forward_kernel(T* y, Compute<T>* y_norm, const T* x,
                                     NormStatistics<Compute<T>> of, const T* gamma, const T* beta,
                                     NormSets sets) {
-  const std::int64_t r = blockIdx.x, first = of.row_of(sets.set_of(r)) * sets.groups;
+  const std::int64_t r = row_of_writer();
+  const bool inside = r < sets.rows;
+  const std::int64_t first = inside ? of.row_of(sets.set_of(r)) * sets.groups : 0;
   const int width = static_cast<int>(sets.width);
-  write_row(y, y_norm, r, width, [&](int c) {
-    auto out = load_neighbours(x + r * width, c, width);
-    for (int i = 0; i < kNeighbours && c + i < width; ++i) {
-      const std::int64_t at = first + (c + i) / sets.columns();
-      out.value[i] = (out.value[i] - of.mean[at]) * (of.rstd[at] * Compute<T>(gamma[c + i])) +
-                     Compute<T>(beta[c + i]);
-    }
-    return out;
-  });
+  write_row<kAligned>(
+      y, y_norm, r, width,
+      [&](int c) {
+        auto out = load_neighbours<kAligned>(x + r * width, c, width);
+        const auto mean = sets.of_groups(of.mean + first, c);
+        const auto rstd = sets.of_groups(of.rstd + first, c);
+        const auto scale = load_neighbours<kAligned>(gamma, c, width);
+        const auto shift = load_neighbours<kAligned>(beta, c, width);
+        for (int i = 0; i < kNeighbours; ++i)
+          out.value[i] =
+              (out.value[i] - mean.value[i]) * (rstd.value[i] * scale.value[i]) + shift.value[i];
+        return out;
+      },
+      inside);
 }
 
 template <class T>
@@ -172,6 +215,7 @@ struct NormGradients {
   NormStatistics<Compute<T>> of;
   NormSets sets;
   std::int64_t rows_of_mean;  // 0: the rows of a set
+  std::int64_t rows_written;  // echoes among them
   double echo_scale;
   bool fixed;
 };
@@ -180,89 +224,105 @@ struct NormGradients {
 template <class T>
 __global__ void norm_backward_sums_kernel(double* sum, NormGradients<T> t) {
   using C = Compute<T>;
-  const std::int64_t width = t.sets.width;
-  const C* const mean = t.of.mean + t.of.row_of(blockIdx.z) * t.sets.groups;
-  const auto gradient = [&](std::int64_t r, std::int64_t c) {
-    return static_cast<double>(C(t.dy[r * width + c]));
-  };
-  sum_norm_columns(sum, t.sets, gradient, [&](std::int64_t r, std::int64_t c) {
-    return gradient(r, c) *
-           static_cast<double>(C(t.x_full[at(t.row, r) * width + c]) - mean[c / t.sets.columns()]);
+  const C* const means = t.of.mean + t.of.row_of(blockIdx.z) * t.sets.groups;
+  sum_norm_columns<C>(sum, t.sets, [&](std::int64_t r, int c, int width) {
+    NormTerms<C> out{load_neighbours(t.dy + r * width, c, width), {}};
+    const auto x = load_neighbours(t.x_full + at(t.row, r) * width, c, width);
+    const auto mean = t.sets.of_groups(means, c);
+    for (int i = 0; i < kNeighbours; ++i)
+      out.second.value[i] = out.first.value[i] * (x.value[i] - mean.value[i]);
+    return out;
   });
 }
 
-// The means over a set and group: mean[set, group, 2] of g, and of g h.
+// The means over a set and group: of g, and of g h. [set, group] each.
+template <class C>
+struct NormMeans {
+  C* of_g;
+  C* of_gh;
+};
+// One warp each.
 template <class T>
-__global__ void norm_means_kernel(double* mean, const double* sum, NormGradients<T> t) {
+__global__ void norm_means_kernel(NormMeans<Compute<T>> mean, const double* sum,
+                                  NormGradients<T> t) {
   using C = Compute<T>;
   const NormSets& sets = t.sets;
-  for_each_element(sets.count * sets.groups, [&](std::int64_t i) {
-    const std::int64_t n = i / sets.groups, g = i % sets.groups, columns = sets.columns();
-    const std::int64_t rows = t.rows_of_mean > 0 ? t.rows_of_mean : sets.end(n) - sets.begin(n);
-    const double count = static_cast<double>(max(rows, std::int64_t{1}) * columns);
-    const double rstd = static_cast<double>(t.of.rstd[t.of.row_of(n) * sets.groups + g]);
-    double of_g = 0, of_gh = 0;
-    for (std::int64_t c = g * columns; !t.fixed && c < (g + 1) * columns; ++c) {
-      const double gamma = static_cast<double>(C(t.gamma[c]));
-      of_g += gamma * norm_sum(sum, sets, n, 0, c) / count;
-      of_gh += gamma * norm_sum(sum, sets, n, 1, c) * rstd / count;
-    }
-    mean[2 * i] = of_g;
-    mean[2 * i + 1] = of_gh;
-  });
+  const std::int64_t i = row_of_warp();
+  if (i >= sets.count * sets.groups) return;
+  const std::int64_t n = i / sets.groups, g = i % sets.groups, columns = sets.columns;
+  const std::int64_t rows = t.rows_of_mean > 0 ? t.rows_of_mean : sets.end(n) - sets.begin(n);
+  const double count = static_cast<double>(max(rows, std::int64_t{1}) * columns);
+  const double rstd = static_cast<double>(t.of.rstd[t.of.row_of(n) * sets.groups + g]);
+  double of_g = 0, of_gh = 0;
+  for (std::int64_t c = g * columns; !t.fixed && c < (g + 1) * columns; ++c) {
+    const double gamma = static_cast<double>(C(t.gamma[c]));
+    of_g += gamma * norm_sum(sum, sets, n, 0, c) / count;
+    of_gh += gamma * norm_sum(sum, sets, n, 1, c) * rstd / count;
+  }
+  if (lane_of_thread() > 0) return;
+  mean.of_g[i] = static_cast<C>(of_g);
+  mean.of_gh[i] = static_cast<C>(of_gh);
 }
 
-// One thread a column, which adds up the sets in order.
+// One warp a column, whose lanes go over the slices of all sets.
 template <class T>
 __global__ void norm_parameters_kernel(Compute<T>* dgamma, Compute<T>* dbeta, const double* sum,
                                        NormGradients<T> t, bool accumulate) {
   using C = Compute<T>;
   const NormSets& sets = t.sets;
-  for_each_element(sets.width, [&](std::int64_t c) {
-    double gamma = 0, beta = 0;
-    for (std::int64_t n = 0; n < sets.count; ++n) {
-      const std::int64_t at = t.of.row_of(n) * sets.groups + c / sets.columns();
-      beta += norm_sum(sum, sets, n, 0, c);
-      gamma += norm_sum(sum, sets, n, 1, c) * static_cast<double>(t.of.rstd[at]);
-    }
-    dgamma[c] = static_cast<C>(gamma) + (accumulate ? dgamma[c] : C(0));
-    dbeta[c] = static_cast<C>(beta) + (accumulate ? dbeta[c] : C(0));
-  });
+  const std::int64_t c = row_of_warp();
+  if (c >= sets.width) return;
+  double gamma = 0, beta = 0;
+  for (std::int64_t i = lane_of_thread(); i < sets.count * sets.slices; i += kWarp) {
+    const std::int64_t group = t.of.row_of(i / sets.slices) * sets.groups + c / sets.columns;
+    const double* const own = sum + i * 2 * sets.width + c;
+    beta += own[0];
+    gamma += own[sets.width] * static_cast<double>(t.of.rstd[group]);
+  }
+  gamma = warp_sum(gamma), beta = warp_sum(beta);
+  if (lane_of_thread() > 0) return;
+  dgamma[c] = static_cast<C>(gamma) + (accumulate ? dgamma[c] : C(0));
+  dbeta[c] = static_cast<C>(beta) + (accumulate ? dbeta[c] : C(0));
 }
 
-template <class T>
-__global__ void norm_backward_kernel(T* dx, Compute<T>* dx_norm, const T* added, const double* mean,
-                                     NormGradients<T> t) {
+template <class T, bool kAligned>
+__global__ void norm_backward_kernel(T* dx, Compute<T>* dx_norm, const T* added,
+                                     NormMeans<Compute<T>> mean, NormGradients<T> t) {
   using C = Compute<T>;
-  const std::int64_t r = blockIdx.x, n = t.sets.set_of(r), full = at(t.row, r);
-  const std::int64_t first = t.of.row_of(n) * t.sets.groups;
+  const std::int64_t r = row_of_writer();
+  const bool inside = r < t.rows_written, echo = r >= t.sets.rows;
+  const std::int64_t n = inside ? t.sets.set_of(r) : 0, full = inside ? at(t.row, r) : 0;
+  const std::int64_t first = t.of.row_of(n) * t.sets.groups, own = n * t.sets.groups;
   const int width = static_cast<int>(t.sets.width);
-  const bool echo = r >= t.sets.rows;
   const C scale = echo ? static_cast<C>(t.echo_scale) : C(1);
-  write_row(dx, dx_norm, r, width, [&](int c) {
-    Neighbours<C> out{};
-    if (!echo) out = load_neighbours(t.dy + r * width, c, width);
-    const auto x = load_neighbours(t.x_full + full * width, c, width);
-    Neighbours<C> more{};
-    if (added) more = load_neighbours(added + r * width, c, width);
-    for (int i = 0; i < kNeighbours && c + i < width; ++i) {
-      const std::int64_t g = (c + i) / t.sets.columns();
-      const C rstd = t.of.rstd[first + g];
-      const C h = (x.value[i] - t.of.mean[first + g]) * rstd;
-      const double* const means = mean + 2 * (n * t.sets.groups + g);
-      out.value[i] =
-          more.value[i] +
-          scale * rstd * (out.value[i] * C(t.gamma[c + i]) - C(means[0]) - h * C(means[1]));
-    }
-    return out;
-  });
+  write_row<kAligned>(
+      dx, dx_norm, r, width,
+      [&](int c) {
+        Neighbours<C> out{}, more{};
+        if (!echo) out = load_neighbours<kAligned>(t.dy + r * width, c, width);
+        const auto x = load_neighbours<kAligned>(t.x_full + full * width, c, width);
+        if (added) more = load_neighbours<kAligned>(added + r * width, c, width);
+        const auto gamma = load_neighbours<kAligned>(t.gamma, c, width);
+        const auto center = t.sets.of_groups(t.of.mean + first, c);
+        const auto rstd = t.sets.of_groups(t.of.rstd + first, c);
+        const auto of_g = t.sets.of_groups(mean.of_g + own, c);
+        const auto of_gh = t.sets.of_groups(mean.of_gh + own, c);
+        for (int i = 0; i < kNeighbours; ++i) {
+          const C h = (x.value[i] - center.value[i]) * rstd.value[i];
+          out.value[i] = more.value[i] +
+                         scale * rstd.value[i] *
+                             (out.value[i] * gamma.value[i] - of_g.value[i] - h * of_gh.value[i]);
+        }
+        return out;
+      },
+      inside);
 }
 
 // ---- host ----
 
 inline NormSets norm_sets(const Tensor& rows, const Tensor& offsets, std::int64_t count,
                           std::int64_t split, std::int64_t groups) {
-  constexpr std::int64_t kRowsOfSlice = 256, kMostSlices = 64;
+  constexpr std::int64_t kRowsOfSlice = 256, kMostSlices = 128;
   const std::int64_t in_set = rows.rows() / std::max<std::int64_t>(count, 1);
   return {offsets.ptr<std::int64_t>(),
           split,
@@ -270,11 +330,12 @@ inline NormSets norm_sets(const Tensor& rows, const Tensor& offsets, std::int64_
           count,
           std::clamp<std::int64_t>(ceil_div(in_set, kRowsOfSlice), 1, kMostSlices),
           rows.width(),
-          groups};
+          groups,
+          static_cast<std::int32_t>(rows.width() / std::max<std::int64_t>(groups, 1))};
 }
 inline Grid grid_of_sums(const NormSets& sets) {
   return {extent(ceil_div(sets.width, kNormColumns), sets.slices, sets.count),
-          extent(kNormColumns, kNormLanes)};
+          extent(kNormThreads, kNormLanes)};
 }
 inline std::int64_t norm_sums_of(const NormSets& sets) {
   return sets.count * sets.slices * 2 * sets.width;
@@ -294,14 +355,15 @@ void compute(Context& context, const GroupNormForward& args) {
     } else {
       double* sum = scratch<double>(context, norm_sums_of(sets));
       launch(context, grid_of_sums(sets), norm_sums_kernel<T>, sum, x, sets);
-      launch(context, grid_over(context, sets.count * sets.groups), norm_statistics_kernel<T>, mean,
-             rstd,
+      launch(context, grid_of_rows(sets.count * sets.groups), norm_statistics_kernel<T>, mean, rstd,
              NormRunning<C>{args.running_mean.ptr<C>(), args.running_var.ptr<C>(), args.momentum},
              sum, x, sets, args.eps);
     }
-    launch(context, one_block_a_row(args.y), norm_forward_kernel<T>, args.y.ptr<T>(),
-           args.y_norm.ptr<C>(), x, NormStatistics<C>{mean, rstd, nullptr, false},
-           args.gamma.ptr<T>(), args.beta.ptr<T>(), sets);
+    with_aligned<T>({&args.y, &args.x, &args.gamma, &args.beta}, [&](auto aligned) {
+      launch(context, grid_of_writers(args.y), norm_forward_kernel<T, aligned>, args.y.ptr<T>(),
+             args.y_norm.ptr<C>(), x, NormStatistics<C>{mean, rstd, nullptr, false},
+             args.gamma.ptr<T>(), args.beta.ptr<T>(), sets);
+    });
   });
 }
 
@@ -312,8 +374,10 @@ void compute(Context& context, const GroupNormBackward& args) {
     using C = Compute<T>;
     const NormSets sets =
         norm_sets(args.dy, args.offsets, args.sets(), args.split, args.mean_full.width());
-    double* sum = scratch<double>(context, norm_sums_of(sets) + 2 * sets.count * sets.groups);
-    double* mean = sum + norm_sums_of(sets);
+    const std::int64_t means = sets.count * sets.groups;
+    double* sum = scratch<double>(context, norm_sums_of(sets) + 2 * means);
+    C* of_means = reinterpret_cast<C*>(sum + norm_sums_of(sets));
+    const NormMeans<C> mean{of_means, of_means + means};
     const NormGradients<T> gradients{args.dy.ptr<T>(),
                                      args.x_full.ptr<T>(),
                                      args.gamma.ptr<T>(),
@@ -322,17 +386,20 @@ void compute(Context& context, const GroupNormBackward& args) {
                                       args.item.ptr<std::int32_t>(), args.mean_full.rows() == 1},
                                      sets,
                                      args.rows_of_mean,
+                                     args.dx ? args.dx.rows() : 0,
                                      args.echo_scale,
                                      args.fixed};
     launch(context, grid_of_sums(sets), norm_backward_sums_kernel<T>, sum, gradients);
-    launch(context, grid_over(context, sets.count * sets.groups), norm_means_kernel<T>, mean, sum,
-           gradients);
+    launch(context, grid_of_rows(means), norm_means_kernel<T>, mean, sum, gradients);
     if (args.dgamma)
-      launch(context, grid_over(context, sets.width), norm_parameters_kernel<T>,
-             args.dgamma.ptr<C>(), args.dbeta.ptr<C>(), sum, gradients, args.accumulate_parameters);
-    if (args.dx)
-      launch(context, one_block_a_row(args.dx), norm_backward_kernel<T>, args.dx.ptr<T>(),
-             args.dx_norm.ptr<C>(), args.added.ptr<T>(), mean, gradients);
+      launch(context, grid_of_rows(sets.width), norm_parameters_kernel<T>, args.dgamma.ptr<C>(),
+             args.dbeta.ptr<C>(), sum, gradients, args.accumulate_parameters);
+    if (!args.dx) return;
+    with_aligned<T>(
+        {&args.dx, &args.added, &args.dy, &args.x_full, &args.gamma}, [&](auto aligned) {
+          launch(context, grid_of_writers(args.dx), norm_backward_kernel<T, aligned>,
+                 args.dx.ptr<T>(), args.dx_norm.ptr<C>(), args.added.ptr<T>(), mean, gradients);
+        });
   });
 }
 

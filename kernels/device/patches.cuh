@@ -1,8 +1,7 @@
 // Convolutions by copies: patches are laid out in scratch, piece by piece, and multiplied there.
 #pragma once
 
-#include "kernels/device/gathered_product.cuh"
-#include "kernels/ops/patches.h"
+#include "kernels/device/gathered_wgmma.cuh"
 
 namespace vcas::VCAS_DEVICE {
 

@@ -1,5 +1,5 @@
 // Element by element: activations, dropout, sums, copies, optimizers. Each byte is read and written
-// once: by one block a row, or by one thread an element in a grid that goes round.
+// once: by blocks of rows, or by one thread an element in a grid that goes round.
 #pragma once
 
 #include "kernels/clipping.h"
@@ -10,51 +10,66 @@
 namespace vcas::VCAS_DEVICE {
 
 template <class P, class T, bool kAligned>
-__global__ void pointwise_forward_kernel(T* y, Compute<T>* y_norm, const T* x, int width) {
-  const std::int64_t r = blockIdx.x;
-  write_row<kAligned>(y, y_norm, r, width, [&](int c) {
-    auto of = load_neighbours<kAligned>(x + r * width, c, width);
-    VCAS_UNROLL
-    for (int i = 0; i < kNeighbours; ++i) of.value[i] = P::template value<Math>(of.value[i]);
-    return of;
-  });
+__global__ void pointwise_forward_kernel(T* y, Compute<T>* y_norm, const T* x, std::int64_t rows,
+                                         int width) {
+  const std::int64_t r = row_of_writer();
+  write_row<kAligned>(
+      y, y_norm, r, width,
+      [&](int c) {
+        auto of = load_neighbours<kAligned>(x + r * width, c, width);
+        VCAS_UNROLL
+        for (int i = 0; i < kNeighbours; ++i) of.value[i] = P::template value<Math>(of.value[i]);
+        return of;
+      },
+      r < rows);
 }
 
 template <class P, class T, bool kAligned>
 __global__ void pointwise_backward_kernel(T* dx, Compute<T>* dx_norm, const T* dy,
-                                          const T* saved_full, const std::int32_t* row, int width) {
-  const std::int64_t r = blockIdx.x;
-  const T* const saved_row = saved_full + at(row, r) * width;
-  write_row<kAligned>(dx, dx_norm, r, width, [&](int c) {
-    auto of = load_neighbours<kAligned>(dy + r * width, c, width);
-    const auto saved = load_neighbours<kAligned>(saved_row, c, width);
-    for (int i = 0; i < kNeighbours; ++i)
-      of.value[i] = of.value[i] * P::template slope<Math>(saved.value[i]);
-    return of;
-  });
+                                          const T* saved_full, const std::int32_t* row,
+                                          std::int64_t rows, int width) {
+  const std::int64_t r = row_of_writer();
+  const bool inside = r < rows;
+  const T* const saved_row = saved_full + (inside ? at(row, r) : 0) * width;
+  write_row<kAligned>(
+      dx, dx_norm, r, width,
+      [&](int c) {
+        auto of = load_neighbours<kAligned>(dy + r * width, c, width);
+        const auto saved = load_neighbours<kAligned>(saved_row, c, width);
+        for (int i = 0; i < kNeighbours; ++i)
+          of.value[i] = of.value[i] * P::template slope<Math>(saved.value[i]);
+        return of;
+      },
+      inside);
 }
 
 // One thread draws for neighbours of a row.
 template <class T, bool kAligned>
 __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const T* residual,
-                               const std::int32_t* row, int width, std::uint32_t threshold,
-                               Compute<T> keep_scale, StepKey key) {
+                               const std::int32_t* row, std::int64_t rows, int width,
+                               std::uint32_t threshold, Compute<T> keep_scale, StepKey key) {
   static_assert(kNeighbours == sizeof(Words) / sizeof(std::uint32_t));
   const PhiloxAddress address = key.address();
-  const std::int64_t r = blockIdx.x;
-  const std::int64_t first_draw = at(row, r) * ((width + kNeighbours - 1) / kNeighbours);
-  write_row<kAligned>(y, y_norm, r, width, [&](int c) {
-    auto of = load_neighbours<kAligned>(x + r * width, c, width);
-    const Words words =
-        philox_words(address, static_cast<std::uint64_t>(first_draw + c / kNeighbours));
-    for (int i = 0; i < kNeighbours; ++i)
-      of.value[i] = of.value[i] * ((words.word[i] >> 9) >= threshold ? keep_scale : Compute<T>(0));
-    if (residual) {
-      const auto added = load_neighbours<kAligned>(residual + r * width, c, width);
-      for (int i = 0; i < kNeighbours; ++i) of.value[i] += added.value[i];
-    }
-    return of;
-  });
+  const std::int64_t r = row_of_writer();
+  const bool inside = r < rows;
+  const std::int64_t first_draw =
+      (inside ? at(row, r) : 0) * ((width + kNeighbours - 1) / kNeighbours);
+  write_row<kAligned>(
+      y, y_norm, r, width,
+      [&](int c) {
+        auto of = load_neighbours<kAligned>(x + r * width, c, width);
+        const Words words =
+            philox_words(address, static_cast<std::uint64_t>(first_draw + c / kNeighbours));
+        for (int i = 0; i < kNeighbours; ++i)
+          of.value[i] =
+              of.value[i] * ((words.word[i] >> 9) >= threshold ? keep_scale : Compute<T>(0));
+        if (residual) {
+          const auto added = load_neighbours<kAligned>(residual + r * width, c, width);
+          for (int i = 0; i < kNeighbours; ++i) of.value[i] += added.value[i];
+        }
+        return of;
+      },
+      inside);
 }
 
 template <class T>
@@ -165,9 +180,9 @@ void forward(Context& context, const PointwiseForward<P>& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     with_aligned<T>({&args.y, &args.x}, [&](auto aligned) {
-      launch(context, one_block_a_row(args.y), pointwise_forward_kernel<P, T, aligned>,
+      launch(context, grid_of_writers(args.y), pointwise_forward_kernel<P, T, aligned>,
              args.y.template ptr<T>(), args.y_norm.template ptr<Compute<T>>(),
-             args.x.template ptr<T>(), width_of(args.y));
+             args.x.template ptr<T>(), args.y.rows(), width_of(args.y));
     });
   });
 }
@@ -177,10 +192,10 @@ void backward(Context& context, const PointwiseBackward<P>& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
     with_aligned<T>({&args.dx, &args.dy, &args.saved_full}, [&](auto aligned) {
-      launch(context, one_block_a_row(args.dx), pointwise_backward_kernel<P, T, aligned>,
+      launch(context, grid_of_writers(args.dx), pointwise_backward_kernel<P, T, aligned>,
              args.dx.template ptr<T>(), args.dx_norm.template ptr<Compute<T>>(),
              args.dy.template ptr<T>(), args.saved_full.template ptr<T>(),
-             args.row.template ptr<std::int32_t>(), width_of(args.dx));
+             args.row.template ptr<std::int32_t>(), args.dx.rows(), width_of(args.dx));
     });
   });
 }
@@ -195,10 +210,10 @@ void compute(Context& context, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     with_aligned<T>({&args.y, &args.x, &args.residual}, [&](auto aligned) {
-      launch(context, one_block_a_row(args.y), dropout_kernel<T, aligned>, args.y.ptr<T>(),
+      launch(context, grid_of_writers(args.y), dropout_kernel<T, aligned>, args.y.ptr<T>(),
              args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.residual.ptr<T>(),
-             args.row.ptr<std::int32_t>(), width_of(args.y), dropout_threshold(args.p),
-             static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
+             args.row.ptr<std::int32_t>(), args.y.rows(), width_of(args.y),
+             dropout_threshold(args.p), static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
     });
   });
 }

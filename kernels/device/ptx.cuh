@@ -18,8 +18,8 @@
 #if defined(__CUDACC__)
 namespace vcas::cuda {
 
-// Starts to copy *from, of 4 or 16 bytes and as aligned, into shared memory; zeros if not `inside`,
-// but `from` is an address of the device even then.
+// Starts to copy *from, of 4 or 16 bytes and as aligned, into shared memory; zeros if not `inside`:
+// then nothing is read.
 template <class T>
 __device__ __forceinline__ void copy_async(T* to, const T* from, bool inside) {
   static_assert(sizeof(T) == 4 || (sizeof(T) == 16 && alignof(T) == 16));

@@ -46,7 +46,10 @@ class Context {
  public:
   explicit Context(ThreadOrder order = ThreadOrder::kForward, Precision precision = Precision::kF32,
                    bool warpgroup_products = false)
-      : emulator_(order), precision_(precision), warpgroup_products_(warpgroup_products) {
+      : emulator_(order, 1,
+                  warpgroup_products ? Emulator::kMaxSharedBytesOfSm90 : Emulator::kMaxSharedBytes),
+        precision_(precision),
+        warpgroup_products_(warpgroup_products) {
     gemm_use_one_thread();
   }
   Context(const Context&) = delete;
@@ -59,7 +62,7 @@ class Context {
   bool warpgroup_products() const { return warpgroup_products_; }
   // Few of them: loops over a grid go round more than once.
   unsigned multiprocessors() const { return 2; }
-  std::size_t most_shared_bytes() const { return Emulator::kMaxSharedBytes; }
+  std::size_t most_shared_bytes() const { return emulator_.most_shared_bytes(); }
 
   void* allocate(std::size_t bytes);
   void deallocate(void* data);

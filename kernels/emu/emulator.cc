@@ -73,8 +73,10 @@ void Emulator::Free::operator()(void* memory) const {
   std::free(memory);
 }
 
-Emulator::Emulator(ThreadOrder order, std::uint64_t seed)
-    : order_(order), random_state_(seed * 0x9E3779B97F4A7C15ull | 1) {}
+Emulator::Emulator(ThreadOrder order, std::uint64_t seed, std::size_t most_shared_bytes)
+    : order_(order),
+      random_state_(seed * 0x9E3779B97F4A7C15ull | 1),
+      most_shared_bytes_(most_shared_bytes) {}
 
 Emulator::~Emulator() = default;
 
@@ -104,7 +106,7 @@ void Emulator::launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, v
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   VCAS_CHECK(threads >= 1 && threads <= kMaxThreads && block.z <= kMaxBlockZ && blocks >= 1 &&
                  grid.x <= 0x7FFFFFFF && grid.y <= kMaxGridYz && grid.z <= kMaxGridYz &&
-                 dynamic_shared_bytes <= kMaxSharedBytes,
+                 dynamic_shared_bytes <= most_shared_bytes_,
              "a device refuses a grid of " + text(grid) + " blocks of " + text(block) +
                  " threads with " + std::to_string(dynamic_shared_bytes) +
                  " bytes of shared memory");
@@ -404,7 +406,7 @@ void* Emulator::find_shared(const void* site, std::size_t bytes, Place place) {
   thread_[running_]->place = place;
   shared_bytes_ += bytes;
   if (shared_bytes_ > kMaxStaticSharedBytes ||
-      shared_bytes_ + dynamic_shared_bytes_ > kMaxSharedBytes) {
+      shared_bytes_ + dynamic_shared_bytes_ > most_shared_bytes_) {
     fail("too much shared memory, " + std::to_string(shared_bytes_) + " bytes and " +
          std::to_string(dynamic_shared_bytes_) + " dynamic: " + where(running_));
     return nullptr;

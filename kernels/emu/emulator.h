@@ -46,9 +46,13 @@ class Emulator {
   static constexpr unsigned kMaxThreads = 1024, kWarp = 32;
   static constexpr std::size_t kMaxSharedBytes = 99 * 1024;        // per block
   static constexpr std::size_t kMaxStaticSharedBytes = 48 * 1024;  // of it, not dynamic
+  // What sm_90 accepts.
+  static constexpr std::size_t kMaxSharedBytesOfSm90 = 227 * 1024;
 
-  explicit Emulator(ThreadOrder order, std::uint64_t seed = 1);
+  explicit Emulator(ThreadOrder order, std::uint64_t seed = 1,
+                    std::size_t most_shared_bytes = kMaxSharedBytes);
   ~Emulator();
+  std::size_t most_shared_bytes() const { return most_shared_bytes_; }
 
   // Calls body(argument) once for each thread of each block.
   // A block starts with shared memory of `bytes` that read as NaN.
@@ -153,7 +157,7 @@ class Emulator {
   std::vector<Declaration> shared_;
   Memory dynamic_shared_;
   std::uint64_t blocks_ = 0;
-  std::size_t shared_bytes_ = 0, dynamic_shared_bytes_ = 0;
+  std::size_t most_shared_bytes_, shared_bytes_ = 0, dynamic_shared_bytes_ = 0;
   std::string error_;
 };
 

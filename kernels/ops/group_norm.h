@@ -44,7 +44,7 @@ struct GroupNormForward {
     return output == "y_norm" ? of_norm(of_y, y.width()) : of_y;
   }
   static GroupNormForward sample(auto& s) {
-    const bool batch = s.every_other_time();
+    const bool batch = s.size.convolution || s.every_other_time();
     const std::int64_t sets = batch ? 1 : s.size.items, groups = batch ? s.size.width : 4;
     return {.y = s.empty({s.rows(), s.size.width}),
             .y_norm = s.wide({s.rows()}),

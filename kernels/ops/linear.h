@@ -9,6 +9,13 @@
 
 namespace vcas {
 
+// Whether a device reads these pixels where they lie, for a product with rows as wide as `other`.
+inline bool reads_pixels(const Patches& patches, const Tensor& pixels, const Tensor& other) {
+  const std::size_t value = dtype_bytes(pixels.dtype);
+  return patches && patches.direct(static_cast<std::size_t>(pixels.width()) * value,
+                                   static_cast<std::size_t>(other.width()) * value);
+}
+
 // y = x W^T + b, or patches of x
 struct LinearForward {
   static constexpr const char* kName = "linear_forward";
@@ -26,7 +33,9 @@ struct LinearForward {
   Work work() const {
     const std::int64_t values = weight.width();
     return {.flops = 2 * product(y.rows(), values, y.width()),
-            .launches = patches ? 2 * pieces(y.rows(), Patches::rows_at_once(values)) : 1};
+            .launches = patches && !reads_pixels(patches, x, y)
+                            ? 2 * pieces(y.rows(), Patches::rows_at_once(values))
+                            : 1};
   }
   Rounding rounding(std::string_view, const auto& values) const {
     return {weight.width(), values.top(x) * values.top(weight) + values.top(bias)};
@@ -61,8 +70,11 @@ struct LinearBackwardInput {
   Work work() const {
     const std::int64_t values = weight.width();
     const std::int64_t items = patches ? dy.rows() / patches.out_rows() : 0;
+    const bool copies = patches && !reads_pixels(patches, dx, dy);
     return {.flops = 2 * product(dy.rows(), values, dy.width()),
-            .launches = patches ? 2 * pieces(items, patches.items_at_once(values)) : 1};
+            .launches = copies    ? 2 * pieces(items, patches.items_at_once(values))
+                        : patches ? 2
+                                  : 1};
   }
   Rounding rounding(std::string_view, const auto& values) const {
     return {dy.width() * patches.taps(), values.top(dy) * values.top(weight) + values.top(dx)};
@@ -106,15 +118,26 @@ struct LinearBackwardWeight {
     return kept ? kept.elements() : dy.rows();
   }
 
-  // Products over all rows, in order, are dense: a launch each. The others are one.
-  // Patches are copied apart first, piece by piece.
+  // A device's sum over many rows has so many pieces where it has few entries, and adds them up in
+  // order.
+  std::int64_t pieces_of_sum() const {
+    constexpr std::int64_t kTile = 64, kBlocks = 256, kRows = 1024;
+    const std::int64_t tiles = pieces(dweight.shape[0], kTile) * pieces(dweight.shape[1], kTile);
+    const std::int64_t rows = kept ? kept.elements() : dy.rows();
+    return std::max<std::int64_t>(std::min(kBlocks / tiles, rows / kRows), 1);
+  }
+  // Products over all rows, in order, are dense: a launch each. The others are one, and one that
+  // adds up pieces. Patches that are copied apart are so first, piece by piece.
   Work work() const {
-    const bool dense = !row && !kept;
+    const bool direct = reads_pixels(patches, x_full, dy);
+    const bool copies = patches && !direct, dense = !row && !kept && !direct;
     const std::int64_t values = dweight.width(), rows = kept ? kept.elements() : dy.rows();
     return {.flops = 2 * product(rows_summed(), values, dy.width()),
             .rows_read = kept ? rows_summed() : rows_named(row),
-            .launches = patches ? 2 * pieces(rows, Patches::rows_at_once(values)) : dense,
-            .group_launches = !patches && !dense};
+            .launches = copies ? 2 * pieces(rows, Patches::rows_at_once(values)) : dense,
+            .group_launches = copies || dense       ? 0
+                              : pieces_of_sum() > 1 ? 2
+                                                    : 1};
   }
   Rounding rounding(std::string_view, const auto& values) const {
     const double largest = scale ? values.top(scale) : 1;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "core/host_device.h"
@@ -44,7 +45,13 @@ struct Patches {
     return y / stride * out_width() + x / stride;
   }
 
-  // A device copies patches apart, so many rows at a time: as fit in 32 MiB.
+  // Whether a device's products read pixels where they lie: they and the other factor's rows, of
+  // so many bytes, are copied 16 bytes at a time. Else patches are copied apart.
+  static constexpr std::int32_t kMostDirect = 15;
+  bool direct(std::size_t pixel_bytes, std::size_t row_bytes) const {
+    return kernel <= kMostDirect && pixel_bytes % 16 == 0 && row_bytes % 16 == 0;
+  }
+  // They are copied so many rows at a time: as fit in 32 MiB.
   static std::int64_t rows_at_once(std::int64_t values) {
     constexpr std::int64_t kValues = std::int64_t{8} << 20;
     return std::max<std::int64_t>(kValues / std::max<std::int64_t>(values, 1), 1);

@@ -28,8 +28,10 @@ const SampleSize kSizes[] = {
 const SampleSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
 const SampleSize kIndependentDraws = {
     .items = 2200, .tokens = 1, .width = 4, .selection = Selection::kBernoulli};
-// A sum over more rows than are on their way at once.
+// A sum over more rows than are on their way at once; and convolutions.
 const SampleSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
+const SampleSize kConvolution = {
+    .items = 2, .tokens = 49, .width = 48, .hidden = 80, .convolution = true};
 
 // Attention on tensor cores, by more tiles than the grid has.
 const SampleSize kLongItem = {.items = 2, .tokens = 81, .width = 32, .heads = 2};
@@ -60,6 +62,8 @@ Outputs outputs(emu::ThreadOrder order) {
 #undef VCAS_OP
   }
   const std::unique_ptr<Ops> ops = make_emu_ops(order);
+  Samples convolution_calls(*ops, kConvolution);
+  collect(*ops, convolution_calls.make<LinearForward>());
   Samples calls(*ops, kRounds);
   collect(*ops, calls.make<KeepProbability>());
   collect(*ops, calls.make<Draw>());
@@ -72,6 +76,8 @@ Outputs outputs(emu::ThreadOrder order) {
     const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, precision, warpgroup_products);
     Samples long_sum(*tensor_cores, kLongSum, compute_dtype(precision));
     collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
+    Samples convolution(*tensor_cores, kConvolution, compute_dtype(precision));
+    collect(*tensor_cores, convolution.make<LinearForward>());
   }
 
   // One item of many tiles: its blocks go round. Without tensor cores, and with them.

@@ -1,4 +1,4 @@
-#include "kernels/device/gathered_product.cuh"
+#include "kernels/device/gathered_wgmma.cuh"
 #include "tests/kernels/ptx_probe.h"
 
 namespace vcas::VCAS_DEVICE {

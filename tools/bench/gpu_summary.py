@@ -45,7 +45,7 @@ def table(head, rows):
 
 # (model, items, precision, compiled): seconds of an exact step of PyTorch; on emu of few items
 theirs = {}
-for model in ("bert", "vit"):
+for model in ("bert", "vit", "resnet"):
     lines = [line for line in reports.get("pytorch_" + model, []) if "seconds" in line]
     for line in lines:
         items = line["items"] if line["items"] >= 32 else 32
@@ -101,3 +101,10 @@ for name, gathered in seconds.items():
                      f"{compacted / gathered:.2f}"])
 table(["weight gradient, us", "gathered", "of compacted rows", "copied and multiplied",
        "compacted/gathered"], rows)
+
+rows = []
+for run in reports.get("convolutions", {}).get("benchmarks", []):
+    if "real_time" in run:
+        rows.append([run["name"].removesuffix("/real_time"), f"{run['real_time'] / 1e3:.1f}",
+                     f"{run.get('of_gemm_peak', 0):.2f}", f"{run['of_copy']:.2f}"])
+table(["convolutions and norms", "us", "of the product's rate", "of the copy's"], rows)

@@ -5,9 +5,10 @@
 // gathered_product is linear_backward_weight over half of the rows; gather_then_product copies
 // those rows first and leaves the product to the platform's library, compacted_product is that
 // product alone. On a GPU, and on emu, they run in bf16 and TF32 besides, compared with a product
-// in that precision; so does every operation at the smallest size in bf16, and what a transformer
-// is made of at the sizes of its steps (bert_base_32 and so on). gathered_layer has the weight
-// gradients of a block in one group, over half of the rows of 8 or 16 items.
+// in that precision; so do convolutions and norms of ResNets. So does every operation at the
+// smallest size in bf16, and what a transformer is made of at the sizes of its steps (bert_base_32
+// and so on). gathered_layer has the weight gradients of a block in one group, over half of the rows
+// of 8 or 16 items.
 //
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 
@@ -88,6 +89,22 @@ struct BlockSize {
 };
 constexpr BlockSize kBlocks[] = {
     {"base_512", 768, 4}, {"base_1024", 768, 2}, {"large_512", 1024, 4}, {"large_1024", 1024, 2}};
+
+// Convolutions of 3 x 3 of ResNets, and what stands between them, over every other item: pixels of
+// an item by channels.
+constexpr SampleSize convolution(std::int64_t items, std::int64_t side, std::int64_t channels) {
+  return {.items = items,
+          .tokens = side * side,
+          .width = channels,
+          .hidden = channels,
+          .convolution = true,
+          .keep = 2};
+}
+constexpr NamedSize kConvolutions[] = {{"4x4 of 8", convolution(2, 4, 8)},
+                                       {"56x56 of 64", convolution(64, 56, 64)},
+                                       {"28x28 of 128", convolution(64, 28, 128)},
+                                       {"14x14 of 256", convolution(64, 14, 256)},
+                                       {"7x7 of 512", convolution(64, 7, 512)}};
 
 struct Machine {
   double flops_per_second = 0;
@@ -274,6 +291,12 @@ void add_block(Ops& ops, const BlockSize& block, const Machine& machine, DType d
       ->UseRealTime();
 }
 
+template <class... Args>
+void add_convolution(Ops& ops, const NamedSize& size, const Machine& machine,
+                     const std::string& suffix, DType dtype) {
+  (add_benchmark<Args>(ops, size, machine, suffix, dtype), ...);
+}
+
 int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   std::string device = "auto";
@@ -311,6 +334,10 @@ int run(int argc, char** argv) {
     benchmark::AddCustomContext(fmt::format("product in {}", name),
                                 fmt::format("{:.1f} GFLOP/s", peak.flops_per_second / 1e9));
     for (const NamedSize& size : kGathered) add_gathered(*in_precision, size, peak, name, dtype);
+    for (const NamedSize& size : kConvolutions)
+      add_convolution<LinearForward, LinearBackwardInput, LinearBackwardWeight, GroupNormForward,
+                      GroupNormBackward, PointwiseForward<Relu>, PointwiseBackward<Relu>>(
+          *in_precision, size, peak, fmt::format("/{}", name), dtype);
     if (precision != Precision::kBf16) continue;
 #define VCAS_OP(Args) add_benchmark<Args>(*in_precision, kSizes[0], peak, "/bf16", dtype);
     VCAS_FOR_EACH_OP(VCAS_OP)

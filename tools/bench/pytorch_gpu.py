@@ -1,8 +1,10 @@
 """What PyTorch reaches on a device, to set beside vcas_ops_bench and vcas bench: JSON, a line each.
 
 python3 pytorch_gpu.py cuda|emu rates        products and copies
-python3 pytorch_gpu.py cuda|emu bert|vit     exact training steps of the models of bench_bert_base
-                                             and bench_vit_base, random weights and data
+python3 pytorch_gpu.py cuda|emu bert|vit|resnet
+                                             exact training steps of the models of bench_bert_base,
+                                             bench_vit_base and bench_resnet50, random weights and
+                                             data; those of the last channels last, by cuDNN
 emu: small, on the CPU, to try this script
 """
 import json
@@ -54,6 +56,11 @@ def rates():
 def make_model(kind):
     import transformers
 
+    if kind == "resnet":
+        small = {} if on_gpu else {"depths": [1, 1], "hidden_sizes": [16, 32]}
+        config = transformers.ResNetConfig(num_labels=1000, **small)
+        model = transformers.ResNetForImageClassification(config)
+        return model.to(memory_format=torch.channels_last)
     small = {} if on_gpu else {
         "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96
     }
@@ -68,7 +75,10 @@ def make_batch(kind, items):
     if kind == "bert":
         return {"input_ids": torch.randint(1000, 30000, (items, 128), device=device),
                 "labels": torch.randint(3, (items,), device=device)}
-    return {"pixel_values": torch.rand(items, 3, 224, 224, device=device),
+    pixels = torch.rand(items, 3, 224, 224, device=device)
+    if kind == "resnet":
+        pixels = pixels.to(memory_format=torch.channels_last)
+    return {"pixel_values": pixels,
             "labels": torch.randint(1000, (items,), device=device)}
 
 
@@ -78,7 +88,11 @@ def steps(kind, items, precision, compiled):
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     model = make_model(kind).to(device).train()
     run = torch.compile(model, dynamic=False, mode="reduce-overhead") if compiled else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=on_gpu)
+    if kind == "resnet":
+        torch.backends.cudnn.benchmark = True
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=on_gpu)
     batch = make_batch(kind, items)
 
     def step():
@@ -86,7 +100,8 @@ def steps(kind, items, precision, compiled):
         with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16"):
             loss = run(**batch).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if kind != "resnet":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     seconds = statistics.median(seconds_of(step, 4 if on_gpu else 1))
