@@ -146,7 +146,7 @@ template <class T, int kWidth>
 __device__ void backward_tile_mma(const BackwardPart<T>& of, int first_key,
                                   const HeadShape<T>& shape) {
   using Tiles = BackwardTiles<T, kWidth>;
-  constexpr int kQueries = Tiles::kQueries, kThreads = Tiles::kThreads;
+  constexpr int kQueries = Tiles::kQueries, kOfBlock = Tiles::kThreads;
   constexpr int kColumns = kWidth / kSquare;
   VCAS_DYNAMIC_SHARED(Tiles, tiles);
   using Rows = HeadRows<T, kWidth>;
@@ -157,8 +157,8 @@ __device__ void backward_tile_mma(const BackwardPart<T>& of, int first_key,
   const int own_row = warp_of_thread() * kSquare, own_key = first_key + own_row;
   const auto start_stage = [&](int first) {
     auto& stage = tiles->stage[first / kQueries % 2];
-    stage.q.template start_copy<kThreads>(q, first);
-    stage.dy.template start_copy<kThreads>(dy, first);
+    stage.q.template start_copy<kOfBlock>(q, first);
+    stage.dy.template start_copy<kOfBlock>(dy, first);
     const int own = static_cast<int>(threadIdx.x);
     if (own < 2 * kQueries) {
       const int query = first + source_row(own / 2);
@@ -173,9 +173,9 @@ __device__ void backward_tile_mma(const BackwardPart<T>& of, int first_key,
   const int first_query = shape.causal ? first_key : 0;
   copy_async_wait<0>();
   __syncthreads();  // the last tile is done with
-  tiles->k.template start_copy<kThreads>(
+  tiles->k.template start_copy<kOfBlock>(
       Rows(head.in.k, head.in.kv_stride, head.tokens, shape.head_width), first_key);
-  tiles->v.template start_copy<kThreads>(
+  tiles->v.template start_copy<kOfBlock>(
       Rows(head.in.v, head.in.kv_stride, head.tokens, shape.head_width), first_key);
   start_stage(first_query);
   Square dk[kColumns] = {}, dv[kColumns] = {};
@@ -255,9 +255,9 @@ __global__ void __launch_bounds__(BackwardTiles<T, kWidth>::kThreads, 2)
       head.queries,
       [&](int row, int lane) {
         if (lane * kSize >= shape.head_width) return 0.0;
-        Chunk<T> dq = chunk_of(gradients.out.q + row * gradients.out.q_stride, lane);
+        const auto chunk = chunk_of(gradients.out.q + row * gradients.out.q_stride, lane);
         float value[kSize];
-        for (int i = 0; i < kSize; ++i) value[i] = dq.value[i];
+        for (int i = 0; i < kSize; ++i) value[i] = chunk.value[i];
         return sum_of_squares(value);
       },
       [&](int row, double squares) {
