@@ -56,7 +56,8 @@ HeadColumns<T> columns_of(T* query, T* qkv, std::int64_t width, std::int64_t ite
 template <class T>
 AttentionHead<T> head_of(const HeadColumns<const T>& in, std::int64_t width, std::int64_t first_row,
                          std::int64_t queries, std::int64_t tokens, std::int64_t head,
-                         std::int64_t heads, double dropout, const PhiloxAddress& address) {
+                         std::int64_t heads, bool causal, double dropout,
+                         const PhiloxAddress& address) {
   const std::int64_t head_width = width / heads;
   return {.q = in.q,
           .k = in.k,
@@ -67,6 +68,7 @@ AttentionHead<T> head_of(const HeadColumns<const T>& in, std::int64_t width, std
           .tokens = tokens,
           .width = head_width,
           .scale = static_cast<T>(1 / std::sqrt(static_cast<double>(head_width))),
+          .causal = causal,
           .y_stride = width,
           .lse_stride = heads,
           .threshold = dropout_threshold(dropout),
@@ -101,7 +103,8 @@ void compute(CpuContext& cpu, const AttentionForward& args) {
                    T* const y = args.y.ptr<T>() + y_row * width + h * head_width;
                    cpu.loops<T>().attention_forward(
                        y, args.lse.ptr<T>() + y_row * heads + h,
-                       head_of(in, width, first, queries, tokens, h, heads, args.dropout, address),
+                       head_of(in, width, first, queries, tokens, h, heads, args.causal,
+                               args.dropout, address),
                        scratch);
                    if (T* const norm = args.y_norm.ptr<T>())
                      cpu.loops<T>().row_norms(norm + y_row * heads + h, heads, y, nullptr, width,
@@ -136,8 +139,8 @@ void compute(CpuContext& cpu, const AttentionBackward& args) {
               args.dy.ptr<T>() + (first_only ? n : offsets[n]) * width + h * head_width,
               args.y_full.ptr<T>() + y_row * width + h * head_width,
               args.lse_full.ptr<T>() + y_row * heads + h,
-              head_of(in, width, full, first_only ? 1 : tokens, tokens, h, heads, args.dropout,
-                      address),
+              head_of(in, width, full, first_only ? 1 : tokens, tokens, h, heads, args.causal,
+                      args.dropout, address),
               scratch);
           if (!args.dqkv_norm) return;
           T* const norm = args.dqkv_norm.ptr<T>() + (offsets[n] * heads + h) * 2;

@@ -25,6 +25,7 @@ struct AttentionHead {
   std::int64_t tokens;
   std::int64_t width;
   T scale;
+  bool causal;              // a query attends to no later key
   std::int64_t y_stride;    // of y and dy
   std::int64_t lse_stride;  // heads
   std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none

@@ -14,6 +14,7 @@ struct HeadShape {
   std::int64_t heads;
   int head_width;
   Compute<T> scale;         // of scores
+  bool causal;              // a query attends to no later key
   std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
   Compute<T> keep_scale;    // 1 / (1 - p)
   StepKey key;
@@ -41,21 +42,29 @@ __device__ HeadColumns<T> columns_of(T* query, T* qkv, std::int64_t item, std::i
           stride};
 }
 
-// What the blocks of grid (tile, head, item) work on.
+// What the blocks of grid (tile, head, item) work on. The address of its draws is read once: behind
+// an instruction that may write memory it would be read again.
 template <class T>
 struct Head {
   HeadColumns<const T> in;
-  std::int64_t queries, tokens;  // the queries are all tokens of the item, or its first
-  std::uint64_t first_draw;      // of query 0, key 0
+  int queries, tokens;       // the queries are all tokens of the item, or its first
+  std::uint64_t first_draw;  // of query 0, key 0
+  PhiloxAddress address;
 
   // `item` and `first_row` of the full batch
   __device__ Head(const T* query, const T* qkv, std::int64_t item, std::int64_t first_row,
                   std::int64_t tokens_, const HeadShape<T>& shape)
       : in(columns_of(query, qkv, item, first_row, shape.width, shape.head_width)),
-        queries(query && tokens_ > 0 ? 1 : tokens_),
-        tokens(tokens_),
+        queries(static_cast<int>(query && tokens_ > 0 ? 1 : tokens_)),
+        tokens(static_cast<int>(tokens_)),
         first_draw(static_cast<std::uint64_t>(first_row * shape.heads + blockIdx.y) *
-                   kDrawsPerQuery) {}
+                   kDrawsPerQuery),
+        address(shape.key.address()) {}
+
+  // How many of the keys a query may attend to.
+  __device__ int keys_of(int query, const HeadShape<T>& shape) const {
+    return shape.causal ? min(tokens, query + 1) : tokens;
+  }
 };
 
 // Neighbouring keys that share a Philox draw.
@@ -66,13 +75,12 @@ template <class T>
 struct Mask {
   Compute<T> factor[kKeysPerDraw] = {1, 1, 1, 1};
 
-  __device__ Mask(const HeadShape<T>& shape, const Head<T>& head, std::int64_t query,
-                  std::int64_t first_key) {
+  __device__ Mask(const HeadShape<T>& shape, const Head<T>& head, int query, int first_key) {
     if (!shape.threshold) return;
     const std::uint64_t draw = head.first_draw +
                                static_cast<std::uint64_t>(query * shape.heads) * kDrawsPerQuery +
                                static_cast<std::uint64_t>(first_key / kKeysPerDraw);
-    const Words words = philox_words(shape.key.address(), draw);
+    const Words words = philox_words(head.address, draw);
     for (int j = 0; j < kKeysPerDraw; ++j)
       factor[j] = (words.word[j] >> 9) >= shape.threshold ? shape.keep_scale : Compute<T>(0);
   }
@@ -131,7 +139,7 @@ __device__ BackwardWork<T> backward_work(const BackwardTensors<T>& t, const Head
 
 template <class T>
 HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads,
-                        double dropout, const StepKey& key) {
+                        double dropout, bool causal, const StepKey& key) {
   const std::int64_t width = y.width(), head_width = width / heads;
   VCAS_CHECK(qkv.width() == (query ? 2 : 3) * width && width % heads == 0,
              "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
@@ -140,14 +148,15 @@ HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv,
           .heads = heads,
           .head_width = static_cast<int>(head_width),
           .scale = static_cast<Compute<T>>(1 / std::sqrt(static_cast<double>(head_width))),
+          .causal = causal,
           .threshold = dropout_threshold(dropout),
           .keep_scale = static_cast<Compute<T>>(1 / (1 - dropout)),
           .key = key};
 }
 
 // Blocks (tile, head, item): as many tiles as items of mean length have; kernels go round for more.
-inline Grid grid_of_heads(std::int64_t rows, std::int64_t items, std::int64_t heads, int tile_rows,
-                          int threads, std::size_t shared_bytes) {
+inline Grid grid_of_heads(std::int64_t rows, std::int64_t items, std::int64_t heads,
+                          std::int64_t tile_rows, int threads, std::size_t shared_bytes) {
   if (items == 0 || rows == 0) return {extent(0), extent(threads)};
   return {extent(ceil_div(ceil_div(rows, items), tile_rows), heads, items), extent(threads),
           shared_bytes};

@@ -1,8 +1,8 @@
 // Attention on tensor cores: products of bf16 or, of f32, of TF32; sums, scores and probabilities
-// in f32. A block has 64 queries or keys of one head of one item, a warp 16 of them, and goes over
-// the keys or queries of the item, whose rows are copied into shared memory one tile ahead. The
-// probabilities of a warp never leave its registers: as sums of one product they lie as the next
-// one takes its factor a, rounded.
+// in f32. A block has 64 queries of one head of one item, a warp 16 of them, and goes over the keys
+// of the item, whose rows are copied into shared memory one tile ahead. The probabilities of a warp
+// never leave its registers: as sums of one product they lie as the next one takes its factor a,
+// rounded.
 #pragma once
 
 #include <initializer_list>
@@ -34,12 +34,37 @@ __device__ inline int source_row(int row) {
 template <class T>
 using Factor = std::uint32_t[2 * sizeof(T)];
 
-// One head's columns of the rows of an item.
-template <class T>
+constexpr float kLog2E = 1.44269504f;
+
+// One head's columns of the rows of an item, from the chunk on that the running thread copies:
+// always the same one of a row.
+template <class T, int kWidth>
 struct HeadRows {
+  static constexpr int kChunks = kWidth / Chunk<T>::kSize;
   const T* data;
-  std::int64_t stride, rows;
+  int stride, rows;  // no rows where the chunk lies beyond the head
+
+  __device__ HeadRows(const T* data_, std::int64_t stride_, int rows_, int head_width)
+      : stride(static_cast<int>(stride_)) {
+    const int column = static_cast<int>(threadIdx.x) % kChunks * Chunk<T>::kSize;
+    data = data_ + (column < head_width ? column : 0);
+    rows = column < head_width ? rows_ : 0;
+  }
 };
+
+// to[0], to[1], which lie as a pair
+template <class T>
+__device__ void store_pair(T* to, float first, float second) {
+  struct alignas(2 * sizeof(T)) Pair {
+    T value[2];
+  };
+  Pair pair{{static_cast<T>(first), static_cast<T>(second)}};
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    const std::uint32_t bits = to_bf16_pair(first, second);
+    memcpy(&pair, &bits, sizeof pair);
+  }
+  *reinterpret_cast<Pair*>(to) = pair;
+}
 
 // Rows are a chunk longer than kWidth numbers, so that loads of factors meet in no bank.
 template <class T, int kWidth, int kRows>
@@ -48,20 +73,34 @@ struct HeadTile {
   static constexpr int kSize = Chunk<T>::kSize, kChunks = kWidth / kSize;
   Chunk<T> value[kRows][kChunks + 1];
 
-  // Starts to copy the rows from `first` on; zeros beyond the last and beyond the head's width.
-  __device__ void start_copy(const HeadRows<T>& from, std::int64_t first, std::int64_t head_width) {
+  // A block of kThreads starts to copy the rows from `first` on; zeros beyond the last and beyond
+  // the head's width.
+  template <int kThreads>
+  __device__ void start_copy(const HeadRows<T, kWidth>& from, int first) {
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
-    for (int r = static_cast<int>(threadIdx.x) / kChunks; r < kRows; r += kMmaThreads / kChunks) {
-      const std::int64_t row = first + source_row(r);
-      const bool inside = row < from.rows && chunk * kSize < head_width;
-      const T* data = from.data + (inside ? row * from.stride + chunk * kSize : 0);
+    VCAS_UNROLL
+    for (int i = 0; i < kRows * kChunks; i += kThreads) {
+      const int r = (i + static_cast<int>(threadIdx.x)) / kChunks, row = first + source_row(r);
+      if (kRows * kChunks % kThreads != 0 && r >= kRows) break;
+      const bool inside = row < from.rows;
+      const T* const data = from.data + std::int64_t{inside ? row : 0} * from.stride;
       copy_async(&value[r][chunk], reinterpret_cast<const Chunk<T>*>(data), inside);
     }
   }
 
+  // What a lane has of the sums from (row, 16 column) on.
+  __device__ void store(const Square& square, int row, int column) {
+    for (int f = 0; f < 2; ++f)
+      for (int h = 0; h < 2; ++h) {
+        const int c = 16 * column + 8 * f + 2 * lane_of_four();
+        store_pair(&value[row + 8 * h + group()][c / kSize].value[c % kSize], square[f][2 * h],
+                   square[f][2 * h + 1]);
+      }
+  }
+
   // Loads of the 16 x 16 numbers from (row, 16 column) on: as factor a; as two factors b, of eight
   // of their columns each, to be multiplied with a rounded square; as the like of them transposed,
-  // of eight of their rows each.
+  // of eight of their rows each. Transposed as a, to be multiplied as a rounded square is.
   __device__ void load_a(Factor<T>& a, int row, int column) const {
     if constexpr (kBf16)
       load_blocks(a, downwards(row, column));
@@ -78,31 +117,20 @@ struct HeadTile {
                               16 * column + i / 2 % 2 * 8 + group()));
   }
   __device__ void load_b_transposed(Factor<T>& b, int row, int column) const {
-    if constexpr (kBf16) {
-      const int block = lane_of_thread() / 8;
-      load_blocks(b, &value[row + block / 2 * 8 + lane_of_thread() % 8][2 * column + block % 2]);
-    } else {
+    if constexpr (kBf16)
+      load_blocks(b, sideways(row, column));
+    else
       for (int i = 0; i < 8; ++i)
         b[i] = to_tf32(number(row + i / 2 % 2 * 8 + group(),
                               16 * column + i / 4 * 8 + i % 2 * 4 + lane_of_four()));
-    }
   }
-
-  // The lane's share of the products of rows `row` + 8h + g with those of `other`.
-  __device__ void add_row_products(float (&sum)[2], const HeadTile& other, int row) const {
-    for (int column = 0; column < kWidth / kSquare; ++column)
-      if constexpr (kBf16) {
-        std::uint32_t a[4], b[4];
-        load_a(a, row, column);
-        other.load_a(b, row, column);
-        for (int i = 0; i < 4; ++i)
-          sum[i % 2] += low_bf16(a[i]) * low_bf16(b[i]) + high_bf16(a[i]) * high_bf16(b[i]);
-      } else {
-        for (int i = 0; i < 8; ++i) {
-          const int r = row + i % 2 * 8 + group(), c = 16 * column + i / 2 * 4 + lane_of_four();
-          sum[i % 2] += number(r, c) * other.number(r, c);
-        }
-      }
+  __device__ void load_a_transposed(Factor<T>& a, int row, int column) const {
+    if constexpr (kBf16)
+      load_blocks_transposed(a, sideways(row, column));
+    else
+      for (int i = 0; i < 8; ++i)
+        a[i] = to_tf32(number(row + i / 4 * 8 + 2 * lane_of_four() + i / 2 % 2,
+                              16 * column + i % 2 * 8 + group()));
   }
 
  private:
@@ -111,10 +139,15 @@ struct HeadTile {
   __device__ T number(int row, int column) const {
     return value[row][column / kSize].value[column % kSize];
   }
-  // The row that the lane names of the blocks of 8 x 8, the second of which lies below the first.
+  // The row that the lane names of the blocks of 8 x 8, the second of which lies below the first,
+  // or beside it.
   __device__ const Chunk<T>* downwards(int row, int column) const {
     const int block = lane_of_thread() / 8;
     return &value[row + block % 2 * 8 + lane_of_thread() % 8][2 * column + block / 2];
+  }
+  __device__ const Chunk<T>* sideways(int row, int column) const {
+    const int block = lane_of_thread() / 8;
+    return &value[row + block / 2 * 8 + lane_of_thread() % 8][2 * column + block % 2];
   }
 };
 
@@ -153,31 +186,15 @@ __device__ T row_reduce(T value, const Op& op) {
   return value;
 }
 
-// The dropout factors of a square that begins at (first_row, first_column) of the item.
-template <bool kOfKeys, class T>
+// The dropout factors of a square of [query, key].
+template <class T>
 __device__ void square_mask(Square& factor, const HeadShape<T>& shape, const Head<T>& head,
-                            std::int64_t first_row, std::int64_t first_column) {
-  const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
-  if constexpr (kOfKeys) {
-    // Of four neighbouring keys a lane has two, of four queries; the lane of the next or last g has
-    // the other two. Each draws for two of the queries.
-    const bool odd = g % 2;
-    for (int f = 0; f < 2; ++f) {
-      const Mask<T> mask(shape, head, first_column + 4 * t + 2 * f + odd, first_row + g / 2 * 4);
-      for (int h = 0; h < 2; ++h) {
-        const float even_key = mask.factor[2 * h], odd_key = mask.factor[2 * h + 1];
-        const float own = odd ? odd_key : even_key;
-        const float drawn_there = __shfl_xor_sync(kAllLanes, odd ? even_key : odd_key, 4);
-        factor[f][2 * h] = odd ? drawn_there : own;
-        factor[f][2 * h + 1] = odd ? own : drawn_there;
-      }
-    }
-  } else {
-    for (int h = 0; h < 2; ++h) {
-      const Mask<T> mask(shape, head, first_row + source_row(8 * h + g), first_column + 4 * t);
-      for (int f = 0; f < 2; ++f)
-        for (int e = 0; e < 2; ++e) factor[f][2 * h + e] = mask.factor[2 * f + e];
-    }
+                            int first_query, int first_key) {
+  for (int h = 0; h < 2; ++h) {
+    const int query = first_query + source_row(8 * h + lane_of_thread() / 4);
+    const Mask<T> mask(shape, head, query, first_key + lane_of_thread() % 4 * 4);
+    for (int f = 0; f < 2; ++f)
+      for (int e = 0; e < 2; ++e) factor[f][2 * h + e] = mask.factor[2 * f + e];
   }
 }
 
@@ -185,32 +202,21 @@ __device__ void square_mask(Square& factor, const HeadShape<T>& shape, const Hea
 template <class T, int kSquares>
 __device__ void store_row(T* to, const Square (&square)[kSquares], int h, float factor,
                           std::int64_t head_width) {
-  struct alignas(2 * sizeof(T)) Pair {
-    T value[2];
-  };
   for (int c = 0; c < kSquares; ++c)
     if (c * kSquare < head_width)
-      for (int f = 0; f < 2; ++f) {
-        const float* own = &square[c][f][2 * h];
-        Pair pair;
-        if constexpr (std::is_same_v<T, bfloat16>) {
-          const std::uint32_t bits = to_bf16_pair(own[0] * factor, own[1] * factor);
-          memcpy(&pair, &bits, sizeof pair);
-        } else {
-          for (int e = 0; e < 2; ++e) pair.value[e] = own[e] * factor;
-        }
-        *reinterpret_cast<Pair*>(to + c * kSquare + 8 * f + lane_of_thread() % 4 * 2) = pair;
-      }
+      for (int f = 0; f < 2; ++f)
+        store_pair(to + c * kSquare + 8 * f + lane_of_thread() % 4 * 2,
+                   square[c][f][2 * h] * factor, square[c][f][2 * h + 1] * factor);
 }
 
 // The sum of the squares of row 8h + g, in each of its lanes.
 template <int kSquares>
 __device__ double row_squares(const Square (&square)[kSquares], int h) {
-  double sum = 0;
+  float own[4 * kSquares];
   VCAS_UNROLL
   for (int c = 0; c < kSquares; ++c)
-    for (int i = 0; i < 4; ++i) sum += squared(square[c][i / 2][2 * h + i % 2]);
-  return row_reduce(sum, Plus{});
+    for (int i = 0; i < 4; ++i) own[4 * c + i] = square[c][i / 2][2 * h + i % 2];
+  return row_reduce(sum_of_squares(own), Plus{});
 }
 
 template <class T, int kWidth>
@@ -222,59 +228,69 @@ struct ForwardTiles {
   } stage[2];
 };
 
-// A tile of queries going over the keys: softmax with a running maximum.
+// A tile of queries going over the keys: softmax with a running maximum, of the scores before they
+// are scaled.
 template <class T, int kWidth>
 __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& head,
-                                std::int64_t y_row, std::int64_t first_query,
-                                const HeadShape<T>& shape) {
+                                std::int64_t y_row, int first_query, const HeadShape<T>& shape) {
   using Tiles = ForwardTiles<T, kWidth>;
   constexpr int kKeys = Tiles::kKeys, kSquares = kKeys / kSquare, kColumns = kWidth / kSquare;
   VCAS_DYNAMIC_SHARED(Tiles, tiles);
-  const HeadRows<T> k{head.in.k, head.in.kv_stride, head.tokens};
-  const HeadRows<T> v{head.in.v, head.in.kv_stride, head.tokens};
+  using Rows = HeadRows<T, kWidth>;
+  const Rows k(head.in.k, head.in.kv_stride, head.tokens, shape.head_width);
+  const Rows v(head.in.v, head.in.kv_stride, head.tokens, shape.head_width);
   const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
   const int own_row = warp_of_thread() * kSquare;
-  const auto start_stage = [&](std::int64_t first_key) {
+  const auto start_stage = [&](int first_key) {
     auto& stage = tiles->stage[first_key / kKeys % 2];
-    stage.k.start_copy(k, first_key, shape.head_width);
-    stage.v.start_copy(v, first_key, shape.head_width);
+    stage.k.template start_copy<kMmaThreads>(k, first_key);
+    stage.v.template start_copy<kMmaThreads>(v, first_key);
     copy_async_commit();
   };
 
   __syncthreads();  // the last tile of queries is done with
-  tiles->q.start_copy({head.in.q, head.in.q_stride, head.queries}, first_query, shape.head_width);
+  tiles->q.template start_copy<kMmaThreads>(
+      Rows(head.in.q, head.in.q_stride, head.queries, shape.head_width), first_query);
   start_stage(0);
+  Factor<T> q[kColumns];
   Square sums[kColumns] = {};
+  const float to_exponent = shape.scale * kLog2E;
   float largest[2] = {-infinity<float>(), -infinity<float>()}, sum[2] = {};  // the lane's share
-  for (std::int64_t first_key = 0; first_key < head.tokens; first_key += kKeys) {
+  const int keys = head.keys_of(first_query + kOwnRows - 1, shape);
+  for (int first_key = 0; first_key < keys; first_key += kKeys) {
     copy_async_wait<0>();
     __syncthreads();  // this stage is there, and the other one has been used
-    if (first_key + kKeys < head.tokens) start_stage(first_key + kKeys);
+    if (first_key + kKeys < keys) start_stage(first_key + kKeys);
     if (first_query + own_row >= head.queries) continue;
     const auto& stage = tiles->stage[first_key / kKeys % 2];
 
+    if (first_key == 0)
+      for (int c = 0; c < kColumns; ++c) tiles->q.load_a(q[c], own_row, c);
     Square p[kSquares] = {};
-    for (int c = 0; c < kColumns; ++c) {
-      Factor<T> a, b;
-      tiles->q.load_a(a, own_row, c);
+    VCAS_UNROLL
+    for (int c = 0; c < kColumns; ++c)
       for (int s = 0; s < kSquares; ++s) {
+        Factor<T> b;
         stage.k.load_b_transposed(b, s * kSquare, c);
-        add_product(p[s], a, b);
+        add_product(p[s], q[c], b);
       }
-    }
-    float shrink[2];
+    float shrink[2], peak[2];
+    VCAS_UNROLL
     for (int h = 0; h < 2; ++h) {
+      const int visible = head.keys_of(first_query + own_row + source_row(8 * h + g), shape);
+      if (first_key + kKeys > visible)
+        for (int s = 0; s < kSquares; ++s)
+          for (int i = 0; i < 4; ++i)
+            if (first_key + s * kSquare + 4 * t + i >= visible)
+              p[s][i / 2][2 * h + i % 2] = -infinity<float>();
       float new_largest = largest[h];
       for (int s = 0; s < kSquares; ++s)
-        for (int i = 0; i < 4; ++i) {
-          float& score = p[s][i / 2][2 * h + i % 2];
-          score = first_key + s * kSquare + 4 * t + i < head.tokens ? score * shape.scale
-                                                                    : -infinity<float>();
-          new_largest = Maximum{}(new_largest, score);
-        }
+        for (int i = 0; i < 4; ++i)
+          new_largest = Maximum{}(new_largest, p[s][i / 2][2 * h + i % 2]);
       new_largest = row_reduce(new_largest, Maximum{});
-      shrink[h] = exponential(largest[h] - new_largest);
+      shrink[h] = exp2_approximately((largest[h] - new_largest) * to_exponent);
       largest[h] = new_largest;
+      peak[h] = new_largest * to_exponent;
       sum[h] *= shrink[h];
     }
     for (auto& square : sums)
@@ -283,10 +299,10 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
     VCAS_UNROLL
     for (int s = 0; s < kSquares; ++s) {
       Square factor;
-      square_mask<false>(factor, shape, head, first_query + own_row, first_key + s * kSquare);
+      square_mask(factor, shape, head, first_query + own_row, first_key + s * kSquare);
       for (int f = 0; f < 2; ++f)
         for (int i = 0; i < 4; ++i) {
-          const float e = exponential(p[s][f][i] - largest[i / 2]);
+          const float e = exp2_approximately(p[s][f][i] * to_exponent - peak[i / 2]);
           sum[i / 2] += e;
           p[s][f][i] = e * factor[f][i];
         }
@@ -303,14 +319,14 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
   for (int h = 0; h < 2; ++h) {
     const float total = row_reduce(sum[h], Plus{});
     const double squares = y_norm ? row_squares(sums, h) : 0;
-    const std::int64_t query = first_query + own_row + source_row(8 * h + g);
+    const int query = first_query + own_row + source_row(8 * h + g);
     if (query >= head.queries) continue;
     const std::int64_t row = y_row + query;
     store_row(y + row * shape.width + blockIdx.y * shape.head_width, sums, h, 1 / total,
               shape.head_width);
     if (t != 0) continue;
     const std::int64_t own = row * shape.heads + blockIdx.y;
-    lse[own] = largest[h] + natural_log(total);
+    lse[own] = largest[h] * shape.scale + natural_log(total);
     if (y_norm) y_norm[own] = norm_from_squares<float>(squares) / total;
   }
 }
@@ -323,146 +339,9 @@ __global__ void __launch_bounds__(kMmaThreads)
                                  const std::int64_t* offsets, HeadShape<T> shape) {
   const std::int64_t n = blockIdx.z, first_row = offsets[n];
   const Head<T> head(query, qkv, n, first_row, offsets[n + 1] - first_row, shape);
-  for (std::int64_t tile = blockIdx.x; tile * kOwnRows < head.queries; tile += gridDim.x)
-    attend_tile_mma<T, kWidth>(y, y_norm, lse, head, query ? n : first_row, tile * kOwnRows, shape);
-}
-
-template <class T, int kWidth, bool kOfKeys>
-struct BackwardTiles {
-  static constexpr int kRows = 64 / sizeof(T);
-  HeadTile<T, kWidth, kOwnRows> own[kOfKeys ? 2 : 3];  // k and v; or q, dy and y
-  struct {
-    HeadTile<T, kWidth, kRows> rows[2];  // q and dy; or k and v
-    float lse[kRows], delta[kRows];      // of the queries, with kOfKeys
-  } stage[2];
-};
-
-// `backward_tile` with P, dP and dS as [key, query] with kOfKeys, else [query, key]: then either is
-// factor a of the products with a stage's rows. delta is that of the item's first query: a tile of
-// queries writes what tiles of keys read.
-template <class T, int kWidth, bool kOfKeys>
-__device__ void backward_tile_mma(const HeadGradients<T>& t, float* delta, const Head<T>& head,
-                                  std::int64_t own_first, const HeadShape<T>& shape) {
-  using Tiles = BackwardTiles<T, kWidth, kOfKeys>;
-  constexpr int kRows = Tiles::kRows, kColumns = kWidth / kSquare;
-  constexpr int kSums = kOfKeys ? 2 : 1;  // dK and dV, or dQ
-  VCAS_DYNAMIC_SHARED(Tiles, tiles);
-  const HeadRows<T> q{head.in.q, head.in.q_stride, head.queries},
-      dy{t.dy, shape.width, head.queries};
-  const HeadRows<T> k{head.in.k, head.in.kv_stride, head.tokens};
-  const HeadRows<T> v{head.in.v, head.in.kv_stride, head.tokens};
-  const int g = lane_of_thread() / 4, lane_t = lane_of_thread() % 4;
-  const int own_row = warp_of_thread() * kSquare;
-  const std::int64_t own_rows = kOfKeys ? head.tokens : head.queries;
-  const std::int64_t rows = kOfKeys ? head.queries : head.tokens;
-  const auto start_stage = [&](std::int64_t first) {
-    auto& stage = tiles->stage[first / kRows % 2];
-    stage.rows[0].start_copy(kOfKeys ? q : k, first, shape.head_width);
-    stage.rows[1].start_copy(kOfKeys ? dy : v, first, shape.head_width);
-    const int own = static_cast<int>(threadIdx.x);
-    if (kOfKeys && own < kRows) {
-      const std::int64_t query = first + source_row(own);
-      const bool inside = query < head.queries;
-      copy_async(&stage.lse[own], t.lse + (inside ? query * shape.heads : 0), inside);
-      copy_async(&stage.delta[own], delta + (inside ? query * shape.heads : 0), inside);
-    }
-    copy_async_commit();
-  };
-
-  __syncthreads();  // the last tile is done with
-  tiles->own[0].start_copy(kOfKeys ? k : q, own_first, shape.head_width);
-  tiles->own[1].start_copy(kOfKeys ? v : dy, own_first, shape.head_width);
-  if constexpr (!kOfKeys)
-    tiles->own[2].start_copy({t.y, shape.width, head.queries}, own_first, shape.head_width);
-  start_stage(0);
-  float own_lse[2] = {}, own_delta[2] = {};
-  Square sums[kSums][kColumns] = {};
-  for (std::int64_t first = 0; first < rows; first += kRows) {
-    copy_async_wait<0>();
-    __syncthreads();  // this stage is there, and the other one has been used
-    if (first + kRows < rows) start_stage(first + kRows);
-    if (own_first + own_row >= own_rows) continue;
-    const auto& stage = tiles->stage[first / kRows % 2];
-    if constexpr (!kOfKeys)
-      if (first == 0) {
-        tiles->own[1].add_row_products(own_delta, tiles->own[2], own_row);
-        for (int h = 0; h < 2; ++h) {
-          own_delta[h] = row_reduce(own_delta[h], Plus{});
-          const std::int64_t query = own_first + own_row + source_row(8 * h + g);
-          if (query < head.queries) own_lse[h] = t.lse[query * shape.heads];
-          if (query < head.queries && lane_t == 0) delta[query * shape.heads] = own_delta[h];
-        }
-      }
-
-    for (int row = 0; row < kRows; row += kSquare) {
-      Square p = {}, ds = {};
-      Factor<T> a, b;
-      for (int c = 0; c < kColumns; ++c) {
-        tiles->own[0].load_a(a, own_row, c);
-        stage.rows[0].load_b_transposed(b, row, c);
-        add_product(p, a, b);
-        tiles->own[1].load_a(a, own_row, c);
-        stage.rows[1].load_b_transposed(b, row, c);
-        add_product(ds, a, b);
-      }
-      Square factor;
-      square_mask<kOfKeys>(factor, shape, head, own_first + own_row, first + row);
-      for (int f = 0; f < 2; ++f)
-        for (int i = 0; i < 4; ++i) {
-          const int column = row + 8 * f + 2 * lane_t + i % 2;
-          const float log_sum = kOfKeys ? stage.lse[column] : own_lse[i / 2];
-          const float own_sum = kOfKeys ? stage.delta[column] : own_delta[i / 2];
-          // Queries beyond the last are zeros and add nothing, and sums of keys beyond it are not
-          // stored; but as columns such keys would have probabilities.
-          const bool inside = kOfKeys || first + source_row(column) < head.tokens;
-          const float probability = inside ? exponential(p[f][i] * shape.scale - log_sum) : 0.0f;
-          p[f][i] = probability * factor[f][i];
-          ds[f][i] = probability * (ds[f][i] * factor[f][i] - own_sum) * shape.scale;
-        }
-      round_square(a, ds);
-      for (int c = 0; c < kColumns; ++c) {
-        stage.rows[0].load_b(b, row, c);
-        add_product(sums[0][c], a, b);
-      }
-      if (!kOfKeys) continue;
-      round_square(a, p);
-      for (int c = 0; c < kColumns; ++c) {
-        stage.rows[1].load_b(b, row, c);
-        add_product(sums[kSums - 1][c], a, b);
-      }
-    }
-  }
-
-  VCAS_UNROLL  // or the sums would not stay in registers
-      for (int h = 0; h < 2; ++h) {
-    const std::int64_t row = own_first + own_row + source_row(8 * h + g);
-    double squares = 0;
-    if (t.norm) {
-      VCAS_UNROLL
-      for (int s = 0; s < kSums; ++s) squares += row_squares(sums[s], h);
-    }
-    if (row >= own_rows) continue;
-    if (t.norm && lane_t == 0)
-      t.norm[row * shape.heads * 2 + kOfKeys] = norm_from_squares<float>(squares);
-    if constexpr (kOfKeys) {
-      store_row(t.out.k + row * t.out.kv_stride, sums[0], h, 1, shape.head_width);
-      store_row(t.out.v + row * t.out.kv_stride, sums[1], h, 1, shape.head_width);
-    } else {
-      store_row(t.out.q + row * t.out.q_stride, sums[0], h, 1, shape.head_width);
-    }
-  }
-}
-
-// As `attention_backward_kernel`; delta is f32 [rows of dy, heads].
-template <class T, int kWidth, bool kOfKeys>
-__global__ void __launch_bounds__(kMmaThreads, kWidth * sizeof(T) <= 128 ? 3 : 2)
-    attention_backward_mma_kernel(BackwardTensors<T> t, float* delta, HeadShape<T> shape) {
-  const auto [head, gradients] = backward_work(t, shape);
-  const std::int64_t rows = kOfKeys ? head.tokens : head.queries;
-  for (std::int64_t tile = blockIdx.x; tile * kOwnRows < rows; tile += gridDim.x)
-    backward_tile_mma<T, kWidth, kOfKeys>(gradients,
-                                          delta + gradients.dy_row * shape.heads + blockIdx.y, head,
-                                          tile * kOwnRows, shape);
+  const int step = static_cast<int>(gridDim.x) * kOwnRows;
+  for (int first = static_cast<int>(blockIdx.x) * kOwnRows; first < head.queries; first += step)
+    attend_tile_mma<T, kWidth>(y, y_norm, lse, head, query ? n : first_row, first, shape);
 }
 
 // ---- host ----
@@ -498,28 +377,6 @@ bool attention_forward_mma(Context& context, const AttentionForward& args,
            args.offsets.ptr<std::int64_t>(), shape);
   };
   with_tile_width(shape, run);
-  return true;
-}
-
-template <class T>
-bool attention_backward_mma(Context& context, const AttentionBackward& args,
-                            const BackwardTensors<T>& tensors, const HeadShape<T>& shape) {
-  if (!on_tensor_cores(
-          context, shape,
-          {&args.dquery, &args.dqkv, &args.dy, &args.query_full, &args.qkv_full, &args.y_full}))
-    return false;
-  auto* const delta = scratch<float>(context, args.dy.rows() * shape.heads);
-  const auto run = [&]<int kWidth, bool kOfKeys>() {
-    launch(context,
-           grid_of_heads(kOfKeys ? args.dqkv.rows() : args.dy.rows(), args.offsets.elements() - 1,
-                         shape.heads, kOwnRows, kMmaThreads,
-                         sizeof(BackwardTiles<T, kWidth, kOfKeys>)),
-           attention_backward_mma_kernel<T, kWidth, kOfKeys>, tensors, delta, shape);
-  };
-  with_tile_width(shape, [&]<int kWidth>(Constant<kWidth>) {
-    run.template operator()<kWidth, false>();
-    run.template operator()<kWidth, true>();
-  });
   return true;
 }
 

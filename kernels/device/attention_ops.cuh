@@ -1,9 +1,9 @@
 // Attention, by tiles of 32 queries and 32 keys of one head of one item, where it is not left to
-// tensor cores (attention_mma.cuh). Nothing of size tokens^2 is stored; nothing is added by two
-// blocks.
+// tensor cores (attention_mma.cuh, attention_backward_mma.cuh). Nothing of size tokens^2 is stored;
+// nothing is added by two blocks.
 #pragma once
 
-#include "kernels/device/attention_mma.cuh"
+#include "kernels/device/attention_backward_mma.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -21,8 +21,8 @@ constexpr bool kSumsApart = !std::is_same_v<T, Compute<T>>;
 
 // tile[r] = x[first + r], zeros beyond `rows`.
 template <class T>
-__device__ void load_tile(T* tile, const T* x, std::int64_t stride, std::int64_t first,
-                          std::int64_t rows, const HeadShape<T>& shape) {
+__device__ void load_tile(T* tile, const T* x, std::int64_t stride, int first, int rows,
+                          const HeadShape<T>& shape) {
   for (int i = static_cast<int>(threadIdx.x); i < kTileRows * shape.head_width;
        i += kAttentionThreads) {
     const int r = i / shape.head_width, c = i % shape.head_width;
@@ -50,8 +50,7 @@ __device__ T query_reduce(T value, const Op& op) {
 // far; each entry belongs to one thread.
 template <class T>
 __device__ void attend_tile(T* y, Compute<T>* y_norm, Compute<T>* lse, const Head<T>& head,
-                            std::int64_t y_row, std::int64_t first_query,
-                            const HeadShape<T>& shape) {
+                            std::int64_t y_row, int first_query, const HeadShape<T>& shape) {
   using C = Compute<T>;
   const int stride = shape.tile_stride(), w = shape.head_width;
   VCAS_DYNAMIC_SHARED(C, shared);
@@ -63,23 +62,25 @@ __device__ void attend_tile(T* y, Compute<T>* y_norm, Compute<T>* lse, const Hea
 
   const int i = static_cast<int>(threadIdx.x) / kThreadsPerQuery;
   const int part = static_cast<int>(threadIdx.x) % kThreadsPerQuery;
-  const std::int64_t query = first_query + i;
+  const int query = first_query + i;
   T* const out = y + (y_row + query) * shape.width + blockIdx.y * w;
   C* sums = apart + i * stride;
   if constexpr (!kSumsApart<T>) sums = out;
   C* const own_p = p + i * kScoreStride;
   C largest = -infinity<C>(), sum = 0;
   load_tile(q, head.in.q, head.in.q_stride, first_query, head.queries, shape);
-  for (std::int64_t first_key = 0; first_key < head.tokens; first_key += kTileRows) {
+  const int visible = head.keys_of(query, shape);
+  const int keys = head.keys_of(first_query + kTileRows - 1, shape);
+  for (int first_key = 0; first_key < keys; first_key += kTileRows) {
     __syncthreads();  // the last keys, and p, have been used
     load_tile(k, head.in.k, head.in.kv_stride, first_key, head.tokens, shape);
     load_tile(v, head.in.v, head.in.kv_stride, first_key, head.tokens, shape);
     __syncthreads();
-    const std::int64_t own_key = first_key + part * kKeysPerThread;
+    const int own_key = first_key + part * kKeysPerThread;
     C score[kKeysPerThread];
     C new_largest = largest;
     for (int j = 0; j < kKeysPerThread; ++j) {
-      score[j] = own_key + j < head.tokens
+      score[j] = own_key + j < visible
                      ? row_product(q + i * stride, k + (part * kKeysPerThread + j) * stride, w) *
                            shape.scale
                      : -infinity<C>();
@@ -97,11 +98,11 @@ __device__ void attend_tile(T* y, Compute<T>* y_norm, Compute<T>* lse, const Hea
     sum = sum * shrink + query_reduce(added, Plus{});
     largest = new_largest;
     __syncwarp();  // p is complete for the queries of this warp
-    const int keys = static_cast<int>(min(std::int64_t{kTileRows}, head.tokens - first_key));
+    const int tile_keys = min(kTileRows, keys - first_key);
     if (query < head.queries)
       for (int c = part; c < w; c += kThreadsPerQuery) {
         C total = first_key == 0 ? C(0) : sums[c] * shrink;
-        for (int j = 0; j < keys; ++j) total += own_p[j] * v[j * stride + c];
+        for (int j = 0; j < tile_keys; ++j) total += own_p[j] * v[j * stride + c];
         sums[c] = total;
       }
   }
@@ -126,56 +127,51 @@ __global__ void __launch_bounds__(kAttentionThreads)
                              const T* qkv, const std::int64_t* offsets, HeadShape<T> shape) {
   const std::int64_t n = blockIdx.z, first_row = offsets[n];
   const Head<T> head(query, qkv, n, first_row, offsets[n + 1] - first_row, shape);
-  for (std::int64_t tile = blockIdx.x; tile * kTileRows < head.queries; tile += gridDim.x)
-    attend_tile(y, y_norm, lse, head, query ? n : first_row, tile * kTileRows, shape);
+  const int step = static_cast<int>(gridDim.x) * kTileRows;
+  for (int first = static_cast<int>(blockIdx.x) * kTileRows; first < head.queries; first += step)
+    attend_tile(y, y_norm, lse, head, query ? n : first_row, first, shape);
 }
 
-// With kOfKeys, a tile of keys goes over the queries and its dK and dV are written; else a tile of
-// queries goes over the keys and its dQ is. Both work P out again. `sums` holds the sums so far.
-template <class T, bool kOfKeys>
-__device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
-                              std::int64_t own_first, const HeadShape<T>& shape) {
+// A tile of keys going over the queries. `sums` holds the sums of dK and dV so far, `dq_sums` those
+// of dQ over the tiles of keys, the last of which that a query attends to stores them.
+template <class T>
+__device__ void backward_tile(const HeadGradients<T>& t, Compute<T>* dq_sums, const Head<T>& head,
+                              int first_key, const HeadShape<T>& shape) {
   using C = Compute<T>;
   const int stride = shape.tile_stride(), w = shape.head_width;
   VCAS_DYNAMIC_SHARED(C, shared);
-  constexpr int kSumTiles = kOfKeys ? 2 : 1;  // of dK and dV, or of dQ
-  C* const p = shared;                        // P M, [query, key]
+  C* const p = shared;  // P M, [query, key]
   C* const ds = p + kTileRows * kScoreStride;
   C* const apart = ds + kTileRows * kScoreStride;
-  T* const q = reinterpret_cast<T*>(apart + (kSumsApart<T> ? kSumTiles * kTileRows * stride : 0));
+  T* const q = reinterpret_cast<T*>(apart + (kSumsApart<T> ? 2 * kTileRows * stride : 0));
   T* const k = q + kTileRows * stride;
   T* const v = k + kTileRows * stride;
   T* const dy = v + kTileRows * stride;
 
   const int i = static_cast<int>(threadIdx.x) / kThreadsPerQuery;
   const int part = static_cast<int>(threadIdx.x) % kThreadsPerQuery;
-  const std::int64_t row = own_first + i;  // of keys or queries
-  // Of dK and dV, or of dQ: this thread's row, and where its sums are.
-  const auto out = [&](int s) -> T* {
-    if constexpr (kOfKeys)
-      return (s == 0 ? t.out.k : t.out.v) + row * t.out.kv_stride;
-    else
-      return t.out.q + row * t.out.q_stride;
-  };
-  const auto sums = [&](int s) -> C* {
-    if constexpr (kSumsApart<T>)
-      return apart + (s * kTileRows + i) * stride;
-    else
-      return out(s);
-  };
-  for (std::int64_t first = 0; first < (kOfKeys ? head.queries : head.tokens); first += kTileRows) {
-    const std::int64_t first_query = kOfKeys ? first : own_first;
-    const std::int64_t first_key = kOfKeys ? own_first : first;
-    __syncthreads();  // the last tiles have been used
-    load_tile(q, head.in.q, head.in.q_stride, first_query, head.queries, shape);
-    load_tile(dy, t.dy, shape.width, first_query, head.queries, shape);
-    load_tile(k, head.in.k, head.in.kv_stride, first_key, head.tokens, shape);
-    load_tile(v, head.in.v, head.in.kv_stride, first_key, head.tokens, shape);
+  const int key = first_key + i;  // this thread's, of the sums
+  T* const out[] = {t.out.k + key * t.out.kv_stride, t.out.v + key * t.out.kv_stride};
+  C* sums[] = {apart + i * stride, apart + (kTileRows + i) * stride};
+  if constexpr (!kSumsApart<T>)
+    for (int s = 0; s < 2; ++s) sums[s] = out[s];
+  const bool is_key = key < head.tokens;
+  for (int c = part; is_key && c < w; c += kThreadsPerQuery) sums[0][c] = sums[1][c] = 0;
+
+  __syncthreads();  // the last tiles have been used
+  load_tile(k, head.in.k, head.in.kv_stride, first_key, head.tokens, shape);
+  load_tile(v, head.in.v, head.in.kv_stride, first_key, head.tokens, shape);
+  for (int first = shape.causal ? first_key : 0; first < head.queries; first += kTileRows) {
+    __syncthreads();  // the last queries, p and ds have been used
+    load_tile(q, head.in.q, head.in.q_stride, first, head.queries, shape);
+    load_tile(dy, t.dy, shape.width, first, head.queries, shape);
     __syncthreads();
 
-    const std::int64_t query = first_query + i, own_key = first_key + part * kKeysPerThread;
+    const int query = first + i, own_key = first_key + part * kKeysPerThread;
+    const bool is_query = query < head.queries;
+    const int visible = is_query ? head.keys_of(query, shape) : 0;
     C delta = 0, log_sum = 0;
-    if (query < head.queries) {
+    if (is_query) {
       const T* y_row = t.y + query * shape.width;
       for (int c = part; c < w; c += kThreadsPerQuery) delta += dy[i * stride + c] * y_row[c];
       log_sum = t.lse[query * shape.heads];
@@ -183,61 +179,68 @@ __device__ void backward_tile(const HeadGradients<T>& t, const Head<T>& head,
     delta = query_reduce(delta, Plus{});
     const Mask<T> mask(shape, head, query, own_key);
     for (int j = 0; j < kKeysPerThread; ++j) {
-      const int key = part * kKeysPerThread + j;
+      const int column = part * kKeysPerThread + j;
       C probability = 0, slope = 0;
-      if (query < head.queries && own_key + j < head.tokens) {
-        const C score = row_product(q + i * stride, k + key * stride, w) * shape.scale;
+      if (own_key + j < visible) {
+        const C score = row_product(q + i * stride, k + column * stride, w) * shape.scale;
         probability = exponential(score - log_sum);
-        const C dp = row_product(dy + i * stride, v + key * stride, w) * mask.factor[j];
+        const C dp = row_product(dy + i * stride, v + column * stride, w) * mask.factor[j];
         slope = probability * (dp - delta) * shape.scale;
       }
-      p[i * kScoreStride + key] = probability * mask.factor[j];
-      ds[i * kScoreStride + key] = slope;
+      p[i * kScoreStride + column] = probability * mask.factor[j];
+      ds[i * kScoreStride + column] = slope;
     }
     __syncthreads();
 
-    if (row >= (kOfKeys ? head.tokens : head.queries)) continue;
-    for (int c = part; c < w; c += kThreadsPerQuery) {
-      if (kOfKeys) {
-        C* const dk = sums(0) + c;
-        C* const dv = sums(1) + c;
-        C sum_k = first == 0 ? C(0) : *dk, sum_v = first == 0 ? C(0) : *dv;
-        for (int j = 0; j < kTileRows; ++j) {
-          sum_k += ds[j * kScoreStride + i] * q[j * stride + c];
-          sum_v += p[j * kScoreStride + i] * dy[j * stride + c];
-        }
-        *dk = sum_k;
-        *dv = sum_v;
-      } else {
-        C* const dq = sums(0) + c;
-        C sum = first == 0 ? C(0) : *dq;
-        for (int j = 0; j < kTileRows; ++j) sum += ds[i * kScoreStride + j] * k[j * stride + c];
-        *dq = sum;
+    for (int c = part; is_key && c < w; c += kThreadsPerQuery) {
+      C sum_k = sums[0][c], sum_v = sums[1][c];
+      for (int j = 0; j < kTileRows; ++j) {
+        sum_k += ds[j * kScoreStride + i] * q[j * stride + c];
+        sum_v += p[j * kScoreStride + i] * dy[j * stride + c];
       }
+      sums[0][c] = sum_k;
+      sums[1][c] = sum_v;
     }
+    T* const dq = t.out.q + query * t.out.q_stride;
+    C* dq_sum = dq_sums + query * shape.width;
+    if constexpr (!kSumsApart<T>) dq_sum = dq;
+    const bool last = first_key + kTileRows >= visible;
+    double squares = 0;
+    for (int c = part; is_query && c < w; c += kThreadsPerQuery) {
+      C sum = first_key == 0 ? C(0) : dq_sum[c];
+      for (int j = 0; j < kTileRows; ++j) sum += ds[i * kScoreStride + j] * k[j * stride + c];
+      if (last)
+        dq[c] = static_cast<T>(sum);
+      else
+        dq_sum[c] = sum;
+      squares += squared(sum);
+    }
+    if (!t.norm) continue;
+    squares = query_reduce(squares, Plus{});
+    if (is_query && last && part == 0)
+      t.norm[query * shape.heads * 2] = norm_from_squares<C>(squares);
   }
-  if (!kSumsApart<T> && !t.norm) return;
-  const bool inside = row < (kOfKeys ? head.tokens : head.queries);
   double squares = 0;
-  for (int s = 0; inside && s < kSumTiles; ++s)
+  for (int s = 0; is_key && s < 2; ++s)
     for (int c = part; c < w; c += kThreadsPerQuery) {
-      const C sum = sums(s)[c];
-      if constexpr (kSumsApart<T>) out(s)[c] = static_cast<T>(sum);
+      const C sum = sums[s][c];
+      if constexpr (kSumsApart<T>) out[s][c] = static_cast<T>(sum);
       squares += squared(sum);
     }
   if (!t.norm) return;
   squares = query_reduce(squares, Plus{});
-  if (inside && part == 0) t.norm[row * shape.heads * 2 + kOfKeys] = norm_from_squares<C>(squares);
+  if (is_key && part == 0) t.norm[key * shape.heads * 2 + 1] = norm_from_squares<C>(squares);
 }
 
-// Blocks as in the forward kernel, without atomics on dQ.
-template <class T, bool kOfKeys>
+// Blocks (1, head, item). dq_sums is [rows of dy, width] where sums are apart, else null.
+template <class T>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_backward_kernel(BackwardTensors<T> t, HeadShape<T> shape) {
+    attention_backward_kernel(BackwardTensors<T> t, Compute<T>* dq_sums, HeadShape<T> shape) {
   const auto [head, gradients] = backward_work(t, shape);
-  const std::int64_t rows = kOfKeys ? head.tokens : head.queries;
-  for (std::int64_t tile = blockIdx.x; tile * kTileRows < rows; tile += gridDim.x)
-    backward_tile<T, kOfKeys>(gradients, head, tile * kTileRows, shape);
+  for (int first = 0; first < head.tokens; first += kTileRows)
+    backward_tile(gradients,
+                  dq_sums + gradients.dy_row * shape.width + blockIdx.y * shape.head_width, head,
+                  first, shape);
 }
 
 // ---- host ----
@@ -246,8 +249,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
 // device has less.
 template <class T>
 Grid attention_grid(const Context& context, std::int64_t rows, std::int64_t items,
-                    const HeadShape<T>& shape, std::int64_t tiles, std::int64_t scores,
-                    std::int64_t sums) {
+                    std::int64_t tile_rows, const HeadShape<T>& shape, std::int64_t tiles,
+                    std::int64_t scores, std::int64_t sums) {
   const std::int64_t wide =
       scores * kScoreStride + (kSumsApart<T> ? sums * shape.tile_stride() : 0);
   const std::size_t bytes =
@@ -261,18 +264,19 @@ Grid attention_grid(const Context& context, std::int64_t rows, std::int64_t item
                     " KiB",
                 "give the model more heads (model.heads), which are narrower, or train it on "
                 "device=\"cpu\"");
-  return grid_of_heads(rows, items, shape.heads, kTileRows, kAttentionThreads, bytes);
+  return grid_of_heads(rows, items, shape.heads, tile_rows, kAttentionThreads, bytes);
 }
 
 void compute(Context& context, const AttentionForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const HeadShape<T> shape =
-        head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout, step_key(args));
+    const HeadShape<T> shape = head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout,
+                                             args.causal, step_key(args));
     if constexpr (!std::is_same_v<T, double>)
       if (attention_forward_mma(context, args, shape)) return;
     launch(context,
-           attention_grid(context, args.y.rows(), args.offsets.elements() - 1, shape, 3, 1, 1),
+           attention_grid(context, args.y.rows(), args.offsets.elements() - 1, kTileRows, shape, 3,
+                          1, 1),
            attention_forward_kernel<T>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
            args.lse.ptr<Compute<T>>(), args.query.ptr<T>(), args.qkv.ptr<T>(),
            args.offsets.ptr<std::int64_t>(), shape);
@@ -284,7 +288,7 @@ void compute(Context& context, const AttentionBackward& args) {
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
     const HeadShape<T> shape = head_shape<T>(args.dy, args.query_full, args.qkv_full, args.heads,
-                                             args.dropout, step_key(args));
+                                             args.dropout, args.causal, step_key(args));
     const BackwardTensors<T> tensors{args.dquery.ptr<T>(),
                                      args.dqkv.ptr<T>(),
                                      args.dqkv_norm.ptr<Compute<T>>(),
@@ -299,10 +303,11 @@ void compute(Context& context, const AttentionBackward& args) {
     const std::int64_t items = args.offsets.elements() - 1;
     if constexpr (!std::is_same_v<T, double>)
       if (attention_backward_mma(context, args, tensors, shape)) return;
-    launch(context, attention_grid(context, args.dqkv.rows(), items, shape, 4, 2, 2),
-           attention_backward_kernel<T, true>, tensors, shape);
-    launch(context, attention_grid(context, args.dy.rows(), items, shape, 4, 2, 1),
-           attention_backward_kernel<T, false>, tensors, shape);
+    const std::int64_t rows = args.dqkv.rows();
+    Compute<T>* dq_sums = nullptr;
+    if constexpr (kSumsApart<T>) dq_sums = scratch<Compute<T>>(context, args.dy.elements());
+    launch(context, attention_grid(context, rows, items, rows, shape, 4, 2, 2),
+           attention_backward_kernel<T>, tensors, dq_sums, shape);
   });
 }
 

@@ -19,6 +19,7 @@ struct Maximum {
   __device__ T operator()(T a, T b) const {
     return a < b || a != a ? b : a;
   }
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
 template <class T>

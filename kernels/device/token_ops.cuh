@@ -1,30 +1,39 @@
-// Between images, tokens and rows: patches, embeddings, pooling, the loss.
+// Between images, tokens and rows: patches, embeddings, pooling.
 #pragma once
 
 #include "kernels/device/math.cuh"
-#include "kernels/device/neighbours.cuh"
 #include "kernels/device/reduce.cuh"
+#include "kernels/device/write_row.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
 struct ImageShape {
-  std::int64_t channels, height, width, patch;
+  int channels, height, width, patch;
 };
 
-// One thread an entry of y.
-template <class T>
+// One block a patch. With kAligned four neighbours lie side by side in the image too. Numbers of
+// 64 bits are not divided: that would be a call.
+template <class T, bool kAligned>
 __global__ void patch_extract_kernel(T* y, const float* image, const std::int32_t* item,
-                                     ImageShape shape, std::int64_t n) {
-  const std::int64_t patch = shape.patch, across = shape.width / patch;
-  const std::int64_t down = shape.height / patch, width = shape.channels * patch * patch;
-  for_each_element(n, [&](std::int64_t i) {
-    const std::int64_t column = i % width, place = i / width % (down * across);
-    const std::int64_t from = at(item, i / width / (down * across));
-    const std::int64_t channel = column / (patch * patch);
-    const std::int64_t line = place / across * patch + column / patch % patch;
-    const std::int64_t pixel = place % across * patch + column % patch;
-    y[i] = static_cast<T>(
-        image[((from * shape.channels + channel) * shape.height + line) * shape.width + pixel]);
+                                     ImageShape shape) {
+  const int patch = shape.patch, across = shape.width / patch;
+  const int patches = shape.height / patch * across, width = shape.channels * patch * patch;
+  const int n = static_cast<int>(blockIdx.x) / patches;
+  const int place = static_cast<int>(blockIdx.x) % patches;
+  const float* const first = image + at(item, n) * (shape.channels * shape.height) * shape.width +
+                             place / across * patch * shape.width + place % across * patch;
+  const auto pixel = [&](int c) {
+    const int line = c / (patch * patch) * shape.height + c / patch % patch;
+    return first + std::int64_t{line} * shape.width + c % patch;
+  };
+  write_row<kAligned>(y, nullptr, blockIdx.x, width, [&](int c) {
+    if constexpr (kAligned) {
+      return unpack(load_aligned(pixel(c)));
+    } else {
+      Neighbours<Compute<T>> out{};
+      for (int i = 0; i < kNeighbours && c + i < width; ++i) out.value[i] = *pixel(c + i);
+      return out;
+    }
   });
 }
 
@@ -32,17 +41,19 @@ struct TokenShape {
   std::int64_t items, tokens, width, skipped;  // skipped: 1 with a cls row, else 0
 };
 
-template <class T>
+// One block a token.
+template <class T, bool kAligned>
 __global__ void patch_tokens_forward_kernel(T* y, const T* patches, const T* cls, const T* position,
-                                            TokenShape shape) {
-  const std::int64_t per_item = shape.tokens * shape.width;
-  for_each_element(shape.items * per_item, [&](std::int64_t i) {
-    const std::int64_t n = i / per_item, place = i % per_item;
-    const std::int64_t of_patches = place - shape.skipped * shape.width;
-    y[i] = static_cast<T>(
-        position[place] +
-        (of_patches < 0 ? cls[place]
-                        : patches[n * (per_item - shape.skipped * shape.width) + of_patches]));
+                                            int tokens, int skipped, int width) {
+  const int n = static_cast<int>(blockIdx.x) / tokens;
+  const int place = static_cast<int>(blockIdx.x) % tokens;
+  const std::int64_t of_patches = std::int64_t{n} * (tokens - skipped) + place - skipped;
+  const T* const x = place < skipped ? cls : patches + of_patches * width;
+  write_row<kAligned>(y, nullptr, blockIdx.x, width, [&](int c) {
+    auto of = load_neighbours<kAligned>(position + std::int64_t{place} * width, c, width);
+    const auto added = load_neighbours<kAligned>(x, c, width);
+    for (int i = 0; i < kNeighbours; ++i) of.value[i] += added.value[i];
+    return of;
   });
 }
 
@@ -76,14 +87,19 @@ __global__ void pool_forward_kernel(T* y, const T* x, const std::int64_t* offset
   }
 }
 
+// Blocks (item, slice of its rows).
+constexpr int kPoolSlices = 8;
 template <class T>
-__global__ void pool_backward_kernel(T* dx, const T* dy, const std::int64_t* offsets,
-                                     std::int64_t width, bool mean) {
-  const std::int64_t n = blockIdx.x, first = offsets[n], rows = offsets[n + 1] - first;
-  for (std::int64_t i = threadIdx.x; i < rows * width; i += blockDim.x) {
-    using C = Compute<T>;
-    const C d = dy[n * width + i % width];
-    dx[first * width + i] = static_cast<T>(mean ? d / static_cast<C>(rows) : i < width ? d : C(0));
+__global__ void pool_backward_kernel(T* dx, const T* dy, const std::int64_t* offsets, int width,
+                                     bool mean) {
+  const std::int64_t n = blockIdx.x, end = offsets[n + 1];
+  const std::int64_t first = offsets[n], rows = end - first;
+  const int step = static_cast<int>(blockDim.x) * kNeighbours;
+  for (int c = static_cast<int>(threadIdx.x) * kNeighbours; c < width; c += step) {
+    auto d = load_neighbours(dy + n * width, c, width);
+    for (int i = 0; mean && i < kNeighbours; ++i) d.value[i] /= static_cast<Compute<T>>(rows);
+    for (std::int64_t r = first + blockIdx.y; r < end; r += kPoolSlices)
+      store_neighbours(dx + r * width, c, width, mean || r == first ? d : decltype(d){});
   }
 }
 
@@ -196,121 +212,40 @@ __global__ void scatter_rows_kernel(ScatteredRows<T> t, std::int64_t width) {
   }
 }
 
-// Weights of a loss: null stands for 1.
-template <class C>
-__device__ C weight_of(const float* weight, std::int64_t n) {
-  return weight ? static_cast<C>(weight[n]) : C(1);
-}
-
-template <class T>
-__global__ void squared_error_forward_kernel(Compute<T>* loss, const T* prediction,
-                                             const float* target, const float* weight,
-                                             std::int64_t n) {
-  using C = Compute<T>;
-  for_each_element(n, [&](std::int64_t i) {
-    const C error = prediction[i] - static_cast<C>(target[i]);
-    loss[i] = weight_of<C>(weight, i) * error * error;
-  });
-}
-
-template <class T>
-__global__ void squared_error_backward_kernel(T* dprediction, const T* prediction,
-                                              const float* target, const float* weight,
-                                              Compute<T> slope, std::int64_t n) {
-  using C = Compute<T>;
-  for_each_element(n, [&](std::int64_t i) {
-    dprediction[i] = static_cast<T>(slope * weight_of<C>(weight, i) *
-                                    (prediction[i] - static_cast<C>(target[i])));
-  });
-}
-
-template <class T>
-struct SoftmaxRow {
-  T largest, sum;  // sum of exp(logit - largest)
-};
-
-template <class T>
-__device__ SoftmaxRow<Compute<T>> softmax_row(const T* x, std::int64_t n) {
-  using C = Compute<T>;
-  C largest = x[0];
-  for (std::int64_t i = lane_of_thread(); i < n; i += kWarp) largest = max(largest, C(x[i]));
-  largest = warp_reduce(largest, Maximum{});
-  C sum = 0;
-  for (std::int64_t i = lane_of_thread(); i < n; i += kWarp) sum += exponential(x[i] - largest);
-  return {largest, warp_sum(sum)};
-}
-
-// One warp a row of logits.
-template <class T>
-__global__ void cross_entropy_forward_kernel(Compute<T>* loss, std::int32_t* correct,
-                                             const T* logits, const std::int32_t* labels,
-                                             const float* weight, Compute<T> smoothing,
-                                             std::int64_t rows, std::int64_t classes) {
-  using C = Compute<T>;
-  const std::int64_t r = row_of_warp();
-  if (r >= rows) return;
-  const T* x = logits + r * classes;
-  const SoftmaxRow<C> softmax = softmax_row(x, classes);
-  // -sum q log softmax, with the logits taken relative to the largest: sum q = 1.
-  C total = 0;
-  std::int64_t best = classes;  // the first of the largest logits
-  for (std::int64_t i = lane_of_thread(); i < classes; i += kWarp) {
-    total += x[i] - softmax.largest;
-    if (x[i] == softmax.largest) best = min(best, i);
-  }
-  total = warp_sum(total);
-  best = -warp_reduce(-best, Maximum{});
-  if (lane_of_thread() > 0) return;
-  const C chosen = x[labels[r]] - softmax.largest;
-  loss[r] = weight_of<C>(weight, r) * (natural_log(softmax.sum) - (C(1) - smoothing) * chosen -
-                                       smoothing * (total / static_cast<C>(classes)));
-  correct[r] = best == labels[r];
-}
-
-template <class T>
-__global__ void cross_entropy_backward_kernel(T* dlogits, const T* logits,
-                                              const std::int32_t* labels, const float* weight,
-                                              Compute<T> smoothing, Compute<T> scale,
-                                              std::int64_t rows, std::int64_t classes) {
-  using C = Compute<T>;
-  const std::int64_t r = row_of_warp();
-  if (r >= rows) return;
-  const T* x = logits + r * classes;
-  const SoftmaxRow<C> softmax = softmax_row(x, classes);
-  const C spread = smoothing / static_cast<C>(classes);
-  const C slope = scale * weight_of<C>(weight, r);
-  for (std::int64_t i = lane_of_thread(); i < classes; i += kWarp) {
-    const C target = (i == labels[r] ? C(1) - smoothing : C(0)) + spread;
-    dlogits[r * classes + i] =
-        static_cast<T>(slope * (exponential(x[i] - softmax.largest) / softmax.sum - target));
-  }
-}
-
 // ---- host ----
 
 void compute(Context& context, const PatchExtract& args) {
-  const ImageShape shape{args.image.shape[1], args.image.shape[2], args.image.shape[3], args.patch};
+  const ImageShape shape{static_cast<int>(args.image.shape[1]),
+                         static_cast<int>(args.image.shape[2]),
+                         static_cast<int>(args.image.shape[3]), static_cast<int>(args.patch)};
   const std::int64_t items = args.item ? args.item.elements() : args.image.shape[0];
   const std::int64_t patches = (shape.height / args.patch) * (shape.width / args.patch);
-  VCAS_CHECK(args.y.elements() == items * patches * shape.channels * args.patch * args.patch,
+  VCAS_CHECK(args.y.rows() == items * patches &&
+                 args.y.width() == shape.channels * args.patch * args.patch,
              "patches " + args.y.shape.text() + " of images " + args.image.shape.text());
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t n = args.y.elements();
-    launch(context, grid_over(context, n), patch_extract_kernel<T>, args.y.ptr<T>(),
-           args.image.ptr<float>(), args.item.ptr<std::int32_t>(), shape, n);
+    const auto run = [&](auto aligned) {
+      launch(context, one_block_a_row(args.y), patch_extract_kernel<T, aligned>, args.y.ptr<T>(),
+             args.image.ptr<float>(), args.item.ptr<std::int32_t>(), shape);
+    };
+    if (args.patch % kNeighbours != 0) return run(std::false_type{});
+    with_aligned<T>({&args.y, &args.image}, run);
   });
 }
 
 void compute(Context& context, const PatchTokensForward& args) {
-  const TokenShape shape{args.y.shape[0], args.y.shape[1], args.y.width(), args.cls ? 1 : 0};
-  VCAS_CHECK(shape.tokens == args.patches.shape[1] + shape.skipped,
+  const std::int64_t tokens = args.y.shape[1], skipped = args.cls ? 1 : 0;
+  VCAS_CHECK(tokens == args.patches.shape[1] + skipped,
              "tokens " + args.y.shape.text() + " of patches " + args.patches.shape.text());
+  const Tensor rows = args.y.reshaped({args.y.shape[0] * tokens, args.y.width()});
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, grid_over(context, args.y.elements()), patch_tokens_forward_kernel<T>,
-           args.y.ptr<T>(), args.patches.ptr<T>(), args.cls.ptr<T>(), args.position.ptr<T>(),
-           shape);
+    with_aligned<T>({&args.y, &args.patches, &args.cls, &args.position}, [&](auto aligned) {
+      launch(context, one_block_a_row(rows), patch_tokens_forward_kernel<T, aligned>,
+             args.y.ptr<T>(), args.patches.ptr<T>(), args.cls.ptr<T>(), args.position.ptr<T>(),
+             static_cast<int>(tokens), static_cast<int>(skipped), width_of(rows));
+    });
   });
 }
 
@@ -339,9 +274,10 @@ void compute(Context& context, const PoolForward& args) {
 void compute(Context& context, const PoolBackward& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(context, {extent(args.dy.rows()), extent(kThreads)}, pool_backward_kernel<T>,
-           args.dx.ptr<T>(), args.dy.ptr<T>(), args.offsets.ptr<std::int64_t>(), args.dx.width(),
-           args.pooling == Pooling::kMean);
+    Grid grid = one_block_a_row(args.dy);
+    grid.blocks.y = kPoolSlices;
+    launch(context, grid, pool_backward_kernel<T>, args.dx.ptr<T>(), args.dy.ptr<T>(),
+           args.offsets.ptr<std::int64_t>(), width_of(args.dx), args.pooling == Pooling::kMean);
   });
 }
 
@@ -394,48 +330,6 @@ void compute(Context& context, const ScatterRows& args) {
                             args.dy_offsets.ptr<std::int64_t>(), args.offsets.ptr<std::int64_t>(),
                             args.offsets_full.ptr<std::int64_t>()},
            args.dx.width());
-  });
-}
-
-void compute(Context& context, const SquaredErrorForward& args) {
-  with_type(args.prediction.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t n = args.loss.elements();
-    launch(context, grid_over(context, n), squared_error_forward_kernel<T>,
-           args.loss.ptr<Compute<T>>(), args.prediction.ptr<T>(), args.target.ptr<float>(),
-           args.weight.ptr<float>(), n);
-  });
-}
-
-void compute(Context& context, const SquaredErrorBackward& args) {
-  with_type(args.prediction.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t n = args.dprediction.elements();
-    launch(context, grid_over(context, n), squared_error_backward_kernel<T>,
-           args.dprediction.ptr<T>(), args.prediction.ptr<T>(), args.target.ptr<float>(),
-           args.weight.ptr<float>(), static_cast<Compute<T>>(2 * args.scale), n);
-  });
-}
-
-void compute(Context& context, const CrossEntropyForward& args) {
-  with_type(args.logits.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t rows = args.logits.rows();
-    launch(context, grid_of_rows(rows), cross_entropy_forward_kernel<T>,
-           args.loss.ptr<Compute<T>>(), args.correct.ptr<std::int32_t>(), args.logits.ptr<T>(),
-           args.labels.ptr<std::int32_t>(), args.weight.ptr<float>(),
-           static_cast<Compute<T>>(args.smoothing), rows, args.logits.width());
-  });
-}
-
-void compute(Context& context, const CrossEntropyBackward& args) {
-  with_type(args.dlogits.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t rows = args.logits.rows();
-    launch(context, grid_of_rows(rows), cross_entropy_backward_kernel<T>, args.dlogits.ptr<T>(),
-           args.logits.ptr<T>(), args.labels.ptr<std::int32_t>(), args.weight.ptr<float>(),
-           static_cast<Compute<T>>(args.smoothing), static_cast<Compute<T>>(args.scale), rows,
-           args.logits.width());
   });
 }
 

@@ -8,6 +8,7 @@
 namespace vcas {
 
 // Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V.
+// With `causal` a row attends to itself and to rows before it.
 // Dropout acts on the probabilities.
 // Query r, head h and key j of its item draw word j % 4 of a Philox draw.
 // The draw has index (r * heads + h) * 2^20 + j / 4, r the row of the full batch.
@@ -25,6 +26,7 @@ struct AttentionForward {
   std::int64_t heads = 1;
   std::int64_t pairs = 0;  // of a query and a key, where the caller counts them: what it costs
   double dropout = 0;
+  bool causal = false;
   RandomKey key;
   Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
@@ -79,6 +81,7 @@ struct AttentionBackward {
   std::int64_t heads = 1;
   std::int64_t pairs = 0;  // as of AttentionForward
   double dropout = 0;
+  bool causal = false;
   RandomKey key;
   Tensor step;  // i64 [1], optional: in place of the key's
   template <class V>
@@ -93,8 +96,7 @@ struct AttentionBackward {
   // Q K^T again, dV = P^T dY, dP = dY V^T, dQ = dS K, dK = dS^T Q
   Work work() const {
     return {.flops = 10 * static_cast<double>(pairs) * static_cast<double>(dy.width()),
-            .rows_read = dqkv.rows(),
-            .launches = 2};
+            .rows_read = dqkv.rows()};
   }
   Rounding rounding(std::string_view output, const auto& values) const {
     const double score = 1 + values.top(lse_full), largest = values.top(qkv_full);

@@ -33,7 +33,7 @@ std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& tokens) {
 
 // For tensor cores: parts of a tile, whole ones and several, of queries and of keys; heads
 // that fill their tiles and others.
-const std::vector<std::int64_t> kLengths = {1, 15, 16, 17, 63, 64, 65, 130};
+const std::vector<std::int64_t> kLengths = {1, 15, 16, 17, 63, 64, 65, 130, 257};
 const Problem kOnTensorCores[] = {{kLengths, 1, 64}, {kLengths, 1, 128}, {{17, 65}, 2, 32},
                                   {{65, 17}, 2, 64}, {{17, 65}, 2, 160}, {{65}, 1, 96}};
 
@@ -57,9 +57,9 @@ Tolerance tolerance_of(const TestTensors& t, const Problem& problem, std::int64_
   return {.factor = tf32 ? factor : 8, .length = length, .roundings = problem.roundings()};
 }
 
-// Which rows are queries, and which items have gradients.
+// Which rows are queries, which items have gradients, and whether later keys are hidden.
 struct Rows {
-  bool first, narrow;
+  bool first, narrow, causal;
 };
 
 AttentionForward forward_of(TestTensors& t, const Problem& problem, double dropout, Rows rows) {
@@ -75,6 +75,7 @@ AttentionForward forward_of(TestTensors& t, const Problem& problem, double dropo
           .offsets = t.offsets(offsets),
           .heads = heads,
           .dropout = dropout,
+          .causal = rows.causal,
           .key = kKey,
           .step = heads > 1 ? t.offsets({4}) : Tensor{}};
 }
@@ -104,6 +105,7 @@ AttentionBackward backward_of(TestTensors& t, const Problem& problem,
           .item = rows.narrow ? t.indices(item) : Tensor{},
           .heads = heads,
           .dropout = forward.dropout,
+          .causal = forward.causal,
           .key = kKey,
           .step = forward.step};
 }
@@ -111,7 +113,8 @@ AttentionBackward backward_of(TestTensors& t, const Problem& problem,
 std::string text_of(const Problem& problem, double dropout, Rows rows) {
   return std::to_string(problem.tokens.size()) + " items, " + std::to_string(problem.heads) +
          " heads, width " + std::to_string(problem.width) + ", dropout " + std::to_string(dropout) +
-         (rows.first ? ", first rows" : "") + (rows.narrow ? ", narrow" : "");
+         (rows.first ? ", first rows" : "") + (rows.narrow ? ", narrow" : "") +
+         (rows.causal ? ", causal" : "");
 }
 
 void check_forward(TestTensors& t, const Problem& problem, double dropout, Rows rows,
@@ -136,14 +139,17 @@ void check_backward(TestTensors& t, const Problem& problem, double dropout, Rows
 TEST_CASE("attention_forward", "[attention]") {
   on_every_backend([](TestTensors& t) {
     for (const Problem& problem : kProblems)
-      for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {});
+      for (const double dropout : {0.0, 0.2})
+        for (const bool causal : {false, true})
+          check_forward(t, problem, dropout, {.causal = causal});
   });
 }
 
 TEST_CASE("attention_forward of the first rows alone", "[attention]") {
   on_every_backend([](TestTensors& t) {
     for (const Problem& problem : kProblems)
-      for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {.first = true});
+      for (const double dropout : {0.0, 0.2})
+        check_forward(t, problem, dropout, {.first = true, .causal = dropout > 0});
   });
 }
 
@@ -184,8 +190,37 @@ TEST_CASE("attention_backward", "[attention]") {
       for (const double dropout : {0.0, 0.2})
         for (const bool narrow : {false, true})
           for (const bool first : {false, true})
-            check_backward(t, problem, dropout, {.first = first, .narrow = narrow});
+            for (const bool causal : {false, true})
+              check_backward(t, problem, dropout,
+                             {.first = first, .narrow = narrow, .causal = causal});
   });
+}
+
+TEST_CASE("a changed later token leaves earlier rows' bits alone", "[attention]") {
+  const auto check = [](TestTensors& t) {
+    // In a tile of its own or not, of queries or of keys, of each kernel.
+    for (const std::int64_t changed : {1, 37, 64, 99, 129}) {
+      INFO("token " << changed);
+      const Problem problem{{130}, 2, 64};
+      std::vector<std::vector<std::byte>> rows[2];
+      for (const bool with_change : {false, true}) {
+        AttentionForward forward = forward_of(t, problem, 0.2, {.causal = true});
+        forward.qkv = t.filled({130, 192}, [&](std::int64_t i) {
+          const double value = 0.1 * double((i * 7919) % 41 - 20);
+          return with_change && i / 192 == changed ? 3 - value : value;
+        });
+        t.ops().run(forward);
+        for (const Tensor& tensor : {forward.y, forward.lse}) {
+          auto bytes = t.read_bytes(tensor);
+          bytes.resize(bytes.size() / 130 * static_cast<std::size_t>(changed));
+          rows[with_change].push_back(std::move(bytes));
+        }
+      }
+      CHECK((rows[0] == rows[1]));
+    }
+  };
+  on_every_backend(check);
+  on_tensor_cores(check);
 }
 
 TEST_CASE("attention_backward holds for scores far below zero", "[attention]") {
@@ -269,6 +304,8 @@ TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
       check_backward(t, problem, 0, {}, true);
       check_backward(t, problem, 0.2, {.narrow = true}, true);
       check_backward(t, problem, 0.2, {.first = true, .narrow = true}, true);
+      check_forward(t, problem, 0, {.causal = true}, true);
+      check_backward(t, problem, 0.2, {.causal = true}, true);
     }
     const Problem with_empty_item{{17, 0, 65}, 2, 32};
     check_forward(t, with_empty_item, 0.2, {}, true);
@@ -334,16 +371,17 @@ TEST_CASE("attention on tensor cores has the same bits in any order of threads",
           "[attention][tensor_core]") {
   const Problem problem{{130, 1, 65}, 2, 64};
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
+  const bool causal = GENERATE(false, true);
   std::vector<std::vector<std::byte>> want;
   for (const auto order :
        {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom}) {
     const std::unique_ptr<Ops> ops = make_emu_ops(order, precision);
     TestTensors t(*ops, compute_dtype(precision));
-    const AttentionForward forward = forward_of(t, problem, 0.2, {});
+    std::vector<std::vector<std::byte>> got;
+    const AttentionForward forward = forward_of(t, problem, 0.2, {.causal = causal});
     ops->run(forward);
     const AttentionBackward backward = backward_of(t, problem, forward, {.narrow = true});
     ops->run(backward);
-    std::vector<std::vector<std::byte>> got;
     for (const Tensor& tensor :
          {forward.y, forward.y_norm, forward.lse, backward.dqkv, backward.dqkv_norm})
       got.push_back(t.read_bytes(tensor));

@@ -17,13 +17,14 @@ struct AttentionRows {
   const double* v(std::int64_t j) const { return k(j) + c; }
 };
 
-// Scaled scores of one query against the keys of its item.
+// Scaled scores of one query against the keys that it may attend to, of its item's; those are the
+// first of them.
 inline std::vector<double> attention_scores(const AttentionRows& rows, std::int64_t heads,
                                             std::int64_t tokens, std::int64_t query,
-                                            std::int64_t head) {
+                                            std::int64_t head, bool causal) {
   const std::int64_t width = rows.c / heads;
   std::vector<double> scores;
-  for (std::int64_t j = 0; j < tokens; ++j) {
+  for (std::int64_t j = 0; j < tokens && (!causal || j <= query); ++j) {
     double sum = 0;
     for (std::int64_t e = head * width; e < (head + 1) * width; ++e)
       sum += rows.q(query)[e] * rows.k(j)[e];
@@ -45,7 +46,8 @@ inline void run(const AttentionForward& a) {
       const std::int64_t first = i64(a.offsets)[n], tokens = i64(a.offsets)[n + 1] - first;
       const AttentionRows rows{f(a.query), f(a.qkv), c, n, first};
       for (std::int64_t i = 0; i < (a.query ? 1 : tokens); ++i) {
-        const auto scores = attention_scores(rows, a.heads, tokens, i, head);
+        const auto scores = attention_scores(rows, a.heads, tokens, i, head, a.causal);
+        const auto keys = static_cast<std::int64_t>(scores.size());
         const double largest = *std::max_element(scores.begin(), scores.end());
         double sum = 0;
         for (const double s : scores) sum += std::exp(s - largest);
@@ -54,7 +56,7 @@ inline void run(const AttentionForward& a) {
         f(a.lse)[out * a.heads + head] = lse;
         for (std::int64_t e = head * width; e < (head + 1) * width; ++e) {
           double y = 0;
-          for (std::int64_t j = 0; j < tokens; ++j)
+          for (std::int64_t j = 0; j < keys; ++j)
             y += std::exp(scores[static_cast<std::size_t>(j)] - lse) *
                  attention_mask(step_key(a), a.dropout, a.heads, first + i, head, j) * rows.v(j)[e];
           f(a.y)[out * c + e] = y;
@@ -82,12 +84,13 @@ inline void run(const AttentionBackward& a) {
         *const_cast<double*>(place) += value;
       };
       for (std::int64_t i = 0; i < (a.query_full ? 1 : tokens); ++i) {
-        const auto scores = attention_scores(rows, a.heads, tokens, i, head);
+        const auto scores = attention_scores(rows, a.heads, tokens, i, head, a.causal);
         const std::int64_t row = a.query_full ? item : full + i;
         const double* dy = f(a.dy) + (a.query_full ? n : first + i) * c;
+        const auto keys = static_cast<std::int64_t>(scores.size());
         std::vector<double> p, dp;
         double weighted = 0;
-        for (std::int64_t j = 0; j < tokens; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           const double mask = attention_mask(step_key(a), a.dropout, a.heads, full + i, head, j);
           p.push_back(
               std::exp(scores[static_cast<std::size_t>(j)] - f(a.lse_full)[row * a.heads + head]));
@@ -100,7 +103,7 @@ inline void run(const AttentionBackward& a) {
         }
         for (std::int64_t e = head * width; e < (head + 1) * width; ++e)
           weighted += dy[e] * f(a.y_full)[row * c + e];
-        for (std::int64_t j = 0; j < tokens; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           const double ds =
               p[static_cast<std::size_t>(j)] * (dp[static_cast<std::size_t>(j)] - weighted) * scale;
           for (std::int64_t e = head * width; e < (head + 1) * width; ++e) {
