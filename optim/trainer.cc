@@ -71,6 +71,7 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
       exchange_(ops, *options_.ranks),
       optimizer_(ops, model.graph.parameters(), options.optimizer),
       schedule_(options.schedule, options.total_steps),
+      norms_(options.optimizer.skip_deviations),
       gradients_(model.graph.parameters().gradient_list()) {
   context_.gradients.tensors = gradients_;
   const Training training{.model = model,
@@ -175,6 +176,23 @@ void Trainer::sum_over_ranks() {
   exchange_.sum(parameters.state_values(), 1.0 / place_.size);
 }
 
+// Outliers are looked for on the host, which waits for the gradient then.
+void Trainer::update(StepReport& report) {
+  report.learning_rate = schedule_.learning_rate(step_);
+  optimizer_.squared_norm(ops_, losses_.squared_norm(), losses_.last_squared_norm());
+  if (norms_.looks()) {
+    double squared_norm = 0;
+    ops_.copy_to_host(&squared_norm, losses_.squared_norm().data, sizeof squared_norm);
+    report.skipped = std::isfinite(squared_norm) && norms_.take(std::sqrt(squared_norm));
+  }
+  if (report.skipped) {
+    ops_.run(Fill{.y = losses_.clip_factor(), .value = 0});
+    return;
+  }
+  optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
+  optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
+}
+
 const StepReport& Trainer::queue(const Batch& batch) {
   VCAS_CHECK(!full(), "too many steps at a time");
   Graph& graph = model_.graph;
@@ -224,10 +242,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
   ops_.enter_phase(Phase::kOptimizer);
   sum_over_ranks();
   report.seconds.exchange += watch.lap();
-  optimizer_.squared_norm(ops_, losses_.squared_norm(), losses_.last_squared_norm());
-  optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
-  report.learning_rate = schedule_.learning_rate(step_);
-  optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
+  update(report);
   losses_.send();
   report.seconds.optimizer += watch.lap();
   report.probed = method_->end_step();
@@ -315,6 +330,7 @@ nlohmann::json Trainer::state() const {
     ops_.copy_to_host(&squared_norm, predicted.data, sizeof squared_norm);
     state["predicted_squared_norm"] = squared_norm;
   }
+  if (norms_.looks()) state["norms"] = norms_.state();
   return state;
 }
 
@@ -327,6 +343,8 @@ void Trainer::restore(const nlohmann::json& state) {
     const double squared_norm = state.value("predicted_squared_norm", 0.0);
     ops_.copy_to_device(predicted.data, &squared_norm, sizeof squared_norm);
   }
+  // A fork may look for outliers where the run before it did not.
+  if (norms_.looks() && state.contains("norms")) norms_.restore(state.at("norms"));
   // Older programs wrote the state of VCAS alone. A fork may train by another method.
   const nlohmann::json method = state.value(
       "method", nlohmann::json{{"type", "vcas"}, {"state", state.value("vcas", nlohmann::json())}});
