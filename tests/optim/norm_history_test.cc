@@ -22,7 +22,7 @@ NormHistory after(std::uint64_t norms, double deviations) {
   return history;
 }
 
-// Of the model's batches, but for the items of one step.
+// The usual batches, but the losses of one step weigh a hundred times as much.
 class OneLongStep final : public BatchSource {
  public:
   OneLongStep(const TrainerOptions& options, std::int64_t first, std::int64_t long_step)
@@ -31,8 +31,7 @@ class OneLongStep final : public BatchSource {
         long_step_(long_step) {}
   const Batch& next() override {
     batch_ = inner_.next();
-    if (++step_ == long_step_)
-      for (float& value : batch_.values) value *= 100;
+    if (++step_ == long_step_) batch_.weights.assign(batch_.labels.size(), 100);
     return batch_;
   }
   std::int64_t steps_per_epoch() const override { return 1000; }
