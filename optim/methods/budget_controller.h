@@ -52,7 +52,7 @@ class BudgetController final : public Controller {
   // [linear], pooled: the sum of z_r,k^2 over the rows, and V_s,k over it. A gradient grows many
   // times from probe to probe, and the sum with it. So it is pooled over fewer.
   std::vector<double> squares_, spread_;
-  double lambda_ = 1;        // the water level
+  double lambda_ = 1;  // the water level
   double forward_ratio_;
   double spent_ = 0;  // over what was aimed at, pooled
   std::int64_t spent_probes_ = 0;

@@ -100,7 +100,8 @@ TEST_CASE("a gradient that grows from probe to probe spends most of its budget",
   for (int probe = 0; probe < 12; ++probe, scale *= 2)
     CHECK(controller.update({batch_of(scale)}).empty());
   const nlohmann::ordered_json found = controller.measured();
-  const double v_s = found["v_s"], spent = found["v_act"].get<double>() + found["v_w"].get<double>();
+  const double v_s = found["v_s"],
+               spent = found["v_act"].get<double>() + found["v_w"].get<double>();
   CHECK(controller.report()["aim"] > 0.6);
   CHECK(spent / v_s > 0.05);
   CHECK(spent / v_s < 0.1);

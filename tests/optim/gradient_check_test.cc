@@ -183,9 +183,10 @@ TEST_CASE("gradient check: items are drawn before the forward with their weights
     for (std::uint64_t seed = 0; seed < 8; ++seed)
       for (const bool weighted : {true, false}) {
         Subject subject(name);
-        const SamplingCheck check = subject.check(
-            {.seed = seed,
-             .reload = [&](ItemChooser& chooser) { return subject.reload(chooser, weighted); }});
+        const SamplingCheck check =
+            subject.check({.seed = seed, .reload = [&](ItemChooser& chooser) {
+                             return subject.reload(chooser, weighted);
+                           }});
         CAPTURE(name, seed, weighted, check.tensors.front().tensor, check.tensors.front().z);
         CHECK(check.fails("before the forward, systematic") != weighted);
         CHECK_FALSE(fails(check, "items"));
