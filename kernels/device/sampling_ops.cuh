@@ -251,18 +251,15 @@ struct Narrowing {
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  const Narrowing<T>& own = group.each[blockIdx.x];
-  const NarrowedRows<T>& out = own.out;
-  const ItemRows<T>& old = own.old;
-  const int n = own.kept_items, echoes = own.echoes;
+  const auto& [out, kept, kept_scale, echo, old, n, echoes] = group.each[blockIdx.x];
   std::int64_t rows = 0;
   in_rounds(n, [&](int i, bool inside) {
     std::int64_t length = 0;
     if (inside) {
-      const std::int32_t from = own.kept[i];
+      const std::int32_t from = kept[i];
       length = old.offsets[from + 1] - old.offsets[from];
       out.item[i] = old.item ? old.item[from] : from;
-      out.scale[i] = old.scale ? own.kept_scale[i] * old.scale[from] : own.kept_scale[i];
+      out.scale[i] = old.scale ? kept_scale[i] * old.scale[from] : kept_scale[i];
     }
     const Scan<std::int64_t> place = block_scan<std::int64_t>(length, 0, Plus{});
     if (inside) out.offsets[i] = rows + place.exclusive;
@@ -270,7 +267,7 @@ __global__ void __launch_bounds__(kMostInBlock)
   });
   const std::int64_t length = echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
   for_each_candidate(echoes, [&](int i) {
-    out.item[n + i] = own.echo[i];
+    out.item[n + i] = echo[i];
     out.scale[n + i] = T(1);
     out.offsets[n + i] = rows + i * length;
   });
@@ -278,14 +275,14 @@ __global__ void __launch_bounds__(kMostInBlock)
   VCAS_KERNEL_CHECK(rows + echoes * length <= out.capacity, "kept rows exceed the capacity");
   __syncthreads();
   for (std::int64_t i = warp_of_thread(); i < n; i += blockDim.x / kWarp) {
-    const std::int64_t first = old.offsets[own.kept[i]], to = out.offsets[i];
+    const std::int64_t first = old.offsets[kept[i]], to = out.offsets[i];
     for (std::int64_t r = lane_of_thread(); r < out.offsets[i + 1] - to; r += kWarp) {
       out.source_row[to + r] = static_cast<std::int32_t>(first + r);
       out.row[to + r] = static_cast<std::int32_t>(at(old.row, first + r));
     }
   }
   for_each_candidate(static_cast<int>(echoes * length), [&](int i) {
-    out.row[rows + i] = static_cast<std::int32_t>(own.echo[i / length] * length + i % length);
+    out.row[rows + i] = static_cast<std::int32_t>(echo[i / length] * length + i % length);
   });
 }
 
