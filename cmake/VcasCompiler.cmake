@@ -4,6 +4,12 @@ target_compile_features(vcas_options INTERFACE cxx_std_20)
 target_compile_options(vcas_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   -Wno-missing-field-initializers -Werror=return-type>)
+# Of a branch for one type a lambda may capture what the others use.
+target_compile_options(vcas_options INTERFACE
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unused-lambda-capture>)
+if(VCAS_WERROR)
+  target_compile_options(vcas_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
 if(VCAS_SANITIZE)
   target_compile_options(vcas_options INTERFACE
     -fsanitize=${VCAS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

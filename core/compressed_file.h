@@ -31,6 +31,8 @@ class DecompressedFile {
   DecompressedFile(const DecompressedFile&) = delete;
   DecompressedFile& operator=(const DecompressedFile&) = delete;
 
+  // Whether it may hold more bytes than it has.
+  bool is_compressed() const { return decoder_ != nullptr; }
   // Fills `out` from its front. Returns how much of it: less than its size only at the end.
   std::size_t read(std::span<std::uint8_t> out);
   // The next bytes, up to `most`. The memory grows with what is there, not with `most`.

@@ -28,15 +28,23 @@ fs::path temporary_name(fs::path path) {
   return path += ".tmp";
 }
 
+// A signal may come while the system waits for a disk.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 void sync(const FileDescriptor& file, const fs::path& path) {
   // Some network file systems cannot sync a folder and say EINVAL.
-  if (::fsync(file.get()) != 0 && errno != EINVAL) {
+  if (uninterrupted([&] { return ::fsync(file.get()); }) != 0 && errno != EINVAL) {
     fail_errno(ExitCode::kIoError, path, "cannot write to disk");
   }
 }
 
 void sync_path(const fs::path& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file = open_file(path, O_RDONLY);
   if (file.get() < 0) fail_errno(ExitCode::kIoError, path, "cannot write to disk");
   sync(file, path);
 }
@@ -88,20 +96,28 @@ void fail_errno(ExitCode code, const fs::path& path, std::string_view what) {
                                 std::generic_category().message(number)));
 }
 
+FileDescriptor open_file(const fs::path& path, int flags) {
+  return FileDescriptor(
+      uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); }));
+}
+
+void shorten(const FileDescriptor& file, std::size_t size, const fs::path& path) {
+  if (uninterrupted([&] { return ::ftruncate(file.get(), static_cast<off_t>(size)); }) != 0)
+    fail_errno(ExitCode::kIoError, path, "cannot shorten");
+}
+
 void write_all(const FileDescriptor& file, std::span<const std::byte> bytes, const fs::path& path) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail_errno(ExitCode::kIoError, path, "cannot write");
-    }
+    const ssize_t written =
+        uninterrupted([&] { return ::write(file.get(), bytes.data(), bytes.size()); });
+    if (written < 0) fail_errno(ExitCode::kIoError, path, "cannot write");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }
 
 InputFile::InputFile(fs::path path)
     : path_(std::move(path)),
-      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe would let us wait
+      file_(open_file(path_, O_RDONLY | O_NONBLOCK)) {  // a pipe would let us wait
   if (file_.get() < 0)
     fail_errno(errno == EIO ? ExitCode::kIoError : ExitCode::kNoInput, path_, "cannot open");
   struct stat status {};
@@ -114,8 +130,8 @@ InputFile::InputFile(fs::path path)
 std::size_t InputFile::read(std::span<std::byte> out) {
   std::size_t filled = 0;
   while (filled < out.size()) {
-    const ssize_t count = ::read(file_.get(), out.data() + filled, out.size() - filled);
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = uninterrupted(
+        [&] { return ::read(file_.get(), out.data() + filled, out.size() - filled); });
     if (count < 0) fail_errno(ExitCode::kIoError, path_, "cannot read");
     if (count == 0) break;
     filled += static_cast<std::size_t>(count);
@@ -141,7 +157,7 @@ std::string read_file(const fs::path& path) {
 AtomicFile::AtomicFile(fs::path path)
     : path_(std::move(path)),
       temporary_(temporary_name(path_)),
-      file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC)) {
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path_, "cannot create");
 }
 
@@ -245,9 +261,9 @@ void check_manifest(const fs::path& folder) {
 
 FolderLock::FolderLock(const fs::path& folder) {
   const fs::path path = folder / kLockFile;
-  file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  file_ = open_file(path, O_RDWR | O_CREAT);
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path, "cannot create");
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (uninterrupted([&] { return ::flock(file_.get(), LOCK_EX | LOCK_NB); }) != 0) {
     if (errno != EWOULDBLOCK) fail_errno(ExitCode::kCannotCreate, path, "cannot lock");
     std::string owner = read_file(path);
     while (!owner.empty() && owner.back() == '\n') owner.pop_back();
@@ -255,7 +271,7 @@ FolderLock::FolderLock(const fs::path& folder) {
                 fmt::format("{}: another run is using this folder ({})", folder.string(), owner),
                 "wait for it to end, or choose another folder");
   }
-  if (::ftruncate(file_.get(), 0) != 0) fail_errno(ExitCode::kIoError, path, "cannot write");
+  shorten(file_, 0, path);
   const std::string owner = fmt::format("process {}\n", ::getpid());
   write_all(file_, std::as_bytes(std::span(owner)), path);
 }

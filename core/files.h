@@ -29,6 +29,10 @@ class FileDescriptor {
 [[noreturn]] void fail_errno(ExitCode code, const std::filesystem::path& path,
                              std::string_view what);
 
+// These go on after signals. `open_file` adds O_CLOEXEC; a descriptor below 0 tells that it failed,
+// and errno why. The others throw kIoError.
+FileDescriptor open_file(const std::filesystem::path& path, int flags);
+void shorten(const FileDescriptor& file, std::size_t size, const std::filesystem::path& path);
 void write_all(const FileDescriptor& file, std::span<const std::byte> bytes,
                const std::filesystem::path& path);
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <string_view>
@@ -45,7 +44,7 @@ MetricsLog::MetricsLog(std::filesystem::path path, std::function<double()> now)
     : path_(std::move(path)),
       now_(std::move(now)),
       opened_(now_()),
-      file_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+      file_(open_file(path_, O_WRONLY | O_APPEND | O_CREAT)) {
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path_, "cannot create");
   truncate([](const nlohmann::json&) { return false; });
 }
@@ -64,9 +63,7 @@ void MetricsLog::truncate(const std::function<bool(const nlohmann::json&)>& is_l
     if (is_late(line.value)) break;
     size = line.end;
   }
-  if (::ftruncate(file_.get(), static_cast<off_t>(size)) != 0) {
-    fail_errno(ExitCode::kIoError, path_, "cannot shorten");
-  }
+  shorten(file_, size, path_);
 }
 
 void MetricsLog::write(MetricEvent event, std::int64_t step, const nlohmann::ordered_json& fields) {

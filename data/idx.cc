@@ -10,6 +10,7 @@
 
 #include "core/compressed_file.h"
 #include "core/error.h"
+#include "core/sizes.h"
 #include "data/image_dataset.h"
 #include "data/image_kind.h"
 
@@ -116,17 +117,18 @@ IdxArray read_idx(const std::filesystem::path& path, int dims) {
     fail(fmt::format("magic number {:#010x}, expected {:#010x} (unsigned bytes, {} {})", magic,
                      want, dims, dims == 1 ? "dimension" : "dimensions"));
   IdxArray array;
-  std::uint64_t count = 1;
+  std::int64_t count = 1;
   for (int d = 0; d < dims; ++d) {
     const std::uint32_t size = read_big_endian(header.data() + 4 + 4 * d);
     array.sizes.push_back(size);
     // Saturates: no file is that long, so the check of the size fails as it should.
-    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max() - 64;
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() - 64;
     count = size != 0 && count > kMost / size ? kMost : count * size;
   }
-  array.values = file.read_up_to(count);
+  if (file.is_compressed()) check_room(count, path.string());
+  array.values = file.read_up_to(static_cast<std::size_t>(count));
   const std::string expected = fmt::format("{} ({})", count, fmt::join(array.sizes, " x "));
-  if (array.values.size() < count)
+  if (std::ssize(array.values) < count)
     fail(fmt::format("{} bytes of values, expected {}: the file is cut off", array.values.size(),
                      expected));
   if (!file.read_up_to(1).empty())

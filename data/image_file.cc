@@ -145,18 +145,21 @@ bool has_image_name(const std::filesystem::path& path) {
   return false;
 }
 
-DecodedImage read_image(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
+DecodedImage decode_image(std::string_view bytes, const std::string& path) {
   for (const Format& format : formats()) {
-    if (!text.starts_with(format.magic)) continue;
-    require(format, path.string());
-    return format.decode({reinterpret_cast<const unsigned char*>(text.data()), text.size()},
-                         path.string());
+    if (!bytes.starts_with(format.magic)) continue;
+    require(format, path);
+    return format.decode({reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()},
+                         path);
   }
-  throw Error(ExitCode::kBadData,
-              fmt::format("{}: its {} bytes do not begin as a JPEG or PNG file does", path.string(),
-                          text.size()),
-              kBadFileHint);
+  throw Error(
+      ExitCode::kBadData,
+      fmt::format("{}: its {} bytes do not begin as a JPEG or PNG file does", path, bytes.size()),
+      kBadFileHint);
+}
+
+DecodedImage read_image(const std::filesystem::path& path) {
+  return decode_image(read_file(path), path.string());
 }
 
 std::string image_formats() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace vcas {
@@ -19,9 +20,10 @@ struct DecodedImage {
 bool has_image_name(const std::filesystem::path& path);
 
 // The pixels as Pillow's convert("RGB") has them, but of grey with 16 bits the upper eight; an
-// orientation in the file is not looked at. The format is told by the first bytes. Missing or
-// unreadable: kNoInput. Corrupt, cut off, or in another format: kBadData. A format that this build
-// lacks: kUnavailable.
+// orientation in the file is not looked at. The format is told by the first bytes. Corrupt, cut
+// off, or in another format: kBadData, naming `path`. A format that this build lacks: kUnavailable.
+DecodedImage decode_image(std::string_view bytes, const std::string& path);
+// The same of a file. Missing or unreadable: kNoInput.
 DecodedImage read_image(const std::filesystem::path& path);
 
 // "JPEG: yes  PNG: no"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "data/image_file.h"
 
 namespace vcas {
@@ -77,7 +78,10 @@ ImageFilesDataset::ImageFilesDataset(ImageFilesContent content)
 void ImageFilesDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
   VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
   const std::int64_t channels = content_.shape[0];
-  DecodedImage image = read_image(content_.files[index]);
+  const std::string& file = content_.files[index];
+  const std::string bytes = read_file(file);
+  if (content_.contents) content_.contents->note(index, bytes, file);
+  DecodedImage image = decode_image(bytes, file);
   if (channels == 1) image.pixels = grey_of(image.pixels);
   transform_.append(interleaved_view(image.pixels.data(), channels, image.height, image.width),
                     index, draw, out.values);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,12 +18,13 @@ struct ImageFilesContent {
   std::vector<std::string> class_names;
   std::vector<std::int64_t> shape;  // {1 or 3, height, width} of what comes out
   ImageTransformOptions transform;
+  std::shared_ptr<FolderContents> contents = {};  // null: what is read is not compared
 };
 
 class ImageFilesDataset final : public LabelledImages<ImageFilesContent> {
  public:
   explicit ImageFilesDataset(ImageFilesContent content);
-  // Throws what read_image throws.
+  // Throws what read_image throws, and kBadData for a file that has changed.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
 };
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "core/content_hash.h"
@@ -38,7 +37,6 @@ std::string some_of(const std::vector<std::string>& names) {
 struct FoundImages {
   ImageFilesContent content;
   std::uint64_t hash = 0;  // of names and sizes: reading all images would take as long as an epoch
-  std::int64_t written = std::numeric_limits<std::int64_t>::min();  // the newest file
 };
 
 FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_classes) {
@@ -67,11 +65,7 @@ FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_c
     for (const fs::path& file : files) {
       if (::access(file.c_str(), R_OK) != 0) unreadable.push_back(file.string());
       hash.add(file.lexically_relative(folder).string());
-      const bool is_regular = fs::is_regular_file(file);
-      hash.add_number(is_regular ? fs::file_size(file) : 0);
-      if (is_regular)
-        images.written = std::max<std::int64_t>(
-            images.written, fs::last_write_time(file).time_since_epoch().count());
+      hash.add_number(fs::is_regular_file(file) ? fs::file_size(file) : 0);
       images.content.files.push_back(file.string());
       images.content.labels.push_back(static_cast<std::int32_t>(known - classes.begin()));
     }
@@ -119,8 +113,10 @@ ImageFolder load_image_folder(const ImageFolderOptions& options) {
     loaded.checked = std::ssize(content.files);
     loaded.skipped = check_images(*options.check, content);
   }
+  content.contents = std::make_shared<FolderContents>(content.files.size());
+  const SourceFile source{folder, images.hash, content.contents};
   loaded.data = std::make_unique<ImageFilesDataset>(std::move(content));
-  loaded.data->set_sources({{folder, images.hash, images.written}});
+  loaded.data->set_sources({source});
   return loaded;
 }
 

@@ -3,9 +3,40 @@
 #define XXH_INLINE_ALL  // so that no library is linked for one function
 #include <xxhash.h>
 
+#include <cstring>
+
+#include "core/error.h"
 #include "core/files.h"
 
 namespace vcas {
+
+void FolderContents::note(std::size_t file, std::string_view bytes, const std::string& path) {
+  std::uint64_t before = 0;
+  std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
+  if (hash == 0) hash = 1;
+  if (hashes_.at(file).compare_exchange_strong(before, hash) || before == hash) return;
+  throw Error(ExitCode::kBadData, path + ": has changed since this run has read it",
+              "bring the file back, or add --resume-mode=fork to start a new run from the last "
+              "checkpoint");
+}
+
+std::string FolderContents::hashes() const {
+  std::string bytes;
+  for (const std::atomic<std::uint64_t>& hash : hashes_) {
+    const std::uint64_t value = hash;
+    bytes.append(reinterpret_cast<const char*>(&value), kBytes);
+  }
+  return bytes;
+}
+
+void FolderContents::expect(std::string_view hashes) {
+  VCAS_CHECK(hashes.size() == kBytes * hashes_.size(), "hashes of other files");
+  for (std::size_t i = 0; i < hashes_.size(); ++i) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, hashes.data() + kBytes * i, kBytes);
+    hashes_[i] = value;
+  }
+}
 
 SourceFile source_file(const std::filesystem::path& path) {
   XXH3_state_t state;

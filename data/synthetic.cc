@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/sizes.h"
 #include "data/image_dataset.h"
 #include "data/image_kind.h"
 #include "data/text_kind.h"
@@ -18,6 +19,8 @@
 
 namespace vcas {
 namespace {
+
+constexpr const char* kItems = "data.synthetic";  // in messages
 
 struct ItemClass {
   std::int64_t drawn;  // decides the content
@@ -145,10 +148,16 @@ std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
   require(std::all_of(shape.begin(), shape.end(), [](std::int64_t n) { return n > 0; }),
           fmt::format("shape [{}] must be above 0", fmt::join(shape, ", ")));
   check_items(options);
+  std::int64_t bytes =
+      checked_product({options.items, shape.size() == 1 ? std::int64_t{sizeof(float)} : 1}, kItems);
+  for (const std::int64_t size : shape) bytes = checked_product({bytes, size}, kItems);
+  check_room(bytes, kItems);
   return shape.size() == 1 ? make_vectors(options) : make_images(options);
 }
 
 Vocabulary synthetic_vocabulary(std::int64_t tokens) {
+  constexpr std::int64_t kTokenBytes = 100;  // with the tables that find it
+  check_room(checked_product({tokens, kTokenBytes}, kItems), kItems);
   std::string text;
   for (const char* token : kSpecialTokens) text += fmt::format("{}\n", token);
   for (std::int64_t w = 0; w < tokens - std::ssize(kSpecialTokens); ++w)
@@ -164,6 +173,8 @@ std::unique_ptr<TextDataset> make_synthetic_text(const SyntheticTextOptions& opt
   require(words >= options.classes && options.vocabulary <= std::numeric_limits<int>::max(),
           fmt::format("vocabulary must have {} special tokens and a word of each class, got {}",
                       std::size(kSpecialTokens), options.vocabulary));
+  check_room(checked_product({options.items, options.tokens, sizeof(std::int32_t)}, kItems),
+             kItems);
   TokenContent content;
   content.class_names = numbered_classes(options.classes);
   content.offsets = {0};

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/sizes.h"
 #include "layers/backward_hooks.h"
 
 namespace vcas {
@@ -20,6 +21,8 @@ class Planner {
 
  private:
   void plan_nodes();
+  void check_sizes(const GraphNode& node) const;
+  std::size_t bytes_of(Layout layout, std::int64_t width, DType dtype) const;
   void mark_gradients();
   void mark_writers();
   void count_mixing();
@@ -63,7 +66,10 @@ void Planner::plan_nodes() {
   consumers_.assign(plan_.nodes.size(), {});
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     GraphNode& node = plan_.nodes[i];
-    if (!node.layer) continue;
+    if (!node.layer) {
+      check_sizes(node);
+      continue;
+    }
     for (const int input : node.inputs) {
       node.input_specs.push_back(plan_.nodes[static_cast<std::size_t>(input)].plan.output);
       consumers_[static_cast<std::size_t>(input)].push_back(static_cast<int>(i));
@@ -74,6 +80,7 @@ void Planner::plan_nodes() {
     } catch (const Error& error) {
       throw Error(error.code(), node.name + ": " + error.what(), error.hint());
     }
+    check_sizes(node);
     VCAS_CHECK(
         !node.plan.samples_weight || (!node.plan.in_place && node.plan.passes_gradient.empty()),
         node.name + " samples its weight gradient from a dy that does not stay");
@@ -109,6 +116,26 @@ void Planner::plan_nodes() {
   std::sort(plan_.gate_nodes.begin(), plan_.gate_nodes.end());
   for (std::size_t g = 0; g < plan_.gate_nodes.size(); ++g)
     plan_.nodes[static_cast<std::size_t>(plan_.gate_nodes[g])].gate = static_cast<int>(g);
+}
+
+// What layers and the graph multiply is no more than this, times a few.
+void Planner::check_sizes(const GraphNode& node) const {
+  const auto check = [&](Layout layout, std::int64_t width) {
+    checked_product({plan_.max_rows(layout), width, sizeof(double)}, node.name);
+  };
+  check(node.plan.output.layout, node.plan.output.width);
+  check(node.plan.output.layout, node.plan.output_norm_parts);
+  for (const SavedSpec& saved : node.plan.saved) check(saved.layout, saved.width);
+  for (const auto* specs : {&node.plan.parameters, &node.plan.state})
+    for (const ParameterSpec& spec : *specs) {
+      std::int64_t bytes = sizeof(double);
+      for (int axis = 0; axis < spec.shape.rank(); ++axis)
+        bytes = checked_product({bytes, spec.shape[axis]}, node.name + "." + spec.name);
+    }
+}
+
+std::size_t Planner::bytes_of(Layout layout, std::int64_t width, DType dtype) const {
+  return static_cast<std::size_t>(plan_.max_rows(layout) * width) * dtype_bytes(dtype);
 }
 
 void Planner::mark_gradients() {
@@ -183,9 +210,6 @@ void Planner::check_gates() const {
 
 void Planner::plan_activations() {
   const int forever = std::numeric_limits<int>::max();
-  const auto bytes_of = [&](Layout layout, std::int64_t width, DType dtype) {
-    return static_cast<std::size_t>(plan_.max_rows(layout) * width) * dtype_bytes(dtype);
-  };
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     GraphNode& node = plan_.nodes[i];
     const ValueSpec& spec = node.plan.output;
@@ -239,8 +263,7 @@ int Planner::gate_time(int node) const {
 
 int Planner::new_block(int value, int begin, std::int64_t norm_parts) {
   const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(value)].plan.output;
-  const std::size_t bytes =
-      static_cast<std::size_t>(plan_.max_rows(spec.layout) * spec.width) * dtype_bytes(plan_.dtype);
+  const std::size_t bytes = bytes_of(spec.layout, spec.width, plan_.dtype);
   plan_.gradient_blocks.push_back(
       {Arena::round_up(bytes) + plan_.norm_bytes(spec.layout, norm_parts), begin, begin});
   holders_.push_back({value});
@@ -342,9 +365,7 @@ void Planner::plan_scratch() {
     for (std::size_t j = 0; j < node.dx.size(); ++j) {
       const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(node.inputs[j])].plan.output;
       if (node.dx[j].adds && !node.plan.accumulates)
-        added +=
-            Arena::round_up(static_cast<std::size_t>(plan_.max_rows(spec.layout) * spec.width) *
-                            dtype_bytes(plan_.dtype));
+        added += Arena::round_up(bytes_of(spec.layout, spec.width, plan_.dtype));
     }
     plan_.memory.scratch = std::max(plan_.memory.scratch, node.plan.scratch_bytes + added);
   }

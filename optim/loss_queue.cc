@@ -71,7 +71,8 @@ LossQueue::Sums LossQueue::receive() {
   for (const std::int64_t terms : step.terms) {
     for (std::int64_t i = 0; i < terms; ++i) sums.loss += take(float{});
     for (std::int64_t i = 0; i < terms && model_.has_accuracy; ++i)
-      sums.correct += take(std::int32_t{}) * (step.weights.empty() ? 1 : *weight++);
+      sums.correct +=
+          take(std::int32_t{}) * (step.weights.empty() ? 1.0 : static_cast<double>(*weight++));
   }
   step.bytes = kNumberBytes;
   step.terms.clear();

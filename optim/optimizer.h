@@ -36,6 +36,7 @@ struct OptimizerOptions {
   double weight_decay = 0;
   double max_gradient_norm = 0;
   std::string clip = "norm";
+  double skip_deviations = 0;
 
   void fields(Setting& v) {
     kind.fields(v);
@@ -44,6 +45,10 @@ struct OptimizerOptions {
             "Longer gradients are scaled down to this norm; 0: never.", at_least(0.0));
     v.field("clip", clip, "By a gradient's own norm, or by that predicted from earlier ones.",
             one_of({"norm", "predicted"}));
+    v.field("skip_deviations", skip_deviations,
+            "A step changes nothing if its gradient is longer than the mean of earlier ones by so "
+            "many standard deviations; 0: all steps count. Common is 6.",
+            at_least(0.0));
   }
 };
 

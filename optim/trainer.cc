@@ -85,6 +85,7 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                                                   static_cast<std::int64_t>(sizeof(float)))),
       optimizer_(ops, model.graph.parameters(), options.optimizer, own_parts(buckets_, place_)),
       schedule_(options.schedule, options.total_steps),
+      norms_(options.optimizer.skip_deviations),
       gradients_(model.graph.parameters().gradient_list()) {
   VCAS_CHECK(model.graph.limits().ranks == place_.size,
              fmt::format("a graph finished for {} ranks, and there are {}",
@@ -206,6 +207,14 @@ void Trainer::add_nothing() {
   for (const GradientBucket& bucket : buckets_) context_.on_bucket(bucket);
 }
 
+// The host looks, and waits for the gradient then. All ranks see the same norm.
+bool Trainer::is_outlier() {
+  if (!norms_.looks()) return false;
+  double squared_norm = 0;
+  ops_.copy_to_host(&squared_norm, losses_.squared_norm().data, sizeof squared_norm);
+  return std::isfinite(squared_norm) && norms_.take(std::sqrt(squared_norm));
+}
+
 // Each rank updates its own parts of the buckets, whose sums are on their way.
 void Trainer::update(StepReport& report, Stopwatch& watch) {
   ops_.enter_phase(Phase::kOptimizer);
@@ -217,9 +226,14 @@ void Trainer::update(StepReport& report, Stopwatch& watch) {
   report.seconds.optimizer += watch.lap();
   exchange_->sum(losses_.squared_norm());
   report.seconds.exchange += watch.lap();
-  optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
   report.learning_rate = schedule_.learning_rate(step_);
-  optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
+  report.skipped = is_outlier();
+  if (report.skipped) {
+    ops_.run(Fill{.y = losses_.clip_factor(), .value = 0});
+  } else {
+    optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
+    optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
+  }
   losses_.send();
   report.seconds.optimizer += watch.lap();
   gather(parameters.values());
@@ -365,6 +379,7 @@ nlohmann::json Trainer::state() const {
     ops_.copy_to_host(&squared_norm, predicted.data, sizeof squared_norm);
     state["predicted_squared_norm"] = squared_norm;
   }
+  if (norms_.looks()) state["norms"] = norms_.state();
   return state;
 }
 
@@ -377,6 +392,8 @@ void Trainer::restore(const nlohmann::json& state) {
     const double squared_norm = state.value("predicted_squared_norm", 0.0);
     ops_.copy_to_device(predicted.data, &squared_norm, sizeof squared_norm);
   }
+  // A fork may look for outliers where the run before it did not.
+  if (norms_.looks() && state.contains("norms")) norms_.restore(state.at("norms"));
   // Older programs wrote the state of VCAS alone. A fork may train by another method.
   const nlohmann::json method = state.value(
       "method", nlohmann::json{{"type", "vcas"}, {"state", state.value("vcas", nlohmann::json())}});

@@ -8,6 +8,7 @@
 
 #include "optim/evaluator.h"
 #include "optim/methods/method.h"
+#include "optim/norm_history.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 
@@ -50,6 +51,7 @@ struct StepReport {
   double clip_factor = 1;    // what the update took the gradient times
   bool exact = true;         // the gradient of this step was not sampled
   bool measured = false;     // it was exact for the method to measure on it
+  bool skipped = false;      // an outlier, which has changed nothing
   bool probed = false;       // a probe ended with this step: the method may have changed
   double imbalance = 1;      // of the ranks' forwards and backwards: longest seconds over the mean
   StepSeconds seconds;       // of this rank
@@ -133,6 +135,7 @@ class Trainer {
   std::string bad_gradient();
   double loss_scale(const Batch& batch);
   void add_nothing();
+  bool is_outlier();
   void update(StepReport& report, Stopwatch& watch);
 
   Model& model_;
@@ -146,6 +149,7 @@ class Trainer {
   std::vector<GradientBucket> buckets_;  // that ranks share; one rank alone has none
   Optimizer optimizer_;
   Schedule schedule_;
+  NormHistory norms_;
   std::unique_ptr<Method> method_;
   std::vector<Tensor> gradients_;  // of all parameters
   BackwardContext context_;        // of training passes

@@ -37,7 +37,7 @@ const CLI::Range kRatio(1e-6, 1.0);
 // An unknown device is best explained where it was set.
 void check_device(const LoadedConfig& loaded) {
   try {
-    make_ops(loaded.config);
+    device_name(loaded.config);
   } catch (const Error& error) {
     const ConfigOrigin& origin = loaded.origins.at("device");
     if (!origin.given()) throw;

@@ -379,6 +379,13 @@ class Comparison {
 }  // namespace
 
 void compare(const CompareRequest& request) {
+  for (const Variant& variant : request.variants)
+    if (variant.loaded.config.train.patience > 0)
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("variant \"{}\": train.patience may end it early, and runs are "
+                              "compared after equal steps",
+                              variant.name),
+                  "set train.patience=0");
   check_run_folder(request.folder, request.use, kComparisonFile);
   if (request.use == FolderUse::kOverwrite) check_other_runs(request);
   Comparison(request).run();

@@ -135,7 +135,7 @@ Json memory_of(const RunConfig& config, const DryRun& run) {
                {"program_and_data", resident_bytes()},
                {"free", nullptr},
                {"fits", nullptr}};
-  if (make_ops(config)->name() == "cuda") return json;  // another memory than the host's
+  if (device_name(config) == "cuda") return json;  // another memory than the host's
   json["free"] = available_memory_bytes();
   json["fits"] = static_cast<std::int64_t>(all) <= available_memory_bytes();
   return json;
@@ -325,7 +325,7 @@ Json facts_of(const LoadedConfig& loaded, const RunData& data, const DryRun& run
         {"forward", flops.forward},
         {"backward", flops.backward}}},
       {"checkpoints", checkpoints_of(loaded, run)},
-      {"device", make_ops(config)->name()},
+      {"device", device_name(config)},
       {"precision", config.precision},
       {"threads", use_threads(config)},
       {"memory", memory_of(config, run)}};

@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "data/text_kind.h"
 #include "data/vocabulary.h"
+#include "kernels/device_name.h"
 #include "models/weights_io.h"
 
 namespace vcas {
@@ -203,6 +204,10 @@ TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps
 Precision precision_of(const RunConfig& config) {
   if (config.precision == "bf16") return Precision::kBf16;
   return config.precision == "tf32" ? Precision::kTf32 : Precision::kF32;
+}
+
+std::string device_name(const RunConfig& config) {
+  return device_name(config.device, precision_of(config));
 }
 
 std::unique_ptr<Ops> make_ops(const RunConfig& config) {

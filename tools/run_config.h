@@ -43,6 +43,7 @@ struct TrainOptions {
   std::string gradient_exchange = "f32";
   double label_smoothing = 0;
   Duration eval_every = 0;
+  std::int64_t patience = 0;
   Duration checkpoint_every = 0;
   std::int64_t keep_checkpoints = 3;
   Duration log_every = 1;
@@ -71,6 +72,10 @@ struct TrainOptions {
     v.field("label_smoothing", label_smoothing, "Share of the target spread over all classes.",
             at_least(0.0), below(1.0));
     v.field("eval_every", eval_every, "Steps between evaluations; 0: once an epoch.", at_least(0));
+    v.field("patience", patience,
+            "Evaluations in a row that are not the best so far, after which the run ends; 0: it "
+            "makes all its steps.",
+            at_least(0));
     v.field("checkpoint_every", checkpoint_every,
             "Steps between checkpoints; 0: with each evaluation. The best and the last are always "
             "kept.",
@@ -169,6 +174,9 @@ TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps
                                std::int64_t steps_per_epoch);
 
 Precision precision_of(const RunConfig& config);
+
+// Ops::name() of what make_ops makes. Throws what it throws.
+std::string device_name(const RunConfig& config);
 
 // The device of the configuration, in its precision.
 std::unique_ptr<Ops> make_ops(const RunConfig& config);

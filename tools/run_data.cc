@@ -148,11 +148,28 @@ std::vector<SourceFile> RunData::sources() const {
   return all;
 }
 
-std::map<std::string, std::int64_t> RunData::written() const {
-  std::map<std::string, std::int64_t> times;
+// Of images, by path.
+std::map<std::string, std::shared_ptr<FolderContents>> RunData::folders() const {
+  std::map<std::string, std::shared_ptr<FolderContents>> folders;
   for (const SourceFile& source : sources())
-    if (source.written) times[source.path.string()] = *source.written;
-  return times;
+    if (source.contents) folders[source.path.string()] = source.contents;
+  return folders;
+}
+
+std::string RunData::image_hashes() const {
+  std::string all;
+  for (const auto& [folder, contents] : folders()) all += contents->hashes();
+  return all;
+}
+
+bool RunData::expect_images(std::string_view hashes) const {
+  if (hashes.size() != image_hashes().size()) return false;
+  for (const auto& [folder, contents] : folders()) {
+    const std::size_t own = contents->hashes().size();
+    contents->expect(hashes.substr(0, own));
+    hashes.remove_prefix(own);
+  }
+  return true;
 }
 
 std::map<std::string, std::string> RunData::fingerprints() const {

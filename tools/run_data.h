@@ -50,11 +50,15 @@ struct RunData {
   void print_warnings() const;  // to stderr
   // File -> hash of all that was read: a run that goes on must find the same.
   std::map<std::string, std::string> fingerprints() const;
-  // Folder -> when its newest file was written; of folders that are known by names and sizes alone.
-  std::map<std::string, std::int64_t> written() const;
+  // FolderContents::hashes of all folders of images, one after the other; none: empty.
+  std::string image_hashes() const;
+  // What a checkpoint has of it. An image with other bytes is kBadData when its turn comes.
+  // False if there were more or fewer images.
+  bool expect_images(std::string_view hashes) const;
 
  private:
   std::vector<SourceFile> sources() const;
+  std::map<std::string, std::shared_ptr<FolderContents>> folders() const;
   std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
                                 const std::vector<std::string>& known_classes);
   void take_notes(const OpenedData& opened, const char* name);
@@ -76,6 +80,9 @@ bool is_same_fingerprint(const std::string& file, const std::string& saved,
 // Names of what is measured besides the loss: RunData::measures, and with a second test set
 // "loss_mm", "accuracy_mm" and so on.
 std::vector<std::string> measure_names(const RunData& data);
+
+// Of a checkpoint: RunData::image_hashes.
+constexpr const char* kImageHashesFile = "images.hashes";
 
 constexpr std::int64_t kTop = 5;  // classes: "top5" counts labels among so many first predictions
 

@@ -70,6 +70,7 @@ class ProfiledRange {
 
 nlohmann::json RunTotals::to_json() const {
   return {{"clipped_steps", clipped_steps},
+          {"skipped_steps", skipped_steps},
           {"late_loss", late_loss},
           {"late_steps", late_steps},
           {"data_seconds", data_seconds},
@@ -86,6 +87,7 @@ nlohmann::json RunTotals::to_json() const {
 
 void RunTotals::from_json(const nlohmann::json& state) {
   clipped_steps = state.value("clipped_steps", std::int64_t{0});
+  skipped_steps = state.value("skipped_steps", std::int64_t{0});
   state.at("late_loss").get_to(late_loss);
   state.at("late_steps").get_to(late_steps);
   state.at("data_seconds").get_to(data_seconds);
@@ -282,7 +284,10 @@ StepReport Session::finish_step() {
       probed_steps_ = 0;
     }
   }
-  if (report.clip_factor < 1) ++totals_.clipped_steps;
+  if (report.skipped)
+    ++totals_.skipped_steps;
+  else if (report.clip_factor < 1)
+    ++totals_.clipped_steps;
   if (10 * report.step > 9 * total_steps_) {
     totals_.late_loss += report.loss;
     ++totals_.late_steps;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "optim/checkpoint.h"
 #include "tools/model_setup.h"
 
@@ -77,6 +78,9 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, co
       add(file, "has changed");
   for (const auto& [file, hash] : found.items())
     if (!saved.contains(file)) add(file, "is new");
+  if (const fs::path hashes = checkpoint / kImageHashesFile;
+      !fork && fs::exists(hashes) && !data.expect_images(read_file(hashes)))
+    add(hashes.string(), "has more or fewer images than there are");
   const nlohmann::json facts = facts_json(read_model_facts(checkpoint), model),
                        found_facts = facts_json(data.facts(), model);
   for (const auto& [fact, before] : facts.items())

@@ -20,6 +20,7 @@ void TrainingRun::log_step(const StepReport& report) {
   line.update({{"learning_rate", report.learning_rate},
                {"gradient_norm", report.gradient_norm},
                {"clip_factor", report.clip_factor},
+               {"skipped", report.skipped},
                {"exact", report.exact},
                {"items", report.items},
                {"dropped_items", report.dropped},
@@ -57,6 +58,12 @@ void TrainingRun::complain() {
 void TrainingRun::warn(const std::string& message, const std::string& hint) {
   note(MetricEvent::kWarning, report_.step, {{"message", message}});
   say("warning: " + message + (hint.empty() ? "" : "\n  hint: " + hint), LogLevel::kWarning);
+}
+
+void TrainingRun::warn_if_skipped() {
+  if (report_.skipped)
+    warn(fmt::format("step {} was skipped: its gradient has norm {:.3g}",
+                     format_count(report_.step), report_.gradient_norm));
 }
 
 void TrainingRun::warn_if_little_time_is_saved() {
@@ -141,13 +148,19 @@ std::string TrainingRun::finish() {
   if (!folder_) return {};
   const RunTotals& totals = session_.totals();
   const Savings savings = session_.savings();
-  const double loss = totals.late_loss / static_cast<double>(totals.late_steps);
   const double seconds = session_.train_seconds();
   const std::string& score = data_.best_measure;
-  nlohmann::ordered_json end = {{"train_loss", loss}};
+  nlohmann::ordered_json end = {{"train_loss", nullptr}};
+  std::string loss = "stopped before the last tenth of the steps";
+  if (totals.late_steps > 0) {
+    end["train_loss"] = totals.late_loss / static_cast<double>(totals.late_steps);
+    loss =
+        fmt::format("train loss {:.4f} (last tenth of the steps)", end["train_loss"].get<double>());
+  }
   end.update(evaluation_.to_json("eval_"));
   end.update({{"best_step", best_.step},
               {"best_" + score, best_.score},
+              {"stopped_early", is_out_of_patience()},
               {"train_seconds", seconds},
               {"forward_share", totals.forward_share()},
               {"totals", totals.to_json()},
@@ -169,8 +182,9 @@ std::string TrainingRun::finish() {
                         format_change(savings.flops));
   if (totals.dropped_items > 0)
     text += fmt::format("  forward of {:.1f}% of items", 100 * totals.forward_share());
-  text += fmt::format("\n  train loss {:.4f} (last tenth of the steps)   eval {}", loss,
-                      evaluation_.text());
+  text += fmt::format("\n  {}   eval {}", loss, evaluation_.text());
+  if (totals.skipped_steps > 0)
+    text += fmt::format("\n  skipped steps: {}", format_count(totals.skipped_steps));
   text += fmt::format("\n  best checkpoint-{}  {} {:.4f}     {}", best_.step, score, best_.score,
                       (folder_->path() / "metrics.jsonl").string());
   const StepSeconds& step = totals.step_seconds;

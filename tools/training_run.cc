@@ -100,11 +100,6 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   share_best();
   report_.step = steps();
   for (const std::string& warning : data_.warnings) warn(warning);
-  for (const std::string& images : rewritten_)
-    warn(
-        fmt::format("{} has files of the same names and sizes that were written since {}; if "
-                    "pixels have changed, this run is no exact continuation",
-                    images, request_.from.checkpoint.string()));
   complain();
   // Starts the clock; lines are drawn from the first step on.
   if (label_.empty() && first)
@@ -121,8 +116,9 @@ void TrainingRun::open_folder() {
 // Whether a step is the best decides what all ranks do, and the folder has had a say in it.
 void TrainingRun::share_best() {
   if (ranks_.size() == 1) return;
-  const nlohmann::json best = broadcast_json(ranks_, {best_.step, best_.score});
-  best_ = {best.at(0), best.at(1)};
+  const nlohmann::json best =
+      broadcast_json(ranks_, {best_.step, best_.score, best_.evaluations_since});
+  best_ = {best.at(0), best.at(1), best.at(2)};
 }
 
 void TrainingRun::restore() {
@@ -161,15 +157,12 @@ void TrainingRun::restore(const nlohmann::json& state) {
     return;
   }
   const nlohmann::json& best = state.at("best");
-  best_ = {best.at("step"), best.at("score")};
+  best_ = {best.at("step"), best.at("score"), best.value("evaluations_since", std::int64_t{0})};
   evaluation_.loss = state.at("evaluation").at("loss");
   for (Measure& measure : evaluation_.measures)
     state.at("evaluation").at(measure.name).get_to(measure.value);
   saved_ = trainer().steps();
-  for (const auto& [folder, before] : state.value("written", nlohmann::json::object()).items())
-    if (const auto now = data_.written().find(folder);
-        now != data_.written().end() && before < now->second)
-      rewritten_.push_back(folder);
+  saved_evaluated_ = evaluated_;
 }
 
 // Checkpoints, links and lines as the checkpoint says: a run may be killed at any moment.
@@ -317,17 +310,26 @@ bool TrainingRun::evaluate() {
   evaluated_ = trainer().steps();
   const double score = evaluation_.value(data_.best_measure);
   const bool improved = best_.step == 0 || is_better(data_.best_measure, score, best_.score);
-  if (improved) best_ = {evaluated_, score};
+  if (improved)
+    best_ = {evaluated_, score};
+  else
+    ++best_.evaluations_since;
   nlohmann::ordered_json line = {{"epoch", session_.epoch(evaluated_)}};
   line.update(evaluation_.to_json(""));
   line.update({{"items", evaluation_.items},
                {"best", improved},
+               {"evaluations_since_best", best_.evaluations_since},
                {"train_seconds", session_.train_seconds()},
                {"train_flops", session_.train_flops()}});
   note(MetricEvent::kEval, evaluated_, line);
   say(fmt::format("[{}] eval step {}  {}{}", format_duration(monotonic_seconds() - started_),
                   format_count(evaluated_), evaluation_.text(), improved ? "  (best so far)" : ""));
   if (!evaluation_.warning.empty()) warn(evaluation_.warning);
+  if (is_out_of_patience())
+    say(fmt::format("stopping at step {} of {}: {} of {} is the best, {} evaluations ago",
+                    format_count(evaluated_), format_count(session_.total_steps()),
+                    data_.best_measure, checkpoint_folder("", best_.step).string(),
+                    best_.evaluations_since));
   return true;
 }
 
@@ -335,6 +337,7 @@ void TrainingRun::save() {
   const std::int64_t step = trainer().steps();
   trainer().check_ranks();
   trainer().gather_state();
+  saved_evaluated_ = evaluated_;
   if (!folder_) {
     saved_ = step;
     return;
@@ -343,14 +346,18 @@ void TrainingRun::save() {
   const nlohmann::json state = {{"step", step},
                                 {"evaluated", evaluated_},
                                 {"evaluation", evaluation_.to_json("")},
-                                {"best", {{"step", best_.step}, {"score", best_.score}}},
+                                {"best",
+                                 {{"step", best_.step},
+                                  {"score", best_.score},
+                                  {"evaluations_since", best_.evaluations_since}}},
                                 {"data", data_.fingerprints()},
-                                {"written", data_.written()},
                                 {"threads", threads_of(config())},
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_->path(), step);
   std::map<std::string, std::string> texts =
       model_files(data_.facts(), data_.tokenizer.get(), session_.model());
+  if (std::string hashes = data_.image_hashes(); !hashes.empty())
+    texts[kImageHashesFile] = std::move(hashes);
   texts["config.json"] = print_config(stored_config(), request_.loaded.origins, PrintMode::kPlain);
   save_checkpoint(target, trainer(), state, texts);
   link_checkpoint(folder_->path(), "last", step);
@@ -397,6 +404,7 @@ void TrainingRun::take(const StepReport& report) {
   shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
   if (report.step % log_every_ == 0) log_step(report);
   if (report.probed) log_probe(report.step);
+  warn_if_skipped();
   warn_if_little_time_is_saved();
   warn_if_most_is_clipped();
   warn_if_ranks_wait();
@@ -449,9 +457,11 @@ void TrainingRun::rest() {
   finish_steps(true);
   int signal = 0;
   try {
-    if (evaluate_now && evaluate()) save_now |= checkpoint_every_ == 0 || is_best(step);
-    signal = t.done() && evaluated_ == step ? 0 : agree().signal;
-    if ((save_now || signal != 0) && (saved_ != step || is_best(step))) save();
+    if (evaluate_now && evaluate())
+      save_now |= checkpoint_every_ == 0 || is_best(step) || is_out_of_patience();
+    signal = ended() && evaluated_ == step ? 0 : agree().signal;
+    // A signal may have cut the evaluation of this step short, and saved it without.
+    if ((save_now || signal != 0) && (saved_ != step || saved_evaluated_ != evaluated_)) save();
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
     throw note_crash(error, step);
@@ -469,7 +479,7 @@ void TrainingRun::advance(std::int64_t step) {
   Trainer& t = trainer();
   while (true) {
     if (t.at_rest()) rest();
-    if (t.steps() >= step || (t.at_rest() && t.done())) break;
+    if (t.steps() >= step || (t.at_rest() && ended())) break;
     if (t.steps() + 1 == request_.profile_first) {
       finish_steps(true);
       session_.start_recording();

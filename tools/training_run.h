@@ -26,9 +26,7 @@ class TrainingRun {
   // Trains until `step` steps are made, or all of the run; evaluates and saves where that is due.
   void advance(std::int64_t step);
   // All steps are made, and what they lead to is evaluated and saved.
-  bool done() const {
-    return session_.trainer().done() && evaluated_ == steps() && saved_ == steps();
-  }
+  bool done() const { return ended() && evaluated_ == steps() && saved_ == steps(); }
   // Notes the end in the folder; returns what people want to know then.
   std::string finish();
 
@@ -43,6 +41,7 @@ class TrainingRun {
   struct Best {
     std::int64_t step = 0;  // 0: none yet
     double score = 0;
+    std::int64_t evaluations_since = 0;
   };
 
   // What any rank was asked for holds for all.
@@ -54,6 +53,11 @@ class TrainingRun {
   const RunConfig& config() const { return request_.loaded.config; }
   Trainer& trainer() { return session_.trainer(); }
   const Method& method() const { return session_.trainer().method(); }
+  // No step is to come: all are made, or evaluations do not improve.
+  bool ended() const { return session_.trainer().done() || is_out_of_patience(); }
+  bool is_out_of_patience() const {
+    return config().train.patience > 0 && best_.evaluations_since >= config().train.patience;
+  }
   void restore();
   void restore(const nlohmann::json& state);
   void open_folder();
@@ -79,6 +83,7 @@ class TrainingRun {
   void log_step(const StepReport& report);
   void log_probe(std::int64_t step);
   void complain();  // what the method complains of
+  void warn_if_skipped();
   void warn_if_little_time_is_saved();
   void warn_if_most_is_clipped();
   void warn_if_ranks_wait();
@@ -98,9 +103,9 @@ class TrainingRun {
   std::optional<RunFolder> folder_;  // of rank 0
   std::int64_t eval_every_, checkpoint_every_, log_every_;
   std::int64_t evaluated_ = 0, saved_ = -1;  // steps
+  std::int64_t saved_evaluated_ = -1;        // as the checkpoint has it
   int save_requests_ = 0;                    // that were seen
   Best best_;
-  std::vector<std::string> rewritten_;  // folders of images, maybe with other pixels
   TestResult evaluation_;
   StepReport report_;                 // of the last step that was finished
   double shown_loss_ = std::nan("");  // smoothed, for people

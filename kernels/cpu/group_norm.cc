@@ -50,11 +50,11 @@ class Pieces {
 // a set.
 template <class T>
 struct Space {
-  Space(CpuContext& cpu, const Pieces& pieces, std::int64_t width)
-      : width(width),
-        sums(cpu.scratch<double>((pieces.size() * 2 + pieces.sets() * 4) * width)),
-        columns(reinterpret_cast<T*>(sums + pieces.size() * 2 * width)) {
-    std::fill_n(sums, pieces.size() * 2 * width, 0.0);
+  Space(CpuContext& cpu, const Pieces& pieces, std::int64_t row_width)
+      : width(row_width),
+        sums(cpu.scratch<double>((pieces.size() * 2 + pieces.sets() * 4) * row_width)),
+        columns(reinterpret_cast<T*>(sums + pieces.size() * 2 * row_width)) {
+    std::fill_n(sums, pieces.size() * 2 * row_width, 0.0);
   }
   double* sum(std::int64_t piece) const { return sums + piece * 2 * width; }
   T* column(std::int64_t set, int which) const { return columns + (set * 4 + which) * width; }

@@ -180,6 +180,8 @@ TEST_CASE("safetensors: what breaks a rule of the format is refused", "[safetens
         "m.safetensors: tensor w: unknown key \"offsets\"");
   CHECK_THAT(entry(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"),
              ContainsSubstring("tensor w: an array is out of place"));
+  CHECK_THAT(entry(R"("dtype":true)"), ContainsSubstring("tensor w: a boolean is out of place"));
+  CHECK_THAT(entry(R"("shape":"x")"), ContainsSubstring("tensor w: a string is out of place"));
   CHECK_THAT(entry(R"("dtype":null)"), ContainsSubstring("tensor w: a null is out of place"));
   CHECK_THAT(entry(R"("dtype":7)"), ContainsSubstring("tensor w: a number is out of place"));
   CHECK_THAT(entry(R"("shape":{})"), ContainsSubstring("tensor w: an object is out of place"));

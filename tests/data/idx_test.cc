@@ -121,6 +121,11 @@ TEST_CASE("bad idx files are refused with what was expected and found", "[idx]")
     files.images(idx_file(0x803, {0x80000000u, 0x80000000u, 4}, {}));
     files.check_bad("the file is cut off");
   }
+  SECTION("a small file that would hold more than the memory") {
+    files.images(gzip(idx_file(0x803, {0xFFFFFFFFu, 0xFFFFFFFFu, 4}, {})));
+    check_error([&] { files.load(); }, ExitCode::kOutOfMemory,
+                "train-images-idx3-ubyte needs 8589934592.0 GiB, and ");
+  }
   SECTION("numbers of images and labels differ") {
     files.labels(idx_file(0x801, {2}, {0, 1}));
     files.check_bad("train-labels-idx1-ubyte: 2 labels, expected 3 as there are images in ");

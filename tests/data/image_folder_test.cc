@@ -151,6 +151,43 @@ TEST_CASE("the fingerprint of an image folder is of the names and sizes in it", 
   CHECK(hash() != other_size);
 }
 
+TEST_CASE("an image that changes between two readings is refused, though its size stays",
+          "[images]") {
+  const SmallFolder folder;
+  const Bytes image = jpeg(8, 8, {10, 20, 30});
+  const auto write = [&](std::uint8_t behind) {  // its end
+    Bytes bytes = image;
+    bytes.push_back(behind);
+    folder.write("train/b/10.jpg", bytes);
+  };
+  const auto read = [](const Dataset& data, std::int64_t item) {
+    Batch batch;
+    data.append(item, {}, batch);
+  };
+  write(1);
+  const auto data = folder.load();
+  for (int time = 0; time < 2; ++time)
+    for (const std::int64_t item : {0, 1}) read(*data, item);
+  const std::string hashes = data->sources().at(0).contents->hashes();
+  REQUIRE(hashes.size() == 4 * FolderContents::kBytes);
+  CHECK(hashes.substr(2 * FolderContents::kBytes) == std::string(16, '\0'));
+  write(2);
+  const auto check_changed = [&](const Dataset& of) {
+    check_error([&] { read(of, 1); }, ExitCode::kBadData,
+                "train/b/10.jpg: has changed since this run has read it");
+  };
+  check_changed(*data);
+  read(*data, 0);
+  // Another process goes on.
+  const auto later = folder.load();
+  later->sources().at(0).contents->expect(hashes);
+  read(*later, 0);
+  read(*later, 2);  // nobody has read it before
+  check_changed(*later);
+  write(1);
+  read(*later, 1);
+}
+
 TEST_CASE("an image folder that is not as expected is refused with what is wrong", "[images]") {
   const SmallFolder folder;
   check_error(

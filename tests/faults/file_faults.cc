@@ -5,11 +5,16 @@
 // VCAS_FAULT=kill         the process is killed; a write has then written its first half (default)
 // VCAS_SIGNAL_AT=NAME     SIGTERM comes where a file is opened whose path ends so
 // VCAS_FAULT=ERRNO        the operation fails with this number, and all after it too
+// VCAS_FAULT=-SIGNAL      the process gets this signal, and the operation is done
+// VCAS_INTERRUPT=1        operations that a signal may interrupt are, every other time, and writes
+//                         are short
+// VCAS_CLOCK=1            the time of day jumps by a year to and fro
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -51,7 +56,11 @@ bool fails(const char* operation, const char* path, const Half& half) {
   const long at = number("VCAS_FAULT_AT"), error = number("VCAS_FAULT");
   const long count = ++operations;
   note(operation, path);
-  if (at == 0 || count < at) return false;
+  if (at == 0 || count < at || (error < 0 && count > at)) return false;
+  if (error < 0) {
+    ::raise(static_cast<int>(-error));
+    return false;
+  }
   if (error == 0) {
     half();
     ::kill(::getpid(), SIGKILL);
@@ -61,6 +70,16 @@ bool fails(const char* operation, const char* path, const Half& half) {
 }
 bool fails(const char* operation, const char* path) {
   return fails(operation, path, [] {});
+}
+
+// Every other call of each thread, if that is wanted.
+bool is_interrupted() {
+  static const bool wanted = number("VCAS_INTERRUPT") != 0;
+  static thread_local bool now = false;
+  if (!wanted) return false;
+  now = !now;
+  if (now) errno = EINTR;
+  return now;
 }
 
 // Messages to terminals and logs of tests are no operations on files of the run.
@@ -88,6 +107,7 @@ int open(const char* path, int flags, ...) {
   va_end(rest);
   if (const char* name = std::getenv("VCAS_SIGNAL_AT"))
     if (std::string_view(path).ends_with(name)) ::raise(SIGTERM);
+  if (is_interrupted()) return -1;
   if (changes(flags) && fails("open", path)) return -1;
   VCAS_PASS(open, int (*)(const char*, int, ...), path, flags, mode)
 }
@@ -100,7 +120,10 @@ FILE* fopen64(const char* path, const char* mode) {
 ssize_t write(int file, const void* bytes, size_t size) {
   static const auto pass = real<ssize_t (*)(int, const void*, size_t)>("write");
   const auto half = [&] { pass(file, bytes, size / 2); };
-  return is_own_file(file) && fails("write", "", half) ? -1 : pass(file, bytes, size);
+  if (!is_own_file(file)) return pass(file, bytes, size);
+  if (is_interrupted()) return -1;
+  if (fails("write", "", half)) return -1;
+  return pass(file, bytes, number("VCAS_INTERRUPT") != 0 ? (size + 1) / 2 : size);
 }
 
 ssize_t writev(int file, const iovec* pieces, int count) {
@@ -108,12 +131,36 @@ ssize_t writev(int file, const iovec* pieces, int count) {
   VCAS_PASS(writev, ssize_t(*)(int, const iovec*, int), file, pieces, count)
 }
 
+ssize_t read(int file, void* bytes, size_t size) {
+  if (is_own_file(file) && is_interrupted()) return -1;
+  VCAS_PASS(read, ssize_t(*)(int, void*, size_t), file, bytes, size)
+}
+
+int clock_gettime(clockid_t clock, timespec* time) {
+  static const auto pass = real<int (*)(clockid_t, timespec*)>("clock_gettime");
+  const int result = pass(clock, time);
+  static const bool jumps = number("VCAS_CLOCK") != 0;
+  static std::atomic<bool> ahead = false;
+  constexpr long kYear = 365L * 24 * 3600;
+  if (jumps && clock == CLOCK_REALTIME) time->tv_sec += ahead.exchange(!ahead) ? kYear : -kYear;
+  return result;
+}
+
+time_t time(time_t* to) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (to) *to = now.tv_sec;
+  return now.tv_sec;
+}
+
 int fsync(int file) {
+  if (is_interrupted()) return -1;
   if (fails("fsync", "")) return -1;
   VCAS_PASS(fsync, int (*)(int), file)
 }
 
 int ftruncate(int file, off_t size) {
+  if (is_interrupted()) return -1;
   if (fails("ftruncate", "")) return -1;
   VCAS_PASS(ftruncate, int (*)(int, off_t), file, size)
 }

@@ -97,3 +97,22 @@ TEST_CASE("a gate that is no cut edge is refused before anything runs", "[graph]
   CHECK_THROWS_WITH(plan_graph(chain.plan, {.max_items = kItems}),
                     ContainsSubstring("sampling gate at gelu0: not a cut edge: sum reads linear0"));
 }
+
+TEST_CASE("a plan refuses sizes that no memory has, and names the value", "[graph]") {
+  const auto fault = [](const GraphLimits& limits, std::int64_t width) {
+    Chain chain(1);
+    chain.plan.nodes.front().plan.output.width = width;
+    try {
+      plan_graph(chain.plan, limits);
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kOutOfMemory);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40;
+  CHECK(fault({.max_items = kItems}, kWidth).empty());
+  CHECK_THAT(fault({.max_items = kHuge}, kHuge), ContainsSubstring("x: 1099511627776 x "));
+  CHECK_THAT(fault({.max_items = 1}, kHuge), ContainsSubstring("linear0.weight: "));
+  CHECK_THAT(fault({.max_items = kHuge}, 1), ContainsSubstring("linear0: "));
+}

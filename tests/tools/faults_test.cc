@@ -39,11 +39,19 @@ struct FaultRun : TemporaryFolder {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return command(arguments, at, error);
   }
-  int command(const std::vector<std::string>& arguments, int at = 0, int error = 0) const {
+  int command(const std::vector<std::string>& arguments, int at = 0, int error = 0,
+              const std::string& more = "VCAS_FAULT_MORE=") const {
     return run(path(), arguments,
                {"LD_PRELOAD=" VCAS_FILE_FAULTS, "VCAS_FAULT_AT=" + std::to_string(at),
-                "VCAS_FAULT=" + std::to_string(error)})
+                "VCAS_FAULT=" + std::to_string(error), more})
         .code;
+  }
+  // The number of operations.
+  int count(const std::vector<std::string>& arguments) const {
+    fs::remove(path() / "list");
+    CHECK(command(arguments, 0, 0, "VCAS_FAULT_LIST=" + (path() / "list").string()) == 0);
+    const std::string list = content(path() / "list");
+    return static_cast<int>(std::ranges::count(list, '\n'));
   }
   // Goes on with what the fault left, as a user would.
   void go_on() const {
@@ -277,4 +285,176 @@ TEST_CASE("faults: every flipped bit of a checkpoint is found") {
     CHECK_FALSE(is_complete(file.parent_path()));
     write_text(file, before);
   }
+}
+
+TEST_CASE("faults: interrupted and short operations, and a clock that jumps, change nothing") {
+  const FaultRun small;
+  REQUIRE(small.train({}) == 0);
+  const Remains whole(small.out);
+  const std::vector<std::string> start = {"vcas-train", "-c", "small.json", "run.folder=out"};
+  const std::string fault = GENERATE("VCAS_INTERRUPT=1", "VCAS_CLOCK=1");
+  CAPTURE(fault);
+  fs::remove_all(small.out);
+  CHECK(small.command(start, 0, 0, fault) == 0);
+  CHECK(differences(Remains(small.out), whole) == "");
+  forget_after(small.out, 4);
+  std::vector<std::string> resume = start;
+  resume.emplace_back("--resume");
+  CHECK(small.command(resume, 0, 0, fault) == 0);
+  CHECK(differences(Remains(small.out), whole) == "");
+}
+
+TEST_CASE("faults: a signal at any file operation saves, and the run goes on to the same end") {
+  const FaultRun small;
+  // A checkpoint more may have been asked for.
+  const auto remains = [&] {
+    Remains run(small.out);
+    std::erase_if(run.metrics,
+                  [](const nlohmann::json& line) { return line["event"] == "checkpoint"; });
+    return run;
+  };
+  const int operations = small.count({"vcas-train", "-c", "small.json", "run.folder=out"});
+  CHECK(operations > 100);
+  const Remains whole = remains();
+  for (int operation = 1; operation <= operations; ++operation) {
+    CAPTURE(operation);
+    fs::remove_all(small.out);
+    const int code = small.train({}, operation, -SIGTERM);
+    CHECK((code == 0 || code == 75));
+    if (code == 75) CHECK(small.train({"--resume"}) == 0);
+    CHECK(differences(remains(), whole) == "");
+  }
+}
+
+TEST_CASE("faults: a fork that is killed at any file operation leaves its source as it was") {
+  const FaultRun small;
+  REQUIRE(small.train({}) == 0);
+  const auto source = snapshot(small.out);
+  const std::vector<std::string> fork = {"vcas-train",         "-c",           "small.json",
+                                         "run.folder=fork",    "--resume",     "out",
+                                         "--resume-mode=fork", "train.steps=8"};
+  REQUIRE(small.command(fork) == 0);
+  const Remains whole(small.path() / "fork");
+  for_each_operation([&](int operation) {
+    CAPTURE(operation);
+    fs::remove_all(small.path() / "fork");
+    const int code = small.command(fork, operation);
+    CHECK((code == kKilled || code == 0));
+    CHECK(snapshot(small.out) == source);
+    if (code == kKilled) {
+      std::vector<std::string> again = fork;
+      again.emplace_back("--overwrite");
+      CHECK(small.command(again) == 0);
+      CHECK(snapshot(small.out) == source);
+    }
+    CHECK(differences(Remains(small.path() / "fork"), whole) == "");
+    return code == kKilled;
+  });
+}
+
+TEST_CASE("faults: a comparison that is killed at any file operation goes on to the same numbers") {
+  const FaultRun small;
+  const std::vector<std::string> start = {
+      "compare",       "small.json", "--folder", "cmp",       "--set",
+      "train.steps=2", "--variant",  "exact",    "--variant", "fast: schedule.learning_rate=0.1"};
+  REQUIRE(small.command(start) == 0);
+  const auto losses = [&] {
+    std::vector<nlohmann::json> all;
+    const auto record = nlohmann::json::parse(content(small.path() / "cmp/compare.json"));
+    for (const nlohmann::json& run : record["runs"]) all.push_back(run["train_loss"]);
+    return all;
+  };
+  const std::vector<nlohmann::json> whole = losses();
+  REQUIRE(whole.size() == 2);
+  for_each_operation([&](int operation) {
+    CAPTURE(operation);
+    fs::remove_all(small.path() / "cmp");
+    const int code = small.command(start, operation);
+    CHECK((code == kKilled || code == 0));
+    if (code == kKilled) {
+      const int resumed = small.command({"compare", "--resume", "cmp"});
+      CHECK((resumed == 0 || resumed == 66));
+      std::vector<std::string> again = start;
+      again.emplace_back("--overwrite");
+      if (resumed == 66) CHECK(small.command(again) == 0);
+    }
+    CHECK(losses() == whole);
+    return code == kKilled;
+  });
+}
+
+// In a file system of its own, where the kernel lets users make one.
+TEST_CASE("faults: a file system that fills up has its exit code, and the run goes on") {
+  const FaultRun small;
+  REQUIRE(small.train({}) == 0);
+  const Remains whole(small.out);
+  fs::remove_all(small.out);
+  const auto in_own = [&](const std::string& script) {
+    write_text(small.path() / "own.sh",
+               "export PATH=" + fs::path(VCAS_PROGRAM).parent_path().string() +
+                   ":/usr/sbin:/usr/bin:/sbin:/bin CUDA_VISIBLE_DEVICES=\n"
+                   "set -e\nmkdir -p full\n"
+                   "mount -t tmpfs -o size=256k vcas full\n" +
+                   script);
+    const std::string line = "cd '" + small.path().string() + "' && unshare -rm sh own.sh 2>err";
+    return WEXITSTATUS(std::system(line.c_str()));
+  };
+  if (in_own("") != 0) {
+    WARN("no file system can be made here");
+    return;
+  }
+  const std::string train = "vcas-train -c small.json run.folder=full/out ";
+  // It is full from the start, full after a while, then there is room.
+  const int code = in_own(
+      "for kib in 256 230 200 180 150; do\n"
+      "  head -c ${kib}k /dev/zero >full/filler 2>/dev/null || true\n"
+      "  code=0; " +
+      train +
+      "--overwrite || code=$?\n"
+      "  case $code in 0|73|74) ;; *) exit $code ;; esac\n"
+      "  rm full/filler\n"
+      "  if [ $code != 0 ]; then " +
+      train + "--resume || " + train +
+      "--overwrite; fi\n"
+      "  rm -rf out; cp -r full/out out; rm -rf full/out\n"
+      "done\n");
+  CAPTURE(content(small.path() / "err"));
+  CHECK(code == 0);
+  CHECK(contains(content(small.path() / "err"), "No space left on device"));
+  nlohmann::json state = nlohmann::json::parse(content(small.out / "last/trainer_state.json"));
+  state["session"].erase("totals");
+  CHECK(state == whole.state);
+  CHECK(content(small.out / "last/model.safetensors") == whole.files.at("model.safetensors"));
+}
+
+// VCAS_STEPS=100000: docs/results/faults.md.
+TEST_CASE("faults: memory and descriptors are at a late step what they were at step 100") {
+  const FaultRun small;
+  const long last = environment_number("VCAS_STEPS", 3000);
+  const Process process(small.path(), {"vcas-train", "-c", "small.json", "run.folder=out",
+                                       "train.steps=" + std::to_string(last + last / 10),
+                                       "train.eval_every=50", "train.log_every=100"});
+  struct Use {
+    double resident_kib = 0;
+    std::ptrdiff_t descriptors = 0;
+  };
+  const auto use_at = [&](long step) {
+    const std::string wanted = "\"event\":\"train\",\"step\":" + std::to_string(step) + ",";
+    while (!contains(content(small.out / "metrics.jsonl"), wanted)) {
+      REQUIRE(process.runs());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const fs::path proc = fs::path("/proc") / std::to_string(process.id());
+    Use use{.descriptors = std::distance(fs::directory_iterator(proc / "fd"), {})};
+    std::ifstream status(proc / "status");
+    for (std::string word; status >> word;)
+      if (word == "VmRSS:") status >> use.resident_kib;
+    return use;
+  };
+  const Use early = use_at(100), late = use_at(last);
+  CHECK(process.wait().code == 0);
+  WARN("step 100: " << early.resident_kib << " KiB, " << early.descriptors << " descriptors; step "
+                    << last << ": " << late.resident_kib << " KiB, " << late.descriptors);
+  CHECK(std::abs(late.resident_kib / early.resident_kib - 1) < 0.01);
+  CHECK(late.descriptors == early.descriptors);
 }

@@ -112,7 +112,7 @@ TEST_CASE("plan: a run that does not fit gets the micro-batch that does") {
   const std::int64_t items = std::stoll(setting.substr(setting.find('=') + 1));
   CHECK(256 % items == 0);
   arguments.insert(arguments.end(), {"--no-timing"});
-  for (const std::string& part : fitting["settings"]) arguments.push_back(part);
+  for (const std::string part : fitting["settings"]) arguments.push_back(part);
   const Outcome smaller = of_program(tiny, arguments);
   CHECK(smaller.code == 0);
   CHECK(nlohmann::json::parse(smaller.out)["memory"]["total"] == fitting["bytes"]);

@@ -67,6 +67,12 @@ class Process {
     if (error != 0) throw std::runtime_error("cannot start " + arguments.front());
   }
 
+  pid_t id() const { return id_; }
+  bool runs() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+  }
   void signal(int number) const { ::kill(id_, number); }
 
   Outcome wait() const {

@@ -132,6 +132,8 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"--compare", "exact", "--timing"}), 2,
        "error: --timing is for one run, and --compare makes two\n  hint: leave one of them out\n"},
       {with({"--compare", "exact", "--dry-run"}), 2, "error: --dry-run is for one run, and"},
+      {with({"--compare", "exact", "--resume", "--validate"}), 2,
+       "error: --compare goes on by --resume alone\n"},
       {with({"--confg"}), 2,
        "error: unknown argument --confg of vcas train\n"
        "  hint: did you mean --config?\n"},
@@ -154,6 +156,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        66,
        "error: .: no complete checkpoint\n  hint: --model takes a run"},
       {{"bench", "--config", "tiny.json", "--pad-to", "-1"}, 2, "--pad-to: Value -1 not in range"},
+      {{"bench", "--config", "tiny.json", "--pad-to", "8"}, 2, "error: --pad-to needs text\n"},
       {{"compare"}, 2, "error: compare takes a configuration, or several\n"},
       {{"compare", "tiny.json", "b.json"}, 66, "error: cannot read the configuration b.json"},
   };

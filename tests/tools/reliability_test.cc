@@ -250,3 +250,90 @@ TEST_CASE("reliability: limits of the machine are told as such") {
     CHECK((code == 0 || code == 71));
   }
 }
+
+TEST_CASE("reliability: sizes that no machine has are told before anything is taken") {
+  const TinyRun tiny;
+  const auto refused = [&](const std::vector<std::string>& settings, int code,
+                           const std::string& why) {
+    std::vector<std::string> arguments = settings;
+    arguments.emplace_back("run.folder=out");
+    const Outcome outcome = tiny.train(arguments);
+    CAPTURE(settings, outcome.err);
+    CHECK(outcome.code == code);
+    CHECK(contains(outcome.err, why));
+    CHECK_FALSE(fs::exists(tiny.path() / "out"));
+  };
+  refused({"threads=65535"}, 78, "threads must be at most 1024");
+  refused({"train.epochs=1e30", "train.steps=0"}, 78, "train.epochs must be at most");
+  refused({"train.batch_size=4611686018427387904"}, 78, "train.batch_size must be");
+  refused({"train.eval_batch=1073741824", "model.width=1048576", "model.heads=1"}, 71,
+          "bytes are more than any memory");
+  refused({"data.synthetic.items=1073741824", "data.synthetic.shape=[16,1024,1024]"}, 71,
+          "bytes are more than any memory");
+  refused({"data.synthetic.items=1073741824", "data.synthetic.shape=[1,64,64]"}, 71,
+          "data.synthetic needs 4096.0 GiB, and ");
+  for (const char* key : {"data.synthetic.vocabulary", "model.vocabulary"})
+    refused(
+        {"data.type=synthetic_text", "model.type=bert", std::string(key) + "=4611686018427387904"},
+        78, std::string(key) + " must be");
+}
+
+TEST_CASE("reliability: a run does not go on with another image of the same size") {
+  const TinyRun tiny;
+  const std::string golden = std::string(VCAS_SOURCE_DIR) + "/tests/golden/images/";
+  const auto write = [&](const std::string& split, int number, char behind) {  // its end
+    for (const char* colour : {"red", "blue"}) {
+      const fs::path folder = tiny.path() / "images" / split / colour;
+      fs::create_directories(folder);
+      write_text(folder / (std::to_string(number) + ".jpg"),
+                 content(golden + colour + ".jpg") + behind);
+    }
+  };
+  for (int number = 0; number < 8; ++number) write("train", number, 'a');
+  write("val", 0, 'a');
+  const auto train = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "run.folder=out",     "data.type=image_folder", "data.folder=images", "data.image.size=8",
+        "train.batch_size=4", "train.steps=8",          "train.eval_every=4"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return tiny.train(arguments);
+  };
+  const Outcome whole = train({});
+  if (whole.code == 69) return;  // this build reads no JPEG files
+  REQUIRE(whole.code == 0);
+  const std::string weights = tiny.weights("out");
+  for (const char* split : {"train", "val"}) {
+    CAPTURE(split);
+    forget_after(tiny.path() / "out", 4);
+    write(split, 0, 'b');
+    const Outcome changed = train({"--resume"});
+    CHECK(changed.code == 65);
+    CHECK(contains(changed.err, std::string("error: images/") + split + "/"));
+    CHECK(contains(changed.err, "0.jpg: has changed since this run has read it\n"));
+    write(split, 0, 'a');
+    CHECK(train({"--resume"}).code == 0);
+    CHECK(tiny.weights("out") == weights);
+  }
+  write("train", 0, 'b');
+  forget_after(tiny.path() / "out", 4);
+  CHECK(train({"--resume", "out", "--resume-mode=fork", "run.folder=fork"}).code == 0);
+}
+
+TEST_CASE("reliability: a run has the same bits each time, with one thread and with two") {
+  const TinyRun tiny;
+  for (const char* threads : {"threads=1", "threads=2"}) {
+    CAPTURE(threads);
+    for (const char* folder : {"run.folder=a", "run.folder=b"})
+      REQUIRE(tiny.train({threads, folder, "--overwrite"}).code == 0);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      CHECK(content(tiny.path() / "a/last" / file) == content(tiny.path() / "b/last" / file));
+    const auto lines = [&](const char* run) {
+      std::vector<nlohmann::json> losses;
+      for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / run / "metrics.jsonl"))
+        if (line.contains("loss"))
+          losses.push_back({line["loss"], line.value("gradient_norm", 0.0)});
+      return losses;
+    };
+    CHECK(lines("a") == lines("b"));
+  }
+}

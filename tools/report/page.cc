@@ -107,7 +107,7 @@ double best_of(const std::vector<double>& values, bool is_loss) {
 
 // The mean of the last tenth of the logged losses where the run has not noted its own.
 double final_loss(const RunRecord& run) {
-  if (!run.end.is_null()) return number(run.end, "train_loss");
+  if (const double noted = number(run.end, "train_loss"); std::isfinite(noted)) return noted;
   const std::vector<double> losses = column(run.train, "loss");
   const std::size_t late = losses.size() - losses.size() * 9 / 10;
   double sum = 0;
