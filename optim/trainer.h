@@ -80,6 +80,9 @@ class Trainer {
   StepReport finish();
   // `queue` and `finish` at once. No other step may be queued.
   StepReport step(const Batch& batch);
+  // Leaves what this rank exchanges, and other ranks do not come to: this process is to end.
+  // Another thread may call it.
+  void give_up() { exchange_->abort(); }
   // Throws InternalError naming the ranks whose weights are not those of rank 0.
   void check_ranks();
   // On this rank alone, without dropout. `logits` gets the logits appended, row by row.
