@@ -77,6 +77,14 @@ struct Tensor {
   // The same memory seen as its first `rows` rows, [rows, width].
   Tensor first_rows(std::int64_t rows) const { return {data, dtype, {rows, width()}}; }
 
+  // Elements [begin, end) of the same memory, [end - begin]; an empty tensor stays empty.
+  Tensor range(std::int64_t begin, std::int64_t end) const {
+    if (!data) return {};
+    return {static_cast<char*>(data) + static_cast<std::size_t>(begin) * dtype_bytes(dtype),
+            dtype,
+            {end - begin}};
+  }
+
   // The same memory with another shape of as many elements; an empty tensor stays empty.
   Tensor reshaped(const Shape& other) const {
     if (!data) return {};

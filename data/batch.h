@@ -10,7 +10,7 @@ namespace vcas {
 
 struct Batch {
   std::int64_t items = 0;             // N
-  std::int64_t dropped = 0;           // items that were left out (ItemChooser)
+  std::int64_t dropped = 0;           // of an equal share, items that were left out (ItemChooser)
   std::vector<std::int64_t> offsets;  // [N + 1] rows of each item; empty where all items are equal
                                       // in size: the model knows its tokens per item
   std::vector<float> values;          // normalised [N, channels, height, width] or [N, width]

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/error.h"
 
@@ -32,6 +33,10 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   require(options.batch % ranks == 0 && (options.drop_last || ranks == 1),
           fmt::format("{} ranks cannot share batches of {} items", ranks, options.batch),
           "train.batch_size must be a multiple of the ranks");
+  require(options.balanced_part == 0 ||
+              (options.drop_last && options.batch % options.balanced_part == 0),
+          fmt::format("batches of {} items have no equal parts of {}", options.batch,
+                      options.balanced_part));
   require(first_step >= 0, fmt::format("first step must not be negative, got {}", first_step));
 
   const AugmentOptions& augment = options.augment;
@@ -98,27 +103,54 @@ const Batch& Loader::next() {
   return batch;
 }
 
-Loader::Contents Loader::contents_of(std::int64_t step) const {
-  const std::int64_t share = options_.batch / options_.place.size;
-  const std::int64_t begin = step % steps_per_epoch_ * options_.batch + options_.place.rank * share;
-  const std::int64_t end = std::min(begin + share, items_);
-  const Permutation order(options_.seed, step / steps_per_epoch_, items_);
-  Contents contents;
-  for (std::int64_t position = begin; position < end; ++position)
-    contents.items.push_back(options_.first_item + (options_.shuffle ? order(position) : position));
-  return contents;
+// The longest items go to the parts in turn, the next ones in the opposite turn, and so on.
+void Loader::balance(std::vector<std::int64_t>& items) const {
+  std::ranges::stable_sort(items, std::greater{},
+                           [&](std::int64_t item) { return dataset_.rows(item); });
+  const std::int64_t count = std::ssize(items), each = options_.balanced_part;
+  const std::int64_t parts = count / each;
+  std::vector<std::int64_t> dealt(items.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t round = i / parts, turn = i % parts;
+    dealt[(round % 2 == 0 ? turn : parts - 1 - turn) * each + round] = items[i];
+  }
+  items = std::move(dealt);
 }
 
+std::vector<std::int64_t> Loader::items_of(std::int64_t step, std::int64_t first,
+                                           std::int64_t count) const {
+  const bool deals = options_.balanced_part > 0;
+  const std::int64_t begin = step % steps_per_epoch_ * options_.batch + (deals ? 0 : first);
+  const std::int64_t end = std::min(begin + (deals ? options_.batch : count), items_);
+  const Permutation order(options_.seed, step / steps_per_epoch_, items_);
+  std::vector<std::int64_t> items;
+  for (std::int64_t position = begin; position < end; ++position)
+    items.push_back(options_.first_item + (options_.shuffle ? order(position) : position));
+  if (!deals) return items;
+  balance(items);
+  return {items.begin() + first, items.begin() + first + count};
+}
+
+Loader::Contents Loader::contents_of(std::int64_t step) const {
+  const std::int64_t share = options_.batch / options_.place.size;
+  return {.items = items_of(step, options_.place.rank * share, share), .weights = {}};
+}
+
+// All ranks choose the same, and share what is kept.
 void Loader::choose(std::int64_t step) {
-  const Contents all = contents_of(step);
+  const std::vector<std::int64_t> items = items_of(step, 0, options_.batch);
   std::vector<std::int64_t> rows;
-  for (const std::int64_t item : all.items) rows.push_back(dataset_.rows(item));
-  ItemChoice choice = chooser_->choose(step, all.items, rows);
+  for (const std::int64_t item : items) rows.push_back(dataset_.rows(item));
+  const ItemChoice choice = chooser_->choose(step, items, rows);
   VCAS_CHECK(!choice.kept.empty(), "a step without items");
-  Contents chosen{.items = {},
-                  .weights = std::move(choice.weights),
-                  .dropped = std::ssize(all.items) - std::ssize(choice.kept)};
-  for (const std::int64_t position : choice.kept) chosen.items.push_back(all.items.at(position));
+  const auto [rank, ranks, local_rank, local_ranks] = options_.place;
+  const std::int64_t count = std::ssize(choice.kept);
+  const std::int64_t begin = rank * count / ranks, end = (rank + 1) * count / ranks;
+  Contents chosen{.dropped = std::ssize(items) / ranks - (end - begin)};
+  for (std::int64_t i = begin; i < end; ++i) {
+    chosen.items.push_back(items.at(choice.kept[i]));
+    if (!choice.weights.empty()) chosen.weights.push_back(choice.weights[i]);
+  }
   const std::lock_guard lock(mutex_);
   chosen_.push_back(std::move(chosen));
 }

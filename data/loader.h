@@ -51,7 +51,10 @@ struct LoaderOptions {
   AugmentOptions augment = {};  // images only
   std::int64_t prefetch = 2;    // batches made ahead, 1 at least
   Place place = {};             // each rank gets its share of a batch, as many items as the others
-  int threads = 1;              // that prepare images; a batch is the same with any number
+  // 0, or a part of a batch: the items of each batch are dealt by their rows to such parts, which
+  // then have about as many rows. Each has its longest items first.
+  std::int64_t balanced_part = 0;
+  int threads = 1;  // that prepare images; a batch is the same with any number
 };
 
 class Loader final : public BatchSource {
@@ -60,6 +63,7 @@ class Loader final : public BatchSource {
   // Throws kBadConfig for options that do not fit the dataset.
   // The constructor asks the chooser for the first `prefetch` steps.
   // next() of step t asks for step t + prefetch. No other thread asks.
+  // It is asked for the items of all ranks, and must say the same on all.
   Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_t first_step = 0,
          ItemChooser* chooser = nullptr);
   Loader(const Loader&) = delete;
@@ -77,13 +81,16 @@ class Loader final : public BatchSource {
  private:
   // The items of a batch.
   struct Contents {
-    std::vector<std::int64_t> items;  // numbers in the dataset
-    std::vector<float> weights;       // as of Batch
+    std::vector<std::int64_t> items = {};  // numbers in the dataset
+    std::vector<float> weights = {};       // as of Batch
     std::int64_t dropped = 0;
   };
 
   void run(const std::stop_token& stop);
+  std::vector<std::int64_t> items_of(std::int64_t step, std::int64_t first,
+                                     std::int64_t count) const;
   Contents contents_of(std::int64_t step) const;
+  void balance(std::vector<std::int64_t>& items) const;
   void choose(std::int64_t step);
   void fill(std::int64_t step, const Contents& contents, const std::stop_token& stop, Batch& batch);
   void append(const Contents& contents, const ItemDraw& draw, const std::stop_token& stop,

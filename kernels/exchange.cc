@@ -1,7 +1,6 @@
 #include "kernels/exchange.h"
 
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include "core/ranks.h"
@@ -38,13 +37,12 @@ class HostExchange final : public Exchange {
     check_type(x);
     VCAS_CHECK(wire == x.dtype || (wire == DType::kBF16 && x.dtype == DType::kF32),
                "terms of a sum over ranks have its type or bf16");
-    begin(x, [=, this] { sum_parts(x, wire); });
+    begin({x, true, wire});
   }
-  void begin_gather_parts(const Tensor& x) override {
-    begin(x, [=, this] { gather_parts(x); });
-  }
+  void begin_gather_parts(const Tensor& x) override { begin({.x = x}); }
   void end() override {
-    for (const auto& work : begun_) work();
+    for (const Begun& work : begun_)
+      work.sums ? sum_parts(work.x, work.wire) : gather_parts(work.x);
     begun_.clear();
   }
   void sum(const Tensor& numbers, double factor) override {
@@ -60,21 +58,25 @@ class HostExchange final : public Exchange {
   }
 
  private:
+  struct Begun {
+    Tensor x;
+    bool sums = false;
+    DType wire = {};
+  };
+
   static void check_type(const Tensor& x) {
     VCAS_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kF64,
                "a sum over ranks is of f32 or f64");
   }
-  void begin(const Tensor& x, std::function<void()> work) {
-    VCAS_CHECK(x.elements() % (kPartElements * place_.size) == 0,
-               "a tensor of " + std::to_string(x.elements()) + " elements has no equal parts");
-    if (place_.size > 1 && x.elements() > 0) begun_.push_back(std::move(work));
+  void begin(const Begun& work) {
+    const std::int64_t count = work.x.elements();
+    VCAS_CHECK(count % (kPartElements * place_.size) == 0,
+               "a tensor of " + std::to_string(count) + " elements has no equal parts");
+    if (place_.size > 1 && count > 0) begun_.push_back(work);
   }
   Tensor own_part(const Tensor& x) const {
     const std::int64_t count = x.elements() / place_.size;
-    return {static_cast<char*>(x.data) + x.bytes() / static_cast<std::size_t>(place_.size) *
-                                             static_cast<std::size_t>(place_.rank),
-            x.dtype,
-            {count}};
+    return x.range(place_.rank * count, (place_.rank + 1) * count);
   }
   void sum_parts(const Tensor& x, DType wire) {
     mine_.resize(x.bytes());
@@ -111,7 +113,7 @@ class HostExchange final : public Exchange {
   Ops& ops_;
   Ranks& ranks_;
   Place place_;
-  std::vector<std::function<void()>> begun_;
+  std::vector<Begun> begun_;
   std::vector<std::byte> mine_, parts_;
 };
 

@@ -1,6 +1,7 @@
 // What one backward pass leaves to the method of training: the items and rows that it computes.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,6 +84,13 @@ struct ParameterGradients {
   const Tensor& operator[](std::size_t parameter) const { return tensors[parameter]; }
 };
 
+// Elements [begin, end) of the slab of gradients. Behind the backward of `node`, and what it
+// flushes, nothing adds to them.
+struct GradientBucket {
+  std::int64_t begin = 0, end = 0;
+  int node = 0;
+};
+
 struct BackwardContext {
   ParameterGradients gradients;    // of all parameters
   double loss_scale = 1;           // multiplies the sum of the item losses: 1 / items of the step
@@ -90,6 +98,10 @@ struct BackwardContext {
   // Layers that mix the items of a batch take each half of them for a batch of its own, at the
   // statistics of the whole (docs/sampling.md). Items have equal numbers of rows.
   bool halves = false;
+  // Of Graph::gradient_buckets. Each is told of once, in order, as soon as its gradients are there:
+  // in every kind of pass, and if nothing is kept. Empty: nobody asks.
+  std::span<const GradientBucket> buckets = {};
+  std::function<void(const GradientBucket&)> on_bucket = {};
 };
 
 }  // namespace vcas

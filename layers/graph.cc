@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/exchange.h"
+
 namespace vcas {
 
 namespace {
@@ -62,7 +64,8 @@ void Graph::gate(Value value) { plan_.gate_nodes.push_back(value.index); }
 void Graph::finish(Ops& ops, const GraphLimits& limits) {
   ops_ = &ops;
   plan_graph(plan_, limits);
-  parameters_ = Parameters(ops, plan_.dtype, std::move(plan_.parameters), std::move(plan_.state));
+  parameters_ = Parameters(ops, plan_.dtype, std::move(plan_.parameters), std::move(plan_.state),
+                           limits.ranks);
   plan_.memory.parameters = parameters_.bytes();
   allocate(ops);
 }
@@ -98,6 +101,50 @@ int Graph::gate_above(int weight_site) const {
   for (std::size_t i = node_of(weight_site); i < plan_.nodes.size(); ++i)
     if (plan_.nodes[i].gate >= 0) return plan_.nodes[i].gate;
   return -1;
+}
+
+// Of each parameter the node behind whose backward, and what it flushes, its gradient is there.
+std::vector<int> Graph::last_writers() const {
+  std::vector<int> last(parameters_.size(), static_cast<int>(plan_.nodes.size()));
+  int flush = 0;  // what waits at a node is flushed at this one
+  for (int i = 0; i < std::ssize(plan_.nodes); ++i) {
+    const GraphNode& node = plan_.nodes[static_cast<std::size_t>(i)];
+    if (node.flushes_weights) flush = i;
+    for (const int number : node.parameters) {
+      int& its = last[static_cast<std::size_t>(number)];
+      its = std::min(its, node.plan.samples_weight ? flush : i);
+    }
+  }
+  return last;
+}
+
+std::vector<GradientBucket> Graph::gradient_buckets(std::int64_t elements) const {
+  const std::int64_t multiple = kPartElements * plan_.limits.ranks;
+  const auto part = [&](std::int64_t count) { return count / multiple * multiple; };
+  const std::int64_t length = part(std::max(elements, multiple) + multiple - 1);
+  std::vector<GradientBucket> buckets;
+  // Where decay applies, parameters lie in the order of the graph. The rest is small, and ends
+  // last.
+  std::int64_t end = part(parameters_.decayed_elements());
+  if (const std::int64_t all = parameters_.gradients().elements(); end < all)
+    buckets.push_back({end, all});
+  for (; end > 0; end = buckets.back().begin)
+    buckets.push_back({std::max<std::int64_t>(end - length, 0), end});
+
+  const std::vector<int> last = last_writers();
+  const auto* const slab = static_cast<const char*>(parameters_.gradients().data);
+  for (GradientBucket& bucket : buckets) {
+    bucket.node = static_cast<int>(plan_.nodes.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& gradient = parameters_[i].gradient;
+      const std::int64_t begin = (static_cast<const char*>(gradient.data) - slab) /
+                                 static_cast<std::int64_t>(dtype_bytes(gradient.dtype));
+      if (begin < bucket.end && begin + gradient.elements() > bucket.begin)
+        bucket.node = std::min(bucket.node, last[i]);
+    }
+  }
+  std::ranges::stable_sort(buckets, std::greater{}, &GradientBucket::node);
+  return buckets;
 }
 
 Layout Graph::weight_layout(int weight_site) const {
@@ -394,7 +441,13 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
   std::span<const RowSets> rows{&full_rows_, 1};
   // Where a gate passes everything on, its block has no rows: dy stays where it is.
   gradient_views_.assign(plan_.nodes.size(), {});
+  auto bucket = context.buckets.begin();
+  const auto leave = [&](std::size_t node) {  // this one and all behind it are done
+    for (; bucket != context.buckets.end() && bucket->node >= static_cast<int>(node); ++bucket)
+      context.on_bucket(*bucket);
+  };
   for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
+    leave(i + 1);
     const GraphNode& node = plan_.nodes[i];
     if (!node.layer || !node.needs_gradient) continue;
     const bool loss = i + 1 == plan_.nodes.size();
@@ -403,14 +456,17 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
     Gradient gradient = gradient_views_[i];
     if (node.gate >= 0)
       rows = pass_gate(exec, hooks, node, behind(rows, node.mixed_above), gradient);
-    if (rows.front().items() == 0) return leave_zeros(exec, context, i);
-
+    if (rows.front().items() == 0) {
+      leave_zeros(exec, context, i);
+      break;
+    }
     run_backward(exec, context, i, rows, gradient);
     if (node.flushes_weights && hooks.waits()) {
       exec.ops.enter(node.weights_place);
       hooks.flush(exec);
     }
   }
+  leave(0);
 }
 
 }  // namespace vcas

@@ -75,6 +75,9 @@ class Graph {
   const std::vector<int>& sampled_weights() const { return plan_.sampled_weights; }
   // The gate that the gradient of a sampled linear's output has passed last, -1 = none.
   int gate_above(int weight_site) const;
+  // The slab of gradients in ranges of about so many elements, in the order of a backward.
+  // Each has equal parts for limits().ranks (kernels/exchange.h).
+  std::vector<GradientBucket> gradient_buckets(std::int64_t elements) const;
   // The layout of the rows that a sampled linear computes.
   Layout weight_layout(int weight_site) const;
   const MemoryPlan& memory() const { return plan_.memory; }
@@ -90,6 +93,7 @@ class Graph {
 
   void collect_tensors(const GraphNode& node, std::size_t i);
   std::size_t node_of(int weight_site) const;
+  std::vector<int> last_writers() const;
   void allocate(Ops& ops);
   std::int64_t rows_now(Layout layout) const { return layout.rows(items_, tokens_, masked_); }
   Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,

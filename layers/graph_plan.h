@@ -22,6 +22,7 @@ struct GraphLimits {
   std::int64_t max_items = 0;   // largest batch
   std::int64_t max_tokens = 0;  // most tokens of a batch; 0 where no value has their layout
   std::int64_t max_masked = 0;  // most masked positions; likewise
+  int ranks = 1;                // that share sums of gradients and updates
 };
 
 // Bytes by purpose, known before anything is allocated.

@@ -1,11 +1,12 @@
 #include "layers/parameters.h"
 
 #include "core/arena.h"
+#include "kernels/exchange.h"
 
 namespace vcas {
 
 Parameters::Parameters(Ops& ops, DType dtype, std::vector<Parameter> list,
-                       std::vector<Parameter> state)
+                       std::vector<Parameter> state, int ranks)
     : list_(std::move(list)), state_(std::move(state)) {
   const DType wide = statistics_dtype(dtype);
   const std::size_t narrowest = dtype_bytes(dtype);
@@ -19,6 +20,11 @@ Parameters::Parameters(Ops& ops, DType dtype, std::vector<Parameter> list,
                narrowest;
     }
     if (decay) decayed_ = static_cast<std::int64_t>(total);
+  }
+  elements_ = static_cast<std::int64_t>(total);
+  if (ranks > 1) {
+    const auto shared = static_cast<std::size_t>(kPartElements * ranks);
+    total = (total + shared - 1) / shared * shared;
   }
   value_buffer_ = Buffer(ops, total * dtype_bytes(dtype));
   gradient_buffer_ = Buffer(ops, total * dtype_bytes(wide));

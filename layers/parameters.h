@@ -25,7 +25,10 @@ class Parameters {
   Parameters() = default;
   // Lays the slab out: decayed parameters first, so that weight decay is one range.
   // `state`: of all layers (NodePlan::state). `value` and `master` are the same, of type S.
-  Parameters(Ops& ops, DType dtype, std::vector<Parameter> list, std::vector<Parameter> state = {});
+  // Slabs for several `ranks` have padding at their end, such that they have equal parts
+  // (kernels/exchange.h).
+  Parameters(Ops& ops, DType dtype, std::vector<Parameter> list, std::vector<Parameter> state = {},
+             int ranks = 1);
 
   std::size_t size() const { return list_.size(); }
   const Parameter& operator[](std::size_t i) const { return list_[i]; }
@@ -42,6 +45,8 @@ class Parameters {
   Tensor state_values() const;
   // The gradient of each parameter, as BackwardContext takes them.
   std::vector<Tensor> gradient_list() const;
+  // Elements of a slab but for the padding at its end: what files have.
+  std::int64_t elements() const { return elements_; }
   // Elements at the front of the slab that weight decay applies to.
   std::int64_t decayed_elements() const { return decayed_; }
   // Number of parameters without padding.
@@ -61,7 +66,7 @@ class Parameters {
   Buffer value_buffer_, master_buffer_, gradient_buffer_;  // master_buffer_ in bf16 only
   Buffer state_buffer_;
   Tensor values_, masters_, gradients_;
-  std::int64_t decayed_ = 0;
+  std::int64_t decayed_ = 0, elements_ = 0;
 };
 
 }  // namespace vcas

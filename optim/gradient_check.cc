@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "optim/evaluator.h"
+#include "optim/methods/item_choice.h"
 #include "optim/methods/variance_probe.h"
 
 namespace vcas {
@@ -85,6 +86,31 @@ class Statistics {
   double count_ = 0, mean_ = 0, squares_ = 0;
 };
 
+// Draws among the first items of a batch, and leaves out all that follow them.
+class FirstItems final : public ItemChooser {
+ public:
+  // `seed`: of the scores.
+  FirstItems(std::int64_t items, double ratio, std::uint64_t seed)
+      : host_(make_ops("cpu")), ratio_(ratio) {
+    const PhiloxAddress address = address_of(seed, 1);
+    for (std::int64_t i = 0; i < items; ++i)
+      score_.push_back(std::exp(philox_normal(address, static_cast<std::uint64_t>(i))));
+  }
+  // Holds for what is chosen from now on.
+  void set_key(const RandomKey& key) { key_ = key; }
+
+  ItemChoice choose(std::int64_t, std::span<const std::int64_t>,
+                    std::span<const std::int64_t>) override {
+    return draw_items(*host_, score_, ratio_, Selection::kSystematic, key_);
+  }
+
+ private:
+  std::unique_ptr<Ops> host_;
+  std::vector<double> score_;
+  double ratio_;
+  RandomKey key_;
+};
+
 // One parameter under one kind of sampling.
 struct Tally {
   Statistics along[kDirections];  // of sampled - exact
@@ -130,11 +156,12 @@ struct Kind {
   std::string name;
   SampledBackward::Pass pass;
   std::vector<Tally> tallies;
+  bool before_forward = false;  // `pass` is of no matter
 
   bool samples_independently() const { return pass.selection == Selection::kBernoulli; }
 };
 
-std::vector<Kind> kinds_of(const Graph& graph, double ratio) {
+std::vector<Kind> kinds_of(const Graph& graph, double ratio, bool before_forward) {
   const auto gates = static_cast<std::size_t>(graph.gates());
   const std::size_t linears = graph.sampled_weights().size();
   // A gate with the ratio of the gate above it draws nothing.
@@ -154,6 +181,11 @@ std::vector<Kind> kinds_of(const Graph& graph, double ratio) {
                    (selection == Selection::kSystematic ? ", systematic" : ", bernoulli"),
            .pass = {.ratios = ratios, .selection = selection, .weight_variance = {}},
            .tallies = std::vector<Tally>(graph.parameters().size())});
+  if (before_forward)
+    kinds.push_back({.name = "before the forward, systematic",
+                     .pass = {},
+                     .tallies = std::vector<Tally>(graph.parameters().size()),
+                     .before_forward = true});
   return kinds;
 }
 
@@ -167,7 +199,7 @@ class SamplingChecker {
         options_(options),
         gradients_(graph_.parameters().gradient_list()),
         sampled_(ops, graph_.plan()),
-        kinds_(kinds_of(graph_, options.ratio)),
+        kinds_(kinds_of(graph_, options.ratio, options.reload != nullptr)),
         row_variance_{nullptr, DType::kF64, {std::ssize(graph_.sampled_weights())}} {
     VCAS_CHECK(options.draws >= 2, "a standard error needs two draws");
     row_buffer_ = Buffer(ops, std::vector<Tensor*>{&row_variance_});
@@ -181,7 +213,7 @@ class SamplingChecker {
   }
 
   SamplingCheck run(const Batch& batch) {
-    model_.load(ops_, batch, 0, items_);
+    batch_ = &batch;
     context_.loss_scale = per_term(static_cast<double>(model_.loss_terms(batch, 0, items_)));
     draw(kinds_, options_.draws);
     const SamplingCheck check = result();
@@ -208,8 +240,31 @@ class SamplingChecker {
   }
 
   void draw(std::vector<Kind>& kinds, std::int64_t draws) {
+    for (Kind& kind : kinds)
+      if (kind.before_forward) draw_before_forward(kind, draws);
+    model_.load(ops_, *batch_, 0, items_);
     for (std::int64_t left = draws; left > 0; left -= kDrawsOfForward)
       draw_from_forward(kinds, std::min(kDrawsOfForward, left));
+  }
+
+  std::vector<double> whole_gradient(const Batch& batch, std::int64_t items) {
+    model_.load(ops_, batch, 0, items);
+    Exec exec = graph_.make_exec(options_.seed, kFirstStep, /*training=*/false);
+    graph_.forward(exec);
+    return gradient(exec, nullptr);
+  }
+
+  void draw_before_forward(Kind& kind, std::int64_t draws) {
+    const std::vector<double> exact = whole_gradient(*batch_, items_);
+    const std::vector<double> norms = note_exact(kind, exact);
+    FirstItems chooser(items_, options_.ratio, options_.seed);
+    for (std::int64_t d = 0; d < draws; ++d) {
+      chooser.set_key({.seed = options_.seed,
+                       .stream = Stream::kForward,
+                       .step = kFirstStep + static_cast<std::uint64_t>(choices_++)});
+      const Batch kept = options_.reload(chooser);
+      add(kind, whole_gradient(kept, kept.items), exact, norms);
+    }
   }
 
   void draw_from_forward(std::vector<Kind>& kinds, std::int64_t draws) {
@@ -220,6 +275,7 @@ class SamplingChecker {
     graph_.forward(exec);
     const std::vector<double> exact = gradient(exec, nullptr);
     for (Kind& kind : kinds) {
+      if (kind.before_forward) continue;
       const bool drops_items = drops_some(kind.pass.ratios.act);
       const bool drops_rows = drops_some(kind.pass.ratios.weight);
       sampled_.pass = kind.pass;
@@ -231,20 +287,31 @@ class SamplingChecker {
     }
   }
 
-  void draw(Exec& exec, Kind& kind, const std::vector<double>& exact_slab, std::int64_t draws) {
-    const auto exact = parts(graph_.parameters(), exact_slab);
+  // The norms of the exact gradient's parts.
+  std::vector<double> note_exact(Kind& kind, const std::vector<double>& exact) {
     std::vector<double> norms;
-    for (std::size_t p = 0; p < exact.size(); ++p) {
-      norms.push_back(norm(exact[p]));
-      kind.tallies[p].squared_norm.add(norms[p] * norms[p]);
+    for (const std::span<const double> part : parts(graph_.parameters(), exact)) {
+      const double length = norm(part);
+      kind.tallies[norms.size()].squared_norm.add(length * length);
+      norms.push_back(length);
     }
+    return norms;
+  }
+
+  void add(Kind& kind, const std::vector<double>& sampled, const std::vector<double>& exact,
+           const std::vector<double>& norms) {
+    const auto sampled_parts = parts(graph_.parameters(), sampled);
+    const auto exact_parts = parts(graph_.parameters(), exact);
+    for (std::size_t p = 0; p < norms.size(); ++p)
+      kind.tallies[p].add(sampled_parts[p], exact_parts[p], norms[p],
+                          signs_.data() + (sampled_parts[p].data() - sampled.data()));
+  }
+
+  void draw(Exec& exec, Kind& kind, const std::vector<double>& exact, std::int64_t draws) {
+    const std::vector<double> norms = note_exact(kind, exact);
     for (std::int64_t d = 0; d < draws; ++d) {
       sampled_.pass.repeat = static_cast<std::uint32_t>(d);
-      const std::vector<double> slab = gradient(exec, &sampled_);
-      const auto sampled = parts(graph_.parameters(), slab);
-      for (std::size_t p = 0; p < exact.size(); ++p)
-        kind.tallies[p].add(sampled[p], exact[p], norms[p],
-                            signs_.data() + (sampled[p].data() - slab.data()));
+      add(kind, gradient(exec, &sampled_), exact, norms);
     }
   }
 
@@ -325,7 +392,8 @@ class SamplingChecker {
   BackwardContext context_;
   SampledBackward sampled_;
   std::vector<Kind> kinds_;
-  std::int64_t forwards_ = 0;
+  const Batch* batch_ = nullptr;
+  std::int64_t forwards_ = 0, choices_ = 0;
   Tensor row_variance_;  // f64 [sampled linear]
   Buffer row_buffer_;
   std::vector<std::uint8_t> signs_;  // [element of the slab]: a bit for each random direction

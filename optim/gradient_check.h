@@ -2,6 +2,7 @@
 // exact ones against differences of the loss, sampled ones against exact ones.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,11 +17,14 @@ struct SamplingCheckOptions {
   double level = 1e-3;      // chance that a right model fails
   std::uint64_t seed = 0;
   double rounding = 0;  // of a product's factors; 0: that of the model's element type
+  // The batch again, without the items that a chooser leaves out: for draws before the forward.
+  // Null: they are not checked.
+  std::function<Batch(ItemChooser&)> reload;
 };
 
 // What one kind of sampling makes of the gradient of one parameter.
 struct SampledTensor {
-  std::string sampling;  // "items, systematic"
+  std::string sampling;  // "items, systematic"; "before the forward, systematic"
   std::string tensor;
   // Mean - exact in standard errors, as of a normal distribution.
   // The largest over the directions: along the exact gradient, and random ones.
@@ -41,9 +45,11 @@ struct SamplingCheck {
 };
 
 // Draws gradients of the first `items` items of `batch` by items, by rows and by both.
-// Each is drawn systematically and independently. A kind that fails is drawn anew, 8 times as
-// often, and judged by these draws. The graph is finished for so many items. Dropout is on. The
-// gradients of the model are overwritten, nothing else is.
+// Each is drawn systematically and independently. With `reload` items are also drawn before the
+// forward (SampleF), systematically, by scores at random. A kind that fails is drawn anew, 8 times
+// as often, and judged by these draws. The graph is finished for so many items. Dropout is on, but
+// not before the forward: its mask belongs to an item's place. The gradients of the model are
+// overwritten, nothing else is.
 SamplingCheck check_sampling(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
                              const SamplingCheckOptions& options);
 

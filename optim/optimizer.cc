@@ -1,23 +1,14 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
+
 #include "core/arena.h"
 
 namespace vcas {
-namespace {
 
-Tensor range(const Tensor& slab, std::int64_t begin, std::int64_t end) {
-  if (!slab) return {};
-  char* data =
-      static_cast<char*>(slab.data) + static_cast<std::size_t>(begin) * dtype_bytes(slab.dtype);
-  return {data, slab.dtype, {end - begin}};
-}
-
-}  // namespace
-
-Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options)
-    : kind_(options.kind),
-      max_norm_(options.max_gradient_norm),
-      gradients_(parameters.gradients()) {
+Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options,
+                     std::vector<SlabRange> own)
+    : kind_(options.kind), max_norm_(options.max_gradient_norm) {
   const Tensor values = parameters.masters();
   const Tensor rounded = parameters.values().dtype == DType::kBF16 ? parameters.values() : Tensor();
   const std::vector<std::string> names = kind_->state();
@@ -26,24 +17,33 @@ Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOpti
   buffer_ = Buffer(ops, names.size() * slab + (predicts ? sizeof(double) : 0));
   if (predicts) predicted_ = buffer_.at(names.size() * slab, DType::kF64, {1});
   for (std::size_t i = 0; i < names.size(); ++i)
-    state_.push_back({names[i], buffer_.at(i * slab, values.dtype, values.shape)});
+    state_.push_back({names[i], buffer_.at(i * slab, values.dtype, {parameters.elements()})});
 
   const auto add_update = [&](std::int64_t begin, std::int64_t end, double weight_decay) {
-    if (begin == end) return;
-    Update& update = updates_.emplace_back(Update{.param = range(values, begin, end),
-                                                  .rounded = range(rounded, begin, end),
-                                                  .grad = range(gradients_, begin, end),
+    if (begin >= end) return;
+    Update& update = updates_.emplace_back(Update{.param = values.range(begin, end),
+                                                  .rounded = rounded.range(begin, end),
+                                                  .grad = parameters.gradients().range(begin, end),
                                                   .weight_decay = weight_decay});
     for (const NamedTensor& tensor : state_)
-      update.state.push_back(range(tensor.tensor, begin, end));
+      update.state.push_back(tensor.tensor.range(begin, end));
   };
-  add_update(0, parameters.decayed_elements(), options.weight_decay);
-  add_update(parameters.decayed_elements(), values.elements(), 0);
+  if (own.empty()) own.push_back({0, values.elements()});
+  const std::int64_t decayed = parameters.decayed_elements();
+  for (const auto& [begin, end] : own) {
+    gradients_.push_back(parameters.gradients().range(begin, end));
+    add_update(begin, std::min(end, decayed), options.weight_decay);
+    add_update(std::max(begin, decayed), end, 0);
+  }
 }
 
 void Optimizer::squared_norm(Ops& ops, const Tensor& sum, const Tensor& earlier) {
   ops.enter("optimizer");
-  ops.run(SumSquares{.sum = sum, .x = gradients_, .earlier = earlier});
+  for (const Tensor& gradient : gradients_) {
+    const bool first = &gradient == &gradients_.front();
+    ops.run(SumSquares{
+        .sum = sum, .x = gradient, .earlier = first ? earlier : Tensor(), .accumulate = !first});
+  }
 }
 
 void Optimizer::clip(Ops& ops, const Tensor& factor, const Tensor& squared_norm) {

@@ -52,18 +52,25 @@ struct NamedTensor {
   Tensor tensor;
 };
 
+// Elements [begin, end) of a slab.
+struct SlabRange {
+  std::int64_t begin = 0, end = 0;
+};
+
 class Optimizer {
  public:
-  Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options);
+  // `own`: what it updates; empty: all.
+  Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOptions& options,
+            std::vector<SlabRange> own = {});
 
-  // The squared norm of the gradient of all parameters. It is NaN or infinite if a gradient is.
+  // The squared norm of the own gradient. It is NaN or infinite if a gradient is.
   // The same holds if `earlier` was, that of the step before (optional). Both are f64 [1].
   void squared_norm(Ops& ops, const Tensor& sum, const Tensor& earlier = {});
   // The factor of this step's gradient, once a step: clip=predicted learns from each. Both f64 [1].
   void clip(Ops& ops, const Tensor& factor, const Tensor& squared_norm);
   void step(Ops& ops, double learning_rate, const Tensor& clip_factor);
 
-  // For checkpoints: slabs as long as the parameters' and the number of steps made.
+  // For checkpoints: slabs as long as Parameters::elements, and the number of steps made.
   const std::vector<NamedTensor>& state() const { return state_; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -76,11 +83,11 @@ class Optimizer {
  private:
   Part<UpdateRule> kind_;
   double max_norm_;
-  Tensor gradients_;
+  std::vector<Tensor> gradients_;  // of own parameters
   Buffer buffer_;
   Tensor predicted_;
   std::vector<NamedTensor> state_;
-  std::vector<Update> updates_;  // of the parameters with weight decay, and of those without
+  std::vector<Update> updates_;  // of own parameters, each with weight decay or without
   std::int64_t steps_ = 0;
 };
 

@@ -19,6 +19,16 @@ std::span<const float> weights_of(const Batch& batch, std::int64_t first, std::i
       .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(items));
 }
 
+// The part of each bucket that a rank sums and updates.
+std::vector<SlabRange> own_parts(const std::vector<GradientBucket>& buckets, const Place& place) {
+  std::vector<SlabRange> own;
+  for (const GradientBucket& bucket : buckets) {
+    const std::int64_t part = (bucket.end - bucket.begin) / place.size;
+    own.push_back({bucket.begin + place.rank * part, bucket.begin + (place.rank + 1) * part});
+  }
+  return own;
+}
+
 // The options with what one rank takes at once.
 TrainerOptions settled(TrainerOptions options) {
   const int ranks = options.ranks->size();
@@ -69,10 +79,22 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
       evaluator_(model, ops),
       losses_(model, ops, micro_batches_),
       exchange_(ops.make_exchange(*options_.ranks)),
-      optimizer_(ops, model.graph.parameters(), options.optimizer),
+      buckets_(place_.size == 1
+                   ? std::vector<GradientBucket>()
+                   : model.graph.gradient_buckets(options.bucket_bytes /
+                                                  static_cast<std::int64_t>(sizeof(float)))),
+      optimizer_(ops, model.graph.parameters(), options.optimizer, own_parts(buckets_, place_)),
       schedule_(options.schedule, options.total_steps),
       gradients_(model.graph.parameters().gradient_list()) {
+  VCAS_CHECK(model.graph.limits().ranks == place_.size,
+             fmt::format("a graph finished for {} ranks, and there are {}",
+                         model.graph.limits().ranks, place_.size));
   context_.gradients.tensors = gradients_;
+  context_.on_bucket = [this](const GradientBucket& bucket) {
+    const Tensor& slab = model_.graph.parameters().gradients();
+    exchange_->begin_sum_parts(slab.range(bucket.begin, bucket.end),
+                               options_.sends_bf16 ? DType::kBF16 : slab.dtype);
+  };
   const Training training{.model = model,
                           .ops = ops,
                           .ranks = options_.ranks,
@@ -83,11 +105,6 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                           .items = options.items,
                           .probe_source = std::move(probe_source)};
   method_ = options.method->make(training);
-  if (place_.size > 1 && !method_->runs_on_ranks())
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("method.type={} ({}) trains in one process, and there are {} ranks",
-                            options.method.type, method_->summary(), place_.size),
-                "set method.type=exact, or vcas without method.forward, or start one process");
 }
 
 void Trainer::forget_sampled_passes() {
@@ -100,7 +117,8 @@ Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) 
   constexpr std::ptrdiff_t kMostOfKind = 6;
   const auto found = std::ranges::find_if(passes_, [&](const TrainingPass& pass) {
     return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale &&
-           pass.adds_gradients == context_.gradients.adds;
+           pass.adds_gradients == context_.gradients.adds &&
+           pass.sends_gradients != context_.buckets.empty();
   });
   if (found != passes_.end()) return *found;
   if (std::ranges::count(passes_, kind, &TrainingPass::kind) == kMostOfKind)
@@ -108,7 +126,8 @@ Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) 
   return passes_.emplace_back(TrainingPass{.kind = kind,
                                            .batch = batch,
                                            .loss_scale = context_.loss_scale,
-                                           .adds_gradients = context_.gradients.adds});
+                                           .adds_gradients = context_.gradients.adds,
+                                           .sends_gradients = !context_.buckets.empty()});
 }
 
 // Runs `body`, a forward and a backward. Where the host knows all sizes beforehand the device is
@@ -142,7 +161,8 @@ void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds,
 }
 
 // Which tensor's gradient is not finite, and where.
-std::string Trainer::bad_gradient() const {
+std::string Trainer::bad_gradient() {
+  gather(model_.graph.parameters().gradients());
   std::vector<float> host;
   for (const Parameter& parameter : model_.graph.parameters().list()) {
     host.resize(static_cast<std::size_t>(parameter.gradient.elements()));
@@ -168,19 +188,48 @@ double Trainer::loss_scale(const Batch& batch) {
   return per_term(std::accumulate(gathered_.begin(), gathered_.end(), 0.0));
 }
 
-// Gradients, and the means of running statistics.
-void Trainer::sum_over_ranks() {
+void Trainer::gather(const Tensor& slab) {
+  for (const GradientBucket& bucket : buckets_)
+    exchange_->begin_gather_parts(slab.range(bucket.begin, bucket.end));
+  exchange_->end();
+}
+
+void Trainer::gather_state() {
+  method_->gather();
+  gather(model_.graph.parameters().masters());
+  for (const NamedTensor& state : optimizer_.state()) gather(state.tensor);
+}
+
+// Of a step that left out all items of this rank.
+void Trainer::add_nothing() {
+  ops_.run(Fill{.y = model_.graph.parameters().gradients(), .value = 0});
+  for (const GradientBucket& bucket : buckets_) context_.on_bucket(bucket);
+}
+
+// Each rank updates its own parts of the buckets, whose sums are on their way.
+void Trainer::update(StepReport& report, Stopwatch& watch) {
+  ops_.enter_phase(Phase::kOptimizer);
   const Parameters& parameters = model_.graph.parameters();
-  exchange_->sum(parameters.gradients());
-  exchange_->sum(parameters.state_values(), 1.0 / place_.size);
+  exchange_->end();
+  exchange_->sum(parameters.state_values(), 1.0 / place_.size);  // running statistics
+  report.seconds.exchange += watch.lap();
+  optimizer_.squared_norm(ops_, losses_.squared_norm(), losses_.last_squared_norm());
+  report.seconds.optimizer += watch.lap();
+  exchange_->sum(losses_.squared_norm());
+  report.seconds.exchange += watch.lap();
+  optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
+  report.learning_rate = schedule_.learning_rate(step_);
+  optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
+  losses_.send();
+  report.seconds.optimizer += watch.lap();
+  gather(parameters.values());
+  report.seconds.exchange += watch.lap();
 }
 
 const StepReport& Trainer::queue(const Batch& batch) {
   VCAS_CHECK(!full(), "too many steps at a time");
   Graph& graph = model_.graph;
-  StepReport report{.step = step_ + 1,
-                    .items = batch.items * place_.size,
-                    .dropped = batch.dropped * place_.size};
+  StepReport report{.step = step_ + 1, .items = batch.items, .dropped = batch.dropped};
   Stopwatch watch;
   method_->begin_step(step_);
   report.seconds.probe += watch.lap();
@@ -199,6 +248,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
         graph.make_exec(options_.seed, static_cast<std::uint64_t>(first_pass + micro), true);
     const PassKind kind = method_->next(micro);
     context_.gradients.adds = micro > 0;
+    if (first + items == batch.items) context_.buckets = buckets_;
     context_.hooks = method_->hooks(kind);
     exec.keeps_norms = method_->keeps_norms(kind);
     exec.updates_state = true;
@@ -221,15 +271,9 @@ const StepReport& Trainer::queue(const Batch& batch) {
     report.seconds.forward += watch.lap();
   }
 
-  ops_.enter_phase(Phase::kOptimizer);
-  sum_over_ranks();
-  report.seconds.exchange += watch.lap();
-  optimizer_.squared_norm(ops_, losses_.squared_norm(), losses_.last_squared_norm());
-  optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
-  report.learning_rate = schedule_.learning_rate(step_);
-  optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
-  losses_.send();
-  report.seconds.optimizer += watch.lap();
+  context_.buckets = {};
+  if (batch.items == 0) add_nothing();
+  update(report, watch);
   report.probed = method_->end_step();
   if (report.probed) forget_sampled_passes();
   report.seconds.probe += watch.lap();
@@ -249,10 +293,11 @@ StepReport Trainer::finish() {
   queued_.erase(queued_.begin());
   Stopwatch watch;
   const LossQueue::Sums sums = losses_.receive();
-  const double own[] = {sums.loss, sums.correct, report.seconds.forward + report.seconds.backward};
+  const double own[] = {sums.loss, sums.correct, report.seconds.forward + report.seconds.backward,
+                        static_cast<double>(report.items)};
   gathered_.resize(std::size(own) * static_cast<std::size_t>(place_.size));
   options_.ranks->gather_all(own, gathered_);
-  double loss = 0, correct = 0, seconds = 0, longest = 0;
+  double loss = 0, correct = 0, seconds = 0, longest = 0, items = 0;
   std::string where;
   for (int rank = 0; rank < place_.size; ++rank) {
     const double* const its = &gathered_[std::size(own) * static_cast<std::size_t>(rank)];
@@ -260,9 +305,14 @@ StepReport Trainer::finish() {
     correct += its[1];
     seconds += its[2];
     longest = std::max(longest, its[2]);
+    items += its[3];
     if (place_.size > 1 && !std::isfinite(its[0]))
       where += fmt::format("{}{}", where.empty() ? " on rank " : ", ", rank);
   }
+  const std::int64_t all_items = place_.size * (report.items + report.dropped);
+  report.items = static_cast<std::int64_t>(items);
+  report.dropped = all_items - report.items;
+  report.exact &= report.dropped == 0;
   if (seconds > 0) report.imbalance = longest * place_.size / seconds;
   check_loss(loss, sums.squared_norm, "step " + std::to_string(report.step), where);
   report.loss = loss * loss_scale;
@@ -286,7 +336,7 @@ void Trainer::check_ranks() {
   if (place_.size == 1) return;
   const Buffer sum(ops_, sizeof(double));
   ops_.run(SumSquares{
-      .sum = sum.at(0, DType::kF64, {1}), .x = model_.graph.parameters().masters(), .earlier = {}});
+      .sum = sum.at(0, DType::kF64, {1}), .x = model_.graph.parameters().values(), .earlier = {}});
   double own = 0;
   ops_.copy_to_host(&own, sum.data(), sizeof own);
   std::vector<double> all(static_cast<std::size_t>(place_.size));

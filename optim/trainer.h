@@ -23,6 +23,8 @@ struct TrainerOptions {
   ScheduleOptions schedule;
   Part<MethodKind> method{"vcas", "What backward computes."};
   std::shared_ptr<Ranks> ranks = one_rank();
+  bool sends_bf16 = false;               // gradients travel rounded between ranks
+  std::int64_t bucket_bytes = 25 << 20;  // of gradients that travel together
 };
 
 // Throws Error(kBadConfig) when ranks cannot share steps of `batch` items.
@@ -59,13 +61,13 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // The graph of `model` is finished in `ops`.
-  // Throws Error(kBadConfig) for a batch or a method that the ranks cannot share.
+  // Throws Error(kBadConfig) for a batch that the ranks cannot share.
   Trainer(Model& model, Ops& ops, const TrainerOptions& options,
           Training::ProbeSource probe_source);
 
   // Gives the device a step and does not wait for its end (docs/kernels.md).
   // `batch`: this rank's share. All ranks queue and finish in the same order.
-  // The report has no loss, accuracy and gradient norm yet.
+  // The report has no loss, accuracy and gradient norm yet, and the items of this rank alone.
   // If a gradient is not finite, the device keeps the weights, then and in all later steps.
   const StepReport& queue(const Batch& batch);
   // `queued`: steps that were queued and not finished. `full`: no other step can be queued now.
@@ -85,6 +87,11 @@ class Trainer {
   void give_up() { exchange_->abort(); }
   // Throws InternalError naming the ranks whose weights are not those of rank 0.
   void check_ranks();
+  // Each rank updates a part of the weights and moments of its own. All have all weights as layers
+  // read them. After this they have all that a checkpoint holds too.
+  void gather_state();
+  // Makes whole a slab of which each rank has its part. All ranks call it.
+  void gather(const Tensor& slab);
   // On this rank alone, without dropout. `logits` gets the logits appended, row by row.
   Evaluation evaluate(const Batch& batch, std::vector<float>* logits = nullptr);
 
@@ -112,7 +119,7 @@ class Trainer {
     PassKind kind;
     BatchShape batch;
     double loss_scale = 0;
-    bool adds_gradients = false;
+    bool adds_gradients = false, sends_gradients = false;
     std::unique_ptr<Recording> recording;
     double forward_share = 0;  // of the seconds, the first time
   };
@@ -126,9 +133,10 @@ class Trainer {
   TrainingPass& pass_of(PassKind kind, const BatchShape& batch);
   template <class Body>
   void repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch);
-  std::string bad_gradient() const;
+  std::string bad_gradient();
   double loss_scale(const Batch& batch);
-  void sum_over_ranks();
+  void add_nothing();
+  void update(StepReport& report, Stopwatch& watch);
 
   Model& model_;
   Ops& ops_;
@@ -138,6 +146,7 @@ class Trainer {
   Evaluator evaluator_;
   LossQueue losses_;
   std::unique_ptr<Exchange> exchange_;
+  std::vector<GradientBucket> buckets_;  // that ranks share; one rank alone has none
   Optimizer optimizer_;
   Schedule schedule_;
   std::unique_ptr<Method> method_;

@@ -73,13 +73,15 @@ std::string closed_forms(const SamplingCheck& check) {
 std::string not_checked(const RunConfig& config, const Batch& batch) {
   std::string text;
   const auto add = [&](const std::string& what) { text += "not checked: " + what + "\n"; };
-  if (const auto* forward = dynamic_cast<const ForwardOptions*>(&*config.method);
-      forward && forward->forward)
-    add("SampleF, which needs norms of earlier epochs");
   if (config.optimizer.max_gradient_norm > 0) add("clipping, which biases sampled gradients");
   if (config.micro_batch() < batch.items)
     add(fmt::format("micro-batches after the first, of {} items", config.micro_batch()));
   return text;
+}
+
+bool drops_before_forward(const RunConfig& config) {
+  const auto* options = dynamic_cast<const ForwardOptions*>(&*config.method);
+  return options && options->forward;
 }
 
 // Throws for gradients that are wrong.
@@ -110,6 +112,8 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
   config.method.type = "exact";
   const RunData data(config);
   data.print_warnings();
+  const bool forward = drops_before_forward(loaded.config);
+  if (forward) Session(loaded.config, data);  // throws for a run that cannot drop items so
   Session session(config, data);
   if (request.steps > session.total_steps())
     throw Error(ExitCode::kUsage, fmt::format("--steps is {}, and the run has {} steps",
@@ -123,6 +127,12 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
                                .level = kLevel,
                                .seed = config.seed,
                                .rounding = config.precision == "tf32" ? 0x1p-11 : 0};
+  LoaderOptions once = train_loader_options(config);
+  once.prefetch = 1;
+  if (forward)
+    options.reload = [&](ItemChooser& chooser) {
+      return Loader(*data.train, once, request.steps, &chooser).next();
+    };
   const SamplingCheck sampling =
       check_sampling(session.model(), session.ops(), batch, items, options);
   double slope_error = 0;

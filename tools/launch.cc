@@ -62,6 +62,7 @@ void choose_gpu(const Ranks& ranks) {
 }
 
 void settle_for_ranks(RunConfig& config, const Ranks& ranks) {
+  config.ranks = ranks.size();
   config.local_ranks = ranks.place().local_size;
   if (ranks.size() == 1) return;
   check_shares(config.train.batch_size, config.train.micro_batch, ranks.size());

@@ -129,7 +129,8 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
   config.method->prepare(*model);
   model->graph.finish(ops, {.max_items = items,
                             .max_tokens = items * limits.tokens,
-                            .max_masked = items * limits.masked});
+                            .max_masked = items * limits.masked,
+                            .ranks = config.ranks});
   return model;
 }
 

@@ -23,6 +23,11 @@ void TrainOptions::validate(ConfigErrors& errors) const {
     errors.add(
         {"micro_batch", "batch_size"},
         fmt::format("must be at most train.batch_size ({}), got {}", batch_size, micro_batch));
+  if (balance_lengths && micro_batch > 0 && batch_size % micro_batch != 0)
+    errors.add({"balance_lengths", "micro_batch", "batch_size"},
+               fmt::format("needs equal micro-batches, and train.batch_size {} is no multiple of "
+                           "train.micro_batch {}",
+                           batch_size, micro_batch));
   for (auto measure = measures.begin(); measure != measures.end(); ++measure)
     if (std::find(measures.begin(), measure, *measure) != measure)
       errors.add({"measures"}, fmt::format("has \"{}\" twice", *measure));
@@ -37,6 +42,9 @@ void RunConfig::validate(ConfigErrors& errors) const {
     errors.add(
         {"precision", "device"},
         fmt::format("must not be \"bf16\" on device \"{}\": its results are not compared", device));
+  if (train.gradient_exchange == "bf16" && precision != "bf16")
+    errors.add({"train.gradient_exchange", "precision"},
+               fmt::format("must be \"f32\" with precision \"{}\"", precision));
   const std::string head = model.kind->head();
   const bool reads_text = model.kind->reads_text();
   const DataFacts facts = data.kind->facts();
@@ -44,6 +52,9 @@ void RunConfig::validate(ConfigErrors& errors) const {
     errors.add({"model.type", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": it reads {}", model.kind.type,
                            data.kind.type, reads_text ? "text" : "images and vectors"));
+  if (train.balance_lengths && !facts.text)
+    errors.add({"train.balance_lengths", "data.type"},
+               fmt::format("is for texts, and data.type \"{}\" has none", data.kind.type));
   if (facts.needs_size && model.pretrained.empty())
     errors.add({"data.image.size", "data.type"},
                "is missing: image files differ in size, and a model reads one");
@@ -156,6 +167,7 @@ LoaderOptions train_loader_options(const RunConfig& config) {
           .seed = config.seed,
           .limit = config.data.limit,
           .augment = config.data.kind->augment(),
+          .balanced_part = config.train.balance_lengths ? config.micro_batch() : 0,
           .threads = config.data.threads};
 }
 
@@ -184,7 +196,8 @@ TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps
           .seed = config.seed,
           .optimizer = config.optimizer,
           .schedule = schedule,
-          .method = method};
+          .method = method,
+          .sends_bf16 = config.train.gradient_exchange == "bf16"};
 }
 
 Precision precision_of(const RunConfig& config) {

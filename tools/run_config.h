@@ -39,6 +39,8 @@ struct TrainOptions {
   std::int64_t batch_size = 32;
   std::int64_t micro_batch = 0;
   std::int64_t eval_batch = 0;
+  bool balance_lengths = false;
+  std::string gradient_exchange = "f32";
   double label_smoothing = 0;
   Duration eval_every = 0;
   Duration checkpoint_every = 0;
@@ -59,6 +61,13 @@ struct TrainOptions {
             between(0, 1 << 30));
     v.field("eval_batch", eval_batch, "Items of an evaluation at once; 0: as in training.",
             between(0, 1 << 30));
+    v.field("balance_lengths", balance_lengths,
+            "Deals the texts of a step to its micro-batches by length, so that all take equally "
+            "long.");
+    v.field("gradient_exchange", gradient_exchange,
+            "What gradients are on their way between processes. bf16: each is rounded once; "
+            "sums stay f32. It needs precision=bf16.",
+            one_of({"f32", "bf16"}));
     v.field("label_smoothing", label_smoothing, "Share of the target spread over all classes.",
             at_least(0.0), below(1.0));
     v.field("eval_every", eval_every, "Steps between evaluations; 0: once an epoch.", at_least(0));
@@ -119,7 +128,7 @@ struct RunConfig {
 
   // No setting: where `threads` is 0, those of the run that this one goes on with. 0: a new run.
   int threads_before = 0;
-  int local_ranks = 1;  // no setting either: processes of this run on this machine
+  int ranks = 1, local_ranks = 1;  // no settings: processes of this run, and on this machine
 
   std::int64_t micro_batch() const {
     return train.micro_batch > 0 ? train.micro_batch : train.batch_size;

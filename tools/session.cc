@@ -23,7 +23,7 @@ constexpr std::pair<Phase, const char*> kTrainPhases[] = {
 // The share of the FLOPs of a whole step's forward that the items of the batch take.
 // FLOPs go with rows. The mean rows of the whole step's items follow from the weights.
 double forward_share(const Batch& batch) {
-  if (batch.dropped == 0) return 1;
+  if (batch.dropped == 0 || batch.items == 0) return 1;
   const auto count = static_cast<double>(batch.items);
   double rows = 0, weights = 0, weighted_rows = 0;
   for (std::size_t i = 0; i < batch.weights.size(); ++i) {

@@ -101,8 +101,11 @@ void TrainingRun::warn_if_ranks_wait() {
   warned_of_waits_ = true;
   warn(fmt::format("{:.0f}% of the time goes into sums over {} ranks and waits for them",
                    100 * waits / session_.train_seconds(), ranks_.size()),
-       "a larger train.batch_size with the same train.micro_batch, or fewer ranks; "
-       "docs/clusters.md has traps of MPI");
+       fmt::format("more or larger micro-batches in a step (train.batch_size, train.micro_batch), "
+                   "{}or fewer ranks; docs/clusters.md has traps of MPI",
+                   config().precision == "bf16" && config().train.gradient_exchange == "f32"
+                       ? "train.gradient_exchange=bf16, "
+                       : ""));
 }
 
 ProgressText TrainingRun::describe(const StepReport& report) const {

@@ -333,6 +333,7 @@ bool TrainingRun::evaluate() {
 void TrainingRun::save() {
   const std::int64_t step = trainer().steps();
   trainer().check_ranks();
+  trainer().gather_state();
   if (!folder_) {
     saved_ = step;
     return;

@@ -78,38 +78,34 @@ static int part_type(size_t part, size_t bytes_each, MPI_Datatype* type) {
   return error;
 }
 
-static int all_to_all(const void* from, void* to, size_t bytes_each) {
+// From MPI_IN_PLACE: a gather of what lies in `to`.
+static int exchange(const void* from, void* to, int count, MPI_Datatype type) {
+  if (from == MPI_IN_PLACE)
+    return MPI_Allgather(from, 0, MPI_DATATYPE_NULL, to, count, type, MPI_COMM_WORLD);
+  return MPI_Alltoall(from, count, type, to, count, type, MPI_COMM_WORLD);
+}
+
+static int exchange_parts(const void* from, void* to, size_t bytes_each) {
   if (bytes_each <= kMostBytes)  // a type of MPI's own is faster
-    return MPI_Alltoall(from, (int)bytes_each, MPI_BYTE, to, (int)bytes_each, MPI_BYTE,
-                        MPI_COMM_WORLD);
+    return exchange(from, to, (int)bytes_each, MPI_BYTE);
   int error = MPI_SUCCESS;
   for (size_t done = 0; done < bytes_each && error == MPI_SUCCESS;
        done += piece(bytes_each - done)) {
+    const void* const rest = from == MPI_IN_PLACE ? from : (const char*)from + done;
     MPI_Datatype type;
     error = part_type(piece(bytes_each - done), bytes_each, &type);
-    if (error == MPI_SUCCESS)
-      error = MPI_Alltoall((const char*)from + done, 1, type, (char*)to + done, 1, type,
-                           MPI_COMM_WORLD);
+    if (error == MPI_SUCCESS) error = exchange(rest, (char*)to + done, 1, type);
     if (error == MPI_SUCCESS) error = MPI_Type_free(&type);
   }
   return error;
 }
 
+static int all_to_all(const void* from, void* to, size_t bytes_each) {
+  return exchange_parts(from, to, bytes_each);
+}
+
 static int all_gather(void* all, size_t bytes_each) {
-  if (bytes_each <= kMostBytes)
-    return MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)bytes_each, MPI_BYTE,
-                         MPI_COMM_WORLD);
-  int error = MPI_SUCCESS;
-  for (size_t done = 0; done < bytes_each && error == MPI_SUCCESS;
-       done += piece(bytes_each - done)) {
-    MPI_Datatype type;
-    error = part_type(piece(bytes_each - done), bytes_each, &type);
-    if (error == MPI_SUCCESS)
-      error = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, (char*)all + done, 1, type,
-                            MPI_COMM_WORLD);
-    if (error == MPI_SUCCESS) error = MPI_Type_free(&type);
-  }
-  return error;
+  return exchange_parts(MPI_IN_PLACE, all, bytes_each);
 }
 
 static int barrier(void) { return MPI_Barrier(MPI_COMM_WORLD); }

@@ -154,9 +154,10 @@ void compute(CpuContext& cpu, const SumSquares& args) {
     cpu.slices(slices, n, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
       part[slice] = cpu.loops<T>().sum_squares(x + begin, end - begin);
     });
-    double sum = args.earlier ? 0 * *args.earlier.ptr<double>() : 0;
-    for (int slice = 0; slice < slices; ++slice) sum += part[slice];
-    *args.sum.ptr<double>() = sum;
+    double* const sum = args.sum.ptr<double>();
+    if (!args.accumulate) *sum = 0;
+    if (args.earlier) *sum += 0 * *args.earlier.ptr<double>();
+    for (int slice = 0; slice < slices; ++slice) *sum += part[slice];
   });
 }
 

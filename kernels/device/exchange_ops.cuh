@@ -89,10 +89,7 @@ class NcclExchange final : public Exchange {
   void check(int status, const std::string& what) const { nccl_.check(status, what); }
   Tensor own_part(const Tensor& x) const {
     const std::int64_t count = x.elements() / place_.size;
-    const Tensor part{x.data, x.dtype, {count}};
-    return {static_cast<char*>(x.data) + part.bytes() * static_cast<std::size_t>(place_.rank),
-            x.dtype,
-            {count}};
+    return x.range(place_.rank * count, (place_.rank + 1) * count);
   }
   template <class Work>
   void begin(const Tensor& x, const Work& work) {

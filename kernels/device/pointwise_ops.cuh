@@ -134,7 +134,7 @@ template <class T>
 __global__ void sum_squares_kernel(double* part, const T* x, std::int64_t n) {
   double sum = 0;
   for_each_neighbours(n, [&](std::int64_t first, int count) {
-    for (const T value : load_neighbours(x + first, 0, count).value) sum += squared(value);
+    for (const auto value : load_neighbours(x + first, 0, count).value) sum += squared(value);
   });
   sum = block_sum(sum);
   if (threadIdx.x == 0) part[blockIdx.x] = sum;
@@ -142,11 +142,11 @@ __global__ void sum_squares_kernel(double* part, const T* x, std::int64_t n) {
 
 // One block.
 __global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t parts,
-                                 const double* earlier) {
+                                 const double* earlier, bool accumulate) {
   double own = 0;
   for_each_element(parts, [&](std::int64_t i) { own += part[i]; });
   own = block_sum(own);
-  if (threadIdx.x == 0) *sum = own + (earlier ? 0 * *earlier : 0);
+  if (threadIdx.x == 0) *sum = own + (earlier ? 0 * *earlier : 0) + (accumulate ? *sum : 0);
 }
 
 // One thread.
@@ -251,7 +251,7 @@ void compute(Context& context, const SgdStep& args) {
 }
 
 void compute(Context& context, const SumSquares& args) {
-  with_statistics_type(args.x.dtype, [&](auto type) {
+  with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.x.elements();
     const Grid grid = grid_over_neighbours(context, n);
@@ -259,7 +259,7 @@ void compute(Context& context, const SumSquares& args) {
     double* part = scratch<double>(context, parts);
     launch(context, grid, sum_squares_kernel<T>, part, args.x.ptr<T>(), n);
     launch(context, one_block(parts), sum_parts_kernel, args.sum.ptr<double>(), part, parts,
-           args.earlier.ptr<double>());
+           args.earlier.ptr<double>(), args.accumulate);
   });
 }
 

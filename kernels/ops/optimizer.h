@@ -112,16 +112,18 @@ struct SgdStep {
   }
 };
 
-// sum[0] = sum of x^2 + 0 * earlier[0], in a fixed order. It is not finite if `earlier` is not.
+// sum[0] = or += sum of x^2 + 0 * earlier[0], in a fixed order. It is not finite if `earlier` is
+// not.
 struct SumSquares {
   static constexpr const char* kName = "sum_squares";
   static constexpr Family kFamily = Family::kOptimizer;
   Tensor sum;      // f64 [1]
-  Tensor x;        // S
+  Tensor x;        // T or S
   Tensor earlier;  // f64 [1], optional
+  bool accumulate = false;
   template <class V>
   void visit(V&& v) const {
-    v.out("sum", sum), v.in("x", x), v.in("earlier", earlier);
+    v.out("sum", sum, accumulate), v.in("x", x), v.in("earlier", earlier);
   }
 
   Work work() const {

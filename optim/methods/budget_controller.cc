@@ -13,8 +13,8 @@ namespace vcas {
 namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
-constexpr std::int64_t kPooledVariances = 4, kPooledRatios = 2, kPooledSpending = 4,
-                       kPooledCosts = 16;
+constexpr std::int64_t kPooledSpreads = 8, kPooledSquares = 2, kPooledRatios = 2,
+                       kPooledSpending = 4, kPooledCosts = 16;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
 
@@ -44,7 +44,8 @@ BudgetController::BudgetController(const VcasOptions& options, const ControlledM
     : Controller(options, model),
       seed_(seed),
       update_every_(options.probe_interval(total_steps)),
-      v_s_(model.linears.size(), 0.0),
+      squares_(model.linears.size(), 0.0),
+      spread_(model.linears.size(), 0.0),
       forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1) {}
 
 bool BudgetController::probe_due(std::int64_t step) const {
@@ -60,27 +61,40 @@ int BudgetController::probe_passes() const {
   return probes_ % kVerifiedEvery == kVerifiedEvery - 1 ? options_.repeats : 0;
 }
 
+std::vector<double> BudgetController::pooled_variance() const {
+  std::vector<double> v_s(spread_);
+  for (std::size_t k = 0; k < v_s.size(); ++k) v_s[k] *= squares_[k];
+  return v_s;
+}
+
 // w_k; 0 where V_s is not known.
 std::vector<double> BudgetController::importance() const {
   std::vector<double> out;
-  const double all = sum_of(v_s_);
+  const std::vector<double> pooled = pooled_variance();
+  const double all = sum_of(pooled);
   const auto known =
-      static_cast<double>(std::ranges::count_if(v_s_, [](double v) { return v > 0; }));
-  for (const double v_s : v_s_)
+      static_cast<double>(std::ranges::count_if(pooled, [](double v) { return v > 0; }));
+  for (const double v_s : pooled)
     out.push_back(!(v_s > 0) ? 0 : options_.budget == "absolute" ? 1 / all : 1 / (known * v_s));
   return out;
 }
 
 void BudgetController::pool_variance(const std::vector<MeasuredBatch>& probe) {
   last_ = {};
-  for (std::size_t k = 0; k < v_s_.size(); ++k) {
-    double v_s = 0;
-    for (const MeasuredBatch& batch : probe)
+  const auto add_to = [&](double& pooled, double value, std::int64_t most) {
+    pooled = pooled > 0 ? pool(pooled, value, probes_, most) : value;
+  };
+  for (std::size_t k = 0; k < spread_.size(); ++k) {
+    double v_s = 0, squares = 0;
+    for (const MeasuredBatch& batch : probe) {
       v_s += variance_of_sum(batch.gram[k], batch.items) / static_cast<double>(probe.size());
+      squares += dot(batch.row_score[k], batch.row_score[k]) / static_cast<double>(probe.size());
+    }
     last_.v_s_linear.push_back(v_s);
     last_.v_s += v_s;
-    if (v_s > 0 && std::isfinite(v_s))
-      v_s_[k] = v_s_[k] > 0 ? pool(v_s_[k], v_s, probes_, kPooledVariances) : v_s;
+    if (!(v_s > 0) || !std::isfinite(v_s) || !(squares > 0) || !std::isfinite(squares)) continue;
+    add_to(spread_[k], v_s / squares, kPooledSpreads);
+    add_to(squares_[k], squares, kPooledSquares);
   }
 }
 
@@ -200,7 +214,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   move_ratios(best.ratios);
   const auto unknown = std::ranges::count_if(last_.v_s_linear, [](double v) { return !(v > 0); });
   if (unknown > 0)
-    return fmt::format("{} of {} weight ratios stay: their V_s is zero", unknown, v_s_.size());
+    return fmt::format("{} of {} weight ratios stay: their V_s is zero", unknown, spread_.size());
   const double kappa = this->kappa();
   if (probe.back().passes == 0 || verifications_ < kVerificationsToComplain ||
       (kappa >= 0.5 && kappa <= 2))
@@ -235,7 +249,8 @@ std::string BudgetController::progress() const { return fmt::format("level {:.2g
 
 nlohmann::json BudgetController::to_json() const {
   nlohmann::json state = ratios_to_json();
-  state.update({{"v_s", v_s_},
+  state.update({{"squares", squares_},
+                {"spread", spread_},
                 {"lambda", lambda_},
                 {"forward_ratio", forward_ratio_},
                 {"spent", spent_},
@@ -254,7 +269,8 @@ void BudgetController::from_json(const nlohmann::json& state) {
   if (state.is_null()) return;
   try {
     BudgetController read = *this;
-    state.at("v_s").get_to(read.v_s_);
+    state.at("squares").get_to(read.squares_);
+    state.at("spread").get_to(read.spread_);
     state.at("lambda").get_to(read.lambda_);
     state.at("forward_ratio").get_to(read.forward_ratio_);
     state.at("spent").get_to(read.spent_);

@@ -35,6 +35,7 @@ class BudgetController final : public Controller {
 
   // Variance by Monte Carlo over that by the curves.
   double kappa() const { return predicted_ > 0 ? verified_ / predicted_ : 1; }
+  std::vector<double> pooled_variance() const;  // V_s,k; 0 where it is not known
   std::vector<double> importance() const;
   void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
@@ -48,7 +49,9 @@ class BudgetController final : public Controller {
 
   std::uint64_t seed_;
   std::int64_t update_every_;
-  std::vector<double> v_s_;  // [linear], pooled over the last probes
+  // [linear], pooled: the sum of z_r,k^2 over the rows, and V_s,k over it. A gradient grows many
+  // times from probe to probe, and the sum with it. So it is pooled over fewer.
+  std::vector<double> squares_, spread_;
   double lambda_ = 1;        // the water level
   double forward_ratio_;
   double spent_ = 0;  // over what was aimed at, pooled

@@ -7,7 +7,6 @@ namespace {
 
 class Exact final : public Method {
  public:
-  bool runs_on_ranks() const override { return true; }
   PassKind next(std::int64_t) const override { return PassKind::kExact; }
   std::string summary() const override { return "every gradient in full"; }
 };

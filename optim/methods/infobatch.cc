@@ -24,7 +24,8 @@ class LossMemory final : public ItemMemory {
       : ItemMemory(training, "InfoBatch",
                    [end = options.prune_until * static_cast<double>(training.total_steps)](
                        std::int64_t step) { return static_cast<double>(step) >= end; }),
-        steps_per_epoch_(std::max<std::int64_t>(training.items / training.batch, 1)),
+        steps_per_epoch_(
+            std::max<std::int64_t>(training.items / (training.batch * training.ranks->size()), 1)),
         keep_(1 - options.prune_ratio) {}
 
   nlohmann::json state() const override {
@@ -91,6 +92,7 @@ class InfoBatch final : public ForwardSelection {
     memory_.end_step();
     return false;
   }
+  void gather() override { memory_.gather(); }
   std::string summary() const override {
     return fmt::format("drops {} of the items with losses below the mean, up to {} of the run",
                        options_.prune_ratio, options_.prune_until);

@@ -77,7 +77,7 @@ void check_forward_choice(const Training& training, const std::string& setting,
         instead);
   if (model.weights.index < 0) fail("the loss of this model takes no weights of items", instead);
   check_items_apart(model.graph, setting);
-  if (training.batch == 1)
+  if (training.batch * training.ranks->size() == 1)
     fail("a step of one item has nothing to drop", "raise train.batch_size, or " + instead);
 }
 

@@ -27,6 +27,7 @@ void read_as(const std::byte* from, std::span<float> to) {
 ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll needs_all)
     : ops_(training.ops),
       host_(make_ops("cpu")),
+      ranks_(training.ranks),
       name_(std::move(name)),
       seed_(training.seed),
       batch_(training.batch),
@@ -44,7 +45,9 @@ ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll need
     mailbox = ops_.make_mailbox(static_cast<std::size_t>(batch_) * dtype_bytes(wide));
 }
 
-bool ItemMemory::is_one_epoch() const { return total_steps_ * batch_ <= std::ssize(memory_); }
+bool ItemMemory::is_one_epoch() const {
+  return total_steps_ * batch_ * ranks_->size() <= std::ssize(memory_);
+}
 
 void ItemMemory::check_items(std::span<const std::int64_t> items) const {
   for (const std::int64_t item : items)
@@ -107,7 +110,7 @@ Tensor ItemMemory::slot(std::int64_t step, std::int64_t first, std::int64_t item
 
 // Without the items' own weights.
 std::vector<float> ItemMemory::numbers_of(const Seen& seen) const {
-  if (!seen.numbers.empty()) return seen.numbers;
+  if (seen.shared) return seen.numbers;
   std::vector<float> numbers(seen.items.size());
   const std::byte* host = mailboxes_[seen.step % kSlots]->receive();
   numbers_.dtype == DType::kF64 ? read_as<double>(host, numbers) : read_as<float>(host, numbers);
@@ -116,9 +119,35 @@ std::vector<float> ItemMemory::numbers_of(const Seen& seen) const {
   return numbers;
 }
 
+// Items and numbers of all ranks, in their order, take the place of this one's.
+void ItemMemory::share(Seen& seen) const {
+  if (seen.shared || ranks_->size() == 1) return;
+  const std::vector<float> numbers = numbers_of(seen);
+  constexpr double kNone = -1;  // in place of an item
+  std::vector<double> mine(2 * static_cast<std::size_t>(batch_), kNone);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    mine[2 * i] = static_cast<double>(seen.items[i]);
+    mine[2 * i + 1] = static_cast<double>(numbers[i]);
+  }
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(ranks_->size()));
+  ranks_->gather_all(mine, all);
+  seen.items.clear();
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    if (all[i] == kNone) continue;
+    seen.items.push_back(static_cast<std::int64_t>(all[i]));
+    seen.numbers.push_back(static_cast<float>(all[i + 1]));
+  }
+  seen.shared = true;
+}
+
+void ItemMemory::gather() {
+  for (Seen& seen : seen_) share(seen);
+}
+
 // Takes the numbers of the steps up to this one. A number that is not finite tells nothing.
 void ItemMemory::remember(std::int64_t last_step) {
   for (; !seen_.empty() && seen_.front().step <= last_step; seen_.pop_front()) {
+    share(seen_.front());
     const std::vector<float> numbers = numbers_of(seen_.front());
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       float& known = memory_[static_cast<std::size_t>(seen_.front().items[i])];
@@ -158,6 +187,7 @@ void ItemMemory::restore(const nlohmann::json& state) try {
     step.at("step").get_to(seen.step);
     step.at("items").get_to(seen.items);
     step.at("norms").get_to(seen.numbers);
+    seen.shared = true;
     check_items(seen.items);
     if (seen.numbers.size() != seen.items.size())
       throw Error(ExitCode::kBadData,

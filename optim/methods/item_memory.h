@@ -11,7 +11,7 @@
 namespace vcas {
 
 // When step t begins, or its batch is taken, the memory has the numbers of the steps up to t - 2.
-// Numbers are kept without the item's own weight.
+// Numbers are kept without the item's own weight. The memories of all ranks are the same.
 class ItemMemory : public ItemChooser {
  public:
   // Whether a step must keep all items.
@@ -32,6 +32,7 @@ class ItemMemory : public ItemChooser {
   // `number`: S [items], the numbers of the pass, times the items' weights.
   void end_pass(const Batch& batch, std::int64_t first, const Tensor& number);
   void end_step();
+  void gather();
   std::span<float> item_memory() { return memory_; }
   // Without the memory.
   virtual nlohmann::json state() const;
@@ -67,7 +68,8 @@ class ItemMemory : public ItemChooser {
     std::int64_t step = 0;
     std::vector<std::int64_t> items;
     std::vector<float> weights;  // empty: all 1
-    std::vector<float> numbers;  // from a checkpoint; empty: they are on their way
+    bool shared = false;         // items and numbers are those of all ranks
+    std::vector<float> numbers;  // of these; else they are on their way
   };
 
   static constexpr std::int64_t kSlots = 2;  // steps whose numbers are on their way
@@ -75,13 +77,15 @@ class ItemMemory : public ItemChooser {
   void check_items(std::span<const std::int64_t> items) const;
   void remember(std::int64_t last_step);
   std::vector<float> numbers_of(const Seen& seen) const;
+  void share(Seen& seen) const;
   Tensor slot(std::int64_t step, std::int64_t first, std::int64_t items) const;
 
   Ops& ops_;
   std::unique_ptr<Ops> host_;  // draws
+  std::shared_ptr<Ranks> ranks_;
   std::string name_;
   std::uint64_t seed_;
-  std::int64_t batch_, total_steps_;
+  std::int64_t batch_, total_steps_;  // items of a step on this rank, steps
   NeedsAll needs_all_;
   std::vector<float> memory_;  // [items of the data]
   Buffer buffer_;

@@ -45,9 +45,6 @@ class Method {
 
   virtual ~Method() = default;
 
-  // Whether several ranks may train by it: what it carries from step to step is the same on all.
-  virtual bool runs_on_ranks() const { return false; }
-
   // A step asks in this order: begin_step; of each pass next, keeps_norms, hooks, end_pass,
   // after_pass; end_step; add_cost.
 
@@ -94,6 +91,8 @@ class Method {
 
   virtual std::size_t bytes() const { return 0; }  // on the device
 
+  // All ranks call it before one asks for the state: they then know what it is made of.
+  virtual void gather() {}
   // For checkpoints, bit-exact. Throws Error(kBadData) for a state of another model.
   virtual nlohmann::json state() const { return nullptr; }
   virtual void restore(const nlohmann::json&) {}

@@ -24,11 +24,27 @@ struct SelectiveOptions {
 class SelectiveBackprop final : public BackwardSelection {
  public:
   SelectiveBackprop(const Training& training, const SelectiveOptions& options)
-      : BackwardSelection(training, "selective_backprop"), options_(options) {}
+      : BackwardSelection(training, "selective_backprop"),
+        ranks_(training.ranks),
+        options_(options) {}
 
   std::string summary() const override {
     return fmt::format("keeps about {:.3g} of the items, the larger losses · {}", options_.keep,
                        options_.selection);
+  }
+  void begin_step(std::int64_t step) override {
+    BackwardSelection::begin_step(step);
+    before_ = history_;
+    own_.clear();
+  }
+  // Within a step a rank knows its own losses only. Then all have those of all, in their order.
+  bool end_step() override {
+    if (ranks_->size() == 1) return false;
+    std::vector<double> all(own_.size() * static_cast<std::size_t>(ranks_->size()));
+    ranks_->gather_all(own_, all);
+    history_ = before_;
+    add_losses(all);
+    return false;
   }
   nlohmann::json state() const override { return {{"history", history_}}; }
   void restore(const nlohmann::json& state) override { state.at("history").get_to(history_); }
@@ -44,11 +60,16 @@ class SelectiveBackprop final : public BackwardSelection {
     return choice;
   }
 
+  void add_losses(const auto& losses) {
+    history_.insert(history_.end(), losses.begin(), losses.end());
+    while (std::ssize(history_) > options_.history) history_.pop_front();
+  }
+
   // P(item) = (share of the last losses that are not above its own)^beta, independently.
   std::vector<std::int64_t> by_history(const std::vector<float>& loss,
                                        const PhiloxAddress& address) {
-    history_.insert(history_.end(), loss.begin(), loss.end());
-    while (std::ssize(history_) > options_.history) history_.pop_front();
+    add_losses(loss);
+    own_.insert(own_.end(), loss.begin(), loss.end());
     std::vector<float> sorted(history_.begin(), history_.end());
     std::ranges::sort(sorted);
     std::vector<std::int64_t> kept;
@@ -81,8 +102,11 @@ class SelectiveBackprop final : public BackwardSelection {
     return order;
   }
 
+  std::shared_ptr<Ranks> ranks_;
   SelectiveOptions options_;
   std::deque<float> history_;  // of losses, the last ones
+  std::deque<float> before_;   // the same when the step began
+  std::vector<double> own_;    // losses of the step on this rank
 };
 
 struct SelectiveKind final : MethodKind, SelectiveOptions {

@@ -20,11 +20,18 @@ struct UpperBoundOptions {
 class UpperBound final : public BackwardSelection {
  public:
   UpperBound(const Training& training, const UpperBoundOptions& options)
-      : BackwardSelection(training, "upper_bound"), options_(options) {}
+      : BackwardSelection(training, "upper_bound"), ranks_(training.ranks), options_(options) {}
 
   void begin_step(std::int64_t step) override {
     BackwardSelection::begin_step(step);
     samples_now_ = tau_ >= options_.tau_threshold;
+  }
+  // Ranks see items of their own. All go on with their mean.
+  bool end_step() override {
+    std::vector<double> all(static_cast<std::size_t>(ranks_->size()));
+    ranks_->gather_all({&tau_, 1}, all);
+    tau_ = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+    return false;
   }
   PassKind next(std::int64_t) const override {
     return samples_now_ ? PassKind::kSampled : PassKind::kExact;
@@ -78,6 +85,7 @@ class UpperBound final : public BackwardSelection {
     return choice;
   }
 
+  std::shared_ptr<Ranks> ranks_;
   UpperBoundOptions options_;
   double tau_ = 0;  // sqrt(N sum of g^2) / sum of g, smoothed
   bool samples_now_ = true;

@@ -217,6 +217,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   sampled_backward_.sketches.space = exact_.sketches.space;
   BackwardContext sampled = context;
   sampled.gradients.tensors = no_gradients_;
+  sampled.buckets = {};
   sampled.hooks = &sampled_backward_;
   if (!halves_.empty()) {
     sampled_backward_.sketches.linears = halves_;

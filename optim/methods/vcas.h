@@ -32,7 +32,9 @@ class Vcas final : public Method {
   Vcas(const Training& training, const VcasOptions& options,
        const ForwardOptions& forward_options = {});
 
-  bool runs_on_ranks() const override { return !forward_; }
+  void gather() override {
+    if (forward_) forward_->gather();
+  }
   ItemChooser* chooser() override { return forward_.get(); }
   void begin_step(std::int64_t step) override;
   PassKind next(std::int64_t micro) const override;

@@ -139,8 +139,8 @@ TEST_CASE("sums of bf16 terms are off by one rounding of each", "[ranks][law]") 
           sum += static_cast<double>(number<float>(r, i));
           sizes += std::abs(static_cast<double>(number<float>(r, i)));
         }
-        // Half a unit of 8 bits a term; sums in f32 add little to it.
-        if (std::abs(static_cast<double>(got[i]) - sum) > 0x1.01p-9 * sizes)
+        // Half a unit of 7 bits of mantissa a term; sums in f32 add little to it.
+        if (std::abs(static_cast<double>(got[i]) - sum) > 0x1.01p-8 * sizes)
           throw InternalError("the sum of number " + std::to_string(i) + " is too far away");
       }
     });
@@ -153,9 +153,7 @@ TEST_CASE("several exchanges are on the way at a time", "[ranks][nccl]") {
     std::vector<std::vector<float>> got(static_cast<std::size_t>(size));
     on_ranks(size, [&](std::shared_ptr<Ranks> ranks) {
       Slab<float> slab(transport, *ranks, 2 * half);
-      const auto part = [&](std::int64_t begin) {
-        return Tensor{slab.x.ptr<float>() + begin, DType::kF32, {half}};
-      };
+      const auto part = [&](std::int64_t begin) { return slab.x.range(begin, begin + half); };
       slab.exchange->begin_sum_parts(part(half), DType::kF32);
       slab.exchange->begin_sum_parts(part(0), DType::kF32);
       slab.exchange->end();

@@ -162,6 +162,7 @@ TEST_CASE("add, copy, fill, sum_squares", "[pointwise]") {
       check_op(t, Fill{.y = t.unset({n}), .value = 0.25}, {.factor = 0});
       check_op(t, SumSquares{.sum = t.unset(DType::kF64, {1}), .x = t.wide_normal({n})},
                {.length = n});
+      check_op(t, SumSquares{.sum = one_f64(t, 5), .x = a, .accumulate = true}, {.length = n});
     }
     const Tensor index = t.indices({3, 1, 2});
     check_op(t, Copy{.y = t.unset(DType::kI32, {3}), .x = index});

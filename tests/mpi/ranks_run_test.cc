@@ -79,6 +79,17 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
                    "train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8"));
     CHECK(contains(refused.err, "hint: numbers of ranks that fit: 1, 2"));
   }
+  SECTION("a method that remembers items resumes too") {
+    const std::string arguments =
+        "train.checkpoint_every=10 method.forward=true method.controller=budget run.folder=";
+    const Outcome unbroken = tiny.mpirun(2, arguments + "known");
+    INFO(unbroken.err);
+    REQUIRE(unbroken.code == 0);
+    const std::string want = tiny.weights("known");
+    forget_after(tiny.path() / "known", 20);
+    REQUIRE(tiny.mpirun(2, arguments + "known --resume").code == 0);
+    CHECK(tiny.weights("known") == want);
+  }
   SECTION("the evaluation is that of one process") {
     const Outcome eval = run(tiny.path(), {"eval", "--model", "whole/last", "--json"});
     INFO(eval.err);
@@ -112,9 +123,9 @@ TEST_CASE("ranks: what cannot run on several ranks says so", "[mpi]") {
        {"vcas eval runs in one process, and there are 2"}},
       {two + "--compare exact", 2, {"comparisons, checks and profiles run in one process"}},
       {two + "--dry-run", 2, {"comparisons, checks and profiles run in one process"}},
-      {two + "method.forward=true method.controller=budget",
+      {two + "train.gradient_exchange=bf16",
        78,
-       {"method.type=vcas", "trains in one process, and there are 2 ranks"}},
+       {"train.gradient_exchange must be \"f32\" with precision \"f32\""}},
       {two + "nosuch.setting=1", 78, {"nosuch"}},
       {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out train.micro_batch=8 : "
        "-np 1 vcas-train tiny.json run.folder=out train.micro_batch=4",

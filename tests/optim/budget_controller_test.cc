@@ -93,6 +93,20 @@ TEST_CASE("one probe sets ratios within the budget", "[controller]") {
   CHECK(found["kappa"].is_null());
 }
 
+// V_s, pooled over more probes than the sum of squares is, lags: most of the budget stays unspent.
+TEST_CASE("a gradient that grows from probe to probe spends most of its budget", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  double scale = 1;
+  for (int probe = 0; probe < 12; ++probe, scale *= 2)
+    CHECK(controller.update({batch_of(scale)}).empty());
+  const nlohmann::ordered_json found = controller.measured();
+  const double v_s = found["v_s"],
+               spent = found["v_act"].get<double>() + found["v_w"].get<double>();
+  CHECK(controller.report()["aim"] > 0.6);
+  CHECK(spent / v_s > 0.05);
+  CHECK(spent / v_s < 0.1);
+}
+
 TEST_CASE("batches of several ranks set the mean of their ratios", "[controller][ranks]") {
   MeasuredBatch even = batch_of();  // items of one size: none can be left out as well
   even.item_score[0].assign(kItems, 0.1);

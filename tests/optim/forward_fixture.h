@@ -86,6 +86,8 @@ struct ForwardFixture {
     std::string device = "cpu";
     std::uint64_t seed = 7;
     std::string method;  // settings of another method than VCAS with SampleF (read_method)
+    std::string optimizer = "adamw";
+    std::shared_ptr<Ranks> ranks = one_rank();
   };
 
   Settings settings;
@@ -98,11 +100,13 @@ struct ForwardFixture {
   explicit ForwardFixture(const Settings& wanted)
       : settings(wanted), data(wanted.content, wanted.items), ops(make_ops(wanted.device)) {
     model = build_model(model_options(), {1, 8, 8}, CountingDataset::kClasses, 0.0);
-    const std::int64_t most = settings.micro_batch ? settings.micro_batch : settings.batch;
+    const int ranks = settings.ranks->size();
+    const std::int64_t most = settings.micro_batch ? settings.micro_batch : settings.batch / ranks;
     const bool text = settings.content != Content::kImages;
     const TrainerOptions options = trainer_options();
     options.method->prepare(*model);
-    model->graph.finish(ops, {.max_items = most, .max_tokens = text ? 8 * most : 0});
+    model->graph.finish(ops,
+                        {.max_items = most, .max_tokens = text ? 8 * most : 0, .ranks = ranks});
     model->graph.parameters().initialize(ops, settings.seed);
     trainer = std::make_unique<Trainer>(*model, ops, options, nullptr);
   }
@@ -125,7 +129,9 @@ struct ForwardFixture {
     options.micro_batch = settings.micro_batch;
     options.items = settings.items;
     options.seed = settings.seed;
+    options.optimizer.kind.type = settings.optimizer;
     options.schedule.learning_rate = settings.learning_rate;
+    options.ranks = settings.ranks;
     if (!settings.method.empty()) {
       options.method = read_method(settings.method);
       return options;
@@ -154,7 +160,8 @@ struct ForwardFixture {
               .batch = settings.batch,
               .seed = settings.seed,
               .augment = {.crop_padding = settings.augments ? 1 : 0, .flip = settings.augments},
-              .prefetch = settings.prefetch},
+              .prefetch = settings.prefetch,
+              .place = settings.ranks->place()},
           trainer->steps(), trainer->chooser());
     return loader->next();
   }

@@ -111,6 +111,19 @@ struct Subject {
       batch.labels.push_back(static_cast<std::int32_t>(i % kClasses));
   }
 
+  // The batch of images without what `chooser` leaves out; `weighted`: with the weights it gives.
+  Batch reload(ItemChooser& chooser, bool weighted) const {
+    const ItemChoice choice = chooser.choose(0, batch.ids, {});
+    Batch kept;
+    for (const std::int64_t item : choice.kept) {
+      const auto begin = batch.values.begin() + item * 64;
+      kept.values.insert(kept.values.end(), begin, begin + 64);
+      kept.labels.push_back(batch.labels[static_cast<std::size_t>(item)]);
+      ++kept.items;
+    }
+    if (weighted) kept.weights = choice.weights;
+    return kept;
+  }
   SamplingCheck check(const SamplingCheckOptions& options = {}) {
     return check_sampling(*model, *ops, batch, kItems, options);
   }
@@ -163,6 +176,21 @@ TEST_CASE("gradient check: what is kept without its weight fails") {
                                  "rows, bernoulli", "both, systematic", "both, bernoulli"})
       CHECK(check.fails(sampling));
   }
+}
+
+TEST_CASE("gradient check: items are drawn before the forward with their weights") {
+  for (const char* name : {"vit", "mlp"})
+    for (std::uint64_t seed = 0; seed < 8; ++seed)
+      for (const bool weighted : {true, false}) {
+        Subject subject(name);
+        const SamplingCheck check =
+            subject.check({.seed = seed, .reload = [&](ItemChooser& chooser) {
+                             return subject.reload(chooser, weighted);
+                           }});
+        CAPTURE(name, seed, weighted, check.tensors.front().tensor, check.tensors.front().z);
+        CHECK(check.fails("before the forward, systematic") != weighted);
+        CHECK_FALSE(fails(check, "items"));
+      }
 }
 
 TEST_CASE("gradient check: a layer that is wrong on kept items alone fails with items alone") {

@@ -27,8 +27,10 @@ struct TextTrainer {
                             "vocabulary=" + std::to_string(kVocabulary), "head=" + head}),
         {}, kClasses, 0.0, dtype);
     const std::int64_t items = micro_batch ? micro_batch : kItems;
-    model->graph.finish(ops,
-                        {.max_items = items, .max_tokens = 8 * items, .max_masked = 8 * items});
+    model->graph.finish(ops, {.max_items = items,
+                              .max_tokens = 8 * items,
+                              .max_masked = 8 * items,
+                              .ranks = ranks->size()});
     model->graph.parameters().initialize(ops, 3);
     TrainerOptions options;
     options.total_steps = 40;

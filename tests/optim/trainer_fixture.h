@@ -68,8 +68,9 @@ struct TrainerFixture {
                         {1, 8, 8}, kClasses, 0.0, dtype);
     options.method->prepare(*model);
     const Place place = options.ranks->place();
-    model->graph.finish(*ops, {.max_items = options.micro_batch ? options.micro_batch
-                                                                : options.batch / place.size});
+    model->graph.finish(
+        *ops, {.max_items = options.micro_batch ? options.micro_batch : options.batch / place.size,
+               .ranks = place.size});
     model->graph.parameters().initialize(*ops, options.seed);
     trainer = std::make_unique<Trainer>(*model, *ops, options, [this, place](std::int64_t first) {
       return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 100000 + first,
@@ -100,8 +101,9 @@ struct TrainerFixture {
   }
 
   std::vector<float> weights() const {
-    const Tensor& values = model->graph.parameters().masters();
-    return {values.ptr<float>(), values.ptr<float>() + values.elements()};
+    const Parameters& parameters = model->graph.parameters();
+    const float* const values = parameters.masters().ptr<float>();
+    return {values, values + parameters.elements()};
   }
 };
 

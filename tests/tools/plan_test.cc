@@ -168,12 +168,25 @@ TEST_CASE("check: it shows the worst tensors, or all, and what it leaves out") {
   const std::int64_t tensors = plan_of(tiny, {"--no-timing"})["tensors"];
   CHECK(lines({"check", "--draws", "2"}) == 10);
   CHECK(lines({"check", "--draws", "2", "--all"}) == 6 * tensors);
-  const Outcome partly =
-      of_program(tiny, {"check", "--draws", "2", "optimizer.max_gradient_norm=1",
-                        "train.micro_batch=8", "method.forward=true", "method.forward_ratio=0.5"});
-  CHECK(contains(partly.out, "not checked: SampleF"));
+  const Outcome partly = of_program(tiny, {"check", "--draws", "2", "optimizer.max_gradient_norm=1",
+                                           "train.micro_batch=8"});
   CHECK(contains(partly.out, "not checked: clipping"));
   CHECK(contains(partly.out, "not checked: micro-batches after the first, of 8 items"));
+}
+
+TEST_CASE("check: with SampleF, draws before the forward too") {
+  const TinyRun tiny;
+  const Outcome outcome =
+      of_program(tiny, {"check", "--draws", "16", "--all", "train.micro_batch=8",
+                        "method.forward=true", "method.forward_ratio=0.5"});
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.out, "\nbefore the forward, systematic "));
+  const Outcome refused =
+      of_program(tiny, {"check", "train.batch_size=1", "train.micro_batch=1",
+                        "method.forward=true", "method.forward_ratio=0.5"});
+  CHECK(refused.code == 78);
+  CHECK(contains(refused.err, "method.forward"));
 }
 
 TEST_CASE("check: more steps than the run has are refused") {

@@ -1,7 +1,9 @@
 // What training steps ask of a GPU, counted without computing anything (kernels/op_cost.h), and the
-// least time an H200 could take for them. Prints a table.
+// least time an H200 could take for them. Prints a table. With the argument "ranks": what is left
+// of the saving on several GPUs, by a model of the network.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iostream>
 
 #include "kernels/decorators/count_ops.h"
@@ -41,9 +43,19 @@ Batch batch_of(const Case& c) {
   return batch;
 }
 
+bool is_in_graph(const CostRow& row) {
+  return row.place.ends_with("/forward") || row.place.ends_with("/backward") ||
+         row.place.ends_with("/sample") || row.place.ends_with("/weights");
+}
+
+// The least time of the kernels, without their launches.
+double kernel_seconds(const CostRow& row, double flops_per_second) {
+  return std::max(row.flops / flops_per_second, row.bytes / kBytesPerSecond);
+}
+
 struct Counted {
   std::vector<CostRow> rows;
-  std::int64_t waits;
+  std::int64_t waits, parameters;
 
   Cost total() const {
     Cost sum;
@@ -58,16 +70,13 @@ struct Counted {
   std::int64_t in_graph() const {
     std::int64_t sum = 0;
     for (const CostRow& row : rows)
-      if (row.place.ends_with("/forward") || row.place.ends_with("/backward") ||
-          row.place.ends_with("/sample") || row.place.ends_with("/weights"))
-        sum += row.launches;
+      if (is_in_graph(row)) sum += row.launches;
     return sum;
   }
   // "ms | ms with a graph"
   std::string times(double flops_per_second) const {
     double seconds = 0;
-    for (const CostRow& row : rows)
-      seconds += std::max(row.flops / flops_per_second, row.bytes / kBytesPerSecond);
+    for (const CostRow& row : rows) seconds += kernel_seconds(row, flops_per_second);
     const auto launches = static_cast<double>(total().launches);
     const auto graph = static_cast<double>(in_graph());
     return fmt::format(
@@ -91,7 +100,7 @@ Counted count_step(const Case& c, bool exact, DType dtype) {
   trainer.queue(batch);
   ops.reset();
   trainer.queue(batch);
-  return {ops.rows(), ops.waits()};
+  return {ops.rows(), ops.waits(), model->graph.parameters().elements()};
 }
 
 void print_step(const Case& c, bool exact) {
@@ -105,6 +114,79 @@ void print_step(const Case& c, bool exact) {
       bf16.times(kBf16FlopsPerSecond));
 }
 
+// Of each GPU: what it sends and receives, and what an exchange takes besides.
+struct Network {
+  const char* name;
+  int ranks;
+  double bytes_per_second, latency;
+};
+
+constexpr Network kNetworks[] = {{"8, NVLink", 8, 460e9, 20e-6},
+                                 {"16 x 8, a NIC each", 128, 360e9, 80e-6},
+                                 {"16 x 8, a NIC a node", 128, 46e9, 80e-6}};
+
+// Seconds of one micro-batch and of the update, in bf16 with a graph.
+struct StepTimes {
+  double forward = 0, backward = 0, update = 0, parameters = 0;
+
+  explicit StepTimes(const Counted& step) : parameters(static_cast<double>(step.parameters)) {
+    for (const CostRow& row : step.rows) {
+      double& part = row.phase == Phase::kForward    ? forward
+                     : row.phase == Phase::kBackward ? backward
+                                                     : update;
+      part += kernel_seconds(row, kBf16FlopsPerSecond) +
+              static_cast<double>(row.launches) *
+                  (is_in_graph(row) ? kGraphKernelSeconds : kLaunchSeconds);
+    }
+  }
+};
+
+struct Exchanging {
+  const char* name;
+  double wire_bytes;  // of a gradient
+  bool beside_backward = true, beside_forward = false;
+  int micro_batches = 1;
+};
+
+constexpr Exchanging kExchanges[] = {{"f32, behind the backward", 4, false},
+                                     {"f32", 4},
+                                     {"bf16", 2},
+                                     {"bf16, 4 micro-batches", 2, true, false, 4},
+                                     {"bf16, 16", 2, true, false, 16},
+                                     {"bf16, gathers beside the forward", 2, true, true}};
+
+// Of a step on ranks, over its micro-batches. Buckets of gradients are there at equal distances in
+// the last backward. Parameters are gathered in bf16.
+double seconds_a_micro_batch(const StepTimes& t, const Network& network, const Exchanging& how) {
+  const double sent = (network.ranks - 1.0) / network.ranks / network.bytes_per_second;
+  const auto bucket_bytes = static_cast<double>(TrainerOptions().bucket_bytes);
+  const double buckets = std::ceil(sizeof(float) * t.parameters / bucket_bytes);
+  const double bucket = network.latency + how.wire_bytes * t.parameters / buckets * sent;
+  const double gather = buckets * network.latency + sizeof(bfloat16) * t.parameters * sent;
+  const double forward = how.beside_forward ? std::max(t.forward, gather) : t.forward + gather;
+  const double backward =
+      how.beside_backward ? std::max(t.backward + bucket, t.backward / buckets + buckets * bucket)
+                          : t.backward + buckets * bucket;
+  const double last = forward + backward + t.update / network.ranks;
+  return ((how.micro_batches - 1) * (t.forward + t.backward) + last) / how.micro_batches;
+}
+
+void print_on_ranks(const Case& c) {
+  const StepTimes exact(count_step(c, true, DType::kBF16)),
+      vcas(count_step(c, false, DType::kBF16));
+  const auto alone = [](const StepTimes& t) { return t.forward + t.backward + t.update; };
+  for (const Network& network : kNetworks) {
+    std::cout << fmt::format("| {} {} | {} | {:.2f} ({:.1f}) |", c.name, c.items, network.name,
+                             alone(exact) / alone(vcas), 1e3 * alone(vcas));
+    for (const Exchanging& how : kExchanges) {
+      const double seconds = seconds_a_micro_batch(vcas, network, how);
+      std::cout << fmt::format(" {:.2f} ({:.1f}) |",
+                               seconds_a_micro_batch(exact, network, how) / seconds, 1e3 * seconds);
+    }
+    std::cout << "\n";
+  }
+}
+
 ModelOptions transformer(std::int64_t width, std::int64_t depth, std::vector<std::string> more) {
   more.insert(more.end(), {fmt::format("width={}", width), fmt::format("depth={}", depth),
                            fmt::format("heads={}", width / 64)});
@@ -114,13 +196,24 @@ ModelOptions transformer(std::int64_t width, std::int64_t depth, std::vector<std
 }  // namespace
 }  // namespace vcas
 
-int main() {
+int main(int count, char** arguments) {
   using namespace vcas;
-  std::cout
-      << "| model | items x tokens | step | TFLOP | GB | GB, bf16 | launches | with a graph | "
-         "waits | ms, f32 | with a graph | ms, tf32 | with a graph | ms, bf16 | with a graph "
-         "|\n"
-         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  const bool on_ranks = count == 2 && std::string(arguments[1]) == "ranks";
+  if (count > 1 && !on_ranks) {
+    std::cerr << "usage: vcas_step_prediction [ranks]\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  if (on_ranks) {
+    std::cout << "| model, items a GPU | GPUs | one GPU |";
+    for (const Exchanging& how : kExchanges) std::cout << " " << how.name << " |";
+    std::cout << "\n|---|---|---|---|---|---|---|---|---|\n";
+  } else {
+    std::cout
+        << "| model | items x tokens | step | TFLOP | GB | GB, bf16 | launches | with a graph | "
+           "waits | ms, f32 | with a graph | ms, tf32 | with a graph | ms, bf16 | with a graph "
+           "|\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  }
   const std::vector<std::int64_t> image = {3, 224, 224};
   const std::vector<std::string> bert = {"type=bert", "vocabulary=30522", "dropout=0.1",
                                          "attention_dropout=0.1"},
@@ -131,6 +224,10 @@ int main() {
                  Case{"ViT-large", transformer(1024, 24, vit), image, 197}})
     for (const std::int64_t items : {32, 256}) {
       c.items = items;
+      if (on_ranks) {
+        print_on_ranks(c);
+        continue;
+      }
       for (const bool exact : {true, false}) print_step(c, exact);
     }
 }

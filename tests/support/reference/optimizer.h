@@ -36,7 +36,7 @@ inline void run(const SgdStep& a) {
 }
 
 inline void run(const SumSquares& a) {
-  double sum = 0;
+  double sum = a.accumulate ? f(a.sum)[0] : 0;
   for (std::int64_t i = 0; i < a.x.elements(); ++i) sum += f(a.x)[i] * f(a.x)[i];
   if (a.earlier && !std::isfinite(f(a.earlier)[0])) sum = std::nan("");
   f(a.sum)[0] = sum;
