@@ -35,6 +35,10 @@ class Exchange {
   // f64 [n], any n, becomes `factor` times the sum over the ranks, in their order.
   // The bits are the same on all ranks. Nothing may have begun.
   virtual void sum(const Tensor& numbers, double factor = 1) = 0;
+
+  // Gives up what has begun, before this process ends. Another thread may call it, while this one
+  // waits for a rank that does not come.
+  virtual void abort() {}
 };
 
 }  // namespace vcas

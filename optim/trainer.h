@@ -84,6 +84,9 @@ class Trainer {
   StepReport finish();
   // `queue` and `finish` at once. No other step may be queued.
   StepReport step(const Batch& batch);
+  // Leaves what this rank exchanges, and other ranks do not come to: this process is to end.
+  // Another thread may call it.
+  void give_up() { exchange_->abort(); }
   // Throws InternalError naming the ranks whose weights are not those of rank 0.
   void check_ranks();
   // Each rank updates a part of the weights and moments of its own. All have all weights as layers

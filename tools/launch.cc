@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <future>
 #include <sstream>
 
 #include "core/error.h"
@@ -107,8 +108,8 @@ void check_same_device(const std::string& device, Ranks& ranks) {
   ranks.barrier();
 }
 
-Watchdog::Watchdog(const Ranks& ranks, double seconds)
-    : speaker_(speaker(ranks)), seconds_(seconds) {
+Watchdog::Watchdog(const Ranks& ranks, double seconds, std::function<void()> give_up)
+    : speaker_(speaker(ranks)), seconds_(seconds), give_up_(std::move(give_up)) {
   if (ranks.size() > 1)
     thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
@@ -134,6 +135,11 @@ void Watchdog::watch(const std::stop_token& stop) {
         "  hint: look at the machines; --resume goes on from the last checkpoint; "
         "run.rank_timeout sets the time\n",
         speaker_, seconds_));
+    // A kernel that hangs may hinder the end, and to give it up may hang too.
+    std::packaged_task<void()> giving_up(give_up_);
+    const std::future<void> given_up = giving_up.get_future();
+    std::thread(std::move(giving_up)).detach();
+    given_up.wait_for(std::chrono::seconds(2));
     ::_exit(static_cast<int>(ExitCode::kUnavailable));
   }
 }

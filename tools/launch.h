@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,7 +38,9 @@ void check_same_device(const std::string& device, Ranks& ranks);
 // nothing was `alive` for so many seconds. With one process it does nothing.
 class Watchdog {
  public:
-  Watchdog(const Ranks& ranks, double seconds);
+  // `give_up` leaves what the others do not come to. It is called before the end, by another
+  // thread.
+  Watchdog(const Ranks& ranks, double seconds, std::function<void()> give_up);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
@@ -49,6 +52,7 @@ class Watchdog {
 
   std::string speaker_;
   double seconds_;
+  std::function<void()> give_up_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::uint64_t signs_ = 0;  // of life; guarded by mutex_

@@ -9,6 +9,7 @@
 #include "core/progress.h"
 #include "kernels/dry_ops.h"
 #include "models/weights_io.h"
+#include "tools/launch.h"
 
 namespace vcas {
 namespace {
@@ -178,6 +179,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
                                 std::max(config.micro_batch(), config.eval_batch()), watch);
   ops_ = std::move(ready.ops);
+  check_same_device(ops_->name(), *ranks_);  // before they exchange what lies there
   ranges_ = ready.ranges;
   trace_ = ready.trace;
   finite_ = ready.finite;

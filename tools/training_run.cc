@@ -77,7 +77,7 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
       progress_(progress),
       label_(label),
       session_(config(), data_, {.trace = request.trace}, request.ranks),
-      watchdog_(ranks_, config().run.rank_timeout),
+      watchdog_(ranks_, config().run.rank_timeout, [this] { trainer().give_up(); }),
       eval_every_(session_.steps_of(config().train.eval_every)),
       checkpoint_every_(session_.steps_of(config().train.checkpoint_every)),
       log_every_(session_.steps_of(config().train.log_every)) {
@@ -88,7 +88,6 @@ TrainingRun::TrainingRun(const TrainRequest& request, const RunData& data, Progr
 
 // A new run gets its folder after all checks: one made for nothing is in the way of the next try.
 void TrainingRun::start(const fs::path& folder, FolderUse use) {
-  check_same_device(session_.ops().name(), ranks_);
   const bool first = ranks_.is_first();
   if (request_.continues() && first) folder_.emplace(folder, use);
   if (request_.resume) restore();

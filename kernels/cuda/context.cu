@@ -73,7 +73,13 @@ void check_host(cudaError_t status, std::size_t bytes) {
               "free memory on this machine, or raise the limit of its control group");
 }
 
-LaunchGraph::LaunchGraph(cudaGraph_t captured) {
+Event make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+  return Event(event);
+}
+
+LaunchGraph::LaunchGraph(cudaGraph_t captured, std::vector<Note> notes) : notes_(std::move(notes)) {
   const cudaError_t status = cudaGraphInstantiate(&exec_, captured, 0);
   cudaGraphDestroy(captured);
   check(status, "making a graph");
@@ -147,6 +153,11 @@ Context::Context(Precision precision) : precision_(precision) {
   for (cudaStream_t* stream : {&stream_, &bus_})
     check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "a stream");
   check(cudaEventCreateWithFlags(&crossed_, cudaEventDisableTiming), "an event");
+  int lowest = 0, highest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities of streams");
+  check(cudaStreamCreateWithPriority(&beside_, cudaStreamNonBlocking, highest), "a stream");
+  reached_ = make_event();
+  ended_ = make_event();
   cudaMemPool_t pool = nullptr;
   std::uint64_t keep_all = UINT64_MAX;  // freed memory stays with the process
   check(cudaDeviceGetDefaultMemPool(&pool, device), "the memory pool");
@@ -173,7 +184,7 @@ Context::~Context() {
   if (handle_) cublas_.destroy(handle_);
   for (void* data : {workspace_, scratch_, staging_[0].device, staging_[1].device})
     if (data) cudaFreeAsync(data, stream_);
-  for (cudaStream_t stream : {stream_, bus_})
+  for (cudaStream_t stream : {stream_, bus_, beside_})
     if (stream) {
       cudaStreamSynchronize(stream);
       cudaStreamDestroy(stream);
@@ -367,6 +378,7 @@ LaunchGraph Context::capture(const std::function<void()>& body) {
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "starting a capture");
   cudaGraph_t captured = nullptr;
   capturing_ = true;
+  notes_.clear();
   try {
     body();
   } catch (...) {
@@ -378,11 +390,39 @@ LaunchGraph Context::capture(const std::function<void()>& body) {
   }
   capturing_ = false;
   check(cudaStreamEndCapture(stream_, &captured), "capturing a graph");
-  return LaunchGraph(captured);
+  return LaunchGraph(captured, std::move(notes_));
 }
 
 void Context::replay(const LaunchGraph& graph) {
   check(cudaGraphLaunch(graph.exec(), stream_), "launching a graph");
+  for (const Note& note : graph.notes()) run_beside(note.reached, note.body);
+}
+
+void Context::beside(const std::function<void()>& body) {
+  if (!capturing_) {
+    check(cudaEventRecord(reached_.get(), stream_), "the beginning of what runs beside");
+    return run_beside(reached_, body);
+  }
+  notes_.push_back({make_event(), body});
+  check(cudaEventRecordWithFlags(notes_.back().reached.get(), stream_, cudaEventRecordExternal),
+        "an event in a graph");
+}
+
+void Context::run_beside(const Event& after, const std::function<void()>& body) {
+  check(cudaStreamWaitEvent(beside_, after.get()), "waiting for what comes before");
+  struct Exchanged {
+    cudaStream_t &a, &b;
+    Exchanged(cudaStream_t& a, cudaStream_t& b) : a(a), b(b) { std::swap(a, b); }
+    ~Exchanged() { std::swap(a, b); }
+  };
+  const Exchanged until_the_end(stream_, beside_);
+  body();
+}
+
+void Context::join() {
+  check_not_capturing("waiting for what runs beside");
+  check(cudaEventRecord(ended_.get(), beside_), "the end of what runs beside");
+  check(cudaStreamWaitEvent(stream_, ended_.get()), "waiting for what runs beside");
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cuda/cublas.h"
@@ -26,21 +27,38 @@ void check_device();
 // `check` for `bytes` asked of the host.
 void check_host(cudaError_t status, std::size_t bytes);
 
-// Launches with their arguments, which the device is given at once.
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
+Event make_event();
+
+// What a captured body has begun beside its launches: `body` after `reached`, an event that each
+// launch of the graph records.
+struct Note {
+  Event reached;
+  std::function<void()> body;
+};
+
+// Launches with their arguments, which the device is given at once, and what runs beside them.
 class LaunchGraph {
  public:
-  explicit LaunchGraph(cudaGraph_t captured);
-  LaunchGraph(LaunchGraph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
+  LaunchGraph(cudaGraph_t captured, std::vector<Note> notes);
+  LaunchGraph(LaunchGraph&& other) noexcept
+      : exec_(std::exchange(other.exec_, nullptr)), notes_(std::move(other.notes_)) {}
   LaunchGraph& operator=(LaunchGraph&& other) noexcept {
     std::swap(exec_, other.exec_);
+    std::swap(notes_, other.notes_);
     return *this;
   }
   ~LaunchGraph();
 
   cudaGraphExec_t exec() const { return exec_; }
+  const std::vector<Note>& notes() const { return notes_; }
 
  private:
   cudaGraphExec_t exec_ = nullptr;
+  std::vector<Note> notes_;
 };
 
 // Page-locked memory of the host. The device copies from or to it while the host goes on.
@@ -108,6 +126,17 @@ class Context {
   LaunchGraph capture(const std::function<void()>& body);
   void replay(const LaunchGraph& graph);
 
+  // Gives what `body` calls to a stream of its own, of high priority. That begins after the
+  // operations called so far and runs beside those called next, until `join`. `body` uses neither
+  // scratch nor products nor copies from or to the host.
+  // While a graph is captured, `body` is called after each launch of it: NCCL has no part in
+  // graphs, which all ranks would have to capture and launch alike.
+  void beside(const std::function<void()>& body);
+  // Operations called next see what ran beside those before.
+  void join();
+  // Whether ranks exchange by NCCL.
+  static bool has_nccl() { return true; }
+
   // c[m, n] = a[m, k] b[k, n], or +=, by cuBLASLt. `bias`[n] is added if there is one.
   // f32 is rounded to TF32 if the precision says so. Sums of bf16 are f32, rounded once for c in
   // bf16.
@@ -134,12 +163,16 @@ class Context {
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
   void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
+  void run_beside(const Event& after, const std::function<void()>& body);
   bool copy_beside(void* device, Staging& staging, std::size_t bytes);
 
   const Precision precision_;
   cudaStream_t stream_ = nullptr;
   cudaStream_t bus_ = nullptr;     // of large copies to the device
   cudaEvent_t crossed_ = nullptr;  // behind the last of them
+  cudaStream_t beside_ = nullptr;  // changes places with stream_ while a body runs beside
+  Event reached_, ended_;          // where `beside` begins and `join` waits
+  std::vector<Note> notes_;        // of the graph that is being captured
   // Filled in turns, each growing to the largest copy. One is filled again on two conditions:
   // copies no longer fit the other, and its own are done.
   Staging staging_[2];

@@ -27,4 +27,8 @@ std::vector<std::string> cuda_devices() {
   return names;
 }
 
+std::unique_ptr<Exchange> make_cuda_nccl_exchange(Ops& ops, Ranks& ranks) {
+  return cuda::make_nccl_exchange(dynamic_cast<cuda::DeviceOps&>(ops).context(), ranks);
+}
+
 }  // namespace vcas

@@ -18,4 +18,7 @@ std::string cuda_missing();
 // The names of the devices, in the order of their numbers.
 std::vector<std::string> cuda_devices();
 
+// An exchange by NCCL, of one rank too. make_cuda_ops has made `ops`.
+std::unique_ptr<Exchange> make_cuda_nccl_exchange(Ops& ops, Ranks& ranks);
+
 }  // namespace vcas

@@ -3,11 +3,14 @@
 
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include "core/ranks.h"
 #include "kernels/device/launch.cuh"
 
 namespace vcas::VCAS_DEVICE {
+
+// By NCCL (exchange_ops.cuh).
+std::unique_ptr<Exchange> make_nccl_exchange(Context& context, Ranks& ranks);
 
 class DeviceOps final : public Ops {
  public:
@@ -28,7 +31,9 @@ class DeviceOps final : public Ops {
     return context_.make_mailbox(bytes);
   }
   std::unique_ptr<Exchange> make_exchange(Ranks& ranks) override {
-    return std::make_unique<RecordedExchange>(*this, Ops::make_exchange(ranks));
+    if (ranks.size() == 1) return Ops::make_exchange(ranks);
+    if (context_.has_nccl()) return make_nccl_exchange(context_, ranks);
+    return std::make_unique<ExchangeBeside>(context_, Ops::make_exchange(ranks));
   }
   std::unique_ptr<Timeline> make_timeline() override { return context_.make_timeline(); }
   bool repeats() const override { return true; }
@@ -41,20 +46,10 @@ class DeviceOps final : public Ops {
     }
     auto& captured = static_cast<Captured&>(*recording);
     if (!captured.graph || captured.scratch != context_.scratch(0)) {
-      captured.exchanges.clear();
-      captured.graph = context_.capture([&] {
-        struct Noting {
-          Captured*& noted;
-          ~Noting() { noted = nullptr; }
-        };
-        capturing_ = &captured;
-        const Noting until_the_end{capturing_};
-        body();
-      });
+      captured.graph = context_.capture(body);
       captured.scratch = context_.scratch(0);
     }
     context_.replay(*captured.graph);
-    for (const auto& begin : captured.exchanges) begin();
   }
 
 #define VCAS_RUN(Args) \
@@ -62,41 +57,38 @@ class DeviceOps final : public Ops {
   VCAS_FOR_EACH_OP(VCAS_RUN)
 #undef VCAS_RUN
 
+  Context& context() { return context_; }
   const Context& context() const { return context_; }
 
  private:
   struct Captured final : Recording {
     std::optional<Context::LaunchGraph> graph;
-    const void* scratch = nullptr;                 // the workspace that the graph uses
-    std::vector<std::function<void()>> exchanges;  // that the body begins
+    const void* scratch = nullptr;  // the workspace that the graph uses
   };
 
-  // What a captured body begins, begins behind each launch of its graph.
-  class RecordedExchange final : public Exchange {
+  // By way of the host, and begun where NCCL would be: for an emulator without one.
+  class ExchangeBeside final : public Exchange {
    public:
-    RecordedExchange(DeviceOps& ops, std::unique_ptr<Exchange> inner)
-        : ops_(ops), inner_(std::move(inner)) {}
+    ExchangeBeside(Context& context, std::unique_ptr<Exchange> inner)
+        : context_(context), inner_(std::move(inner)) {}
     void begin_sum_parts(const Tensor& x, DType wire) override {
-      begin([=, this] { inner_->begin_sum_parts(x, wire); });
+      context_.beside([=, this] { inner_->begin_sum_parts(x, wire); });
     }
     void begin_gather_parts(const Tensor& x) override {
-      begin([=, this] { inner_->begin_gather_parts(x); });
+      context_.beside([=, this] { inner_->begin_gather_parts(x); });
     }
-    void end() override { inner_->end(); }
+    void end() override {
+      context_.join();
+      inner_->end();
+    }
     void sum(const Tensor& numbers, double factor) override { inner_->sum(numbers, factor); }
 
    private:
-    template <class Work>
-    void begin(const Work& work) {
-      ops_.capturing_ ? ops_.capturing_->exchanges.push_back(work) : work();
-    }
-
-    DeviceOps& ops_;
+    Context& context_;
     std::unique_ptr<Exchange> inner_;
   };
 
   Context context_;
-  Captured* capturing_ = nullptr;
 };
 
 }  // namespace vcas::VCAS_DEVICE

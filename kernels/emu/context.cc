@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 namespace vcas::emu {
 
@@ -57,6 +58,22 @@ void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::
       to.value[i] = from.value[order[i]];
     }
   });
+}
+
+void Context::beside(const std::function<void()>& body) {
+  if (captured_) return captured_->push_back([=, this] { beside(body); });
+  begun_.push_back(body);
+  if (!late_) join();
+}
+
+void Context::join() {
+  check_not_capturing("waiting for what runs beside");
+  struct Beside {
+    bool& is_beside;
+    ~Beside() { is_beside = false; }
+  };
+  const Beside until_the_end{is_beside_ = true};
+  for (const auto& body : std::exchange(begun_, {})) body();
 }
 
 Context::LaunchGraph Context::capture(const std::function<void()>& body) {

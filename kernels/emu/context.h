@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/device/nccl.h"
 #include "kernels/device/pairs.h"
 #include "kernels/emu/emulator.h"
 #include "kernels/emu/tensor_core.h"
@@ -49,7 +51,8 @@ class Context {
       : emulator_(order, 1,
                   warpgroup_products ? Emulator::kMaxSharedBytesOfSm90 : Emulator::kMaxSharedBytes),
         precision_(precision),
-        warpgroup_products_(warpgroup_products) {
+        warpgroup_products_(warpgroup_products),
+        late_(order != ThreadOrder::kForward) {
     gemm_use_one_thread();
   }
   Context(const Context&) = delete;
@@ -129,6 +132,16 @@ class Context {
     for (const auto& launch : graph) launch();
   }
 
+  // Calls `body` beside the operations, as the Context of a GPU does. That one may be at it at any
+  // time until `join`: here it is done at once if threads have their turns in order, else in
+  // `join`.
+  void beside(const std::function<void()>& body);
+  void join();
+  // What stands for the stream of what runs beside. Operations have none.
+  CUstream_st* stream() { return is_beside_ ? reinterpret_cast<CUstream_st*>(this) : nullptr; }
+  // Ranks exchange by NCCL where one is named: a library that takes memory of the host.
+  static bool has_nccl() { return std::getenv("VCAS_NCCL"); }
+
   // How much a GPU would have been given: kernels, products, copies within its memory, graphs.
   std::int64_t launches() const { return launches_; }
 
@@ -146,6 +159,9 @@ class Context {
   Emulator emulator_;
   Precision precision_;
   bool warpgroup_products_;
+  const bool late_;  // what runs beside is done in `join`
+  bool is_beside_ = false;
+  std::vector<std::function<void()>> begun_;  // beside
   std::int64_t launches_ = 0;
   LaunchGraph* captured_ = nullptr;  // the graph that is being captured
   void* scratch_ = nullptr;

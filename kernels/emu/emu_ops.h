@@ -16,4 +16,7 @@ std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kFo
 // Kernels, products and copies that a GPU would have been given. make_emu_ops has made `ops`.
 std::int64_t emu_launches(const Ops& ops);
 
+// An exchange by NCCL, of one rank too. make_emu_ops has made `ops`.
+std::unique_ptr<Exchange> make_emu_nccl_exchange(Ops& ops, Ranks& ranks);
+
 }  // namespace vcas

@@ -5,9 +5,7 @@
 
 #include "core/philox.h"
 #include "kernels/buffer.h"
-#include "tests/support/catch.h"
-#include "tests/support/devices.h"
-#include "tests/support/thread_ranks.h"
+#include "tests/kernels/transports.h"
 
 using namespace vcas;
 
@@ -34,11 +32,11 @@ T sum_of(int ranks, std::int64_t i) {
 // The slab of one rank, which begins with `number`.
 template <class T>
 struct Slab {
-  Slab(const std::string& device, Ranks& ranks, std::int64_t count)
-      : ops(make_ops(device)),
+  Slab(const Transport& transport, Ranks& ranks, std::int64_t count)
+      : ops(transport.make_ops()),
         buffer(*ops, static_cast<std::size_t>(count) * sizeof(T)),
         x(buffer.at(0, DTypeOf<T>::value, {count})),
-        exchange(ops->make_exchange(ranks)) {
+        exchange(transport.make_exchange(*ops, ranks)) {
     std::vector<T> host;
     for (std::int64_t i = 0; i < count; ++i) host.push_back(number<T>(ranks.place().rank, i));
     put(host);
@@ -56,34 +54,32 @@ struct Slab {
   std::unique_ptr<Exchange> exchange;
 };
 
-// `body(ranks)` on so many threads, or on none.
-void on_ranks(int size, const std::function<void(std::shared_ptr<Ranks>)>& body) {
-  size == 1 ? body(one_rank()) : on_thread_ranks(size, body);
-}
+// One rank has nobody to exchange with, unless it does by NCCL.
+bool unchanged(const Transport& transport, int size) { return size == 1 && !transport.by_nccl; }
 
 template <class T>
-void check_sums(const std::string& device, int size, std::int64_t count, double factor) {
+void check_sums(const Transport& transport, int size, std::int64_t count, double factor) {
   std::vector<std::vector<T>> got(static_cast<std::size_t>(size));
   on_ranks(size, [&](std::shared_ptr<Ranks> ranks) {
-    Slab<T> slab(device, *ranks, count);
+    Slab<T> slab(transport, *ranks, count);
     slab.exchange->sum(slab.x, factor);
     got[static_cast<std::size_t>(ranks->place().rank)] = slab.read();
   });
   for (const std::vector<T>& host : got)
     for (std::int64_t i = 0; i < count; ++i) {
       const T sum = sum_of<T>(size, i);
-      CHECK(host[i] == (size == 1 ? sum : static_cast<T>(factor) * sum));
+      CHECK(host[i] == (unchanged(transport, size) ? sum : static_cast<T>(factor) * sum));
     }
 }
 
 // Sums of parts, then what they make together.
 template <class T, class Wire>
-void check_parts(const std::string& device, int size, std::int64_t each) {
+void check_parts(const Transport& transport, int size, std::int64_t each) {
   const std::int64_t count = each * size;
   std::vector<std::vector<T>> parts(static_cast<std::size_t>(size)), whole = parts;
   on_ranks(size, [&](std::shared_ptr<Ranks> ranks) {
     const auto rank = static_cast<std::size_t>(ranks->place().rank);
-    Slab<T> slab(device, *ranks, count);
+    Slab<T> slab(transport, *ranks, count);
     slab.exchange->begin_sum_parts(slab.x, DTypeOf<Wire>::value);
     slab.exchange->end();
     parts[rank] = slab.read();
@@ -93,7 +89,7 @@ void check_parts(const std::string& device, int size, std::int64_t each) {
   });
   for (int rank = 0; rank < size; ++rank)
     for (std::int64_t i = 0; i < count; ++i) {
-      const T sum = size == 1 ? number<T>(0, i) : sum_of<T, Wire>(size, i);
+      const T sum = unchanged(transport, size) ? number<T>(0, i) : sum_of<T, Wire>(size, i);
       CHECK(whole[rank][i] == sum);
       CHECK(parts[rank][i] == (i / each == rank ? sum : number<T>(rank, i)));
     }
@@ -101,33 +97,39 @@ void check_parts(const std::string& device, int size, std::int64_t each) {
 
 }  // namespace
 
-TEST_CASE("a sum over ranks adds in their order, with the same bits on all", "[ranks][law]") {
-  for (const std::string& device : test_devices())
+TEST_CASE("a sum over ranks adds in their order, with the same bits on all", "[ranks][nccl][law]") {
+  on_every_transport([](const Transport& transport) {
     for (const int size : {1, 2, 3, 5})
       for (const std::int64_t count : {0, 1, 5, 1000}) {
-        CAPTURE(device, size, count);
-        check_sums<float>(device, size, count, 1);
-        check_sums<double>(device, size, count, 0.25);
+        if (size > transport.most_ranks) continue;
+        CAPTURE(size, count);
+        check_sums<float>(transport, size, count, 1);
+        check_sums<double>(transport, size, count, 0.25);
       }
+  });
 }
 
-TEST_CASE("each rank sums its part in the order of ranks, and all gather it", "[ranks][law]") {
-  for (const std::string& device : test_devices())
+TEST_CASE("each rank sums its part in the order of ranks, and all gather it",
+          "[ranks][nccl][law]") {
+  on_every_transport([](const Transport& transport) {
     for (const int size : {1, 2, 3, 4, 5})
       for (const std::int64_t each : {0, 16, 160}) {
-        CAPTURE(device, size, each);
-        check_parts<float, float>(device, size, each);
-        check_parts<double, double>(device, size, each);
-        check_parts<float, bfloat16>(device, size, each);
+        if (size > transport.most_ranks) continue;
+        CAPTURE(size, each);
+        check_parts<float, float>(transport, size, each);
+        check_parts<double, double>(transport, size, each);
+        check_parts<float, bfloat16>(transport, size, each);
       }
+  });
 }
 
 TEST_CASE("sums of bf16 terms are off by one rounding of each", "[ranks][law]") {
+  const Transport host = host_transport("cpu");
   for (const int size : {2, 8})
     on_thread_ranks(size, [&](std::shared_ptr<Ranks> ranks) {
       const std::int64_t each = 64;
       const int rank = ranks->place().rank;
-      Slab<float> slab("cpu", *ranks, each * size);
+      Slab<float> slab(host, *ranks, each * size);
       slab.exchange->begin_sum_parts(slab.x, DType::kBF16);
       slab.exchange->end();
       const std::vector<float> got = slab.read();
@@ -144,13 +146,13 @@ TEST_CASE("sums of bf16 terms are off by one rounding of each", "[ranks][law]") 
     });
 }
 
-TEST_CASE("several exchanges are on the way at a time", "[ranks]") {
-  for (const std::string& device : test_devices()) {
-    CAPTURE(device);
+TEST_CASE("several exchanges are on the way at a time", "[ranks][nccl]") {
+  on_every_transport([](const Transport& transport) {
     const std::int64_t half = 64;
-    std::vector<std::vector<float>> got(2);
-    on_thread_ranks(2, [&](std::shared_ptr<Ranks> ranks) {
-      Slab<float> slab(device, *ranks, 2 * half);
+    const int size = std::min(2, transport.most_ranks);
+    std::vector<std::vector<float>> got(static_cast<std::size_t>(size));
+    on_ranks(size, [&](std::shared_ptr<Ranks> ranks) {
+      Slab<float> slab(transport, *ranks, 2 * half);
       const auto part = [&](std::int64_t begin) { return slab.x.range(begin, begin + half); };
       slab.exchange->begin_sum_parts(part(half), DType::kF32);
       slab.exchange->begin_sum_parts(part(0), DType::kF32);
@@ -161,18 +163,18 @@ TEST_CASE("several exchanges are on the way at a time", "[ranks]") {
       got[static_cast<std::size_t>(ranks->place().rank)] = slab.read();
     });
     for (const std::vector<float>& host : got)
-      for (std::int64_t i = 0; i < 2 * half; ++i) CHECK(host[i] == sum_of<float>(2, i));
-  }
+      for (std::int64_t i = 0; i < 2 * half; ++i) CHECK(host[i] == sum_of<float>(size, i));
+  });
 }
 
-TEST_CASE("what a repeated body begins is done in each repetition", "[ranks]") {
-  for (const std::string& device : test_devices()) {
-    CAPTURE(device);
+TEST_CASE("what a repeated body begins is done in each repetition", "[ranks][nccl]") {
+  on_every_transport([](const Transport& transport) {
     const std::int64_t count = 64;
-    std::vector<std::vector<float>> got(2);
-    on_thread_ranks(2, [&](std::shared_ptr<Ranks> ranks) {
+    const int size = std::min(2, transport.most_ranks);
+    std::vector<std::vector<float>> got(static_cast<std::size_t>(size));
+    on_ranks(size, [&](std::shared_ptr<Ranks> ranks) {
       const int rank = ranks->place().rank;
-      Slab<float> slab(device, *ranks, count);
+      Slab<float> slab(transport, *ranks, count);
       const Buffer from(*slab.ops, slab.x.bytes());
       const Tensor source = from.at(0, DType::kF32, {count});
       std::unique_ptr<Recording> recording;
@@ -182,20 +184,25 @@ TEST_CASE("what a repeated body begins is done in each repetition", "[ranks]") {
         slab.ops->repeat(recording, [&] {
           slab.ops->run(Copy{.y = slab.x, .x = source});
           slab.exchange->begin_sum_parts(slab.x, DType::kF32);
+          slab.ops->run(Fill{.y = source, .value = -1});  // beside it
         });
         slab.exchange->end();
         const std::vector<float> all = slab.read();
         got[static_cast<std::size_t>(rank)].push_back(all[static_cast<std::size_t>(32 * rank)]);
       }
     });
-    for (const std::vector<float>& sums : got) CHECK(sums == std::vector<float>{1, 21, 41, 61});
-  }
+    for (const std::vector<float>& sums : got)
+      CHECK(sums ==
+            (size == 1 ? std::vector<float>{0, 10, 20, 30} : std::vector<float>{1, 21, 41, 61}));
+  });
 }
 
-TEST_CASE("exchanges that cannot be are mistakes of the program", "[ranks]") {
-  const auto ranks = one_rank();
-  Slab<float> slab("cpu", *ranks, 40);
-  CHECK_THROWS_AS(slab.exchange->begin_gather_parts(slab.x), InternalError);
-  Slab<double> wide("cpu", *ranks, 16);
-  CHECK_THROWS_AS(wide.exchange->begin_sum_parts(wide.x, DType::kBF16), InternalError);
+TEST_CASE("exchanges that cannot be are mistakes of the program", "[ranks][nccl]") {
+  on_every_transport([](const Transport& transport) {
+    const auto ranks = one_rank();
+    Slab<float> slab(transport, *ranks, 40);
+    CHECK_THROWS_AS(slab.exchange->begin_gather_parts(slab.x), InternalError);
+    Slab<double> wide(transport, *ranks, 16);
+    CHECK_THROWS_AS(wide.exchange->begin_sum_parts(wide.x, DType::kBF16), InternalError);
+  });
 }
