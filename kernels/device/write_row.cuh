@@ -44,6 +44,11 @@ __device__ void write_row(T* y, Compute<T>* y_norm, std::int64_t r, int width, c
   if (inside && threadIdx.x == 0) y_norm[r] = norm_from_squares<C>(squares);
 }
 
+inline Grid one_block_a_row(const Tensor& rows) {
+  const std::int64_t threads = ceil_div(ceil_div(rows.width(), kNeighbours), kWarp) * kWarp;
+  return {extent(rows.rows()), extent(std::clamp<std::int64_t>(threads, kWarp, kThreads))};
+}
+
 // Threads (of a row, rows).
 inline Grid grid_of_writers(const Tensor& rows) {
   const std::int64_t neighbours = std::max<std::int64_t>(ceil_div(rows.width(), kNeighbours), 1);
