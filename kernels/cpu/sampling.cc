@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "kernels/cpu/compute.h"
-#include "kernels/cpu/patch_panel.h"
+#include "kernels/ops/patches.h"
 
 namespace vcas {
 namespace {
@@ -173,6 +173,31 @@ void narrow_rows(const NarrowRows& args) {
   std::fill(row + next, row + args.row.elements(), 0);
 }
 
+// lines[y, x] = sum of norm(pixel)^2 over the pixels of line y that patches in column x hold.
+template <class Norm>
+void sum_along_lines(double* lines, const Patches& patches, const Norm& norm) {
+  for (std::int64_t y = 0; y < patches.height; ++y)
+    for (std::int64_t x = 0; x < patches.out_width(); ++x, ++lines) {
+      const std::int64_t left = x * patches.stride - patches.padding;
+      const std::int64_t end = std::min(left + patches.kernel, patches.width);
+      *lines = 0;
+      for (std::int64_t column = std::max<std::int64_t>(left, 0); column < end; ++column) {
+        const double value = norm(y * patches.width + column);
+        *lines += value * value;
+      }
+    }
+}
+
+// The squared norm of an item's patch number `place`.
+double sum_across_lines(const double* lines, const Patches& patches, std::int64_t place) {
+  const std::int64_t top = place / patches.out_width() * patches.stride - patches.padding;
+  const std::int64_t end = std::min(top + patches.kernel, patches.height);
+  double squares = 0;
+  for (std::int64_t y = std::max<std::int64_t>(top, 0); y < end; ++y)
+    squares += lines[y * patches.out_width() + place % patches.out_width()];
+  return squares;
+}
+
 template <class T>
 void row_score(CpuContext& cpu, const RowScore& args) {
   check_norms(args);
@@ -190,21 +215,33 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   const auto x_norm_of = [&](std::int64_t r) {
     return x_norm ? whole(x_norm + r * x_parts, x_parts) : cpu.norm(x + r * c, c);
   };
-  const auto patch_norm = [&](std::int64_t r) {
-    double squares = 0;
-    for_lines(args.patches, r,
-              [&](std::int64_t, std::int64_t first, std::int64_t last, std::int64_t pixel) {
-                for (std::int64_t tap = first; tap < last; ++tap)
-                  squares += std::pow(static_cast<double>(x_norm_of(pixel + tap - first)), 2);
-              });
-    return static_cast<T>(std::sqrt(squares));
+  const auto dy_norm_of = [&](std::int64_t i) {
+    return dy_norm ? whole(dy_norm + i * dy_parts, dy_parts) : cpu.norm(dy + i * d, d);
   };
   const std::int64_t work = (dy_norm ? dy_parts : d) + (x_norm ? x_parts : c) * args.patches.taps();
-  cpu.rows(candidates(args), work, [&](std::int64_t begin, std::int64_t end) {
+  if (!args.patches) {
+    cpu.rows(candidates(args), work, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        score[i] = dy_norm_of(i) * x_norm_of(row ? row[i] : i);
+    });
+    return;
+  }
+  const Patches& patches = args.patches;
+  const int slices = cpu.slices_for(candidates(args), candidates(args) * work);
+  const std::int64_t space = patches.height * patches.out_width();
+  double* scratch = cpu.scratch<double>(slices * space);
+  cpu.slices(slices, candidates(args), 1, [&](std::int64_t begin, std::int64_t end, int slice) {
+    double* lines = scratch + slice * space;
+    std::int64_t item = -1;
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t r = row ? row[i] : i;
-      score[i] = (dy_norm ? whole(dy_norm + i * dy_parts, dy_parts) : cpu.norm(dy + i * d, d)) *
-                 (args.patches ? patch_norm(r) : x_norm_of(r));
+      const std::int64_t r = row ? row[i] : i, place = r % patches.out_rows();
+      if (r / patches.out_rows() != item) {
+        item = r / patches.out_rows();
+        sum_along_lines(lines, patches, [&](std::int64_t pixel) {
+          return static_cast<double>(x_norm_of(item * patches.in_rows() + pixel));
+        });
+      }
+      score[i] = dy_norm_of(i) * static_cast<T>(std::sqrt(sum_across_lines(lines, patches, place)));
     }
   });
 }
