@@ -179,7 +179,7 @@ void sum_along_lines(double* lines, const Patches& patches, const Norm& norm) {
   for (std::int64_t y = 0; y < patches.height; ++y)
     for (std::int64_t x = 0; x < patches.out_width(); ++x, ++lines) {
       const std::int64_t left = x * patches.stride - patches.padding;
-      const std::int64_t end = std::min(left + patches.kernel, patches.width);
+      const std::int64_t end = std::min<std::int64_t>(left + patches.kernel, patches.width);
       *lines = 0;
       for (std::int64_t column = std::max<std::int64_t>(left, 0); column < end; ++column) {
         const double value = norm(y * patches.width + column);
@@ -191,7 +191,7 @@ void sum_along_lines(double* lines, const Patches& patches, const Norm& norm) {
 // The squared norm of an item's patch number `place`.
 double sum_across_lines(const double* lines, const Patches& patches, std::int64_t place) {
   const std::int64_t top = place / patches.out_width() * patches.stride - patches.padding;
-  const std::int64_t end = std::min(top + patches.kernel, patches.height);
+  const std::int64_t end = std::min<std::int64_t>(top + patches.kernel, patches.height);
   double squares = 0;
   for (std::int64_t y = std::max<std::int64_t>(top, 0); y < end; ++y)
     squares += lines[y * patches.out_width() + place % patches.out_width()];

@@ -1,0 +1,64 @@
+// Runs of several ranks that exchange by NCCL: the emulator, with a library that stands for it.
+#include "tests/mpi/mpirun.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kSteps = "device=emu train.steps=4 train.eval_every=100 ";
+const std::string kByNccl = "VCAS_NCCL='" VCAS_FAKE_NCCL "' ";
+
+}  // namespace
+
+TEST_CASE("ranks: a run by NCCL has the bits of one by way of the host", "[mpi][nccl]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  for (const int ranks : {2, 4}) {
+    CAPTURE(ranks);
+    const std::string program = mpirun_of(ranks) + "vcas-train tiny.json --overwrite " + kSteps;
+    const Outcome host = tiny.shell(program + "run.folder=host");
+    INFO(host.err);
+    REQUIRE(host.code == 0);
+    const Outcome nccl = tiny.shell(kByNccl + program + "run.folder=nccl");
+    INFO(nccl.err);
+    REQUIRE(nccl.code == 0);
+    CHECK(tiny.weights("nccl") == tiny.weights("host"));
+  }
+}
+
+TEST_CASE("ranks: without NCCL, and where it fails, a run ends with 69", "[mpi][nccl]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const std::string program = mpirun_of(2) + "vcas-train tiny.json run.folder=out " + kSteps;
+  const struct {
+    std::string environment;
+    bool trained;
+    std::string says;
+  } cases[] = {
+      {"VCAS_NCCL=/nowhere/libnccl.so.2 ", false, "NCCL, which cannot be loaded:\n  /nowhere/lib"},
+      {kByNccl + "VCAS_FAKE_NCCL_VERSION=21605 ", false, "is NCCL 2.16, and 2.18 is the oldest"},
+      {kByNccl + "VCAS_FAKE_NCCL_FAIL=9 ", true, "system error (call 9 was to fail)"},
+  };
+  for (const auto& [environment, trained, says] : cases) {
+    const Outcome outcome = tiny.shell(environment + program);
+    CAPTURE(environment, outcome.err);
+    CHECK(outcome.code == 69);
+    CHECK(contains(outcome.err, says));
+    CHECK(contains(outcome.err, "hint: "));
+    CHECK(fs::exists(tiny.path() / "out") == trained);
+  }
+}
+
+TEST_CASE("ranks: a rank that hangs leaves NCCL, and ends the run", "[mpi][nccl]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const Outcome hung = tiny.shell(
+      kByNccl + mpirun_of(2) +
+      "vcas-train tiny.json run.folder=out device=emu train.steps=100000 train.log_every=1 "
+      "run.rank_timeout=5 train.eval_every=1000000 & job=$!; "
+      "while [ $(cat out/metrics.jsonl | wc -l) -lt 4 ]; do sleep 0.1; done; "
+      "kill -STOP $(pgrep -P $job | tail -1); wait $job");
+  INFO(hung.err);
+  CHECK(hung.code == 69);
+  CHECK(contains(hung.err, "no step, evaluation or checkpoint has ended for 5 s: a rank hangs"));
+}
