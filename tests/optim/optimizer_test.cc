@@ -206,7 +206,7 @@ TEST_CASE("a configuration names its optimizer, and has its settings alone", "[o
   const OptimizerOptions sgd = options_of({"name=sgd", "momentum=0.5"});
   CHECK(to_json(sgd).dump() ==
         R"({"name":"sgd","momentum":0.5,"nesterov":false,"weight_decay":0.0,)"
-        R"("max_gradient_norm":0.0,"clip":"norm"})");
+        R"("max_gradient_norm":0.0,"clip":"norm","skip_deviations":0.0})");
   CHECK_THROWS_WITH(options_of({"name=sgd", "eps=1"}),
                     ContainsSubstring(R"("eps" is a setting of "adam" and "adamw")"));
   CHECK_THROWS_WITH(options_of({"clip=mean"}),
