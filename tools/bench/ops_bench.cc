@@ -7,8 +7,8 @@
 // product alone. On a GPU, and on emu, they run in bf16 and TF32 besides, compared with a product
 // in that precision; so do convolutions and norms of ResNets. So does every operation at the
 // smallest size in bf16, and what a transformer is made of at the sizes of its steps (bert_base_32
-// and so on). gathered_layer has the weight gradients of a block in one group, over half of the rows
-// of 8 or 16 items.
+// and so on). gathered_layer has the weight gradients of a block in one group, over half of the
+// rows of 8 or 16 items.
 //
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 
