@@ -396,7 +396,8 @@ TEST_CASE("faults: a file system that fills up has its exit code, and the run go
                    "set -e\nmkdir -p full\n"
                    "mount -t tmpfs -o size=256k vcas full\n" +
                    script);
-    const std::string line = "cd '" + small.path().string() + "' && unshare -rm env -i sh own.sh 2>err";
+    const std::string line =
+        "cd '" + small.path().string() + "' && unshare -rm env -i sh own.sh 2>err";
     return WEXITSTATUS(std::system(line.c_str()));
   };
   if (in_own("") != 0) {
