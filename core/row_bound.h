@@ -14,11 +14,11 @@ struct RowBound {
   std::int64_t half = 0, quarter = 0;  // of the longest ones: of this part of the items
 
   RowBound() = default;
-  // Of items with `lengths` rows. Rounding goes to `most` at most.
+  // `lengths`: rows of the items. Rounding goes to `most` at most.
   RowBound(std::vector<std::int64_t> lengths, std::int64_t most);
   bool operator==(const RowBound&) const = default;
 
-  // Of `kept` items, whichever they are.
+  // The bound for `kept` items, whichever they are.
   std::int64_t of(std::int64_t kept) const;
 };
 

@@ -7,7 +7,8 @@
 
 namespace vcas {
 
-// Of one array: above any memory. The sum over all values of a graph still fits into 64 bits.
+// The most of one array: above any memory.
+// The sum over all values of a graph still fits into 64 bits.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 44;
 
 // The product of sizes, none negative. More than kMostBytes: Error(kOutOfMemory), naming `what`.

@@ -33,7 +33,7 @@ struct SourceFile {
   std::filesystem::path path;
   // XXH3 of its bytes, compressed as they are; of a folder, ContentHash of names and sizes in it.
   std::uint64_t hash = 0;
-  // Of a folder whose files are read when their turn comes.
+  // This is for a folder whose files are read when their turn comes.
   std::shared_ptr<FolderContents> contents = {};
 };
 
