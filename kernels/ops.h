@@ -43,7 +43,7 @@ class Timeline {
   // The seconds from each mark to the next. Waits for the last one. Forgets the marks.
   virtual std::vector<double> take_seconds() = 0;
 };
-// Of a backend that does not queue its work.
+// For a backend that does not queue its work.
 std::unique_ptr<Timeline> make_host_timeline();
 
 // What the operations of a training run are for.
@@ -65,7 +65,7 @@ class Ops {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   // Room for `bytes`. This one is for backends that do not queue their work: it waits in `send`.
   virtual std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
-  // Of tensors of this backend, among `ranks`. This one goes by way of the host, and does in
+  // For tensors of this backend, among `ranks`. This one goes by way of the host, and does in
   // Exchange::end what has begun.
   virtual std::unique_ptr<Exchange> make_exchange(Ranks& ranks);
   virtual std::unique_ptr<Timeline> make_timeline() { return make_host_timeline(); }

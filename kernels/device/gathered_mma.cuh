@@ -163,7 +163,7 @@ class RowCopies {
   std::int32_t next_k_, next_scale_, compact_ = -1;
 };
 
-// Of one thread: fragments of 16 x 8 entries, four side by side.
+// A thread has fragments of 16 x 8 entries, four side by side.
 template <int kTile>
 using Sums = float[kTile / 32][4][4];
 
@@ -212,7 +212,7 @@ __device__ void store_sums(const TilePlace<float>& to, const Sums<kTile>& sum, i
     }
 }
 
-// Likewise in bf16. Rows of a panel are along k, as its fragments' columns of a and b are not, so
+// The same in bf16. Rows of a panel are along k, as its fragments' columns of a and b are not, so
 // both are transposed as they are loaded. Scaled, and rounded again, is b: a warp has half as much
 // of it as of a.
 template <int kTile>

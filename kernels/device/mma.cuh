@@ -28,7 +28,7 @@ __device__ Chunk<T> load_chunk(const T* from) {
   return chunk;
 }
 
-// Of numbers as they were computed.
+// For numbers as they were computed.
 template <class T>
 __device__ Chunk<T> to_chunk(const Compute<T> (&values)[Chunk<T>::kSize]) {
   Chunk<T> chunk;

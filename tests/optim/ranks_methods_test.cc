@@ -1,4 +1,5 @@
 // Methods that choose items train on several ranks as in one process, or by the same law.
+#include "tests/optim/distance.h"
 #include "tests/optim/forward_fixture.h"
 #include "tests/support/catch.h"
 #include "tests/support/thread_ranks.h"
@@ -52,15 +53,6 @@ std::vector<Trained> train(int ranks, const ForwardFixture::Settings& settings, 
   else
     on_thread_ranks(ranks, body);
   return all;
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 void check_same(const std::vector<Trained>& ranks) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "tests/optim/distance.h"
 #include "tests/optim/text_fixture.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
@@ -46,15 +47,6 @@ std::vector<Trained> train(int ranks, const TrainerOptions& options, std::int64_
     }
   });
   return all;
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 void check_same(const std::vector<Trained>& ranks) {
