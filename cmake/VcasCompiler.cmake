@@ -4,12 +4,20 @@ target_compile_features(vcas_options INTERFACE cxx_std_20)
 target_compile_options(vcas_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   -Wno-missing-field-initializers -Werror=return-type>)
-# Of a branch for one type a lambda may capture what the others use.
+# A lambda may capture what branches for other types use. Loops are not vectorised below -O2.
 target_compile_options(vcas_options INTERFACE
-  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unused-lambda-capture>)
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unused-lambda-capture -Wno-pass-failed>)
+# Where several files are one unit, the names of one file may hide those of another.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(vcas_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>)
+endif()
 if(VCAS_WERROR)
   target_compile_options(vcas_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
+string(REGEX MATCH address asan "${VCAS_SANITIZE}")
+string(REGEX MATCH thread tsan "${VCAS_SANITIZE}")
+target_compile_definitions(vcas_options INTERFACE VCAS_ASAN=$<BOOL:${asan}>
+                                                  VCAS_TSAN=$<BOOL:${tsan}>)
 if(VCAS_SANITIZE)
   target_compile_options(vcas_options INTERFACE
     -fsanitize=${VCAS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -18,6 +26,21 @@ endif()
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
+
+# vcas_units(<target>): where several files are one unit (CMAKE_UNITY_BUILD), which are together
+# depends on their names alone. So a new file does not bring others together, whose names may clash.
+function(vcas_units target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME)
+    string(MD5 hash ${name})
+    string(SUBSTRING ${hash} 0 1 digit)
+    math(EXPR group "0x${digit} % 4")
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target}
+                                PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
 
 # vcas_component(<name> DEPENDS <targets>...): one folder is one OBJECT library of all its sources,
 # so that layers and models that register themselves are never dropped by the linker. Headers are

@@ -18,7 +18,7 @@
 namespace vcas {
 namespace {
 
-constexpr std::uint64_t kFormatVersion = 3;
+constexpr std::uint64_t kMlmFormatVersion = 3;
 constexpr std::int64_t kSpecial = 2;  // [CLS] and [SEP]
 constexpr const char* kMissingHint =
     "data.text.train_file and data.text.test_file each name a text with a document on each line, a "
@@ -244,7 +244,7 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const Tokenizer& t
   for (const bool flag : {options.header, options.skip_bad_rows}) key.add_number(flag);
   key.add_number(static_cast<std::uint64_t>(options.max_length));
   key.add("mlm");
-  key.add_number(kFormatVersion);
+  key.add_number(kMlmFormatVersion);
   key.add_number(tokenizer.fingerprint());
   const auto make = [&](const TokenSink& sink) {
     return tokenise_documents(options, tokenizer, sink);

@@ -18,7 +18,7 @@ namespace vcas {
 namespace {
 
 // Changes whenever the same files and options give other tokens.
-constexpr std::uint64_t kFormatVersion = 4;
+constexpr std::uint64_t kTextFormatVersion = 4;
 
 std::string lower_case(std::string text) {
   for (char& letter : text)
@@ -217,7 +217,7 @@ void ItemOptions::add_to(ContentHash& hash) const {
   hash.add_number(labels.size());
   for (const std::string& name : labels) hash.add(name);
   hash.add_number(static_cast<std::uint64_t>(max_length));
-  hash.add_number(kFormatVersion);
+  hash.add_number(kTextFormatVersion);
 }
 
 TokenContent tokenise_rows(TextRows& rows, const Tokenizer& tokenizer, const ItemOptions& options) {

@@ -15,7 +15,7 @@
 namespace vcas {
 namespace {
 
-constexpr std::uint64_t kFormatVersion = 1;
+constexpr std::uint64_t kWordnetFormatVersion = 1;
 constexpr const char* kFiles[] = {"data.noun", "data.verb", "data.adj", "data.adv"};
 
 // Where a pointer leads: part of speech and the byte offset that names a synset in its file.
@@ -228,7 +228,7 @@ std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
     key.add_number(sources.back().hash);
   }
   key.add("wordnet");
-  key.add_number(kFormatVersion);
+  key.add_number(kWordnetFormatVersion);
   key.add_number(static_cast<std::uint64_t>(options.split));
   items.add_to(key);
   key.add_number(tokenizer.fingerprint());

@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const CLI::Range kPositive(1, 1'000'000'000);
-const CLI::Range kRatio(1e-6, 1.0);
+const CLI::Range kKeepRatio(1e-6, 1.0);
 
 // An unknown device is best explained where it was set.
 void check_device(const LoadedConfig& loaded) {
@@ -479,7 +479,7 @@ struct PlanArguments final : ConfigArguments {
                     "Keep ratio of items and rows to tell the savings of; any number of them")
         ->allow_extra_args(false)
         ->take_all()
-        ->check(kRatio);
+        ->check(kKeepRatio);
     command.add_flag("--no-timing", no_timing, "Measure no steps");
     command.add_flag("--json", request.json, "Print JSON");
   }
@@ -503,7 +503,7 @@ struct CheckArguments final : ConfigArguments {
         ->check(CLI::Range(2, 1'000'000));
     command.add_option("--steps", request.steps, "Exact steps of training before")
         ->check(kPositive);
-    command.add_option("--ratio", request.ratio, "Keep ratio of items and rows")->check(kRatio);
+    command.add_option("--ratio", request.ratio, "Keep ratio of items and rows")->check(kKeepRatio);
     command.add_flag("--all", request.all, "Show every tensor");
   }
 

@@ -267,7 +267,7 @@ std::string savings_text(const Json& plan) {
   return format_table(rows);
 }
 
-std::string text_of(const Json& plan) {
+std::string plan_text(const Json& plan) {
   const auto count = [](const Json& number) { return format_count(number.get<std::int64_t>()); };
   const auto bytes = [](const Json& number) { return format_bytes(number.get<double>()); };
   const Json &flops = plan["flops"], &checkpoints = plan["checkpoints"];
@@ -352,7 +352,7 @@ void plan_run(const LoadedConfig& loaded, const PlanRequest& request) {
     plan["time"] = time_of(times, run, config);
     add_times(plan, times, run.total_steps);
   }
-  std::fputs((request.json ? plan.dump(2) + "\n" : text_of(plan)).c_str(), stdout);
+  std::fputs((request.json ? plan.dump(2) + "\n" : plan_text(plan)).c_str(), stdout);
   if (fits) return;
   const Json& fitting = plan["fitting"];
   throw Error(ExitCode::kOutOfMemory,

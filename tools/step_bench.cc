@@ -289,7 +289,7 @@ double probe_seconds(const RunConfig& config, const RunData& data, Subject& subj
   return median(seconds);
 }
 
-std::string text_of(const Json& json) {
+std::string benchmark_text(const Json& json) {
   const auto ms = [](const Json& seconds) {
     return fmt::format("{:.2f}", 1e3 * seconds.get<double>());
   };
@@ -426,7 +426,7 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   json["device"] = exact.session.ops().name();
   json["precision"] = config.precision;
   json["threads"] = use_threads(config);
-  std::fputs((request.json ? json.dump(2) + "\n" : text_of(json)).c_str(), stdout);
+  std::fputs((request.json ? json.dump(2) + "\n" : benchmark_text(json)).c_str(), stdout);
 }
 
 }  // namespace vcas

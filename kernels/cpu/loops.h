@@ -35,6 +35,13 @@ struct AttentionHead {
   std::uint64_t draw_stride;  // from one query to the next
 };
 
+struct ScoreCounts {
+  std::int64_t positive, not_finite;
+};
+struct CappedSums {
+  double capped, others;  // how many are capped; the sum of the other values
+};
+
 template <class T>
 struct PointwiseLoops {
   void (*forward)(T* y, const T* x, std::int64_t n);
@@ -93,6 +100,13 @@ struct Loops {
   // u[i] = the uniform at index id[i], for [begin, end)
   void (*uniforms)(float* u, const std::int32_t* id, std::int64_t begin, std::int64_t end,
                    const PhiloxAddress& address);
+  // value[i] = score[i] / divisor, and 0 where that is not finite.
+  ScoreCounts (*score_values)(double* value, const T* score, std::int64_t n, double divisor);
+  double (*largest_score)(const T* score, std::int64_t n);  // of those that are finite, or 0
+  // p = min(1, scale * value)
+  CappedSums (*capped_sums)(const double* value, std::int64_t n, double scale);
+  void (*capped)(T* p, const double* value, std::int64_t n, double scale);
+  void (*square_roots)(T* y, const double* x, std::int64_t n);
   std::int64_t (*attention_scratch)(std::int64_t tokens, std::int64_t width);  // elements
   void (*attention_forward)(T* y, T* lse, const AttentionHead<T>& head, T* scratch);
   // dq, dk, dv have the strides of q, k, v.

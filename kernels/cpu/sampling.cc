@@ -19,48 +19,34 @@ std::int64_t candidates(const Args& args) {
 // budget are positive. c = (budget - capped) / (sum of the others); each pass caps what the last c
 // takes to 1, until nothing more is capped. Where the capped use up the budget, the others are too
 // small to be seen in the sum.
-double capped_scale(const double* value, std::int64_t n, double budget) {
+template <class T>
+double capped_scale(const Loops<T>& loops, const double* value, std::int64_t n, double budget) {
   double scale = 0;
   for (double before = -1;;) {
-    double capped = 0, others = 0;
-#pragma omp simd reduction(+ : capped, others)
-    for (std::int64_t i = 0; i < n; ++i) {
-      const bool over = scale * value[i] >= 1;
-      capped += over ? 1 : 0;
-      others += over ? 0 : value[i];
-    }
-    if (capped <= before || capped >= budget) return scale;  // rounding may uncap one again
-    before = capped;
-    scale = (budget - capped) / others;
+    const CappedSums sums = loops.capped_sums(value, n, scale);
+    if (sums.capped <= before || sums.capped >= budget) return scale;  // rounding may uncap one
+    before = sums.capped;
+    scale = (budget - sums.capped) / sums.others;
   }
 }
 
 // `value` has room for n numbers. `variance` may be null.
 template <class T>
-void keep_probability(T* prob, double* variance, const T* score, std::int64_t n, double budget,
-                      double* value) {
-  double largest = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    if (std::isfinite(score[i])) largest = std::max(largest, static_cast<double>(score[i]));
-  const double divisor = largest > 0 ? largest : 1;
-  std::int64_t positive = 0, not_finite = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const bool finite = std::isfinite(score[i]);
-    value[i] = finite ? static_cast<double>(score[i]) / divisor : 0;
-    positive += value[i] > 0;
-    not_finite += !finite;
-  }
+void keep_probability(const Loops<T>& loops, T* prob, double* variance, const T* score,
+                      std::int64_t n, double budget, double* value) {
+  const double largest = loops.largest_score(score, n);
+  const auto [positive, not_finite] =
+      loops.score_values(value, score, n, largest > 0 ? largest : 1);
   budget = std::max(budget - static_cast<double>(not_finite), 0.0);
-  const bool all = budget >= static_cast<double>(positive);
-  const double scale = all ? 0 : capped_scale(value, n, budget);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double p = all ? value[i] > 0 : std::min(1.0, scale * value[i]);
-    prob[i] = static_cast<T>(p);
-    if (variance && p > 0) {
-      const double x = static_cast<double>(score[i]);
-      *variance += (1 - p) / p * x * x;
+  if (budget >= static_cast<double>(positive))
+    for (std::int64_t i = 0; i < n; ++i) prob[i] = value[i] > 0;
+  else
+    loops.capped(prob, value, n, capped_scale(loops, value, n, budget));
+  if (variance)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double p = static_cast<double>(prob[i]), x = static_cast<double>(score[i]);
+      if (p > 0) *variance += (1 - p) / p * x * x;
     }
-  }
   if (not_finite == 0) return;
   for (std::int64_t i = 0; i < n; ++i)
     if (!std::isfinite(score[i])) prob[i] = 1;
@@ -121,7 +107,7 @@ void draw_systematic(const Draw& args) {
     for (std::int64_t i = 0; i < n && next < count; ++i) {
       running = i == last ? total : running + static_cast<double>(prob[i]);
       const bool drawn = i <= last && prob[i] > 0 && running + u >= boundary;
-      if (drawn) boundary = std::floor(running + u) + 1;
+      if (drawn) ++boundary;
       if (!drawn && free-- <= 0) continue;
       kept[next] = static_cast<std::int32_t>(i);
       scale[next++] = drawn ? T(1) / prob[i] : T(0);
@@ -173,29 +159,31 @@ void narrow_rows(const NarrowRows& args) {
   std::fill(row + next, row + args.row.elements(), 0);
 }
 
-// lines[y, x] = sum of norm(pixel)^2 over the pixels of line y that patches in column x hold.
-template <class Norm>
-void sum_along_lines(double* lines, const Patches& patches, const Norm& norm) {
-  for (std::int64_t y = 0; y < patches.height; ++y)
-    for (std::int64_t x = 0; x < patches.out_width(); ++x, ++lines) {
-      const std::int64_t left = x * patches.stride - patches.padding;
-      const std::int64_t end = std::min<std::int64_t>(left + patches.kernel, patches.width);
-      *lines = 0;
-      for (std::int64_t column = std::max<std::int64_t>(left, 0); column < end; ++column) {
-        const double value = norm(y * patches.width + column);
-        *lines += value * value;
-      }
+// sums[place] = the squared norm of patch `place` of an item whose pixels have these squared norms.
+// `lines` has height * out_width numbers: sums along the lines of pixels.
+void patch_squares(double* sums, double* lines, const double* squares, const Patches& patches) {
+  const std::int64_t width = patches.out_width();
+  std::fill_n(lines, patches.height * width, 0.0);
+  for (std::int64_t tap = 0; tap < patches.kernel; ++tap) {
+    // Patches in columns [first, end) have this tap inside the image.
+    const std::int64_t outside = patches.padding - tap, up = patches.stride - 1;
+    const std::int64_t first = (std::max<std::int64_t>(outside, 0) + up) / patches.stride;
+    const std::int64_t end = std::min(width, (patches.width + outside + up) / patches.stride);
+    for (std::int64_t y = 0; y < patches.height; ++y) {
+      const double* from = squares + y * patches.width + tap - patches.padding;
+      for (std::int64_t x = first; x < end; ++x) lines[y * width + x] += from[x * patches.stride];
     }
-}
-
-// The squared norm of an item's patch number `place`.
-double sum_across_lines(const double* lines, const Patches& patches, std::int64_t place) {
-  const std::int64_t top = place / patches.out_width() * patches.stride - patches.padding;
-  const std::int64_t end = std::min<std::int64_t>(top + patches.kernel, patches.height);
-  double squares = 0;
-  for (std::int64_t y = std::max<std::int64_t>(top, 0); y < end; ++y)
-    squares += lines[y * patches.out_width() + place % patches.out_width()];
-  return squares;
+  }
+  for (std::int64_t y = 0; y < patches.out_height(); ++y) {
+    const std::int64_t top = y * patches.stride - patches.padding;
+    const std::int64_t last = std::min<std::int64_t>(top + patches.kernel, patches.height);
+    for (std::int64_t x = 0; x < width; ++x) {
+      double sum = 0;
+      for (std::int64_t line = std::max<std::int64_t>(top, 0); line < last; ++line)
+        sum += lines[line * width + x];
+      sums[y * width + x] = sum;
+    }
+  }
 }
 
 template <class T>
@@ -228,20 +216,27 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   }
   const Patches& patches = args.patches;
   const int slices = cpu.slices_for(candidates(args), candidates(args) * work);
-  const std::int64_t space = patches.height * patches.out_width();
+  const std::int64_t in = patches.in_rows(), out = patches.out_rows();
+  const std::int64_t space = std::max(in, out) + patches.height * patches.out_width() + out;
   double* scratch = cpu.scratch<double>(slices * space);
   cpu.slices(slices, candidates(args), 1, [&](std::int64_t begin, std::int64_t end, int slice) {
-    double* lines = scratch + slice * space;
-    std::int64_t item = -1;
+    double* squares = scratch + slice * space;
+    double* sums = squares + space - out;
+    T* norms = reinterpret_cast<T*>(squares);  // in their place
+    std::int64_t first = -out;                 // row of the item whose norms these are
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t r = row ? row[i] : i, place = r % patches.out_rows();
-      if (r / patches.out_rows() != item) {
-        item = r / patches.out_rows();
-        sum_along_lines(lines, patches, [&](std::int64_t pixel) {
-          return static_cast<double>(x_norm_of(item * patches.in_rows() + pixel));
-        });
+      const std::int64_t r = row ? row[i] : i;
+      if (r < first || r >= first + out) {
+        const std::int64_t item = r / out;
+        first = item * out;
+        for (std::int64_t pixel = 0; pixel < in; ++pixel) {
+          const auto norm = static_cast<double>(x_norm_of(item * in + pixel));
+          squares[pixel] = norm * norm;
+        }
+        patch_squares(sums, squares + std::max(in, out), squares, patches);
+        cpu.loops<T>().square_roots(norms, sums, out);
       }
-      score[i] = dy_norm_of(i) * static_cast<T>(std::sqrt(sum_across_lines(lines, patches, place)));
+      score[i] = dy_norm_of(i) * norms[r - first];
     }
   });
 }
@@ -278,7 +273,7 @@ void compute(CpuContext& cpu, const KeepProbability& args) {
     const std::int64_t n = candidates(args);
     auto* variance = args.variance.ptr<double>();
     if (variance) *variance = 0;
-    keep_probability<T>(args.prob.ptr<T>(), variance, args.score.ptr<T>(), n,
+    keep_probability<T>(cpu.loops<T>(), args.prob.ptr<T>(), variance, args.score.ptr<T>(), n,
                         draw_budget(args, args.whole), cpu.scratch<double>(n));
   });
 }
@@ -304,8 +299,8 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
     with_type(args.prob.dtype, [&](auto type) {
       using T = decltype(type);
       const bool systematic = args.selection == Selection::kSystematic;
-      keep_probability<T>(args.prob.ptr<T>(), nullptr, args.score.ptr<T>(), candidates(args),
-                          draw_budget(args, systematic), space);
+      keep_probability<T>(cpu.loops<T>(), args.prob.ptr<T>(), nullptr, args.score.ptr<T>(),
+                          candidates(args), draw_budget(args, systematic), space);
       if (!systematic)
         draw_bernoulli<T>(cpu.loops<T>(), args, reinterpret_cast<float*>(space));
       else

@@ -6,7 +6,7 @@
 namespace vcas {
 namespace {
 
-constexpr std::int64_t kPanelRows = 256;
+constexpr std::int64_t kSketchRows = 256;
 
 // y[r, b] = sum over c = b, b + buckets, ... of sign[c] x[row(first + r), c]
 template <class T>
@@ -29,16 +29,16 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
   const int slices = cpu.slices_for(
       items, args.dy.rows() * (args.dy.width() + args.in_sign.elements() + args.sketch.width()));
   const std::int64_t values = args.patches ? args.in_sign.elements() : 0;
-  const std::int64_t space = kPanelRows * (a + b + values);
+  const std::int64_t space = kSketchRows * (a + b + values);
   T* scratch = cpu.scratch<T>(slices * space);
   cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
     T* left = scratch + slice * space;
-    T* right = left + kPanelRows * a;
-    T* patches = right + kPanelRows * b;
+    T* right = left + kSketchRows * a;
+    T* patches = right + kSketchRows * b;
     for (std::int64_t n = begin; n < end; ++n)
       for (std::int64_t first = offsets[n]; first == offsets[n] || first < offsets[n + 1];
-           first += kPanelRows) {
-        const std::int64_t rows = std::min(kPanelRows, offsets[n + 1] - first);
+           first += kSketchRows) {
+        const std::int64_t rows = std::min(kSketchRows, offsets[n + 1] - first);
         add_up<T>(left, a, args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<T>(),
                   first, rows);
         const auto* row = args.row.ptr<std::int32_t>();

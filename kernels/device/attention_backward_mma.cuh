@@ -225,7 +225,9 @@ __global__ void __launch_bounds__(BackwardTiles<T, kWidth>::kThreads, 2)
     attention_backward_mma_kernel(BackwardTensors<T> t, QueryTerms* terms, float* dq,
                                   HeadShape<T> shape) {
   constexpr int kSize = Chunk<T>::kSize;
-  const auto [head, gradients] = backward_work(t, shape);
+  const BackwardWork<T> work = backward_work(t, shape);
+  const auto& head = work.head;
+  const auto& gradients = work.gradients;
   BackwardPart<T> of{head, gradients, terms + gradients.dy_row * shape.heads + blockIdx.y,
                      dq + gradients.dy_row * shape.width + blockIdx.y * shape.head_width,
                      shape.width};

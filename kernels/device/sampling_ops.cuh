@@ -261,7 +261,12 @@ struct Narrowing {
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  const auto& [out, kept, kept_scale, echo, old, n, echoes] = group.each[blockIdx.x];
+  const Narrowing<T>& work = group.each[blockIdx.x];
+  const auto& out = work.out;
+  const auto& old = work.old;
+  const auto *kept = work.kept, *echo = work.echo;
+  const T* kept_scale = work.kept_scale;
+  const int n = work.kept_items, echoes = work.echoes;
   std::int64_t rows = 0;
   in_rounds(n, [&](int i, bool inside) {
     std::int64_t length = 0;

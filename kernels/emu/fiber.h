@@ -38,7 +38,7 @@ class Fiber {
 #endif
   char* stack_ = nullptr;  // lowest address of the usable part
   std::size_t stack_bytes_ = 0;
-  void* sanitizer_state_ = nullptr;  // ASan: the fake stack; TSan: its thread
+  [[maybe_unused]] void* sanitizer_state_ = nullptr;  // ASan: the fake stack; TSan: its thread
 };
 
 }  // namespace vcas::emu

@@ -1,16 +1,10 @@
-// What the emulator tells the sanitizers. VCAS_TSAN comes from the build.
+// What the emulator tells the sanitizers. VCAS_ASAN and VCAS_TSAN come from the build.
 // The emulator is compiled without the thread sanitizer: its state is no part of what is tested.
 #pragma once
 
-#if !defined(VCAS_TSAN)
-#define VCAS_TSAN 0
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define VCAS_ASAN 1
+#if VCAS_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#else
-#define VCAS_ASAN 0
 #endif
 #if VCAS_TSAN
 #include <sanitizer/tsan_interface.h>

@@ -5,10 +5,10 @@
 
 using namespace vcas;
 
-#if defined(__SANITIZE_ADDRESS__)
+#if VCAS_ASAN
 // A size that cannot be had gives null, as without the sanitizer.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-#elif defined(__SANITIZE_THREAD__)
+#elif VCAS_TSAN
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 #endif
 

@@ -74,7 +74,8 @@ TEST_CASE("the order of threads does not change a bit", "[device]") {
        {std::pair{DType::kF32, false}, {DType::kBF16, false}, {DType::kBF16, true}})
     for (const auto& [keep, convolution] : {std::pair{1, false}, {3, false}, {3, true}}) {
       INFO(std::string(dtype_name(dtype)) << ", keep " << keep);
-      const auto run = [&, keep = keep, convolution = convolution](emu::ThreadOrder order) {
+      const auto run = [&, dtype = dtype, warpgroup_products = warpgroup_products, keep = keep,
+                        convolution = convolution](emu::ThreadOrder order) {
         return outputs(order, keep, dtype, warpgroup_products, convolution);
       };
       const auto want = run(emu::ThreadOrder::kForward);

@@ -278,7 +278,7 @@ TEST_CASE("choices of items: the gradient of Selective-Backprop is the mean of k
           "[selection]") {
   const auto [method, content] = GENERATE(
       table<std::string, Content>({{kHistory, Content::kImages}, {kRank, Content::kTexts}}));
-  const auto settings = [&](const std::string& type) {
+  const auto settings = [content = content](const std::string& type) {
     return ForwardFixture::Settings{
         .content = content, .learning_rate = 0, .dropout = 0, .method = type};
   };

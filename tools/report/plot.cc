@@ -99,22 +99,22 @@ class Scale {
 };
 
 // The least and the largest of what is finite; 0 and 1 of nothing, and never the same.
-struct Range {
+struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
 
   void add(const std::vector<double>& values) {
     for (const double value : values)
       if (std::isfinite(value)) low = std::min(low, value), high = std::max(high, value);
   }
-  Range settled() const {
+  AxisRange settled() const {
     if (low > high) return {0, 1};
     if (low < high) return *this;
     const double room = low == 0 ? 1 : std::abs(low) / 10;
     return {low - room, high + room};
   }
-  Range with_room(bool log) const {
+  AxisRange with_room(bool log) const {
     const double room = (high - low) * 0.04;
-    return log ? Range{low / 1.05, high * 1.05} : Range{low - room, high + room};
+    return log ? AxisRange{low / 1.05, high * 1.05} : AxisRange{low - room, high + room};
   }
 };
 
@@ -208,7 +208,7 @@ double room_for(const Names& names, double letter, std::size_t letters_at_most =
 }
 
 std::string draw_content(const Plot& plot, const Curves& content) {
-  Range x_range, y_range;
+  AxisRange x_range, y_range;
   std::vector<std::string> names, ticks;
   for (const Curve& curve : content.curves) {
     x_range.add(curve.x);
@@ -224,7 +224,7 @@ std::string draw_content(const Plot& plot, const Curves& content) {
   y_range = y_range.settled();
   constexpr double kWorthLogarithms = 10;
   const bool log = content.log && y_range.low > 0 && y_range.high > kWorthLogarithms * y_range.low;
-  const Range room = y_range.with_room(log);
+  const AxisRange room = y_range.with_room(log);
   if (!content.from_zero || y_range.low < 0) y_range = room;
   y_range.high = room.high;
   Frame frame{0, kWidth - 18 - room_for(names, kLetter), kTop, kHeight - kAxis};

@@ -15,8 +15,6 @@ using nlohmann::json;
 using Columns = std::vector<double>;
 
 constexpr std::size_t kMostPoints = 200, kFewestPoints = 40, kMeanOf = 10;
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
 // At most kMostPoints, each the mean of neighbours, in a band from the least to the largest.
 Curve thin(Curve curve, bool with_band) {
   const std::size_t count = curve.x.size();

@@ -18,8 +18,6 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
 void take_event(RunRecord& run, nlohmann::json line) {
   const std::string event = text(line, "event");
   if (event == "train") run.train.push_back(std::move(line));
@@ -198,7 +196,8 @@ std::vector<std::string> measures_of(const std::vector<RunRecord>& runs) {
         if (value.is_number() && std::ranges::count(kOthers, key) == 0 &&
             std::ranges::count(names, key) == 0)
           names.push_back(key);
-  std::ranges::stable_partition(names, [](const std::string& name) { return name == "loss"; });
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& name) { return name == "loss"; });
   return names;
 }
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 namespace vcas {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct RunRecord {
   std::filesystem::path folder;
