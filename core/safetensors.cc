@@ -157,7 +157,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   enum class Place { kStart, kRoot, kMetadata, kEntry, kArray };
 
   [[noreturn]] void fail(const std::string& why) const {
-    if (names_.empty()) throw Error(ExitCode::kBadData, file_ + ": header: " + why);
     const std::string where = name_ == kMetadataKey ? name_ : "tensor " + name_;
     throw Error(ExitCode::kBadData, fmt::format("{}: {}: {}", file_, where, why));
   }

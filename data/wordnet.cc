@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -88,11 +89,18 @@ SynsetLine parse_synset(const std::string& line, const std::string& place) {
   return out;
 }
 
+// Hypernyms of a damaged file may lead in a circle.
 bool has_ancestor(const std::vector<Synset>& synsets, std::int64_t synset, std::int64_t ancestor) {
-  return std::any_of(synsets[synset].hypernyms.begin(), synsets[synset].hypernyms.end(),
-                     [&](std::int64_t hypernym) {
-                       return hypernym == ancestor || has_ancestor(synsets, hypernym, ancestor);
-                     });
+  std::set<std::int64_t> seen = {synset};
+  for (std::vector<std::int64_t> open = {synset}; !open.empty();) {
+    const Synset& below = synsets[open.back()];
+    open.pop_back();
+    for (const std::int64_t hypernym : below.hypernyms) {
+      if (hypernym == ancestor) return true;
+      if (seen.insert(hypernym).second) open.push_back(hypernym);
+    }
+  }
+  return false;
 }
 
 bool is_in(Split split, std::int64_t synset) {
@@ -115,7 +123,9 @@ std::int64_t draw_unrelated(const std::vector<Synset>& synsets, std::int64_t syn
     if (other != synset && !has_ancestor(synsets, synset, other)) return other;
   }
   throw Error(ExitCode::kBadData,
-              fmt::format("synset \"{}\" is related to all others", synsets[synset].gloss));
+              fmt::format("WordNet: synset \"{}\" is related to all others", synsets[synset].gloss),
+              "the files of data.folder are cut off or damaged; apt-get install --reinstall "
+              "wordnet-base");
 }
 
 class ListedRows final : public TextRows {

@@ -94,7 +94,8 @@ void Planner::plan_nodes() {
           throw Error(ExitCode::kBadConfig,
                       node.name + "." + spec.name + " " + spec.shape.text() +
                           " cannot be tied to " + owned.name + " " + owned.shape.text() +
-                          (node.plan.samples_weight ? ": its gradient is sampled" : ""));
+                          (node.plan.samples_weight ? ": its gradient is sampled" : ""),
+                      "both have one shape, and the layer that is tied has sampled=false");
         node.parameters.push_back(number);
         continue;
       }

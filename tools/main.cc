@@ -175,10 +175,11 @@ int main(int argc, char** argv) {
     return vcas::report(
         Error(failed ? ExitCode::kIoError : ExitCode::kNoInput,
               fmt::format("{}: {}", error.path1().string(), error.code().message())));
-  } catch (const std::system_error& error) {  // no thread can be started
+  } catch (const std::system_error& error) {  // from std::thread
     return vcas::report(Error(ExitCode::kOutOfMemory,
-                              fmt::format("the system refuses: {}", error.code().message()),
-                              "raise the limits of processes and memory (ulimit -u, ulimit -v)"));
+                              fmt::format("no thread can be started: {}", error.code().message()),
+                              "raise the limits of processes and memory (ulimit -u, ulimit -v), or "
+                              "lower that of stacks (ulimit -s)"));
   } catch (const std::exception& error) {
     return vcas::report(
         Error(ExitCode::kInternal, error.what(), "this is a bug in vcas; please report it"));

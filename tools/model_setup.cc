@@ -125,7 +125,8 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
     throw Error(ExitCode::kBadConfig,
                 fmt::format("items have up to {} tokens, and the model has {} positions",
                             limits.tokens, positions),
-                "lower data.text.max_length, or raise model.max_positions of a new model");
+                "shorten the items (data.synthetic.tokens, --pad-to), or raise "
+                "model.max_positions of a new model");
   config.method->prepare(*model);
   model->graph.finish(ops, {.max_items = items,
                             .max_tokens = items * limits.tokens,

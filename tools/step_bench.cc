@@ -154,7 +154,8 @@ class PaddedDataset final : public Dataset {
     if (out.tokens.size() > end)
       throw Error(ExitCode::kUsage,
                   fmt::format("an item has {} tokens, more than --pad-to {}",
-                              out.tokens.size() - static_cast<std::size_t>(begin), tokens_));
+                              out.tokens.size() - static_cast<std::size_t>(begin), tokens_),
+                  "raise it to the tokens of the longest item");
     out.tokens.resize(end, pad_);
     out.token_types.resize(end, 0);
     out.offsets.back() = static_cast<std::int64_t>(end);

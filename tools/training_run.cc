@@ -139,6 +139,9 @@ void TrainingRun::restore() {
     restore(state);
   } catch (const nlohmann::json::exception& error) {
     fail(error.what());
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kBadData || !error.hint().empty()) throw;
+    fail(error.what());
   }
 }
 

@@ -149,6 +149,17 @@ TEST_CASE("glue tasks are found by name", "[glue]") {
   CHECK(error.hint() == "did you mean \"MNLI\"?");
 }
 
+TEST_CASE("glue splits are found by name", "[glue]") {
+  CHECK(glue_split("dev_matched") == GlueSplit::kDev);
+  CHECK(glue_split("diagnostic") == GlueSplit::kDiagnostic);
+  const Error error = error_of([] { glue_split("dve"); });
+  CHECK(error.code() == ExitCode::kUsage);
+  CHECK(std::string(error.what()) == "there is no split \"dve\"");
+  CHECK(error.hint() ==
+        "the splits are train, dev, dev_matched, dev_mismatched, test, test_mismatched and "
+        "diagnostic");
+}
+
 TEST_CASE("missing glue files are met with the command that gets them", "[glue]") {
   const TemporaryFolder folder;
   const WordPiece tokenizer = tiny_tokenizer();

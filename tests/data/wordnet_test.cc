@@ -58,7 +58,11 @@ TEST_CASE("wordnet's data files are read", "[wordnet]") {
 
 TEST_CASE("damaged wordnet files are refused by line", "[wordnet]") {
   const SmallWordNet small;
-  small.check_bad("00000100 38 v 01 move 0 000 01 + 02 00\n", "data.verb:2: no gloss where");
+  small.check_bad("00000100 38 v 01 move 0 000 01 + 02 00\n",
+                  "data.verb:2: no gloss where a synset has it");
+  CHECK(error_of([&] { read_wordnet(small.folder.path()); }).hint() ==
+        "the file is not one of WordNet's data files, or damaged; apt-get install --reinstall "
+        "wordnet-base");
   small.check_bad("0000x100 38 v 01 move 0 000 | go\n", "data.verb:2: no offset where");
   small.check_bad("00000100 45 v 01 move 0 000 | go\n", "data.verb:2: no lexicographer file where");
   small.check_bad("00000100 38 v 01 move 0 001 @ | go\n", "data.verb:2: no pointer's offset where");
@@ -67,6 +71,30 @@ TEST_CASE("damaged wordnet files are refused by line", "[wordnet]") {
   const Error error = error_of([&] { read_wordnet(small.folder.path() / "none"); });
   CHECK(error.code() == ExitCode::kNoInput);
   CHECK(error.hint() == "apt-get install wordnet-base");
+}
+
+TEST_CASE("a synset without an unrelated one is refused", "[wordnet]") {
+  const SmallWordNet small;
+  const auto rows = [&](const std::string& verbs) {
+    small.folder.write_text("data.verb", std::string(kLicence) + verbs);
+    const std::vector<Synset> synsets = read_wordnet(small.folder.path());
+    std::int64_t count = 0;
+    for (const Split split : {Split::kTrain, Split::kTest})
+      count += std::ssize(wordnet_rows(synsets, WordNetTask::kIsA, split));
+    return count;
+  };
+  const std::string move = "00000100 38 v 01 move 0 000 | go\n";
+  const std::string run = "00000200 38 v 01 run 0 001 @ 00000100 v 0000 | go fast\n";
+  const Error error = error_of([&] { rows(move + run); });
+  CHECK(error.code() == ExitCode::kBadData);
+  CHECK(std::string(error.what()) == "WordNet: synset \"go fast\" is related to all others");
+  CHECK(error.hint() ==
+        "the files of data.folder are cut off or damaged; apt-get install --reinstall "
+        "wordnet-base");
+  // Hypernyms in a circle end too.
+  const std::string circle = "00000100 38 v 01 move 0 001 @ 00000200 v 0000 | go\n" + run;
+  check_error([&] { rows(circle); }, ExitCode::kBadData, "is related to all others");
+  CHECK(rows(circle + "00000300 42 v 01 rest 0 000 | stay\n") == 10);
 }
 
 TEST_CASE("wordnet as Debian has it", "[wordnet]") {

@@ -296,6 +296,8 @@ TEST_CASE("vocab.txt: line ends and what is wrong", "[wordpiece]") {
 TEST_CASE("tokenizer.json: what is wrong is said with its place", "[wordpiece]") {
   check_bad_json("", "tokenizer.json:1:1: ");
   check_bad_json("{\"model\": {\n", "tokenizer.json:2:1: ");
+  CHECK(error_of([] { parse_tokenizer_json("{\"model\": {\n", "tokenizer.json"); }).hint() ==
+        "the file is damaged or cut off: copy or download it again");
   check_bad_json("[]", "tokenizer.json: not a JSON object");
   check_bad_json("{\"a\": \"\xFF\"}", "tokenizer.json:1: invalid UTF-8");
   check_bad_json("{}", "tokenizer.json: no normalizer of type BertNormalizer");

@@ -230,13 +230,27 @@ TEST_CASE("text that does not fit a BERT is refused", "[model][bert]") {
   batch.tokens.insert(batch.tokens.end(), 9, 1);
   batch.token_types.insert(batch.token_types.end(), 9, 0);
   batch.offsets.back() += 9;
-  CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
-                    ContainsSubstring("12 tokens") && ContainsSubstring("8 positions"));
+  const auto check_error = [](const auto& act, ExitCode code, const std::string& text,
+                              const std::string& hint) {
+    try {
+      act();
+      FAIL("no error was thrown");
+    } catch (const Error& error) {
+      CHECK(error.code() == code);
+      CHECK(std::string(error.what()) == text);
+      CHECK(error.hint() == hint);
+    }
+  };
+  check_error([&] { f.model->load(*f.ops, batch, 0, 4); }, ExitCode::kBadData,
+              "an item of 12 tokens, and the model has 8 positions",
+              "data.text.max_length cuts items off");
   batch = random_text(4, kVocabulary, kClasses);
   batch.labels[1] = kClasses;
   CHECK_THROWS_WITH(f.model->load(*f.ops, batch, 0, 4),
                     ContainsSubstring("label 3, and the model knows 3"));
   ModelOptions options = tiny_bert();
   options.kind->set_vocabulary(0);
-  CHECK_THROWS_WITH(build_model(options, {}, kClasses, 0.0), ContainsSubstring("needs text"));
+  check_error([&] { build_model(options, {}, kClasses, 0.0); }, ExitCode::kBadConfig,
+              "model.type \"bert\" needs text, and the data holds none",
+              "set model.type to \"vit\" or \"mlp\"");
 }

@@ -190,8 +190,10 @@ TEST_CASE("weights in several files are read by their index", "[weights_io]") {
             " has it in model-00001-of-00002.safetensors",
         "the files do not belong together");
   check([&](nlohmann::json& names) { names["more"] = "model-00001-of-00002.safetensors"; },
-        ExitCode::kBadData, "model-00001-of-00002.safetensors: tensor more is not here",
-        "the files do not belong together");
+        ExitCode::kBadData,
+        "model-00001-of-00002.safetensors: tensor more is not here, and " + index.string() +
+            " has it here",
+        "the files do not belong together: copy or download them again");
   check([&](nlohmann::json& names) { names[bias] = "../model.safetensors"; }, ExitCode::kBadData,
         "\"../model.safetensors\" is no name of a file beside it", "");
   check([&](nlohmann::json& names) { names[bias] = 7; }, ExitCode::kBadData,
@@ -285,8 +287,12 @@ TEST_CASE("a model in bf16 reads weights, rounded, and is exported as it was", "
 
 TEST_CASE("a head of another shape is refused, a new classifier asked for", "[weights_io]") {
   ModelOptions options = bert_options();
-  check_error([&] { Loaded(options, kBert / "model.safetensors", 2); }, ExitCode::kBadConfig,
-              "classifier.weight has shape [3, 24] in ", "model.new_classifier=true");
+  const fs::path file = kBert / "model.safetensors";
+  check_error(
+      [&] { Loaded(options, file, 2); }, ExitCode::kBadConfig,
+      "classifier.weight has shape [3, 24] in " + file.string() + " but the model has [2, 24]",
+      "the weights were trained for another task; model.new_classifier=true starts a new "
+      "classifier");
   options.new_classifier = true;
   const Loaded loaded(options, kBert / "model.safetensors", 2);
   CHECK(loaded.report.text() == "loaded 55 tensors; new: classifier.weight, classifier.bias");
@@ -306,9 +312,11 @@ TEST_CASE("weights of another model are refused", "[weights_io]") {
               "belongs to another model");
   // A new classifier is for heads alone.
   options = with(options, {"max_positions=12", "new_classifier=true"});
-  check_error([&] { Loaded(options, kBert / "model.safetensors"); }, ExitCode::kBadConfig,
-              "bert.embeddings.position_embeddings.weight has shape [16, 24] in ",
-              "belongs to another model");
+  const fs::path whole = kBert / "model.safetensors";
+  check_error([&] { Loaded(options, whole); }, ExitCode::kBadConfig,
+              "bert.embeddings.position_embeddings.weight has shape [16, 24] in " + whole.string() +
+                  " but the model has [12, 24]",
+              "the file belongs to another model than its config.json or model.* say");
 }
 
 TEST_CASE("tensors of integers are no weights", "[weights_io]") {
@@ -326,8 +334,13 @@ TEST_CASE("the files of a model are found, or what is there instead is named", "
   CHECK(find_hf_files(kBert).weights == kBert / "model.safetensors");
   CHECK(find_hf_files(kBert / "model.safetensors").config == kBert / "config.json");
   TemporaryFolder folder;
+  const auto name = [&](const char* file) { return (folder.path() / file).string(); };
+  const std::string needed =
+      "model.pretrained is a folder with config.json, model.safetensors and, of texts, vocab.txt, "
+      "of images, preprocessor_config.json, as save_pretrained of transformers writes it; "
+      "tools/get_data gets some, such as bert-base-uncased";
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kNoInput,
-              "model.safetensors: no such file", "config.json, model.safetensors");
+              name("model.safetensors") + ": no such file", needed);
   atomic_write(folder.path() / "pytorch_model.bin", "");
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kBadData,
               "pytorch_model.bin: pickled PyTorch weights are not read", "save_pretrained");
@@ -335,13 +348,14 @@ TEST_CASE("the files of a model are found, or what is there instead is named", "
               "pickled PyTorch weights");
   atomic_write(folder.path() / "model.safetensors", "");
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kNoInput,
-              "config.json: no such file", "how large the model is");
+              name("config.json") + ": no such file",
+              "it belongs beside the weights and says how large the model is");
 }
 
 TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
   TemporaryFolder folder;
   const fs::path file = folder.path() / "config.json";
-  const std::string good = read_file(kBert / "config.json");
+  std::string good = read_file(kBert / "config.json");
   const auto check = [&](const std::string& old, const std::string& now, ExitCode code,
                          const std::string& text) {
     std::string changed = good;
@@ -357,13 +371,22 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
         "\"hidden_size\" must be from 1 to 16777216, got 0");
   check("\"hidden_size\": 24", "\"hidden_size\": 4611686018427387904", ExitCode::kBadData,
         "\"hidden_size\" must be from 1 to 16777216, got 4611686018427387904");
-  check("\"hidden_size\"", "\"hidden\"", ExitCode::kBadData, "lacks \"hidden_size\"");
+  check("\"hidden_size\"", "\"hidden\"", ExitCode::kBadData,
+        file.string() + ": lacks \"hidden_size\"");
   check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig,
         "only bert, resnet, vit, siglip are supported");
   check("\"gelu\"", "\"relu\"", ExitCode::kBadConfig,
         "\"hidden_act\" is \"relu\", and only \"gelu\" is supported");
   check("\"1\": \"neutral\"", "\"7\": \"neutral\"", ExitCode::kBadData, "3 entries and none for 1");
   check("\"vocab_size\": 60\n}", "\"vocab_size\": 60", ExitCode::kBadData, "config.json: ");
+  const fs::path hf = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf";
+  good = read_file(hf / "vit_mean/config.json");
+  check("\"vision_config\": {", "\"vision_config\": 7, \"other\": {", ExitCode::kBadData,
+        file.string() + ": \"vision_config\" is no object");
+  good = read_file(hf / "resnet_basic/config.json");
+  check("\"layer_type\": \"basic\"", "\"layer_type\": \"preact\"", ExitCode::kBadConfig,
+        file.string() +
+            ": \"layer_type\" is \"preact\", and only basic and bottleneck are supported");
 }
 
 TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {

@@ -284,7 +284,9 @@ TEST_CASE("the state of a controller goes to its like only", "[controller]") {
   CHECK_THROWS_WITH(of_other.from_json(state),
                     "the state of the VCAS controller has 1 item and 2 weight ratios, the model "
                     "2 and 2");
-  CHECK_THROWS_AS(copy.from_json(nlohmann::json::object()), Error);
+  CHECK_THROWS_WITH(copy.from_json(nlohmann::json::object()),
+                    "the state of the VCAS controller: [json.exception.out_of_range.403] key "
+                    "'squares' not found");
   CHECK(copy.to_json() == controller.to_json());
 }
 

@@ -303,6 +303,23 @@ TEST_CASE("a checkpoint with SampleF starts runs without it, and the other way r
                                "40 | bring the data back, or set method.forward=false"));
 }
 
+TEST_CASE("a state of SampleF without a norm for each item is refused", "[forward]") {
+  ForwardFixture f({});
+  f.run(8);
+  nlohmann::json state = f.trainer->state();
+  nlohmann::json& seen = state.at("method").at("state").at("forward").at("seen");
+  REQUIRE_FALSE(seen.empty());
+  f.trainer->restore(state);
+  seen.back().at("norms").erase(0);
+  try {
+    f.trainer->restore(state);
+    FAIL("the state is restored");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadData);
+    CHECK(std::string(error.what()) == "the state of SampleF has not one norm for each item");
+  }
+}
+
 TEST_CASE("what SampleF drops is not counted as computed", "[forward]") {
   ForwardFixture f({.ratio = 0.25});
   FormulaFlops formula({{.gate = 0, .size = 1}});

@@ -363,7 +363,9 @@ TEST_CASE("the controller's state goes through text bit by bit", "[controller]")
     CHECK_THROWS_WITH(PaperController(options, model_of(4, 2), 1000).from_json(state),
                       "the state of the VCAS controller has 3 item and 2 weight ratios, the model "
                       "4 and 2");
-    CHECK_THROWS_AS(copy.from_json(nlohmann::json::object()), Error);
+    CHECK_THROWS_WITH(copy.from_json(nlohmann::json::object()),
+                      "the state of the VCAS controller: [json.exception.out_of_range.403] key 's' "
+                      "not found");
     check_same_bits(controller, copy);
   }
   SECTION("fixed ratios win over a state") {

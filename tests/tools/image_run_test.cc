@@ -557,7 +557,11 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(missing.code == 66);
   CHECK(contains(missing.err, "none.jpg: no such file or folder"));
   fs::create_directories(tiny.path() / "empty");
-  CHECK(predict({"--input", "empty"}).code == 66);
+  const Outcome empty = predict({"--input", "empty"});
+  CHECK(empty.code == 66);
+  CHECK(empty.err ==
+        "error: empty: no images in it\n"
+        "  hint: images are files whose name ends in .jpg, .jpeg or .png\n");
   const Outcome submission = predict({"--submission", "to"});
   CHECK(submission.code == 2);
   CHECK(contains(submission.err, "data.type \"image_folder\" has no submissions"));

@@ -37,6 +37,8 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
     std::string error;
   };
   const TinyRun tiny;
+  write_text(tiny.path() / "seeded.json",
+             "{\"seed\": 3," + content(tiny.path() / "tiny.json").substr(1));
   const std::vector<std::string> train = {"vcas-train", "--config", "tiny.json"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), train.begin(), train.end());
@@ -57,6 +59,10 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"train.gradient_exchange=bf16"}), 78,
        "--set train.gradient_exchange: error: train.gradient_exchange must be \"f32\" with "
        "precision \"f32\"\n"
+       "1 error; nothing was run\n"},
+      {with({"model.type=mlp", "model.pretrained=x"}), 78,
+       "--set model.pretrained: error: model.pretrained needs model.type \"bert\" or \"resnet\" or "
+       "\"vit\"\n"
        "1 error; nothing was run\n"},
       {with({"model.patch=3"}), 78,
        "error: patch_embed.patch 3 does not divide the image of 8 x 8"},
@@ -159,6 +165,9 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {{"bench", "--config", "tiny.json", "--pad-to", "8"}, 2, "error: --pad-to needs text\n"},
       {{"compare"}, 2, "error: compare takes a configuration, or several\n"},
       {{"compare", "tiny.json", "b.json"}, 66, "error: cannot read the configuration b.json"},
+      {{"compare", "tiny.json", "seeded.json"},
+       78,
+       "error: tiny has seed 0, and seeded has seed 3\n  hint: --set seed=0 sets it for all\n"},
   };
   for (const Case& test : cases) {
     const Outcome outcome = run(tiny.path(), test.arguments);

@@ -188,7 +188,7 @@ TEST_CASE("reliability: a damaged state is refused, and its fault named") {
     const Outcome outcome = tiny.train({"run.folder=out", "train.steps=2", "--resume"});
     CAPTURE(why, outcome.err);
     CHECK(outcome.code == 65);
-    CHECK(contains(outcome.err, "trainer_state.json: "));
+    CHECK(contains(outcome.err, "error: out/checkpoint-2/trainer_state.json: "));
     CHECK(contains(outcome.err, why));
     CHECK(contains(outcome.err, "\n  hint: use an earlier checkpoint\n"));
   };
@@ -203,6 +203,13 @@ TEST_CASE("reliability: a damaged state is refused, and its fault named") {
     state[nlohmann::json::json_pointer(place)] = -1;
     refused(state, std::string(place) + " is -1\n");
   }
+  const std::string lacks = "[json.exception.out_of_range.403] key ";
+  nlohmann::json state = good;
+  state["session"].erase("totals");
+  refused(state, "the state of the run: " + lacks + "'totals' not found\n");
+  state = good;
+  state["session"]["trainer"]["method"]["state"].erase("s");
+  refused(state, "the state of the VCAS controller: " + lacks + "'s' not found\n");
   nlohmann::json deep = nlohmann::json::array();
   for (int i = 0; i < 100; ++i) deep = nlohmann::json::array({deep});
   write_state(checkpoint, deep);
@@ -250,6 +257,26 @@ TEST_CASE("reliability: limits of the machine are told as such") {
     CHECK((code == 0 || code == 71));
   }
 }
+
+#if !defined(__SANITIZE_THREAD__)  // which starts no program under such a limit
+TEST_CASE("reliability: a thread that cannot be started is told as such") {
+  const TinyRun tiny;
+  // A stack of 200 TB fits no address space. OpenBLAS starts no thread of its own.
+  const std::string limit = "ulimit -s 200000000000";
+  if (shell(tiny.path(), limit + " 2>err") != 0) {
+    WARN("skipped: the limit of stacks cannot be raised here");
+    return;
+  }
+  CHECK(shell(tiny.path(), limit + "; export OPENBLAS_NUM_THREADS=1\n" +
+                               "vcas-train tiny.json train.steps=2 run.folder=out 2>err") == 71);
+  const std::string error = content(tiny.path() / "err");
+  INFO(error);
+  CHECK(error.ends_with(
+      "error: no thread can be started: Resource temporarily unavailable\n"
+      "  hint: raise the limits of processes and memory (ulimit -u, ulimit -v), or lower that of "
+      "stacks (ulimit -s)\n"));
+}
+#endif
 
 TEST_CASE("reliability: sizes that no machine has are told before anything is taken") {
   const TinyRun tiny;

@@ -56,10 +56,14 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
   for (const Case& c : std::vector<Case>{
            {{"data.text.vocabulary=none.txt"},
             66,
-            {"none.txt: no such file", "hint: vcas vocab learns a vocabulary"}},
+            {"error: none.txt: no such file\n"
+             "  hint: vcas vocab learns a vocabulary from text; the folder of a Hugging Face model "
+             "has its own\n"}},
            {{"model.pretrained=bert-base-uncased", "data.text.vocabulary="},
             66,
-            {"bert-base-uncased: no such file", "config.json, model.safetensors"}},
+            {"error: bert-base-uncased: no such file or folder\n  hint: model.pretrained is a "
+             "folder "
+             "with config.json, model.safetensors and, of texts, vocab.txt, "}},
            {{"model.max_positions=8"},
             78,
             {"data.text.max_length is 12, and the model has 8 positions"}},
@@ -124,4 +128,28 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
     for (const std::string& part : c.says) CHECK(contains(outcome.err, part));
     CHECK_FALSE(fs::exists(tiny.path() / "bad"));
   }
+}
+
+TEST_CASE("items that are too long are refused, with what makes them fit", "[text]") {
+  const TinyText tiny;
+  const auto bench = [&](const char* tokens) {
+    return tiny.vcas({"bench", "--config", "tiny.json", "--steps", "1", "--pad-to", tokens});
+  };
+  const std::string hint =
+      "  hint: shorten the items (data.synthetic.tokens, --pad-to), or raise model.max_positions "
+      "of "
+      "a new model\n";
+  const Outcome padded = bench("20");
+  CHECK(padded.code == 78);
+  CHECK(padded.err == "error: items have up to 20 tokens, and the model has 16 positions\n" + hint);
+  const Outcome words = tiny.train({"data.type=synthetic_text", "data.text.labels=[]",
+                                    "data.synthetic.tokens=40", "run.folder=bad"});
+  CHECK(words.code == 78);
+  CHECK(words.err == "error: items have up to 40 tokens, and the model has 16 positions\n" + hint);
+  CHECK_FALSE(fs::exists(tiny.path() / "bad"));
+  const Outcome small = bench("3");
+  CHECK(small.code == 2);
+  CHECK(contains(small.err, " tokens, more than --pad-to 3\n"));
+  CHECK(small.err.starts_with("error: an item has "));
+  CHECK(small.err.ends_with("\n  hint: raise it to the tokens of the longest item\n"));
 }
