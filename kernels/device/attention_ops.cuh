@@ -202,8 +202,11 @@ __device__ void backward_tile(const HeadGradients<T>& t, Compute<T>* dq_sums, co
       sums[1][c] = sum_v;
     }
     T* const dq = t.out.q + query * t.out.q_stride;
-    C* dq_sum = dq_sums + query * shape.width;
-    if constexpr (!kSumsApart<T>) dq_sum = dq;
+    C* dq_sum = nullptr;
+    if constexpr (kSumsApart<T>)
+      dq_sum = dq_sums + query * shape.width;
+    else
+      dq_sum = dq;
     const bool last = first_key + kTileRows >= visible;
     double squares = 0;
     for (int c = part; is_query && c < w; c += kThreadsPerQuery) {

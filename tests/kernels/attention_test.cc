@@ -3,6 +3,7 @@
 #include "kernels/emu/emu_ops.h"
 #include "kernels/emu/tensor_core.h"
 #include "tests/support/check_op.h"
+#include "tests/support/fewer_cases.h"
 
 using namespace vcas;
 
@@ -296,7 +297,7 @@ TEST_CASE("norms of very small gradients of attention do not underflow", "[atten
 
 TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
   on_tensor_cores([](TestTensors& t) {
-    for (const Problem& problem : kOnTensorCores) {
+    for (const Problem& problem : cases_to_run(kOnTensorCores)) {
       const bool in_tf32 = problem.width / problem.heads <= 64;
       if (t.dtype() == DType::kF32 && !in_tf32) continue;
       for (const double dropout : {0.0, 0.2}) check_forward(t, problem, dropout, {}, true);

@@ -1,4 +1,5 @@
 // Convolutions whose products read the pixels where they lie, on tensor cores.
+#include "tests/support/fewer_cases.h"
 #include "tests/support/tensor_cores.h"
 
 using namespace vcas;
@@ -73,7 +74,7 @@ LinearBackwardWeight weight_gradient(TestTensors& t, const Case& of, bool narrow
 TEST_CASE("convolutions on tensor cores", "[convolution][tensor_core]") {
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
   on_tensor_cores(precision, [&](TestTensors& t) {
-    for (const Case& of : kCases) {
+    for (const Case& of : cases_to_run(kCases)) {
       INFO(text(of));
       const std::int64_t values = of.patches.taps() * of.channels;
       for (const bool once : {false, true}) {
@@ -113,7 +114,7 @@ TEST_CASE("convolutions round their factors to TF32", "[convolution][tensor_core
 TEST_CASE("convolutions on tensor cores have the same bits in any order of threads",
           "[convolution][tensor_core]") {
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
-  for (const Case& of : {kCases[3], kCases[8]}) {
+  for (const Case& of : cases_to_run({kCases[3], kCases[8]})) {
     std::vector<std::vector<std::byte>> first;
     for (const auto order :
          {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom})
@@ -136,7 +137,7 @@ TEST_CASE("long sums of few entries go in pieces", "[convolution][tensor_core]")
   const Precision precision = GENERATE(Precision::kF32, Precision::kTf32, Precision::kBf16);
   on_tensor_cores(precision, [&](TestTensors& t) {
     const Case of{5, 8, 8, {.height = 37, .width = 41, .kernel = 2}};
-    for (const int draw : {0, 1, 2, 3}) {
+    for (const int draw : cases_to_run({0, 1, 2, 3})) {
       const auto args = weight_gradient(t, of, false, draw);
       INFO("draw " << draw);
       CHECK((args.pieces_of_sum() > 1) == true);

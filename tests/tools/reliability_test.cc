@@ -258,7 +258,7 @@ TEST_CASE("reliability: limits of the machine are told as such") {
   }
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which starts no program under such a limit
+#if !VCAS_TSAN  // which starts no program under such a limit
 TEST_CASE("reliability: a thread that cannot be started is told as such") {
   const TinyRun tiny;
   // A stack of 200 TB fits no address space. OpenBLAS starts no thread of its own.
