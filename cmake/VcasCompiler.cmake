@@ -37,8 +37,7 @@ function(vcas_units target)
     string(MD5 hash ${name})
     string(SUBSTRING ${hash} 0 1 digit)
     math(EXPR group "0x${digit} % 4")
-    set_source_files_properties(${source} TARGET_DIRECTORY ${target}
-                                PROPERTIES UNITY_GROUP ${group})
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
 endfunction()
 
@@ -65,5 +64,6 @@ function(vcas_component name)
   target_include_directories(vcas_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/vcas>)
   target_link_libraries(vcas_${name} PUBLIC $<BUILD_INTERFACE:vcas_options> ${ARG_DEPENDS})
+  vcas_units(vcas_${name})
   set_property(GLOBAL APPEND PROPERTY VCAS_COMPONENTS vcas_${name})
 endfunction()

@@ -228,12 +228,13 @@ __global__ void __launch_bounds__(BackwardTiles<T, kWidth>::kThreads, 2)
   const BackwardWork<T> work = backward_work(t, shape);
   const auto& head = work.head;
   const auto& gradients = work.gradients;
-  BackwardPart<T> of{head, gradients, terms + gradients.dy_row * shape.heads + blockIdx.y,
-                     dq + gradients.dy_row * shape.width + blockIdx.y * shape.head_width,
+  BackwardPart<T> of{head, gradients, terms + gradients.dy_row * shape.heads + blockIdx.y, dq,
                      shape.width};
   if constexpr (std::is_same_v<T, float>) {
     of.dq = gradients.out.q;
     of.dq_stride = gradients.out.q_stride;
+  } else {
+    of.dq += gradients.dy_row * shape.width + blockIdx.y * shape.head_width;
   }
   const auto chunk_of = [&](const T* row, int lane) { return load_chunk(row + lane * kSize); };
   for_each_row_sum<kWidth / kSize>(

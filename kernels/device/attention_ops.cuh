@@ -240,10 +240,10 @@ template <class T>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_backward_kernel(BackwardTensors<T> t, Compute<T>* dq_sums, HeadShape<T> shape) {
   const auto [head, gradients] = backward_work(t, shape);
+  if constexpr (kSumsApart<T>)
+    dq_sums += gradients.dy_row * shape.width + blockIdx.y * shape.head_width;
   for (int first = 0; first < head.tokens; first += kTileRows)
-    backward_tile(gradients,
-                  dq_sums + gradients.dy_row * shape.width + blockIdx.y * shape.head_width, head,
-                  first, shape);
+    backward_tile(gradients, dq_sums, head, first, shape);
 }
 
 // ---- host ----

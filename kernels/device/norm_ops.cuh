@@ -291,14 +291,16 @@ __global__ void norm_backward_kernel(T* dx, Compute<T>* dx_norm, const T* added,
   using C = Compute<T>;
   const std::int64_t r = row_of_writer();
   const bool inside = r < t.rows_written, echo = r >= t.sets.rows;
-  const std::int64_t n = inside ? t.sets.set_of(r) : 0, full = inside ? at(t.row, r) : 0;
-  const std::int64_t first = t.of.row_of(n) * t.sets.groups, own = n * t.sets.groups;
+  const bool in_set = inside && t.sets.count > 0;  // else it fills up a draw that kept no item
+  const std::int64_t n = in_set ? t.sets.set_of(r) : 0, full = in_set ? at(t.row, r) : 0;
+  const std::int64_t first = in_set ? t.of.row_of(n) * t.sets.groups : 0, own = n * t.sets.groups;
   const int width = static_cast<int>(t.sets.width);
   const C scale = echo ? static_cast<C>(t.echo_scale) : C(1);
   write_row<kAligned>(
       dx, dx_norm, r, width,
       [&](int c) {
         Neighbours<C> out{}, more{};
+        if (!in_set) return out;
         if (!echo) out = load_neighbours<kAligned>(t.dy + r * width, c, width);
         const auto x = load_neighbours<kAligned>(t.x_full + full * width, c, width);
         if (added) more = load_neighbours<kAligned>(added + r * width, c, width);

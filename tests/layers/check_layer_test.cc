@@ -57,7 +57,8 @@ class ColumnGain final : public Layer {
     if (fault_ == "adds to no rows" && dgain && !io.gradients.adds && rows.rows)
       std::fill(dgain, dgain + width, T(0));
     for (std::int64_t r = 0; r < rows.rows; ++r) {
-      const std::int64_t full = row && fault_ != "reads compact rows" ? row[r] : r;
+      const std::int64_t compact = std::min(r, io.inputs_full[0].rows() - 1);
+      const std::int64_t full = row && fault_ != "reads compact rows" ? row[r] : compact;
       for (std::int64_t c = 0; c < width; ++c) {
         // dy is read before dx is written: then dx may be the memory of dy.
         const T d = dy[r * width + c];
