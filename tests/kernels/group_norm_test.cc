@@ -50,7 +50,8 @@ TEST_CASE("batch norm forward, and its running statistics", "[group_norm]") {
           .rstd = t.wide_unset({1, width}),
           .running_mean = t.wide_normal({width}),
           .running_var = t.wide_filled({width}, [](auto i) { return 1 + i % 3; }),
-          .x = t.filled({rows, width}, [](auto i) { return std::sin(i) + i % 4; }),
+          .x = t.filled({rows, width},
+                        [](auto i) { return std::sin(i) + static_cast<double>(i % 4); }),
           .gamma = t.normal({width}),
           .beta = t.normal({width})};
       check_op(t, args, {.length = rows});
@@ -68,7 +69,7 @@ TEST_CASE("batch norm of a column that is far from zero", "[group_norm]") {
   on_every_backend_but_bf16([](TestTensors& t) {
     const std::int64_t rows = 400, width = 5;
     const Tensor x = t.filled({rows, width}, [&](std::int64_t i) {
-      return (i % width) * 4096.0 + (i / width % 2 == 0 ? 1 : -1);
+      return static_cast<double>(i % width) * 4096.0 + (i / width % 2 == 0 ? 1 : -1);
     });
     const Tensor rstd = t.wide_unset({1, width}), y = t.unset({rows, width});
     t.ops().run(GroupNormForward{.y = y,
@@ -99,25 +100,27 @@ TEST_CASE("group norm backward", "[group_norm]") {
           const std::int64_t rows = std::ssize(row);
           INFO(rows << " of " << full << " x " << width << ", groups " << groups);
           const Tensor dx = what == 1 ? t.normal({rows, width}) : t.unset({rows, width});
-          check_op(t,
-                   GroupNormBackward{.dx = what == 3 ? Tensor{} : dx,
-                                     .added = what == 1   ? dx
-                                              : what == 2 ? t.normal({rows, width})
-                                                          : Tensor{},
-                                     .dx_norm = what == 2 ? t.wide_unset({rows}) : Tensor{},
-                                     .dgamma = what == 2 ? Tensor{} : t.wide_normal({width}),
-                                     .dbeta = what == 2 ? Tensor{} : t.wide_normal({width}),
-                                     .dy = t.normal({rows, width}),
-                                     .x_full = t.normal({full, width}),
-                                     .mean_full = t.wide_normal({sets, groups}),
-                                     .rstd_full = t.wide_filled(
-                                         {sets, groups}, [](auto i) { return 1.0 / (1 + i % 3); }),
-                                     .gamma = t.normal({width}),
-                                     .row = narrow ? t.indices(row) : Tensor{},
-                                     .item = narrow ? t.indices(item) : Tensor{},
-                                     .offsets = t.offsets(kept_offsets),
-                                     .accumulate_parameters = what == 1},
-                   {.length = 4 * (rows * width + 1)});
+          check_op(
+              t,
+              GroupNormBackward{
+                  .dx = what == 3 ? Tensor{} : dx,
+                  .added = what == 1   ? dx
+                           : what == 2 ? t.normal({rows, width})
+                                       : Tensor{},
+                  .dx_norm = what == 2 ? t.wide_unset({rows}) : Tensor{},
+                  .dgamma = what == 2 ? Tensor{} : t.wide_normal({width}),
+                  .dbeta = what == 2 ? Tensor{} : t.wide_normal({width}),
+                  .dy = t.normal({rows, width}),
+                  .x_full = t.normal({full, width}),
+                  .mean_full = t.wide_normal({sets, groups}),
+                  .rstd_full = t.wide_filled(
+                      {sets, groups}, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); }),
+                  .gamma = t.normal({width}),
+                  .row = narrow ? t.indices(row) : Tensor{},
+                  .item = narrow ? t.indices(item) : Tensor{},
+                  .offsets = t.offsets(kept_offsets),
+                  .accumulate_parameters = what == 1},
+              {.length = 4 * (rows * width + 1)});
         }
   });
 }
@@ -128,17 +131,18 @@ TEST_CASE("batch norm backward, of all rows, of two halves, of given statistics"
       for (const int what : {0, 1, 2}) {
         INFO(rows << " x " << width << ", case " << what);
         check_op(t,
-                 GroupNormBackward{.dx = t.unset({rows, width}),
-                                   .dgamma = t.wide_unset({width}),
-                                   .dbeta = t.wide_unset({width}),
-                                   .dy = t.normal({rows, width}),
-                                   .x_full = t.normal({rows, width}),
-                                   .mean_full = t.wide_normal({1, width}),
-                                   .rstd_full = t.wide_filled(
-                                       {1, width}, [](auto i) { return 1.0 / (1 + i % 3); }),
-                                   .gamma = t.normal({width}),
-                                   .split = what == 1 ? rows / 2 : 0,
-                                   .fixed = what == 2},
+                 GroupNormBackward{
+                     .dx = t.unset({rows, width}),
+                     .dgamma = t.wide_unset({width}),
+                     .dbeta = t.wide_unset({width}),
+                     .dy = t.normal({rows, width}),
+                     .x_full = t.normal({rows, width}),
+                     .mean_full = t.wide_normal({1, width}),
+                     .rstd_full = t.wide_filled(
+                         {1, width}, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); }),
+                     .gamma = t.normal({width}),
+                     .split = what == 1 ? rows / 2 : 0,
+                     .fixed = what == 2},
                  {.length = 4 * rows});
       }
   });
@@ -157,22 +161,23 @@ TEST_CASE("batch norm backward of some items, and echoes of others", "[group_nor
             const Tensor dx = what == 1 ? t.normal(shape) : t.unset(shape);
             check_op(
                 t,
-                GroupNormBackward{.dx = dx,
-                                  .added = what == 1   ? dx
-                                           : what == 2 ? t.normal(shape)
-                                                       : Tensor{},
-                                  .dx_norm = what == 2 ? t.wide_unset({rows + echoes}) : Tensor{},
-                                  .dgamma = t.wide_unset({width}),
-                                  .dbeta = t.wide_unset({width}),
-                                  .dy = t.normal({rows, width}),
-                                  .x_full = t.normal({full, width}),
-                                  .mean_full = t.wide_normal({1, width}),
-                                  .rstd_full = t.wide_filled(
-                                      {1, width}, [](auto i) { return 1.0 / (1 + i % 3); }),
-                                  .gamma = t.normal({width}),
-                                  .row = t.indices(row),
-                                  .rows_of_mean = full,
-                                  .echo_scale = 2.5},
+                GroupNormBackward{
+                    .dx = dx,
+                    .added = what == 1   ? dx
+                             : what == 2 ? t.normal(shape)
+                                         : Tensor{},
+                    .dx_norm = what == 2 ? t.wide_unset({rows + echoes}) : Tensor{},
+                    .dgamma = t.wide_unset({width}),
+                    .dbeta = t.wide_unset({width}),
+                    .dy = t.normal({rows, width}),
+                    .x_full = t.normal({full, width}),
+                    .mean_full = t.wide_normal({1, width}),
+                    .rstd_full = t.wide_filled(
+                        {1, width}, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); }),
+                    .gamma = t.normal({width}),
+                    .row = t.indices(row),
+                    .rows_of_mean = full,
+                    .echo_scale = 2.5},
                 {.length = 4 * (full * width + 1)});
           }
     CHECK_THROWS_AS(t.ops().run(GroupNormBackward{.dx = t.unset({3, 4}),

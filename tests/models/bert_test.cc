@@ -18,7 +18,7 @@ ModelOptions tiny_bert(const std::string& head = "classification",
                                        "heads=2",       "ffn_ratio=2",  "max_positions=8",
                                        "vocabulary=11", "head=" + head, "pooling=" + pooling};
   for (const char* key : {"dropout", "attention_dropout"})
-    settings.push_back(key + ("=" + std::to_string(dropout)));
+    settings.push_back(fmt::format("{}={}", key, dropout));
   return read_model_options(settings);
 }
 

@@ -209,7 +209,7 @@ class GatheredCopies {
     for (std::int32_t& r : source) r = row[r];
     constexpr std::int64_t kRowsOfItem = 64;
     std::vector<std::int64_t> offsets;
-    for (std::int64_t row = 0; row < n; row += kRowsOfItem) offsets.push_back(row);
+    for (std::int64_t first = 0; first < n; first += kRowsOfItem) offsets.push_back(first);
     const std::int64_t items = std::ssize(offsets);
     offsets.push_back(n);
     const Tensor each = placed(offsets.data(), DType::kI64, {items + 1});
