@@ -42,8 +42,8 @@ inline std::vector<Transport> emulated_nccl() {
   std::vector<Transport> transports;
   for (const auto& [name, order] : {std::pair{"emu, NCCL, at once", emu::ThreadOrder::kForward},
                                     std::pair{"emu, NCCL, late", emu::ThreadOrder::kReverse}})
-    transports.push_back({name, VCAS_FAKE_NCCL, 5, true, [order = order] { return make_emu_ops(order); },
-                          make_emu_nccl_exchange});
+    transports.push_back({name, VCAS_FAKE_NCCL, 5, true,
+                          [order = order] { return make_emu_ops(order); }, make_emu_nccl_exchange});
   return transports;
 }
 
