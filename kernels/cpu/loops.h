@@ -100,9 +100,9 @@ struct Loops {
   // u[i] = the uniform at index id[i], for [begin, end)
   void (*uniforms)(float* u, const std::int32_t* id, std::int64_t begin, std::int64_t end,
                    const PhiloxAddress& address);
-  // value[i] = score[i] / divisor, and 0 where that is not finite.
-  ScoreCounts (*score_values)(double* value, const T* score, std::int64_t n, double divisor);
   double (*largest_score)(const T* score, std::int64_t n);  // of those that are finite, or 0
+  // value[i] = score[i] / divisor; 0 where the score is not finite
+  ScoreCounts (*score_values)(double* value, const T* score, std::int64_t n, double divisor);
   // p = min(1, scale * value)
   CappedSums (*capped_sums)(const double* value, std::int64_t n, double scale);
   void (*capped)(T* p, const double* value, std::int64_t n, double scale);

@@ -18,6 +18,10 @@ struct Size {
 };
 const Size kBatchNorms[] = {{1, 1}, {2, 7}, {65, 33}, {900, 16}, {3000, 3}};
 
+Tensor inverse_deviations(TestTensors& t, const Shape& shape) {
+  return t.wide_filled(shape, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); });
+}
+
 }  // namespace
 
 TEST_CASE("group norm forward", "[group_norm]") {
@@ -100,27 +104,24 @@ TEST_CASE("group norm backward", "[group_norm]") {
           const std::int64_t rows = std::ssize(row);
           INFO(rows << " of " << full << " x " << width << ", groups " << groups);
           const Tensor dx = what == 1 ? t.normal({rows, width}) : t.unset({rows, width});
-          check_op(
-              t,
-              GroupNormBackward{
-                  .dx = what == 3 ? Tensor{} : dx,
-                  .added = what == 1   ? dx
-                           : what == 2 ? t.normal({rows, width})
-                                       : Tensor{},
-                  .dx_norm = what == 2 ? t.wide_unset({rows}) : Tensor{},
-                  .dgamma = what == 2 ? Tensor{} : t.wide_normal({width}),
-                  .dbeta = what == 2 ? Tensor{} : t.wide_normal({width}),
-                  .dy = t.normal({rows, width}),
-                  .x_full = t.normal({full, width}),
-                  .mean_full = t.wide_normal({sets, groups}),
-                  .rstd_full = t.wide_filled(
-                      {sets, groups}, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); }),
-                  .gamma = t.normal({width}),
-                  .row = narrow ? t.indices(row) : Tensor{},
-                  .item = narrow ? t.indices(item) : Tensor{},
-                  .offsets = t.offsets(kept_offsets),
-                  .accumulate_parameters = what == 1},
-              {.length = 4 * (rows * width + 1)});
+          check_op(t,
+                   GroupNormBackward{.dx = what == 3 ? Tensor{} : dx,
+                                     .added = what == 1   ? dx
+                                              : what == 2 ? t.normal({rows, width})
+                                                          : Tensor{},
+                                     .dx_norm = what == 2 ? t.wide_unset({rows}) : Tensor{},
+                                     .dgamma = what == 2 ? Tensor{} : t.wide_normal({width}),
+                                     .dbeta = what == 2 ? Tensor{} : t.wide_normal({width}),
+                                     .dy = t.normal({rows, width}),
+                                     .x_full = t.normal({full, width}),
+                                     .mean_full = t.wide_normal({sets, groups}),
+                                     .rstd_full = inverse_deviations(t, {sets, groups}),
+                                     .gamma = t.normal({width}),
+                                     .row = narrow ? t.indices(row) : Tensor{},
+                                     .item = narrow ? t.indices(item) : Tensor{},
+                                     .offsets = t.offsets(kept_offsets),
+                                     .accumulate_parameters = what == 1},
+                   {.length = 4 * (rows * width + 1)});
         }
   });
 }
@@ -131,18 +132,16 @@ TEST_CASE("batch norm backward, of all rows, of two halves, of given statistics"
       for (const int what : {0, 1, 2}) {
         INFO(rows << " x " << width << ", case " << what);
         check_op(t,
-                 GroupNormBackward{
-                     .dx = t.unset({rows, width}),
-                     .dgamma = t.wide_unset({width}),
-                     .dbeta = t.wide_unset({width}),
-                     .dy = t.normal({rows, width}),
-                     .x_full = t.normal({rows, width}),
-                     .mean_full = t.wide_normal({1, width}),
-                     .rstd_full = t.wide_filled(
-                         {1, width}, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); }),
-                     .gamma = t.normal({width}),
-                     .split = what == 1 ? rows / 2 : 0,
-                     .fixed = what == 2},
+                 GroupNormBackward{.dx = t.unset({rows, width}),
+                                   .dgamma = t.wide_unset({width}),
+                                   .dbeta = t.wide_unset({width}),
+                                   .dy = t.normal({rows, width}),
+                                   .x_full = t.normal({rows, width}),
+                                   .mean_full = t.wide_normal({1, width}),
+                                   .rstd_full = inverse_deviations(t, {1, width}),
+                                   .gamma = t.normal({width}),
+                                   .split = what == 1 ? rows / 2 : 0,
+                                   .fixed = what == 2},
                  {.length = 4 * rows});
       }
   });
@@ -161,23 +160,21 @@ TEST_CASE("batch norm backward of some items, and echoes of others", "[group_nor
             const Tensor dx = what == 1 ? t.normal(shape) : t.unset(shape);
             check_op(
                 t,
-                GroupNormBackward{
-                    .dx = dx,
-                    .added = what == 1   ? dx
-                             : what == 2 ? t.normal(shape)
-                                         : Tensor{},
-                    .dx_norm = what == 2 ? t.wide_unset({rows + echoes}) : Tensor{},
-                    .dgamma = t.wide_unset({width}),
-                    .dbeta = t.wide_unset({width}),
-                    .dy = t.normal({rows, width}),
-                    .x_full = t.normal({full, width}),
-                    .mean_full = t.wide_normal({1, width}),
-                    .rstd_full = t.wide_filled(
-                        {1, width}, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); }),
-                    .gamma = t.normal({width}),
-                    .row = t.indices(row),
-                    .rows_of_mean = full,
-                    .echo_scale = 2.5},
+                GroupNormBackward{.dx = dx,
+                                  .added = what == 1   ? dx
+                                           : what == 2 ? t.normal(shape)
+                                                       : Tensor{},
+                                  .dx_norm = what == 2 ? t.wide_unset({rows + echoes}) : Tensor{},
+                                  .dgamma = t.wide_unset({width}),
+                                  .dbeta = t.wide_unset({width}),
+                                  .dy = t.normal({rows, width}),
+                                  .x_full = t.normal({full, width}),
+                                  .mean_full = t.wide_normal({1, width}),
+                                  .rstd_full = inverse_deviations(t, {1, width}),
+                                  .gamma = t.normal({width}),
+                                  .row = t.indices(row),
+                                  .rows_of_mean = full,
+                                  .echo_scale = 2.5},
                 {.length = 4 * (full * width + 1)});
           }
     CHECK_THROWS_AS(t.ops().run(GroupNormBackward{.dx = t.unset({3, 4}),

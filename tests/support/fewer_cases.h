@@ -1,4 +1,4 @@
-// Of the cases of a slow test, those that sanitizers see: they take ten times as long.
+// Sanitizers are slow: they see fewer cases of a long test.
 #pragma once
 
 #include <cstddef>

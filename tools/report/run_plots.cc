@@ -15,6 +15,7 @@ using nlohmann::json;
 using Columns = std::vector<double>;
 
 constexpr std::size_t kMostPoints = 200, kFewestPoints = 40, kMeanOf = 10;
+
 // At most kMostPoints, each the mean of neighbours, in a band from the least to the largest.
 Curve thin(Curve curve, bool with_band) {
   const std::size_t count = curve.x.size();
