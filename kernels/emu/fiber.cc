@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <span>
 #include <string>
 
 #include "core/error.h"
@@ -73,6 +74,26 @@ extern "C" void vcas_emu_switch(void** save, void* to);
 
 namespace vcas::emu {
 
+#if VCAS_ASAN
+namespace {
+
+// The stack that the operating system gave this thread. Asking for it reads a file.
+std::span<char> thread_stack() {
+  static thread_local const std::span<char> stack = [] {
+    pthread_attr_t attributes;
+    void* lowest = nullptr;
+    std::size_t bytes = 0;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstack(&attributes, &lowest, &bytes);
+    pthread_attr_destroy(&attributes);
+    return std::span(static_cast<char*>(lowest), bytes);
+  }();
+  return stack;
+}
+
+}  // namespace
+#endif
+
 Fiber::Fiber(std::size_t stack_bytes) : stack_bytes_(stack_bytes) {
   const auto guard = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* memory = mmap(nullptr, guard + stack_bytes, PROT_READ | PROT_WRITE,
@@ -81,6 +102,7 @@ Fiber::Fiber(std::size_t stack_bytes) : stack_bytes_(stack_bytes) {
     throw Error(ExitCode::kOutOfMemory, "no memory for a stack of " + std::to_string(stack_bytes) +
                                             " bytes of an emulated thread");
   stack_ = static_cast<char*>(memory) + guard;
+  stack_pointer_ = stack_;
 }
 
 Fiber::~Fiber() {
@@ -96,10 +118,12 @@ void Fiber::start(void (*entry)()) {
 #if VCAS_TSAN
   if (!sanitizer_state_) sanitizer_state_ = __tsan_create_fiber(0);
 #endif
-#if VCAS_ASAN
-  __asan_unpoison_memory_region(stack_, stack_bytes_);  // frames that were never unwound
-#endif
   char* const top = stack_ + stack_bytes_;
+#if VCAS_ASAN
+  // Frames that were never unwound.
+  const auto live = static_cast<std::size_t>(top - static_cast<char*>(stack_pointer_));
+  __asan_unpoison_memory_region(stack_pointer_, live);
+#endif
 #if defined(__x86_64__)
   void** stack = reinterpret_cast<void**>(top) - 1;  // aligned as after a call
   *stack = nullptr;                                  // return address of `entry`: none
@@ -126,16 +150,8 @@ void Fiber::switch_between(Fiber& from, Fiber& to) {
   __tsan_switch_to_fiber(to.sanitizer_state_, __tsan_switch_to_fiber_no_sync);
 #endif
 #if VCAS_ASAN
-  if (!to.stack_) {  // back on the stack of the operating system's thread
-    pthread_attr_t attributes;
-    void* lowest = nullptr;
-    pthread_getattr_np(pthread_self(), &attributes);
-    pthread_attr_getstack(&attributes, &lowest, &to.stack_bytes_);
-    pthread_attr_destroy(&attributes);
-    __sanitizer_start_switch_fiber(&from.sanitizer_state_, lowest, to.stack_bytes_);
-  } else {
-    __sanitizer_start_switch_fiber(&from.sanitizer_state_, to.stack_, to.stack_bytes_);
-  }
+  const std::span<char> stack = to.stack_ ? std::span(to.stack_, to.stack_bytes_) : thread_stack();
+  __sanitizer_start_switch_fiber(&from.sanitizer_state_, stack.data(), stack.size());
 #endif
 #if defined(__x86_64__) || defined(__aarch64__)
   vcas_emu_switch(&from.stack_pointer_, to.stack_pointer_);

@@ -31,12 +31,11 @@ class Fiber {
   static void entered();
 
  private:
-#if defined(__x86_64__) || defined(__aarch64__)
-  void* stack_pointer_ = nullptr;
-#else
+#if !defined(__x86_64__) && !defined(__aarch64__)
   ucontext_t context_;
 #endif
-  char* stack_ = nullptr;  // lowest address of the usable part
+  void* stack_pointer_ = nullptr;  // where it was left; with a context_ the lowest address
+  char* stack_ = nullptr;          // lowest address of the usable part
   std::size_t stack_bytes_ = 0;
   [[maybe_unused]] void* sanitizer_state_ = nullptr;  // ASan: the fake stack; TSan: its thread
 };

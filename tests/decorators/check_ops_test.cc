@@ -26,16 +26,17 @@ LinearForward linear(TestMemory& memory) {
   return {memory.f32({4, 5}), memory.f32({4, 3}), memory.f32({5, 3}), memory.f32({5})};
 }
 
-// Every tensor an operation may have, none sharing memory; four items of one row.
+// Every tensor an operation may have, none sharing memory: [4, 4], all of it filled; four items of
+// one row.
 template <class Args>
 Args with_all_tensors(TestMemory& memory) {
   struct Visitor {
     TestMemory& memory;
     void in(const std::string& name, const Tensor& tensor) {
       const bool offsets = name.find("offsets") != std::string::npos;
-      const Tensor filled = offsets ? memory.tensor(DType::kI64, {5}) : memory.f32({4, 4});
-      for (int i = 0; offsets && i < 5; ++i) filled.ptr<std::int64_t>()[i] = i;
-      const_cast<Tensor&>(tensor) = filled;
+      const_cast<Tensor&>(tensor) = offsets ? memory.holding<std::int64_t>({0, 1, 2, 3, 4})
+                                    : name == "filled" ? memory.holding<std::int64_t>({16})
+                                                       : memory.f32({4, 4});
     }
     void out(const std::string& name, const Tensor& tensor, bool = false) { in(name, tensor); }
   };

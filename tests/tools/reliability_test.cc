@@ -246,6 +246,7 @@ TEST_CASE("reliability: nothing waits for a pipe") {
   CHECK(contains(content(tiny.path() / "err"), "vocab.txt: not a regular file"));
 }
 
+#if !VCAS_ASAN && !VCAS_TSAN  // which take terabytes of addresses
 TEST_CASE("reliability: limits of the machine are told as such") {
   const TinyRun tiny;
   for (const int kib : {200000, 250000, 300000, 350000, 400000, 500000}) {
@@ -257,6 +258,7 @@ TEST_CASE("reliability: limits of the machine are told as such") {
     CHECK((code == 0 || code == 71));
   }
 }
+#endif
 
 #if !VCAS_TSAN  // which starts no program under such a limit
 TEST_CASE("reliability: a thread that cannot be started is told as such") {
