@@ -26,13 +26,17 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
     nlohmann::json value = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                                  text.begin() + static_cast<std::ptrdiff_t>(end),
                                                  nullptr, /*allow_exceptions=*/false);
-    const bool good =
-        value.is_object() && value.contains("step") && value["step"].is_number_integer();
+    const auto is = [&](const char* key, auto type) {
+      return value.contains(key) && (value[key].*type)();
+    };
+    const bool good = value.is_object() && is("step", &nlohmann::json::is_number_integer) &&
+                      is("event", &nlohmann::json::is_string);
     if (good) {
       lines.push_back({end + 1, std::move(value)});
     } else if (end + 1 < text.size()) {
-      throw Error(ExitCode::kBadData, fmt::format("{}:{}: not a JSON object with a step",
-                                                  path.string(), lines.size() + 1));
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}:{}: not a JSON object with a step and an event", path.string(),
+                              lines.size() + 1));
     }
   }
   return lines;
@@ -52,7 +56,7 @@ MetricsLog::MetricsLog(std::filesystem::path path, std::function<double()> now)
 void MetricsLog::truncate_after(std::int64_t step, std::int64_t evaluated) {
   truncate([&](const nlohmann::json& line) {
     const std::int64_t at = line["step"];
-    const std::string event = line.value("event", "");
+    const std::string event = line["event"];
     return at > step || (event == "eval" && at > evaluated) || event == "end";
   });
 }

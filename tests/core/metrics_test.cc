@@ -89,13 +89,15 @@ TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]"
     MetricsLog log(path);
     CHECK(read_file(path) == good);
   }
-  atomic_write(path, good + "{\"event\":\"train\"}\n" + good);
-  try {
-    MetricsLog log(path);
-    FAIL("accepted");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadData);
-    CHECK(error.what() == path.string() + ":2: not a JSON object with a step");
+  for (const char* bad : {"{\"event\":\"train\"}", "{\"event\":7,\"step\":0}", "{\"step\":0}"}) {
+    atomic_write(path, good + bad + "\n" + good);
+    try {
+      MetricsLog log(path);
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadData);
+      CHECK(error.what() == path.string() + ":2: not a JSON object with a step and an event");
+    }
   }
   try {
     MetricsLog log(folder.path() / "no" / "metrics.jsonl");

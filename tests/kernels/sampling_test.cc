@@ -2,6 +2,7 @@
 #include <set>
 
 #include "tests/support/check_op.h"
+#include "tests/support/fewer_cases.h"
 
 using namespace vcas;
 
@@ -54,7 +55,7 @@ struct Drawer {
   Draw args;
 };
 
-constexpr int kDraws = 4096;
+constexpr int kDraws = repetitions(4096);
 
 // kDraws draws keep each index with its probability, within 5 standard errors, ascending, with
 // scale 1 / p or, for the indices that only fill up, 0.
@@ -421,7 +422,7 @@ TEST_CASE("systematic draws keep the budget exactly, whatever the rounding", "[s
       for (std::int64_t i = 0; i < 3136; ++i)
         scores.push_back(1 + std::sin(static_cast<double>(i * i)) * 0.999);
       Drawer drawer(t, scores, static_cast<double>(budget), budget);
-      for (std::uint64_t step = 0; step < 50; ++step) {
+      for (std::uint64_t step = 0; step < repetitions(50); ++step) {
         const Drawn drawn = drawer.draw(step);
         CHECK(std::ranges::count(drawn.scale, 0.0) == 0);
         CHECK(std::set(drawn.kept.begin(), drawn.kept.end()).size() == drawn.kept.size());

@@ -7,6 +7,7 @@
 #include "models/weights_io.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/fewer_cases.h"
 #include "tests/support/model_fixture.h"
 #include "tests/support/watched_ops.h"
 
@@ -161,7 +162,7 @@ TEST_CASE("so it is above batch norms, by echoes", "[resnet][law][echo]") {
   for (const std::int64_t echoes : {0, 2}) {
     PassSettings settings = f.context(SamplingMode::kItemsAndRows, 0.4, 0.5, selection);
     settings.sampling.echoes = echoes;
-    const MeanErrors errors = mean_errors(f, settings, 4096, echoes == 0);
+    const MeanErrors errors = mean_errors(f, settings, repetitions(4096), echoes == 0);
     INFO(echoes << " echoes, wrong: " << errors.names);
     CHECK(errors.wrong == 0);
     CHECK(errors.moved >= 7);

@@ -11,6 +11,7 @@
 #include "tests/optim/forward_fixture.h"
 #include "tests/optim/linear_model.h"
 #include "tests/support/catch.h"
+#include "tests/support/fewer_cases.h"
 
 using namespace vcas;
 
@@ -389,7 +390,7 @@ TEST_CASE("choices of items: a resumed run has the bits of the whole run", "[sel
   const auto ids = whole.run(24);
   CHECK(queued.run(24, true) == ids);
   CHECK(queued.weights() == whole.weights());
-  for (const std::int64_t step : {1, 9, 13}) {
+  for (const std::int64_t step : cases_to_run<std::int64_t>({1, 9, 13})) {
     CAPTURE(method, device, step);
     const TemporaryFolder folder;
     ForwardFixture first(settings), second(settings);
