@@ -131,6 +131,7 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   last_.v_w += share * sum_of(now.weight);
   add(last_.v_w_linear, now.weight, share);
   last_.forward += share * now.weighted_forward;
+  last_.expected_forward += share * now.expected_forward;
   last_.act += share * now.weighted_act;
   last_.weight += share * dot(importance, now.weight);
   if (batch.passes == 0) return;
@@ -144,11 +145,12 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   ++verifications_;
 }
 
-// Batches differ from the one that set the ratios, and a few spend very much: above all where a
-// norm that SampleF remembers has grown. What is spent on the average, over the aim, lowers it.
+// Batches differ from the one that set the ratios, and a few spend very much. What is spent on the
+// average, over the aim, lowers it. Of SampleF it is what was expected: single norms that have
+// grown unseen would drown all else.
 void BudgetController::correct_aim(double budget) {
   if (!drops_some(act_ratio_) && !drops_some(weight_ratio_) && forward_ratio_ >= 1) return;
-  const double spent = (last_.forward + last_.act + last_.weight) / budget;
+  const double spent = (last_.expected_forward + last_.act + last_.weight) / budget;
   if (!std::isfinite(spent)) return;
   spent_ = pool(spent_, spent / aim_, ++spent_probes_, kPooledSpending);
   if (spent_probes_ >= kPooledSpending) aim_ = 1 / std::clamp(spent_, 1.0, 5.0);
@@ -239,6 +241,7 @@ nlohmann::ordered_json BudgetController::measured() const {
                                  {"v_s_linear", last_.v_s_linear},
                                  {"v_f", last_.v_f},
                                  {"spent_f", last_.forward},
+                                 {"expected_f", last_.expected_forward},
                                  {"spent_act", last_.act},
                                  {"spent_w", last_.weight}};
   json["kappa"] = verifications_ > 0 ? nlohmann::ordered_json(kappa()) : nullptr;

@@ -28,8 +28,8 @@ class BudgetController final : public Controller {
  private:
   // What a probe found at the ratios that were in force.
   struct Finding {
-    double v_s = 0, v_f = 0, v_act = 0, v_w = 0;  // all linears together
-    double forward = 0, act = 0, weight = 0;      // in the budget's unit
+    double v_s = 0, v_f = 0, v_act = 0, v_w = 0;                    // all linears together
+    double forward = 0, expected_forward = 0, act = 0, weight = 0;  // in the budget's unit
     std::vector<double> v_s_linear, v_w_linear;
   };
 

@@ -142,6 +142,8 @@ struct MeasuredBatch {
   // [n]: what a draw before the forward would rank items by, negative: nothing is known of it.
   // Empty: there is no such draw.
   std::vector<double> forward_score;
+  // [n]: what SampleF expects ||G_i||_F at the top gate to be. Of items with a score.
+  std::vector<double> forward_norm;
 };
 
 // By the names of metrics.jsonl, each [gate], from the norms ||G_i||_F of a probe's items:

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "optim/methods/item_choice.h"
 
@@ -23,7 +24,8 @@ ForwardSample::ForwardSample(const Training& training, const ForwardOptions& opt
     : ItemMemory(training, "SampleF", std::move(needs_all)),
       ops_(training.ops),
       floor_(options.forward_floor),
-      ratio_(options.forward_ratio) {
+      ratio_(options.forward_ratio),
+      forecast_(static_cast<double>(training.items) / 2) {
   check_forward_choice(training, "method.forward", "set method.forward=false");
   const Graph& graph = training.model.graph;
   if (graph.gates() == 0)
@@ -35,35 +37,34 @@ ForwardSample::ForwardSample(const Training& training, const ForwardOptions& opt
   reader_.set(graph.gates() - 1, pass_norm_);
 }
 
-// The mean over items seen before; 1 where all norms are 0.
-double ForwardSample::mean_norm(std::span<const std::int64_t> items) const {
-  double sum = 0, seen = 0;
-  for (const std::int64_t item : items) {
-    const float norm = number_of(item);
-    if (norm == kNeverSeen) continue;
-    ++seen;
-    sum += static_cast<double>(norm);
+float ForwardSample::renewed(float known, float norm, float weight) {
+  forecast_.learn(static_cast<double>(known), static_cast<double>(norm),
+                  static_cast<double>(weight));
+  return 0.7F * norm + 0.3F * known;
+}
+
+ForwardSample::Forecast ForwardSample::forecast(std::span<const std::int64_t> items,
+                                                std::span<const double> rows) const {
+  std::vector<double> known;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (const float norm = number_of(items[i]); norm != kNeverSeen)
+      known.push_back(static_cast<double>(norm));
+  const std::vector<double> expected = forecast_.of(known);
+  const double mean =
+      std::accumulate(expected.begin(), expected.end(), 0.0) / static_cast<double>(expected.size());
+  Forecast out;
+  for (std::size_t i = 0, next = 0; i < rows.size(); ++i) {
+    const bool seen = number_of(items[i]) != kNeverSeen;
+    out.norm.push_back(seen ? expected[next++] : -1);
+    out.score.push_back(seen ? ((1 - floor_) * out.norm.back() + floor_ * mean) / std::sqrt(rows[i])
+                             : -1);
   }
-  return sum > 0 ? sum / seen : 1;
-}
-
-// Negative: it was never seen.
-double ForwardSample::score_of(std::int64_t item, double rows, double mean) const {
-  const auto norm = static_cast<double>(number_of(item));
-  return norm < 0 ? norm : ((1 - floor_) * norm + floor_ * mean) / std::sqrt(rows);
-}
-
-std::vector<double> ForwardSample::scores(std::span<const std::int64_t> items,
-                                          std::span<const double> rows) const {
-  const double mean = mean_norm(items);
-  std::vector<double> out;
-  for (std::size_t i = 0; i < rows.size(); ++i) out.push_back(score_of(items[i], rows[i], mean));
   return out;
 }
 
 ItemChoice ForwardSample::draw(std::int64_t step, std::span<const std::int64_t> items,
                                std::span<const std::int64_t> rows) {
-  std::vector<double> score = scores(items, std::vector<double>(rows.begin(), rows.end()));
+  std::vector<double> score = forecast(items, std::vector<double>(rows.begin(), rows.end())).score;
   for (double& known : score)
     if (known < 0) known = std::numeric_limits<double>::infinity();
   return draw_items(host(), std::move(score), ratio_, Selection::kSystematic, key(step));
@@ -77,6 +78,18 @@ BackwardHooks* ForwardSample::hooks(BackwardHooks* inner) {
 void ForwardSample::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
   ItemMemory::end_pass(batch, first, {pass_norm_.data, pass_norm_.dtype, {items}});
   step_share_ = static_cast<double>(batch.items) / static_cast<double>(batch.items + batch.dropped);
+}
+
+nlohmann::json ForwardSample::state() const {
+  nlohmann::json state = ItemMemory::state();
+  state["forecast"] = forecast_.state();
+  return state;
+}
+
+// States of older programs have none: it starts anew.
+void ForwardSample::restore(const nlohmann::json& state) {
+  ItemMemory::restore(state);
+  if (state.contains("forecast")) forecast_.restore(state.at("forecast"));
 }
 
 }  // namespace vcas

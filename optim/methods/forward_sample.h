@@ -3,6 +3,7 @@
 
 #include "core/config.h"
 #include "optim/methods/item_memory.h"
+#include "optim/methods/norm_forecast.h"
 
 namespace vcas {
 
@@ -52,7 +53,8 @@ class ItemNormReader final : public BackwardHooks {
 
 // The memory has a mean of each item's gradient norms, in which the newest counts 0.7.
 // An item that was never seen is kept. So the first epoch drops nothing.
-// The others are drawn systematically, with probabilities in proportion to
+// Of the others m_i is the norm that items of such a mean have now (NormForecast).
+// They are drawn systematically, with probabilities in proportion to
 //
 //     ((1 - floor) m_i + floor * (mean m of the step)) / sqrt(rows of the item)
 //
@@ -70,25 +72,29 @@ class ForwardSample final : public ItemMemory {
   // These do their part of Method's functions of the same names. `inner`: null or other hooks.
   BackwardHooks* hooks(BackwardHooks* inner);
   void end_pass(const Batch& batch, std::int64_t first, std::int64_t items);
+  nlohmann::json state() const override;
+  void restore(const nlohmann::json& state) override;
   std::size_t bytes() const override { return ItemMemory::bytes() + norms_.bytes(); }
 
-  // What a draw before this step would rank its items by; negative: an item not seen before.
-  std::vector<double> scores(std::span<const std::int64_t> items,
-                             std::span<const double> rows) const;
+  // Of each item, negative for one that was not seen before:
+  struct Forecast {
+    std::vector<double> norm;   // m_i
+    std::vector<double> score;  // what a draw before this step would rank it by
+  };
+  Forecast forecast(std::span<const std::int64_t> items, std::span<const double> rows) const;
 
   // The share of the last step's items that it kept.
   double step_share() const { return step_share_; }
 
  private:
-  double mean_norm(std::span<const std::int64_t> items) const;
-  double score_of(std::int64_t item, double rows, double mean) const;
   ItemChoice draw(std::int64_t step, std::span<const std::int64_t> items,
                   std::span<const std::int64_t> rows) override;
   // docs/decisions/0007-forward-draw.md
-  float renewed(float known, float norm) const override { return 0.7F * norm + 0.3F * known; }
+  float renewed(float known, float norm, float weight) override;
 
   Ops& ops_;
   double floor_, ratio_;
+  NormForecast forecast_;
   Tensor pass_norm_;  // S [items of a pass]
   Buffer norms_;      // that memory
   ItemNormReader reader_;

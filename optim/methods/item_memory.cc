@@ -124,18 +124,21 @@ void ItemMemory::share(Seen& seen) const {
   if (seen.shared || ranks_->size() == 1) return;
   const std::vector<float> numbers = numbers_of(seen);
   constexpr double kNone = -1;  // in place of an item
-  std::vector<double> mine(2 * static_cast<std::size_t>(batch_), kNone);
+  std::vector<double> mine(3 * static_cast<std::size_t>(batch_), kNone);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    mine[2 * i] = static_cast<double>(seen.items[i]);
-    mine[2 * i + 1] = static_cast<double>(numbers[i]);
+    mine[3 * i] = static_cast<double>(seen.items[i]);
+    mine[3 * i + 1] = static_cast<double>(numbers[i]);
+    mine[3 * i + 2] = static_cast<double>(weight_of(seen, i));
   }
   std::vector<double> all(mine.size() * static_cast<std::size_t>(ranks_->size()));
   ranks_->gather_all(mine, all);
   seen.items.clear();
-  for (std::size_t i = 0; i < all.size(); i += 2) {
+  seen.weights.clear();
+  for (std::size_t i = 0; i < all.size(); i += 3) {
     if (all[i] == kNone) continue;
     seen.items.push_back(static_cast<std::int64_t>(all[i]));
     seen.numbers.push_back(static_cast<float>(all[i + 1]));
+    seen.weights.push_back(static_cast<float>(all[i + 2]));
   }
   seen.shared = true;
 }
@@ -150,11 +153,13 @@ void ItemMemory::remember(std::int64_t last_step) {
     share(seen_.front());
     const std::vector<float> numbers = numbers_of(seen_.front());
     for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] == kNeverSeen) continue;
       float& known = memory_[static_cast<std::size_t>(seen_.front().items[i])];
       if (!std::isfinite(numbers[i]))
         known = kNeverSeen;
       else
-        known = known == kNeverSeen ? numbers[i] : renewed(known, numbers[i]);
+        known = known == kNeverSeen ? numbers[i]
+                                    : renewed(known, numbers[i], weight_of(seen_.front(), i));
     }
   }
 }
@@ -168,7 +173,10 @@ nlohmann::json ItemMemory::state() const {
                        {"kept", made.choice.kept},
                        {"weights", made.choice.weights}});
   for (const Seen& step : seen_)
-    seen.push_back({{"step", step.step}, {"items", step.items}, {"norms", numbers_of(step)}});
+    seen.push_back({{"step", step.step},
+                    {"items", step.items},
+                    {"weights", step.weights},
+                    {"norms", numbers_of(step)}});
   return {{"steps", begun_}, {"pending", pending}, {"seen", seen}};
 }
 
@@ -187,9 +195,11 @@ void ItemMemory::restore(const nlohmann::json& state) try {
     step.at("step").get_to(seen.step);
     step.at("items").get_to(seen.items);
     step.at("norms").get_to(seen.numbers);
+    seen.weights = step.value("weights", seen.weights);  // absent from older states
     seen.shared = true;
     check_items(seen.items);
-    if (seen.numbers.size() != seen.items.size())
+    if (seen.numbers.size() != seen.items.size() ||
+        (!seen.weights.empty() && seen.weights.size() != seen.items.size()))
       throw Error(ExitCode::kBadData,
                   fmt::format("the state of {} has not one norm for each item", name_));
   }

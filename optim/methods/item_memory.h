@@ -46,8 +46,9 @@ class ItemMemory : public ItemChooser {
   virtual ItemChoice draw(std::int64_t step, std::span<const std::int64_t> items,
                           std::span<const std::int64_t> rows) = 0;
 
-  // What takes the place of the number that an item had before.
-  virtual float renewed(float /*known*/, float number) const { return number; }
+  // What takes the place of the number that an item had before. `weight`: how many items it stood
+  // for in its step.
+  virtual float renewed(float /*known*/, float number, float /*weight*/) { return number; }
 
   std::span<const float> memory() const { return memory_; }
   // The number of an item; kNeverSeen.
@@ -68,7 +69,7 @@ class ItemMemory : public ItemChooser {
     std::int64_t step = 0;
     std::vector<std::int64_t> items;
     std::vector<float> weights;  // empty: all 1
-    bool shared = false;         // items and numbers are those of all ranks
+    bool shared = false;         // items, weights and numbers are those of all ranks
     std::vector<float> numbers;  // of these; else they are on their way
   };
 
@@ -77,6 +78,9 @@ class ItemMemory : public ItemChooser {
   void check_items(std::span<const std::int64_t> items) const;
   void remember(std::int64_t last_step);
   std::vector<float> numbers_of(const Seen& seen) const;
+  static float weight_of(const Seen& seen, std::size_t i) {
+    return seen.weights.empty() ? 1 : seen.weights[i];
+  }
   void share(Seen& seen) const;
   Tensor slot(std::int64_t step, std::int64_t first, std::int64_t items) const;
 

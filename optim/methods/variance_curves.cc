@@ -69,6 +69,13 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     score_.push_back(score);
     token_square_.push_back(tokens);
   }
+  expected_.assign(items_, 0.0);
+  double squares = 0;  // of the norms at the top gate
+  for (std::size_t i = 0; i < items_ && !score_.empty(); ++i)
+    squares += batch.tokens[i] * batch.item_score.back()[i] * batch.item_score.back()[i];
+  for (std::size_t i = 0; i < batch.forward_norm.size() && squares > 0; ++i)
+    if (batch.forward_norm[i] >= 0)
+      expected_[i] = batch.forward_norm[i] * batch.forward_norm[i] / squares;
   gram_.assign(score_.size() + 1, std::vector<double>(items_ * items_, 0.0));
   weighted_gram_ = gram_;
   for (std::size_t k = 0; k < model.linears.size(); ++k) {
@@ -94,6 +101,7 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     for (std::size_t e = 0; e < batch.gram[k].size(); ++e) {
       gram_[gate][e] += batch.gram[k][e];
       weighted_gram_[gate][e] += importance[k] * batch.gram[k][e];
+      if (e % (items_ + 1) == 0) weighted_trace_ += importance[k] * batch.gram[k][e];
     }
   }
 }
@@ -176,6 +184,14 @@ VarianceCurves::Probabilities VarianceCurves::forward_inclusion(double ratio) co
   return pi;
 }
 
+// As if items were drawn alone. A norm that has grown unseen tells much of its batch and little of
+// the next: what is expected of the items' norms holds for both.
+double VarianceCurves::expected_forward(const Probabilities& forward) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < items_; ++i) sum += (1 / forward[i] - 1) * expected_[i];
+  return scale_ * weighted_trace_ * sum;
+}
+
 // The ratio with the least cost + lambda variance. A forward costs half a backward.
 void VarianceCurves::set_forward(Point& point, const std::vector<Shared>& groups,
                                  double lambda) const {
@@ -197,9 +213,12 @@ void VarianceCurves::set_forward(Point& point, const std::vector<Shared>& groups
       loss += 0.5 * share * forward[i];
       for (const Shared& group : groups) {
         const double score = score_[group.first][i];
+        const double expected = token_square_[group.first] * expected_[i];  // of T_i s_i^2
+        loss += lambda * group.value / tokens_ * (1 / forward[i] - 1) * expected;
         const double pi = std::min(forward[i], group.level * score);
         if (!(pi > 0)) continue;
-        loss += share * (group.cost * pi + lambda * group.value * score * score / pi);
+        loss += share * (group.cost * pi +
+                         lambda * group.value * score * score * (1 / pi - 1 / forward[i]));
       }
     }
     if (!(loss < least)) continue;
@@ -234,10 +253,12 @@ void VarianceCurves::set_items(Point& point, double lambda) const {
 // q_r = min(1, z_r / pi_i sqrt(lambda w_k / f_k)), and the variances.
 void VarianceCurves::set_rows(Point& point, double lambda) const {
   point.act = point.weight = 0;
+  point.expected_forward = expected_forward(point.forward);
   for (std::size_t l = 0; l < point.pi.size(); ++l)
     for (std::size_t i = 0; i < items_; ++i)
       if (point.pi[l][i] > 0)
-        point.act += scale_ * (1 / point.pi[l][i] - 1) * weighted_gram_[l][i * (items_ + 1)];
+        point.act += scale_ * (1 / point.pi[l][i] - 1 / point.forward[i]) *
+                     weighted_gram_[l][i * (items_ + 1)];
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     const Probabilities* pi = above(point.pi, k);
     const Rows& of = rows_[k];
@@ -282,13 +303,13 @@ VarianceCurves::Point VarianceCurves::at_level(double lambda) const {
   return point;
 }
 
-// lambda with correction V_act + V_w = budget.
+// lambda with V_f + correction V_act + V_w = budget.
 double VarianceCurves::level_of(double budget, double correction, double start) const {
   constexpr double kStep = 4;
   constexpr int kMostSteps = 100, kHalvings = 8;
   const auto exceeds = [&](double lambda) {
     const Point point = at_level(lambda);
-    return correction * point.act + point.weight > budget;
+    return point.expected_forward + correction * point.act + point.weight > budget;
   };
   double low = start, high = start;
   if (exceeds(start))
@@ -312,8 +333,7 @@ VarianceCurves::Optimum VarianceCurves::within(double budget, double start) cons
     lambda = std::clamp(level_of(budget, correction, lambda), kLeast, kMost);
     point = at_level(lambda);
     if (!(point.act > 0)) break;
-    const Variances drawn = simulated_act(point.ratios);
-    correction = (drawn.weighted_forward + drawn.weighted_act) / point.act;
+    correction = simulated_act(point.ratios).weighted_act / point.act;
   }
   return {point.ratios, lambda};
 }
@@ -456,6 +476,7 @@ VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {
   Variances out = simulated_act(ratios);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     out.weight.push_back(weight_variance(k, above(pi, k), ratios.weight[k]));
+  out.expected_forward = expected_forward(forward_inclusion(ratios.forward));
   return out;
 }
 

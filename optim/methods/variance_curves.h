@@ -5,6 +5,7 @@
 //   z_r,k  ||dy_r|| ||x_r||                                          MeasuredBatch::row_score
 //   s_i(l) score of item i at gate l                                 MeasuredBatch::item_score
 //   m_i    score of item i before the forward                        MeasuredBatch::forward_score
+//   e_i    share of the squared norms of all items that is expected of item i, before the forward
 //   pi_i   probability that SampleF and SampleA keep item i, at all gates above
 //   q_r    probability that SampleW keeps row r, if its item is kept
 #pragma once
@@ -35,6 +36,7 @@ class VarianceCurves {
     double forward = 0, weighted_forward = 0;  // sums over k of V_f,k and of w_k V_f,k
     double act = 0, weighted_act = 0;          // what SampleA adds to them
     std::vector<double> weight;                // [linear]
+    double expected_forward = 0;               // of weighted_forward, by e_i
   };
   struct Optimum {
     Ratios ratios;
@@ -61,7 +63,8 @@ class VarianceCurves {
     std::vector<double> full_rows;            // [linear]: with q = 1
     std::vector<double> free_square;          // [linear]: sum of z^2 over the others
     Ratios ratios;
-    double act = 0, weight = 0;  // weighted variances; of items as if they were drawn alone
+    // Weighted variances; of items as if they were drawn alone. That of SampleF is by e_i.
+    double expected_forward = 0, act = 0, weight = 0;
   };
   struct Shared {                // neighbouring gates of one level
     double value = 0, cost = 0;  // b, f
@@ -83,6 +86,7 @@ class VarianceCurves {
   std::vector<Shared> shared_levels(const Point& point, double lambda) const;
   void set_forward(Point& point, const std::vector<Shared>& groups, double lambda) const;
   Probabilities forward_inclusion(double ratio) const;
+  double expected_forward(const Probabilities& forward) const;
   void set_rows(Point& point, double lambda) const;
   double level_of(double budget, double correction, double start) const;
   Variances simulated_act(const Ratios& ratios) const;
@@ -104,6 +108,8 @@ class VarianceCurves {
   double tokens_ = 0;                       // sum of T_i
   double whole_cost_ = 0;                   // of an exact backward
   std::vector<double> token_square_;        // [gate]: sum over i of T_i s_i^2
+  std::vector<double> expected_;            // e_i; 0 where SampleF keeps all
+  double weighted_trace_ = 0;               // sum over k of w_k tr K_k
   std::vector<std::vector<double>> score_;  // [gate][item], of mean square 1
   // [gate + 1][n * n]: sums over the linears k below, down to the next gate, of K_k and of w_k K_k.
   // The last ones are of the linears above all gates.

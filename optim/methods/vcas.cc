@@ -28,7 +28,7 @@ VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredBatch, items, passes, v_act, v_w, item_score, tokens,
                                    gram, row_score, offsets, weight_seconds, item_seconds,
-                                   forward_score)
+                                   forward_score, forward_norm)
 
 ControlledModel controlled_model(const Graph& graph, double forward_ratio) {
   ControlledModel model{.gates = graph.gates(), .linears = {}, .forward_ratio = forward_ratio};
@@ -203,15 +203,15 @@ void Vcas::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) 
   }
   if (!forward_) return;
   if (first == 0 && next(0) == PassKind::kMeasured)
-    set_forward_score(batch, std::min(items, kMostItemsCompared));
+    set_forecast(batch, std::min(items, kMostItemsCompared));
   forward_->end_pass(batch, first, items);
 }
 
-void Vcas::set_forward_score(const Batch& batch, std::int64_t items) {
+void Vcas::set_forecast(const Batch& batch, std::int64_t items) {
   std::vector<double> rows(static_cast<std::size_t>(items), 1.0);
   for (std::size_t i = 0; i < rows.size() && !batch.offsets.empty(); ++i)
     rows[i] = static_cast<double>(batch.offsets[i + 1] - batch.offsets[i]);
-  forward_score_ = forward_->scores(batch.ids, rows);
+  forecast_ = forward_->forecast(batch.ids, rows);
 }
 
 void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context) {
@@ -235,7 +235,8 @@ bool Vcas::end_step() {
   probed_ = probing_ && probe_->complete();
   if (!probed_) return false;
   std::vector<MeasuredBatch> measured = probe_->result();
-  measured.back().forward_score = forward_score_;
+  measured.back().forward_score = forecast_.score;
+  measured.back().forward_norm = forecast_.norm;
   if (auto_exact_) auto_exact_->add_exact(measured.back());
   if (training_.ranks->size() > 1) measured = gather_batches(*training_.ranks, measured);
   if (training_.ranks->is_first()) {

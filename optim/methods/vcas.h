@@ -72,7 +72,7 @@ class Vcas final : public Method {
   bool begins_probe(std::int64_t step) const;
   bool probes_at(std::int64_t step) const;
   BackwardHooks* sampling_hooks(PassKind kind);
-  void set_forward_score(const Batch& batch, std::int64_t items);
+  void set_forecast(const Batch& batch, std::int64_t items);
   // What AutoExact finds goes exact. Returns a word on it; empty: it found nothing.
   std::string give_up_losses();
   void share_schedule();
@@ -88,7 +88,7 @@ class Vcas final : public Method {
   std::unique_ptr<AutoExact> auto_exact_;   // null: nothing goes exact
   bool timed_ = false;                      // the present step, for auto_exact_
   bool finds_forward_ratio_ = false;
-  std::vector<double> forward_score_;  // of the step that a probe measures
+  ForwardSample::Forecast forecast_;  // of the step that a probe measures
   bool in_place_;
   int probe_batches_;                              // of a probe on this rank
   bool drops_rows_ = false, drops_items_ = false;  // at the present ratios

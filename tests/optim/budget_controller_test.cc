@@ -252,7 +252,7 @@ TEST_CASE("the water level stays finite where no ratios meet the budget, or all 
   model.forward_ratio = none_meet ? 0.1 : 0;  // items that are dropped before alone spend too much
   BudgetController controller(options, model, 1, 1000);
   MeasuredBatch batch = batch_of();
-  if (none_meet) batch.forward_score = batch.item_score[0];
+  if (none_meet) batch.forward_score = batch.forward_norm = batch.item_score[0];
   for (int probe = 0; probe < 12; ++probe) CHECK(controller.update({batch}).empty());
   const double lambda = controller.to_json().at("lambda");
   CHECK(lambda > 0);

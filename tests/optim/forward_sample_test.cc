@@ -107,8 +107,10 @@ TEST_CASE("SampleF keeps items with probabilities in proportion to their scores"
   for (std::int64_t i = 0; i < kItems; ++i) rows.push_back(1 + i % 5);
   const auto budget = static_cast<std::int64_t>(std::ceil(ratio * kSeen));
 
+  const std::vector<double> now =
+      NormForecast(1).of(std::vector<double>(norms.begin(), norms.end()));
   double sum = 0;
-  for (const float norm : norms) sum += norm < 0 ? 0 : static_cast<double>(norm);
+  for (std::size_t i = 0; i < norms.size(); ++i) sum += norms[i] < 0 ? 0 : now[i];
   std::vector<double> kept(kItems), inverse(kItems);
   for (std::int64_t step = 100; step < 100 + kDraws; ++step) {
     const ItemChoice choice = f.forward().choose(step, numbers_to(kItems), rows);
@@ -129,8 +131,8 @@ TEST_CASE("SampleF keeps items with probabilities in proportion to their scores"
       CHECK(inverse[i] == 1);
       continue;
     }
-    const double score = (0.95 * static_cast<double>(norms[i]) + 0.05 * sum / kSeen) /
-                         std::sqrt(static_cast<double>(rows[i]));
+    const double score =
+        (0.95 * now[i] + 0.05 * sum / kSeen) / std::sqrt(static_cast<double>(rows[i]));
     const double p = 1 / inverse[i];
     CHECK(std::abs(kept[i] / kDraws - p) < 4.5 * std::sqrt(p * (1 - p) / kDraws) + 1e-9);
     if (p == 1) continue;
