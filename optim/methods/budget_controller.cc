@@ -146,7 +146,7 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
 }
 
 // Batches differ from the one that set the ratios, and a few spend very much. What is spent on the
-// average, over the aim, lowers it. Of SampleF it is what was expected: single norms that have
+// average, over the aim, lowers it. SampleF's part is what was expected: single norms that have
 // grown unseen would drown all else.
 void BudgetController::correct_aim(double budget) {
   if (!drops_some(act_ratio_) && !drops_some(weight_ratio_) && forward_ratio_ >= 1) return;

@@ -53,10 +53,10 @@ class ItemNormReader final : public BackwardHooks {
 
 // The memory has a mean of each item's gradient norms, in which the newest counts 0.7.
 // An item that was never seen is kept. So the first epoch drops nothing.
-// Of the others m_i is the norm that items of such a mean have now (NormForecast).
-// They are drawn systematically, with probabilities in proportion to
+// f_i is the norm that items of such a mean have now (NormForecast).
+// The others are drawn systematically, with probabilities in proportion to
 //
-//     ((1 - floor) m_i + floor * (mean m of the step)) / sqrt(rows of the item)
+//     ((1 - floor) f_i + floor * (mean f of the step)) / sqrt(rows of the item)
 //
 // that sum to ratio * their number, rounded up. A kept item has the weight 1/p.
 class ForwardSample final : public ItemMemory {
@@ -78,7 +78,7 @@ class ForwardSample final : public ItemMemory {
 
   // Of each item, negative for one that was not seen before:
   struct Forecast {
-    std::vector<double> norm;   // m_i
+    std::vector<double> norm;   // f_i
     std::vector<double> score;  // what a draw before this step would rank it by
   };
   Forecast forecast(std::span<const std::int64_t> items, std::span<const double> rows) const;

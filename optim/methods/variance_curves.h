@@ -5,7 +5,7 @@
 //   z_r,k  ||dy_r|| ||x_r||                                          MeasuredBatch::row_score
 //   s_i(l) score of item i at gate l                                 MeasuredBatch::item_score
 //   m_i    score of item i before the forward                        MeasuredBatch::forward_score
-//   e_i    share of the squared norms of all items that is expected of item i, before the forward
+//   e_i    f_i^2 over the sum of squared norms                       MeasuredBatch::forward_norm
 //   pi_i   probability that SampleF and SampleA keep item i, at all gates above
 //   q_r    probability that SampleW keeps row r, if its item is kept
 #pragma once

@@ -97,7 +97,7 @@ std::map<std::string, std::string> files_of(const fs::path& folder) {
 }  // namespace
 
 TEST_CASE("a device lost in mid-run leaves the last checkpoint, which leads to the same end",
-          "[trainer][error]") {
+          "[trainer][device][error]") {
   const std::string device = GENERATE("cpu", "emu");
   CAPTURE(device);
   const TemporaryFolder run, next, whole_end, resumed_end;
