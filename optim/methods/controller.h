@@ -142,7 +142,7 @@ struct MeasuredBatch {
   // [n]: what a draw before the forward would rank items by, negative: nothing is known of it.
   // Empty: there is no such draw.
   std::vector<double> forward_score;
-  // [n]: what SampleF expects ||G_i||_F at the top gate to be. Of items with a score.
+  // [n]: ||G_i||_F at the top gate as SampleF expects it, negative: nothing is known of it.
   std::vector<double> forward_norm;
 };
 

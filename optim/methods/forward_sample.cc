@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "optim/methods/item_choice.h"
 
@@ -45,20 +44,21 @@ float ForwardSample::renewed(float known, float norm, float weight) {
 
 ForwardSample::Forecast ForwardSample::forecast(std::span<const std::int64_t> items,
                                                 std::span<const double> rows) const {
-  std::vector<double> known;
+  std::vector<double> before;
   for (std::size_t i = 0; i < rows.size(); ++i)
-    if (const float norm = number_of(items[i]); norm != kNeverSeen)
-      known.push_back(static_cast<double>(norm));
-  const std::vector<double> expected = forecast_.of(known);
-  const double mean =
-      std::accumulate(expected.begin(), expected.end(), 0.0) / static_cast<double>(expected.size());
-  Forecast out;
-  for (std::size_t i = 0, next = 0; i < rows.size(); ++i) {
-    const bool seen = number_of(items[i]) != kNeverSeen;
-    out.norm.push_back(seen ? expected[next++] : -1);
-    out.score.push_back(seen ? ((1 - floor_) * out.norm.back() + floor_ * mean) / std::sqrt(rows[i])
-                             : -1);
+    before.push_back(static_cast<double>(number_of(items[i])));
+  Forecast out{.norm = forecast_.of(before), .score = {}};
+  double sum = 0, seen = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (before[i] < 0)
+      out.norm[i] = -1;
+    else
+      sum += out.norm[i], ++seen;
   }
+  const double mean = sum / seen;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    out.score.push_back(
+        before[i] < 0 ? -1 : ((1 - floor_) * out.norm[i] + floor_ * mean) / std::sqrt(rows[i]));
   return out;
 }
 

@@ -76,7 +76,7 @@ class ForwardSample final : public ItemMemory {
   void restore(const nlohmann::json& state) override;
   std::size_t bytes() const override { return ItemMemory::bytes() + norms_.bytes(); }
 
-  // Of each item, negative for one that was not seen before:
+  // [item], negative for one that was not seen before.
   struct Forecast {
     std::vector<double> norm;   // f_i
     std::vector<double> score;  // what a draw before this step would rank it by

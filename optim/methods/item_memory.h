@@ -46,8 +46,8 @@ class ItemMemory : public ItemChooser {
   virtual ItemChoice draw(std::int64_t step, std::span<const std::int64_t> items,
                           std::span<const std::int64_t> rows) = 0;
 
-  // What takes the place of the number that an item had before. `weight`: how many items it stood
-  // for in its step.
+  // What takes the place of the number that an item had before.
+  // `weight`: how many items it stood for in its step.
   virtual float renewed(float /*known*/, float number, float /*weight*/) { return number; }
 
   std::span<const float> memory() const { return memory_; }

@@ -33,7 +33,7 @@ void NormForecast::learn(double before, double now, double weight) {
   squares_[octave(before)] += weight * now * now;
 }
 
-// Isotonic regression by pooling adjacent violators (Ayer et al. 1955).
+// Isotonic regression by pooling adjacent violators.
 std::vector<double> NormForecast::of(const std::vector<double>& norms) const {
   struct Pool {
     double items, squares;

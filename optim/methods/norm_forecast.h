@@ -6,17 +6,18 @@
 
 namespace vcas {
 
-// The norms that items had lie in octaves. Each has the mean square of what they became; it does
-// not fall from one octave to the next. Before any item is known, norms are forecast to stay.
+// The norms that items had lie in octaves. Each octave has the mean square of what they became.
+// It does not fall from one octave to the next (isotonic regression, Ayer et al. 1955).
+// Norms are forecast to stay until items have taught otherwise.
 class NormForecast {
  public:
-  // After so many items what was learned counts half.
+  // `half_life`: after so many items what was learned counts half.
   explicit NormForecast(double half_life);
 
   // An item that stands for `weight` items had the norm `before`, and has `now`.
   void learn(double before, double now, double weight);
 
-  // The roots of the mean squares of what these norms become.
+  // The roots of the mean squares of what these norms become, [norm].
   std::vector<double> of(const std::vector<double>& norms) const;
 
   nlohmann::json state() const;

@@ -24,7 +24,7 @@ std::vector<T> cases_to_run(std::initializer_list<T> cases) {
   return cases_to_run(std::vector<T>(cases));
 }
 
-// Of a loop that repeats the same; under sanitizers an eighth of it.
+// How often a loop repeats the same; under sanitizers an eighth of it.
 constexpr int repetitions(int number) { return VCAS_ASAN || VCAS_TSAN ? number / 8 : number; }
 
 }  // namespace vcas
