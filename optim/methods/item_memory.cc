@@ -201,7 +201,7 @@ void ItemMemory::restore(const nlohmann::json& state) try {
     if (seen.numbers.size() != seen.items.size() ||
         (!seen.weights.empty() && seen.weights.size() != seen.items.size()))
       throw Error(ExitCode::kBadData,
-                  fmt::format("the state of {} has not one norm for each item", name_));
+                  fmt::format("the state of {} has not one norm and weight for each item", name_));
   }
 } catch (const nlohmann::json::exception& error) {
   throw Error(ExitCode::kBadData, fmt::format("the state of {}: {}", name_, error.what()));

@@ -269,6 +269,11 @@ TEST_CASE("SampleF keeps the share that the budget controller finds", "[forward]
   CHECK(whole.forward().ratio() < 1);
   const auto kept = [](const auto& step) { return std::ssize(step); };
   CHECK(kept(std::ranges::min(ids, {}, kept)) < settings.batch);
+  slow.run(40);
+  CHECK(slow.trainer->method().measured().at("expected_f") > 0);
+  const nlohmann::json taught =
+      slow.trainer->state().at("method").at("state").at("forward").at("forecast").at("items");
+  CHECK(std::ranges::any_of(taught, [](const nlohmann::json& items) { return items > 0; }));
   for (const std::size_t step : {14, 18, 22}) CHECK(kept(ids[step]) == settings.batch);  // probes
 
   const TemporaryFolder folder;
@@ -305,20 +310,25 @@ TEST_CASE("a checkpoint with SampleF starts runs without it, and the other way r
                                "40 | bring the data back, or set method.forward=false"));
 }
 
-TEST_CASE("a state of SampleF without a norm for each item is refused", "[forward]") {
+TEST_CASE("a state of SampleF without a norm and weight for each item is refused", "[forward]") {
   ForwardFixture f({});
   f.run(8);
   nlohmann::json state = f.trainer->state();
   nlohmann::json& seen = state.at("method").at("state").at("forward").at("seen");
   REQUIRE_FALSE(seen.empty());
   f.trainer->restore(state);
-  seen.back().at("norms").erase(0);
-  try {
-    f.trainer->restore(state);
-    FAIL("the state is restored");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadData);
-    CHECK(std::string(error.what()) == "the state of SampleF has not one norm for each item");
+  const nlohmann::json good = seen.back();
+  for (const char* key : {"norms", "weights"}) {
+    seen.back() = good;
+    seen.back()[key] = {1.0};
+    try {
+      f.trainer->restore(state);
+      FAIL("the state is restored");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadData);
+      CHECK(std::string(error.what()) ==
+            "the state of SampleF has not one norm and weight for each item");
+    }
   }
 }
 

@@ -269,7 +269,15 @@ TEST_CASE("ratios before the forward rest on the norms that are expected", "[cur
   };
   const auto expected = [&] { return tiny.curves().at({{1, 1}, {1, 1}, 0.5}).expected_forward; };
   const auto ratio = [&] { return tiny.curves().within(trace, 1).ratios.forward; };
+  const auto spent = [&](double budget) {
+    const VarianceCurves curves = tiny.curves();
+    const VarianceCurves::Variances v = curves.at(curves.within(budget, 1).ratios);
+    CHECK(v.expected_forward > 0.2 * budget);
+    return v.expected_forward + v.weighted_act + tiny.importance[0] * v.weight[0] +
+           tiny.importance[1] * v.weight[1];
+  };
   expect(1);
+  CHECK_THAT(spent(trace), WithinRel(trace, 0.15));
   CHECK_THAT(expected(), WithinRel(trace, 1e-9));  // as 1 / pi - 1 is 1
   const double now = ratio();
   expect(3);
