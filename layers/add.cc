@@ -15,11 +15,15 @@ class AddLayer final : public Layer {
     plan.output = in.inputs[0];
     plan.coupling = RowCoupling::kRows;
     plan.passes_gradient = {0, 1};
+    plan.is_sum = true;
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    exec.ops.run(Add{.y = io.output, .a = io.inputs[0], .b = io.inputs[1]});
+    if (io.leaves_sum)
+      exec.sum = Dropout{.y = io.output, .x = io.inputs[0], .residual = io.inputs[1]};
+    else
+      exec.ops.run(Add{.y = io.output, .a = io.inputs[0], .b = io.inputs[1]});
   }
 
   void backward(Exec&, const BackwardIo&) const override {

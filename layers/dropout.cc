@@ -1,6 +1,8 @@
 // Zeroes each entry with probability p and divides the others by 1 - p, in training only. Backward
 // draws the same mask again from its address, so nothing is saved. A second input, the residual, is
 // added.
+#include <utility>
+
 #include "layers/layer.h"
 
 namespace vcas {
@@ -18,6 +20,7 @@ class DropoutLayer final : public Layer {
     if (in.inputs.size() == 2) {
       check_sum("dropout", in);
       plan.passes_gradient = {1};
+      plan.is_sum = true;
     } else {
       check_inputs("dropout", in, {in.dtype});
       plan.in_place = true;
@@ -27,32 +30,46 @@ class DropoutLayer final : public Layer {
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    const Tensor residual = io.inputs.size() == 2 ? io.inputs[1] : Tensor{};
-    apply(exec, io.output, io.output_norm, io.inputs[0], residual, {});
+    const Dropout dropout{.y = io.output,
+                          .y_norm = io.output_norm,
+                          .x = io.inputs[0],
+                          .residual = io.inputs.size() == 2 ? io.inputs[1] : Tensor{},
+                          .p = exec.training ? p_ : 0,
+                          .key = exec.key(Stream::kDropout, exec.site),
+                          .step = exec.step};
+    if (io.leaves_sum)
+      exec.sum = dropout;
+    else
+      run(exec, dropout);
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (!io.dx[0]) return;
-    apply(exec, io.dx[0], io.dx_norm, io.dy, {}, io.rows.of(io.input_specs[0].layout).row);
+    const Dropout dropout{.y = io.dx[0],
+                          .y_norm = io.dx_norm,
+                          .x = io.dy,
+                          .row = io.rows.of(io.input_specs[0].layout).row,
+                          .p = exec.training ? p_ : 0,
+                          .key = exec.key(Stream::kDropout, exec.site),
+                          .step = exec.step};
+    if (!exec.norm) {
+      if (dropout.y) run(exec, dropout);
+      return;
+    }
+    LayerNormBackward norm = *std::exchange(exec.norm, std::nullopt);
+    norm.dbranch = dropout.y;
+    norm.dbranch_norm = dropout.y_norm;
+    norm.dropout = {dropout.p, dropout.key, dropout.step};
+    exec.ops.run(norm);
   }
 
  private:
-  void apply(Exec& exec, const Tensor& y, const Tensor& y_norm, const Tensor& x,
-             const Tensor& residual, const Tensor& row) const {
-    const double p = exec.training ? p_ : 0;
-    if (p > 0 || y_norm)
-      exec.ops.run(Dropout{.y = y,
-                           .y_norm = y_norm,
-                           .x = x,
-                           .residual = residual,
-                           .row = row,
-                           .p = p,
-                           .key = exec.key(Stream::kDropout, exec.site),
-                           .step = exec.step});
-    else if (residual)
-      exec.ops.run(Add{.y = y, .a = x, .b = residual});
-    else if (y.data != x.data)
-      exec.ops.run(Copy{.y = y, .x = x});
+  static void run(Exec& exec, const Dropout& dropout) {
+    if (dropout.p > 0 || dropout.y_norm)
+      exec.ops.run(dropout);
+    else if (dropout.residual)
+      exec.ops.run(Add{.y = dropout.y, .a = dropout.x, .b = dropout.residual});
+    else if (dropout.y.data != dropout.x.data)
+      exec.ops.run(Copy{.y = dropout.y, .x = dropout.x});
   }
 
   double p_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/arena.h"
 #include "core/philox.h"
@@ -23,6 +24,9 @@ struct Exec {
   // A forward and its backwards have one value.
   bool keeps_norms = false;
   std::uint32_t site = 0;  // node that runs now: addresses its dropout
+  // Left to the node that runs next, which computes it together with its own.
+  std::optional<Dropout> sum;             // of a forward (ForwardIo::leaves_sum)
+  std::optional<LayerNormBackward> norm;  // of a backward (BackwardIo::leaves_dx)
 
   // For an operation that is given `step` too.
   RandomKey key(Stream stream, std::uint32_t at_site, std::uint32_t repeat = 0) const {

@@ -318,6 +318,7 @@ void Graph::forward(Exec& exec) {
     node.layer->forward(exec, {.inputs = tensors.inputs,
                                .output = output,
                                .output_norm = output_norm(exec, static_cast<int>(i)),
+                               .leaves_sum = node.leaves_sum,
                                .saved = tensors.saved,
                                .parameters = tensors.parameters,
                                .state = tensors.state,
@@ -422,7 +423,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   for (const int j : node.plan.passes_gradient)
     if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
       exec.ops.run(Copy{.y = dx, .x = gradient.dy});
-  if (node.plan.passes_gradient.size() < node.inputs.size())
+  if (node.has_backward())
     node.layer->backward(
         exec, {.inputs_full = tensors.inputs,
                .output_full = padded_tensor(node),
@@ -433,6 +434,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                .dx = tensors.dx,
                .dx_norm = dx_norm,
                .added = tensors.added,
+               .leaves_dx = node.leaves_dx,
                .rows = rows_dy,
                .rows_dx = rows_dx,
                .rows_full = full_rows_,

@@ -25,6 +25,7 @@ class Planner {
   std::size_t bytes_of(Layout layout, std::int64_t width, DType dtype) const;
   void mark_gradients();
   void mark_writers();
+  void mark_sums();
   void count_mixing();
   void check_gates() const;
   void plan_activations();
@@ -35,6 +36,7 @@ class Planner {
   bool can_share(int block, int value, int node) const;
   void flush();
   void plan_dx(int i, std::size_t j, int dy_block);
+  void take_dx(int i);
   void plan_gradients();
   void plan_scratch();
 
@@ -54,6 +56,7 @@ class Planner {
 void Planner::plan() {
   plan_nodes();
   mark_gradients();
+  mark_sums();
   count_mixing();
   check_gates();
   plan_activations();
@@ -161,6 +164,15 @@ void Planner::mark_writers() {
       plan_.nodes[static_cast<std::size_t>(node.tied_to)].writes_gradients = false;
 }
 
+void Planner::mark_sums() {
+  for (std::size_t i = 0; i + 1 < plan_.nodes.size(); ++i) {
+    GraphNode& node = plan_.nodes[i];
+    const GraphNode& next = plan_.nodes[i + 1];
+    node.leaves_sum = node.plan.is_sum && !node.writes_output_norm && next.plan.takes_sum &&
+                      next.inputs.front() == static_cast<int>(i);
+  }
+}
+
 void Planner::count_mixing() {
   GraphNode* gate = nullptr;
   for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
@@ -219,7 +231,7 @@ void Planner::plan_activations() {
     int end = passing ? static_cast<int>(i) : forever;
     for (const int consumer : consumers_[i]) {
       const GraphNode& reader = plan_.nodes[static_cast<std::size_t>(consumer)];
-      end = std::max(end, consumer);
+      end = std::max(end, consumer + reader.leaves_sum);
       for (const int saved : reader.plan.saved_inputs)
         if (reader.inputs[static_cast<std::size_t>(saved)] == static_cast<int>(i)) end = forever;
     }
@@ -327,6 +339,19 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
   }
 }
 
+// Lets the norm of the sum i leave its dx to the backward of the sum, unless somebody reads it
+// before. What the norm reads must last.
+void Planner::take_dx(int i) {
+  const GraphNode& sum = plan_.nodes[static_cast<std::size_t>(i)];
+  GraphNode& norm = plan_.nodes[static_cast<std::size_t>(i) + 1];
+  norm.leaves_dx = norm.gradient_block >= 0 && sum.has_backward() && sum.gate < 0 &&
+                   std::ranges::all_of(sum.plan.passes_gradient, [&](int input) {
+                     return sum.dx[static_cast<std::size_t>(input)].block < 0;
+                   });
+  if (norm.leaves_dx)
+    use(norm.kept_block >= 0 ? norm.kept_block : norm.gradient_block, gate_time(i) + 1);
+}
+
 void Planner::plan_gradients() {
   const int last = static_cast<int>(plan_.nodes.size()) - 1;
   for (int i = last; i >= 0; --i) {
@@ -341,6 +366,7 @@ void Planner::plan_gradients() {
     if (node.kept_block >= 0) use(node.kept_block, time);
     node.dx.assign(node.inputs.size(), {});
     for (std::size_t j = 0; j < node.inputs.size(); ++j) plan_dx(i, j, dy_block);
+    if (node.leaves_sum) take_dx(i);
     if (!node.plan.samples_weight) continue;
     if (waiting_.nodes.size() == kMostInGroup) flush();
     waiting_.nodes.push_back(i);

@@ -75,6 +75,10 @@ struct NodePlan {
   bool accumulates = false;          // backward adds io.added to dx; otherwise the graph does
   bool in_place = false;             // dx[0] may be the memory of dy
   std::vector<int> passes_gradient;  // inputs whose dx is dy: done by the graph, not by backward
+  // Output is input 0, or dropout of it, plus input 1: forward can leave it to a norm.
+  // If it has a backward, that takes up one which a norm has left.
+  bool is_sum = false;
+  bool takes_sum = false;  // forward takes up a sum, and backward can be left
   // Parameter 0 is the weight of a linear map, and a method may sample its gradient.
   // Backward calls io.weight_gradient. dy and the saved input 0 may be read later. Not in place.
   bool samples_weight = false;
@@ -93,7 +97,8 @@ struct NodePlan {
 struct ForwardIo {
   std::span<const Tensor> inputs;
   Tensor output;
-  Tensor output_norm;  // statistics dtype [rows of the output, parts]; empty = not wanted
+  Tensor output_norm;       // statistics dtype [rows of the output, parts]; empty = not wanted
+  bool leaves_sum = false;  // in Exec::sum: the next node is a norm, which takes it up
   std::span<const Tensor> saved;
   std::span<const Tensor> parameters;
   std::span<const Tensor> state;              // changed only if exec.updates_state
@@ -114,6 +119,7 @@ struct BackwardIo {
   std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
   Tensor dx_norm;                             // [rows of dx[0], parts]; empty = not wanted
   std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)
+  bool leaves_dx = false;                     // in Exec::norm: the next backward takes it up
   const RowSets& rows;                        // the rows that dy holds
   const RowSets& rows_dx;                     // and dx: the same, with kBatchLinear echoes too
   const RowSets& rows_full;                   // the full batch

@@ -1,4 +1,6 @@
 // y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance of each row.
+#include <utility>
+
 #include "layers/norm_plan.h"
 
 namespace vcas {
@@ -17,35 +19,46 @@ class LayerNorm final : public Layer {
     const SavedSpec statistic{1, x.layout, statistics_dtype(in.dtype)};
     NodePlan plan = norm_plan(x, statistic, 1);
     plan.coupling = RowCoupling::kRows;
+    plan.takes_sum = true;
     return plan;
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    exec.ops.run(LayerNormForward{.y = io.output,
-                                  .y_norm = io.output_norm,
-                                  .center = io.saved[0].reshaped({io.saved[0].rows()}),
-                                  .rstd = io.saved[1].reshaped({io.saved[1].rows()}),
-                                  .x = io.inputs[0],
-                                  .gamma = io.parameters[0],
-                                  .beta = io.parameters[1],
-                                  .eps = eps_});
+    LayerNormForward norm{.y = io.output,
+                          .y_norm = io.output_norm,
+                          .center = io.saved[0].reshaped({io.saved[0].rows()}),
+                          .rstd = io.saved[1].reshaped({io.saved[1].rows()}),
+                          .x = io.inputs[0],
+                          .gamma = io.parameters[0],
+                          .beta = io.parameters[1],
+                          .eps = eps_};
+    if (const auto sum = std::exchange(exec.sum, std::nullopt)) {
+      norm.branch = sum->x;
+      norm.residual = sum->residual;
+      norm.dropout = {sum->p, sum->key, sum->step};
+    }
+    exec.ops.run(norm);
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0] && !io.gradients[0]) return;
-    exec.ops.run(
-        LayerNormBackward{.dx = io.dx[0],
-                          .added = io.added[0],
-                          .dx_norm = io.dx_norm,
-                          .dgamma = io.gradients[0],
-                          .dbeta = io.gradients[1],
-                          .dy = io.dy,
-                          .x_full = io.inputs_full[0],
-                          .center_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),
-                          .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
-                          .gamma = io.parameters[0],
-                          .row = io.rows.of(io.input_specs[0].layout).row,
-                          .accumulate_parameters = io.gradients.adds});
+    const LayerNormBackward norm{
+        .dx = io.dx[0],
+        .added = io.added[0],
+        .dx_norm = io.dx_norm,
+        .dgamma = io.gradients[0],
+        .dbeta = io.gradients[1],
+        .dy = io.dy,
+        .x_full = io.inputs_full[0],
+        .center_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),
+        .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
+        .gamma = io.parameters[0],
+        .row = io.rows.of(io.input_specs[0].layout).row,
+        .accumulate_parameters = io.gradients.adds};
+    if (io.leaves_dx && norm.dx)
+      exec.norm = norm;
+    else
+      exec.ops.run(norm);
   }
 
  private:

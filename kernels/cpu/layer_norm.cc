@@ -3,6 +3,7 @@
 namespace vcas {
 
 void compute(CpuContext& cpu, const LayerNormForward& args) {
+  if (args.branch) compute(cpu, args.sum());
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.y.width();
@@ -40,6 +41,7 @@ void compute(CpuContext& cpu, const LayerNormBackward& args) {
       };
       cpu.write_rows<T>(args.dx, args.dx_norm, begin, end, write);
     });
+    if (args.dbranch) compute(cpu, args.drop());
     if (!dgamma) return;
     if (!args.accumulate_parameters) {
       std::fill_n(dgamma, width, T(0));

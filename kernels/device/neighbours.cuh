@@ -87,12 +87,15 @@ __device__ Packed<T> pack(const Neighbours<Compute<T>>& values) {
   return packed;
 }
 template <bool kAligned = false, class T>
-__device__ void store_neighbours(T* row, int c, int width, const Neighbours<Compute<T>>& values) {
-  const Packed<T> packed = pack<T>(values);
+__device__ void store_packed(T* row, int c, int width, const Packed<T>& packed) {
   if (kAligned || is_packed(row + c, width - c))
     *reinterpret_cast<Packed<T>*>(row + c) = packed;
   else
     for (int i = 0; i < kNeighbours && c + i < width; ++i) row[c + i] = packed.get(i);
+}
+template <bool kAligned = false, class T>
+__device__ void store_neighbours(T* row, int c, int width, const Neighbours<Compute<T>>& values) {
+  store_packed<kAligned>(row, c, width, pack<T>(values));
 }
 
 // For neighbours inside the width.
@@ -139,6 +142,16 @@ class WarpRow {
   __device__ WarpRow(const T* row, int width) : row_(row), width_(width) {
     if constexpr (kHeld > 0)
       for_lane_columns<kHeld>(width, [&](int k, int c) { held_[k] = load_aligned(row + c); });
+  }
+  // Writes the row first: made(c) for the neighbours at c.
+  template <class Made>
+  __device__ WarpRow(T* row, int width, const Made& made) : row_(row), width_(width) {
+    for_lane_columns<kHeld>(width, [&](int k, int c) {
+      const Packed<T> packed = pack<T>(made(c));
+      if constexpr (kHeld > 0) held_[k] = packed;
+      store_packed<(kHeld > 0)>(row, c, width, packed);
+    });
+    __syncwarp();  // all of it is seen by all lanes
   }
   // As of for_lane_columns; zeros beyond the width.
   __device__ Neighbours<C> at(int k, int c) const {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "kernels/clipping.h"
+#include "kernels/device/dropout.cuh"
 #include "kernels/device/math.cuh"
 #include "kernels/device/write_row.cuh"
-#include "kernels/dropout.h"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -43,26 +43,18 @@ __global__ void pointwise_backward_kernel(T* dx, Compute<T>* dx_norm, const T* d
       inside);
 }
 
-// One thread draws for neighbours of a row.
 template <class T, bool kAligned>
 __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const T* residual,
                                const std::int32_t* row, std::int64_t rows, int width,
-                               std::uint32_t threshold, Compute<T> keep_scale, StepKey key) {
-  static_assert(kNeighbours == sizeof(Words) / sizeof(std::uint32_t));
-  const PhiloxAddress address = key.address();
+                               RowDropout<Compute<T>> dropout) {
   const std::int64_t r = row_of_writer();
   const bool inside = r < rows;
-  const std::int64_t first_draw =
-      (inside ? at(row, r) : 0) * ((width + kNeighbours - 1) / kNeighbours);
+  const RowMask<Compute<T>> mask(dropout, inside ? at(row, r) : 0, width);
   write_row<kAligned>(
       y, y_norm, r, width,
       [&](int c) {
         auto of = load_neighbours<kAligned>(x + r * width, c, width);
-        const Words words =
-            philox_words(address, static_cast<std::uint64_t>(first_draw + c / kNeighbours));
-        for (int i = 0; i < kNeighbours; ++i)
-          of.value[i] =
-              of.value[i] * ((words.word[i] >> 9) >= threshold ? keep_scale : Compute<T>(0));
+        mask.apply(of, c);
         if (residual) {
           const auto added = load_neighbours<kAligned>(residual + r * width, c, width);
           for (int i = 0; i < kNeighbours; ++i) of.value[i] += added.value[i];
@@ -213,7 +205,7 @@ void compute(Context& context, const Dropout& args) {
       launch(context, grid_of_writers(args.y), dropout_kernel<T, aligned>, args.y.ptr<T>(),
              args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.residual.ptr<T>(),
              args.row.ptr<std::int32_t>(), args.y.rows(), width_of(args.y),
-             dropout_threshold(args.p), static_cast<Compute<T>>(1 / (1 - args.p)), step_key(args));
+             row_dropout<Compute<T>>(args.p, step_key(args)));
     });
   });
 }

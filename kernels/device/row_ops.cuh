@@ -1,8 +1,8 @@
 // Rows and columns of matrices: norms, column sums, layer norm.
 #pragma once
 
+#include "kernels/device/dropout.cuh"
 #include "kernels/device/math.cuh"
-#include "kernels/device/neighbours.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/ops/patches.h"
 
@@ -181,18 +181,43 @@ void column_sums(Context& context, const Several<ColumnSums<T>>& group) {
 
 // ---- layer norm ----
 
+// The sum that a norm is of.
+template <class T>
+struct NormInput {
+  T* x;
+  const T* branch;
+  const T* residual;
+  RowDropout<Compute<T>> dropout;
+};
+
+// With kSum, row r is written first.
+template <class T, int kHeld, bool kSum>
+__device__ WarpRow<T, kHeld> norm_input(const NormInput<T>& of, std::int64_t r, int width) {
+  constexpr bool kAligned = kHeld > 0;
+  T* const x = of.x + r * width;
+  if constexpr (!kSum) return WarpRow<T, kHeld>(x, width);
+  const RowMask<Compute<T>> mask(of.dropout, r, width);
+  return WarpRow<T, kHeld>(x, width, [&](int c) {
+    auto sum = load_neighbours<kAligned>(of.branch + r * width, c, width);
+    mask.apply(sum, c);
+    const auto residual = load_neighbours<kAligned>(of.residual + r * width, c, width);
+    for (int i = 0; i < kNeighbours; ++i) sum.value[i] += residual.value[i];
+    return sum;
+  });
+}
+
 // One warp a row.
-template <class T, int kHeld>
+template <class T, int kHeld, bool kSum>
 __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* center,
-                                          Compute<T>* rstd, const T* x, const T* gamma,
+                                          Compute<T>* rstd, NormInput<T> input, const T* gamma,
                                           const T* beta, Compute<T> eps, std::int64_t rows,
                                           int width) {
   using C = Compute<T>;
   constexpr bool kAligned = kHeld > 0;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
-  const WarpRow<T, kHeld> in(x + r * width, width);
-  const C x_first = x[r * width];
+  const WarpRow<T, kHeld> in = norm_input<T, kHeld, kSum>(input, r, width);
+  const C x_first = input.x[r * width];
   C sum = 0;
   for_lane_columns<kHeld>(width, [&](int k, int c) {
     const Neighbours<C> of = in.at(k, c);
@@ -241,12 +266,15 @@ struct LayerNormGradients {
   const std::int32_t* row;
   std::int64_t rows;
   int width;
+  T* dbranch;                // optional: the dropout of dx
+  Compute<T>* dbranch_norm;  // optional
+  RowDropout<Compute<T>> dropout;
 };
 
 // With h = (x - x[0] - center) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma
 // = the sum of dy h over the rows, dbeta = that of dy. A block takes eight rows at a time: first a
 // warp a row for dx; then, the rows being in L1, a thread a column for the sums.
-template <class T, int kHeld>
+template <class T, int kHeld, bool kBranch>
 __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNormGradients<T> t) {
   using C = Compute<T>;
   constexpr bool kAligned = kHeld > 0;
@@ -284,16 +312,29 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
       });
       const C shift = warp_sum(g_sum) / static_cast<C>(t.width);
       const C slope = warp_sum(product) / static_cast<C>(t.width);
-      double squares = 0;
+      double squares = 0, branch_squares = 0;
+      const RowMask<C> mask(t.dropout, full, t.width);
       for_lane_columns<kHeld>(t.width, [&](int k, int c) {
         Neighbours<C> out{};
         if (t.added) out = load_neighbours<kAligned>(t.added + r * t.width, c, t.width);
         for_each(k, c, [&](int i, C h, C g) { out.value[i] += s * (g - shift - h * slope); });
-        store_neighbours<kAligned>(t.dx + r * t.width, c, t.width, out);
+        const Packed<T> packed = pack<T>(out);
+        store_packed<kAligned>(t.dx + r * t.width, c, t.width, packed);
         if (t.dx_norm) squares += sum_of_squares<kAligned>(out, c, t.width);
+        if constexpr (kBranch) {
+          out = unpack(packed);
+          mask.apply(out, c);
+          store_neighbours<kAligned>(t.dbranch + r * t.width, c, t.width, out);
+          if (t.dbranch_norm) branch_squares += sum_of_squares<kAligned>(out, c, t.width);
+        }
       });
-      if (t.dx_norm) squares = warp_sum(squares);
-      if (t.dx_norm && lane_of_thread() == 0) t.dx_norm[r] = norm_from_squares<C>(squares);
+      const auto write_norm = [&](C* norm, double sum) {
+        if (!norm) return;
+        sum = warp_sum(sum);
+        if (lane_of_thread() == 0) norm[r] = norm_from_squares<C>(sum);
+      };
+      write_norm(t.dx_norm, squares);
+      if constexpr (kBranch) write_norm(t.dbranch_norm, branch_squares);
     }
     if (!t.part) continue;
     for_own_columns([&](int c) {
@@ -395,17 +436,23 @@ void compute(Context& context, const LayerNormForward& args) {
     using T = decltype(type);
     using C = Compute<T>;
     const std::int64_t rows = args.y.rows();
-    with_held<T>({&args.x, &args.y, &args.gamma, &args.beta}, [&]<int kHeld>(Constant<kHeld>) {
-      launch(context, grid_of_rows(rows), layer_norm_forward_kernel<T, kHeld>, args.y.ptr<T>(),
-             args.y_norm.ptr<C>(), args.center.ptr<C>(), args.rstd.ptr<C>(), args.x.ptr<T>(),
-             args.gamma.ptr<T>(), args.beta.ptr<T>(), static_cast<C>(args.eps), rows,
-             width_of(args.y));
-    });
+    const NormInput<T> input{args.x.ptr<T>(), args.branch.ptr<T>(), args.residual.ptr<T>(),
+                             row_dropout<C>(args.dropout.p, step_key(args.dropout))};
+    with_held<T>({&args.x, &args.y, &args.gamma, &args.beta, &args.branch, &args.residual},
+                 [&]<int kHeld>(Constant<kHeld>) {
+                   launch(context, grid_of_rows(rows),
+                          args.branch ? layer_norm_forward_kernel<T, kHeld, true>
+                                      : layer_norm_forward_kernel<T, kHeld, false>,
+                          args.y.ptr<T>(), args.y_norm.ptr<C>(), args.center.ptr<C>(),
+                          args.rstd.ptr<C>(), input, args.gamma.ptr<T>(), args.beta.ptr<T>(),
+                          static_cast<C>(args.eps), rows, width_of(args.y));
+                 });
   });
 }
 
 void compute(Context& context, const LayerNormBackward& args) {
   VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
+  VCAS_CHECK(args.dx || !args.dbranch, "the gradient of a branch without that of the sum");
   const std::int64_t rows = args.dy.rows();
   const int width = width_of(args.dy);
   with_type(args.dy.dtype, [&](auto type) {
@@ -430,10 +477,16 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           args.gamma.ptr<T>(),
                                           args.row.ptr<std::int32_t>(),
                                           rows,
-                                          width};
-    with_held<T>({&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma},
+                                          width,
+                                          args.dbranch.ptr<T>(),
+                                          args.dbranch_norm.ptr<C>(),
+                                          row_dropout<C>(args.dropout.p, step_key(args.dropout))};
+    with_held<T>({&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma, &args.dbranch},
                  [&]<int kHeld>(Constant<kHeld>) {
-                   launch(context, grid, layer_norm_backward_kernel<T, kHeld>, gradients);
+                   launch(context, grid,
+                          args.dbranch ? layer_norm_backward_kernel<T, kHeld, true>
+                                       : layer_norm_backward_kernel<T, kHeld, false>,
+                          gradients);
                  });
     if (!args.dgamma) return;
     const std::int64_t parts = grid.blocks.x;

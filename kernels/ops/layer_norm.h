@@ -1,11 +1,20 @@
 // Layer norm.
 #pragma once
 
+#include "kernels/ops/elementwise.h"
 #include "kernels/ops/op.h"
 
 namespace vcas {
 
+// How a layer norm draws what Dropout draws at the same address.
+struct NormDropout {
+  double p = 0;
+  RandomKey key;
+  Tensor step;  // i64 [1], optional: in place of the key's
+};
+
 // y = (x - mean) * rstd * gamma + beta, mean and rstd = 1 / sqrt(var + eps) of each row.
+// With `branch` x is written first: the Dropout of the branch plus the residual.
 struct LayerNormForward {
   static constexpr const char* kName = "layer_norm_forward";
   static constexpr Family kFamily = Family::kNorms;
@@ -18,15 +27,33 @@ struct LayerNormForward {
   Tensor gamma;   // T [C]
   Tensor beta;    // T [C]
   double eps = 1e-5;
+  Tensor branch;    // T [R, C], optional
+  Tensor residual;  // T [R, C], given exactly when the branch is
+  NormDropout dropout;
   template <class V>
   void visit(V&& v) const {
     v.out("y", y), v.out("y_norm", y_norm), v.out("center", center), v.out("rstd", rstd);
-    v.in("x", x), v.in("gamma", gamma), v.in("beta", beta);
+    if (branch)
+      v.out("x", x);
+    else
+      v.in("x", x);
+    v.in("gamma", gamma), v.in("beta", beta), v.in("branch", branch), v.in("residual", residual);
+    v.in("step", dropout.step);
+  }
+
+  Dropout sum() const {
+    return {.y = x,
+            .x = branch,
+            .residual = residual,
+            .p = dropout.p,
+            .key = dropout.key,
+            .step = dropout.step};
   }
 
   Work work() const { return {}; }
   // A deviation from the mean, in standard deviations, is only as good as x is.
   Rounding rounding(std::string_view output, const auto& values) const {
+    if (output == "x") return sum().rounding("y", values);
     const double largest = values.top(x), inverse = values.top(rstd);
     if (output == "center") return {x.width(), largest};
     if (output == "rstd") return {x.width(), inverse * (1 + largest * inverse)};
@@ -40,10 +67,14 @@ struct LayerNormForward {
             .rstd = s.wide({s.rows()}),
             .x = s.random({s.rows(), s.size.width}),
             .gamma = s.random({s.size.width}),
-            .beta = s.random({s.size.width})};
+            .beta = s.random({s.size.width}),
+            .branch = s.random({s.rows(), s.size.width}),
+            .residual = s.random({s.rows(), s.size.width}),
+            .dropout = {.p = 0.1}};
   }
 };
 
+// With `dbranch`, that is the Dropout of dx with `row`.
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
   static constexpr Family kFamily = Family::kNorms;
@@ -59,6 +90,9 @@ struct LayerNormBackward {
   Tensor gamma;                        // T [C]
   Tensor row;                          // i32 [K], optional
   bool accumulate_parameters = false;  // dgamma += instead of dgamma =, likewise dbeta
+  Tensor dbranch;                      // T [K, C], optional, only with dx
+  Tensor dbranch_norm;                 // S [K], optional
+  NormDropout dropout;
   template <class V>
   void visit(V&& v) const {
     v.out("dx", dx, added.data == dx.data), v.out("dx_norm", dx_norm);
@@ -66,6 +100,17 @@ struct LayerNormBackward {
     v.out("dgamma", dgamma, accumulate_parameters), v.out("dbeta", dbeta, accumulate_parameters);
     v.in("dy", dy), v.in("x_full", x_full), v.in("center_full", center_full);
     v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);
+    v.out("dbranch", dbranch), v.out("dbranch_norm", dbranch_norm), v.in("step", dropout.step);
+  }
+
+  Dropout drop() const {
+    return {.y = dbranch,
+            .y_norm = dbranch_norm,
+            .x = dx,
+            .row = row,
+            .p = dropout.p,
+            .key = dropout.key,
+            .step = dropout.step};
   }
 
   Work work() const { return {.rows_read = rows_named(row), .launches = dgamma ? 2 : 1}; }
@@ -76,6 +121,9 @@ struct LayerNormBackward {
                          largest * values.top(gamma) * inverse * normal + values.top(added)};
     if (output == "dx") return of_dx;
     if (output == "dx_norm") return of_norm(of_dx, dx.width());
+    const Rounding of_dbranch{of_dx.length, of_dx.magnitude / (1 - dropout.p)};
+    if (output == "dbranch") return of_dbranch;
+    if (output == "dbranch_norm") return of_norm(of_dbranch, dx.width());
     if (output == "dgamma") return {dy.rows(), largest * normal + values.top(dgamma)};
     return {dy.rows(), largest + values.top(dbeta)};
   }
@@ -91,7 +139,10 @@ struct LayerNormBackward {
             .center_full = forward.center,
             .rstd_full = forward.rstd,
             .gamma = forward.gamma,
-            .row = s.row()};
+            .row = s.row(),
+            .dbranch = s.empty({s.kept_rows(), s.size.width}),
+            .dbranch_norm = s.wide({s.kept_rows()}),
+            .dropout = {.p = 0.1}};
   }
 };
 

@@ -157,3 +157,79 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
                {.factor = 8, .length = 33});
   });
 }
+
+// The sum is rounded before the norm, as dropout alone rounds it. So of bf16 the bits are compared
+// and not the specification, which does not round.
+TEST_CASE("a layer norm that computes its sum has the bits of dropout and norm", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t rows : {0, 1, 5, 300})
+      for (const std::int64_t width : widths(rows))
+        for (const double p : {0.0, 0.3}) {
+          INFO(rows << " x " << width << ", p " << p);
+          const Shape shape{rows, width};
+          const Tensor step = p > 0 ? t.offsets({4}) : Tensor{};
+          LayerNormForward norm{.y = t.unset(shape),
+                                .y_norm = t.wide_unset({rows}),
+                                .center = t.wide_unset({rows}),
+                                .rstd = t.wide_unset({rows}),
+                                .x = t.unset(shape),
+                                .gamma = t.normal({width}),
+                                .beta = t.normal({width}),
+                                .branch = t.normal(shape),
+                                .residual = t.normal(shape),
+                                .dropout = {p, {.seed = 3, .site = 2}, step}};
+          if (t.dtype() != DType::kBF16) check_op(t, norm, {.length = width});
+          t.ops().run(norm);
+          const auto sum = t.read_bytes(norm.x), y = t.read_bytes(norm.y),
+                     y_norm = t.read_bytes(norm.y_norm);
+          t.ops().run(norm.sum());
+          norm.branch = norm.residual = {};
+          t.ops().run(norm);
+          CHECK((t.read_bytes(norm.x) == sum));
+          CHECK((t.read_bytes(norm.y) == y));
+          CHECK((t.read_bytes(norm.y_norm) == y_norm));
+        }
+  });
+}
+
+TEST_CASE("layer_norm_backward of a branch has the bits of norm and dropout", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t full : {1, 5, 300})
+      for (const std::int64_t width : widths(full))
+        for (const bool narrow : {false, true}) {
+          INFO(full << " x " << width << ", narrow " << narrow);
+          const auto row = t.some_of(full);
+          const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
+          const Shape shape{rows, width};
+          LayerNormBackward norm{.dx = t.unset(shape),
+                                 .added = narrow ? t.normal(shape) : Tensor{},
+                                 .dx_norm = t.wide_unset({rows}),
+                                 .dgamma = t.wide_unset({width}),
+                                 .dbeta = t.wide_unset({width}),
+                                 .dy = t.normal(shape),
+                                 .x_full = t.normal({full, width}),
+                                 .center_full = t.wide_normal({full}),
+                                 .rstd_full = t.wide_normal({full}),
+                                 .gamma = t.normal({width}),
+                                 .row = narrow ? t.indices(row) : Tensor{},
+                                 .dbranch = t.unset(shape),
+                                 .dbranch_norm = full > 1 ? t.wide_unset({rows}) : Tensor{},
+                                 .dropout = {0.3, {.seed = 3, .site = 2}, t.offsets({4})}};
+          if (t.dtype() != DType::kBF16)
+            check_op(t, norm, {.factor = 8, .length = std::max(rows, width)});
+          const auto bits = [&](const Dropout& drop) {
+            std::vector<std::vector<std::byte>> of;
+            for (const Tensor& out : {norm.dx, norm.dx_norm, norm.dgamma, drop.y})
+              of.push_back(t.read_bytes(out));
+            return of;
+          };
+          t.ops().run(norm);
+          const Dropout drop = norm.drop();
+          const auto together = bits(drop);
+          norm.dbranch = norm.dbranch_norm = {};
+          t.ops().run(norm);
+          t.ops().run(drop);
+          CHECK((bits(drop) == together));
+        }
+  });
+}

@@ -1,11 +1,12 @@
 // Layer norm.
 #pragma once
 
-#include "tests/support/reference/tensors.h"
+#include "tests/support/reference/elementwise.h"
 
 namespace vcas::reference {
 
 inline void run(const LayerNormForward& a) {
+  if (a.branch) run(a.sum());
   const std::int64_t c = a.y.width();
   for (std::int64_t r = 0; r < a.y.rows(); ++r) {
     const double* x = f(a.x) + r * c;
@@ -48,6 +49,7 @@ inline void run(const LayerNormBackward& a) {
           rstd * (dy[i] * f(a.gamma)[i] - mean_g - normal[static_cast<std::size_t>(i)] * mean_gh);
   }
   put_norms(a.dx_norm, a.dx);
+  if (a.dbranch) run(a.drop());
 }
 
 }  // namespace vcas::reference
