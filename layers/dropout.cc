@@ -64,12 +64,8 @@ class DropoutLayer final : public Layer {
 
  private:
   static void run(Exec& exec, const Dropout& dropout) {
-    if (dropout.p > 0 || dropout.y_norm)
-      exec.ops.run(dropout);
-    else if (dropout.residual)
-      exec.ops.run(Add{.y = dropout.y, .a = dropout.x, .b = dropout.residual});
-    else if (dropout.y.data != dropout.x.data)
-      exec.ops.run(Copy{.y = dropout.y, .x = dropout.x});
+    const bool changes = dropout.p > 0 || dropout.residual || dropout.y.data != dropout.x.data;
+    if (changes || dropout.y_norm) exec.ops.run(dropout);
   }
 
   double p_;

@@ -112,12 +112,11 @@ class CpuContext {
     return static_cast<T>(std::sqrt(loops<T>().sum_squares(x, n)));
   }
 
-  // Calls body(begin, end), which writes rows [begin, end) of y, for all rows given here.
-  // If norms of the rows are wanted, it gets a few rows at a time: they are still in the cache.
+  // Calls body(begin, end), which writes rows [begin, end) of y, for all rows given here. It gets
+  // a few rows at a time: what reads them next finds them in the cache.
   template <class T, class Body>
   void write_rows(const Tensor& y, const Tensor& y_norm, std::int64_t begin, std::int64_t end,
                   const Body& body) const {
-    if (!y_norm) return body(begin, end);
     constexpr std::int64_t kElements = 4096;
     const std::int64_t width = y.width();
     const std::int64_t step =
@@ -125,8 +124,9 @@ class CpuContext {
     for (std::int64_t first = begin; first < end; first += step) {
       const std::int64_t last = std::min(first + step, end);
       body(first, last);
-      loops<T>().row_norms(y_norm.ptr<T>() + first, 1, y.ptr<T>() + first * width, nullptr, width,
-                           last - first, width);
+      if (y_norm)
+        loops<T>().row_norms(y_norm.ptr<T>() + first, 1, y.ptr<T>() + first * width, nullptr, width,
+                             last - first, width);
     }
   }
   // All rows, in parallel if they are worth it at `work` each.
@@ -161,5 +161,15 @@ void with_type(DType dtype, const F& f) {
 #define VCAS_COMPUTE(Args) void compute(CpuContext& cpu, const Args& args);
 VCAS_FOR_EACH_OP(VCAS_COMPUTE)
 #undef VCAS_COMPUTE
+
+// Rows [begin, end) of a Dropout, without their norms.
+template <class T>
+void dropout_rows(const CpuContext& cpu, const Dropout& args, std::int64_t begin,
+                  std::int64_t end) {
+  cpu.loops<T>().dropout(args.y.ptr<T>(), args.x.ptr<T>(), args.residual.ptr<T>(),
+                         args.row.ptr<std::int32_t>(), begin, end, args.y.width(),
+                         dropout_threshold(args.p), static_cast<T>(1 / (1 - args.p)),
+                         step_key(args).address());
+}
 
 }  // namespace vcas

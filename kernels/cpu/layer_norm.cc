@@ -3,7 +3,6 @@
 namespace vcas {
 
 void compute(CpuContext& cpu, const LayerNormForward& args) {
-  if (args.branch) compute(cpu, args.sum());
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.y.width();
@@ -12,6 +11,7 @@ void compute(CpuContext& cpu, const LayerNormForward& args) {
     T* rstd = args.rstd.ptr<T>();
     const T* x = args.x.ptr<T>();
     cpu.write_rows<T>(args.y, args.y_norm, width, [&](std::int64_t begin, std::int64_t end) {
+      if (args.branch) dropout_rows<T>(cpu, args.sum(), begin, end);
       cpu.loops<T>().layer_norm_forward(y + begin * width, center + begin, rstd + begin,
                                         x + begin * width, args.gamma.ptr<T>(), args.beta.ptr<T>(),
                                         static_cast<T>(args.eps), end - begin, width);
@@ -38,10 +38,14 @@ void compute(CpuContext& cpu, const LayerNormBackward& args) {
                                            args.x_full.ptr<T>(), args.center_full.ptr<T>(),
                                            args.rstd_full.ptr<T>(), args.gamma.ptr<T>(),
                                            args.row.ptr<std::int32_t>(), first, last, width);
+        if (!args.dbranch) return;
+        const Dropout drop = args.drop();
+        cpu.write_rows<T>(
+            drop.y, drop.y_norm, first, last,
+            [&](std::int64_t from, std::int64_t to) { dropout_rows<T>(cpu, drop, from, to); });
       };
       cpu.write_rows<T>(args.dx, args.dx_norm, begin, end, write);
     });
-    if (args.dbranch) compute(cpu, args.drop());
     if (!dgamma) return;
     if (!args.accumulate_parameters) {
       std::fill_n(dgamma, width, T(0));

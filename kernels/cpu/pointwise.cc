@@ -60,16 +60,10 @@ VCAS_FOR_EACH_POINTWISE(VCAS_COMPUTE, )
 void compute(CpuContext& cpu, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t width = args.y.width();
-    const PhiloxAddress address = step_key(args).address();
     constexpr std::int64_t kPhiloxCost = 4;  // of one word, in elements copied
-    cpu.write_rows<T>(args.y, args.y_norm, kPhiloxCost * width,
-                      [&](std::int64_t begin, std::int64_t end) {
-                        cpu.loops<T>().dropout(args.y.ptr<T>(), args.x.ptr<T>(),
-                                               args.residual.ptr<T>(), args.row.ptr<std::int32_t>(),
-                                               begin, end, width, dropout_threshold(args.p),
-                                               static_cast<T>(1 / (1 - args.p)), address);
-                      });
+    cpu.write_rows<T>(
+        args.y, args.y_norm, kPhiloxCost * args.y.width(),
+        [&](std::int64_t begin, std::int64_t end) { dropout_rows<T>(cpu, args, begin, end); });
   });
 }
 

@@ -328,10 +328,10 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
           if (t.dbranch_norm) branch_squares += sum_of_squares<kAligned>(out, c, t.width);
         }
       });
-      const auto write_norm = [&](C* norm, double sum) {
+      const auto write_norm = [&](C* norm, double total) {
         if (!norm) return;
-        sum = warp_sum(sum);
-        if (lane_of_thread() == 0) norm[r] = norm_from_squares<C>(sum);
+        total = warp_sum(total);
+        if (lane_of_thread() == 0) norm[r] = norm_from_squares<C>(total);
       };
       write_norm(t.dx_norm, squares);
       if constexpr (kBranch) write_norm(t.dbranch_norm, branch_squares);
