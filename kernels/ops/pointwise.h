@@ -14,6 +14,7 @@ namespace vcas {
 
 // y = x Phi(x), Phi the standard normal distribution function (the erf form).
 struct Gelu {
+  static constexpr const char* kLayer = "gelu";
   static constexpr const char* kForward = "gelu_forward";
   static constexpr const char* kBackward = "gelu_backward";
   static constexpr Family kFamily = Family::kGelu;
@@ -31,6 +32,7 @@ struct Gelu {
 
 // y = tanh(x)
 struct Tanh {
+  static constexpr const char* kLayer = "tanh";
   static constexpr const char* kForward = "tanh_forward";
   static constexpr const char* kBackward = "tanh_backward";
   static constexpr Family kFamily = Family::kRest;
@@ -48,6 +50,7 @@ struct Tanh {
 
 // y = max(x, 0), and NaN of NaN
 struct Relu {
+  static constexpr const char* kLayer = "relu";
   static constexpr const char* kForward = "relu_forward";
   static constexpr const char* kBackward = "relu_backward";
   static constexpr Family kFamily = Family::kRest;
