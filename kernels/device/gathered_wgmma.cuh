@@ -164,12 +164,13 @@ bool fits_chunks(const Gathered<T>& from) {
          lies_on_chunk(from.data);
 }
 
-// Gives the sums in pieces room, and returns them.
+// Gives the sums in pieces room, each 16 bytes aligned, and returns them.
 template <class T>
 Several<GatheredProduct<T>> place_pieces(Context& context, Several<GatheredProduct<T>>& group) {
   Several<GatheredProduct<T>> in_pieces;
   const auto values = [](const GatheredProduct<T>& one) {
-    return one.pieces > 1 ? one.pieces * one.a.width * one.b.width : 0;
+    constexpr std::int64_t kStep = 16 / sizeof(Compute<T>);
+    return one.pieces > 1 ? ceil_div(one.pieces * one.a.width * one.b.width, kStep) * kStep : 0;
   };
   std::int64_t all = 0;
   for (unsigned n = 0; n < group.size; ++n) all += values(group.each[n]);

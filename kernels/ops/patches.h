@@ -36,10 +36,12 @@ struct Patches {
     return (r / out_rows() * height + y) * width + x;
   }
   // The inverse: the row of an item, of the rows of its output, that has `pixel` at tap (ky, kx).
-  // -1: none.
+  // -1: none. In 32 bits: devices divide 64 by a function.
   VCAS_HOST_DEVICE std::int64_t row_with(std::int64_t pixel, std::int64_t ky,
                                          std::int64_t kx) const {
-    const std::int64_t y = pixel / width + padding - ky, x = pixel % width + padding - kx;
+    const auto of = static_cast<std::int32_t>(pixel);
+    const std::int32_t y = of / width + padding - static_cast<std::int32_t>(ky);
+    const std::int32_t x = of % width + padding - static_cast<std::int32_t>(kx);
     if (y < 0 || x < 0 || y % stride != 0 || x % stride != 0) return -1;
     if (y / stride >= out_height() || x / stride >= out_width()) return -1;
     return y / stride * out_width() + x / stride;
