@@ -252,41 +252,25 @@ const Vcas& vcas_of(Session& session) {
   return dynamic_cast<const Vcas&>(session.trainer().method());
 }
 
-// Median seconds that one probe in place adds to the steps it measures: its sampled passes.
-double probe_seconds(const RunConfig& config, const RunData& data, Subject& subject) {
-  Session& session = subject.session;
-  Graph& graph = session.model().graph;
-  SampledBackward sampled(session.ops(), graph.plan());
-  sampled.pass = vcas_of(session).sampling();
-  const VcasOptions& options = vcas_of(session).options();
-  VarianceProbe probe(
-      graph, session.ops(), sampled,
-      VarianceProbe::Options{.fraction = options.probe_fraction, .most_passes = options.repeats});
-  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
-  Loader loader(*data.train, train_loader_options(config));
-  const std::int64_t items = config.micro_batch();
-  const auto wait = [&] { wait_for(session.ops(), graph.parameters().gradients().data); };
+// Median seconds that a probe in place adds to its steps, with the choice of ratios after it.
+// 0: the ratios are fixed.
+double probe_seconds(RunConfig config, const RunData& data) {
+  config.method.type = "vcas";
+  VcasOptions& options = *find_vcas(config.method);
+  if (options.pinned()) return 0;
+  const int steps = options.probe_batches() + 1;  // the least from probe to probe
+  options.update_every = steps;
+  config.train.steps = steps * (1 + kTimedProbes);
+  Subject subject(config, data);
+  const auto one_probe = [&] {
+    double seconds = 0;
+    for (int i = 0; i < steps; ++i)
+      seconds += subject.session.trainer().step(subject.loader.next()).seconds.probe;
+    return seconds;
+  };
+  one_probe();
   std::vector<double> seconds;
-  for (int i = 0; i < kTimedProbes; ++i) {
-    probe.begin(config.seed, static_cast<std::uint64_t>(i), options.repeats, options.repeats);
-    double sum = 0;
-    for (std::uint64_t batch = 0; !probe.complete(); ++batch) {
-      session.model().load(session.ops(), loader.next(), 0, items);
-      Exec exec = graph.make_exec(config.seed, batch, true);
-      exec.keeps_norms = true;
-      graph.forward(exec);
-      const BackwardContext context{.gradients = {gradients},
-                                    .loss_scale = 1.0 / static_cast<double>(items),
-                                    .hooks = &probe.exact_backward()};
-      graph.backward(exec, context);
-      wait();
-      const double start = monotonic_seconds();
-      probe.sampled_backwards(exec, context);
-      wait();
-      sum += monotonic_seconds() - start;
-    }
-    seconds.push_back(sum);
-  }
+  for (int i = 0; i < kTimedProbes; ++i) seconds.push_back(one_probe());
   return median(seconds);
 }
 
@@ -381,6 +365,7 @@ Json compared(Subject& exact, Subject& sampled, const GemmRate& products) {
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig config = loaded.config;
   const RunData data(config);
+  RunConfig probed_config = config;
   RunConfig exact_config = config;
   exact_config.method.type = "exact";
   const std::int64_t resident_at_start = resident_bytes();
@@ -412,7 +397,8 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
 
   Json json = compared(exact, sampled, products);
   const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
-  const double probe = probe_seconds(config, data, sampled);
+  json["peak_resident_bytes"] = peak_resident_bytes();
+  const double probe = probe_seconds(probed_config, data);
   const std::int64_t every =
       vcas_of(sampled.session).options().probe_interval(sampled.session.total_steps());
   if (padded) {
@@ -423,7 +409,6 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   json["probe_seconds"] = probe;
   json["probe_every"] = every;
   json["probe_share"] = probe / (static_cast<double>(every) * sampled_seconds + probe);
-  json["peak_resident_bytes"] = peak_resident_bytes();
   json["device"] = exact.session.ops().name();
   json["precision"] = config.precision;
   json["threads"] = use_threads(config);
