@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -19,13 +20,9 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   require(options.batch > 0, fmt::format("batch must be above 0, got {}", options.batch));
   require(options.prefetch > 0, fmt::format("prefetch must be above 0, got {}", options.prefetch));
   require(options.threads > 0, fmt::format("threads must be above 0, got {}", options.threads));
-  require(
-      options.first_item >= 0 && options.first_item < size,
-      fmt::format("first_item {} is not one of the dataset's {} items", options.first_item, size));
-  require(options.limit >= 0 && options.limit <= size - options.first_item,
-          fmt::format("limit {} from first_item {} on, but the dataset has {} items", options.limit,
-                      options.first_item, size));
-  const std::int64_t items = options.limit > 0 ? options.limit : size - options.first_item;
+  require(size > 0 && options.limit >= 0 && options.limit <= size,
+          fmt::format("limit {}, but the dataset has {} items", options.limit, size));
+  const std::int64_t items = options.limit > 0 ? options.limit : size;
   require(!options.drop_last || items >= options.batch,
           fmt::format("a batch of {} cannot be filled from {} items", options.batch, items),
           "train.batch_size must be smaller, or the data larger");
@@ -78,7 +75,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_
                ItemChooser* chooser)
     : dataset_(dataset), options_(options), chooser_(chooser), first_step_(first_step) {
   check_options(dataset, options, first_step);
-  items_ = options.limit > 0 ? options.limit : dataset.size() - options.first_item;
+  items_ = options.limit > 0 ? options.limit : dataset.size();
   steps_per_epoch_ = (options.drop_last ? items_ : items_ + options.batch - 1) / options.batch;
   ring_.resize(options.prefetch + 1);
   const bool images = dataset.item_shape().size() == 3;
@@ -104,16 +101,21 @@ const Batch& Loader::next() {
 }
 
 // The longest items go to the parts in turn, the next ones in the opposite turn, and so on.
+// Within a part they keep their order, which is random: probes take the first items for all.
 void Loader::balance(std::vector<std::int64_t>& items) const {
-  std::ranges::stable_sort(items, std::greater{},
-                           [&](std::int64_t item) { return dataset_.rows(item); });
+  std::vector<std::int64_t> places(items.size());
+  std::iota(places.begin(), places.end(), 0);
+  std::ranges::stable_sort(places, std::greater{},
+                           [&](std::int64_t place) { return dataset_.rows(items[place]); });
   const std::int64_t count = std::ssize(items), each = options_.balanced_part;
   const std::int64_t parts = count / each;
   std::vector<std::int64_t> dealt(items.size());
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t round = i / parts, turn = i % parts;
-    dealt[(round % 2 == 0 ? turn : parts - 1 - turn) * each + round] = items[i];
+    dealt[(round % 2 == 0 ? turn : parts - 1 - turn) * each + round] = places[i];
   }
+  for (auto part = dealt.begin(); part != dealt.end(); part += each) std::sort(part, part + each);
+  std::ranges::transform(dealt, dealt.begin(), [&](std::int64_t place) { return items[place]; });
   items = std::move(dealt);
 }
 
@@ -125,7 +127,7 @@ std::vector<std::int64_t> Loader::items_of(std::int64_t step, std::int64_t first
   const Permutation order(options_.seed, step / steps_per_epoch_, items_);
   std::vector<std::int64_t> items;
   for (std::int64_t position = begin; position < end; ++position)
-    items.push_back(options_.first_item + (options_.shuffle ? order(position) : position));
+    items.push_back(options_.shuffle ? order(position) : position);
   if (!deals) return items;
   balance(items);
   return {items.begin() + first, items.begin() + first + count};

@@ -105,7 +105,7 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
   ++timed_probes_;
   const auto rows = [&](std::size_t k) {
     return static_cast<double>(batch.offsets[k].back() * batch.items) /
-           static_cast<double>(batch.tokens.size());
+           static_cast<double>(batch.offsets[k].size() - 1);
   };
   std::vector<double> inputs(act_ratio_.size(), 0.0);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
@@ -217,6 +217,11 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   const auto unknown = std::ranges::count_if(last_.v_s_linear, [](double v) { return !(v > 0); });
   if (unknown > 0)
     return fmt::format("{} of {} weight ratios stay: their V_s is zero", unknown, spread_.size());
+  if (model_.forward_ratio > 0 && last_.expected_forward > budget)
+    return fmt::format(
+        "backwards keep all: the share that is kept before the forward spends {:.2g} of a budget "
+        "of {:.2g} V_s; a larger method.forward_ratio spends less",
+        last_.expected_forward, budget);
   const double kappa = this->kappa();
   if (probe.back().passes == 0 || verifications_ < kVerificationsToComplain ||
       (kappa >= 0.5 && kappa <= 2))

@@ -414,17 +414,25 @@ TEST_CASE("no random number is drawn twice in a run", "[trainer][law]") {
   std::set<Address> draws, dropout;
   std::map<std::pair<Stream, bool>, int> count;  // by stream, and whether in a probe's repeat
   bool repeated = false, foreign = false;
+  // Forward draws; backward draws the same again.
+  const auto drop = [&](const auto& args, const std::string& place) {
+    if (args.p == 0) return;
+    const bool is_new = dropout.insert(address_of(args)).second;
+    repeated |= place.ends_with("/forward") && !is_new;
+    foreign |= place.ends_with("/backward") && is_new;
+  };
   TrainerFixture f(options, 0.1,
                    watched_ops(
                        [&](const Draw& args, const std::string&) {
                          repeated |= !draws.insert(address_of(args)).second;
                          ++count[{args.key.stream, args.key.repeat > 0}];
                        },
-                       // Forward draws; backward draws the same again.
-                       [&](const Dropout& args, const std::string& place) {
-                         const bool is_new = dropout.insert(address_of(args)).second;
-                         repeated |= place.ends_with("/forward") && !is_new;
-                         foreign |= place.ends_with("/backward") && is_new;
+                       [&](const Dropout& args, const std::string& place) { drop(args, place); },
+                       [&](const LayerNormForward& args, const std::string& place) {
+                         drop(args.dropout, place);
+                       },
+                       [&](const LayerNormBackward& args, const std::string& place) {
+                         drop(args.dropout, place);
                        }));
   f.run(24);
   CHECK_FALSE(repeated);
