@@ -74,15 +74,22 @@ class Statistics {
   // (Wallace, Annals of Mathematical Statistics 30, 1959).
   double normal_deviate(double rounding) const {
     if (mean_ == 0) return 0;
-    const double freedom = count_ - 1;
-    const double error = std::hypot(std::sqrt(squares_ / freedom / count_), rounding);
-    const double t = mean_ / error;
-    return std::copysign(
-        (8 * freedom + 1) / (8 * freedom + 3) * std::sqrt(freedom * std::log1p(t * t / freedom)),
-        t);
+    const double t = mean_ / error(rounding);
+    return std::copysign(shrink() * std::sqrt(freedom() * std::log1p(t * t / freedom())), t);
+  }
+  // The mean that would have this deviate.
+  double mean_of_deviate(double z, double rounding) const {
+    const double root = z / shrink();
+    return error(rounding) * std::sqrt(freedom() * std::expm1(root * root / freedom()));
   }
 
  private:
+  double freedom() const { return count_ - 1; }
+  double shrink() const { return (8 * freedom() + 1) / (8 * freedom() + 3); }
+  double error(double rounding) const {
+    return std::hypot(std::sqrt(squares_ / freedom() / count_), rounding);
+  }
+
   double count_ = 0, mean_ = 0, squares_ = 0;
 };
 
@@ -135,7 +142,7 @@ struct Tally {
   }
 
   // `rounding`: of the parameter's gradient, relative, and of the whole gradient.
-  SampledTensor result(double relative, double absolute) const {
+  SampledTensor result(double relative, double absolute, double bound) const {
     const double square = squared_norm.mean();
     const double rounding = relative * std::sqrt(square) + absolute;
     SampledTensor out;
@@ -145,6 +152,7 @@ struct Tally {
     }
     if (square == 0) return out;
     out.shift = along[0].mean() / std::sqrt(square);
+    out.least_shift = along[0].mean_of_deviate(bound, rounding) / std::sqrt(square);
     out.variance = squared_distance.mean() / square;
     out.closed_form = closed_form.mean() / square;
     return out;
@@ -364,22 +372,23 @@ class SamplingChecker {
     const double narrow = graph_.dtype() == DType::kBF16 ? 0x1p-9 : wide;
     const double relative = 4 * (options_.rounding > 0 ? options_.rounding : narrow);
     SamplingCheck check;
+    for (const Kind& kind : kinds_) check.tests += kDirections * std::ssize(kind.tallies);
+    while (static_cast<double>(check.tests) * std::erfc(check.bound / std::sqrt(2.0)) >
+           options_.level)
+      check.bound += 0x1p-10;
     for (const Kind& kind : kinds_) {
       double square = 0;
       for (const Tally& tally : kind.tallies) square += tally.squared_norm.mean();
       for (std::size_t p = 0; p < kind.tallies.size(); ++p) {
-        SampledTensor found = kind.tallies[p].result(relative, 4 * wide * std::sqrt(square));
+        SampledTensor found =
+            kind.tallies[p].result(relative, 4 * wide * std::sqrt(square), check.bound);
         found.sampling = kind.name;
         found.tensor = graph_.parameters()[p].name;
         check.tensors.push_back(std::move(found));
-        check.tests += kDirections;
       }
     }
     std::ranges::stable_sort(check.tensors, std::greater(),
                              [](const SampledTensor& tensor) { return std::abs(tensor.z); });
-    while (static_cast<double>(check.tests) * std::erfc(check.bound / std::sqrt(2.0)) >
-           options_.level)
-      check.bound += 0x1p-10;
     return check;
   }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +29,7 @@ struct SampledTensor {
   // The largest over the directions: along the exact gradient, and random ones.
   double z = 0;
   double shift = 0;        // mean - exact along the exact gradient, as a share of its norm
+  double least_shift = 0;  // that would be beyond the bound
   double variance = 0;     // mean ||sampled - exact||^2 over ||exact||^2
   double closed_form = 0;  // the same from its formula; 0: there is none
 };

@@ -241,7 +241,8 @@ std::string memory_text(const Json& memory) {
 
 std::string savings_text(const Json& plan) {
   const bool timed = plan.contains("time");
-  std::vector<std::vector<std::string>> rows = {{"kept items and rows", "FLOPs", "of backward"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"items, rows kept by vcas", "FLOPs", "of backward"}};
   if (timed) rows[0].insert(rows[0].end(), {"step", "time", "95 % interval", "run"});
   const auto milliseconds = [](const Json& seconds) {
     return fmt::format("{:.2f} ms", 1e3 * seconds.get<double>());

@@ -146,8 +146,8 @@ TEST_CASE("check: a model of the program passes, trained or not") {
   CHECK(outcome.code == 0);
   for (const char* part :
        {"after 5 exact steps; 16 draws of each kind, ratio 0.5", "(Bonferroni)",
-        "variance items, bernoulli: ", "variance rows, bernoulli: ", "slopes   exact gradient",
-        "ok  sampled gradients have the mean of the exact ones\n"})
+        "shifts   are noticed from ", "variance items, bernoulli: ", "variance rows, bernoulli: ",
+        "slopes   exact gradient", "ok  no sampled gradient is shifted so far\n"})
     CHECK(contains(outcome.out, part));
   CHECK_FALSE(contains(outcome.out, "not checked"));
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
@@ -172,6 +172,21 @@ TEST_CASE("check: it shows the worst tensors, or all, and what it leaves out") {
       tiny, {"check", "--draws", "2", "optimizer.max_gradient_norm=1", "train.micro_batch=8"});
   CHECK(contains(partly.out, "not checked: clipping"));
   CHECK(contains(partly.out, "not checked: micro-batches after the first, of 8 items"));
+}
+
+TEST_CASE("check: more draws notice smaller shifts, and draws are those of vcas") {
+  const TinyRun tiny;
+  const auto least = [&](const char* draws) {
+    const Outcome outcome =
+        of_program(tiny, {"check", "--draws", draws, "method.type=selective_backprop"});
+    REQUIRE(outcome.code == 0);
+    CHECK(contains(outcome.out, "not checked: draws of method.type \"selective_backprop\""));
+    const std::string text = "shifts   are noticed from ";
+    return std::stod(outcome.out.substr(outcome.out.find(text) + text.size()));
+  };
+  const double few = least("4"), many = least("64");
+  CHECK(few > 4 * many);
+  CHECK(many > 1);
 }
 
 TEST_CASE("check: with SampleF, draws before the forward too") {
