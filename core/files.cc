@@ -71,6 +71,17 @@ FileSummary summary_of(const fs::path& path) {
   return summary;
 }
 
+// A link stays, and what it leads to is replaced. Devices and pipes are not.
+fs::path file_to_replace(fs::path path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))
+    throw Error(ExitCode::kCannotCreate, path.string() + ": not a regular file",
+                "give the name of a file that may be made or replaced");
+  if (!fs::is_symlink(path, error)) return path;
+  return fs::exists(status) ? fs::canonical(path) : path.parent_path() / fs::read_symlink(path);
+}
+
 [[noreturn]] void fail_manifest(const fs::path& path, const std::string& why) {
   throw Error(ExitCode::kBadData, path.string() + ": " + why,
               "the folder is incomplete or damaged; use an earlier one");
@@ -155,7 +166,7 @@ std::string read_file(const fs::path& path) {
 }
 
 AtomicFile::AtomicFile(fs::path path)
-    : path_(std::move(path)),
+    : path_(file_to_replace(std::move(path))),
       temporary_(temporary_name(path_)),
       file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC)) {
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path_, "cannot create");

@@ -22,7 +22,8 @@ Json parse_file(const std::filesystem::path& file) {
   try {
     return Json::parse(text, check_depth);
   } catch (const typename Json::exception& error) {
-    fail(error.what());
+    const std::string_view what = error.what();  // "[json.exception.parse_error.101] parse ..."
+    fail(std::string(what.substr(what.find("] ") + 2)));
   }
   return {};
 }

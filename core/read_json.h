@@ -7,7 +7,7 @@
 namespace vcas {
 
 // Missing or unreadable: kNoInput. Throws kBadData, with the place, for what is not JSON.
-// Values nest at most 64 deep: deeper ones are walked and copied by recursion.
+// At most 64 levels of nesting: values are walked and copied by recursion.
 nlohmann::json read_json(const std::filesystem::path& file);
 nlohmann::ordered_json read_ordered_json(const std::filesystem::path& file);
 

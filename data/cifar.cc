@@ -135,10 +135,15 @@ class CifarFiles : public ImageKind {
     data.check_folder(example_, errors);
   }
   OpenedData open(const DataRequest& request) const override {
-    return {.items = load_cifar({.folder = request.folder,
-                                 .kind = kind_,
-                                 .split = request.split,
-                                 .transform = request.transform})};
+    OpenedData opened{.items = load_cifar({.folder = request.folder,
+                                           .kind = kind_,
+                                           .split = request.split,
+                                           .transform = request.transform})};
+    constexpr std::int64_t kTrainingItems = 50'000;
+    if (request.split == Split::kTrain && opened.items->size() < kTrainingItems)
+      opened.note = fmt::format("{} of the {} training images: files are missing in {}",
+                                opened.items->size(), kTrainingItems, request.folder.string());
+    return opened;
   }
 
  private:

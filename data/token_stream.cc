@@ -1,12 +1,12 @@
 #include "data/token_stream.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <random>
 
 #include "core/content_hash.h"
 #include "core/error.h"
@@ -80,10 +80,12 @@ std::uint64_t hash_of(const fs::path& path, const Trailer& trailer) {
 
 // What runs that were killed left behind: a run that lives writes to its file all the time.
 void remove_abandoned(const fs::path& folder) {
+  std::error_code ignored;  // somebody else may have removed it
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".tmp" &&
-        entry.last_write_time() < fs::file_time_type::clock::now() - std::chrono::hours(1))
-      fs::remove(entry.path());
+    if (entry.path().filename().string().starts_with("tokens-") &&
+        entry.path().extension() == ".tmp" &&
+        entry.last_write_time(ignored) < fs::file_time_type::clock::now() - std::chrono::hours(1))
+      fs::remove(entry.path(), ignored);
 }
 
 }  // namespace
@@ -132,7 +134,7 @@ TokenStream cached_token_stream(std::uint64_t key, const MakeTokens& make) {
     remove_abandoned(*folder);
     // Runs that start together each write a file of their own.
     fs::path own = path;
-    own += fmt::format(".{}", ::getpid());
+    own += fmt::format(".{:08x}", std::random_device{}());
     write_token_stream(own, make);
     fs::rename(own, path);
     return TokenStream(path);

@@ -74,8 +74,10 @@ SynsetLine parse_synset(const std::string& line, const std::string& place) {
   const char type = words.next("type").front();
   out.synset.part_of_speech = type == 's' ? 'a' : type;
   out.name.first = out.synset.part_of_speech;
-  for (std::int64_t left = 2 * words.number("count of words", 16); left > 0; --left)
+  for (std::int64_t left = words.number("count of words", 16); left > 0; --left) {
     words.next("word");
+    words.next("word's number");
+  }
   for (std::int64_t left = words.number("count of pointers"); left > 0; --left) {
     const std::string_view symbol = words.next("pointer");
     const std::int64_t offset = words.number("pointer's offset");

@@ -116,6 +116,10 @@ class ResNet final : public ModelKind, public HfFormat {
   void read(const HfConfig& config, HfModel& model) override {
     stages_ = config.get<std::vector<int>>("depths");
     widths_ = config.get<std::vector<int>>("hidden_sizes");
+    for (const int blocks : stages_) config.checked("depths", blocks);
+    for (const int width : widths_) config.checked("hidden_sizes", width);
+    if (stages_.empty() || stages_.size() != widths_.size())
+      config.fail_unsupported("depths", "only one number for each of hidden_sizes is");
     stem_ = "imagenet";
     stem_width_ = config.count("embedding_size");
     block_ = config.get<std::string>("layer_type", "bottleneck");
@@ -129,8 +133,7 @@ class ResNet final : public ModelKind, public HfFormat {
   }
   // Norms have the same tensors, whether they are frozen or not.
   void take_choices(const ModelKind& asked) override {
-    if (const auto* other = dynamic_cast<const ResNet*>(&asked); other && other->norm_ == "frozen")
-      norm_ = "frozen";
+    if (static_cast<const ResNet&>(asked).norm_ == "frozen") norm_ = "frozen";
   }
 
   Json write(const HfModel& model) const override {

@@ -244,7 +244,8 @@ struct TrainArguments final : ConfigArguments {
 
 struct CompareArguments final : SettingArguments {
   std::vector<std::string> files, variants;
-  std::string folder, resume, seeds;
+  std::string folder, resume;
+  std::optional<std::string> seeds;
   double to_accuracy = 0;
   bool overwrite = false, keep_weights = false, json = false;
 
@@ -284,7 +285,7 @@ struct CompareArguments final : SettingArguments {
     if (files.empty() && !saved)
       fail_usage("compare takes a configuration, or several",
                  "vcas compare FILE.json compares it with exact training");
-    if (saved && (overwrite || !folder.empty() || !variants.empty() || !seeds.empty()))
+    if (saved && (overwrite || !folder.empty() || !variants.empty() || seeds))
       fail_usage("--resume FOLDER goes on with what is in that folder",
                  "--folder, --overwrite, --variant and --seeds are for a new comparison");
     CompareRequest request = saved ? saved_comparison(resume, set) : new_comparison();
@@ -318,7 +319,7 @@ struct CompareArguments final : SettingArguments {
 
   CompareRequest new_comparison() const {
     CompareRequest request = comparison_of_files();
-    if (!seeds.empty()) request.use_seeds(parse_seeds(seeds));
+    if (seeds) request.use_seeds(parse_seeds(*seeds));
     if (!folder.empty()) {
       request.folder = folder;
       request.use = FolderUse::kNew;

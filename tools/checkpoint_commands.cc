@@ -42,7 +42,11 @@ struct Trained {
   ModelFacts facts;
 
   explicit Trained(const CheckpointRequest& request)
-      : checkpoint(find_resume_point(request.folder, false).checkpoint) {
+      : Trained(request, find_resume_point(request.folder, false)) {}
+
+  Trained(const CheckpointRequest& request, const ResumePoint& from) : checkpoint(from.checkpoint) {
+    for (const std::string& ignored : from.ignored)
+      log_line(LogLevel::kWarning, "warning: ignored " + ignored);
     check_manifest(checkpoint);
     const std::string file = (checkpoint / "config.json").string();
     saved = load_config(file, {}).config;

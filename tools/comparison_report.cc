@@ -44,7 +44,8 @@ Json saved_json(const Json& base, const Json& run) {
                 {"formula_backward_flops", begun ? run["formula_backward_flops_saved"] : none},
                 {"seconds", share("seconds", "train")},
                 {"backward_seconds", saved_share(sampled(run), sampled(base))}};
-  const bool converts = saved["flops"] > 0.0 && saved["seconds"].is_number();
+  // More time for fewer FLOPs is no conversion.
+  const bool converts = saved["flops"] > 0.0 && saved["seconds"] > 0.0;
   saved["conversion"] =
       converts ? Json(saved["seconds"].get<double>() / saved["flops"].get<double>()) : none;
   return saved;
@@ -248,6 +249,10 @@ std::vector<std::string> notes(const Json& comparison, double seeds) {
   if (!comparison["base_is_exact"].get<bool>())
     lines.push_back(fmt::format("No variant is exact: savings are over {}, the first one.",
                                 comparison["base"].get<std::string>()));
+  const auto steps = [](const Json& run) { return member(run, "steps"); };
+  if (std::ranges::adjacent_find(comparison["runs"], std::ranges::not_equal_to(), steps) !=
+      comparison["runs"].end())
+    lines.push_back("Runs differ in their steps: savings are of whole runs.");
   if (seeds > 1)
     lines.push_back(fmt::format(
         "Means of {} seeds ± standard deviations; of differences, standard errors.", seeds));

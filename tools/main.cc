@@ -58,10 +58,9 @@ struct Program {
   [[noreturn]] void fail_unknown_command(const std::string& command) const {
     std::vector<std::string> names;
     for (const CLI::App* known : app.get_subcommands({})) names.push_back(known->get_name());
-    const std::string nearest = nearest_name(command, names);
-    fail_usage(fmt::format("there is no command \"{}\"", command),
-               nearest.empty() ? fmt::format("the commands are: {}", fmt::join(names, ", "))
-                               : fmt::format("did you mean \"{}\"?", nearest));
+    fail_usage(
+        fmt::format("there is no command \"{}\"", command),
+        did_you_mean(command, names, fmt::format("the commands are: {}", fmt::join(names, ", "))));
   }
 
   void run() {
@@ -119,7 +118,10 @@ int run_program(std::vector<std::string> arguments) {
     }
     if (program.app.get_subcommands().empty() && !first.empty() && !first.starts_with("-"))
       program.fail_unknown_command(first);
-    fail_usage(error.what(), "vcas --help lists the commands");
+    const std::vector<CLI::App*> asked = program.app.get_subcommands();
+    fail_usage(error.what(), asked.empty() ? "vcas --help lists the commands"
+                                           : fmt::format("vcas {} --help lists its options",
+                                                         asked.front()->get_name()));
   }
   if (log_level() == LogLevel::kDebug) log_line(LogLevel::kDebug, "debug: " + version_line());
   program.run();
@@ -175,6 +177,9 @@ int main(int argc, char** argv) {
     return vcas::report(
         Error(failed ? ExitCode::kIoError : ExitCode::kNoInput,
               fmt::format("{}: {}", error.path1().string(), error.code().message())));
+  } catch (const std::ios_base::failure& error) {
+    return vcas::report(
+        Error(ExitCode::kIoError, fmt::format("cannot read: {}", error.code().message())));
   } catch (const std::system_error& error) {  // from std::thread
     return vcas::report(Error(ExitCode::kOutOfMemory,
                               fmt::format("no thread can be started: {}", error.code().message()),

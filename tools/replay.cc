@@ -17,32 +17,6 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-// "crash-37.json" is of step 37.
-std::optional<std::int64_t> crashed_step(const std::string& name) {
-  constexpr std::string_view kBegin = "crash-", kEnd = ".json";
-  std::int64_t step = 0;
-  if (!name.starts_with(kBegin)) return std::nullopt;
-  const char* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kBegin.size(), end, step);
-  if (error != std::errc() || std::string_view(rest, end) != kEnd) return std::nullopt;
-  return step;
-}
-
-std::int64_t newest_crash(const fs::path& run) {
-  std::int64_t newest = 0;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run, error))
-    if (const auto step = crashed_step(entry.path().filename().string()))
-      newest = std::max(newest, *step);
-  if (error)
-    throw Error(ExitCode::kNoInput, fmt::format("{}: {}", run.string(), error.message()),
-                "replay takes the folder of a run");
-  if (newest == 0)
-    throw Error(ExitCode::kNoInput, run.string() + ": no crash-STEP.json in it",
-                "--step N looks at any step of the run");
-  return newest;
-}
-
 // The run as it was after the last checkpoint before `step`, or at its beginning.
 TrainRequest request_before(const fs::path& run, std::int64_t step) {
   TrainRequest request;
@@ -66,7 +40,11 @@ void restore(const TrainRequest& request, const RunData& data, Session& session)
 }  // namespace
 
 void replay(const ReplayRequest& asked) {
-  const std::int64_t step = asked.step > 0 ? asked.step : newest_crash(asked.run);
+  const std::optional<std::int64_t> crash = newest_crash(asked.run);
+  if (asked.step == 0 && !crash)
+    throw Error(ExitCode::kNoInput, asked.run.string() + ": no crash-STEP.json in it",
+                "--step N looks at any step of the run");
+  const std::int64_t step = asked.step > 0 ? asked.step : *crash;
   const TrainRequest request = request_before(asked.run, step);
   const RunConfig& config = request.loaded.config;
   const RunData data(config);

@@ -62,8 +62,8 @@ void RunConfig::validate(ConfigErrors& errors) const {
   if (reads_text && (head == "mlm") != (facts.labels == LabelKind::kMaskedWords))
     errors.add({"model.head", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and data of masked "
-                           "words go together",
-                           head, data.kind.type));
+                           "words go together; set model.head to \"{}\"",
+                           head, data.kind.type, head == "mlm" ? "classification" : "mlm"));
   const std::vector<std::string> measures =
       head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
       : head == "mlm"      ? std::vector<std::string>{"accuracy"}

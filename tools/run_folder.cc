@@ -167,6 +167,17 @@ fs::path numbered(fs::path folder, std::int64_t number) {
   return number <= 1 ? folder : folder += fmt::format("-{}", number);
 }
 
+// "crash-37.json" is of step 37.
+std::optional<std::int64_t> crashed_step(const std::string& name) {
+  constexpr std::string_view kBegin = "crash-", kEnd = ".json";
+  std::int64_t step = 0;
+  if (!name.starts_with(kBegin)) return std::nullopt;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kBegin.size(), end, step);
+  if (error != std::errc() || std::string_view(rest, end) != kEnd) return std::nullopt;
+  return step;
+}
+
 }  // namespace
 
 void make_folder(const fs::path& folder, const std::string& hint) {
@@ -305,6 +316,17 @@ void settle_interrupted(const fs::path& folder) {
   if (!is_being_replaced(folder)) return;
   const FolderLock lock(folder);
   settle_replaced(folder);
+}
+
+std::optional<std::int64_t> newest_crash(const fs::path& run) {
+  std::optional<std::int64_t> newest;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run, error))
+    newest = std::max(newest, crashed_step(entry.path().filename().string()));
+  if (error)
+    throw Error(ExitCode::kNoInput, fmt::format("{}: {}", run.string(), error.message()),
+                "replay takes the folder of a run");
+  return newest;
 }
 
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {

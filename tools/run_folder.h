@@ -92,6 +92,10 @@ inline constexpr const char* kComparisonFile = "compare.json";
 inline constexpr const char* kComparisonTables[] = {"compare.csv", "compare.md"};
 std::vector<std::string> runs_of_comparison(const std::filesystem::path& folder);
 
+// The step of its newest crash-STEP.json; empty where there is none.
+// Throws kNoInput for a folder that cannot be read.
+std::optional<std::int64_t> newest_crash(const std::filesystem::path& run);
+
 struct ResumePoint {
   std::filesystem::path run, checkpoint;
   std::vector<std::string> ignored = {};  // incomplete checkpoints, and why

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <numeric>
 
 #include "optim/methods/item_selection.h"
 
@@ -70,12 +69,10 @@ class SelectiveBackprop final : public BackwardSelection {
                                        const PhiloxAddress& address) {
     add_losses(loss);
     own_.insert(own_.end(), loss.begin(), loss.end());
-    std::vector<float> sorted(history_.begin(), history_.end());
-    std::ranges::sort(sorted);
     std::vector<std::int64_t> kept;
     for (std::size_t i = 0; i < loss.size(); ++i) {
-      const auto below = std::ranges::upper_bound(sorted, loss[i]) - sorted.begin();
-      const double cdf = static_cast<double>(below) / static_cast<double>(sorted.size());
+      const auto below = std::ranges::count_if(history_, [&](float x) { return x <= loss[i]; });
+      const double cdf = static_cast<double>(below) / static_cast<double>(history_.size());
       if (philox_uniform(address, i) < std::pow(cdf, options_.power()))
         kept.push_back(static_cast<std::int64_t>(i));
     }

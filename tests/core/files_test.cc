@@ -77,6 +77,25 @@ TEST_CASE("files: a write that fails leaves the old file", "[files]") {
   CHECK_FALSE(fs::exists(path.string() + ".tmp"));
 }
 
+TEST_CASE("files: a link stays, and a pipe is no file to replace", "[files]") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "a.txt", link = folder.path() / "link",
+                 dangling = folder.path() / "dangling", pipe = folder.path() / "pipe";
+  atomic_write(path, "old");
+  fs::create_symlink("a.txt", link);
+  atomic_write(link, "new");
+  CHECK(fs::is_symlink(link));
+  CHECK(read_file(path) == "new");
+  fs::create_symlink("b.txt", dangling);
+  atomic_write(dangling, "new");
+  CHECK(fs::is_symlink(dangling));
+  CHECK(read_file(folder.path() / "b.txt") == "new");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(failure_of([&] { atomic_write(pipe, "x"); }) ==
+        failure(ExitCode::kCannotCreate, pipe.string() + ": not a regular file"));
+  CHECK(fs::is_fifo(pipe));
+}
+
 TEST_CASE("files: a folder appears complete or not at all", "[files]") {
   TemporaryFolder parent;
   const fs::path target = parent.path() / "checkpoint-1";

@@ -1,5 +1,6 @@
 #include "data/cifar.h"
 
+#include "data/data_kind.h"
 #include "tests/data/data_files.h"
 
 using namespace vcas;
@@ -48,6 +49,11 @@ TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[c
 
   CHECK(load_cifar({.folder = folder.path(), .split = Split::kTest})->label(0) == 7);
   CHECK(load_cifar({.folder = folder.path(), .files = {"data_batch_4.bin"}})->size() == 1);
+
+  const std::unique_ptr<DataKind> kind = part_kinds<DataKind>().at("cifar10").make();
+  CHECK(kind->open({.folder = folder.path()}).note ==
+        "3 of the 50000 training images: files are missing in " + folder.path().string());
+  CHECK(kind->open({.folder = folder.path(), .split = Split::kTest}).note.empty());
 }
 
 TEST_CASE("CIFAR-100 has coarse and fine labels", "[cifar]") {

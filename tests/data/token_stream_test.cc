@@ -91,12 +91,17 @@ TEST_CASE("streams are cached, and made anew or in memory where that fails", "[s
   // What a killed run left goes; what another one writes stays.
   const fs::path old = cache / "tokens-0000000000000007.stream.1.tmp";
   const fs::path written = cache / "tokens-0000000000000008.stream.2.tmp";
-  for (const fs::path& path : {old, written}) std::ofstream(path) << "tokens";
-  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  const fs::path strange = cache / "report.tmp";
+  for (const fs::path& path : {old, written, strange}) {
+    std::ofstream(path) << "tokens";
+    if (path != written)
+      fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  }
   fs::remove(cache / "tokens-0000000000000005.stream");
   CHECK(load() == Ids{1, 2, 3});
   CHECK_FALSE(fs::exists(old));
   CHECK(fs::remove(written));
+  CHECK(fs::remove(strange));
   made = 1;
   const fs::path file = cache / "tokens-0000000000000005.stream";
   REQUIRE(fs::exists(file));

@@ -387,6 +387,10 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
   check("\"layer_type\": \"basic\"", "\"layer_type\": \"preact\"", ExitCode::kBadConfig,
         file.string() +
             ": \"layer_type\" is \"preact\", and only basic and bottleneck are supported");
+  check("\"depths\": [", "\"depths\": [1, ", ExitCode::kBadConfig,
+        "and only one number for each of hidden_sizes is supported");
+  check("\"depths\": [", "\"depths\": [0, ", ExitCode::kBadData,
+        "\"depths\" must be from 1 to 16777216, got 0");
 }
 
 TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {

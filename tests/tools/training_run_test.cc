@@ -418,6 +418,8 @@ TEST_CASE("divergence leaves a note and the last checkpoint") {
   CHECK(contains(outcome.err, "  hint: try a lower schedule.learning_rate"));
   vcas::check_manifest(tiny.path() / "out/last");
   CHECK(nlohmann::json::parse(content(tiny.path() / "out/crash-2.json"))["step"] == 2);
+  CHECK(contains(run(tiny.path(), {"report", "out"}).err,
+                 "step 2 was not finite: vcas replay names the operation"));
 }
 
 TEST_CASE("damaged and unfinished checkpoints are passed over and named") {
@@ -432,6 +434,12 @@ TEST_CASE("damaged and unfinished checkpoints are passed over and named") {
   CHECK(contains(resumed.err, "ignored  checkpoint-99.tmp: not written to its end"));
   CHECK(contains(resumed.err, "ignored  checkpoint-40: "));
   CHECK(contains(resumed.err, "resuming out/checkpoint-20"));
+
+  fs::resize_file(folder / "checkpoint-40/model.safetensors", 100);
+  const Outcome evaluated = run(tiny.path(), {"eval", "--model", "out"});
+  CHECK(evaluated.code == 0);
+  CHECK(contains(evaluated.out, "checkpoint-20"));
+  CHECK(contains(evaluated.err, "warning: ignored checkpoint-40: "));
 }
 
 TEST_CASE("resuming with other settings is refused, a fork is not") {

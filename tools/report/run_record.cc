@@ -49,9 +49,12 @@ void note_gaps(RunRecord& run, bool is_torn) {
   if (run.train.empty()) run.gaps.push_back("no training step was logged");
   if (!run.end.is_null()) return;
   const double total = number(run.start, "total_steps");
+  const std::optional<std::int64_t> crash = newest_crash(run.folder);
   run.gaps.push_back(fmt::format(
-      "the run has not ended: its last logged step is {}{}; vcas-train --resume goes on with it",
-      run.steps(), std::isfinite(total) ? fmt::format(" of {:.0f}", total) : ""));
+      "the run has not ended: its last logged step is {}{}; {}", run.steps(),
+      std::isfinite(total) ? fmt::format(" of {:.0f}", total) : "",
+      crash ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
+            : "vcas-train --resume goes on with it"));
 }
 
 RunRecord read_run(const fs::path& folder) {
