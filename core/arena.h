@@ -1,7 +1,6 @@
 // Memory handed out front to back from one fixed block and taken back by frames.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -31,18 +30,13 @@ class Arena {
                                                " with " + std::to_string(used_) + " bytes in use");
     Tensor tensor{block_ + used_, dtype, shape};
     used_ += bytes;
-    high_water_ = std::max(high_water_, used_);
     return tensor;
   }
-
-  std::size_t used() const { return used_; }
-  std::size_t high_water() const { return high_water_; }
-  std::size_t capacity() const { return capacity_; }
 
  private:
   friend class ArenaFrame;
   char* block_ = nullptr;
-  std::size_t capacity_ = 0, used_ = 0, high_water_ = 0;
+  std::size_t capacity_ = 0, used_ = 0;
 };
 
 // Gives back, at the end of its scope, all that was taken since its beginning.

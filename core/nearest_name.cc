@@ -43,4 +43,10 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return nearest;
 }
 
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
+                         const std::string& otherwise) {
+  const std::string nearest = nearest_name(name, candidates);
+  return nearest.empty() ? otherwise : "did you mean \"" + nearest + "\"?";
+}
+
 }  // namespace vcas

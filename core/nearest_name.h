@@ -11,4 +11,8 @@ namespace vcas {
 // Case is free. Empty: even that one needs more edits than a third of the letters.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
+// A hint that names it, or `otherwise`.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
+                         const std::string& otherwise = "");
+
 }  // namespace vcas

@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/error.h"

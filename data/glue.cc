@@ -111,11 +111,10 @@ const GlueTask& glue_task(std::string_view name) {
   if (const GlueTask* task = find_glue_task(name)) return *task;
   std::vector<std::string> names;
   for (const GlueTask& task : glue_tasks()) names.push_back(task.name);
-  const std::string nearest = nearest_name(name, names);
   throw Error(
       ExitCode::kBadConfig,
       fmt::format("there is no GLUE task \"{}\"; the tasks are {}", name, fmt::join(names, ", ")),
-      nearest.empty() ? "" : fmt::format("did you mean \"{}\"?", nearest));
+      did_you_mean(name, names));
 }
 
 GlueSplit glue_split(const std::string& name) {

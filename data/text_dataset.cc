@@ -42,10 +42,10 @@ bool is_bare(const std::string& name) {
   return is_number(name) || (name.starts_with("LABEL_") && is_number(name.substr(6)));
 }
 
-// Labels of a file as class ids.
 constexpr const char* kBadLabelHint =
     "is this the right file and label column? data.skip_bad_rows=true leaves such rows out";
 
+// Labels of a file as class ids.
 class LabelReader {
  public:
   LabelReader(const std::vector<std::string>& names, bool numbers)

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "core/content_hash.h"
 #include "core/error.h"

@@ -144,9 +144,8 @@ std::int32_t WordPiece::id(std::string_view token) const {
   std::vector<std::string> tokens;
   tokens.reserve(static_cast<std::size_t>(size()));
   for (std::int32_t i = 0; i < size(); ++i) tokens.emplace_back(this->token(i));
-  const std::string nearest = nearest_name(token, tokens);
   throw Error(ExitCode::kBadData, fmt::format("{}: no token \"{}\"", name_, token),
-              nearest.empty() ? std::string() : fmt::format("did you mean \"{}\"?", nearest));
+              did_you_mean(token, tokens));
 }
 
 void WordPiece::encode(std::string_view text, std::vector<std::int32_t>& ids) const {

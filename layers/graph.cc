@@ -1,7 +1,6 @@
 #include "layers/graph.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/exchange.h"
 
@@ -227,11 +226,6 @@ BatchShape Graph::batch() const {
           .known = full_rows_.sizes_known()};
 }
 
-Tensor Graph::block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype,
-                         std::int64_t rows, std::int64_t width) const {
-  return buffer.at(block.offset, dtype, {rows, width});
-}
-
 // Norms lie at the end of the block that is planned for their rows.
 Tensor Graph::norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                         std::int64_t rows, std::int64_t parts) const {
@@ -250,14 +244,14 @@ Tensor Graph::output_norm(const Exec& exec, int number) const {
 Tensor Graph::padded_tensor(const GraphNode& node) const {
   if (node.absent) return {};
   const ValueSpec& spec = node.plan.output;
-  return block_view(activations_, plan_.activation_blocks[node.output_block], spec.dtype,
-                    rows_now(spec.layout), spec.width);
+  return activations_.at(plan_.activation_blocks[node.output_block].offset, spec.dtype,
+                         {rows_now(spec.layout), spec.width});
 }
 
 Tensor Graph::padded_saved(const GraphNode& node, std::size_t i) const {
   const SavedSpec& spec = node.plan.saved[i];
-  return block_view(activations_, plan_.activation_blocks[node.saved_blocks[i]], spec.dtype,
-                    rows_now(spec.layout), spec.width);
+  return activations_.at(plan_.activation_blocks[node.saved_blocks[i]].offset, spec.dtype,
+                         {rows_now(spec.layout), spec.width});
 }
 
 Tensor Graph::tensor(Value value) const {
@@ -340,7 +334,7 @@ std::span<const RowSets> Graph::pass_gate(Exec& exec, BackwardHooks& hooks, cons
                         .layout = spec.layout,
                         .batch_items = items_,
                         .mixing = node.mixed_below,
-                        .kept = {.dy = block_view(gradients_, block, plan_.dtype, most, spec.width),
+                        .kept = {.dy = gradients_.at(block.offset, plan_.dtype, {most, spec.width}),
                                  .norm = exec.keeps_norms && node.wants_gradient_norm
                                              ? norm_view(gradients_, block, spec, most, 1)
                                              : Tensor{}},
@@ -359,7 +353,7 @@ Tensor Graph::place_sum(Exec& exec, const GraphNode::Dx& plan, Tensor& added,
   added = added.first_rows(rows);
   if (!plan.moves) return whole;
   const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(plan.block)];
-  const Tensor moved = block_view(gradients_, block, plan_.dtype, most, added.width());
+  const Tensor moved = gradients_.at(block.offset, plan_.dtype, {most, added.width()});
   if (rows < before) exec.ops.run(Copy{.y = rows_from(moved, rows), .x = rows_from(whole, rows)});
   return moved;
 }
@@ -387,7 +381,7 @@ Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& 
       const Tensor sum = in_place ? gradient.dy
                          : plan.adds
                              ? place_sum(exec, plan, added, kept_rows)
-                             : block_view(gradients_, block, plan_.dtype, kept_rows, spec.width);
+                             : gradients_.at(block.offset, plan_.dtype, {kept_rows, spec.width});
       gradient_views_[input] = {.dy = sum, .norm = {}};
       dx = sum.first_rows(kept_rows);
       if (plan.adds && !node.plan.accumulates)

@@ -106,8 +106,6 @@ class Graph {
   Tensor padded_tensor(const GraphNode& node) const;
   Tensor padded_saved(const GraphNode& node, std::size_t i) const;
   RowBound bound_of(const std::vector<std::int64_t>& offsets, std::int64_t most) const;
-  Tensor block_view(const Buffer& buffer, const PlannedBlock& block, DType dtype, std::int64_t rows,
-                    std::int64_t width) const;
   Tensor norm_view(const Buffer& buffer, const PlannedBlock& block, const ValueSpec& spec,
                    std::int64_t rows, std::int64_t parts) const;
   Tensor output_norm(const Exec& exec, int node) const;

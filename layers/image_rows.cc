@@ -1,6 +1,6 @@
 // An image becomes rows: one a pixel, with the values of its channels. There is no gradient to
 // images.
-#include "layers/image_patches.h"
+#include "layers/layer.h"
 
 namespace vcas {
 

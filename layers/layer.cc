@@ -15,11 +15,6 @@ std::map<std::string, LayerFactory>& registry() {
   return factories;
 }
 
-std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
-  const std::string nearest = nearest_name(name, known);
-  return nearest.empty() ? "" : "did you mean \"" + nearest + "\"?";
-}
-
 }  // namespace
 
 void BackwardIo::weight_gradient(Exec& exec, const Patches& patches) const {

@@ -365,7 +365,7 @@ void Trainer::check_ranks() {
 }
 
 std::size_t Trainer::planned_bytes() const {
-  return model_.graph.memory().total() + optimizer_.bytes() + method_->bytes();
+  return model_.graph.memory().total() + optimizer_.bytes() + method_->bytes() + losses_.bytes();
 }
 
 nlohmann::json Trainer::state() const {

@@ -126,10 +126,9 @@ void print_template(const std::string& name) {
   const auto found = config_templates().find(name);
   if (found == config_templates().end()) {
     const std::vector<std::string> names = template_names();
-    const std::string nearest = nearest_name(name, names);
-    throw Error(ExitCode::kUsage, fmt::format("there is no template \"{}\"", name),
-                nearest.empty() ? fmt::format("the names are: {}", fmt::join(names, ", "))
-                                : fmt::format("did you mean \"{}\"?", nearest));
+    throw Error(
+        ExitCode::kUsage, fmt::format("there is no template \"{}\"", name),
+        did_you_mean(name, names, fmt::format("the names are: {}", fmt::join(names, ", "))));
   }
   RunConfig config;
   const ConfigOrigins origins = read_config(config, {.documents = {{name, found->second}}});

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "kernels/decorators/count_ops.h"
 #include "kernels/decorators/finite_ops.h"

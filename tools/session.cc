@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/hardware.h"
 #include "core/progress.h"
 #include "kernels/dry_ops.h"
 #include "models/weights_io.h"
@@ -115,9 +114,9 @@ nlohmann::ordered_json Savings::to_json() const {
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::ranges::sort(values);
+  const std::size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
@@ -329,7 +328,7 @@ Session::Counted Session::counted_so_far() const {
   return {.forward = flops(Phase::kForward),
           .backward = flops(Phase::kBackward),
           .probe = flops(Phase::kProbe),
-          .exact_forward = flops(Phase::kForward) + dropped_forward_,
+          .dropped_forward = dropped_forward_,
           .formula = formula_.saved(),
           .formula_backward = formula_.backward_saved()};
 }
@@ -337,7 +336,7 @@ Session::Counted Session::counted_so_far() const {
 Session::Counted Session::sum_over_ranks(Counted own) const {
   if (ranks_->size() == 1) return own;
   double Counted::*const numbers[] = {&Counted::forward, &Counted::backward, &Counted::probe,
-                                      &Counted::exact_forward};
+                                      &Counted::dropped_forward};
   constexpr std::size_t kNumbers = std::size(numbers);
   double mine[kNumbers];
   for (std::size_t i = 0; i < kNumbers; ++i) mine[i] = std::exchange(own.*numbers[i], 0);
@@ -356,7 +355,8 @@ double Session::exact_train_seconds(double backward_of_forward) const {
 Savings Session::savings() const {
   Savings savings;
   if (trainer_->finished() == 0) return savings;
-  const auto [forward, own_backward, probe, exact_forward, formula, formula_backward] = counted_;
+  const auto [forward, own_backward, probe, dropped, formula, formula_backward] = counted_;
+  const double exact_forward = forward + dropped;
   const double backward = own_backward + probe;
   const double exact_backward =
       exact_forward * (exact_step_flops_.backward / exact_step_flops_.forward);
@@ -374,7 +374,7 @@ Savings Session::savings() const {
 }
 
 nlohmann::json Session::state() const {
-  const nlohmann::json flops_by_phase = {{"dropped_forward", dropped_forward_},
+  const nlohmann::json flops_by_phase = {{"dropped_forward", counted_.dropped_forward},
                                          {"forward", counted_.forward},
                                          {"backward", counted_.backward},
                                          {"probe", counted_.probe}};
@@ -396,7 +396,7 @@ void Session::restore(const nlohmann::json& state) {
     ops_->reset();
     for (const auto& [phase, name] : kTrainPhases)
       earlier_flops_[phase] = state.at("flops").at(name).get<double>() / ranks_->size();
-    dropped_forward_ = state.at("flops").value("dropped_forward", 0.0);
+    dropped_forward_ = state.at("flops").value("dropped_forward", 0.0) / ranks_->size();
     formula_.from_json(state.at("formula"));
     loader_.reset();
     counted_ = sum_over_ranks(counted_so_far());

@@ -139,7 +139,7 @@ class Session {
   // What steps cost.
   struct Counted {
     double forward = 0, backward = 0, probe = 0;  // FLOPs
-    double exact_forward = 0;                     // with the items that were dropped
+    double dropped_forward = 0;                   // of the items that were dropped
     double formula = 0, formula_backward = 0;     // shares saved
   };
   struct Queued {

@@ -1,5 +1,4 @@
 // Element by element: activations, dropout, sums, copies, optimizers.
-#include <cmath>
 #include <cstring>
 
 #include "kernels/clipping.h"

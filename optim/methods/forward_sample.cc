@@ -12,8 +12,8 @@ std::span<const RowSets> ItemNormReader::at_gate(Exec& exec, const GateSite& sit
   if (site.number == top_gate_) {
     const RowSet& own = rows.of(site.layout);
     exec.ops.enter(site.sample_place);
-    exec.ops.run(ItemNorm{
-        .norm = {norm_.data, norm_.dtype, {own.items}}, .x = gradient.dy, .offsets = own.offsets});
+    exec.ops.run(
+        ItemNorm{.norm = norm_.range(0, own.items), .x = gradient.dy, .offsets = own.offsets});
   }
   return inner_->at_gate(exec, site, gradient, rows);
 }
@@ -76,7 +76,7 @@ BackwardHooks* ForwardSample::hooks(BackwardHooks* inner) {
 }
 
 void ForwardSample::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
-  ItemMemory::end_pass(batch, first, {pass_norm_.data, pass_norm_.dtype, {items}});
+  ItemMemory::end_pass(batch, first, pass_norm_.range(0, items));
   step_share_ = static_cast<double>(batch.items) / static_cast<double>(batch.items + batch.dropped);
 }
 

@@ -43,7 +43,7 @@ void GradientSketches::flush(Exec& exec) {
     if (!linear.row_score) continue;
     VCAS_CHECK(!use.rows.row, "row scores of a sampled batch");
     const std::int64_t rows = use.rows.rows_before(compared);
-    scores.add({.score = {linear.row_score.data, linear.row_score.dtype, {rows}},
+    scores.add({.score = linear.row_score.range(0, rows),
                 .dy = use.dy.first_rows(rows),
                 .x_full = use.x_full,
                 .dy_norm = use.dy_norm ? use.dy_norm.first_rows(rows) : Tensor{},

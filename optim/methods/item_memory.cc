@@ -102,10 +102,7 @@ void ItemMemory::end_step() {
 // The numbers of a step, [items].
 Tensor ItemMemory::slot(std::int64_t step, std::int64_t first, std::int64_t items) const {
   const std::int64_t begin = step % kSlots * batch_ + first;
-  return {static_cast<std::byte*>(numbers_.data) +
-              static_cast<std::size_t>(begin) * dtype_bytes(numbers_.dtype),
-          numbers_.dtype,
-          {items}};
+  return numbers_.range(begin, begin + items);
 }
 
 // Without the items' own weights.

@@ -8,7 +8,7 @@ ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows, 
                      bool per_token) {
   const RowSet& own = rows.of(layout);
   const RowSet* tokens = per_token ? rows.find(Layout::tokens()) : nullptr;
-  return {.norm = {norm.data, norm.dtype, {own.items}},
+  return {.norm = norm.range(0, own.items),
           .x = dy,
           .offsets = own.offsets,
           .tokens = tokens ? tokens->offsets : Tensor{}};
@@ -46,7 +46,7 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
                                           const RowSets& rows) {
   const RowSet& own = rows.of(site.layout);
   const ItemNorm norm = item_scores(norm_, dy, rows, site.layout, settings.per_token);
-  const Tensor prob{prob_.data, prob_.dtype, {own.items}};
+  const Tensor prob = prob_.range(0, own.items);
   const bool systematic = settings.selection == Selection::kSystematic;
   double budget = settings.ratio * static_cast<double>(site.batch_items);
   if (systematic) budget = whole_budget(budget);
@@ -56,7 +56,7 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
   exec.ops.run(norm);
   exec.ops.run(
       Draw{.kept = kept_items(kept),
-           .scale = {keep_scale_.data, keep_scale_.dtype, {kept}},
+           .scale = keep_scale_.range(0, kept),
            .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
            .prob = prob,
            .score = norm.norm,
@@ -105,10 +105,7 @@ std::span<const RowSets> SampleGate::keep(Ops& ops, const RowSets& rows, const I
 }
 
 std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
-  const auto first = [](const Tensor& all, std::int64_t count) {
-    return Tensor{all.data, all.dtype, {count}};
-  };
-  const Tensor echo = echoes_.back() > 0 ? first(echo_, echoes_.back()) : Tensor{};
+  const Tensor echo = echoes_.back() > 0 ? echo_.range(0, echoes_.back()) : Tensor{};
   prefixes_.resize(echoes_.size());
   for (RowSets& prefix : prefixes_) prefix.entries().clear();
   Group<NarrowRows> narrowed;
@@ -119,10 +116,10 @@ std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::
                     .rows = items * old.length,
                     .length = old.length,
                     .squares = items * old.length * old.length,
-                    .item = first(to.item, items),
-                    .scale = first(to.scale, items),
-                    .offsets = first(to.offsets, items + 1),
-                    .row = first(to.row, items * old.length)};
+                    .item = to.item.range(0, items),
+                    .scale = to.scale.range(0, items),
+                    .offsets = to.offsets.range(0, items + 1),
+                    .row = to.row.range(0, items * old.length)};
     };
     RowSet next = rows_of(kept);
     if (old.bound) {
@@ -140,7 +137,7 @@ std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::
       to.host_offsets[kept] = next.rows;
       next.host_offsets = to.host_offsets.data();
     }
-    next.row = first(to.row, next.rows);
+    next.row = to.row.range(0, next.rows);
     prefixes_[0].entries().push_back({to.layout, next});
     for (std::size_t i = 1; i < echoes_.size(); ++i)
       prefixes_[i].entries().push_back({to.layout, rows_of(kept + echoes_[i])});
@@ -151,7 +148,7 @@ std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::
                   .row = longest.row,
                   .source_row = to.source_row,
                   .kept = kept_items(kept),
-                  .kept_scale = first(keep_scale_, kept),
+                  .kept_scale = keep_scale_.range(0, kept),
                   .echo = echo,
                   .old_item = old.item,
                   .old_scale = old.scale,
@@ -170,9 +167,9 @@ Gradient SampleGate::compact(Exec& exec, const GateSite& site, const Tensor& dy)
   exec.ops.run(GatherScaledRows{.y = kept.dy,
                                 .y_norm = kept.norm,
                                 .x = dy,
-                                .source_row = {own->source_row.data, DType::kI32, {rows.rows}},
+                                .source_row = own->source_row.range(0, rows.rows),
                                 .offsets = rows.offsets,
-                                .scale = {keep_scale_.data, keep_scale_.dtype, {rows.items}}});
+                                .scale = keep_scale_.range(0, rows.items)});
   return kept;
 }
 
