@@ -261,11 +261,10 @@ double probe_seconds(RunConfig config, const RunData& data) {
   const int steps = options.probe_batches() + 1;  // the least from probe to probe
   options.update_every = steps;
   config.train.steps = steps * (1 + kTimedProbes);
-  Subject subject(config, data);
+  Session session(config, data);
   const auto one_probe = [&] {
     double seconds = 0;
-    for (int i = 0; i < steps; ++i)
-      seconds += subject.session.trainer().step(subject.loader.next()).seconds.probe;
+    for (int i = 0; i < steps; ++i) seconds += session.step().seconds.probe;
     return seconds;
   };
   one_probe();
@@ -365,7 +364,6 @@ Json compared(Subject& exact, Subject& sampled, const GemmRate& products) {
 void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig config = loaded.config;
   const RunData data(config);
-  RunConfig probed_config = config;
   RunConfig exact_config = config;
   exact_config.method.type = "exact";
   const std::int64_t resident_at_start = resident_bytes();
@@ -398,7 +396,7 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   Json json = compared(exact, sampled, products);
   const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
   json["peak_resident_bytes"] = peak_resident_bytes();
-  const double probe = probe_seconds(probed_config, data);
+  const double probe = probe_seconds(loaded.config, data);
   const std::int64_t every =
       vcas_of(sampled.session).options().probe_interval(sampled.session.total_steps());
   if (padded) {
