@@ -18,7 +18,7 @@ RowDropout<C> row_dropout(double p, const StepKey& key) {
   return {dropout_threshold(p), static_cast<C>(1 / (1 - p)), key};
 }
 
-// Of one row, by number in the full batch.
+// The mask of one row, which has its number in the full batch.
 template <class C>
 class RowMask {
  public:
@@ -28,7 +28,7 @@ class RowMask {
         address_(dropout.key.address()),
         first_draw_(row * ((width + kNeighbours - 1) / kNeighbours)) {}
 
-  // To the neighbours at column c.
+  // Drops among the neighbours at column c, and scales the others.
   __device__ void apply(Neighbours<C>& of, int c) const {
     static_assert(kNeighbours == sizeof(Words) / sizeof(std::uint32_t));
     if (threshold_ == 0) return;

@@ -181,7 +181,7 @@ void column_sums(Context& context, const Several<ColumnSums<T>>& group) {
 
 // ---- layer norm ----
 
-// The sum that a norm is of.
+// What a layer norm reads: x, or the sum that becomes x.
 template <class T>
 struct NormInput {
   T* x;
