@@ -2,8 +2,8 @@
 #include <numeric>
 
 #include "kernels/cpu/compute.h"
+#include "kernels/cpu/convolution.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/patch_panel.h"
 
 namespace vcas {
 namespace {
@@ -60,22 +60,7 @@ struct PanelSource {
   }
 };
 
-// The same of patches, of pixels of `channels` values: their columns from `first_column` on.
-template <class T>
-struct PatchSource {
-  const T* data;
-  std::int64_t channels;
-  std::int64_t first_column, width;
-  const std::int32_t* index;
-  const Patches& patches;
-
-  Factor<T> panel(std::int64_t first, std::int64_t rows, T* space) const {
-    copy_patches(space, data, channels, patches, index, first, rows, first_column, width);
-    return {space, width};
-  }
-};
-
-// The patch or row of x of each summand: null is the identity.
+// The row of x of each summand: null is the identity.
 const std::int32_t* summand_rows(const LinearBackwardWeight& args, std::int64_t rows,
                                  std::int32_t* composed) {
   const auto* row = args.row.ptr<std::int32_t>();
@@ -88,8 +73,7 @@ const std::int32_t* summand_rows(const LinearBackwardWeight& args, std::int64_t 
 template <class T>
 void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
-  const std::int64_t channels = args.x_full.width();
-  VCAS_CHECK(args.dy.width() == d && args.patches.taps() * channels == c,
+  VCAS_CHECK(args.dy.width() == d && args.patches.taps() * args.x_full.width() == c,
              "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
                  args.x_full.shape.text());
   const auto* kept = args.kept.ptr<std::int32_t>();
@@ -97,10 +81,11 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   const std::int64_t rows = args.count ? *args.count.ptr<std::int32_t>()
                             : kept     ? args.kept.elements()
                                        : args.dy.rows();
+  if (args.patches) return convolve<T>(cpu, args, rows);
   const T* dy = args.dy.ptr<T>();
   const T* x = args.x_full.ptr<T>();
   T* dw = args.dweight.ptr<T>();
-  if (!args.row && !kept && !args.patches)
+  if (!args.row && !kept)
     return product<T>(cpu, d, c, rows, {dy, d, true}, {x, c}, dw, args.accumulate);
 
   // Each thread gathers its columns of the wider factor and all of the other one: no barriers.
@@ -117,62 +102,15 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
     const std::int64_t width_c = split_d ? c : end - begin;
     const PanelSource<T> left{dy + first_d, d, width_d, kept, scale};
     const PanelSource<T> right{x + first_c, c, width_c, x_index, nullptr};
-    const PatchSource<T> patches{x, channels, first_c, width_c, x_index, args.patches};
     T* left_space = scratch + slice * space;
     T* right_space = left_space + kPanelRows * d;
     for (std::int64_t first = 0; first == 0 || first < rows; first += kPanelRows) {
       const std::int64_t panel = std::min(kPanelRows, rows - first);
       Factor<T> a = left.panel(cpu.loops<T>(), first, panel, left_space);
       a.transposed = true;
-      const Factor<T> b = args.patches ? patches.panel(first, panel, right_space)
-                                       : right.panel(cpu.loops<T>(), first, panel, right_space);
+      const Factor<T> b = right.panel(cpu.loops<T>(), first, panel, right_space);
       gemm(width_d, width_c, panel, a, b, dw + first_d * c + first_c, c,
            args.accumulate || first > 0);
-    }
-  });
-}
-
-// Panels of patches times W^T, the rows split over the threads.
-template <class T>
-void forward_patches(CpuContext& cpu, const LinearForward& args) {
-  const std::int64_t rows = args.y.rows(), d = args.y.width(), values = args.weight.width();
-  const int slices = product_slices(cpu, rows, d, values);
-  T* scratch = cpu.scratch<T>(slices * kPanelRows * values);
-  const T* bias = args.bias.ptr<T>();
-  cpu.slices(slices, rows, kGrain, [&](std::int64_t begin, std::int64_t end, int slice) {
-    T* space = scratch + slice * kPanelRows * values;
-    for (std::int64_t first = begin; first < end; first += kPanelRows) {
-      const std::int64_t panel = std::min(kPanelRows, end - first);
-      T* y = args.y.ptr<T>() + first * d;
-      copy_patches(space, args.x.ptr<T>(), args.x.width(), args.patches, nullptr, first, panel,
-                   std::int64_t{0}, values);
-      if (bias) cpu.loops<T>().fill_rows(y, d, bias, panel, d);
-      gemm(panel, d, values, Factor<T>{space, values},
-           Factor<T>{args.weight.ptr<T>(), values, true}, y, d, bias != nullptr);
-    }
-  });
-}
-
-// Panels of dy W, which are the gradients of patches, added up in the pixels of their item.
-template <class T>
-void backward_patches(CpuContext& cpu, const LinearBackwardInput& args) {
-  const Patches& patches = args.patches;
-  const std::int64_t d = args.dy.width(), values = args.weight.width();
-  const std::int64_t channels = args.dx.width(), items = args.dx.rows() / patches.in_rows();
-  const int slices = static_cast<int>(std::clamp<std::int64_t>(
-      product_slices(cpu, args.dy.rows(), values, d), 1, std::max<std::int64_t>(items, 1)));
-  T* scratch = cpu.scratch<T>(slices * kPanelRows * values);
-  cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
-    T* space = scratch + slice * kPanelRows * values;
-    T* dx = args.dx.ptr<T>();
-    const std::int64_t item = patches.in_rows() * channels;
-    if (!args.accumulate) std::fill(dx + begin * item, dx + end * item, T(0));
-    const std::int64_t last = end * patches.out_rows();
-    for (std::int64_t first = begin * patches.out_rows(); first < last; first += kPanelRows) {
-      const std::int64_t panel = std::min(kPanelRows, last - first);
-      gemm(panel, values, d, Factor<T>{args.dy.ptr<T>() + first * d, d},
-           Factor<T>{args.weight.ptr<T>(), values}, space, values, false);
-      add_patches(cpu.loops<T>().add, dx, space, channels, patches, first, panel);
     }
   });
 }
@@ -184,7 +122,7 @@ void compute(CpuContext& cpu, const LinearForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t c = args.x.width();
-    if (args.patches) return forward_patches<T>(cpu, args);
+    if (args.patches) return convolve<T>(cpu, args);
     product<T>(cpu, args.y.rows(), args.y.width(), c, {args.x.ptr<T>(), c},
                {args.weight.ptr<T>(), c, true}, args.y.ptr<T>(), false, args.bias.ptr<T>());
   });
@@ -195,7 +133,7 @@ void compute(CpuContext& cpu, const LinearBackwardInput& args) {
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t c = args.dx.width(), d = args.dy.width();
-    if (args.patches) return backward_patches<T>(cpu, args);
+    if (args.patches) return convolve<T>(cpu, args);
     product<T>(cpu, args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
                args.dx.ptr<T>(), args.accumulate);
   });

@@ -42,6 +42,16 @@ struct CappedSums {
   double capped, others;  // how many are capped; the sum of the other values
 };
 
+// Where patches lie: line l of patch i is the `run` values from line[l * stride + i] on.
+template <class T>
+struct PatchLines {
+  const T* const* line;
+  std::int64_t stride;
+  std::int64_t patches;
+  std::int64_t lines;
+  std::int64_t run;
+};
+
 template <class T>
 struct PointwiseLoops {
   void (*forward)(T* y, const T* x, std::int64_t n);
@@ -62,6 +72,20 @@ struct Loops {
   // sum += column sums of x
   void (*column_sum)(T* sum, const T* x, std::int64_t x_stride, std::int64_t rows,
                      std::int64_t width);
+  // Weights as products of patches read them: of values [first, first + count) of `values`, that of
+  // output o and value first + v is x[o * output_stride + v * value_stride].
+  void (*pack_outputs)(T* packed, const T* x, std::int64_t output_stride, std::int64_t value_stride,
+                       std::int64_t first, std::int64_t count, std::int64_t values,
+                       std::int64_t outputs);
+  // The inverse, for x [outputs, values]: x =, or x +=
+  void (*unpack_outputs)(T* x, const T* packed, std::int64_t first, std::int64_t count,
+                         std::int64_t values, std::int64_t outputs, bool accumulate);
+  // y[i] [outputs] = patch i times the packed weight, or y[i] +=
+  void (*patch_product)(T* const* y, const PatchLines<T>& x, const T* weight, std::int64_t outputs,
+                        bool accumulate);
+  // sum, packed, += patches^T dy [patches, outputs], for values [first, last) of a patch
+  void (*patch_outer)(T* sum, const PatchLines<T>& x, std::int64_t first, std::int64_t last,
+                      const T* dy, std::int64_t outputs);
   double (*sum_squares)(const T* x, std::int64_t n);
   // norm[r * norm_stride] = the norm of row r of x. `more` is beside the row, or null.
   void (*row_norms)(T* norm, std::int64_t norm_stride, const T* x, const T* more,

@@ -6,51 +6,56 @@
 namespace vcas {
 namespace {
 
-constexpr std::int64_t kSketchRows = 256;
-
-// y[r, b] = sum over c = b, b + buckets, ... of sign[c] x[row(first + r), c]
+// y[c % buckets] += sign[c] x[c - first], for columns [first, first + count)
 template <class T>
-void add_up(T* y, std::int64_t buckets, const T* x, std::int64_t width, const std::int32_t* row,
-            const T* sign, std::int64_t first, std::int64_t rows) {
-  std::fill_n(y, rows * buckets, T(0));
-  for (std::int64_t r = 0; r < rows; ++r, y += buckets) {
-    const T* from = x + (row ? row[first + r] : first + r) * width;
-    for (std::int64_t begin = 0; begin < width; begin += buckets) {
-      const std::int64_t count = std::min(buckets, width - begin);
-      for (std::int64_t b = 0; b < count; ++b) y[b] += sign[begin + b] * from[begin + b];
-    }
+void add_up(T* y, std::int64_t buckets, const T* sign, const T* x, std::int64_t first,
+            std::int64_t count) {
+  const std::int64_t end = first + count;
+  for (std::int64_t c = first, bucket = first % buckets; c < end; bucket = 0) {
+    const std::int64_t beside = std::min(buckets - bucket, end - c);
+    for (std::int64_t i = 0; i < beside; ++i) y[bucket + i] += sign[c + i] * x[c - first + i];
+    c += beside;
   }
 }
 
 template <class T>
 void item_sketch(CpuContext& cpu, const ItemSketch& args) {
+  constexpr std::int64_t kRows = PatchPanel<T>::kRows;
   const std::int64_t items = args.sketch.rows(), a = args.out_buckets, b = args.in_buckets();
+  const std::int64_t d = args.dy.width(), channels = args.x_full.width();
   const auto* offsets = args.offsets.ptr<std::int64_t>();
-  const int slices = cpu.slices_for(
-      items, args.dy.rows() * (args.dy.width() + args.in_sign.elements() + args.sketch.width()));
-  const std::int64_t values = args.patches ? args.in_sign.elements() : 0;
-  const std::int64_t space = kSketchRows * (a + b + values);
+  const int slices =
+      cpu.slices_for(items, args.dy.rows() * (d + args.in_sign.elements() + args.sketch.width()));
+  const PatchGrid grid = output_grid(args.patches);
+  const std::int64_t panel_space = args.patches ? PatchPanel<T>::space(grid, channels) : 0;
+  const std::int64_t space = on_lines(panel_space + kRows * (a + b));
   T* scratch = cpu.scratch<T>(slices * space);
+  const auto* row = args.row.ptr<std::int32_t>();
+  const T *dy = args.dy.ptr<T>(), *x = args.x_full.ptr<T>();
+  const T *out_sign = args.out_sign.ptr<T>(), *in_sign = args.in_sign.ptr<T>();
   cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
-    T* left = scratch + slice * space;
-    T* right = left + kSketchRows * a;
-    T* patches = right + kSketchRows * b;
+    T* left = scratch + slice * space + panel_space;
+    T* right = left + kRows * a;
+    const auto add_patches = [&](std::int64_t first, std::int64_t count) {
+      const PatchPanel<T> panel(grid, channels, scratch + slice * space);
+      const PatchLines<T> lines = panel.lines(x, row, first, count);
+      for (std::int64_t r = 0; r < count; ++r)
+        for (std::int64_t l = 0; l < lines.lines; ++l)
+          add_up(right + r * b, b, in_sign, lines.line[l * lines.stride + r], l * lines.run,
+                 lines.run);
+    };
     for (std::int64_t n = begin; n < end; ++n)
       for (std::int64_t first = offsets[n]; first == offsets[n] || first < offsets[n + 1];
-           first += kSketchRows) {
-        const std::int64_t rows = std::min(kSketchRows, offsets[n + 1] - first);
-        add_up<T>(left, a, args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<T>(),
-                  first, rows);
-        const auto* row = args.row.ptr<std::int32_t>();
-        const T *x = args.x_full.ptr<T>(), *sign = args.in_sign.ptr<T>();
-        if (args.patches) {
-          copy_patches(patches, x, args.x_full.width(), args.patches, row, first, rows,
-                       std::int64_t{0}, values);
-          add_up<T>(right, b, patches, values, nullptr, sign, 0, rows);
-        } else {
-          add_up<T>(right, b, x, args.x_full.width(), row, sign, first, rows);
-        }
-        gemm(a, b, rows, Factor<T>{left, a, true}, Factor<T>{right, b},
+           first += kRows) {
+        const std::int64_t count = std::min(kRows, offsets[n + 1] - first);
+        std::fill_n(left, kRows * (a + b), T(0));
+        for (std::int64_t r = 0; r < count; ++r)
+          add_up(left + r * a, a, out_sign, dy + (first + r) * d, 0, d);
+        if (args.patches) add_patches(first, count);
+        for (std::int64_t r = 0; !args.patches && r < count; ++r)
+          add_up(right + r * b, b, in_sign, x + (row ? row[first + r] : first + r) * channels, 0,
+                 channels);
+        gemm(a, b, count, Factor<T>{left, a, true}, Factor<T>{right, b},
              args.sketch.ptr<T>() + n * a * b, b, first > offsets[n]);
       }
   });

@@ -10,7 +10,7 @@ struct Case {
   Patches patches;
 };
 // Kernels of 1, 3 and 7, strides, paddings and sides that do not fit each other; no items; one
-// with more patches than a panel has.
+// with more patches than a panel has; one with outputs for vectors of all widths.
 const Case kCases[] = {
     {1, 1, 1, {.height = 1, .width = 1}},
     {0, 5, 3, {.height = 4, .width = 4, .kernel = 3, .padding = 1}},
@@ -20,6 +20,7 @@ const Case kCases[] = {
     {2, 3, 4, {.height = 13, .width = 11, .kernel = 7, .stride = 2, .padding = 3}},
     {1, 2, 3, {.height = 3, .width = 8, .kernel = 2, .stride = 3}},
     {6, 16, 8, {.height = 9, .width = 9, .kernel = 3, .padding = 2}},
+    {2, 3, 55, {.height = 6, .width = 5, .kernel = 3, .padding = 1}},
 };
 
 std::string text(const Case& of) {

@@ -42,6 +42,8 @@ constexpr NamedSize kSizes[] = {
      {.items = 64, .tokens = 49, .width = 384, .hidden = 1536, .heads = 6, .patch = 16, .keep = 4}},
     {"convolution",
      {.items = 64, .tokens = 256, .width = 64, .hidden = 64, .patch = 2, .convolution = true}},
+    {"narrow_convolution",
+     {.items = 64, .tokens = 1024, .width = 16, .hidden = 16, .patch = 2, .convolution = true}},
 };
 
 // Weight gradients over every other row of a gradient that holds every other item.

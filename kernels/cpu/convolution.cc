@@ -1,0 +1,162 @@
+// Convolutions: panels of patches, read where they lie, times packed weights.
+#include "kernels/cpu/convolution.h"
+
+#include "kernels/cpu/patch_panel.h"
+
+namespace vcas {
+namespace {
+
+constexpr std::int64_t kProductsPerElement = 8;  // that cost as much as an element of other work
+
+// Calls body(first, count) for panels of rows [begin, end).
+template <class T, class Body>
+void for_panels(std::int64_t begin, std::int64_t end, const Body& body) {
+  constexpr std::int64_t kRows = PatchPanel<T>::kRows;
+  for (std::int64_t first = begin; first < end; first += kRows)
+    body(first, std::min(kRows, end - first));
+}
+
+// Of one side: which taps reach the positions phase, phase + stride, ... of the input, and from
+// where. Tap number i is largest - i * stride, and reads output `from` + i for the first position.
+struct Phase {
+  std::int64_t positions, taps, largest, from;
+
+  Phase(const Patches& patches, std::int64_t side, std::int64_t phase)
+      : positions((side - phase + patches.stride - 1) / patches.stride) {
+    const std::int64_t smallest = (phase + patches.padding) % patches.stride;
+    taps = (patches.kernel - smallest + patches.stride - 1) / patches.stride;
+    largest = smallest + (taps - 1) * patches.stride;
+    from = (phase + patches.padding - largest) / patches.stride;
+  }
+};
+
+// The pixels of one phase of both sides: patches of dy times the taps that reach them.
+template <class T>
+void backward_phase(CpuContext& cpu, const LinearBackwardInput& args, std::int64_t phase_y,
+                    std::int64_t phase_x) {
+  const Patches& patches = args.patches;
+  const Phase y(patches, patches.height, phase_y), x(patches, patches.width, phase_x);
+  const PatchGrid grid = {.height = patches.out_height(),
+                          .width = patches.out_width(),
+                          .rows = y.positions,
+                          .columns = x.positions,
+                          .step = 1,
+                          .top = y.from,
+                          .left = x.from,
+                          .lines = y.taps,
+                          .taps = x.taps};
+  const std::int64_t d = args.dy.width(), channels = args.dx.width(), in = args.weight.width();
+  const std::int64_t items = args.dx.rows() / patches.in_rows(), values = y.taps * x.taps * d;
+  const int slices =
+      cpu.slices_for(items, items * grid.cells() * channels *
+                                std::max(values, kProductsPerElement) / kProductsPerElement);
+  const std::int64_t space = on_lines(PatchPanel<T>::kPointers + PatchPanel<T>::space(grid, d));
+  T* weight = cpu.scratch<T>(on_lines(values * channels) + slices * space);
+  T* scratch = weight + on_lines(values * channels);
+  for (std::int64_t i = 0; i < y.taps; ++i)
+    for (std::int64_t j = 0; j < x.taps; ++j) {
+      const std::int64_t tap =
+          (y.largest - i * patches.stride) * patches.kernel + x.largest - j * patches.stride;
+      cpu.loops<T>().pack_outputs(weight, args.weight.ptr<T>() + tap * channels, 1, in,
+                                  (i * x.taps + j) * d, d, values, channels);
+    }
+  cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
+    T** dx = reinterpret_cast<T**>(scratch + slice * space);
+    const PatchPanel<T> panel(grid, d, scratch + slice * space + PatchPanel<T>::kPointers);
+    for_panels<T>(begin * grid.cells(), end * grid.cells(), [&](auto first, auto count) {
+      grid.for_stretches(
+          nullptr, first, count, [&](auto i, auto n, auto item, auto row, auto column) {
+            const std::int64_t line = item * patches.height + phase_y + row * patches.stride;
+            const std::int64_t pixel = line * patches.width + phase_x + column * patches.stride;
+            for (std::int64_t p = 0; p < n; ++p)
+              dx[i + p] = args.dx.ptr<T>() + (pixel + p * patches.stride) * channels;
+          });
+      cpu.loops<T>().patch_product(dx, panel.lines(args.dy.ptr<T>(), nullptr, first, count), weight,
+                                   channels, args.accumulate);
+    });
+  });
+}
+
+}  // namespace
+
+template <class T>
+void convolve(CpuContext& cpu, const LinearForward& args) {
+  const std::int64_t rows = args.y.rows(), d = args.y.width(), values = args.weight.width();
+  const PatchGrid grid = output_grid(args.patches);
+  const std::int64_t channels = args.x.width();
+  const int slices = cpu.slices_for(rows, rows * d * values / kProductsPerElement);
+  const std::int64_t space =
+      on_lines(PatchPanel<T>::kPointers + PatchPanel<T>::space(grid, channels));
+  T* weight = cpu.scratch<T>(on_lines(values * d) + slices * space);
+  T* scratch = weight + on_lines(values * d);
+  cpu.loops<T>().pack_outputs(weight, args.weight.ptr<T>(), values, 1, 0, values, values, d);
+  const T* bias = args.bias.ptr<T>();
+  cpu.slices(
+      slices, rows, PatchPanel<T>::kRows, [&](std::int64_t begin, std::int64_t end, int slice) {
+        T** y = reinterpret_cast<T**>(scratch + slice * space);
+        const PatchPanel<T> panel(grid, channels,
+                                  scratch + slice * space + PatchPanel<T>::kPointers);
+        for_panels<T>(begin, end, [&](auto first, auto count) {
+          for (std::int64_t i = 0; i < count; ++i) y[i] = args.y.ptr<T>() + (first + i) * d;
+          if (bias) cpu.loops<T>().fill_rows(y[0], d, bias, count, d);
+          cpu.loops<T>().patch_product(y, panel.lines(args.x.ptr<T>(), nullptr, first, count),
+                                       weight, d, bias != nullptr);
+        });
+      });
+}
+
+template <class T>
+void convolve(CpuContext& cpu, const LinearBackwardInput& args) {
+  for (std::int64_t y = 0; y < std::min(args.patches.stride, args.patches.height); ++y)
+    for (std::int64_t x = 0; x < std::min(args.patches.stride, args.patches.width); ++x)
+      backward_phase<T>(cpu, args, y, x);
+}
+
+// Each thread sums some values of the patches, over all rows: no barriers.
+template <class T>
+void convolve(CpuContext& cpu, const LinearBackwardWeight& args, std::int64_t rows) {
+  constexpr std::int64_t kGrain = 8, kRows = PatchPanel<T>::kRows;
+  const std::int64_t d = args.dweight.shape[0], values = args.dweight.shape[1];
+  const PatchGrid grid = output_grid(args.patches);
+  const std::int64_t channels = args.x_full.width();
+  const int slices =
+      cpu.slices_for(pieces(values, kGrain), rows * d * values / kProductsPerElement);
+  const std::int64_t space = on_lines(PatchPanel<T>::space(grid, channels) + kRows * (d + 1));
+  T* sum = cpu.scratch<T>(on_lines(values * d) + slices * space);
+  T* scratch = sum + on_lines(values * d);
+  std::fill_n(sum, values * d, T(0));
+  const auto *row = args.row.ptr<std::int32_t>(), *kept = args.kept.ptr<std::int32_t>();
+  const T* scale = args.scale.ptr<T>();
+  cpu.slices(slices, values, kGrain, [&](std::int64_t begin, std::int64_t end, int slice) {
+    T* own = scratch + slice * space;
+    const PatchPanel<T> panel(grid, channels, own);
+    T* scaled = own + PatchPanel<T>::space(grid, channels);
+    auto* patch = reinterpret_cast<std::int32_t*>(scaled + kRows * d);
+    for_panels<T>(0, rows, [&](auto first, auto count) {
+      const T* dy = args.dy.ptr<T>() + first * d;
+      if (kept) {
+        cpu.loops<T>().gather_rows(scaled, args.dy.ptr<T>(), d, kept + first,
+                                   scale ? scale + first : nullptr, 1, count, d);
+        dy = scaled;
+      }
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t of = kept ? kept[first + i] : first + i;
+        patch[i] = row ? row[of] : static_cast<std::int32_t>(of);
+      }
+      cpu.loops<T>().patch_outer(sum, panel.lines(args.x_full.ptr<T>(), patch, 0, count), begin,
+                                 end, dy, d);
+    });
+    cpu.loops<T>().unpack_outputs(args.dweight.ptr<T>(), sum, begin, end - begin, values, d,
+                                  args.accumulate);
+  });
+}
+
+#define VCAS_CONVOLVE(T)                                              \
+  template void convolve<T>(CpuContext&, const LinearForward&);       \
+  template void convolve<T>(CpuContext&, const LinearBackwardInput&); \
+  template void convolve<T>(CpuContext&, const LinearBackwardWeight&, std::int64_t);
+VCAS_CONVOLVE(float)
+VCAS_CONVOLVE(double)
+#undef VCAS_CONVOLVE
+
+}  // namespace vcas
