@@ -12,7 +12,6 @@
 #include "core/nearest_name.h"
 #include "core/progress.h"
 #include "core/safetensors.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cuda_support.h"
 #include "tools/report_text.h"
@@ -23,9 +22,6 @@
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
-
-// Kernels of OpenBLAS; its others leave half of such a processor unused.
-constexpr std::string_view kAvx512Kernels[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
@@ -57,15 +53,14 @@ std::string in_a_line(const std::string& text) {
 }
 
 void print_gemm() {
-  const auto [name, kernel] = gemm_library();
-  print(fmt::format("products  {}{}\n", name, kernel.empty() ? "" : ", kernel " + kernel));
-  if (kernel.empty() || !cpu_has(CpuLevel::kV4) ||
-      std::ranges::count(kAvx512Kernels, std::string_view(kernel)) > 0)
-    return;
-  print(
-      fmt::format("  warning: kernel {} lacks AVX-512, which this CPU has\n"
-                  "  hint: set OPENBLAS_CORETYPE=SkylakeX in the environment\n",
-                  kernel));
+  const GemmLibrary gemm = gemm_library();
+  print(fmt::format("products  {}{}\n", gemm.name,
+                    gemm.kernel.empty() ? "" : ", kernel " + gemm.kernel));
+  if (!gemm.better.empty())
+    print(
+        fmt::format("  warning: kernel {} leaves instructions of this CPU unused\n"
+                    "  hint: set OPENBLAS_CORETYPE={} in the environment\n",
+                    gemm.kernel, gemm.better));
 }
 
 void print_cuda() {

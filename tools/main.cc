@@ -18,6 +18,7 @@
 #include "core/log.h"
 #include "core/mpi/mpi_ranks.h"
 #include "core/nearest_name.h"
+#include "kernels/cpu/gemm.h"
 #include "tools/arguments.h"
 #include "tools/launch.h"
 #include "tools/setting_arguments.h"
@@ -94,6 +95,14 @@ void prepare_outputs() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
+// OpenBLAS has chosen its kernel before main. Where the CPU can do better, and nobody has set a
+// kernel, the program starts once more with the better one.
+void use_best_products(char** argv) {
+  const std::string kernel = gemm_library().better;
+  if (kernel.empty() || std::getenv("OPENBLAS_CORETYPE")) return;
+  if (::setenv("OPENBLAS_CORETYPE", kernel.c_str(), 0) == 0) ::execv("/proc/self/exe", argv);
+}
+
 // What was printed is the result: it must have arrived.
 void flush_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
@@ -156,6 +165,7 @@ int report(const Error& error) {
 
 int main(int argc, char** argv) {
   using vcas::Error, vcas::ExitCode;
+  vcas::use_best_products(argv);
   vcas::prepare_outputs();
   std::vector<std::string> arguments;
   if (std::filesystem::path(argv[0]).filename() == "vcas-train") arguments.emplace_back("train");

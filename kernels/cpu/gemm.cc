@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #if VCAS_OPENBLAS
+#include <array>
 #include <sstream>
+#include <string_view>
 
 #include "core/error.h"
+#include "kernels/cpu/cpu_ops.h"
 
 // As OpenBLAS 0.3 declares them. Its headers come with 58 MB of a static library.
 extern "C" {
@@ -100,11 +103,28 @@ void checked_product(std::int64_t m, std::int64_t n, std::int64_t k, const Facto
 }  // namespace
 
 #if VCAS_OPENBLAS
+namespace {
+
+// The names of its kernels for AVX-512, and those for AVX2 after them.
+constexpr std::array<std::string_view, 5> kWideKernels = {"SkylakeX", "Cooperlake",
+                                                          "SapphireRapids", "Haswell", "Zen"};
+constexpr std::ptrdiff_t kOfAvx512 = 3;
+
+std::string better_kernel(std::string_view kernel) {
+  const auto place = std::ranges::find(kWideKernels, kernel) - kWideKernels.begin();
+  if (cpu_has(CpuLevel::kV4) && place >= kOfAvx512) return "SkylakeX";
+  if (cpu_has(CpuLevel::kV3) && place >= std::ssize(kWideKernels)) return "Haswell";
+  return "";
+}
+
+}  // namespace
+
 GemmLibrary gemm_library() {
   std::istringstream build(openblas_get_config());  // "OpenBLAS 0.3.21 NO_LAPACKE ..."
   std::string name, version;
   build >> name >> version;
-  return {"openblas " + version, openblas_get_corename()};
+  const std::string kernel = openblas_get_corename();
+  return {"openblas " + version, kernel, better_kernel(kernel)};
 }
 void gemm_use_one_thread() {
   const std::string build = openblas_get_config();
@@ -115,7 +135,7 @@ void gemm_use_one_thread() {
 GemmLibrary gemm_library() {
   return {"eigen " + std::to_string(EIGEN_WORLD_VERSION) + "." +
               std::to_string(EIGEN_MAJOR_VERSION) + "." + std::to_string(EIGEN_MINOR_VERSION),
-          ""};
+          "", ""};
 }
 void gemm_use_one_thread() {}
 #endif
