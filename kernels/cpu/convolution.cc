@@ -115,7 +115,7 @@ void convolve(CpuContext& cpu, const LinearBackwardInput& args) {
 // Each thread sums some values of the patches, over all rows: no barriers.
 template <class T>
 void convolve(CpuContext& cpu, const LinearBackwardWeight& args, std::int64_t rows) {
-  constexpr std::int64_t kGrain = 8, kRows = PatchPanel<T>::kRows;
+  constexpr std::int64_t kGrain = 16, kRows = PatchPanel<T>::kRows;
   const std::int64_t d = args.dweight.shape[0], values = args.dweight.shape[1];
   const PatchGrid grid = output_grid(args.patches);
   const std::int64_t channels = args.x_full.width();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "core/philox.h"
 #include "kernels/ops/optimizer.h"
@@ -86,6 +87,11 @@ struct Loops {
   // sum, packed, += patches^T dy [patches, outputs], for values [first, last) of a patch
   void (*patch_outer)(T* sum, const PatchLines<T>& x, std::int64_t first, std::int64_t last,
                       const T* dy, std::int64_t outputs);
+  // norm[place] = the norm of the patch at `place` of an item, whose pixels have these norms.
+  // `sums` is workspace: height * out_width.
+  void (*patch_norms)(T* norm, double* sums, const T* pixel, std::int64_t height,
+                      std::int64_t width, std::int64_t out_height, std::int64_t out_width,
+                      std::int64_t kernel, std::int64_t stride, std::int64_t padding);
   double (*sum_squares)(const T* x, std::int64_t n);
   // norm[r * norm_stride] = the norm of row r of x. `more` is beside the row, or null.
   void (*row_norms)(T* norm, std::int64_t norm_stride, const T* x, const T* more,
@@ -130,7 +136,6 @@ struct Loops {
   // p = min(1, scale * value)
   CappedSums (*capped_sums)(const double* value, std::int64_t n, double scale);
   void (*capped)(T* p, const double* value, std::int64_t n, double scale);
-  void (*square_roots)(T* y, const double* x, std::int64_t n);
   std::int64_t (*attention_scratch)(std::int64_t tokens, std::int64_t width);  // elements
   void (*attention_forward)(T* y, T* lse, const AttentionHead<T>& head, T* scratch);
   // dq, dk, dv have the strides of q, k, v.

@@ -80,42 +80,55 @@ void draw_bernoulli(const Loops<T>& loops, const Draw& args, float* u) {
   *args.count.ptr<std::int32_t>() = count;
 }
 
+// Adds to the indices kept[0], ..., kept[drawn - 1] the first others, of probability 0, so that
+// there are `count` in order.
+template <class T>
+void add_undrawn(std::int32_t* kept, T* prob, std::int64_t drawn, std::int64_t count) {
+  std::int32_t other = -1;  // the last that is added
+  for (std::int64_t missing = count - drawn, next = 0; missing > 0;) {
+    ++other;
+    const bool is_drawn = next < drawn && kept[next] == other;
+    is_drawn ? ++next : --missing;
+  }
+  for (std::int64_t to = count - 1; to >= drawn; --to) {
+    const bool from_drawn = drawn > 0 && kept[drawn - 1] >= other;
+    if (from_drawn && kept[drawn - 1] == other) --other;
+    kept[to] = from_drawn ? kept[--drawn] : other--;
+    prob[to] = from_drawn ? prob[drawn] : T(0);
+  }
+}
+
 // The uniform number is the one at index 0. A sum that is an integer up to the rounding of the
 // probabilities is made that integer. A fractional sum draws its floor or its ceiling of indices.
+// `running` has room for n numbers.
 template <class T>
-void draw_systematic(const Draw& args) {
+void draw_systematic(const Draw& args, double* running) {
   const std::int64_t n = candidates(args), count = systematic_count(args);
   if (args.count) *args.count.ptr<std::int32_t>() = static_cast<std::int32_t>(count);
   const T* prob = args.prob.ptr<T>();
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
   double sum = 0;
-  std::int64_t last = -1;  // the last index that can be drawn
-  for (std::int64_t i = 0; i < n; ++i) {
-    sum += static_cast<double>(prob[i]);
-    if (prob[i] > 0) last = i;
-  }
+  for (std::int64_t i = 0; i < n; ++i) running[i] = sum += static_cast<double>(prob[i]);
   const double rounding = 1e-6 * sum;
   const double whole = std::ceil(sum - rounding);
-  const double total = whole - sum <= rounding ? whole : sum;
+  for (std::int64_t i = n - 1; i >= 0; --i) {  // from the last index that can be drawn on
+    running[i] = whole - sum <= rounding ? whole : sum;
+    if (prob[i] > 0) break;
+  }
   const double u = static_cast<double>(philox_uniform(step_key(args).address(), 0));
 
-  // Keeps what is drawn and the first `free` others; returns how many these are together.
-  const auto keep = [&](std::int64_t free) {
-    std::int64_t next = 0;
-    double running = 0, boundary = 1;  // the next integer
-    for (std::int64_t i = 0; i < n && next < count; ++i) {
-      running = i == last ? total : running + static_cast<double>(prob[i]);
-      const bool drawn = i <= last && prob[i] > 0 && running + u >= boundary;
-      if (drawn) ++boundary;
-      if (!drawn && free-- <= 0) continue;
-      kept[next] = static_cast<std::int32_t>(i);
-      scale[next++] = drawn ? T(1) / prob[i] : T(0);
-    }
-    return next;
-  };
-  const std::int64_t drawn = keep(0);
-  if (drawn < count) keep(count - drawn);
+  // An index is drawn where the sums pass an integer: no branch that would be guessed wrong.
+  std::int64_t drawn = 0, passed = 0;
+  for (std::int64_t i = 0; i < n && drawn < count; ++i) {
+    const auto now = static_cast<std::int64_t>(running[i] + u);
+    kept[drawn] = static_cast<std::int32_t>(i);
+    scale[drawn] = prob[i];
+    drawn += now > passed;
+    passed = now;
+  }
+  if (drawn < count) add_undrawn(kept, scale, drawn, count);
+  for (std::int64_t i = 0; i < count; ++i) scale[i] = scale[i] > 0 ? T(1) / scale[i] : T(0);
 }
 
 template <class T>
@@ -159,33 +172,6 @@ void narrow_rows(const NarrowRows& args) {
   std::fill(row + next, row + args.row.elements(), 0);
 }
 
-// sums[place] = the squared norm of patch `place` of an item whose pixels have these squared norms.
-// `lines` has height * out_width numbers: sums along the lines of pixels.
-void patch_squares(double* sums, double* lines, const double* squares, const Patches& patches) {
-  const std::int64_t width = patches.out_width();
-  std::fill_n(lines, patches.height * width, 0.0);
-  for (std::int64_t tap = 0; tap < patches.kernel; ++tap) {
-    // Patches in columns [first, end) have this tap inside the image.
-    const std::int64_t outside = patches.padding - tap, up = patches.stride - 1;
-    const std::int64_t first = (std::max<std::int64_t>(outside, 0) + up) / patches.stride;
-    const std::int64_t end = std::min(width, (patches.width + outside + up) / patches.stride);
-    for (std::int64_t y = 0; y < patches.height; ++y) {
-      const double* from = squares + y * patches.width + tap - patches.padding;
-      for (std::int64_t x = first; x < end; ++x) lines[y * width + x] += from[x * patches.stride];
-    }
-  }
-  for (std::int64_t y = 0; y < patches.out_height(); ++y) {
-    const std::int64_t top = y * patches.stride - patches.padding;
-    const std::int64_t last = std::min<std::int64_t>(top + patches.kernel, patches.height);
-    for (std::int64_t x = 0; x < width; ++x) {
-      double sum = 0;
-      for (std::int64_t line = std::max<std::int64_t>(top, 0); line < last; ++line)
-        sum += lines[line * width + x];
-      sums[y * width + x] = sum;
-    }
-  }
-}
-
 template <class T>
 void row_score(CpuContext& cpu, const RowScore& args) {
   check_norms(args);
@@ -217,24 +203,24 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   const Patches& patches = args.patches;
   const int slices = cpu.slices_for(candidates(args), candidates(args) * work);
   const std::int64_t in = patches.in_rows(), out = patches.out_rows();
-  const std::int64_t space = std::max(in, out) + patches.height * patches.out_width() + out;
+  const std::int64_t sums = patches.height * patches.out_width();
+  const std::int64_t space = sums + in + out;  // each as large as a double
   double* scratch = cpu.scratch<double>(slices * space);
   cpu.slices(slices, candidates(args), 1, [&](std::int64_t begin, std::int64_t end, int slice) {
-    double* squares = scratch + slice * space;
-    double* sums = squares + space - out;
-    T* norms = reinterpret_cast<T*>(squares);  // in their place
-    std::int64_t first = -out;                 // row of the item whose norms these are
+    double* line_sums = scratch + slice * space;
+    T* pixel_norms = reinterpret_cast<T*>(line_sums + sums);
+    T* norms = pixel_norms + in;
+    std::int64_t first = -out;  // row of the item whose norms these are
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t r = row ? row[i] : i;
       if (r < first || r >= first + out) {
         const std::int64_t item = r / out;
         first = item * out;
-        for (std::int64_t pixel = 0; pixel < in; ++pixel) {
-          const auto norm = static_cast<double>(x_norm_of(item * in + pixel));
-          squares[pixel] = norm * norm;
-        }
-        patch_squares(sums, squares + std::max(in, out), squares, patches);
-        cpu.loops<T>().square_roots(norms, sums, out);
+        for (std::int64_t pixel = 0; pixel < in; ++pixel)
+          pixel_norms[pixel] = x_norm_of(item * in + pixel);
+        cpu.loops<T>().patch_norms(norms, line_sums, pixel_norms, patches.height, patches.width,
+                                   patches.out_height(), patches.out_width(), patches.kernel,
+                                   patches.stride, patches.padding);
       }
       score[i] = dy_norm_of(i) * norms[r - first];
     }
@@ -304,7 +290,7 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
       if (!systematic)
         draw_bernoulli<T>(cpu.loops<T>(), args, reinterpret_cast<float*>(space));
       else
-        draw_systematic<T>(args);
+        draw_systematic<T>(args, space);
     });
   });
 }
