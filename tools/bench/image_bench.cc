@@ -1,5 +1,5 @@
 // Images a second that one core makes ready for a model: CIFAR's 32 x 32 to 224 x 224, and a JPEG
-// file of ImageNet's usual size, evaluation and training.
+// file of ImageNet's usual size, evaluation and training. jpeg_loader/2 has two threads.
 //
 //   vcas_image_bench [--benchmark_filter=cifar] [...]
 
@@ -13,7 +13,9 @@
 
 #include "core/files.h"
 #include "data/image_file.h"
+#include "data/image_folder.h"
 #include "data/image_transform.h"
+#include "data/loader.h"
 
 namespace vcas {
 namespace {
@@ -67,37 +69,48 @@ BENCHMARK_CAPTURE(cifar, training_bilinear, training(), Interpolation::kBilinear
 #ifdef VCAS_JPEG
 constexpr int kHeight = 375, kWidth = 500;
 
-// A file of 500 x 375 in the temporary folder, for as long as the benchmark runs.
-class JpegFile {
+std::string jpeg_bytes() {
+  const std::vector<std::uint8_t> pixels = make_pixels(kHeight, kWidth);
+  const tjhandle encoder = tjInitCompress();
+  unsigned char* file = nullptr;
+  unsigned long size = 0;
+  tjCompress2(encoder, pixels.data(), kWidth, 0, kHeight, TJPF_RGB, &file, &size, TJSAMP_420, 95,
+              0);
+  std::string bytes(reinterpret_cast<const char*>(file), size);
+  tjFree(file);
+  tjDestroy(encoder);
+  return bytes;
+}
+
+// Files of 500 x 375 in the temporary folder, of one class, for as long as the benchmark runs.
+class JpegFolder {
  public:
-  JpegFile() : path_(std::filesystem::temp_directory_path() / "vcas_image_bench.jpg") {
-    const std::vector<std::uint8_t> pixels = make_pixels(kHeight, kWidth);
-    const tjhandle encoder = tjInitCompress();
-    unsigned char* file = nullptr;
-    unsigned long size = 0;
-    tjCompress2(encoder, pixels.data(), kWidth, 0, kHeight, TJPF_RGB, &file, &size, TJSAMP_420, 95,
-                0);
-    atomic_write(path_, {reinterpret_cast<const char*>(file), size});
-    tjFree(file);
-    tjDestroy(encoder);
+  explicit JpegFolder(int files)
+      : path_(std::filesystem::temp_directory_path() / "vcas_image_bench") {
+    std::filesystem::create_directories(path_ / "train/class");
+    const std::string bytes = jpeg_bytes();
+    for (int i = 0; i < files; ++i) atomic_write(file(i), bytes);
   }
-  ~JpegFile() { std::filesystem::remove(path_); }
+  ~JpegFolder() { std::filesystem::remove_all(path_); }
   const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path file(int i) const {
+    return path_ / "train/class" / (std::to_string(i) + ".jpg");
+  }
 
  private:
   std::filesystem::path path_;
 };
 
 void jpeg_decode(benchmark::State& state) {
-  const JpegFile file;
-  for (auto _ : state) benchmark::DoNotOptimize(read_image(file.path()).pixels.data());
+  const JpegFolder folder(1);
+  for (auto _ : state) benchmark::DoNotOptimize(read_image(folder.file(0)).pixels.data());
   state.SetItemsProcessed(state.iterations());
-  state.counters["file_bytes"] = static_cast<double>(std::filesystem::file_size(file.path()));
+  state.counters["file_bytes"] = static_cast<double>(std::filesystem::file_size(folder.file(0)));
 }
 BENCHMARK(jpeg_decode);
 
 void jpeg(benchmark::State& state, const ItemDraw& draw, std::int64_t short_side) {
-  const JpegFile file;
+  const JpegFolder folder(1);
   ImageTransformOptions options = transform_options();
   options.short_side = short_side;
   const ImageTransform transform(options, 3);
@@ -105,7 +118,7 @@ void jpeg(benchmark::State& state, const ItemDraw& draw, std::int64_t short_side
   std::int64_t item = 0;
   for (auto _ : state) {
     values.clear();
-    const DecodedImage image = read_image(file.path());
+    const DecodedImage image = read_image(folder.file(0));
     transform.append(interleaved_view(image.pixels.data(), 3, kHeight, kWidth), item++, draw,
                      values);
     benchmark::DoNotOptimize(values.data());
@@ -114,6 +127,20 @@ void jpeg(benchmark::State& state, const ItemDraw& draw, std::int64_t short_side
 }
 BENCHMARK_CAPTURE(jpeg, evaluation_256, ItemDraw{}, 256);
 BENCHMARK_CAPTURE(jpeg, training, training(), 0);
+
+// Batches as training gets them, by as many threads as the argument says.
+void jpeg_loader(benchmark::State& state) {
+  constexpr std::int64_t kBatch = 32;
+  const JpegFolder folder(4 * kBatch);
+  const ImageFolder images =
+      load_image_folder({.folder = folder.path(), .transform = transform_options()});
+  Loader loader(*images.data, {.batch = kBatch,
+                               .augment = training().augment,
+                               .threads = static_cast<int>(state.range(0))});
+  for (auto _ : state) benchmark::DoNotOptimize(loader.next().values.data());
+  state.SetItemsProcessed(state.iterations() * kBatch);
+}
+BENCHMARK(jpeg_loader)->Arg(1)->Arg(2)->UseRealTime();
 #endif
 
 }  // namespace
