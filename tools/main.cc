@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -95,12 +96,14 @@ void prepare_outputs() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-// OpenBLAS has chosen its kernel before main. Where the CPU can do better, and nobody has set a
-// kernel, the program starts once more with the better one.
+// OpenBLAS has chosen its kernel before main. Where the CPU has a better one, and nobody has set
+// any, the program starts once more with it. If that fails, it goes on.
 void use_best_products(char** argv) {
+  const auto* program = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  if (!program || std::getenv("OPENBLAS_CORETYPE")) return;
   const std::string kernel = gemm_library().better;
-  if (kernel.empty() || std::getenv("OPENBLAS_CORETYPE")) return;
-  if (::setenv("OPENBLAS_CORETYPE", kernel.c_str(), 0) == 0) ::execv("/proc/self/exe", argv);
+  if (!kernel.empty() && ::setenv("OPENBLAS_CORETYPE", kernel.c_str(), 0) == 0)
+    ::execv(program, argv);
 }
 
 // What was printed is the result: it must have arrived.
@@ -165,7 +168,6 @@ int report(const Error& error) {
 
 int main(int argc, char** argv) {
   using vcas::Error, vcas::ExitCode;
-  vcas::use_best_products(argv);
   vcas::prepare_outputs();
   std::vector<std::string> arguments;
   if (std::filesystem::path(argv[0]).filename() == "vcas-train") arguments.emplace_back("train");
@@ -174,6 +176,7 @@ int main(int argc, char** argv) {
     arguments.push_back(ended ? argv[i] : vcas::normalized(argv[i]));
   }
   try {
+    vcas::use_best_products(argv);
     return vcas::run_program(std::move(arguments));
   } catch (const Error& error) {
     return vcas::report(error);

@@ -16,8 +16,8 @@ void for_panels(std::int64_t begin, std::int64_t end, const Body& body) {
     body(first, std::min(kRows, end - first));
 }
 
-// Of one side: which taps reach the positions phase, phase + stride, ... of the input, and from
-// where. Tap number i is largest - i * stride, and reads output `from` + i for the first position.
+// The taps that reach the positions phase, phase + stride, ... of one side of the input.
+// Tap number i is largest - i * stride. For the first position it reads output `from` + i.
 struct Phase {
   std::int64_t positions, taps, largest, from;
 
@@ -47,6 +47,7 @@ void backward_phase(CpuContext& cpu, const LinearBackwardInput& args, std::int64
                           .taps = x.taps};
   const std::int64_t d = args.dy.width(), channels = args.dx.width(), in = args.weight.width();
   const std::int64_t items = args.dx.rows() / patches.in_rows(), values = y.taps * x.taps * d;
+  if (values == 0 && args.accumulate) return;
   const int slices =
       cpu.slices_for(items, items * grid.cells() * channels *
                                 std::max(values, kProductsPerElement) / kProductsPerElement);
@@ -115,7 +116,7 @@ void convolve(CpuContext& cpu, const LinearBackwardInput& args) {
 // Each thread sums some values of the patches, over all rows: no barriers.
 template <class T>
 void convolve(CpuContext& cpu, const LinearBackwardWeight& args, std::int64_t rows) {
-  constexpr std::int64_t kGrain = 16, kRows = PatchPanel<T>::kRows;
+  constexpr std::int64_t kGrain = 8, kRows = PatchPanel<T>::kRows;
   const std::int64_t d = args.dweight.shape[0], values = args.dweight.shape[1];
   const PatchGrid grid = output_grid(args.patches);
   const std::int64_t channels = args.x_full.width();
@@ -139,12 +140,11 @@ void convolve(CpuContext& cpu, const LinearBackwardWeight& args, std::int64_t ro
                                    scale ? scale + first : nullptr, 1, count, d);
         dy = scaled;
       }
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t of = kept ? kept[first + i] : first + i;
-        patch[i] = row ? row[of] : static_cast<std::int32_t>(of);
-      }
-      cpu.loops<T>().patch_outer(sum, panel.lines(args.x_full.ptr<T>(), patch, 0, count), begin,
-                                 end, dy, d);
+      for (std::int64_t i = 0; kept && row && i < count; ++i) patch[i] = row[kept[first + i]];
+      const PatchLines<T> lines =
+          kept && row ? panel.lines(args.x_full.ptr<T>(), patch, 0, count)
+                      : panel.lines(args.x_full.ptr<T>(), row ? row : kept, first, count);
+      cpu.loops<T>().patch_outer(sum, lines, begin, end, dy, d);
     });
     cpu.loops<T>().unpack_outputs(args.dweight.ptr<T>(), sum, begin, end - begin, values, d,
                                   args.accumulate);

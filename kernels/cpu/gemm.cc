@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #if VCAS_OPENBLAS
-#include <array>
+#include <cstdlib>
 #include <sstream>
 #include <string_view>
 
@@ -105,16 +105,23 @@ void checked_product(std::int64_t m, std::int64_t n, std::int64_t k, const Facto
 #if VCAS_OPENBLAS
 namespace {
 
-// The names of its kernels for AVX-512, and those for AVX2 after them.
-constexpr std::array<std::string_view, 5> kWideKernels = {"SkylakeX", "Cooperlake",
-                                                          "SapphireRapids", "Haswell", "Zen"};
-constexpr std::ptrdiff_t kOfAvx512 = 3;
+// Its kernels for processors without AVX2, which a newer processor may get as well.
+constexpr std::string_view kOldKernels[] = {"Prescott",  "Core2",        "Penryn",     "Dunnington",
+                                            "Nehalem",   "Sandybridge",  "Atom",       "Nano",
+                                            "Opteron",   "Opteron_SSE3", "Barcelona",  "Bobcat",
+                                            "Bulldozer", "Piledriver",   "Steamroller"};
+// Those for AVX2 alone.
+constexpr std::string_view kAvx2Kernels[] = {"Haswell", "Zen", "Excavator"};
 
 std::string better_kernel(std::string_view kernel) {
-  const auto place = std::ranges::find(kWideKernels, kernel) - kWideKernels.begin();
-  if (cpu_has(CpuLevel::kV4) && place >= kOfAvx512) return "SkylakeX";
-  if (cpu_has(CpuLevel::kV3) && place >= std::ssize(kWideKernels)) return "Haswell";
-  return "";
+  const bool is_old = std::ranges::count(kOldKernels, kernel) > 0;
+  const bool is_avx2 = std::ranges::count(kAvx2Kernels, kernel) > 0;
+  const char* better = cpu_has(CpuLevel::kV4) && (is_old || is_avx2) ? "SkylakeX"
+                       : cpu_has(CpuLevel::kV3) && is_old            ? "Haswell"
+                                                                     : "";
+  // A library that has no such kernel takes another one for it.
+  const char* set = std::getenv("OPENBLAS_CORETYPE");
+  return set && better == std::string_view(set) ? "" : better;
 }
 
 }  // namespace
@@ -124,7 +131,8 @@ GemmLibrary gemm_library() {
   std::string name, version;
   build >> name >> version;
   const std::string kernel = openblas_get_corename();
-  return {"openblas " + version, kernel, better_kernel(kernel)};
+  const bool chooses = build.str().find("DYNAMIC_ARCH") != std::string::npos;
+  return {"openblas " + version, kernel, chooses ? better_kernel(kernel) : ""};
 }
 void gemm_use_one_thread() {
   const std::string build = openblas_get_config();

@@ -27,8 +27,8 @@ struct Factor {
 struct GemmLibrary {
   std::string name;    // "openblas 0.3.21" or "eigen 3.4.0"
   std::string kernel;  // of OpenBLAS: which of its kernels this process uses, "SkylakeX"
-  // One of its kernels for instructions that this CPU has and `kernel` lacks, or "". OpenBLAS takes
-  // its oldest kernel on a processor that is newer than itself.
+  // One of its kernels that uses more instructions of this CPU, or "". OpenBLAS takes its oldest
+  // kernel on a processor that is newer than itself.
   std::string better;
 };
 GemmLibrary gemm_library();

@@ -73,8 +73,8 @@ struct Loops {
   // sum += column sums of x
   void (*column_sum)(T* sum, const T* x, std::int64_t x_stride, std::int64_t rows,
                      std::int64_t width);
-  // Weights as products of patches read them: of values [first, first + count) of `values`, that of
-  // output o and value first + v is x[o * output_stride + v * value_stride].
+  // Weights as products of patches read them. Writes values [first, first + count) of `values`:
+  // that of output o and value first + v is x[o * output_stride + v * value_stride].
   void (*pack_outputs)(T* packed, const T* x, std::int64_t output_stride, std::int64_t value_stride,
                        std::int64_t first, std::int64_t count, std::int64_t values,
                        std::int64_t outputs);
@@ -88,7 +88,7 @@ struct Loops {
   void (*patch_outer)(T* sum, const PatchLines<T>& x, std::int64_t first, std::int64_t last,
                       const T* dy, std::int64_t outputs);
   // norm[place] = the norm of the patch at `place` of an item, whose pixels have these norms.
-  // `sums` is workspace: height * out_width.
+  // `sums` has room for height * out_width sums along the lines of pixels.
   void (*patch_norms)(T* norm, double* sums, const T* pixel, std::int64_t height,
                       std::int64_t width, std::int64_t out_height, std::int64_t out_width,
                       std::int64_t kernel, std::int64_t stride, std::int64_t padding);

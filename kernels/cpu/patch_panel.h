@@ -12,8 +12,8 @@ namespace vcas {
 // A size of workspace in elements, so that what follows begins on a cache line.
 constexpr std::int64_t on_lines(std::int64_t elements) { return (elements + 15) / 16 * 16; }
 
-// The patches of an item, rows x columns of them. Patch (i, j) is the lines x taps pixels from line
-// top + i * step and pixel left + j * step of its image on. Pixels outside are zero.
+// The rows x columns patches of an item. Patch (i, j) has lines x taps pixels of the image: those
+// from line top + i * step and pixel left + j * step on. Pixels outside are zero.
 struct PatchGrid {
   std::int64_t height, width;  // of the image
   std::int64_t rows, columns;
@@ -22,9 +22,9 @@ struct PatchGrid {
 
   std::int64_t cells() const { return rows * columns; }
 
-  // Patches index[first + i], for i < count, in stretches that lie side by side in a row: calls
-  // body(i, n, item, row, column) for the n patches from number i on. Without an index they are
-  // first + i.
+  // Patches index[first + i], for i < count, in stretches that lie side by side in a row. Calls
+  // body(i, n, item, row, column) for the n patches from number i on.
+  // Without an index they are first + i.
   template <class Body>
   void for_stretches(const std::int32_t* index, std::int64_t first, std::int64_t count,
                      const Body& body) const {

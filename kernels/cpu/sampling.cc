@@ -80,8 +80,8 @@ void draw_bernoulli(const Loops<T>& loops, const Draw& args, float* u) {
   *args.count.ptr<std::int32_t>() = count;
 }
 
-// Adds to the indices kept[0], ..., kept[drawn - 1] the first others, of probability 0, so that
-// there are `count` in order.
+// Adds the first other indices to kept[0], ..., kept[drawn - 1], in order, until there are `count`.
+// Their probability is 0.
 template <class T>
 void add_undrawn(std::int32_t* kept, T* prob, std::int64_t drawn, std::int64_t count) {
   std::int32_t other = -1;  // the last that is added

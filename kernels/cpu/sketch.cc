@@ -48,7 +48,8 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
       for (std::int64_t first = offsets[n]; first == offsets[n] || first < offsets[n + 1];
            first += kRows) {
         const std::int64_t count = std::min(kRows, offsets[n + 1] - first);
-        std::fill_n(left, kRows * (a + b), T(0));
+        std::fill_n(left, count * a, T(0));
+        std::fill_n(right, count * b, T(0));
         for (std::int64_t r = 0; r < count; ++r)
           add_up(left + r * a, a, out_sign, dy + (first + r) * d, 0, d);
         if (args.patches) add_patches(first, count);

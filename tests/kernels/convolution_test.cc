@@ -1,4 +1,8 @@
 // Linear maps, scores and sketches over patches, and max pooling.
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -10,7 +14,8 @@ struct Case {
   Patches patches;
 };
 // Kernels of 1, 3 and 7, strides, paddings and sides that do not fit each other; no items; one
-// with more patches than a panel has; one with outputs for vectors of all widths.
+// with more patches than a panel has; one with outputs for vectors of all widths; strides
+// and paddings beyond the image.
 const Case kCases[] = {
     {1, 1, 1, {.height = 1, .width = 1}},
     {0, 5, 3, {.height = 4, .width = 4, .kernel = 3, .padding = 1}},
@@ -20,7 +25,9 @@ const Case kCases[] = {
     {2, 3, 4, {.height = 13, .width = 11, .kernel = 7, .stride = 2, .padding = 3}},
     {1, 2, 3, {.height = 3, .width = 8, .kernel = 2, .stride = 3}},
     {6, 16, 8, {.height = 9, .width = 9, .kernel = 3, .padding = 2}},
-    {2, 3, 55, {.height = 6, .width = 5, .kernel = 3, .padding = 1}},
+    {2, 3, 63, {.height = 6, .width = 5, .kernel = 3, .padding = 1}},
+    {2, 3, 4, {.height = 2, .width = 3, .kernel = 1, .stride = 5}},
+    {1, 2, 3, {.height = 2, .width = 2, .kernel = 1, .stride = 3, .padding = 2}},
 };
 
 std::string text(const Case& of) {
@@ -109,6 +116,37 @@ TEST_CASE("the gradient of a convolution's weight, of all rows, some items and k
         }
   });
 }
+
+#ifdef _OPENMP
+TEST_CASE("convolutions have the same bits with any number of threads", "[convolution]") {
+  // Rows and values that no tile divides: each number of threads has other tiles.
+  const Patches patches{.height = 13, .width = 13, .kernel = 3, .padding = 1};
+  const std::int64_t items = 7, channels = 11, out = 24, rows = items * patches.out_rows();
+  const auto results = [&](CpuLevel level, DType dtype, int threads) {
+    omp_set_num_threads(threads);
+    const std::unique_ptr<Ops> ops = make_cpu_ops(level);
+    TestTensors t(*ops, dtype);
+    const Tensor x = t.normal({rows, channels}), dy = t.normal({rows, out});
+    const Tensor weight = t.normal({out, 9 * channels});
+    const Tensor y = t.unset({rows, out}), dx = t.unset({rows, channels});
+    const Tensor dweight = t.unset({out, 9 * channels});
+    ops->run(LinearForward{.y = y, .x = x, .weight = weight, .patches = patches});
+    ops->run(LinearBackwardInput{.dx = dx, .dy = dy, .weight = weight, .patches = patches});
+    Group<LinearBackwardWeight> group;
+    group.add({.dweight = dweight, .dy = dy, .x_full = x, .patches = patches});
+    ops->run(group);
+    return std::vector{t.read_bytes(y), t.read_bytes(dx), t.read_bytes(dweight)};
+  };
+  const int before = omp_get_max_threads();
+  for (const CpuLevel level : {CpuLevel::kBase, CpuLevel::kV3, CpuLevel::kV4})
+    for (const DType dtype : {DType::kF32, DType::kF64}) {
+      if (!cpu_has(level)) continue;
+      const auto alone = results(level, dtype, 1);
+      for (const int threads : {2, 3, 5}) CHECK(results(level, dtype, threads) == alone);
+    }
+  omp_set_num_threads(before);
+}
+#endif
 
 TEST_CASE("a group of weight gradients with and without patches", "[convolution]") {
   on_every_backend([](TestTensors& t) {

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -342,6 +344,30 @@ TEST_CASE("optimizers write the parameters, and the same rounded once", "[pointw
                     .grad = grad,
                     .clip_factor = one_f64(t, 1),
                     .learning_rate = 1e-3});
+    });
+  }
+}
+
+TEST_CASE("norms of rows that no sum of squares in their type holds", "[pointwise]") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  // Row r has this number in all columns. More rows than vectors have lanes, and a rest.
+  const double values[] = {1, 0, 1e-25, 1e25, kInfinity, 3, 1e-30, 0, 2, 1e30, 5};
+  constexpr std::int64_t kRows = 43, kWidth = 21;
+  const auto value = [&](std::int64_t row) { return values[row % std::ssize(values)]; };
+  for (const CpuLevel level : {CpuLevel::kBase, CpuLevel::kV3, CpuLevel::kV4}) {
+    if (!cpu_has(level)) continue;
+    on_backend("cpu", *make_cpu_ops(level), DType::kF32, [&](TestTensors& t) {
+      const Tensor x = t.filled({kRows, kWidth}, [&](std::int64_t i) { return value(i / kWidth); });
+      const PointwiseForward<Relu> relu{
+          .y = t.unset(x.shape), .y_norm = t.unset({kRows, 1}), .x = x};
+      t.ops().run(relu);
+      const std::vector<double> norm = t.read(relu.y_norm);
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        const double want = value(r) * std::sqrt(static_cast<double>(kWidth));
+        INFO(r << ": " << norm[static_cast<std::size_t>(r)] << ", want " << want);
+        CHECK((norm[static_cast<std::size_t>(r)] == want ||
+               std::abs(norm[static_cast<std::size_t>(r)] / want - 1) < 1e-6));
+      }
     });
   }
 }

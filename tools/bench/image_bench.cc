@@ -8,6 +8,8 @@
 #include <turbojpeg.h>
 #endif
 
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 
@@ -86,7 +88,8 @@ std::string jpeg_bytes() {
 class JpegFolder {
  public:
   explicit JpegFolder(int files)
-      : path_(std::filesystem::temp_directory_path() / "vcas_image_bench") {
+      : path_(std::filesystem::temp_directory_path() /
+              ("vcas_image_bench_" + std::to_string(::getpid()))) {
     std::filesystem::create_directories(path_ / "train/class");
     const std::string bytes = jpeg_bytes();
     for (int i = 0; i < files; ++i) atomic_write(file(i), bytes);

@@ -1,7 +1,7 @@
 """Seconds of exact training steps of the CIFAR networks of configs/ in PyTorch.
 
-To set beside `vcas bench configs/resnet20_cifar10.json` and `configs/wrn16_4_cifar10.json`: forward,
-backward and SGD with Nesterov on batches of 128 images of 32 x 32.
+To set beside `vcas bench configs/resnet20_cifar10.json` and `configs/wrn16_4_cifar10.json`:
+forward, backward and SGD with Nesterov on batches of 128 images of 32 x 32.
 
 python3 pytorch_images.py resnet20|wrn16_4 [--threads 1] [--steps 8] [--channels-last]
 """
