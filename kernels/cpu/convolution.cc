@@ -18,10 +18,10 @@ void for_panels(std::int64_t begin, std::int64_t end, const Body& body) {
 
 // The taps that reach the positions phase, phase + stride, ... of one side of the input.
 // Tap number i is largest - i * stride. For the first position it reads output `from` + i.
-struct Phase {
+struct TapsOfPhase {
   std::int64_t positions, taps, largest, from;
 
-  Phase(const Patches& patches, std::int64_t side, std::int64_t phase)
+  TapsOfPhase(const Patches& patches, std::int64_t side, std::int64_t phase)
       : positions((side - phase + patches.stride - 1) / patches.stride) {
     const std::int64_t smallest = (phase + patches.padding) % patches.stride;
     taps = (patches.kernel - smallest + patches.stride - 1) / patches.stride;
@@ -35,7 +35,7 @@ template <class T>
 void backward_phase(CpuContext& cpu, const LinearBackwardInput& args, std::int64_t phase_y,
                     std::int64_t phase_x) {
   const Patches& patches = args.patches;
-  const Phase y(patches, patches.height, phase_y), x(patches, patches.width, phase_x);
+  const TapsOfPhase y(patches, patches.height, phase_y), x(patches, patches.width, phase_x);
   const PatchGrid grid = {.height = patches.out_height(),
                           .width = patches.out_width(),
                           .rows = y.positions,
