@@ -30,12 +30,41 @@ struct TapsOfPhase {
   }
 };
 
+// Patch r of x times the weight, for r < rows. The weight is [lines * taps * channels, outputs].
+// pack(weight) writes it packed. outputs_of(y, first, count) makes y[i] the outputs of patch first
+// + i.
+template <class T, class Pack, class OutputsOf>
+void multiply_patches(CpuContext& cpu, const PatchGrid& grid, const Tensor& x, std::int64_t rows,
+                      std::int64_t outputs, bool accumulate, const Pack& pack,
+                      const OutputsOf& outputs_of) {
+  const std::int64_t channels = x.width(), values = grid.lines * grid.taps * channels;
+  const int slices = cpu.slices_for(
+      rows, rows * outputs * std::max(values, kProductsPerElement) / kProductsPerElement);
+  const std::int64_t space =
+      on_lines(PatchPanel<T>::kPointers + PatchPanel<T>::space(grid, channels));
+  T* weight = cpu.scratch<T>(on_lines(values * outputs) + slices * space);
+  T* scratch = weight + on_lines(values * outputs);
+  pack(weight);
+  cpu.slices(slices, rows, PatchPanel<T>::kRows,
+             [&](std::int64_t begin, std::int64_t end, int slice) {
+               T* own = scratch + slice * space;
+               T** y = reinterpret_cast<T**>(own);
+               const PatchPanel<T> panel(grid, channels, own + PatchPanel<T>::kPointers);
+               for_panels<T>(begin, end, [&](std::int64_t first, std::int64_t count) {
+                 outputs_of(y, first, count);
+                 cpu.loops<T>().patch_product(y, panel.lines(x.ptr<T>(), nullptr, first, count),
+                                              weight, outputs, accumulate);
+               });
+             });
+}
+
 // The pixels of one phase of both sides: patches of dy times the taps that reach them.
 template <class T>
 void backward_phase(CpuContext& cpu, const LinearBackwardInput& args, std::int64_t phase_y,
                     std::int64_t phase_x) {
   const Patches& patches = args.patches;
   const TapsOfPhase y(patches, patches.height, phase_y), x(patches, patches.width, phase_x);
+  if (y.taps * x.taps == 0 && args.accumulate) return;
   const PatchGrid grid = {.height = patches.out_height(),
                           .width = patches.out_width(),
                           .rows = y.positions,
@@ -46,64 +75,44 @@ void backward_phase(CpuContext& cpu, const LinearBackwardInput& args, std::int64
                           .lines = y.taps,
                           .taps = x.taps};
   const std::int64_t d = args.dy.width(), channels = args.dx.width(), in = args.weight.width();
-  const std::int64_t items = args.dx.rows() / patches.in_rows(), values = y.taps * x.taps * d;
-  if (values == 0 && args.accumulate) return;
-  const int slices =
-      cpu.slices_for(items, items * grid.cells() * channels *
-                                std::max(values, kProductsPerElement) / kProductsPerElement);
-  const std::int64_t space = on_lines(PatchPanel<T>::kPointers + PatchPanel<T>::space(grid, d));
-  T* weight = cpu.scratch<T>(on_lines(values * channels) + slices * space);
-  T* scratch = weight + on_lines(values * channels);
-  for (std::int64_t i = 0; i < y.taps; ++i)
-    for (std::int64_t j = 0; j < x.taps; ++j) {
-      const std::int64_t tap =
-          (y.largest - i * patches.stride) * patches.kernel + x.largest - j * patches.stride;
-      cpu.loops<T>().pack_outputs(weight, args.weight.ptr<T>() + tap * channels, 1, in,
-                                  (i * x.taps + j) * d, d, values, channels);
-    }
-  cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
-    T** dx = reinterpret_cast<T**>(scratch + slice * space);
-    const PatchPanel<T> panel(grid, d, scratch + slice * space + PatchPanel<T>::kPointers);
-    for_panels<T>(begin * grid.cells(), end * grid.cells(), [&](auto first, auto count) {
-      grid.for_stretches(
-          nullptr, first, count, [&](auto i, auto n, auto item, auto row, auto column) {
-            const std::int64_t line = item * patches.height + phase_y + row * patches.stride;
-            const std::int64_t pixel = line * patches.width + phase_x + column * patches.stride;
-            for (std::int64_t p = 0; p < n; ++p)
-              dx[i + p] = args.dx.ptr<T>() + (pixel + p * patches.stride) * channels;
-          });
-      cpu.loops<T>().patch_product(dx, panel.lines(args.dy.ptr<T>(), nullptr, first, count), weight,
-                                   channels, args.accumulate);
-    });
-  });
+  const std::int64_t items = args.dx.rows() / patches.in_rows();
+  const auto pack = [&](T* weight) {
+    for (std::int64_t i = 0; i < y.taps; ++i)
+      for (std::int64_t j = 0; j < x.taps; ++j) {
+        const std::int64_t tap =
+            (y.largest - i * patches.stride) * patches.kernel + x.largest - j * patches.stride;
+        cpu.loops<T>().pack_outputs(weight, args.weight.ptr<T>() + tap * channels, 1, in,
+                                    (i * x.taps + j) * d, d, y.taps * x.taps * d, channels);
+      }
+  };
+  const auto pixels_of = [&](T** dx, std::int64_t first, std::int64_t count) {
+    const auto write = [&](auto i, auto n, auto item, auto row, auto column) {
+      const std::int64_t line = item * patches.height + phase_y + row * patches.stride;
+      const std::int64_t pixel = line * patches.width + phase_x + column * patches.stride;
+      for (std::int64_t p = 0; p < n; ++p)
+        dx[i + p] = args.dx.ptr<T>() + (pixel + p * patches.stride) * channels;
+    };
+    grid.for_stretches(nullptr, first, count, write);
+  };
+  multiply_patches<T>(cpu, grid, args.dy, items * grid.cells(), channels, args.accumulate, pack,
+                      pixels_of);
 }
 
 }  // namespace
 
 template <class T>
 void convolve(CpuContext& cpu, const LinearForward& args) {
-  const std::int64_t rows = args.y.rows(), d = args.y.width(), values = args.weight.width();
-  const PatchGrid grid = output_grid(args.patches);
-  const std::int64_t channels = args.x.width();
-  const int slices = cpu.slices_for(rows, rows * d * values / kProductsPerElement);
-  const std::int64_t space =
-      on_lines(PatchPanel<T>::kPointers + PatchPanel<T>::space(grid, channels));
-  T* weight = cpu.scratch<T>(on_lines(values * d) + slices * space);
-  T* scratch = weight + on_lines(values * d);
-  cpu.loops<T>().pack_outputs(weight, args.weight.ptr<T>(), values, 1, 0, values, values, d);
+  const std::int64_t d = args.y.width(), values = args.weight.width();
   const T* bias = args.bias.ptr<T>();
-  cpu.slices(
-      slices, rows, PatchPanel<T>::kRows, [&](std::int64_t begin, std::int64_t end, int slice) {
-        T** y = reinterpret_cast<T**>(scratch + slice * space);
-        const PatchPanel<T> panel(grid, channels,
-                                  scratch + slice * space + PatchPanel<T>::kPointers);
-        for_panels<T>(begin, end, [&](auto first, auto count) {
-          for (std::int64_t i = 0; i < count; ++i) y[i] = args.y.ptr<T>() + (first + i) * d;
-          if (bias) cpu.loops<T>().fill_rows(y[0], d, bias, count, d);
-          cpu.loops<T>().patch_product(y, panel.lines(args.x.ptr<T>(), nullptr, first, count),
-                                       weight, d, bias != nullptr);
-        });
-      });
+  const auto pack = [&](T* weight) {
+    cpu.loops<T>().pack_outputs(weight, args.weight.ptr<T>(), values, 1, 0, values, values, d);
+  };
+  const auto rows_of = [&](T** y, std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) y[i] = args.y.ptr<T>() + (first + i) * d;
+    if (bias) cpu.loops<T>().fill_rows(y[0], d, bias, count, d);
+  };
+  multiply_patches<T>(cpu, output_grid(args.patches), args.x, args.y.rows(), d, bias != nullptr,
+                      pack, rows_of);
 }
 
 template <class T>

@@ -105,12 +105,12 @@ void checked_product(std::int64_t m, std::int64_t n, std::int64_t k, const Facto
 #if VCAS_OPENBLAS
 namespace {
 
-// Its kernels for processors without AVX2, which a newer processor may get as well.
+// OpenBLAS has these kernels for processors without AVX2. A newer processor may get one as well.
 constexpr std::string_view kOldKernels[] = {"Prescott",  "Core2",        "Penryn",     "Dunnington",
                                             "Nehalem",   "Sandybridge",  "Atom",       "Nano",
                                             "Opteron",   "Opteron_SSE3", "Barcelona",  "Bobcat",
                                             "Bulldozer", "Piledriver",   "Steamroller"};
-// Those for AVX2 alone.
+// These kernels use AVX2 and nothing wider.
 constexpr std::string_view kAvx2Kernels[] = {"Haswell", "Zen", "Excavator"};
 
 std::string better_kernel(std::string_view kernel) {

@@ -117,7 +117,7 @@ TEST_CASE("the gradient of a convolution's weight, of all rows, some items and k
   });
 }
 
-// Where libraries of sanitizers see no leak in the teams of threads that OpenMP keeps.
+// Sanitizers take the teams of threads that OpenMP keeps for leaks.
 #if defined(_OPENMP) && !VCAS_ASAN && !VCAS_TSAN
 TEST_CASE("convolutions have the same bits with any number of threads", "[convolution]") {
   // Rows and values that no tile divides: each number of threads has other tiles.
