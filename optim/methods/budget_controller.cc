@@ -125,7 +125,10 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
 
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance, double share) {
-  const VarianceCurves::Variances now = curves.at({act_ratio_, weight_ratio_, forward_ratio_});
+  const auto at = [&](double forward) {
+    return curves.at(curves.by_thresholds({act_ratio_, weight_ratio_, forward}));
+  };
+  const VarianceCurves::Variances now = at(forward_ratio_);
   last_.v_f += share * now.forward;
   last_.v_act += share * now.act;
   last_.v_w += share * sum_of(now.weight);
@@ -136,7 +139,7 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   last_.weight += share * dot(importance, now.weight);
   if (batch.passes == 0) return;
   // All items are there on a probe.
-  const VarianceCurves::Variances whole = curves.at({act_ratio_, weight_ratio_});
+  const VarianceCurves::Variances whole = at(1);
   const double verified = dot(importance, batch.v_act) + dot(importance, batch.v_w);
   const double predicted = whole.weighted_act + dot(importance, whole.weight);
   if (!std::isfinite(verified) || !std::isfinite(predicted)) return;
@@ -168,11 +171,18 @@ void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
   raise_exact_ratios();
 }
 
+// Where the number of items follows norms, ratios are its means over batches: they move by what the
+// optimum keeps of the probe's batch over what its thresholds keep of it.
 VarianceCurves::Optimum BudgetController::optimum(const std::vector<VarianceCurves>& curves,
                                                   double budget) const {
   VarianceCurves::Optimum mean{.ratios = {.act = {}, .weight = {}, .forward = 0}, .lambda = 0};
   for (const VarianceCurves& of_batch : curves) {
-    const VarianceCurves::Optimum best = of_batch.within(budget, lambda_);
+    VarianceCurves::Optimum best = of_batch.within(budget, lambda_);
+    const VarianceCurves::Ratios now =
+        of_batch.by_thresholds({act_ratio_, weight_ratio_, forward_ratio_});
+    double above = 1;
+    for (std::size_t l = act_ratio_.size(); l-- > 0; above = best.ratios.act[l])
+      best.ratios.act[l] = std::min(above, best.ratios.act[l] * (act_ratio_[l] / now.act[l]));
     add(mean.ratios.act, best.ratios.act, 1);
     add(mean.ratios.weight, best.ratios.weight, 1);
     mean.ratios.forward += best.ratios.forward;

@@ -35,6 +35,9 @@ void VcasOptions::validate(ConfigErrors& errors) const {
         fmt::format("must be above {}, the exact steps of a probe in place, or no step is sampled; "
                     "got {}",
                     probe_batches(), update_every.steps()));
+  if (follows_paper() && kept_items == "by_norm")
+    errors.add({"kept_items", "controller"},
+               "must not be \"by_norm\" with the paper's controller, which keeps a fixed number");
   if (times_probes() && probe == "separate")
     errors.add({"probe", auto_exact ? "auto_exact" : "cost"},
                "must be in_place where seconds are measured: separate probes compute no dW");

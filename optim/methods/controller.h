@@ -30,6 +30,7 @@ struct VcasOptions {
   std::string probe = "in_place";
   double probe_fraction = 0.01;
   std::string selection = "systematic";
+  std::string kept_items = "auto";
   std::vector<double> act_ratio, weight_ratio;
   int echo = 0;
 
@@ -109,6 +110,11 @@ struct VcasOptions {
             "systematic: a fixed number of rows, one random number for all; bernoulli: "
             "independent.",
             one_of({"systematic", "bernoulli"}));
+    v.field("kept_items", kept_items,
+            "Of each batch. fixed: the ratio's share; by_norm: as many as lie above a threshold on "
+            "norms, the ratio's share in the mean; auto: by_norm where the host sees norms at once "
+            "and the budget controller decides.",
+            one_of({"auto", "fixed", "by_norm"}));
     v.field("echo", echo,
             "Dropped items that a BatchNorm below a gate passes a gradient to, in place of all; 0: "
             "a 32nd of the batch in the last stage, a 128th before.",
@@ -130,6 +136,9 @@ struct MeasuredBatch {
   std::vector<double> v_act, v_w;  // [linear]: added by SampleA, by SampleW; means over the passes
   std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
   std::vector<double> tokens;                   // [item]: T_i, 1 without tokens
+  // [gate]: thresholds of these scores that decide how many items a step keeps, 0: the ratio does.
+  // Empty: it does at all gates.
+  std::vector<double> threshold;
   // The first n items (kMostItemsCompared) have:
   // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes the items, times the factor
   // that makes variance_of_sum the variance of the batch.

@@ -1,6 +1,7 @@
 #include "optim/methods/sample_gate.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace vcas {
 
@@ -48,12 +49,16 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
   const ItemNorm norm = item_scores(norm_, dy, rows, site.layout, settings.per_token);
   const Tensor prob = prob_.range(0, own.items);
   const bool systematic = settings.selection == Selection::kSystematic;
+  exec.ops.run(norm);
   double budget = settings.ratio * static_cast<double>(site.batch_items);
+  if (settings.threshold) {
+    budget = by_threshold(exec.ops, settings, norm.norm, budget);
+    if (systematic) budget = std::max(1.0, std::round(budget));
+  }
   if (systematic) budget = whole_budget(budget);
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
   auto* drawn = drawn_.ptr<std::int32_t>();
-  exec.ops.run(norm);
   exec.ops.run(
       Draw{.kept = kept_items(kept),
            .scale = keep_scale_.range(0, kept),
@@ -71,6 +76,20 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
   if (!systematic) kept = host_drawn_[0];
   draw_echoes(exec, settings, site, own, kept);
   return narrow(exec.ops, rows, kept);
+}
+
+double SampleGate::by_threshold(Ops& ops, const DrawSettings& settings, const Tensor& score,
+                                double target) {
+  host_bytes_.resize(score.bytes());
+  ops.copy_to_host(host_bytes_.data(), score.data, score.bytes());
+  host_score_.resize(static_cast<std::size_t>(score.elements()));
+  for (std::size_t i = 0; i < host_score_.size(); ++i)
+    host_score_[i] = score.dtype == DType::kF64
+                         ? reinterpret_cast<const double*>(host_bytes_.data())[i]
+                         : reinterpret_cast<const float*>(host_bytes_.data())[i];
+  const double kept = settings.threshold->kept(host_score_, target);
+  if (settings.moves_threshold) settings.threshold->follow(host_score_, target);
+  return kept;
 }
 
 // As many as there are items that were not kept, at most.

@@ -6,6 +6,7 @@
 #include "data/batch.h"
 #include "kernels/buffer.h"
 #include "layers/graph.h"
+#include "optim/methods/item_threshold.h"
 
 namespace vcas {
 
@@ -16,6 +17,10 @@ struct DrawSettings {
   std::uint32_t repeat = 0;  // addresses the draw (core/philox.h)
   bool per_token = false;    // scores: norms over the root of the items' tokens
   std::int64_t echoes = 0;   // of dropped items, at each layer that mixes items
+  // Has the number of items that are kept follow their scores, with `ratio` as its mean.
+  // Null: it is the same for all batches.
+  ItemThreshold* threshold = nullptr;
+  bool moves_threshold = false;
 };
 
 // ||G_i||_F of the items of `dy`, which has the rows `rows` of this layout.
@@ -32,7 +37,7 @@ class SampleGate {
   // P(item) is proportional to the item's score, capped, with sum N * ratio.
   // The host knows how many items a systematic draw keeps.
   // If all items have as many rows, or the batch has padding, it knows their rows too.
-  // Otherwise it waits once for the draw.
+  // Otherwise it waits once for the draw, and with a threshold for the scores.
   // Returns the kept rows, then those behind each mixing layer (BackwardHooks::at_gate).
   std::span<const RowSets> draw(Exec& exec, const DrawSettings& settings, const GateSite& site,
                                 const Tensor& dy, const RowSets& rows);
@@ -55,6 +60,8 @@ class SampleGate {
     std::vector<std::int64_t> host_offsets;
   };
 
+  // How many of these items to keep, for `target` of them in the mean.
+  double by_threshold(Ops& ops, const DrawSettings& settings, const Tensor& score, double target);
   void draw_echoes(Exec& exec, const DrawSettings& settings, const GateSite& site,
                    const RowSet& own, std::int64_t kept);
   // The rows of the drawn items in every layout, each time with so many of echoes_.
@@ -68,6 +75,8 @@ class SampleGate {
   Tensor drawn_;  // i32 [1 + items]: how many are kept, and which
   Tensor echo_;   // i32 [items]
   std::vector<std::int32_t> host_drawn_;
+  std::vector<std::byte> host_bytes_;
+  std::vector<double> host_score_;
   std::vector<KeptRows> layouts_;
   std::vector<RowSets> prefixes_;           // the kept rows, then with more and more echoes
   std::vector<std::int64_t> echoes_ = {0};  // of each prefix

@@ -48,14 +48,25 @@ std::span<const RowSets> SampledBackward::at_gate(Exec& exec, const GateSite& si
   exec.ops.enter(site.sample_place);
   const auto number = static_cast<std::size_t>(site.number);
   const double ratio = pass.ratios.act[number];
-  if (passes(site, ratio, rows)) return {&rows, 1};
+  ItemThreshold* const threshold = thresholds.empty() ? nullptr : &thresholds[number];
+  if (passes(site, ratio, rows)) {
+    if (threshold && pass.moves_thresholds)
+      threshold->set(0);  // scores change until it draws again
+    return {&rows, 1};
+  }
   ratio_above_ = ratio;
   SampleGate& gate = gates_[number];
   const Tensor dy = gradient.dy;
   if (!times.gate.empty()) clock_.lap(exec.ops, dy, nullptr);
-  const std::span<const RowSets> kept =
-      gate.draw(exec, {ratio, pass.selection, pass.repeat, pass.scores_per_token, echoes(site)},
-                site, gradient.dy, rows);
+  const std::span<const RowSets> kept = gate.draw(exec,
+                                                  {.ratio = ratio,
+                                                   .selection = pass.selection,
+                                                   .repeat = pass.repeat,
+                                                   .per_token = pass.scores_per_token,
+                                                   .echoes = echoes(site),
+                                                   .threshold = threshold,
+                                                   .moves_threshold = pass.moves_thresholds},
+                                                  site, gradient.dy, rows);
   gradient = gate.compact(exec, site, dy);
   if (!times.gate.empty()) clock_.lap(exec.ops, dy, &times.gate[number]);
   return kept;

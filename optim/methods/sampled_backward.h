@@ -40,12 +40,15 @@ class SampledBackward final : public BackwardHooks {
     std::int64_t echoes = 0;        // at each layer that mixes items; 0: as of echoes()
     bool samples_rows = true;       // else SampleA only
     std::uint32_t repeat = 0;       // Monte-Carlo repeat; 0 = training
+    bool moves_thresholds = true;   // else they stay, and decide
     Tensor weight_variance;  // f64 [sampled linear]: at their ratios (Eq. 3); empty = not wanted
   };
   Pass pass;
   GradientSketches sketches;  // wanted of the next backwards
   // Times of the next backward, if not empty. Linears then do not wait for each other.
   SampleTimes times;
+  // [gate]: how many items each batch keeps. Empty: all batches keep as many.
+  std::vector<ItemThreshold> thresholds;
 
   // Has memory for the gates of a finished graph.
   SampledBackward(Ops& ops, const GraphPlan& plan);

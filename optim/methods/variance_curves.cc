@@ -447,6 +447,28 @@ std::vector<VarianceCurves::Probabilities> VarianceCurves::inclusion(const Ratio
   return pi;
 }
 
+// An item is drawn at a gate with P = min(1, s / (pi t)), pi that of the gates above.
+VarianceCurves::Ratios VarianceCurves::by_thresholds(Ratios ratios) const {
+  if (batch_.threshold.empty()) return ratios;
+  Probabilities pi = forward_inclusion(ratios.forward);
+  const double whole = std::accumulate(pi.begin(), pi.end(), 0.0);
+  double given_above = 1, above = 1;
+  for (std::size_t gate = score_.size(); gate-- > 0;) {
+    double& ratio = ratios.act[gate];
+    const double given = ratio, threshold = batch_.threshold[gate];
+    if (!(given < given_above)) {
+      ratio = above;
+    } else if (threshold > 0) {
+      for (std::size_t i = 0; i < items_; ++i)
+        pi[i] = std::min(pi[i], batch_.item_score[gate][i] / threshold);
+      ratio = std::min(above, std::accumulate(pi.begin(), pi.end(), 0.0) / whole);
+    }
+    given_above = std::min(given_above, given);
+    above = std::min(above, ratio);
+  }
+  return ratios;
+}
+
 // sum over r of (1 / pi) (1 / q - 1) z^2, where the sum of pi q is `ratio` times that of pi.
 double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* pi,
                                        double ratio) const {

@@ -49,6 +49,8 @@ class VarianceCurves {
                  const std::vector<double>& importance, Selection selection,
                  const RandomKey& draws);
 
+  // With the item ratios that the batch's thresholds give it, where it has any.
+  Ratios by_thresholds(Ratios ratios) const;
   // At these ratios. V_act is the mean over simulated draws, V_w the closed form (Eq. 3).
   Variances at(const Ratios& ratios) const;
   // The ratios of least cost with sum over k of w_k (V_act,k + V_w,k) = budget.

@@ -214,6 +214,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   SampledBackward::Pass& pass = sampled_backward_.pass;
   const SampledBackward::Pass training = pass;
   pass.samples_rows = false;
+  pass.moves_thresholds = false;
   sampled_backward_.sketches.space = exact_.sketches.space;
   BackwardContext sampled = context;
   sampled.gradients.tensors = no_gradients_;

@@ -81,6 +81,7 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
       options.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
   sampled_.pass.scores_per_token = !options.follows_paper();
   sampled_.pass.echoes = options.echo;
+  if (follows_norms()) sampled_.thresholds.resize(controller_->act_ratio().size());
   if (controller_->adapts() && training.micro_batch > 1)
     probe_ = std::make_unique<VarianceProbe>(
         training.model.graph, training.ops, sampled_,
@@ -97,6 +98,19 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
     auto_exact_ = std::make_unique<AutoExact>(controlled_model(training_.model.graph));
   finds_forward_ratio_ = forward_ && forward_options.forward_ratio == 0;
   set_ratios();
+}
+
+// Ranks would wait for the one that keeps most, and a device for the host.
+bool Vcas::follows_norms() const {
+  const bool alone = training_.ranks->size() == 1;
+  if (options_.kept_items == "by_norm" && !alone)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("method.kept_items \"by_norm\" with {} processes: those that keep few "
+                            "items would wait for the others",
+                            training_.ranks->size()),
+                "set method.kept_items=fixed");
+  if (options_.kept_items != "auto") return options_.kept_items == "by_norm";
+  return alone && controller_->adapts() && !options_.follows_paper() && !training_.ops.repeats();
 }
 
 void Vcas::set_ratios() {
@@ -193,7 +207,8 @@ BackwardHooks* Vcas::sampling_hooks(PassKind kind) {
 bool Vcas::repeats(PassKind kind) const {
   if (kind == PassKind::kMeasured) return !options_.times_probes();
   if (timed_) return false;
-  return kind != PassKind::kSampled || sampled_.pass.selection == Selection::kSystematic;
+  return kind != PassKind::kSampled ||
+         (sampled_.thresholds.empty() && sampled_.pass.selection == Selection::kSystematic);
 }
 
 void Vcas::end_pass(const Batch& batch, std::int64_t first, std::int64_t items) {
@@ -237,6 +252,9 @@ bool Vcas::end_step() {
   std::vector<MeasuredBatch> measured = probe_->result();
   measured.back().forward_score = forecast_.score;
   measured.back().forward_norm = forecast_.norm;
+  for (MeasuredBatch& batch : measured)
+    for (const ItemThreshold& threshold : sampled_.thresholds)
+      batch.threshold.push_back(threshold.value());
   if (auto_exact_) auto_exact_->add_exact(measured.back());
   if (training_.ranks->size() > 1) measured = gather_batches(*training_.ranks, measured);
   if (training_.ranks->is_first()) {
@@ -351,6 +369,8 @@ nlohmann::json Vcas::state() const {
   nlohmann::json state = controller_->to_json();
   if (!state.is_null()) state["controller"] = options_.controller;
   if (forward_) state["forward"] = forward_->state();
+  for (const ItemThreshold& threshold : sampled_.thresholds)
+    state["thresholds"].push_back(threshold.value());
   return state;
 }
 
@@ -359,8 +379,26 @@ void Vcas::restore(const nlohmann::json& state) {
   if (state.contains("act_ratio") && state.value("controller", "paper") == options_.controller)
     controller_->from_json(state);
   if (forward_ && state.contains("forward")) forward_->restore(state.at("forward"));
+  restore_thresholds(state);
   set_ratios();
   probing_ = false;
+}
+
+// Absent from the states of programs that kept as many items of each batch.
+void Vcas::restore_thresholds(const nlohmann::json& state) {
+  std::vector<ItemThreshold>& thresholds = sampled_.thresholds;
+  if (thresholds.empty() || !state.contains("thresholds")) return;
+  const nlohmann::json& values = state.at("thresholds");
+  if (!values.is_array() || values.size() != thresholds.size())
+    throw Error(ExitCode::kBadData,
+                fmt::format("the state of VCAS has {} thresholds of items, the model {} gates",
+                            values.size(), thresholds.size()));
+  for (std::size_t gate = 0; gate < thresholds.size(); ++gate) {
+    if (!values[gate].is_number() || !(values[gate] >= 0.0))
+      throw Error(ExitCode::kBadData, fmt::format("threshold {} in the state of VCAS is {}", gate,
+                                                  values[gate].dump()));
+    thresholds[gate].set(values[gate]);
+  }
 }
 
 std::span<float> Vcas::item_memory() {

@@ -68,7 +68,10 @@ class Vcas final : public Method {
   std::vector<double> sketch_shares() const;
 
  private:
+  // Whether the number of items that a gate keeps follows the norms of each batch.
+  bool follows_norms() const;
   void set_ratios();
+  void restore_thresholds(const nlohmann::json& state);
   bool begins_probe(std::int64_t step) const;
   bool probes_at(std::int64_t step) const;
   BackwardHooks* sampling_hooks(PassKind kind);

@@ -139,6 +139,20 @@ TEST_CASE("the mean of many sampled gradients is the exact one", "[model][law]")
   }
 }
 
+TEST_CASE("the mean is exact where thresholds decide how many items are kept", "[model][law]") {
+  const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
+  ModelFixture f(tiny_vit("mean"), kImage, 3, 8);
+  PassSettings context = f.context(SamplingMode::kItemsAndRows, 0.55, 0.3, selection);
+  context.sampling.ratios.act = {0.3, 0.6, 0.8};
+  f.sampled->thresholds.resize(3);
+  for (const TensorError& error : mean_errors(f, context)) {
+    INFO(error.name << ": " << error.mean << " of standard error " << error.standard_error);
+    CHECK(within_five(error));
+    if (error.name.starts_with("vit.encoder.layer.0.")) CHECK(error.standard_error > 0);
+  }
+  for (const ItemThreshold& threshold : f.sampled->thresholds) CHECK(threshold.value() > 0);
+}
+
 TEST_CASE("the mean notices rows that are kept and not scaled by 1/p", "[model][law]") {
   const Stream spoilt = GENERATE(Stream::kGate, Stream::kWeight);
   ModelFixture f(tiny_vit(), kImage, 3, 8, DType::kF32,

@@ -210,6 +210,9 @@ TEST_CASE("settings of the budget controller are checked", "[controller]") {
              ContainsSubstring("sample must not be \"items\" where ratios of rows are given"));
   CHECK_THAT(config_error(R"({"controller": "budget", "tau_w": -1})"),
              ContainsSubstring("must be at least 0"));
+  CHECK_THAT(config_error(R"({"controller": "paper", "kept_items": "by_norm"})"),
+             ContainsSubstring("must not be \"by_norm\" with the paper's controller"));
+  CHECK(config_error(R"({"controller": "budget", "kept_items": "by_norm"})").empty());
   CHECK_THAT(config_error(R"({"controller": "bugdet"})"), ContainsSubstring("budget"));
   CHECK_THAT(config_error(R"({"budget": "none"})"), ContainsSubstring("relative"));
 }

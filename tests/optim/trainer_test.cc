@@ -73,6 +73,7 @@ TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
   vcas_of(options).tau_act = vcas_of(options).tau_w = 0.3;
   vcas_of(options).probe = GENERATE("in_place", "separate");
   vcas_of(options).controller = GENERATE("paper", "budget");
+  vcas_of(options).kept_items = "fixed";  // "auto" depends on the device
   TrainerFixture checked(options, 0.1, make_ops("check:emu,cpu"));
   CHECK_NOTHROW(checked.run(8));
   CHECK(checked.vcas().controller().probes() == 3);

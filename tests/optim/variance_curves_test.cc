@@ -331,3 +331,25 @@ TEST_CASE("the water level does not depend on the scale of gradients", "[curves]
     CHECK_THAT(a.ratios.weight[l], WithinRel(b.ratios.weight[l], 1e-9));
   }
 }
+
+TEST_CASE("thresholds give a batch the ratios of what they keep of it", "[curves]") {
+  Tiny tiny(6);
+  const VarianceCurves::Ratios given{{0.3, 0.5}, {1, 1}};
+  CHECK(tiny.curves().by_thresholds(given).act == given.act);
+  const std::vector<double>& top = tiny.batch.item_score[1];
+  const double t = *std::ranges::max_element(top) / 0.8;
+  double kept = 0;
+  for (const double score : top) kept += std::min(1.0, score / t);
+  const double items = static_cast<double>(top.size());
+  tiny.batch.threshold = {0, t};
+  CHECK_THAT(tiny.curves().by_thresholds(given).act[1], WithinRel(kept / items, 1e-9));
+  CHECK(tiny.curves().by_thresholds(given).act[0] == given.act[0]);
+  // A gate without a draw of its own keeps what the one above keeps.
+  CHECK(tiny.curves().by_thresholds({{0.5, 0.5}, {1, 1}}).act[0] ==
+        tiny.curves().by_thresholds({{0.5, 0.5}, {1, 1}}).act[1]);
+  // So high that nothing is kept there, and nothing can be below.
+  tiny.batch.threshold = {1e30, t};
+  CHECK(tiny.curves().by_thresholds(given).act[0] < 1e-9);
+  tiny.batch.threshold = {1e-30, t};  // all that have come
+  CHECK_THAT(tiny.curves().by_thresholds(given).act[0], WithinRel(kept / items, 1e-9));
+}

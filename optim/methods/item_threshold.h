@@ -1,0 +1,29 @@
+// How many items a gate keeps of each batch, where the host sees their scores before it draws.
+#pragma once
+
+#include <vector>
+
+namespace vcas {
+
+// One threshold t for all batches: item i is kept with P_i = min(1, s_i / t), s_i its score.
+// So a batch whose gradient lies in few items keeps few, and one that needs many keeps many.
+// No other probabilities that keep as many items in the mean over the batches add less variance:
+// the sum of s_i^2 / P_i is least where P_i / s_i is the same for all (docs/sampling.md).
+// t depends on earlier steps and on scores alone, so draws stay unbiased.
+class ItemThreshold {
+ public:
+  // The sum over i of P_i. Scores that are not finite count 1. `target` where no step was seen.
+  double kept(const std::vector<double>& scores, double target) const;
+
+  // After the scores of a step: moves t so that the sum has the mean `target` over the steps.
+  // The first step sets t so that its sum is `target`.
+  void follow(const std::vector<double>& scores, double target);
+
+  double value() const { return value_; }  // t; 0: no step was seen
+  void set(double value) { value_ = value; }
+
+ private:
+  double value_ = 0;
+};
+
+}  // namespace vcas
