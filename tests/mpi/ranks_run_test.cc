@@ -126,6 +126,10 @@ TEST_CASE("ranks: what cannot run on several ranks says so", "[mpi]") {
       {two + "train.gradient_exchange=bf16",
        78,
        {"train.gradient_exchange must be \"f32\" with precision \"f32\""}},
+      {two + "method.controller=budget method.kept_items=by_norm",
+       78,
+       {"method.kept_items \"by_norm\" with 2 processes: those that keep few items would wait",
+        "hint: set method.kept_items=fixed"}},
       {two + "nosuch.setting=1", 78, {"nosuch"}},
       {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out train.micro_batch=8 : "
        "-np 1 vcas-train tiny.json run.folder=out train.micro_batch=4",

@@ -126,6 +126,25 @@ TEST_CASE("a restored trainer goes on with the same bits", "[trainer]") {
   CHECK(second.vcas().controller().to_json() == whole.vcas().controller().to_json());
 }
 
+TEST_CASE("thresholds of another model, or of no sense, are not restored", "[trainer][error]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options).controller = "budget";
+  TrainerFixture f(options);
+  f.run(3);
+  nlohmann::json state = nlohmann::json::parse(f.trainer->state().dump());
+  nlohmann::json& thresholds = state["method"]["state"]["thresholds"];
+  REQUIRE(std::ssize(thresholds) == f.model->graph.gates());
+  CHECK_NOTHROW(f.trainer->restore(state));
+  thresholds[0] = -1;
+  CHECK_THROWS_WITH(f.trainer->restore(state), "threshold 0 in the state of VCAS is -1");
+  thresholds[0] = "high";
+  CHECK_THROWS_WITH(f.trainer->restore(state), "threshold 0 in the state of VCAS is \"high\"");
+  thresholds.push_back(1.0);
+  CHECK_THROWS_WITH(f.trainer->restore(state),
+                    ContainsSubstring("thresholds of items, the model " +
+                                      std::to_string(f.model->graph.gates()) + " gates"));
+}
+
 TEST_CASE("a loss that is not finite stops before the weights change", "[trainer][error]") {
   TrainerFixture f(TrainerFixture::defaults());
   f.run(2);
