@@ -14,6 +14,8 @@ double ItemThreshold::kept(const std::vector<double>& scores, double target) con
   return sum;
 }
 
+double ItemThreshold::whole(double sum) { return std::max(1.0, std::round(sum)); }
+
 // A step of Newton's method on log t, damped: the slope of the sum is that of the P_i below 1.
 void ItemThreshold::follow(const std::vector<double>& scores, double target) {
   constexpr double kGain = 0.05, kLeastSlope = 0.25;  // the slope as a share of the target

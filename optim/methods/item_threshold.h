@@ -14,6 +14,8 @@ class ItemThreshold {
  public:
   // The sum over i of P_i. Scores that are not finite count 1. `target` where no step was seen.
   double kept(const std::vector<double>& scores, double target) const;
+  // How many items systematic selection keeps for such a sum: the nearest number, at least 1.
+  static double whole(double sum);
 
   // After the scores of a step: moves t so that the sum has the mean `target` over the steps.
   // The first step sets t so that its sum is `target`.

@@ -53,9 +53,10 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
   double budget = settings.ratio * static_cast<double>(site.batch_items);
   if (settings.threshold) {
     budget = by_threshold(exec.ops, settings, norm.norm, budget);
-    if (systematic) budget = std::max(1.0, std::round(budget));
+    if (systematic) budget = ItemThreshold::whole(budget);
+  } else if (systematic) {
+    budget = whole_budget(budget);
   }
-  if (systematic) budget = whole_budget(budget);
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
   auto* drawn = drawn_.ptr<std::int32_t>();

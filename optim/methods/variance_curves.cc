@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "optim/methods/gradient_sketch.h"
+#include "optim/methods/item_threshold.h"
 #include "optim/methods/sample_gate.h"
 
 namespace vcas {
@@ -414,9 +415,10 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) co
         ratio_above = ratios.act[gate];
         std::vector<double> score;
         for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
-        const double budget = ratio_above * whole;
-        draw(score, systematic ? whole_budget(budget) : budget, systematic, address_of(gate),
-             number * items_, kept);
+        double budget = ratio_above * whole;
+        if (systematic)
+          budget = batch_.threshold.empty() ? whole_budget(budget) : ItemThreshold::whole(budget);
+        draw(score, budget, systematic, address_of(gate), number * items_, kept);
       }
       if (forward) add_forward(gate, forward_error);
       if (forward || ratio_above < 1) add_act(gate, error_of(kept));

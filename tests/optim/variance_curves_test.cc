@@ -126,6 +126,37 @@ TEST_CASE("the curve of V_act is the variance of real backwards", "[curves][law]
   CHECK(std::abs(curve.mean - real.mean) <= 5 * std::hypot(curve.error, real.error));
 }
 
+TEST_CASE("the curve of V_act is the variance of backwards whose items thresholds decide",
+          "[curves][law]") {
+  const std::string model = GENERATE("vit", "mean");
+  const Selection selection = GENERATE(Selection::kSystematic, Selection::kBernoulli);
+  ModelFixture f = fixture_of(model);
+  const ControlledModel controlled = controlled_model(f.model->graph);
+  MeasuredBatch batch = measure(f);
+  f.sampled->thresholds.resize(2);
+  for (std::size_t gate = 0; gate < 2; ++gate) {
+    const double items = gate == 0 ? 2.3 : 5.3;  // systematic draws keep 2 and 5
+    const std::vector<double>& score = batch.item_score[gate];
+    batch.threshold.push_back(1 /
+                              capped_level(score, std::vector<double>(score.size(), 1.0), items));
+    f.sampled->thresholds[gate].set(batch.threshold[gate]);
+  }
+  const std::vector<double> importance(controlled.linears.size(), 1.0);
+  const VarianceCurves curves(controlled, batch, importance, selection, kDraws);
+  PassSettings settings = f.context(SamplingMode::kItems, 1, 1, selection);
+  settings.sampling.ratios.act = {0.4, 0.7};
+  settings.sampling.moves_thresholds = false;
+  const double predicted =
+      curves
+          .at(curves.by_thresholds({settings.sampling.ratios.act, settings.sampling.ratios.weight}))
+          .act;
+  const Estimate real = estimate(squared_errors(f, settings, 3000));
+  INFO(model << ": " << predicted << ", measured " << real.mean << " +- " << real.error);
+  CHECK(real.error < 0.05 * real.mean);
+  // The number below a gate follows what the draws above left; the curves take its mean.
+  CHECK(std::abs(predicted - real.mean) <= 0.15 * real.mean);
+}
+
 TEST_CASE("the curve of V_w is the variance of real backwards", "[curves][law]") {
   const std::string model = GENERATE("vit", "first token", "mean");
   ModelFixture f = fixture_of(model);
