@@ -182,7 +182,8 @@ void Context::prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value
 Context::~Context() {
   if (preference_) cublas_.destroy_preference(preference_);
   if (handle_) cublas_.destroy(handle_);
-  for (void* data : {workspace_, scratch_, staging_[0].device, staging_[1].device})
+  for (void* data :
+       {workspace_, scratch_.data, counts_.data, staging_[0].device, staging_[1].device})
     if (data) cudaFreeAsync(data, stream_);
   for (cudaStream_t stream : {stream_, bus_, beside_})
     if (stream) {
@@ -344,15 +345,14 @@ void Context::copy(void* to, const void* from, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy");
 }
 
-void* Context::scratch(std::size_t bytes) {
-  if (bytes > scratch_bytes_) {
-    deallocate(scratch_);
-    scratch_ = nullptr;
-    scratch_bytes_ = 0;
-    scratch_ = allocate(bytes);
-    scratch_bytes_ = bytes;
+void* Context::at_least(Workspace& workspace, std::size_t bytes) {
+  if (bytes > workspace.bytes) {
+    deallocate(workspace.data);
+    workspace = {};
+    workspace = {allocate(bytes), bytes};
+    ++grown_;
   }
-  return scratch_;
+  return workspace.data;
 }
 
 void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t keys_below,

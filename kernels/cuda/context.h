@@ -113,7 +113,13 @@ class Context {
   std::unique_ptr<Timeline> make_timeline();
   void copy(void* to, const void* from, std::size_t bytes);
   // Workspace. It holds until the next call.
-  void* scratch(std::size_t bytes);
+  void* scratch(std::size_t bytes) { return at_least(scratch_, bytes); }
+  // So many counts of 0, which kernels leave at 0 (ends_last).
+  unsigned* counts(std::size_t number) {
+    return static_cast<unsigned*>(at_least(counts_, number * sizeof(unsigned)));
+  }
+  // How often these two have moved.
+  int grown() const { return grown_; }
 
   // `to` = `from` by ascending key, by CUB. Pairs of a key keep their order.
   // `workspace` has sort_bytes(count).
@@ -159,6 +165,12 @@ class Context {
     std::size_t device_bytes = 0;
   };
 
+  struct Workspace {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  void* at_least(Workspace& workspace, std::size_t bytes);
   template <class Value>
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
   void check_not_capturing(const char* what) const;
@@ -183,8 +195,8 @@ class Context {
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
   void* workspace_ = nullptr;  // of products
-  void* scratch_ = nullptr;
-  std::size_t scratch_bytes_ = 0;
+  Workspace scratch_, counts_;
+  int grown_ = 0;
   unsigned multiprocessors_ = 0;
   std::size_t most_shared_bytes_ = 0;
   bool warpgroup_products_ = false;

@@ -45,9 +45,9 @@ class DeviceOps final : public Ops {
       return;
     }
     auto& captured = static_cast<Captured&>(*recording);
-    if (!captured.graph || captured.scratch != context_.scratch(0)) {
+    if (!captured.graph || captured.grown != context_.grown()) {
       captured.graph = context_.capture(body);
-      captured.scratch = context_.scratch(0);
+      captured.grown = context_.grown();
     }
     context_.replay(*captured.graph);
   }
@@ -63,7 +63,7 @@ class DeviceOps final : public Ops {
  private:
   struct Captured final : Recording {
     std::optional<Context::LaunchGraph> graph;
-    const void* scratch = nullptr;  // the workspace that the graph uses
+    int grown = 0;  // where the workspace lies that the graph uses
   };
 
   // By way of the host, and begun where NCCL would be: for an emulator without one.

@@ -139,24 +139,21 @@ __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const 
   });
 }
 
-// part[block] = the sum of squares of the block's share
+// The last block to end adds up part[block], the sums of squares of each block's share.
 template <class T>
-__global__ void sum_squares_kernel(double* part, const T* x, std::int64_t n) {
+__global__ void sum_squares_kernel(double* total, double* part, unsigned* count, const T* x,
+                                   std::int64_t n, const double* earlier, bool accumulate) {
   double sum = 0;
-  for_each_neighbours(n, [&](std::int64_t first, int count) {
-    for (const auto value : load_neighbours(x + first, 0, count).value) sum += squared(value);
+  for_each_neighbours(n, [&](std::int64_t first, int neighbours) {
+    for (const auto value : load_neighbours(x + first, 0, neighbours).value) sum += squared(value);
   });
   sum = block_sum(sum);
   if (threadIdx.x == 0) part[blockIdx.x] = sum;
-}
-
-// One block.
-__global__ void sum_parts_kernel(double* sum, const double* part, std::int64_t parts,
-                                 const double* earlier, bool accumulate) {
-  double own = 0;
-  for_each_element(parts, [&](std::int64_t i) { own += part[i]; });
-  own = block_sum(own);
-  if (threadIdx.x == 0) *sum = own + (earlier ? 0 * *earlier : 0) + (accumulate ? *sum : 0);
+  if (!ends_last(count, gridDim.x)) return;
+  sum = 0;
+  for (unsigned block = threadIdx.x; block < gridDim.x; block += blockDim.x) sum += part[block];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *total = sum + (earlier ? 0 * *earlier : 0) + (accumulate ? *total : 0);
 }
 
 // One thread.
@@ -265,11 +262,9 @@ void compute(Context& context, const SumSquares& args) {
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t n = args.x.elements();
-    const Grid grid = grid_over_neighbours(context, n);
-    const std::int64_t parts = grid.blocks.x;
-    double* part = scratch<double>(context, parts);
-    launch(context, grid, sum_squares_kernel<T>, part, args.x.ptr<T>(), n);
-    launch(context, one_block(parts), sum_parts_kernel, args.sum.ptr<double>(), part, parts,
+    const Grid grid = grid_over_neighbours(context, std::max<std::int64_t>(n, 1));
+    launch(context, grid, sum_squares_kernel<T>, args.sum.ptr<double>(),
+           scratch<double>(context, grid.blocks.x), context.counts(1), args.x.ptr<T>(), n,
            args.earlier.ptr<double>(), args.accumulate);
   });
 }

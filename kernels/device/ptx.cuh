@@ -134,6 +134,15 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* data) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(data));
 }
 
+// Counts up to `last`, then from 0 again: the count so far. A thread sees what those that have
+// counted before it had seen.
+__device__ __forceinline__ unsigned count_in_order(unsigned* count, unsigned last) {
+  __threadfence();
+  const unsigned before = atomicInc(count, last);
+  __threadfence();
+  return before;
+}
+
 // What this thread has written to shared memory, or its copies that have landed, is seen by wgmma
 // behind the next barrier.
 __device__ __forceinline__ void fence_async_proxy() {
@@ -264,6 +273,10 @@ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
 inline std::uint32_t shared_address(const void* data, const char* file = __builtin_FILE(),
                                     int line = __builtin_LINE()) {
   return Emulator::current().shared_address(data, {file, line});
+}
+
+inline unsigned count_in_order(unsigned* count, unsigned last) {
+  return Emulator::current().count_in_order(count, last);
 }
 
 inline void fence_async_proxy(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {

@@ -55,6 +55,17 @@ __device__ T block_sum(T value) {
   return block_reduce(value, T(0), Plus{});
 }
 
+// Whether the calling block is the last of `blocks` to come here. It then sees what the others have
+// written. For all threads of a block, of any dimensions. `count`: of Context::counts.
+__device__ inline bool ends_last(unsigned* count, unsigned blocks) {
+  VCAS_SHARED(bool, is_last);
+  __syncthreads();  // all that the block writes is written
+  if (threadIdx.x == 0 && threadIdx.y == 0)
+    is_last = count_in_order(count, blocks - 1) == blocks - 1;
+  __syncthreads();
+  return is_last;
+}
+
 // Squares of a norm are summed in double: those of f32 leave its range.
 template <class C>
 __device__ double squared(C x) {

@@ -109,74 +109,75 @@ __global__ void __launch_bounds__(kMostInBlock)
 
 constexpr int kColumnThreads = 32, kColumnTile = kColumnThreads * kNeighbours, kRowLanes = 8;
 
-// sum[y, c] = (or, with `accumulate`, +=) the sum of column c of x over the rows of slice y. Rows
-// of x are `stride` apart.
+// sum[c] = (or, with `accumulate`, +=) the sum of column c of x over the rows.
 template <class T>
 struct ColumnSums {
-  Compute<T>* sum;  // [slices, width]
+  Compute<T>* sum;   // [width]
+  Compute<T>* part;  // [slices, width]
   const T* x;
   std::int64_t rows;
   int width;
-  std::int64_t stride, slices;
+  std::int64_t slices;
   bool accumulate;
 };
 
-// Blocks (128 columns, slice, one of the group), with 8 lanes of rows. With kAligned rows lie on
-// packs.
-template <class T, bool kAligned>
-__global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group) {
+// The sum of the neighbours at c over every `slices`-th eight rows from 8 `slice` on, in the
+// threads with threadIdx.y = 0.
+template <bool kAligned, class T>
+__device__ Neighbours<Compute<T>> sum_of_slice(const T* x, std::int64_t rows, int width, int c,
+                                               std::int64_t slice, std::int64_t slices) {
   using C = Compute<T>;
   struct Shared {
     Neighbours<C> sum[kRowLanes][kColumnThreads];
   };
   VCAS_SHARED(Shared, shared);
-  const ColumnSums<T>& of = group.each[blockIdx.z];
-  if (blockIdx.y >= of.slices) return;
-  const int c =
-      static_cast<int>(blockIdx.x) * kColumnTile + static_cast<int>(threadIdx.x) * kNeighbours;
   Neighbours<C> own{};
   const auto add = [&](const Neighbours<C>& row) {
     for (int i = 0; i < kNeighbours; ++i) own.value[i] += row.value[i];
   };
   constexpr int kAtOnce = 4;
-  const std::int64_t step = of.slices * kRowLanes;
-  if (c < of.width)
-    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kRowLanes + threadIdx.y;
-         first < of.rows; first += kAtOnce * step) {
+  const std::int64_t step = slices * kRowLanes;
+  if (c < width)
+    for (std::int64_t first = slice * kRowLanes + threadIdx.y; first < rows;
+         first += kAtOnce * step) {
       Packed<T> packed[kAtOnce] = {};
       VCAS_UNROLL
       for (int i = 0; i < kAtOnce; ++i)
-        if (const std::int64_t r = first + i * step; r < of.rows) {
-          const T* const row = of.x + r * of.stride;
-          packed[i] = kAligned ? load_aligned(row + c) : load_packed(row, c, of.width);
-        }
+        if (const std::int64_t r = first + i * step; r < rows)
+          packed[i] = load_packed<kAligned>(x + r * width, c, width);
       VCAS_UNROLL
       for (int i = 0; i < kAtOnce; ++i) add(unpack(packed[i]));
     }
   shared.sum[threadIdx.y][threadIdx.x] = own;
   __syncthreads();
-  if (threadIdx.y > 0 || c >= of.width) return;
-  for (int lane = 1; lane < kRowLanes; ++lane) add(shared.sum[lane][threadIdx.x]);
-  C* const out = of.sum + static_cast<std::int64_t>(blockIdx.y) * of.width;
-  if (of.accumulate) add(load_neighbours(out, c, of.width));
-  store_neighbours(out, c, of.width, own);
+  if (threadIdx.y == 0)
+    for (int lane = 1; lane < kRowLanes; ++lane) add(shared.sum[lane][threadIdx.x]);
+  return own;
 }
 
-template <class T>
-void column_sums(Context& context, const Several<ColumnSums<T>>& group) {
-  std::int64_t slices = 0;
-  int width = 0;
-  bool aligned = true;
-  for (unsigned n = 0; n < group.size; ++n) {
-    const ColumnSums<T>& of = group.each[n];
-    width = std::max(width, of.width);
-    slices = std::max(slices, of.slices);
-    aligned = aligned && lie_on_packs(of.x, of.width, of.stride);
+// Blocks (128 columns, slice, one of the group), with 8 lanes of rows. The last slice of some
+// columns to end adds up the parts. With kAligned rows lie on packs.
+template <class T, bool kAligned>
+__global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group,
+                                  unsigned* count) {
+  const ColumnSums<T>& of = group.each[blockIdx.z];
+  if (blockIdx.y >= of.slices) return;
+  const int c =
+      static_cast<int>(blockIdx.x) * kColumnTile + static_cast<int>(threadIdx.x) * kNeighbours;
+  const bool writes = threadIdx.y == 0 && c < of.width;
+  auto own = sum_of_slice<kAligned>(of.x, of.rows, of.width, c, blockIdx.y, of.slices);
+  if (of.slices > 1) {
+    if (writes) store_neighbours<kAligned>(of.part + blockIdx.y * of.width, c, of.width, own);
+    if (!ends_last(count + blockIdx.z * gridDim.x + blockIdx.x, static_cast<unsigned>(of.slices)))
+      return;
+    own = sum_of_slice<kAligned>(of.part, of.slices, of.width, c, 0, 1);
   }
-  launch(
-      context,
-      {extent(ceil_div(width, kColumnTile), slices, group.size), extent(kColumnThreads, kRowLanes)},
-      aligned ? column_sum_kernel<T, true> : column_sum_kernel<T, false>, group);
+  if (!writes) return;
+  if (of.accumulate) {
+    const auto before = load_neighbours<kAligned>(of.sum, c, of.width);
+    for (int i = 0; i < kNeighbours; ++i) own.value[i] += before.value[i];
+  }
+  store_neighbours<kAligned>(of.sum, c, of.width, own);
 }
 
 // ---- layer norm ----
@@ -257,7 +258,12 @@ struct LayerNormGradients {
   T* dx;                // optional
   const T* added;       // to dx, optional; may be dx
   Compute<T>* dx_norm;  // optional
-  Compute<T>* part;     // [block, 2, width], of dgamma and dbeta; optional
+  Compute<T>* part;     // [block, 2, width], optional: for dgamma and dbeta
+  unsigned* count;      // for their sums
+  unsigned fan;         // blocks whose parts are summed at first
+  Compute<T>* dgamma;
+  Compute<T>* dbeta;
+  bool accumulate;
   const T* dy;
   const T* x_full;
   const Compute<T>* center_full;
@@ -273,7 +279,8 @@ struct LayerNormGradients {
 
 // With h = (x - x[0] - center) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma
 // = the sum of dy h over the rows, dbeta = that of dy. A block takes eight rows at a time: first a
-// warp a row for dx; then, the rows being in L1, a thread a column for the sums.
+// warp a row for dx; then, the rows being in L1, a thread a column for the sums. The last of each
+// `fan` blocks to end adds up their parts, and the last of these blocks those.
 template <class T, int kHeld, bool kBranch>
 __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNormGradients<T> t) {
   using C = Compute<T>;
@@ -355,12 +362,35 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
     });
   }
   if (!t.part) return;
-  C* const part = t.part + static_cast<std::int64_t>(blockIdx.x) * 2 * t.width;
+  const auto part_of = [&](unsigned block) {
+    return t.part + static_cast<std::int64_t>(block) * 2 * t.width;
+  };
   for_own_columns([&](int c) {
     for (const int of : {0, t.width})
-      store_neighbours<kAligned>(part + of, c, t.width,
+      store_neighbours<kAligned>(part_of(blockIdx.x) + of, c, t.width,
                                  load_neighbours<kAligned>(sum + of, c, t.width));
   });
+  const auto sum_parts = [&](unsigned first, unsigned end, unsigned step, C* dgamma, C* dbeta,
+                             bool accumulate) {
+    for_own_columns([&](int c) {
+      for (const int of : {0, t.width}) {
+        C* const out = of == 0 ? dgamma : dbeta;
+        Neighbours<C> all{};
+        if (accumulate) all = load_neighbours<kAligned>(out, c, t.width);
+        for (unsigned block = first; block < end; block += step) {
+          const auto part = load_neighbours<kAligned>(part_of(block) + of, c, t.width);
+          for (int i = 0; i < kNeighbours; ++i) all.value[i] += part.value[i];
+        }
+        store_neighbours<kAligned>(out, c, t.width, all);
+      }
+    });
+  };
+  const unsigned group = blockIdx.x / t.fan, first = group * t.fan;
+  const unsigned end = min(first + t.fan, gridDim.x);
+  if (!ends_last(t.count + 1 + group, end - first)) return;
+  sum_parts(first, end, 1, part_of(first), part_of(first) + t.width, false);
+  if (!ends_last(t.count, (gridDim.x + t.fan - 1) / t.fan)) return;
+  sum_parts(0, gridDim.x, t.fan, t.dgamma, t.dbeta, t.accumulate);
 }
 
 // ---- host ----
@@ -412,22 +442,28 @@ void compute(Context& context, const Group<ColumnSum>& group) {
     using C = Compute<T>;
     constexpr std::int64_t kRowsPerSlice = 8 * kRowLanes, kMostSlices = 64;
     const auto slices_of = [&](const ColumnSum& args) {
-      return std::min(ceil_div(args.x.rows(), kRowsPerSlice), kMostSlices);
+      return std::clamp<std::int64_t>(ceil_div(args.x.rows(), kRowsPerSlice), 1, kMostSlices);
     };
-    std::int64_t elements = 0;
-    for (const ColumnSum& args : group) elements += slices_of(args) * args.x.width();
-    C* part = scratch<C>(context, elements);
-    Several<ColumnSums<T>> parts;
-    Several<ColumnSums<C>> sums;
+    std::int64_t elements = 0, slices = 0;
+    int width = 0;
+    bool aligned = true;
     for (const ColumnSum& args : group) {
-      const int width = width_of(args.x);
-      const std::int64_t slices = slices_of(args);
-      parts.add({part, args.x.ptr<T>(), args.x.rows(), width, width, slices, false});
-      sums.add({args.sum.ptr<C>(), part, slices, width, width, 1, args.accumulate});
-      part += slices * width;
+      elements += slices_of(args) * args.x.width();
+      slices = std::max(slices, slices_of(args));
+      width = std::max(width, width_of(args.x));
+      aligned = aligned && are_aligned<T>({&args.x, &args.sum});
     }
-    column_sums(context, parts);
-    column_sums(context, sums);
+    C* part = scratch<C>(context, elements);
+    Several<ColumnSums<T>> sums;
+    for (const ColumnSum& args : group) {
+      sums.add({args.sum.ptr<C>(), part, args.x.ptr<T>(), args.x.rows(), width_of(args.x),
+                slices_of(args), args.accumulate});
+      part += slices_of(args) * args.x.width();
+    }
+    const std::int64_t tiles = ceil_div(width, kColumnTile);
+    launch(context, {extent(tiles, slices, sums.size), extent(kColumnThreads, kRowLanes)},
+           aligned ? column_sum_kernel<T, true> : column_sum_kernel<T, false>, sums,
+           context.counts(static_cast<std::size_t>(tiles * sums.size)));
   });
 }
 
@@ -460,16 +496,26 @@ void compute(Context& context, const LayerNormBackward& args) {
     using C = Compute<T>;
     Grid grid = grid_of_rows(rows);
     C* part = nullptr;
+    unsigned* count = nullptr;
+    unsigned fan = 1;
     if (args.dgamma) {
-      // Few enough that to add up the parts is little, enough for every multiprocessor.
-      grid.blocks.x = std::min(grid.blocks.x, 2 * context.multiprocessors());
+      // Few enough that to add up the parts is little, enough for every multiprocessor. Where there
+      // are no rows, one block writes zeros.
+      grid.blocks.x = std::clamp(grid.blocks.x, 1u, 2 * context.multiprocessors());
       grid.shared_bytes = static_cast<std::size_t>(2 * width) * sizeof(C);
       part = scratch<C>(context, static_cast<std::int64_t>(grid.blocks.x) * 2 * width);
+      while (fan * fan < grid.blocks.x) ++fan;
+      count = context.counts(1 + std::size_t{fan});
     }
     const LayerNormGradients<T> gradients{args.dx.ptr<T>(),
                                           args.added.ptr<T>(),
                                           args.dx_norm.ptr<C>(),
                                           part,
+                                          count,
+                                          fan,
+                                          args.dgamma.ptr<C>(),
+                                          args.dbeta.ptr<C>(),
+                                          args.accumulate_parameters,
                                           args.dy.ptr<T>(),
                                           args.x_full.ptr<T>(),
                                           args.center_full.ptr<C>(),
@@ -488,15 +534,6 @@ void compute(Context& context, const LayerNormBackward& args) {
                                        : layer_norm_backward_kernel<T, kHeld, false>,
                           gradients);
                  });
-    if (!args.dgamma) return;
-    const std::int64_t parts = grid.blocks.x;
-    Several<ColumnSums<C>> sums;
-    const auto add = [&](const Tensor& sum, const C* first) {
-      sums.add({sum.ptr<C>(), first, parts, width, 2 * width, 1, args.accumulate_parameters});
-    };
-    add(args.dgamma, part);
-    add(args.dbeta, part + width);
-    column_sums(context, sums);
   });
 }
 

@@ -37,15 +37,14 @@ std::unique_ptr<Mailbox> Context::make_mailbox(std::size_t bytes) {
   return std::make_unique<LateMailbox>(*this, bytes);
 }
 
-void* Context::scratch(std::size_t bytes) {
-  if (bytes > scratch_bytes_) {
-    deallocate(scratch_);
-    scratch_ = nullptr;
-    scratch_bytes_ = 0;
-    scratch_ = allocate(bytes);
-    scratch_bytes_ = bytes;
+void* Context::at_least(Workspace& workspace, std::size_t bytes) {
+  if (bytes > workspace.bytes) {
+    deallocate(workspace.data);
+    workspace = {};
+    workspace = {allocate(bytes), bytes};
+    ++grown_;
   }
-  return scratch_;
+  return workspace.data;
 }
 
 void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::int32_t, void*) {

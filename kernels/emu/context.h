@@ -57,7 +57,10 @@ class Context {
   }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
-  ~Context() { deallocate(scratch_); }
+  ~Context() {
+    deallocate(scratch_.data);
+    deallocate(counts_.data);
+  }
 
   std::string name() const { return "emu"; }
   Precision precision() const { return precision_; }
@@ -85,7 +88,13 @@ class Context {
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
   std::unique_ptr<Timeline> make_timeline() { return make_host_timeline(); }
   // Workspace. It holds until the next call.
-  void* scratch(std::size_t bytes);
+  void* scratch(std::size_t bytes) { return at_least(scratch_, bytes); }
+  // So many counts of 0, which kernels leave at 0 (ends_last).
+  unsigned* counts(std::size_t number) {
+    return static_cast<unsigned*>(at_least(counts_, number * sizeof(unsigned)));
+  }
+  // How often these two have moved.
+  int grown() const { return grown_; }
 
   // A product as on a GPU, with `bias` or += but not both. Sums are f32.
   // Factors have the precision of the context, or bf16.
@@ -146,6 +155,12 @@ class Context {
   std::int64_t launches() const { return launches_; }
 
  private:
+  struct Workspace {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  void* at_least(Workspace& workspace, std::size_t bytes);
   void check_not_capturing(const char* what) const {
     VCAS_CHECK(!captured_, std::string(what) + " while a graph is captured");
   }
@@ -164,8 +179,8 @@ class Context {
   std::vector<std::function<void()>> begun_;  // beside
   std::int64_t launches_ = 0;
   LaunchGraph* captured_ = nullptr;  // the graph that is being captured
-  void* scratch_ = nullptr;
-  std::size_t scratch_bytes_ = 0;
+  Workspace scratch_, counts_;
+  int grown_ = 0;
 };
 
 }  // namespace vcas::emu

@@ -324,6 +324,14 @@ void Emulator::fence_async_proxy(Place place) {
   if (!is_left_out(place)) thread_[running_]->copies_landed = false;
 }
 
+unsigned Emulator::count_in_order(unsigned* count, unsigned last) {
+  release(count);
+  const unsigned before = *count;
+  *count = before < last ? before + 1 : 0;
+  acquire(count);
+  return before;
+}
+
 void Emulator::wgmma_fence(const std::uint32_t* a, Place place) {
   if (!is_left_out(place)) thread_[running_]->fenced = a;
 }

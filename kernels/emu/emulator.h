@@ -89,6 +89,8 @@ class Emulator {
   void wgmma_wait(unsigned groups, Place place);
   void wgmma_fence(const std::uint32_t* a, Place place);
   void fence_async_proxy(Place place);
+  // atomicInc between fences of the device.
+  unsigned count_in_order(unsigned* count, unsigned last);
   // In the dynamic shared memory.
   std::uint32_t shared_address(const void* data, Place place);
   // The block's memory of one declaration. The address `site` identifies it.

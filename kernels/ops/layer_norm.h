@@ -113,7 +113,7 @@ struct LayerNormBackward {
             .step = dropout.step};
   }
 
-  Work work() const { return {.rows_read = rows_named(row), .launches = dgamma ? 2 : 1}; }
+  Work work() const { return {.rows_read = rows_named(row)}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     const double largest = values.top(dy), inverse = values.top(rstd_full);
     const double normal = 1 + values.top(x_full) * inverse;

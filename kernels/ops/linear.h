@@ -185,9 +185,7 @@ struct ColumnSum {
     v.out("sum", sum, accumulate), v.in("x", x);
   }
 
-  Work work() const {
-    return {.launches = 0, .group_launches = 2};  // of parts of the rows, then of the parts
-  }
+  Work work() const { return {.launches = 0, .group_launches = 1}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {x.rows(), values.top(x) + values.top(sum)};
   }

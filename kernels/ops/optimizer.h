@@ -126,9 +126,7 @@ struct SumSquares {
     v.out("sum", sum, accumulate), v.in("x", x), v.in("earlier", earlier);
   }
 
-  Work work() const {
-    return {.launches = 2};  // of parts, then of the parts
-  }
+  Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {x.elements()}; }
   static SumSquares sample(auto& s) {
     return {.sum = s.empty({1}, DType::kF64), .x = s.wide_random({s.rows(), s.size.hidden})};
