@@ -1,6 +1,7 @@
 // Rows and columns of matrices: norms, column sums, layer norm.
 #pragma once
 
+#include "kernels/device/column_sum.cuh"
 #include "kernels/device/dropout.cuh"
 #include "kernels/device/math.cuh"
 #include "kernels/device/reduce.cuh"
@@ -107,8 +108,6 @@ __global__ void __launch_bounds__(kMostInBlock)
 
 // ---- column sums ----
 
-constexpr int kColumnThreads = 32, kColumnTile = kColumnThreads * kNeighbours, kRowLanes = 8;
-
 // sum[c] = (or, with `accumulate`, +=) the sum of column c of x over the rows.
 template <class T>
 struct ColumnSums {
@@ -121,40 +120,6 @@ struct ColumnSums {
   bool accumulate;
 };
 
-// The sum of the neighbours at c over every `slices`-th eight rows from 8 `slice` on, in the
-// threads with threadIdx.y = 0.
-template <bool kAligned, class T>
-__device__ Neighbours<Compute<T>> sum_of_slice(const T* x, std::int64_t rows, int width, int c,
-                                               std::int64_t slice, std::int64_t slices) {
-  using C = Compute<T>;
-  struct Shared {
-    Neighbours<C> sum[kRowLanes][kColumnThreads];
-  };
-  VCAS_SHARED(Shared, shared);
-  Neighbours<C> own{};
-  const auto add = [&](const Neighbours<C>& row) {
-    for (int i = 0; i < kNeighbours; ++i) own.value[i] += row.value[i];
-  };
-  constexpr int kAtOnce = 4;
-  const std::int64_t step = slices * kRowLanes;
-  if (c < width)
-    for (std::int64_t first = slice * kRowLanes + threadIdx.y; first < rows;
-         first += kAtOnce * step) {
-      Packed<T> packed[kAtOnce] = {};
-      VCAS_UNROLL
-      for (int i = 0; i < kAtOnce; ++i)
-        if (const std::int64_t r = first + i * step; r < rows)
-          packed[i] = load_packed<kAligned>(x + r * width, c, width);
-      VCAS_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) add(unpack(packed[i]));
-    }
-  shared.sum[threadIdx.y][threadIdx.x] = own;
-  __syncthreads();
-  if (threadIdx.y == 0)
-    for (int lane = 1; lane < kRowLanes; ++lane) add(shared.sum[lane][threadIdx.x]);
-  return own;
-}
-
 // Blocks (128 columns, slice, one of the group), with 8 lanes of rows. The last slice of some
 // columns to end adds up the parts. With kAligned rows lie on packs.
 template <class T, bool kAligned>
@@ -162,22 +127,10 @@ __global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>>
                                   unsigned* count) {
   const ColumnSums<T>& of = group.each[blockIdx.z];
   if (blockIdx.y >= of.slices) return;
-  const int c =
-      static_cast<int>(blockIdx.x) * kColumnTile + static_cast<int>(threadIdx.x) * kNeighbours;
-  const bool writes = threadIdx.y == 0 && c < of.width;
-  auto own = sum_of_slice<kAligned>(of.x, of.rows, of.width, c, blockIdx.y, of.slices);
-  if (of.slices > 1) {
-    if (writes) store_neighbours<kAligned>(of.part + blockIdx.y * of.width, c, of.width, own);
-    if (!ends_last(count + blockIdx.z * gridDim.x + blockIdx.x, static_cast<unsigned>(of.slices)))
-      return;
-    own = sum_of_slice<kAligned>(of.part, of.slices, of.width, c, 0, 1);
-  }
-  if (!writes) return;
-  if (of.accumulate) {
-    const auto before = load_neighbours<kAligned>(of.sum, c, of.width);
-    for (int i = 0; i < kNeighbours; ++i) own.value[i] += before.value[i];
-  }
-  store_neighbours<kAligned>(of.sum, c, of.width, own);
+  const int c = column_of_thread();
+  const auto own = sum_of_slice<kAligned>(of.x, of.rows, of.width, c, blockIdx.y, of.slices);
+  sum_over_slices<kAligned>(of.sum, of.part, count + blockIdx.z * gridDim.x + blockIdx.x, own, c,
+                            of.width, of.slices, of.accumulate);
 }
 
 // ---- layer norm ----
@@ -370,27 +323,27 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
       store_neighbours<kAligned>(part_of(blockIdx.x) + of, c, t.width,
                                  load_neighbours<kAligned>(sum + of, c, t.width));
   });
-  const auto sum_parts = [&](unsigned first, unsigned end, unsigned step, C* dgamma, C* dbeta,
-                             bool accumulate) {
+  const unsigned group = blockIdx.x / t.fan * t.fan;
+  for (bool last = false;; last = true) {
+    const unsigned first = last ? 0 : group, step = last ? t.fan : 1;
+    const unsigned end = last ? gridDim.x : min(group + t.fan, gridDim.x);
+    if (!ends_last(last ? t.count : t.count + 1 + group / t.fan, (end - first + step - 1) / step))
+      return;
     for_own_columns([&](int c) {
       for (const int of : {0, t.width}) {
-        C* const out = of == 0 ? dgamma : dbeta;
-        Neighbours<C> all{};
-        if (accumulate) all = load_neighbours<kAligned>(out, c, t.width);
+        C* const parameter = of == 0 ? t.dgamma : t.dbeta;
+        C* const out = last ? parameter : part_of(first) + of;
+        Neighbours<C> total{};
+        if (last && t.accumulate) total = load_neighbours<kAligned>(out, c, t.width);
         for (unsigned block = first; block < end; block += step) {
           const auto part = load_neighbours<kAligned>(part_of(block) + of, c, t.width);
-          for (int i = 0; i < kNeighbours; ++i) all.value[i] += part.value[i];
+          for (int i = 0; i < kNeighbours; ++i) total.value[i] += part.value[i];
         }
-        store_neighbours<kAligned>(out, c, t.width, all);
+        store_neighbours<kAligned>(out, c, t.width, total);
       }
     });
-  };
-  const unsigned group = blockIdx.x / t.fan, first = group * t.fan;
-  const unsigned end = min(first + t.fan, gridDim.x);
-  if (!ends_last(t.count + 1 + group, end - first)) return;
-  sum_parts(first, end, 1, part_of(first), part_of(first) + t.width, false);
-  if (!ends_last(t.count, (gridDim.x + t.fan - 1) / t.fan)) return;
-  sum_parts(0, gridDim.x, t.fan, t.dgamma, t.dbeta, t.accumulate);
+    if (last) return;
+  }
 }
 
 // ---- host ----

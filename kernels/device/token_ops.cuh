@@ -1,6 +1,7 @@
 // Between images, tokens and rows: patches, embeddings, pooling.
 #pragma once
 
+#include "kernels/device/column_sum.cuh"
 #include "kernels/device/math.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/device/write_row.cuh"
@@ -113,6 +114,45 @@ __global__ void embedding_forward_kernel(T* y, const T* table, const std::int32_
   for_lane_columns<0>(width, [&](int, int c) {
     store_neighbours(y + r * width, c, width, load_neighbours(from, c, width));
   });
+}
+
+// For tables of few entries. Blocks (128 columns, slice of the rows, entry): a warp looks at 32
+// rows at a time, and adds those of the entry.
+template <class T>
+struct FewEntries {
+  Compute<T>* dtable;
+  Compute<T>* part;  // [entry, slices, width]
+  unsigned* count;
+  const T* dy;
+  const std::int32_t* tokens_full;
+  const std::int32_t* row;
+  std::int64_t rows;
+  int width;
+};
+template <class T, bool kAligned>
+__global__ void few_entries_kernel(FewEntries<T> t) {
+  const std::int64_t entry = blockIdx.z, slices = gridDim.y;
+  const int c = column_of_thread();
+  Neighbours<Compute<T>> own{};
+  for (std::int64_t first = (std::int64_t{blockIdx.y} * kRowLanes + threadIdx.y) * kWarp;
+       first < t.rows; first += slices * kRowLanes * kWarp) {
+    const std::int64_t r = first + lane_of_thread();
+    const bool is_of_entry = r < t.rows && t.tokens_full[at(t.row, r)] == entry;
+    for (unsigned left = __ballot_sync(kAllLanes, is_of_entry); left != 0;) {
+      Packed<T> packed[4] = {};
+      VCAS_UNROLL
+      for (Packed<T>& of : packed) {
+        if (left == 0) continue;
+        const T* const from = t.dy + (first + __ffs(static_cast<int>(left)) - 1) * t.width;
+        if (c < t.width) of = load_packed<kAligned>(from, c, t.width);
+        left &= left - 1;
+      }
+      add_rows(own, packed);
+    }
+  }
+  sum_over_slices<kAligned>(t.dtable + entry * t.width, t.part + entry * slices * t.width,
+                            t.count + entry * gridDim.x + blockIdx.x, sum_of_warps(own), c, t.width,
+                            slices, true);
 }
 
 // Rows in order of their tokens, those of a token in ascending order: its segment. Blocks (chunk of
@@ -290,9 +330,31 @@ void compute(Context& context, const EmbeddingForward& args) {
   });
 }
 
+void add_to_few_entries(Context& context, const EmbeddingBackward& args) {
+  with_type(args.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr std::int64_t kBlocks = 2048;
+    const std::int64_t rows = args.dy.rows(), entries = args.dtable.rows();
+    const int width = width_of(args.dy);
+    const std::int64_t tiles = ceil_div(width, kColumnTile);
+    const std::int64_t slices =
+        std::clamp<std::int64_t>(kBlocks / (tiles * entries), 1, ceil_div(rows, kRowLanes * kWarp));
+    with_aligned<T>({&args.dtable, &args.dy}, [&](auto aligned) {
+      launch(context, {extent(tiles, slices, entries), extent(kColumnThreads, kRowLanes)},
+             few_entries_kernel<T, aligned>,
+             FewEntries<T>{args.dtable.ptr<Compute<T>>(),
+                           scratch<Compute<T>>(context, entries * slices * width),
+                           context.counts(static_cast<std::size_t>(tiles * entries)),
+                           args.dy.ptr<T>(), args.tokens_full.ptr<std::int32_t>(),
+                           args.row.ptr<std::int32_t>(), rows, width});
+    });
+  });
+}
+
 void compute(Context& context, const EmbeddingBackward& args) {
   const std::int64_t rows = args.dy.rows(), width = args.dy.width();
   if (rows == 0) return;
+  if (args.has_few_entries()) return add_to_few_entries(context, args);
   // As many chunks as rows in one, so that no thread adds up many more than it must.
   const std::int64_t chunk =
       ceil_div(static_cast<std::int64_t>(std::sqrt(static_cast<double>(rows))), kRowsAtOnce) *

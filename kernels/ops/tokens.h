@@ -164,8 +164,16 @@ struct EmbeddingBackward {
         v.in("row", row);
   }
 
-  // Keys, a sort, sums of segments, the segments of several sums. A sort counts as one.
-  Work work() const { return {.rows_read = rows_named(row), .launches = dy.rows() > 0 ? 4 : 0}; }
+  // So few that a device looks at all rows for each of them.
+  bool has_few_entries() const {
+    return dtable.rows() <= 512 && dtable.rows() * dy.rows() <= std::int64_t{1} << 22;
+  }
+  // Of many entries: keys, a sort, sums of segments, the segments of several sums. A sort counts as
+  // one.
+  Work work() const {
+    const std::int64_t launches = has_few_entries() ? 1 : 4;
+    return {.rows_read = rows_named(row), .launches = dy.rows() > 0 ? launches : 0};
+  }
   Rounding rounding(std::string_view, const auto& values) const {
     return {dy.rows(), values.top(dy) + values.top(dtable)};
   }

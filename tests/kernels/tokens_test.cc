@@ -90,24 +90,26 @@ TEST_CASE("embedding, forward and backward", "[tokens]") {
               {.factor = 0});
           const auto row = t.some_of(full);
           const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
-          check_op(t,
-                   EmbeddingBackward{.dtable = t.wide_normal({11, width}),
-                                     .dy = t.normal({rows, width}),
-                                     .tokens_full = index,
-                                     .row = narrow ? t.indices(row) : Tensor{}},
-                   {.length = rows + 1});
+          for (const std::int64_t entries : {11, 600})  // few, and many
+            check_op(t,
+                     EmbeddingBackward{.dtable = t.wide_normal({entries, width}),
+                                       .dy = t.normal({rows, width}),
+                                       .tokens_full = index,
+                                       .row = narrow ? t.indices(row) : Tensor{}},
+                     {.length = rows + 1});
         }
     // No row; one token in all rows, or another one in each.
-    for (const std::int64_t rows : {0, 1, 300})
-      for (const std::int64_t step : {0, 1}) {
-        std::vector<std::int64_t> tokens;
-        for (std::int64_t r = 0; r < rows; ++r) tokens.push_back(299 - r * step);
-        check_op(t,
-                 EmbeddingBackward{.dtable = t.wide_normal({300, 5}),
-                                   .dy = t.normal({rows, 5}),
-                                   .tokens_full = t.indices(tokens)},
-                 {.length = rows + 1});
-      }
+    for (const std::int64_t entries : {300, 600})
+      for (const std::int64_t rows : {0, 1, 300})
+        for (const std::int64_t step : {0, 1}) {
+          std::vector<std::int64_t> tokens;
+          for (std::int64_t r = 0; r < rows; ++r) tokens.push_back(299 - r * step);
+          check_op(t,
+                   EmbeddingBackward{.dtable = t.wide_normal({entries, 5}),
+                                     .dy = t.normal({rows, 5}),
+                                     .tokens_full = t.indices(tokens)},
+                   {.length = rows + 1});
+        }
   });
 }
 
