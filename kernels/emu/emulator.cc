@@ -214,7 +214,7 @@ void Emulator::run_next() {
 
 void Emulator::barrier(Place place) {
   if (is_left_out(place)) return;
-  const unsigned round = barrier_round_ & 1;
+  const unsigned round = (barrier_round_ & 1) + 2 * (blocks_ % kFibers);
   release(&barrier_order_[round]);
   arrive_at_barrier(place);
   run_next();
@@ -240,7 +240,7 @@ std::uint64_t Emulator::collective(Collective kind, unsigned mask, std::uint64_t
   if (kind == Collective::kSync && is_left_out(place)) return 0;
   Thread& self = *thread_[running_];
   Warp& warp = warp_[running_ / kWarp];
-  const unsigned round = warp.round & 1;
+  const unsigned round = (warp.round & 1) + 2 * (blocks_ % kFibers);
   if (kind == Collective::kSync) release(&warp.order[round]);
   self.value = value;
   self.source = source;

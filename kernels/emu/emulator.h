@@ -110,7 +110,7 @@ class Emulator {
   };
   struct Warp {
     std::vector<Meeting> meetings;
-    char order[2] = {};  // addresses for release and acquire, in turn
+    char order[4] = {};  // as barrier_order_
     unsigned round = 0;
     AsyncProducts products;
   };
@@ -154,7 +154,9 @@ class Emulator {
   std::size_t next_ready_ = 0;
   Place barrier_place_{};
   unsigned barrier_round_ = 0;
-  char barrier_order_[2] = {};
+  // Addresses for release and acquire, in turn. Neighbouring blocks have others: barriers do not
+  // order them.
+  char barrier_order_[4] = {};
   char launch_order_ = 0, end_order_ = 0;
   std::vector<Declaration> shared_;
   Memory dynamic_shared_;
