@@ -134,7 +134,7 @@ class Context {
 
   // Gives what `body` calls to a stream of its own, of high priority. That begins after the
   // operations called so far and runs beside those called next, until `join`. `body` uses neither
-  // scratch nor products nor copies from or to the host.
+  // scratch nor counts nor products nor copies from or to the host.
   // While a graph is captured, `body` is called after each launch of it: NCCL has no part in
   // graphs, which all ranks would have to capture and launch alike.
   void beside(const std::function<void()>& body);

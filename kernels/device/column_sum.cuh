@@ -66,7 +66,7 @@ __device__ void sum_over_slices(C* out, C* part, unsigned* count, Neighbours<C> 
                                 int width, std::int64_t slices, bool accumulate) {
   const bool writes = threadIdx.y == 0 && c < width;
   if (slices > 1) {
-    if (writes) store_neighbours<kAligned>(part + blockIdx.y * width, c, width, own);
+    if (writes) store_neighbours<kAligned>(part + std::int64_t{blockIdx.y} * width, c, width, own);
     if (!ends_last(count, static_cast<unsigned>(slices))) return;
     own = sum_of_slice<kAligned>(part, slices, width, c, 0, 1);
   }

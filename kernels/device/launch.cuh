@@ -50,7 +50,8 @@ template <class... P, class... A>
 void launch(Context& context, const Grid& grid, void (*kernel)(P...), A... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
 #if defined(__CUDACC__)
-  if (grid.shared_bytes > 48 * 1024)
+  // 48 KiB with what the kernel declares need no more.
+  if (grid.shared_bytes > 32 * 1024)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
           "shared memory of a kernel");

@@ -56,7 +56,7 @@ __device__ T block_sum(T value) {
 }
 
 // Whether the calling block is the last of `blocks` to come here. It then sees what the others have
-// written. For all threads of a block, of any dimensions. `count`: of Context::counts.
+// written. For all threads of a block of one or two dimensions. `count`: of Context::counts.
 __device__ inline bool ends_last(unsigned* count, unsigned blocks) {
   VCAS_SHARED(bool, is_last);
   __syncthreads();  // all that the block writes is written

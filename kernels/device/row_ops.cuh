@@ -480,7 +480,8 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           args.dbranch.ptr<T>(),
                                           args.dbranch_norm.ptr<C>(),
                                           row_dropout<C>(args.dropout.p, step_key(args.dropout))};
-    with_held<T>({&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma, &args.dbranch},
+    with_held<T>({&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma, &args.dbranch,
+                  &args.dgamma, &args.dbeta},
                  [&]<int kHeld>(Constant<kHeld>) {
                    launch(context, grid,
                           args.dbranch ? layer_norm_backward_kernel<T, kHeld, true>

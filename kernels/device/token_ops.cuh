@@ -353,7 +353,7 @@ void add_to_few_entries(Context& context, const EmbeddingBackward& args) {
 
 void compute(Context& context, const EmbeddingBackward& args) {
   const std::int64_t rows = args.dy.rows(), width = args.dy.width();
-  if (rows == 0) return;
+  if (rows == 0 || width == 0) return;
   if (args.has_few_entries()) return add_to_few_entries(context, args);
   // As many chunks as rows in one, so that no thread adds up many more than it must.
   const std::int64_t chunk =

@@ -150,7 +150,7 @@ struct EmbeddingForward {
   }
 };
 
-// dtable[tokens_full[row[r]]] += dy[r], rows in ascending order for each entry.
+// dtable[tokens_full[row[r]]] += dy[r], in a fixed order.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   static constexpr Family kFamily = Family::kRest;
@@ -166,7 +166,7 @@ struct EmbeddingBackward {
 
   // So few that a device looks at all rows for each of them.
   bool has_few_entries() const {
-    return dtable.rows() <= 512 && dtable.rows() * dy.rows() <= std::int64_t{1} << 22;
+    return dtable.rows() <= 512 && dtable.rows() * dy.elements() <= std::int64_t{1} << 31;
   }
   // Of many entries: keys, a sort, sums of segments, the segments of several sums. A sort counts as
   // one.
