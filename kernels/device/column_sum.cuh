@@ -59,8 +59,8 @@ __device__ Neighbours<Compute<T>> sum_of_slice(const T* x, std::int64_t rows, in
   return sum_of_warps(own);
 }
 
-// out[c] = (or, with `accumulate`, +=) the sum over the slices of `own`, which the first warp of
-// each slice has. `part` is for [slices, width] numbers, `count` one of Context::counts.
+// out[c] = (or, with `accumulate`, +=) the sum of `own` over the slices. The first warp of each has
+// it. `part` is for [slices, width] numbers, `count` one of Context::counts.
 template <bool kAligned, class C>
 __device__ void sum_over_slices(C* out, C* part, unsigned* count, Neighbours<C> own, int c,
                                 int width, std::int64_t slices, bool accumulate) {

@@ -116,8 +116,7 @@ __global__ void embedding_forward_kernel(T* y, const T* table, const std::int32_
   });
 }
 
-// For tables of few entries. Blocks (128 columns, slice of the rows, entry): a warp looks at 32
-// rows at a time, and adds those of the entry.
+// A table of few entries.
 template <class T>
 struct FewEntries {
   Compute<T>* dtable;
@@ -129,6 +128,8 @@ struct FewEntries {
   std::int64_t rows;
   int width;
 };
+// dtable[e] += the sum of dy[r] over the rows r of token e. Blocks (128 columns, slice of the rows,
+// entry): a warp looks at 32 rows at a time, and adds those of the entry.
 template <class T, bool kAligned>
 __global__ void few_entries_kernel(FewEntries<T> t) {
   const std::int64_t entry = blockIdx.z, slices = gridDim.y;
