@@ -11,10 +11,10 @@
 namespace vcas {
 
 // Addresses are nobody's to read. What is copied to the host is zero.
-// `repeats`: sizes are those of a backend that repeats.
+// `queues`: sizes are those of a backend that queues its work.
 class DryOps final : public Ops {
  public:
-  explicit DryOps(bool repeats = false) : repeats_(repeats) {}
+  explicit DryOps(bool queues = false) : queues_(queues) {}
 
   std::string name() const override { return "dry"; }
   void* allocate(std::size_t bytes) override {
@@ -27,7 +27,7 @@ class DryOps final : public Ops {
   void copy_to_host(void* host, const void*, std::size_t bytes) override {
     std::memset(host, 0, bytes);
   }
-  bool repeats() const override { return repeats_; }
+  bool queues() const override { return queues_; }
   // Takes memory when it is received from, not before.
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override {
     return std::make_unique<Zeros>(bytes);
@@ -55,7 +55,7 @@ class DryOps final : public Ops {
     std::vector<std::byte> zeros_;
   };
 
-  bool repeats_;
+  bool queues_;
   std::uintptr_t next_ = 256;
   std::size_t allocated_ = 0;
 };

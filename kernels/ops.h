@@ -75,9 +75,10 @@ class Ops {
   virtual void enter_phase(Phase) {}
   virtual void enter(const std::string& /*place*/) {}
 
-  // Whether `repeat` can repeat. Batches of texts then get rows of padding, so that their sizes
-  // come again (Graph::set_batch).
-  virtual bool repeats() const { return false; }
+  // Whether the device queues its work: `repeat` can repeat, and `beside` runs beside.
+  // Batches of texts then get rows of padding, so that their sizes come again (Graph::set_batch).
+  // What operations beside others read stays longer (GraphPlan::queues).
+  virtual bool queues() const { return false; }
   // Calls `body`, or repeats on the device what its operations did last time with `recording`.
   // The device gets that as one piece of work.
   // The body must call the same operations with the same arguments each time.
@@ -88,6 +89,17 @@ class Ops {
                       const std::function<void()>& body) {
     body();
   }
+
+  // Calls `body`. Its operations come after those called so far and those of bodies before.
+  // They may run beside those called next, until these are told to `join` the ticket.
+  // Another body has a larger ticket. Bodies begin no further ones.
+  virtual std::int64_t beside(const std::function<void()>& body) {
+    body();
+    return 0;
+  }
+  // Operations called next come after the bodies up to `ticket`. Within a body they do anyway.
+  virtual void join(std::int64_t /*ticket*/) {}
+  static constexpr std::int64_t kAllTickets = kAll;
 
 #define VCAS_OP(Args) virtual void run(const Args& args) = 0;
   VCAS_FOR_EACH_OP(VCAS_OP)

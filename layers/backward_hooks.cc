@@ -11,13 +11,16 @@ std::span<const RowSets> BackwardHooks::at_gate(Exec&, const GateSite&, Gradient
 
 void BackwardHooks::weight_gradient(Exec& exec, const WeightUse& use) {
   bias_gradient(exec, use);
-  if (use.dweight)
+  if (!use.dweight) return;
+  const auto multiply = [&] {
     exec.ops.run(LinearBackwardWeight{.dweight = use.dweight,
                                       .dy = use.dy,
                                       .x_full = use.x_full,
                                       .patches = use.patches,
                                       .row = use.rows.row,
                                       .accumulate = use.accumulate});
+  };
+  use.site < 0 ? multiply() : static_cast<void>(exec.ops.beside(std::ref(multiply)));
 }
 
 void BackwardHooks::bias_gradient(Exec& exec, const WeightUse& use) {

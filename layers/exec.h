@@ -13,6 +13,7 @@ namespace vcas {
 struct Exec {
   Ops& ops;
   Arena& scratch;
+  Arena& scratch_beside;      // of operations given to Ops::beside
   DType dtype = DType::kF32;  // compute dtype
   std::uint64_t seed = 0;
   Tensor step;           // i64 [1]: number of the batch, counting accumulated ones

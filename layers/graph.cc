@@ -1,6 +1,7 @@
 #include "layers/graph.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/exchange.h"
 
@@ -67,9 +68,10 @@ void Graph::gate(Value value) { plan_.gate_nodes.push_back(value.index); }
 
 void Graph::finish(Ops& ops, const GraphLimits& limits) {
   ops_ = &ops;
+  plan_.queues = ops.queues();
   plan_graph(plan_, limits);
   // A layer that mixes items would mix padding with them.
-  pads_ = ops.repeats() && std::ranges::all_of(plan_.nodes, [](const GraphNode& node) {
+  pads_ = ops.queues() && std::ranges::all_of(plan_.nodes, [](const GraphNode& node) {
             return node.plan.coupling == RowCoupling::kRows ||
                    node.plan.coupling == RowCoupling::kItems;
           });
@@ -83,7 +85,9 @@ void Graph::allocate(Ops& ops) {
   activations_ = Buffer(ops, plan_.memory.activations);
   gradients_ = Buffer(ops, plan_.memory.gradients);
   scratch_ = Buffer(ops, plan_.memory.scratch);
-  scratch_arena_ = Arena(scratch_.data(), scratch_.bytes());
+  const std::size_t alone = scratch_.bytes() - plan_.scratch_beside;
+  scratch_arena_ = Arena(scratch_.data(), alone);
+  beside_arena_ = Arena(static_cast<char*>(scratch_.data()) + alone, plan_.scratch_beside);
 
   const std::size_t offsets_bytes =
       Arena::round_up(static_cast<std::size_t>(plan_.limits.max_items + 1) * sizeof(std::int64_t));
@@ -272,6 +276,7 @@ Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
   ops_->copy_to_device(step_.data, &step, sizeof step);
   return {.ops = *ops_,
           .scratch = scratch_arena_,
+          .scratch_beside = beside_arena_,
           .dtype = plan_.dtype,
           .seed = seed,
           .step = step_,
@@ -480,9 +485,12 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
   gradient_views_.assign(plan_.nodes.size(), {});
   auto bucket = context.buckets.begin();
   const auto leave = [&](std::size_t node) {  // this one and all behind it are done
-    for (; bucket != context.buckets.end() && bucket->node >= static_cast<int>(node); ++bucket)
+    for (; bucket != context.buckets.end() && bucket->node >= static_cast<int>(node); ++bucket) {
+      exec.ops.join(Ops::kAllTickets);
       context.on_bucket(*bucket);
+    }
   };
+  std::int64_t last_flush = 0;
   for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
     leave(i + 1);
     const GraphNode& node = plan_.nodes[i];
@@ -498,11 +506,15 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
       break;
     }
     run_backward(exec, context, i, rows, gradient);
-    if (node.flushes_weights && hooks.waits()) {
+    if (!node.flushes_weights) continue;
+    const auto flush = [&] {
+      if (!hooks.waits()) return;
       exec.ops.enter(node.weights_place);
       hooks.flush(exec);
-    }
+    };
+    exec.ops.join(std::exchange(last_flush, exec.ops.beside(std::ref(flush))));
   }
+  exec.ops.join(Ops::kAllTickets);
   leave(0);
 }
 

@@ -122,7 +122,7 @@ class Graph {
   GraphPlan plan_;
   Parameters parameters_;
   Buffer activations_, gradients_, scratch_, row_buffer_;
-  Arena scratch_arena_;
+  Arena scratch_arena_, beside_arena_;
   BackwardHooks exact_;
   RowSets full_rows_;
   Tensor step_;  // i64 [1]

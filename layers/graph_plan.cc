@@ -41,7 +41,8 @@ class Planner {
   void plan_scratch();
 
   // Sampled weight gradients, and those of all biases beside them, wait for each other, at most to
-  // the next gate. Nothing changes a block that one of them reads.
+  // the next gate. Nothing changes a block that one of them reads, until the flush after theirs
+  // where they run beside what follows.
   struct Waiting {
     std::vector<int> nodes, blocks;  // of their dy
     std::size_t scratch_bytes = 0;
@@ -49,6 +50,7 @@ class Planner {
 
   GraphPlan& plan_;
   Waiting waiting_;
+  std::vector<int> flushed_;  // blocks that the last flush may still be reading
   std::vector<std::vector<int>> consumers_;
   std::vector<std::vector<int>> holders_;  // values that share a gradient block
 };
@@ -289,15 +291,17 @@ void Planner::use(int block, int time) {
 }
 
 bool Planner::waits_for(int block) const {
-  return std::ranges::find(waiting_.blocks, block) != waiting_.blocks.end();
+  return std::ranges::count(waiting_.blocks, block) + std::ranges::count(flushed_, block) > 0;
 }
 
 void Planner::flush() {
   if (waiting_.nodes.empty()) return;
   const int after = waiting_.nodes.back();
   plan_.nodes[static_cast<std::size_t>(after)].flushes_weights = true;
-  for (const int block : waiting_.blocks) use(block, gate_time(after) + 1);
-  plan_.memory.scratch = std::max(plan_.memory.scratch, waiting_.scratch_bytes);
+  for (const auto* blocks : {&waiting_.blocks, &flushed_})
+    for (const int block : *blocks) use(block, gate_time(after) + 1);
+  plan_.scratch_beside = std::max(plan_.scratch_beside, waiting_.scratch_bytes);
+  if (plan_.queues) flushed_ = waiting_.blocks;
   waiting_ = {};
 }
 
@@ -374,6 +378,7 @@ void Planner::plan_gradients() {
     waiting_.scratch_bytes += BackwardHooks::scratch_bytes(plan_.max_rows(node.plan.output.layout));
   }
   flush();
+  for (const int block : flushed_) use(block, gate_time(0) + 1);
   // A gate that passes everything on leaves the gradient in the block before it.
   for (const GraphNode& node : plan_.nodes)
     if (node.kept_block >= 0)
@@ -396,6 +401,7 @@ void Planner::plan_scratch() {
     }
     plan_.memory.scratch = std::max(plan_.memory.scratch, node.plan.scratch_bytes + added);
   }
+  plan_.memory.scratch = Arena::round_up(plan_.memory.scratch) + plan_.scratch_beside;
   VCAS_CHECK(plan_.gate_nodes.empty() || plan_.layouts.size() <= kMostInGroup,
              "gates in a graph of " + std::to_string(plan_.layouts.size()) + " layouts of rows");
 }

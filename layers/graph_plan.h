@@ -81,6 +81,9 @@ struct GraphNode {
 
 struct GraphPlan {
   DType dtype = DType::kF32;
+  // Whether weight gradients may run beside what follows (Ops::queues). What they read stays then
+  // until the flush after theirs.
+  bool queues = false;
   GraphLimits limits;
   std::vector<GraphNode> nodes;
   std::vector<int> gate_nodes;        // ascending
@@ -89,7 +92,8 @@ struct GraphPlan {
   std::vector<Parameter> state;       // likewise
   std::vector<Layout> layouts;        // of all values
   std::vector<PlannedBlock> activation_blocks, gradient_blocks;
-  MemoryPlan memory;  // parameters and rows are counted when they are made
+  std::size_t scratch_beside = 0;  // of the bytes of scratch, for Ops::beside
+  MemoryPlan memory;               // parameters and rows are counted when they are made
 
   std::int64_t max_rows(Layout layout) const {
     return layout.rows(limits.max_items, limits.max_tokens, limits.max_masked);
@@ -98,7 +102,7 @@ struct GraphPlan {
   std::size_t norm_bytes(Layout layout, std::int64_t parts) const;
 };
 
-// `plan` comes with dtype, nodes and gates. The rest is planned.
+// `plan` comes with dtype, queues, nodes and gates. The rest is planned.
 // Throws Error(kBadConfig) for a gate that would bias the gradient, and what layers throw.
 void plan_graph(GraphPlan& plan, const GraphLimits& limits);
 

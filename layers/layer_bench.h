@@ -407,6 +407,7 @@ class Bench {
   Exec make_exec(Arena& arena) {
     return {.ops = *ops_,
             .scratch = arena,
+            .scratch_beside = arena,
             .dtype = dtype_,
             .seed = 7,
             .step = step_,

@@ -457,6 +457,8 @@ struct BenchArguments final : ConfigArguments {
         .add_option("--pad-to", request.pad_to,
                     "Also time exact steps of texts filled up to this many tokens")
         ->check(kPositive);
+    command.add_flag("--one-branch", request.one_branch,
+                     "Give a device weight gradients in turn with the rest, not beside it");
     command.add_flag("--json", request.json, "Print JSON");
   }
 

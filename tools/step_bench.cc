@@ -43,8 +43,10 @@ struct Subject {
   std::vector<double> forward, backward, optimizer;
   double best_rate = 0;  // FLOP/s of the best step: steps of text differ in size
 
-  Subject(const RunConfig& config, const RunData& data)
-      : session(config, data), loader(*data.train, train_loader_options(config)) {}
+  Subject(const RunConfig& config, const RunData& data, bool one_branch)
+      : session(config, data), loader(*data.train, train_loader_options(config)) {
+    session.ops().set_one_branch(one_branch);
+  }
 
   void warm_up(std::int64_t resident_before) {
     for (int i = 0; i < kWarmupSteps; ++i) session.trainer().step(loader.next());
@@ -367,18 +369,18 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   RunConfig exact_config = config;
   exact_config.method.type = "exact";
   const std::int64_t resident_at_start = resident_bytes();
-  Subject exact(exact_config, data);
+  Subject exact(exact_config, data, request.one_branch);
   exact.warm_up(resident_at_start);
   fix_ratios(config.method, exact.session.model().graph.gates());
   GemmRate products(config, exact);
   const std::int64_t resident_with_exact = resident_bytes();
-  Subject sampled(config, data);
+  Subject sampled(config, data, request.one_branch);
   sampled.warm_up(resident_with_exact);
   std::optional<RunData> long_data;
   std::optional<Subject> padded;
   if (request.pad_to > 0) {
     long_data.emplace(padded_data(config, request.pad_to));
-    padded.emplace(exact_config, *long_data);
+    padded.emplace(exact_config, *long_data, request.one_branch);
     padded->warm_up(0);
   }
   exact.start_timing();

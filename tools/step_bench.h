@@ -9,6 +9,7 @@ namespace vcas {
 
 struct BenchRequest {
   std::int64_t steps = 20;
+  bool one_branch = false;  // CountOps::set_one_branch
   std::int64_t pad_to = 0;  // tokens; also times exact steps of items filled up to them; 0: no
   bool json = false;
 };

@@ -150,21 +150,26 @@ Context::Context(Precision precision) : precision_(precision) {
     throw Error(ExitCode::kUnavailable, "the GPU or its driver has no memory pools",
                 "a newer driver may have them, a share of a virtual GPU may not; device=\"cpu\" "
                 "works everywhere");
-  for (cudaStream_t* stream : {&stream_, &bus_})
-    check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "a stream");
-  check(cudaEventCreateWithFlags(&crossed_, cudaEventDisableTiming), "an event");
   int lowest = 0, highest = 0;
   check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities of streams");
-  check(cudaStreamCreateWithPriority(&beside_, cudaStreamNonBlocking, highest), "a stream");
-  reached_ = make_event();
-  ended_ = make_event();
+  const auto make_stream = [](cudaStream_t& stream, int priority) {
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "a stream");
+  };
+  make_stream(branch_.stream, (lowest + highest) / 2);  // its end is waited for, so it goes first
+  make_stream(side_.stream, lowest);
+  make_stream(bus_, lowest);
+  make_stream(beside_, highest);
+  check(cudaEventCreateWithFlags(&crossed_, cudaEventDisableTiming), "an event");
+  for (Event* event : {&reached_, &ended_, &forked_}) *event = make_event();
+  for (Event& event : side_events_) event = make_event();
   cudaMemPool_t pool = nullptr;
   std::uint64_t keep_all = UINT64_MAX;  // freed memory stays with the process
   check(cudaDeviceGetDefaultMemPool(&pool, device), "the memory pool");
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
         "the memory pool");
   for (Staging& staging : staging_) staging.host.reserve(kStagingBytes);
-  workspace_ = allocate(kWorkspaceBytes);
+  for (Branch* branch : {&branch_, &side_}) branch->products = allocate(kWorkspaceBytes);
+  check(cudaStreamSynchronize(branch_.stream), "workspace");  // the other stream must find it made
   cublas_.check(cublas_.create(&handle_), "starting cuBLASLt");
   cublas_.check(cublas_.create_preference(&preference_), "a preference");
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
@@ -182,10 +187,13 @@ void Context::prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value
 Context::~Context() {
   if (preference_) cublas_.destroy_preference(preference_);
   if (handle_) cublas_.destroy(handle_);
-  for (void* data :
-       {workspace_, scratch_.data, counts_.data, staging_[0].device, staging_[1].device})
-    if (data) cudaFreeAsync(data, stream_);
-  for (cudaStream_t stream : {stream_, bus_, beside_})
+  const cudaStream_t streams[] = {side_.stream, bus_, beside_, branch_.stream};
+  for (const cudaStream_t stream : streams)
+    if (stream) cudaStreamSynchronize(stream);
+  for (const Branch& branch : {branch_, side_})
+    for (void* data : {branch.products, branch.scratch.data, branch.counts.data}) deallocate(data);
+  for (const Staging& staging : staging_) deallocate(staging.device);
+  for (const cudaStream_t stream : streams)
     if (stream) {
       cudaStreamSynchronize(stream);
       cudaStreamDestroy(stream);
@@ -194,7 +202,7 @@ Context::~Context() {
 }
 
 void Context::wait(const std::string& for_what) {
-  check(cudaStreamSynchronize(stream_), for_what);
+  check(cudaStreamSynchronize(branch_.stream), for_what);
   staged_ = 0;
 }
 
@@ -206,7 +214,7 @@ void* Context::allocate(std::size_t bytes) {
   check_not_capturing("memory asked for");
   void* data = nullptr;
   const std::size_t at_least_one = bytes ? bytes : 1;
-  const cudaError_t status = cudaMallocAsync(&data, at_least_one, stream_);
+  const cudaError_t status = cudaMallocAsync(&data, at_least_one, branch_.stream);
   if (status == cudaErrorMemoryAllocation) {
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
@@ -215,12 +223,12 @@ void* Context::allocate(std::size_t bytes) {
                       " MiB are free");
   }
   check(status, std::to_string(bytes) + " bytes");
-  check(cudaMemsetAsync(data, 0, at_least_one, stream_), "clearing memory");
+  check(cudaMemsetAsync(data, 0, at_least_one, branch_.stream), "clearing memory");
   return data;
 }
 
 void Context::deallocate(void* data) {
-  if (data) cudaFreeAsync(data, stream_);  // called by destructors
+  if (data) cudaFreeAsync(data, branch_.stream);  // called by destructors
 }
 
 void Context::copy_to_device(void* device, const void* host, std::size_t bytes) {
@@ -228,7 +236,7 @@ void Context::copy_to_device(void* device, const void* host, std::size_t bytes) 
   if (bytes == 0) return;
   const std::string what = "copy to the device";
   if (bytes > kMostStagingBytes) {
-    check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), what);
+    check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, branch_.stream), what);
     return wait(what);
   }
   if (staged_ + bytes > staging_[filling_].host.bytes()) {
@@ -241,8 +249,8 @@ void Context::copy_to_device(void* device, const void* host, std::size_t bytes) 
   char* const from = staging.host.data() + staged_;
   std::memcpy(from, host, bytes);
   if (!copy_beside(device, staging, bytes))
-    check(cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, stream_), what);
-  staging.host.mark(stream_);
+    check(cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, branch_.stream), what);
+  staging.host.mark(branch_.stream);
   staged_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -255,27 +263,28 @@ bool Context::copy_beside(void* device, Staging& staging, std::size_t bytes) {
     deallocate(staging.device);
     staging.device = nullptr;
     staging.device_bytes = 0;
-    if (cudaMallocAsync(&staging.device, staging.host.bytes(), stream_) != cudaSuccess) {
+    if (cudaMallocAsync(&staging.device, staging.host.bytes(), branch_.stream) != cudaSuccess) {
       cudaGetLastError();  // or the next launch would report it
       staging.device = nullptr;
       return false;
     }
     staging.device_bytes = staging.host.bytes();
-    check(cudaStreamSynchronize(stream_), what);  // the other stream must find it made
+    check(cudaStreamSynchronize(branch_.stream), what);  // the other stream must find it made
   }
   const char* const from = staging.host.data() + staged_;
   char* const beside = static_cast<char*>(staging.device) + staged_;
   check(cudaMemcpyAsync(beside, from, bytes, cudaMemcpyHostToDevice, bus_), what);
   check(cudaEventRecord(crossed_, bus_), what);
-  check(cudaStreamWaitEvent(stream_, crossed_), what);
-  check(cudaMemcpyAsync(device, beside, bytes, cudaMemcpyDeviceToDevice, stream_), what);
+  check(cudaStreamWaitEvent(branch_.stream, crossed_), what);
+  check(cudaMemcpyAsync(device, beside, bytes, cudaMemcpyDeviceToDevice, branch_.stream), what);
   return true;
 }
 
 void Context::copy_to_host(void* host, const void* device, std::size_t bytes) {
   check_not_capturing("a copy to the host");
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, branch_.stream),
+        "copy to the host");
   wait("kernels before a copy to the host");
 }
 
@@ -342,7 +351,7 @@ std::unique_ptr<Timeline> Context::make_timeline() {
 
 void Context::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, branch_.stream), "copy");
 }
 
 void* Context::at_least(Workspace& workspace, std::size_t bytes) {
@@ -360,7 +369,7 @@ void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::
   std::size_t bytes = sort_bytes(count);
   const int bits = std::bit_width(static_cast<std::uint32_t>(keys_below));
   check(cub::DeviceRadixSort::SortPairs(workspace, bytes, from.key, to.key, from.value, to.value,
-                                        count, 0, bits, stream_),
+                                        count, 0, bits, branch_.stream),
         "sorting pairs");
 }
 
@@ -375,7 +384,9 @@ std::size_t Context::sort_bytes(std::int64_t count) const {
 
 LaunchGraph Context::capture(const std::function<void()>& body) {
   check_not_capturing("a capture");
-  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "starting a capture");
+  join_side(last_ticket_);  // a graph cannot wait for what is no part of it
+  check(cudaStreamBeginCapture(branch_.stream, cudaStreamCaptureModeThreadLocal),
+        "starting a capture");
   cudaGraph_t captured = nullptr;
   capturing_ = true;
   notes_.clear();
@@ -383,28 +394,58 @@ LaunchGraph Context::capture(const std::function<void()>& body) {
     body();
   } catch (...) {
     capturing_ = false;
-    cudaStreamEndCapture(stream_, &captured);
+    cudaStreamEndCapture(branch_.stream, &captured);
     if (captured) cudaGraphDestroy(captured);
     cudaGetLastError();  // that it was broken off
     throw;
   }
   capturing_ = false;
-  check(cudaStreamEndCapture(stream_, &captured), "capturing a graph");
+  check(cudaStreamEndCapture(branch_.stream, &captured), "capturing a graph");
   return LaunchGraph(captured, std::move(notes_));
 }
 
 void Context::replay(const LaunchGraph& graph) {
-  check(cudaGraphLaunch(graph.exec(), stream_), "launching a graph");
+  check(cudaGraphLaunch(graph.exec(), branch_.stream), "launching a graph");
   for (const Note& note : graph.notes()) run_beside(note.reached, note.body);
+}
+
+std::int64_t Context::run_side(const std::function<void()>& body) {
+  VCAS_CHECK(!in_side_, "a body beside others begins a further one");
+  check(cudaEventRecord(forked_.get(), branch_.stream), "the beginning of a branch");
+  check(cudaStreamWaitEvent(side_.stream, forked_.get()), "waiting for what comes before");
+  struct InSide {
+    Context& context;
+    explicit InSide(Context& c) : context(c) { change(); }
+    ~InSide() { change(); }
+    void change() {
+      std::swap(context.branch_, context.side_);
+      context.in_side_ = !context.in_side_;
+    }
+  };
+  {
+    const InSide until_the_end(*this);
+    body();
+  }
+  ++last_ticket_;
+  check(cudaEventRecord(side_event(last_ticket_), side_.stream), "the end of a branch");
+  return last_ticket_;
+}
+
+void Context::join_side(std::int64_t ticket) {
+  ticket = std::min(ticket, last_ticket_);
+  if (in_side_ || ticket <= joined_ticket_) return;
+  joined_ticket_ = ticket;
+  check(cudaStreamWaitEvent(branch_.stream, side_event(ticket)), "waiting for a branch");
 }
 
 void Context::beside(const std::function<void()>& body) {
   if (!capturing_) {
-    check(cudaEventRecord(reached_.get(), stream_), "the beginning of what runs beside");
+    check(cudaEventRecord(reached_.get(), branch_.stream), "the beginning of what runs beside");
     return run_beside(reached_, body);
   }
   notes_.push_back({make_event(), body});
-  check(cudaEventRecordWithFlags(notes_.back().reached.get(), stream_, cudaEventRecordExternal),
+  check(cudaEventRecordWithFlags(notes_.back().reached.get(), branch_.stream,
+                                 cudaEventRecordExternal),
         "an event in a graph");
 }
 
@@ -415,14 +456,14 @@ void Context::run_beside(const Event& after, const std::function<void()>& body) 
     Exchanged(cudaStream_t& a, cudaStream_t& b) : a(a), b(b) { std::swap(a, b); }
     ~Exchanged() { std::swap(a, b); }
   };
-  const Exchanged until_the_end(stream_, beside_);
+  const Exchanged until_the_end(branch_.stream, beside_);
   body();
 }
 
 void Context::join() {
   check_not_capturing("waiting for what runs beside");
   check(cudaEventRecord(ended_.get(), beside_), "the end of what runs beside");
-  check(cudaStreamWaitEvent(stream_, ended_.get()), "waiting for what runs beside");
+  check(cudaStreamWaitEvent(branch_.stream, ended_.get()), "waiting for what runs beside");
 }
 
 namespace {
@@ -453,7 +494,7 @@ void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
   if (k == 0) {
     VCAS_CHECK(!bias, "the bias of a product of no rows");
     if (!accumulate)
-      check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(m * n) * sizeof(Out), stream_),
+      check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(m * n) * sizeof(Out), branch_.stream),
             "a product of no rows");
     return;
   }
@@ -502,7 +543,7 @@ void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
   const Compute<T> one = 1, beta = accumulate ? 1 : 0;
   cublas_.check(cublas_.multiply(handle_, product.get(), &one, b.data, left.get(), a.data,
                                  right.get(), &beta, c, out.get(), c, out.get(), &best.algo,
-                                 workspace_, kWorkspaceBytes, stream_),
+                                 branch_.products, kWorkspaceBytes, branch_.stream),
                 what);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -85,7 +86,8 @@ class PinnedMemory {
   cudaEvent_t marked_ = nullptr;
 };
 
-// The current device, with one stream: operations run in the order of their calls.
+// The current device. Operations run in the order of their calls, on one stream, but those of
+// `run_side` on another.
 // Large copies to the device cross the bus beside it. The host waits for these copies:
 // those from the device, those of more than kMostStagingBytes,
 // and one that is not done when kStagingBytes of others have been made since.
@@ -103,7 +105,7 @@ class Context {
   Precision precision() const { return precision_; }
   // Whether the device has compute capability 9.0 and this build has code for sm_90a.
   bool warpgroup_products() const { return warpgroup_products_; }
-  cudaStream_t stream() const { return stream_; }
+  cudaStream_t stream() const { return branch_.stream; }
 
   void* allocate(std::size_t bytes);
   void deallocate(void* data);
@@ -113,12 +115,12 @@ class Context {
   std::unique_ptr<Timeline> make_timeline();
   void copy(void* to, const void* from, std::size_t bytes);
   // Workspace. It holds until the next call.
-  void* scratch(std::size_t bytes) { return at_least(scratch_, bytes); }
+  void* scratch(std::size_t bytes) { return at_least(branch_.scratch, bytes); }
   // So many counts of 0, which kernels leave at 0 (ends_last).
   unsigned* counts(std::size_t number) {
-    return static_cast<unsigned*>(at_least(counts_, number * sizeof(unsigned)));
+    return static_cast<unsigned*>(at_least(branch_.counts, number * sizeof(unsigned)));
   }
-  // How often these two have moved.
+  // How often these have moved.
   int grown() const { return grown_; }
 
   // `to` = `from` by ascending key, by CUB. Pairs of a key keep their order.
@@ -131,6 +133,11 @@ class Context {
   // What `body` launches, without running it.
   LaunchGraph capture(const std::function<void()>& body);
   void replay(const LaunchGraph& graph);
+
+  // Ops::beside and Ops::join. A body has a stream, workspace and counts of its own. A graph that
+  // is captured has both branches.
+  std::int64_t run_side(const std::function<void()>& body);
+  void join_side(std::int64_t ticket);
 
   // Gives what `body` calls to a stream of its own, of high priority. That begins after the
   // operations called so far and runs beside those called next, until `join`. `body` uses neither
@@ -170,6 +177,16 @@ class Context {
     std::size_t bytes = 0;
   };
 
+  // A stream, and memory that only its operations use.
+  struct Branch {
+    cudaStream_t stream = nullptr;
+    void* products = nullptr;  // workspace of products
+    Workspace scratch, counts;
+  };
+
+  cudaEvent_t side_event(std::int64_t ticket) const {
+    return side_events_[static_cast<std::size_t>(ticket) % side_events_.size()].get();
+  }
   void* at_least(Workspace& workspace, std::size_t bytes);
   template <class Value>
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
@@ -179,10 +196,16 @@ class Context {
   bool copy_beside(void* device, Staging& staging, std::size_t bytes);
 
   const Precision precision_;
-  cudaStream_t stream_ = nullptr;
+  Branch branch_;         // of the operations called now
+  Branch side_;           // changes places with branch_ while a body of run_side is called
+  bool in_side_ = false;  // whether it has
+  Event forked_;          // where the last body begins
+  // Behind bodies, of which a later one takes the place of an older (side_event).
+  std::array<Event, 16> side_events_;
+  std::int64_t last_ticket_ = 0, joined_ticket_ = 0;
   cudaStream_t bus_ = nullptr;     // of large copies to the device
   cudaEvent_t crossed_ = nullptr;  // behind the last of them
-  cudaStream_t beside_ = nullptr;  // changes places with stream_ while a body runs beside
+  cudaStream_t beside_ = nullptr;  // changes places with branch_.stream while a body runs beside
   Event reached_, ended_;          // where `beside` begins and `join` waits
   std::vector<Note> notes_;        // of the graph that is being captured
   // Filled in turns, each growing to the largest copy. One is filled again on two conditions:
@@ -194,8 +217,6 @@ class Context {
   Cublas cublas_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
-  void* workspace_ = nullptr;  // of products
-  Workspace scratch_, counts_;
   int grown_ = 0;
   unsigned multiprocessors_ = 0;
   std::size_t most_shared_bytes_ = 0;

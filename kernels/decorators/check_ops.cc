@@ -166,7 +166,9 @@ class CheckOps final : public Ops {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     a_->copy_to_host(host, device, bytes);
   }
-  bool repeats() const override { return a_->repeats(); }  // never here, but with its sizes
+  bool queues() const override {
+    return a_->queues();
+  }  // never here, but with its sizes and memory
   void enter(const std::string& place) override {
     place_ = place;
     a_->enter(place);

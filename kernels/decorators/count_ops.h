@@ -41,14 +41,18 @@ class CountOps final : public ForwardingOps {
   void enter(const std::string& place) override;
   // Counts a repetition as the calls that it repeats, in the phases that were set then.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
+  std::int64_t beside(const std::function<void()>& body) override;
 #define VCAS_OP(Args) void run(const Args& args) override;
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
-  // Off at first. Times operations on the device. Passes are then not repeated.
+  // Off at first. Times operations on the device. Passes are then not repeated, and
+  // nothing runs beside.
   // The looks of probes are timed always, by the host's clock:
   // a training step would have taken so much less without them.
   void set_timing(bool timing) { timing_ = timing; }
+  // Whether nothing runs beside, timing or not. Off at first.
+  void set_one_branch(bool one_branch) { one_branch_ = one_branch; }
 
   double flops(Phase phase) const;
   // Looks of probes in other phases than their own.
@@ -97,7 +101,7 @@ class CountOps final : public ForwardingOps {
   std::int64_t calls_ = 0;  // operations and repetitions
   double look_seconds_ = 0;
   Phase phase_ = Phase::kForward;
-  bool timing_ = false;
+  bool timing_ = false, one_branch_ = false;
 };
 
 }  // namespace vcas

@@ -28,10 +28,12 @@ class ForwardingOps : public Ops {
   std::unique_ptr<Timeline> make_timeline() override { return inner_->make_timeline(); }
   void enter_phase(Phase phase) override { inner_->enter_phase(phase); }
   void enter(const std::string& place) override { inner_->enter(place); }
-  bool repeats() const override { return inner_->repeats(); }
+  bool queues() const override { return inner_->queues(); }
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     inner_->repeat(recording, body);
   }
+  std::int64_t beside(const std::function<void()>& body) override { return inner_->beside(body); }
+  void join(std::int64_t ticket) override { inner_->join(ticket); }
 
  protected:
   std::unique_ptr<Ops> inner_;

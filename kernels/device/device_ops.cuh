@@ -36,7 +36,7 @@ class DeviceOps final : public Ops {
     return std::make_unique<ExchangeBeside>(context_, Ops::make_exchange(ranks));
   }
   std::unique_ptr<Timeline> make_timeline() override { return context_.make_timeline(); }
-  bool repeats() const override { return true; }
+  bool queues() const override { return true; }
   // Not captured the first time: a graph can hold neither new memory nor what a kernel needs once.
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     if (!recording) {
@@ -51,6 +51,11 @@ class DeviceOps final : public Ops {
     }
     context_.replay(*captured.graph);
   }
+
+  std::int64_t beside(const std::function<void()>& body) override {
+    return context_.run_side(body);
+  }
+  void join(std::int64_t ticket) override { context_.join_side(ticket); }
 
 #define VCAS_RUN(Args) \
   void run(const Args& args) override { compute(context_, args); }

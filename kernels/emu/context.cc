@@ -39,6 +39,7 @@ std::unique_ptr<Mailbox> Context::make_mailbox(std::size_t bytes) {
 
 void* Context::at_least(Workspace& workspace, std::size_t bytes) {
   if (bytes > workspace.bytes) {
+    run_put_off(last_ticket_ + 1);  // may use it
     deallocate(workspace.data);
     workspace = {};
     workspace = {allocate(bytes), bytes};
@@ -57,6 +58,32 @@ void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::
       to.value[i] = from.value[order[i]];
     }
   });
+}
+
+std::int64_t Context::run_side(const std::function<void()>& body) {
+  VCAS_CHECK(!in_side_, "a body beside others begins a further one");
+  struct InSide {
+    bool& in_side;
+    ~InSide() { in_side = false; }
+  };
+  const InSide until_the_end{in_side_ = true};
+  body();
+  return ++last_ticket_;
+}
+
+void Context::join_side(std::int64_t ticket) {
+  if (!in_side_) now_or_captured([=, this] { run_put_off(ticket); });
+}
+
+void Context::run_put_off(std::int64_t ticket) {
+  while (!put_off_.empty() && put_off_.front().ticket <= ticket) run_put_off_once();
+}
+
+void Context::run_put_off_once() {
+  if (put_off_.empty()) return;
+  const auto work = std::move(put_off_.front().work);
+  put_off_.pop_front();
+  work();
 }
 
 void Context::beside(const std::function<void()>& body) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -52,14 +53,17 @@ class Context {
                   warpgroup_products ? Emulator::kMaxSharedBytesOfSm90 : Emulator::kMaxSharedBytes),
         precision_(precision),
         warpgroup_products_(warpgroup_products),
-        late_(order != ThreadOrder::kForward) {
+        late_(order != ThreadOrder::kForward),
+        mixes_(order == ThreadOrder::kRandom) {
     gemm_use_one_thread();
   }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context() {
-    deallocate(scratch_.data);
-    deallocate(counts_.data);
+    for (const Branch& branch : branches_) {
+      deallocate(branch.scratch.data);
+      deallocate(branch.counts.data);
+    }
   }
 
   std::string name() const { return "emu"; }
@@ -78,6 +82,7 @@ class Context {
   }
   void copy_to_host(void* host, const void* device, std::size_t bytes) {
     check_not_capturing("a copy to the host");
+    if (in_side_) run_put_off(last_ticket_ + 1);  // waits for its own branch
     if (bytes) std::memcpy(host, device, bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) {
@@ -88,12 +93,12 @@ class Context {
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
   std::unique_ptr<Timeline> make_timeline() { return make_host_timeline(); }
   // Workspace. It holds until the next call.
-  void* scratch(std::size_t bytes) { return at_least(scratch_, bytes); }
+  void* scratch(std::size_t bytes) { return at_least(branches_[in_side_].scratch, bytes); }
   // So many counts of 0, which kernels leave at 0 (ends_last).
   unsigned* counts(std::size_t number) {
-    return static_cast<unsigned*>(at_least(counts_, number * sizeof(unsigned)));
+    return static_cast<unsigned*>(at_least(branches_[in_side_].counts, number * sizeof(unsigned)));
   }
-  // How often these two have moved.
+  // How often these have moved.
   int grown() const { return grown_; }
 
   // A product as on a GPU, with `bias` or += but not both. Sums are f32.
@@ -141,6 +146,12 @@ class Context {
     for (const auto& launch : graph) launch();
   }
 
+  // Ops::beside and Ops::join. A GPU may be at these launches at any time until it is told to join.
+  // Here it does them at once if threads have their turns in order, and in `join_side` if in
+  // reverse order. At random it does one behind each launch that comes after.
+  std::int64_t run_side(const std::function<void()>& body);
+  void join_side(std::int64_t ticket);
+
   // Calls `body` beside the operations, as the Context of a GPU does. That one may be at it at any
   // time until `join`: here it is done at once if threads have their turns in order, else in
   // `join`.
@@ -159,27 +170,52 @@ class Context {
     void* data = nullptr;
     std::size_t bytes = 0;
   };
+  // Memory that only its operations use.
+  struct Branch {
+    Workspace scratch, counts;
+  };
+  struct PutOff {
+    std::int64_t ticket;
+    std::function<void()> work;
+  };
 
   void* at_least(Workspace& workspace, std::size_t bytes);
   void check_not_capturing(const char* what) const {
     VCAS_CHECK(!captured_, std::string(what) + " while a graph is captured");
   }
+  // `body` is called now, or each time the graph is launched that is being captured.
+  template <class Body>
+  void now_or_captured(const Body& body) {
+    captured_ ? captured_->push_back(body) : body();
+  }
   template <class Work>
   void queue(const Work& work) {
-    if (captured_) return captured_->push_back(work);
-    ++launches_;
-    work();
+    if (!captured_) ++launches_;
+    if (in_side_)
+      return now_or_captured([=, this, ticket = last_ticket_ + 1] {
+        late_ ? put_off_.push_back({ticket, work}) : work();
+      });
+    now_or_captured([=, this] {
+      work();
+      if (mixes_) run_put_off_once();
+    });
   }
+  void run_put_off(std::int64_t ticket);  // up to that one
+  void run_put_off_once();
 
   Emulator emulator_;
   Precision precision_;
   bool warpgroup_products_;
-  const bool late_;  // what runs beside is done in `join`
+  const bool late_;             // what runs beside is done later
+  const bool mixes_;            // in turns with what comes after
+  std::deque<PutOff> put_off_;  // launches of run_side
+  bool in_side_ = false;
+  std::int64_t last_ticket_ = 0;
   bool is_beside_ = false;
   std::vector<std::function<void()>> begun_;  // beside
   std::int64_t launches_ = 0;
   LaunchGraph* captured_ = nullptr;  // the graph that is being captured
-  Workspace scratch_, counts_;
+  Branch branches_[2];               // the second one is of run_side
   int grown_ = 0;
 };
 

@@ -114,12 +114,12 @@ void SampledBackward::flush_timed(Exec& exec) {
 }
 
 void SampledBackward::flush_rows(Exec& exec) {
-  ArenaFrame frame(exec.scratch);
+  ArenaFrame frame(exec.scratch_beside);
   const DType statistics = statistics_dtype(exec.dtype);
   const bool systematic = pass.selection == Selection::kSystematic;
   Group<RowScore> scores;
   for (const Waiting& of : waiting_)
-    scores.add({.score = exec.scratch.take(statistics, {of.dy.rows()}),
+    scores.add({.score = exec.scratch_beside.take(statistics, {of.dy.rows()}),
                 .dy = of.dy,
                 .x_full = of.x_full,
                 .row = of.row,
@@ -133,7 +133,7 @@ void SampledBackward::flush_rows(Exec& exec) {
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const Waiting& of = waiting_[i];
     const std::int64_t rows = of.dy.rows();
-    const Tensor prob = exec.scratch.take(statistics, {rows});
+    const Tensor prob = exec.scratch_beside.take(statistics, {rows});
     const double ratio = pass.ratios.weight[of.site], most = budget_of(ratio, rows, systematic);
     const double budget = of.filled ? ratio : most;
     if (pass.weight_variance)
@@ -147,9 +147,9 @@ void SampledBackward::flush_rows(Exec& exec) {
     if (!of.dweight) continue;
     const std::int64_t kept = systematic ? std::min(rows, static_cast<std::int64_t>(most)) : rows;
     const bool counts = !systematic || of.filled;
-    draws.add({.kept = exec.scratch.take(DType::kI32, {kept}),
-               .scale = exec.scratch.take(statistics, {kept}),
-               .count = counts ? exec.scratch.take(DType::kI32, {1}) : Tensor{},
+    draws.add({.kept = exec.scratch_beside.take(DType::kI32, {kept}),
+               .scale = exec.scratch_beside.take(statistics, {kept}),
+               .count = counts ? exec.scratch_beside.take(DType::kI32, {1}) : Tensor{},
                .prob = prob,
                .score = scores[i].score,
                .id = of.row,

@@ -110,7 +110,7 @@ bool Vcas::follows_norms() const {
                             training_.ranks->size()),
                 "set method.kept_items=fixed");
   if (options_.kept_items != "auto") return options_.kept_items == "by_norm";
-  return alone && controller_->adapts() && !options_.follows_paper() && !training_.ops.repeats();
+  return alone && controller_->adapts() && !options_.follows_paper() && !training_.ops.queues();
 }
 
 void Vcas::set_ratios() {

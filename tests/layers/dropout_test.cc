@@ -13,6 +13,7 @@ std::vector<double> dropout_of_ones(double p, bool training, std::int64_t step) 
   Arena scratch;
   Exec exec{.ops = *ops,
             .scratch = scratch,
+            .scratch_beside = scratch,
             .dtype = DType::kF64,
             .seed = 1,
             .step = {&step, DType::kI64, {1}},

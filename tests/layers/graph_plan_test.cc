@@ -1,6 +1,8 @@
 // The plan of a graph by itself, with no device.
 #include "layers/graph_plan.h"
 
+#include <fmt/format.h>
+
 #include "tests/support/catch.h"
 
 using namespace vcas;
@@ -85,6 +87,51 @@ TEST_CASE("sampled weight gradients wait at most to the next gate", "[graph]") {
   const int last = static_cast<int>(plan.nodes.size()) - 1, linear1 = 3;
   CHECK(plan.nodes[linear1].name == "linear1");
   CHECK(plan.gradient_blocks[block].end >= 2 * (last - linear1) + 1);
+}
+
+TEST_CASE("what runs beside a backward is read until the flush after its own", "[graph][beside]") {
+  Chain chain(6), alone(6);
+  // A sum passes its dy on, to the last linear of a branch. The first one adds to it, before a
+  // flush or after.
+  for (Chain* of : {&chain, &alone}) {
+    of->plan.nodes.pop_back();
+    int x = static_cast<int>(of->plan.nodes.size()) - 2;
+    for (const int linears : {9, 2}) {
+      int branch = x;
+      for (int i = 0; i < linears; ++i)
+        branch = of->add(fmt::format("branch of {}, {}", linears, i),
+                         make_layer("linear", {{"width", kWidth}}), {branch});
+      x = of->add(fmt::format("sum of {}", linears), make_layer("add"), {x, branch});
+    }
+    const int labels = of->add("more", nullptr, {}, {1, Layout::items(1), DType::kI32});
+    of->add("loss", make_layer("softmax_cross_entropy"), {x, labels});
+    of->plan.gate_nodes = {4, 8};
+  }
+  chain.plan.queues = true;
+  for (Chain* of : {&chain, &alone}) plan_graph(of->plan, {.max_items = kItems});
+  CHECK(chain.plan.memory.gradients > alone.plan.memory.gradients);
+  CHECK(chain.plan.memory.scratch == alone.plan.memory.scratch);
+
+  const std::vector<GraphNode>& nodes = chain.plan.nodes;
+  const auto flush_after = [&](int node) {
+    while (node > 0 && !nodes[static_cast<std::size_t>(node)].flushes_weights) --node;
+    return node;
+  };
+  const int last = static_cast<int>(nodes.size()) - 1;
+  int sampled = 0;
+  for (int i = last; i >= 0; --i) {
+    const GraphNode& node = nodes[static_cast<std::size_t>(i)];
+    if (!node.plan.samples_weight) continue;
+    INFO(node.name);
+    ++sampled;
+    const int block = node.kept_block >= 0 ? node.kept_block : node.gradient_block;
+    const int read = flush_after(flush_after(i) - 1);
+    CHECK(chain.plan.gradient_blocks[static_cast<std::size_t>(block)].end >= 2 * (last - read) + 1);
+    for (int j = read; j < i; ++j)
+      for (const GraphNode::Dx& dx : nodes[static_cast<std::size_t>(j)].dx)
+        CHECK(dx.block != block);
+  }
+  CHECK(sampled == 6 + 9 + 2);
 }
 
 TEST_CASE("a gate that is no cut edge is refused before anything runs", "[graph]") {

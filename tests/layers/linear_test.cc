@@ -65,7 +65,7 @@ TEST_CASE("sampling the weight gradient leaves dx and the bias gradient alone", 
                                         {out.dbias.data(), DType::kF64, {kOut}}};
     std::vector<char> scratch(BackwardHooks::scratch_bytes(kRows) + Arena::kAlignment);
     Arena arena(scratch.data(), scratch.size());
-    Exec exec{.ops = *ops, .scratch = arena, .dtype = DType::kF64};
+    Exec exec{.ops = *ops, .scratch = arena, .scratch_beside = arena, .dtype = DType::kF64};
     layer->backward(exec, {.inputs_full = inputs,
                            .parameters = parameters,
                            .input_specs = specs,

@@ -78,7 +78,7 @@ TEST_CASE("softmax cross entropy keeps whether the largest logit is the label's"
   const std::vector<Tensor> inputs{{logits, DType::kF32, {3, 3}}, {labels, DType::kI32, {3, 1}}};
   const std::vector<Tensor> saved{{correct, DType::kI32, {3, 1}}};
   Arena scratch;
-  Exec exec{.ops = *ops, .scratch = scratch};
+  Exec exec{.ops = *ops, .scratch = scratch, .scratch_beside = scratch};
   layer->forward(exec, {.inputs = inputs,
                         .output = {loss, DType::kF32, {3, 1}},
                         .saved = saved,

@@ -89,6 +89,7 @@ class Rows {
     auto number = static_cast<std::int64_t>(step);
     Exec exec{.ops = *ops_,
               .scratch = arena,
+              .scratch_beside = arena,
               .dtype = DType::kF64,
               .seed = 5,
               .step = {&number, DType::kI64, {1}}};

@@ -62,10 +62,15 @@ struct TrainerFixture {
 
   explicit TrainerFixture(TrainerOptions wanted, double dropout = 0,
                           std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32)
-      : ops(std::make_unique<CountOps>(std::move(device))), options(wanted) {
-    model = build_model(read_model_options({"type=vit", "width=16", "depth=2", "heads=2", "patch=4",
-                                            "ffn_ratio=2", "dropout=" + std::to_string(dropout)}),
-                        {1, 8, 8}, kClasses, 0.0, dtype);
+      : TrainerFixture(std::move(wanted),
+                       {"type=vit", "width=16", "depth=2", "heads=2", "patch=4", "ffn_ratio=2",
+                        "dropout=" + std::to_string(dropout)},
+                       std::move(device), dtype) {}
+
+  TrainerFixture(TrainerOptions wanted, const std::vector<std::string>& model_text,
+                 std::unique_ptr<Ops> device, DType dtype = DType::kF32)
+      : ops(std::make_unique<CountOps>(std::move(device))), options(std::move(wanted)) {
+    model = build_model(read_model_options(model_text), {1, 8, 8}, kClasses, 0.0, dtype);
     options.method->prepare(*model);
     const Place place = options.ranks->place();
     model->graph.finish(

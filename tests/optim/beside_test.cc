@@ -1,0 +1,76 @@
+// Weight gradients beside the rest of a backward: the same bits whatever the device does first.
+#include "kernels/emu/emu_ops.h"
+#include "tests/optim/text_fixture.h"
+#include "tests/optim/trainer_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+using emu::ThreadOrder;
+
+constexpr ThreadOrder kLate[] = {ThreadOrder::kReverse, ThreadOrder::kRandom};
+
+VcasOptions sampled(const std::string& selection) {
+  VcasOptions vcas;
+  vcas.selection = selection;
+  vcas.controller = "paper";
+  vcas.update_every = 3;
+  vcas.act_ratio = {0.4, 0.7};
+  vcas.weight_ratio = {0.5};
+  return vcas;
+}
+
+}  // namespace
+
+TEST_CASE("a branch of weight gradients changes no bit of a ViT", "[trainer][beside]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options) = sampled(GENERATE("systematic", "bernoulli"));
+  options.method.type = GENERATE("exact", "vcas");
+  options.micro_batch = GENERATE(0, 8);
+  INFO(options.method.type << ", " << options.micro_batch);
+  const auto weights = [&](ThreadOrder order) {
+    TrainerFixture f(options, 0.1, make_emu_ops(order));
+    f.run(7);  // with two probes
+    return f.weights();
+  };
+  const std::vector<float> want = weights(ThreadOrder::kForward);
+  for (const ThreadOrder order : kLate) CHECK(weights(order) == want);
+}
+
+TEST_CASE("a branch of weight gradients changes no bit of a convolutional network",
+          "[trainer][beside]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options) = sampled("systematic");
+  vcas_of(options).act_ratio = {1};
+  options.method.type = GENERATE("exact", "vcas");
+  INFO(options.method.type);
+  const auto weights = [&](ThreadOrder order) {
+    TrainerFixture f(options, {"type=resnet", "stem=cifar", "stages=[1, 1]", "widths=[6, 8]"},
+                     make_emu_ops(order));
+    f.run(7);
+    return f.weights();
+  };
+  const std::vector<float> want = weights(ThreadOrder::kForward);
+  for (const ThreadOrder order : kLate) CHECK(weights(order) == want);
+}
+
+TEST_CASE("a branch of weight gradients changes no bit of a BERT", "[trainer][text][beside]") {
+  const std::string head = GENERATE("classification", "mlm");
+  const bool exact = GENERATE(false, true);
+  INFO(head << (exact ? ", exact" : ", vcas"));
+  const auto losses = [&](ThreadOrder order) {
+    TextTrainer t(head, 0, exact ? std::nullopt : std::optional(sampled("systematic")),
+                  make_emu_ops(order));
+    std::vector<double> all;
+    for (int i = 0; i < 7; ++i)
+      all.push_back(t.trainer
+                        ->step(random_text(TextTrainer::kItems, TextTrainer::kVocabulary,
+                                           TextTrainer::kClasses, i % 2))
+                        .loss);
+    return all;
+  };
+  const std::vector<double> want = losses(ThreadOrder::kForward);
+  for (const ThreadOrder order : kLate) CHECK(losses(order) == want);
+}
