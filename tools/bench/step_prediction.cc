@@ -67,6 +67,33 @@ double kernel_seconds(const CostRow& row, double flops_per_second) {
   return std::max(row.flops / flops_per_second, row.bytes / kBytesPerSecond);
 }
 
+// Of an H200's 132 multiprocessors, each with four warps a cycle. Six in ten cycles are used.
+constexpr double kInstructionsPerSecond = 0.6 * 4 * 132 * 1.755e9;
+
+// What a warp executes on sm_90a in bf16 for so many bytes or operations (docs/results/gpu).
+struct Executed {
+  std::string_view op;
+  double instructions, bytes, flops;
+};
+constexpr Executed kExecuted[] = {{"gelu_forward", 109, 32 * 4 * 4, 0},
+                                  {"gelu_backward", 130, 32 * 4 * 6, 0},
+                                  {"layer_norm_forward", 1400, 768 * 8, 0},
+                                  {"layer_norm_backward", 1680, 768 * 10, 0},
+                                  {"attention_forward", 1346, 0, 4.0 * 16 * 64 * 64},
+                                  {"attention_backward", 417 + 130, 0, 10.0 * 16 * 16 * 64}};
+constexpr Executed kGathered = {"linear_backward_weight", 271, 0, 2.0 * 128 * 128 * 64 / 8};
+
+// The least time of kernels in bf16, where their instructions may take longer than their bytes.
+double issue_seconds(const CostRow& row) {
+  const auto* executed = std::ranges::find(kExecuted, row.op, &Executed::op);
+  if (row.op == kGathered.op && row.place.ends_with("/weights")) executed = &kGathered;
+  const double least = kernel_seconds(row, kBf16FlopsPerSecond);
+  if (executed == std::end(kExecuted)) return least;
+  const double times =
+      executed->bytes > 0 ? row.bytes / executed->bytes : row.flops / executed->flops;
+  return std::max(least, times * executed->instructions / kInstructionsPerSecond);
+}
+
 struct Counted {
   std::vector<CostRow> rows;
   std::int64_t waits, parameters;
@@ -87,15 +114,24 @@ struct Counted {
       if (is_in_graph(row)) sum += row.launches;
     return sum;
   }
+  double launch_seconds(bool with_graph) const {
+    const auto launches = static_cast<double>(total().launches);
+    const auto graph = static_cast<double>(in_graph());
+    return with_graph ? kLaunchSeconds * (launches - graph + 1) + kGraphKernelSeconds * graph
+                      : kLaunchSeconds * launches;
+  }
   // "ms | ms with a graph"
   std::string times(double flops_per_second) const {
     double seconds = 0;
     for (const CostRow& row : rows) seconds += kernel_seconds(row, flops_per_second);
-    const auto launches = static_cast<double>(total().launches);
-    const auto graph = static_cast<double>(in_graph());
-    return fmt::format(
-        "{:.1f} | {:.1f}", 1e3 * (seconds + kLaunchSeconds * launches),
-        1e3 * (seconds + kLaunchSeconds * (launches - graph + 1) + kGraphKernelSeconds * graph));
+    return fmt::format("{:.1f} | {:.1f}", 1e3 * (seconds + launch_seconds(false)),
+                       1e3 * (seconds + launch_seconds(true)));
+  }
+  // ms with a graph, in bf16
+  double issue_time() const {
+    double seconds = launch_seconds(true);
+    for (const CostRow& row : rows) seconds += issue_seconds(row);
+    return 1e3 * seconds;
   }
 };
 
@@ -121,11 +157,11 @@ void print_step(const Case& c, bool exact) {
   const Counted f32 = count_step(c, exact, DType::kF32), bf16 = count_step(c, exact, DType::kBF16);
   const Cost step = f32.total();
   std::cout << fmt::format(
-      "| {} | {} x {} | {} | {:.2f} | {:.1f} | {:.1f} | {} | {} | {} | {} | {} | {} |\n", c.name,
-      c.items, c.tokens, exact ? "exact" : "VCAS", step.flops / 1e12, step.bytes / 1e9,
+      "| {} | {} x {} | {} | {:.2f} | {:.1f} | {:.1f} | {} | {} | {} | {} | {} | {} | {:.1f} |\n",
+      c.name, c.items, c.tokens, exact ? "exact" : "VCAS", step.flops / 1e12, step.bytes / 1e9,
       bf16.total().bytes / 1e9, step.launches, step.launches - f32.in_graph() + 1, f32.waits,
       f32.times(kF32FlopsPerSecond), f32.times(kTf32FlopsPerSecond),
-      bf16.times(kBf16FlopsPerSecond));
+      bf16.times(kBf16FlopsPerSecond), bf16.issue_time());
 }
 
 // Of each GPU: what it sends and receives, and what an exchange takes besides.
@@ -284,8 +320,8 @@ int main(int count, char** arguments) {
     std::cout
         << "| model | items x tokens | step | TFLOP | GB | GB, bf16 | launches | with a graph | "
            "waits | ms, f32 | with a graph | ms, tf32 | with a graph | ms, bf16 | with a graph "
-           "|\n"
-           "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+           "| by instructions |\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   }
   const std::vector<std::int64_t> image = {3, 224, 224};
   const std::vector<std::string> bert = {"type=bert", "vocabulary=30522", "dropout=0.1",
