@@ -92,7 +92,9 @@ class Ops {
 
   // Calls `body`. Its operations come after those called so far and those of bodies before.
   // They may run beside those called next, until these are told to `join` the ticket.
+  // So may they beside copies, marks and what `deallocate` frees.
   // Another body has a larger ticket. Bodies begin no further ones.
+  // What `repeat` calls joins all that it begins.
   virtual std::int64_t beside(const std::function<void()>& body) {
     body();
     return 0;

@@ -56,14 +56,15 @@ class BackwardHooks {
   // All stay valid to the end of the backward.
   virtual std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                            const RowSets& rows);
-  // Computes the gradients now, or at the next flush. dy, x and norms stay as they are until then.
-  // A site without number has them computed now.
+  // Computes the gradients now, by Ops::beside, or at the next flush.
+  // dy, x and norms stay as they are until the flush after that one.
+  // A site without number has them computed now, and not beside.
   virtual void weight_gradient(Exec& exec, const WeightUse& use);
-  // Computes what waits.
+  // Computes what waits. It is called within Ops::beside: its scratch is Exec::scratch_beside.
   virtual void flush(Exec& exec);
   virtual bool waits() const { return biases_.size() > 0; }
 
-  // Bytes of Exec::scratch for one weight gradient that waits, of at most `max_rows` rows.
+  // Bytes of Exec::scratch_beside for one weight gradient that waits, of at most `max_rows` rows.
   // A flush may take as much for each. A row has three doubles and an index.
   static std::size_t scratch_bytes(std::int64_t max_rows);
 

@@ -473,6 +473,7 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
   BackwardContext context = given;
   if (!context.hooks) context.hooks = &exact_;
   BackwardHooks& hooks = *context.hooks;
+  exec.ops.join(Ops::kAllTickets);  // of a backward that threw
   hooks.begin(exec);
   if (!context.gradients.adds) {
     static const std::string place = "gradients/backward";

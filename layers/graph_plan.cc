@@ -366,7 +366,11 @@ void Planner::plan_gradients() {
     const int time = gate_time(i) + 1;
     int dy_block = node.gradient_block;
     if (dy_block >= 0) use(dy_block, time);
-    if (node.gate >= 0) dy_block = node.kept_block = new_block(i, gate_time(i));
+    if (node.gate >= 0) {
+      dy_block = node.kept_block = new_block(i, gate_time(i));
+      // A gate that passes everything on leaves the gradient in the block before it.
+      if (waits_for(node.gradient_block)) flushed_.push_back(node.kept_block);
+    }
     if (node.kept_block >= 0) use(node.kept_block, time);
     node.dx.assign(node.inputs.size(), {});
     for (std::size_t j = 0; j < node.inputs.size(); ++j) plan_dx(i, j, dy_block);
@@ -379,7 +383,6 @@ void Planner::plan_gradients() {
   }
   flush();
   for (const int block : flushed_) use(block, gate_time(0) + 1);
-  // A gate that passes everything on leaves the gradient in the block before it.
   for (const GraphNode& node : plan_.nodes)
     if (node.kept_block >= 0)
       use(node.gradient_block,

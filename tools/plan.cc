@@ -34,7 +34,8 @@ struct DryRun {
 
   DryRun(const RunConfig& config, const RunData& data, std::int64_t epoch)
       : steps_per_epoch(epoch), total_steps(vcas::total_steps(config, epoch)) {
-    auto dry = std::make_unique<DryOps>(device_name(config) != "cpu");
+    const std::string name = device_name(config);
+    auto dry = std::make_unique<DryOps>(name != "cpu" && !name.starts_with("check:cpu"));
     device = dry.get();
     ops = std::make_unique<CountOps>(std::move(dry));
     model = make_model(*ops, compute_dtype(precision_of(config)), config, data.facts(),

@@ -80,7 +80,8 @@ Event make_event() {
 }
 
 LaunchGraph::LaunchGraph(cudaGraph_t captured, std::vector<Note> notes) : notes_(std::move(notes)) {
-  const cudaError_t status = cudaGraphInstantiate(&exec_, captured, 0);
+  const cudaError_t status =
+      cudaGraphInstantiate(&exec_, captured, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(captured);
   check(status, "making a graph");
 }
@@ -155,7 +156,8 @@ Context::Context(Precision precision) : precision_(precision) {
   const auto make_stream = [](cudaStream_t& stream, int priority) {
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "a stream");
   };
-  make_stream(branch_.stream, (lowest + highest) / 2);  // its end is waited for, so it goes first
+  // The end of this one is waited for, so it goes before the other one.
+  make_stream(branch_.stream, lowest + (highest - lowest - 1) / 2);
   make_stream(side_.stream, lowest);
   make_stream(bus_, lowest);
   make_stream(beside_, highest);
@@ -384,7 +386,7 @@ std::size_t Context::sort_bytes(std::int64_t count) const {
 
 LaunchGraph Context::capture(const std::function<void()>& body) {
   check_not_capturing("a capture");
-  join_side(last_ticket_);  // a graph cannot wait for what is no part of it
+  join_side(last_ticket_);  // its own branch has one workspace with what is no part of it
   check(cudaStreamBeginCapture(branch_.stream, cudaStreamCaptureModeThreadLocal),
         "starting a capture");
   cudaGraph_t captured = nullptr;
@@ -392,11 +394,13 @@ LaunchGraph Context::capture(const std::function<void()>& body) {
   notes_.clear();
   try {
     body();
+    VCAS_CHECK(joined_ticket_ == last_ticket_, "a graph ends before what runs beside it");
   } catch (...) {
     capturing_ = false;
     cudaStreamEndCapture(branch_.stream, &captured);
     if (captured) cudaGraphDestroy(captured);
     cudaGetLastError();  // that it was broken off
+    joined_ticket_ = last_ticket_;
     throw;
   }
   capturing_ = false;
@@ -405,6 +409,7 @@ LaunchGraph Context::capture(const std::function<void()>& body) {
 }
 
 void Context::replay(const LaunchGraph& graph) {
+  join_side(last_ticket_);
   check(cudaGraphLaunch(graph.exec(), branch_.stream), "launching a graph");
   for (const Note& note : graph.notes()) run_beside(note.reached, note.body);
 }
@@ -413,21 +418,22 @@ std::int64_t Context::run_side(const std::function<void()>& body) {
   VCAS_CHECK(!in_side_, "a body beside others begins a further one");
   check(cudaEventRecord(forked_.get(), branch_.stream), "the beginning of a branch");
   check(cudaStreamWaitEvent(side_.stream, forked_.get()), "waiting for what comes before");
-  struct InSide {
-    Context& context;
-    explicit InSide(Context& c) : context(c) { change(); }
-    ~InSide() { change(); }
-    void change() {
-      std::swap(context.branch_, context.side_);
-      context.in_side_ = !context.in_side_;
-    }
+  const auto change = [this] {
+    std::swap(branch_, side_);
+    in_side_ = !in_side_;
   };
-  {
-    const InSide until_the_end(*this);
+  const auto end = [&] {
+    change();
+    return cudaEventRecord(side_event(++last_ticket_), side_.stream);
+  };
+  change();
+  try {
     body();
+  } catch (...) {
+    end();  // what it has launched is waited for too
+    throw;
   }
-  ++last_ticket_;
-  check(cudaEventRecord(side_event(last_ticket_), side_.stream), "the end of a branch");
+  check(end(), "the end of a branch");
   return last_ticket_;
 }
 

@@ -168,7 +168,7 @@ class CheckOps final : public Ops {
   }
   bool queues() const override {
     return a_->queues();
-  }  // never here, but with its sizes and memory
+  }  // it repeats nothing, but has those sizes
   void enter(const std::string& place) override {
     place_ = place;
     a_->enter(place);

@@ -39,7 +39,7 @@ std::unique_ptr<Mailbox> Context::make_mailbox(std::size_t bytes) {
 
 void* Context::at_least(Workspace& workspace, std::size_t bytes) {
   if (bytes > workspace.bytes) {
-    run_put_off(last_ticket_ + 1);  // may use it
+    if (in_side_) run_put_off(last_ticket_ + 1);  // may use it
     deallocate(workspace.data);
     workspace = {};
     workspace = {allocate(bytes), bytes};
@@ -72,7 +72,9 @@ std::int64_t Context::run_side(const std::function<void()>& body) {
 }
 
 void Context::join_side(std::int64_t ticket) {
-  if (!in_side_) now_or_captured([=, this] { run_put_off(ticket); });
+  if (in_side_) return;
+  joined_ticket_ = std::max(joined_ticket_, std::min(ticket, last_ticket_));
+  now_or_captured([=, this] { run_put_off(ticket); });
 }
 
 void Context::run_put_off(std::int64_t ticket) {
@@ -109,9 +111,11 @@ Context::LaunchGraph Context::capture(const std::function<void()>& body) {
     ~Capturing() { captured = nullptr; }
   };
   LaunchGraph graph;
+  join_side(last_ticket_);
   captured_ = &graph;
   const Capturing until_the_end{captured_};
   body();
+  VCAS_CHECK(joined_ticket_ == last_ticket_, "a graph ends before what runs beside it");
   return graph;
 }
 

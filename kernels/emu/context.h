@@ -143,6 +143,7 @@ class Context {
   LaunchGraph capture(const std::function<void()>& body);
   void replay(const LaunchGraph& graph) {
     ++launches_;
+    run_put_off(last_ticket_);
     for (const auto& launch : graph) launch();
   }
 
@@ -210,7 +211,7 @@ class Context {
   const bool mixes_;            // in turns with what comes after
   std::deque<PutOff> put_off_;  // launches of run_side
   bool in_side_ = false;
-  std::int64_t last_ticket_ = 0;
+  std::int64_t last_ticket_ = 0, joined_ticket_ = 0;
   bool is_beside_ = false;
   std::vector<std::function<void()>> begun_;  // beside
   std::int64_t launches_ = 0;

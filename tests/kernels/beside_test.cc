@@ -1,4 +1,6 @@
 // Operations beside others: Ops::beside and Ops::join.
+#include <stdexcept>
+
 #include "kernels/emu/emu_ops.h"
 #include "tests/support/check_op.h"
 
@@ -84,6 +86,38 @@ TEST_CASE("branches have a workspace each", "[beside]") {
     };
     CHECK(sums(true) == sums(false));
   });
+}
+
+TEST_CASE("what a body that throws has begun is joined", "[beside]") {
+  on_every_backend([](TestTensors& t) {
+    const Tensor x = t.unset({1}), y = t.unset({1});
+    t.ops().run(set(x, 1));
+    CHECK_THROWS_WITH(t.ops().beside([&] {
+      t.ops().run(Copy{.y = y, .x = x});
+      throw std::runtime_error("no more");
+    }),
+                      "no more");
+    t.ops().join(Ops::kAllTickets);
+    t.ops().run(set(x, 2));
+    CHECK(t.read(y)[0] == 1);
+  });
+}
+
+TEST_CASE("a graph that does not join its branch is an error that says so", "[beside][repeat]") {
+  for (const std::string& device : test_devices()) {
+    if (device == "cpu") continue;
+    INFO(device);
+    const auto ops = make_ops(device);
+    TestTensors t(*ops, DType::kF32);
+    const Tensor y = t.unset({1});
+    std::unique_ptr<Recording> recording;
+    const auto body = [&] { ops->beside([&] { ops->run(set(y, 1)); }); };
+    ops->repeat(recording, body);
+    CHECK_THROWS_WITH(ops->repeat(recording, body),
+                      ContainsSubstring("a graph ends before what runs beside it"));
+    ops->run(set(y, 2));
+    CHECK(t.read(y)[0] == 2);
+  }
 }
 
 TEST_CASE("a body in a body is an error that says so", "[beside]") {

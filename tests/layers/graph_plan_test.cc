@@ -134,6 +134,24 @@ TEST_CASE("what runs beside a backward is read until the flush after its own", "
   CHECK(sampled == 6 + 9 + 2);
 }
 
+TEST_CASE("what a gate passes on stays where it is read beside", "[graph][beside]") {
+  Chain chain(0);
+  chain.plan.nodes.resize(1);
+  const int x = 0, first = chain.add("first", make_layer("linear", {{"width", kWidth}}), {x});
+  const int gated = chain.add("gated", make_layer("gelu"), {first});
+  const int second = chain.add("second", make_layer("linear", {{"width", kWidth}}), {x});
+  const int sum = chain.add("sum", make_layer("add"), {gated, second});
+  const int labels = chain.add("labels", nullptr, {}, {1, Layout::items(1), DType::kI32});
+  chain.add("loss", make_layer("softmax_cross_entropy"), {sum, labels});
+  chain.plan.gate_nodes = {gated};
+  chain.plan.queues = true;
+  plan_graph(chain.plan, {.max_items = kItems});
+  // The sum gives both its gradient. If the gate passes it on, its kept block is that one.
+  const GraphNode& node = chain.node("gated");
+  CHECK(node.gradient_block == chain.node("second").gradient_block);
+  CHECK(node.dx[0].block != node.kept_block);
+}
+
 TEST_CASE("a gate that is no cut edge is refused before anything runs", "[graph]") {
   Chain chain(1);
   const int linear = 1, gelu = 2;

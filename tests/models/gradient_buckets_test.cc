@@ -1,6 +1,7 @@
 // Ranges of the slab of gradients: each is told of when nothing adds to it any more.
 #include <algorithm>
 
+#include "kernels/emu/emu_ops.h"
 #include "kernels/exchange.h"
 #include "tests/support/catch.h"
 #include "tests/support/model_fixture.h"
@@ -76,6 +77,18 @@ TEST_CASE("nothing adds to a bucket of gradients that was told of", "[model][ran
         for (const Selection selection : {Selection::kSystematic, Selection::kBernoulli})
           check_passes(f, f.context(SamplingMode::kItemsAndRows, ratio, 0.5, selection), buckets);
     }
+  }
+}
+
+TEST_CASE("a bucket waits for what runs beside", "[model][ranks][beside]") {
+  for (const TestModel& model : test_models()) {
+    CAPTURE(model.name);
+    ModelFixture f(model.options, model.item_shape, kClasses, kItems, DType::kF32,
+                   make_emu_ops(emu::ThreadOrder::kReverse));
+    const auto buckets = f.model->graph.gradient_buckets(500);
+    check_passes(f, f.context(SamplingMode::kExact, 1, 1), buckets);
+    check_passes(f, f.context(SamplingMode::kItemsAndRows, 0.5, 0.5, Selection::kSystematic),
+                 buckets);
   }
 }
 
