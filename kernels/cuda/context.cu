@@ -494,15 +494,15 @@ std::uint32_t alignment(const void* data) {
 
 // By columns c^T = b^T a^T, so the factors change places, and `bias` is a column.
 template <class T, class Out>
-void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
+bool Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
                    const Factor<T>& b, Out* c, bool accumulate, const Out* bias) {
-  if (m == 0 || n == 0) return;
+  if (m == 0 || n == 0) return true;
   if (k == 0) {
     VCAS_CHECK(!bias, "the bias of a product of no rows");
     if (!accumulate)
       check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(m * n) * sizeof(Out), branch_.stream),
             "a product of no rows");
-    return;
+    return true;
   }
   const std::string what =
       "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
@@ -542,24 +542,27 @@ void Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(c));
   cublasLtMatmulHeuristicResult_t best;
   int found = 0;
-  cublas_.check(cublas_.choose_algorithm(handle_, product.get(), left.get(), right.get(), out.get(),
-                                         out.get(), preference_, 1, &best, &found),
-                what);
-  VCAS_CHECK(found > 0, "cuBLASLt has no algorithm for " + what);
+  const cublasStatus_t chosen =
+      cublas_.choose_algorithm(handle_, product.get(), left.get(), right.get(), out.get(),
+                               out.get(), preference_, 1, &best, &found);
+  if (chosen == CUBLAS_STATUS_NOT_SUPPORTED || (chosen == CUBLAS_STATUS_SUCCESS && found == 0))
+    return false;
+  cublas_.check(chosen, what);
   const Compute<T> one = 1, beta = accumulate ? 1 : 0;
   cublas_.check(cublas_.multiply(handle_, product.get(), &one, b.data, left.get(), a.data,
                                  right.get(), &beta, c, out.get(), c, out.get(), &best.algo,
                                  branch_.products, kWorkspaceBytes, branch_.stream),
                 what);
+  return true;
 }
 
-template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<float>&,
+template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<float>&,
                             const Factor<float>&, float*, bool, const float*);
-template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<double>&,
+template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<double>&,
                             const Factor<double>&, double*, bool, const double*);
-template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
+template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
                             const Factor<bfloat16>&, bfloat16*, bool, const bfloat16*);
-template void Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
+template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
                             const Factor<bfloat16>&, float*, bool, const float*);
 
 }  // namespace vcas::cuda

@@ -151,11 +151,12 @@ class Context {
   static bool has_nccl() { return true; }
 
   // c[m, n] = a[m, k] b[k, n], or +=, by cuBLASLt. `bias`[n] is added if there is one.
+  // Does nothing, and gives false, if that has no algorithm.
   // f32 is rounded to TF32 if the precision says so. Sums of bf16 are f32, rounded once for c in
   // bf16.
   template <class T, class Out>
-  void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
-            Out* c, bool accumulate, const Out* bias = nullptr);
+  [[nodiscard]] bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
+                          const Factor<T>& b, Out* c, bool accumulate, const Out* bias = nullptr);
 
  private:
   static constexpr std::size_t kStagingBytes = std::size_t{32} << 20,

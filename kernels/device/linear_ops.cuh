@@ -1,9 +1,9 @@
-// Linear layers: dense products by the platform's library, products over gathered rows by ours.
+// Linear layers: dense products, and products over gathered rows.
 #pragma once
 
-#include "kernels/cpu/gemm.h"
 #include "kernels/device/patch_product.cuh"
 #include "kernels/device/patches.cuh"
+#include "kernels/device/product.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -14,8 +14,9 @@ void compute(Context& context, const LinearForward& args) {
     if (reads_pixels(args.patches, args.x, args.y)) return direct_forward<T>(context, args);
     if (args.patches) return forward_patches<T>(context, args);
     const std::int64_t c = args.x.width(), d = args.y.width();
-    context.gemm<T, T>(args.y.rows(), d, c, {args.x.ptr<T>(), c}, {args.weight.ptr<T>(), c, true},
-                       args.y.ptr<T>(), false, args.bias.ptr<T>());
+    dense_product<T, T>(context, args.y.rows(), d, c, {args.x.ptr<T>(), c},
+                        {args.weight.ptr<T>(), c, true}, args.y.ptr<T>(), false,
+                        args.bias.ptr<T>());
   });
 }
 
@@ -26,8 +27,8 @@ void compute(Context& context, const LinearBackwardInput& args) {
     if (reads_pixels(args.patches, args.dx, args.dy)) return direct_backward<T>(context, args);
     if (args.patches) return backward_patches<T>(context, args);
     const std::int64_t c = args.dx.width(), d = args.dy.width();
-    context.gemm<T, T>(args.dx.rows(), c, d, {args.dy.ptr<T>(), d}, {args.weight.ptr<T>(), c},
-                       args.dx.ptr<T>(), args.accumulate);
+    dense_product<T, T>(context, args.dx.rows(), c, d, {args.dy.ptr<T>(), d},
+                        {args.weight.ptr<T>(), c}, args.dx.ptr<T>(), args.accumulate);
   });
 }
 
@@ -52,8 +53,8 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
       const T* dy = args.dy.ptr<T>();
       const T* x = args.x_full.ptr<T>();
       if (!row && !kept && !direct)
-        context.gemm<T, Compute<T>>(d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight,
-                                    args.accumulate);
+        dense_product<T, Compute<T>>(context, d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight,
+                                     args.accumulate);
       else
         gathered.add({.c = dweight,
                       .a = {dy, d, kept, nullptr, d},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/gathered_wgmma.cuh"
+#include "kernels/device/product.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
@@ -67,8 +68,9 @@ void forward_patches(Context& context, const LinearForward& args) {
     const std::int64_t count = std::min(most, rows - first);
     copy_patches<T>(context, space, args.x, args.patches, {nullptr, nullptr, nullptr, first},
                     count);
-    context.gemm<T, T>(count, d, values, {space, values}, {args.weight.ptr<T>(), values, true},
-                       args.y.ptr<T>() + first * d, false, args.bias.ptr<T>());
+    dense_product<T, T>(context, count, d, values, {space, values},
+                        {args.weight.ptr<T>(), values, true}, args.y.ptr<T>() + first * d, false,
+                        args.bias.ptr<T>());
   }
 }
 
@@ -83,9 +85,9 @@ void backward_patches(Context& context, const LinearBackwardInput& args) {
   const std::int64_t channels = args.dx.width();
   for (std::int64_t first = 0; first < items; first += most) {
     const std::int64_t count = std::min(most, items - first);
-    context.gemm<T, C>(count * patches.out_rows(), values, d,
-                       {args.dy.ptr<T>() + first * patches.out_rows() * d, d},
-                       {args.weight.ptr<T>(), values}, space, false);
+    dense_product<T, C>(context, count * patches.out_rows(), values, d,
+                        {args.dy.ptr<T>() + first * patches.out_rows() * d, d},
+                        {args.weight.ptr<T>(), values}, space, false);
     const std::int64_t n = count * patches.in_rows() * channels;
     launch(context, grid_over(context, n), add_patches_kernel<T>,
            args.dx.ptr<T>() + first * patches.in_rows() * channels, space, patches, channels,
@@ -111,8 +113,8 @@ void weight_gradient_of_patches(Context& context, const LinearBackwardWeight& ar
     const bool accumulate = args.accumulate || first > 0;
     copy_patches<T>(context, space, args.x_full, args.patches, {kept, row, count, first}, depth);
     if (!kept) {
-      context.gemm<T, C>(d, values, depth, {dy + first * d, d, true}, {space, values}, dweight,
-                         accumulate);
+      dense_product<T, C>(context, d, values, depth, {dy + first * d, d, true}, {space, values},
+                          dweight, accumulate);
       continue;
     }
     Several<GatheredProduct<T>> product;

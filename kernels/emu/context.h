@@ -102,11 +102,13 @@ class Context {
   int grown() const { return grown_; }
 
   // A product as on a GPU, with `bias` or += but not both. Sums are f32.
+  // Gives false, and does nothing, as long as products are lacking.
   // Factors have the precision of the context, or bf16.
   template <class T, class Out>
-  void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
-            Out* c, bool accumulate, const Out* bias = nullptr) {
-    if (m == 0 || n == 0) return;
+  [[nodiscard]] bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
+                          const Factor<T>& b, Out* c, bool accumulate, const Out* bias = nullptr) {
+    if (lacks_products_) return false;
+    if (m == 0 || n == 0) return true;
     queue([=, precision = precision_] {
       for (std::int64_t r = 0; bias && r < m; ++r) std::copy_n(bias, n, c + r * n);
       const bool add = accumulate || bias;
@@ -118,7 +120,9 @@ class Context {
       else
         vcas::gemm(m, n, k, a, b, c, n, add);
     });
+    return true;
   }
+  void set_lacks_products(bool lacks) { lacks_products_ = lacks; }
 
   // `to` = `from` by ascending key. Pairs of a key keep their order.
   // `workspace` has sort_bytes(count).
@@ -214,6 +218,7 @@ class Context {
   std::int64_t last_ticket_ = 0, joined_ticket_ = 0;
   bool is_beside_ = false;
   std::vector<std::function<void()>> begun_;  // beside
+  bool lacks_products_ = false;
   std::int64_t launches_ = 0;
   LaunchGraph* captured_ = nullptr;  // the graph that is being captured
   Branch branches_[2];               // the second one is of run_side

@@ -16,6 +16,9 @@ std::unique_ptr<Ops> make_emu_ops(emu::ThreadOrder order = emu::ThreadOrder::kFo
 // Kernels, products and copies that a GPU would have been given. make_emu_ops has made `ops`.
 std::int64_t emu_launches(const Ops& ops);
 
+// From now on no library has a product.
+void emu_lacks_products(Ops& ops);
+
 // An exchange by NCCL, of one rank too. make_emu_ops has made `ops`.
 std::unique_ptr<Exchange> make_emu_nccl_exchange(Ops& ops, Ranks& ranks);
 

@@ -1,3 +1,4 @@
+#include "kernels/emu/emu_ops.h"
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -66,6 +67,37 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
                    {.length = rows + 1});
         }
   });
+}
+
+TEST_CASE("products that the library of a device lacks", "[linear]") {
+  const auto ops = make_emu_ops();
+  emu_lacks_products(*ops);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    TestTensors t(*ops, dtype);
+    for (const auto& [rows, in, out] : kSizes)
+      for (const bool accumulate : {false, true}) {
+        INFO(dtype_name(dtype) << ", " << rows << " x " << in << ", " << out << ", " << accumulate);
+        check_op(t,
+                 LinearForward{.y = t.unset({rows, out}),
+                               .x = t.normal({rows, in}),
+                               .weight = t.normal({out, in}),
+                               .bias = accumulate ? t.normal({out}) : Tensor{}},
+                 {.length = in + 1});
+        check_op(t,
+                 LinearBackwardInput{.dx = accumulate ? t.normal({rows, in}) : t.unset({rows, in}),
+                                     .dy = t.normal({rows, out}),
+                                     .weight = t.normal({out, in}),
+                                     .accumulate = accumulate},
+                 {.length = out + 1});
+        check_op(t,
+                 LinearBackwardWeight{
+                     .dweight = accumulate ? t.wide_normal({out, in}) : t.wide_unset({out, in}),
+                     .dy = t.normal({rows, out}),
+                     .x_full = t.normal({rows, in}),
+                     .accumulate = accumulate},
+                 {.length = rows + 1});
+      }
+  }
 }
 
 TEST_CASE("a group of weight gradients", "[linear]") {
