@@ -166,9 +166,7 @@ class CheckOps final : public Ops {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     a_->copy_to_host(host, device, bytes);
   }
-  bool queues() const override {
-    return a_->queues();
-  }  // it repeats nothing, but has those sizes
+  bool queues() const override { return a_->queues(); }  // it repeats nothing, but has those sizes
   void enter(const std::string& place) override {
     place_ = place;
     a_->enter(place);
