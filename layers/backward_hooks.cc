@@ -20,7 +20,10 @@ void BackwardHooks::weight_gradient(Exec& exec, const WeightUse& use) {
                                       .row = use.rows.row,
                                       .accumulate = use.accumulate});
   };
-  use.site < 0 ? multiply() : static_cast<void>(exec.ops.beside(std::ref(multiply)));
+  if (use.site < 0)
+    multiply();
+  else
+    exec.ops.beside(std::ref(multiply));
 }
 
 void BackwardHooks::bias_gradient(Exec& exec, const WeightUse& use) {

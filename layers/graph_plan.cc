@@ -383,6 +383,7 @@ void Planner::plan_gradients() {
   }
   flush();
   for (const int block : flushed_) use(block, gate_time(0) + 1);
+  // That block lasts as long as the one behind the gate.
   for (const GraphNode& node : plan_.nodes)
     if (node.kept_block >= 0)
       use(node.gradient_block,

@@ -12,37 +12,37 @@ struct Size {
 const Size kSizes[] = {{1, 1, 1},   {0, 5, 3},     {1, 7, 33},    {5, 33, 7},    {49, 64, 1},
                        {3, 40, 70}, {700, 33, 48}, {350, 90, 70}, {60, 100, 120}};
 
+void check_forward(TestTensors& t) {
+  for (const auto& [rows, in, out] : kSizes)
+    for (const bool with_bias : {false, true}) {
+      INFO(rows << " x " << in << " -> " << out << ", bias " << with_bias);
+      check_op(t,
+               LinearForward{.y = t.unset({rows, out}),
+                             .x = t.normal({rows, in}),
+                             .weight = t.normal({out, in}),
+                             .bias = with_bias ? t.normal({out}) : Tensor{}},
+               {.length = in + 1});
+    }
+}
+
+void check_backward_input(TestTensors& t) {
+  for (const auto& [rows, in, out] : kSizes)
+    for (const bool accumulate : {false, true}) {
+      INFO(rows << " x " << in << " <- " << out << ", accumulate " << accumulate);
+      check_op(t,
+               LinearBackwardInput{.dx = accumulate ? t.normal({rows, in}) : t.unset({rows, in}),
+                                   .dy = t.normal({rows, out}),
+                                   .weight = t.normal({out, in}),
+                                   .accumulate = accumulate},
+               {.length = out + 1});
+    }
+}
+
 }  // namespace
 
-TEST_CASE("linear_forward", "[linear]") {
-  on_every_backend([](TestTensors& t) {
-    for (const auto& [rows, in, out] : kSizes)
-      for (const bool with_bias : {false, true}) {
-        INFO(rows << " x " << in << " -> " << out << ", bias " << with_bias);
-        check_op(t,
-                 LinearForward{.y = t.unset({rows, out}),
-                               .x = t.normal({rows, in}),
-                               .weight = t.normal({out, in}),
-                               .bias = with_bias ? t.normal({out}) : Tensor{}},
-                 {.length = in + 1});
-      }
-  });
-}
+TEST_CASE("linear_forward", "[linear]") { on_every_backend(check_forward); }
 
-TEST_CASE("linear_backward_input", "[linear]") {
-  on_every_backend([](TestTensors& t) {
-    for (const auto& [rows, in, out] : kSizes)
-      for (const bool accumulate : {false, true}) {
-        INFO(rows << " x " << in << " <- " << out << ", accumulate " << accumulate);
-        check_op(t,
-                 LinearBackwardInput{.dx = accumulate ? t.normal({rows, in}) : t.unset({rows, in}),
-                                     .dy = t.normal({rows, out}),
-                                     .weight = t.normal({out, in}),
-                                     .accumulate = accumulate},
-                 {.length = out + 1});
-      }
-  });
-}
+TEST_CASE("linear_backward_input", "[linear]") { on_every_backend(check_backward_input); }
 
 TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", "[linear]") {
   on_every_backend([](TestTensors& t) {
@@ -73,22 +73,13 @@ TEST_CASE("products that the library of a device lacks", "[linear]") {
   const auto ops = make_emu_ops();
   emu_lacks_products(*ops);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    INFO(dtype_name(dtype));
     TestTensors t(*ops, dtype);
+    check_forward(t);
+    check_backward_input(t);
     for (const auto& [rows, in, out] : kSizes)
       for (const bool accumulate : {false, true}) {
-        INFO(dtype_name(dtype) << ", " << rows << " x " << in << ", " << out << ", " << accumulate);
-        check_op(t,
-                 LinearForward{.y = t.unset({rows, out}),
-                               .x = t.normal({rows, in}),
-                               .weight = t.normal({out, in}),
-                               .bias = accumulate ? t.normal({out}) : Tensor{}},
-                 {.length = in + 1});
-        check_op(t,
-                 LinearBackwardInput{.dx = accumulate ? t.normal({rows, in}) : t.unset({rows, in}),
-                                     .dy = t.normal({rows, out}),
-                                     .weight = t.normal({out, in}),
-                                     .accumulate = accumulate},
-                 {.length = out + 1});
+        INFO(rows << " x " << in << " -> " << out << ", accumulate " << accumulate);
         check_op(t,
                  LinearBackwardWeight{
                      .dweight = accumulate ? t.wide_normal({out, in}) : t.wide_unset({out, in}),

@@ -22,21 +22,28 @@ VcasOptions sampled(const std::string& selection) {
   return vcas;
 }
 
+// trained(order) gives what a run ends with.
+template <class F>
+void check_orders(const F& trained) {
+  const auto want = trained(ThreadOrder::kForward);
+  for (const ThreadOrder order : kLate) CHECK(trained(order) == want);
+}
+
 }  // namespace
 
 TEST_CASE("a branch of weight gradients changes no bit of a ViT", "[trainer][beside]") {
+  const auto [method, selection] = GENERATE(table<std::string, std::string>(
+      {{"exact", "systematic"}, {"vcas", "systematic"}, {"vcas", "bernoulli"}}));
   TrainerOptions options = TrainerFixture::defaults();
-  vcas_of(options) = sampled(GENERATE("systematic", "bernoulli"));
-  options.method.type = GENERATE("exact", "vcas");
+  vcas_of(options) = sampled(selection);
+  options.method.type = method;
   options.micro_batch = GENERATE(0, 8);
-  INFO(options.method.type << ", " << options.micro_batch);
-  const auto weights = [&](ThreadOrder order) {
+  INFO(method << ", " << selection << ", " << options.micro_batch);
+  check_orders([&](ThreadOrder order) {
     TrainerFixture f(options, 0.1, make_emu_ops(order));
     f.run(7);  // with two probes
     return f.weights();
-  };
-  const std::vector<float> want = weights(ThreadOrder::kForward);
-  for (const ThreadOrder order : kLate) CHECK(weights(order) == want);
+  });
 }
 
 TEST_CASE("a branch of weight gradients changes no bit of a convolutional network",
@@ -46,21 +53,19 @@ TEST_CASE("a branch of weight gradients changes no bit of a convolutional networ
   vcas_of(options).act_ratio = {0.6};
   options.method.type = GENERATE("exact", "vcas");
   INFO(options.method.type);
-  const auto weights = [&](ThreadOrder order) {
+  check_orders([&](ThreadOrder order) {
     TrainerFixture f(options, {"type=resnet", "stem=cifar", "stages=[1, 1]", "widths=[6, 8]"},
                      make_emu_ops(order));
     f.run(7);
     return f.weights();
-  };
-  const std::vector<float> want = weights(ThreadOrder::kForward);
-  for (const ThreadOrder order : kLate) CHECK(weights(order) == want);
+  });
 }
 
 TEST_CASE("a branch of weight gradients changes no bit of a BERT", "[trainer][text][beside]") {
   const std::string head = GENERATE("classification", "mlm");
   const bool exact = GENERATE(false, true);
   INFO(head << (exact ? ", exact" : ", vcas"));
-  const auto losses = [&](ThreadOrder order) {
+  check_orders([&](ThreadOrder order) {
     TextTrainer t(head, 0, exact ? std::nullopt : std::optional(sampled("systematic")),
                   make_emu_ops(order));
     std::vector<double> all;
@@ -70,7 +75,5 @@ TEST_CASE("a branch of weight gradients changes no bit of a BERT", "[trainer][te
                                            TextTrainer::kClasses, i % 2))
                         .loss);
     return all;
-  };
-  const std::vector<double> want = losses(ThreadOrder::kForward);
-  for (const ThreadOrder order : kLate) CHECK(losses(order) == want);
+  });
 }

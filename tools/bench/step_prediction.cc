@@ -67,7 +67,7 @@ double kernel_seconds(const CostRow& row, double flops_per_second) {
   return std::max(row.flops / flops_per_second, row.bytes / kBytesPerSecond);
 }
 
-// Of an H200's 132 multiprocessors, each with four warps a cycle. Six in ten cycles are used.
+// An H200 has 132 multiprocessors with four warps a cycle. Six in ten cycles are used: a guess.
 constexpr double kInstructionsPerSecond = 0.6 * 4 * 132 * 1.755e9;
 
 // What a warp executes on sm_90a in bf16 for so many bytes or operations (docs/results/gpu).
