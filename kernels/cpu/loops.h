@@ -131,11 +131,11 @@ struct Loops {
   void (*uniforms)(float* u, const std::int32_t* id, std::int64_t begin, std::int64_t end,
                    const PhiloxAddress& address);
   double (*largest_score)(const T* score, std::int64_t n);  // of those that are finite, or 0
-  // value[i] = score[i] / divisor; 0 where the score is not finite
-  ScoreCounts (*score_values)(double* value, const T* score, std::int64_t n, double divisor);
+  // Below, the value of a score is unit * score; 0 where it is not finite.
+  ScoreCounts (*score_counts)(const T* score, std::int64_t n, double unit);
   // p = min(1, scale * value)
-  CappedSums (*capped_sums)(const double* value, std::int64_t n, double scale);
-  void (*capped)(T* p, const double* value, std::int64_t n, double scale);
+  CappedSums (*capped_sums)(const T* score, std::int64_t n, double unit, double scale);
+  void (*capped)(T* p, const T* score, std::int64_t n, double unit, double scale);
   std::int64_t (*attention_scratch)(std::int64_t tokens, std::int64_t width);  // elements
   void (*attention_forward)(T* y, T* lse, const AttentionHead<T>& head, T* scratch);
   // dq, dk, dv have the strides of q, k, v.

@@ -20,28 +20,34 @@ std::int64_t candidates(const Args& args) {
 // takes to 1, until nothing more is capped. Where the capped use up the budget, the others are too
 // small to be seen in the sum.
 template <class T>
-double capped_scale(const Loops<T>& loops, const double* value, std::int64_t n, double budget) {
+double capped_scale(const Loops<T>& loops, const T* score, std::int64_t n, double unit,
+                    double budget) {
   double scale = 0;
   for (double before = -1;;) {
-    const CappedSums sums = loops.capped_sums(value, n, scale);
+    const CappedSums sums = loops.capped_sums(score, n, unit, scale);
     if (sums.capped <= before || sums.capped >= budget) return scale;  // rounding may uncap one
     before = sums.capped;
     scale = (budget - sums.capped) / sums.others;
   }
 }
 
-// `value` has room for n numbers. `variance` may be null.
+// The power of two that takes the largest score to about 1: nothing is rounded, and sums hold.
+double unit_of(double largest) {
+  constexpr int kLeastExponent = -1000;  // 2^1000 is finite
+  return largest > 0 ? std::ldexp(1.0, -std::max(std::ilogb(largest), kLeastExponent)) : 1;
+}
+
+// `variance` may be null.
 template <class T>
 void keep_probability(const Loops<T>& loops, T* prob, double* variance, const T* score,
-                      std::int64_t n, double budget, double* value) {
-  const double largest = loops.largest_score(score, n);
-  const auto [positive, not_finite] =
-      loops.score_values(value, score, n, largest > 0 ? largest : 1);
+                      std::int64_t n, double budget) {
+  const double unit = unit_of(loops.largest_score(score, n));
+  const auto [positive, not_finite] = loops.score_counts(score, n, unit);
   budget = std::max(budget - static_cast<double>(not_finite), 0.0);
   if (budget >= static_cast<double>(positive))
-    for (std::int64_t i = 0; i < n; ++i) prob[i] = value[i] > 0;
+    for (std::int64_t i = 0; i < n; ++i) prob[i] = static_cast<double>(score[i]) * unit > 0;
   else
-    loops.capped(prob, value, n, capped_scale(loops, value, n, budget));
+    loops.capped(prob, score, n, unit, capped_scale(loops, score, n, unit, budget));
   if (variance)
     for (std::int64_t i = 0; i < n; ++i) {
       const double p = static_cast<double>(prob[i]), x = static_cast<double>(score[i]);
@@ -98,37 +104,51 @@ void add_undrawn(std::int32_t* kept, T* prob, std::int64_t drawn, std::int64_t c
   }
 }
 
-// The uniform number is the one at index 0. A sum that is an integer up to the rounding of the
-// probabilities is made that integer. A fractional sum draws its floor or its ceiling of indices.
-// `running` has room for n numbers.
+// A sum that is an integer up to the rounding of the probabilities is made that integer.
+double whole_if_near(double sum) {
+  const double rounding = 1e-6 * sum, whole = std::ceil(sum - rounding);
+  return whole - sum <= rounding ? whole : sum;
+}
+
+// The uniform number is the one at index 0. A fractional sum draws its floor or its ceiling of
+// indices.
 template <class T>
-void draw_systematic(const Draw& args, double* running) {
-  const std::int64_t n = candidates(args), count = systematic_count(args);
+void draw_systematic(const Draw& args) {
+  const std::int64_t count = systematic_count(args);
   if (args.count) *args.count.ptr<std::int32_t>() = static_cast<std::int32_t>(count);
   const T* prob = args.prob.ptr<T>();
   auto* kept = args.kept.ptr<std::int32_t>();
   T* scale = args.scale.ptr<T>();
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) running[i] = sum += static_cast<double>(prob[i]);
-  const double rounding = 1e-6 * sum;
-  const double whole = std::ceil(sum - rounding);
-  for (std::int64_t i = n - 1; i >= 0; --i) {  // from the last index that can be drawn on
-    running[i] = whole - sum <= rounding ? whole : sum;
-    if (prob[i] > 0) break;
-  }
   const double u = static_cast<double>(philox_uniform(step_key(args).address(), 0));
+  std::int64_t n = candidates(args);  // up to the last index that can be drawn
+  while (n > 0 && !(prob[n - 1] > 0)) --n;
 
   // An index is drawn where the sums pass an integer: no branch that would be guessed wrong.
   std::int64_t drawn = 0, passed = 0;
-  for (std::int64_t i = 0; i < n && drawn < count; ++i) {
-    const auto now = static_cast<std::int64_t>(running[i] + u);
+  const auto draw = [&](std::int64_t i, double sum) {
+    const auto now = static_cast<std::int64_t>(sum + u);
     kept[drawn] = static_cast<std::int32_t>(i);
     scale[drawn] = prob[i];
     drawn += now > passed;
     passed = now;
+  };
+  constexpr std::int64_t kBeside = 4;  // sums that need not wait for each other
+  double sum = 0;
+  std::int64_t i = 0;
+  for (; i + kBeside < n && drawn + kBeside <= count; i += kBeside) {
+    double more = 0;
+    for (std::int64_t k = 0; k < kBeside; ++k) {
+      more += static_cast<double>(prob[i + k]);
+      draw(i + k, sum + more);
+    }
+    sum += more;
+  }
+  for (; i < n && drawn < count; ++i) {
+    sum += static_cast<double>(prob[i]);
+    draw(i, i == n - 1 ? whole_if_near(sum) : sum);
   }
   if (drawn < count) add_undrawn(kept, scale, drawn, count);
-  for (std::int64_t i = 0; i < count; ++i) scale[i] = scale[i] > 0 ? T(1) / scale[i] : T(0);
+  for (std::int64_t k = 0; k < count; ++k) scale[k] = scale[k] > 0 ? T(1) / scale[k] : T(0);
 }
 
 template <class T>
@@ -210,19 +230,19 @@ void row_score(CpuContext& cpu, const RowScore& args) {
     double* line_sums = scratch + slice * space;
     T* pixel_norms = reinterpret_cast<T*>(line_sums + sums);
     T* norms = pixel_norms + in;
-    std::int64_t first = -out;  // row of the item whose norms these are
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t r = row ? row[i] : i;
-      if (r < first || r >= first + out) {
-        const std::int64_t item = r / out;
-        first = item * out;
-        for (std::int64_t pixel = 0; pixel < in; ++pixel)
-          pixel_norms[pixel] = x_norm_of(item * in + pixel);
-        cpu.loops<T>().patch_norms(norms, line_sums, pixel_norms, patches.height, patches.width,
-                                   patches.out_height(), patches.out_width(), patches.kernel,
-                                   patches.stride, patches.padding);
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t item = (row ? row[i] : i) / out, first = item * out;
+      const T* pixel = x_parts == 1 && x_norm ? x_norm + item * in : pixel_norms;
+      if (pixel == pixel_norms)
+        for (std::int64_t p = 0; p < in; ++p) pixel_norms[p] = x_norm_of(item * in + p);
+      cpu.loops<T>().patch_norms(norms, line_sums, pixel, patches.height, patches.width,
+                                 patches.out_height(), patches.out_width(), patches.kernel,
+                                 patches.stride, patches.padding);
+      for (; i < end; ++i) {
+        const std::int64_t place = (row ? row[i] : i) - first;
+        if (place < 0 || place >= out) break;
+        score[i] = dy_norm_of(i) * norms[place];
       }
-      score[i] = dy_norm_of(i) * norms[r - first];
     }
   });
 }
@@ -260,7 +280,7 @@ void compute(CpuContext& cpu, const KeepProbability& args) {
     auto* variance = args.variance.ptr<double>();
     if (variance) *variance = 0;
     keep_probability<T>(cpu.loops<T>(), args.prob.ptr<T>(), variance, args.score.ptr<T>(), n,
-                        draw_budget(args, args.whole), cpu.scratch<double>(n));
+                        draw_budget(args, args.whole));
   });
 }
 
@@ -278,19 +298,18 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
   }
   const auto draws = static_cast<std::int64_t>(group.size());
   const int threads = cpu.slices_for(draws, kCostOfScore * scores);
-  double* scratch = cpu.scratch<double>(threads * longest);
+  auto* uniforms = cpu.scratch<float>(threads * longest);
   cpu.tasks(threads, draws, 1, [&](std::int64_t number, int thread) {
     const Draw& args = group[number];
-    double* space = scratch + thread * longest;
     with_type(args.prob.dtype, [&](auto type) {
       using T = decltype(type);
       const bool systematic = args.selection == Selection::kSystematic;
       keep_probability<T>(cpu.loops<T>(), args.prob.ptr<T>(), nullptr, args.score.ptr<T>(),
-                          candidates(args), draw_budget(args, systematic), space);
-      if (!systematic)
-        draw_bernoulli<T>(cpu.loops<T>(), args, reinterpret_cast<float*>(space));
+                          candidates(args), draw_budget(args, systematic));
+      if (systematic)
+        draw_systematic<T>(args);
       else
-        draw_systematic<T>(args, space);
+        draw_bernoulli<T>(cpu.loops<T>(), args, uniforms + thread * longest);
     });
   });
 }
