@@ -14,7 +14,7 @@ namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
 constexpr std::int64_t kPooledSpreads = 8, kPooledSquares = 2, kPooledRatios = 2,
-                       kPooledSpending = 4, kPooledCosts = 16;
+                       kPooledSpending = 4, kPooledCosts = 16, kPooledFactors = 8;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
 
@@ -58,6 +58,7 @@ bool BudgetController::probe_due(std::int64_t step) const {
 }
 
 int BudgetController::probe_passes() const {
+  if (model_.mixes_items && drops_some(act_ratio_)) return 1;
   return probes_ % kVerifiedEvery == kVerifiedEvery - 1 ? options_.repeats : 0;
 }
 
@@ -140,12 +141,19 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   if (batch.passes == 0) return;
   // All items are there on a probe.
   const VarianceCurves::Variances whole = at(1);
-  const double verified = dot(importance, batch.v_act) + dot(importance, batch.v_w);
-  const double predicted = whole.weighted_act + dot(importance, whole.weight);
+  const double act = dot(importance, batch.v_act), predicted_act = whole.weighted_act;
+  const double verified = act + dot(importance, batch.v_w);
+  const double predicted = predicted_act + dot(importance, whole.weight);
   if (!std::isfinite(verified) || !std::isfinite(predicted)) return;
   verified_ += verified;
   predicted_ += predicted;
   ++verifications_;
+  // Gates whose echoes leave nothing out stay open, and tell nothing of curves.
+  if (!model_.mixes_items || !(predicted_act > 0) || !(act > 0)) return;
+  const double alone = predicted_act / act_factor();
+  ++factor_probes_;
+  verified_act_ = pool(verified_act_, act, factor_probes_, kPooledFactors);
+  predicted_act_ = pool(predicted_act_, alone, factor_probes_, kPooledFactors);
 }
 
 // Batches differ from the one that set the ratios, and a few spend very much. What is spent on the
@@ -209,7 +217,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   std::vector<VarianceCurves> curves;
   for (const MeasuredBatch& batch : probe) {
     curves.emplace_back(
-        model_, batch, importance,
+        model_, batch, importance, act_factor(),
         options_.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic,
         RandomKey{.seed = seed_,
                   .stream = Stream::kProbe,
@@ -243,7 +251,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
 }
 
 nlohmann::ordered_json BudgetController::report() const {
-  nlohmann::ordered_json json = {{"lambda", lambda_}, {"aim", aim_}};
+  nlohmann::ordered_json json = {{"lambda", lambda_}, {"aim", aim_}, {"act_factor", act_factor()}};
   json.update(Controller::report());
   return json;
 }
@@ -277,6 +285,9 @@ nlohmann::json BudgetController::to_json() const {
                 {"verified", verified_},
                 {"predicted", predicted_},
                 {"verifications", verifications_},
+                {"verified_act", verified_act_},
+                {"predicted_act", predicted_act_},
+                {"factor_probes", factor_probes_},
                 {"timed_probes", timed_probes_}});
   for (const ControlledModel::Linear& linear : model_.linears)
     if (timed_probes_ > 0) state["seconds"].push_back({linear.weight_cost, linear.input_cost});
@@ -297,6 +308,10 @@ void BudgetController::from_json(const nlohmann::json& state) {
     state.at("verified").get_to(read.verified_);
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);
+    // Absent from the states of earlier programs.
+    read.verified_act_ = state.value("verified_act", 0.0);
+    read.predicted_act_ = state.value("predicted_act", 0.0);
+    read.factor_probes_ = state.value("factor_probes", std::int64_t{0});
     // Absent from the states of programs that knew FLOPs only.
     // A fork may go over to FLOPs.
     if (options_.times_cost()) read.timed_probes_ = state.value("timed_probes", std::int64_t{0});

@@ -15,7 +15,8 @@ class BudgetController final : public Controller {
   bool adapts() const override { return true; }
   // At step 0, then 2, 4, 8 ... steps apart, up to update_every.
   bool probe_due(std::int64_t step) const override;
-  // Every tenth probe is verified by Monte Carlo.
+  // Every tenth probe is verified by Monte Carlo; where a layer mixes items, every one, by one
+  // pass.
   int probe_passes() const override;
   std::string update(const std::vector<MeasuredBatch>& probe) override;
   double forward_ratio() const override { return forward_ratio_; }
@@ -39,6 +40,9 @@ class BudgetController final : public Controller {
   std::vector<double> importance() const;
   void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
+  // V_act by Monte Carlo over that by the curves of a net that mixes items: of echoes, of parts
+  // that are not as the scores. 1 in other nets.
+  double act_factor() const { return predicted_act_ > 0 ? verified_act_ / predicted_act_ : 1; }
   // Adds `share` of what was found on a batch.
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
             const std::vector<double>& importance, double share);
@@ -59,6 +63,8 @@ class BudgetController final : public Controller {
   double aim_ = 1;                       // times the budget is what the optimum may spend
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
   std::int64_t verifications_ = 0;
+  double verified_act_ = 0, predicted_act_ = 0;  // of items, pooled; predicted with a factor of 1
+  std::int64_t factor_probes_ = 0;
   std::int64_t timed_probes_ = 0;
   Finding last_;
 };

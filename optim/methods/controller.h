@@ -140,8 +140,9 @@ struct MeasuredBatch {
   // Empty: it does at all gates.
   std::vector<double> threshold;
   // The first n items (kMostItemsCompared) have:
-  // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes the items, times the factor
-  // that makes variance_of_sum the variance of the batch.
+  // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes the items, one pass does
+  // not tell parts: they are taken as unrelated, with norms as the scores at the top gate, and the
+  // variance of the batch.
   std::vector<std::vector<double>> gram;
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
@@ -176,6 +177,7 @@ struct ControlledModel {
   int gates = 0;
   std::vector<Linear> linears;
   std::vector<bool> exact_gates;  // [gate]: drops nothing; empty: none
+  bool mixes_items = false;       // a layer below a gate does
   double forward_ratio = 0;       // of SampleF, where it is fixed; 0: it is open, or there is none
 };
 

@@ -48,8 +48,8 @@ double capped_level(const std::vector<double>& values, const std::vector<double>
 }
 
 VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
-                               const std::vector<double>& importance, Selection selection,
-                               const RandomKey& draws)
+                               const std::vector<double>& importance, double act_factor,
+                               Selection selection, const RandomKey& draws)
     : model_(model),
       batch_(batch),
       importance_(importance),
@@ -100,9 +100,10 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     const int below = model.linears[k].gate;
     const std::size_t gate = below < 0 ? score_.size() : static_cast<std::size_t>(below);
     for (std::size_t e = 0; e < batch.gram[k].size(); ++e) {
-      gram_[gate][e] += batch.gram[k][e];
-      weighted_gram_[gate][e] += importance[k] * batch.gram[k][e];
-      if (e % (items_ + 1) == 0) weighted_trace_ += importance[k] * batch.gram[k][e];
+      const double product = act_factor * batch.gram[k][e];
+      gram_[gate][e] += product;
+      weighted_gram_[gate][e] += importance[k] * product;
+      if (e % (items_ + 1) == 0) weighted_trace_ += importance[k] * product;
     }
   }
 }

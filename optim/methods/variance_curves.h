@@ -44,9 +44,10 @@ class VarianceCurves {
   };
 
   // `importance`: w_k [linear], what a variance weighs in the budget.
+  // `act_factor`: what V_act is above that of the items' parts.
   // `draws` addresses the random numbers of simulated draws.
   VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
-                 const std::vector<double>& importance, Selection selection,
+                 const std::vector<double>& importance, double act_factor, Selection selection,
                  const RandomKey& draws);
 
   // With the item ratios that the batch's thresholds give it, where it has any.

@@ -28,6 +28,17 @@ void scale(std::vector<double>& values, double factor) {
   for (double& value : values) value *= factor;
 }
 
+// Inner products of `compared` unrelated gradients with norms as these scores, alike without any. A
+// sum of `items` such gradients has this variance.
+std::vector<double> gram_by_scores(const std::vector<double>& score, std::int64_t compared,
+                                   std::int64_t items, double variance) {
+  const auto n = static_cast<std::size_t>(compared);
+  std::vector<double> gram(n * n);
+  for (std::size_t i = 0; i < n; ++i) gram[i * (n + 1)] = score.empty() ? 1 : score[i] * score[i];
+  if (const double own = variance_of_sum(gram, items); own > 0) scale(gram, variance / own);
+  return gram;
+}
+
 }  // namespace
 
 void ExactLook::lap(Exec& exec, double* seconds) {
@@ -115,7 +126,7 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
     const std::int64_t buckets = linear.out_buckets * linear.in_buckets;
     most_buckets = std::max(most_buckets, buckets);
     want(linear.total, wide, {buckets});
-    want(linear.gram, wide, {compared, compared});
+    if (halves_.empty()) want(linear.gram, wide, {compared, compared});
     const std::int64_t most_rows = graph.plan().max_rows(graph.weight_layout(static_cast<int>(k)));
     if (options.curves) want(linear.row_score, wide, {most_rows});
   }
@@ -277,13 +288,17 @@ void VarianceProbe::receive() {
   MeasuredBatch& batch = batches_.back();
   const std::int64_t compared = std::min(batch.items, kMostItemsCompared);
   const std::size_t linears = exact_.sketches.linears.size();
+  for (const Tensor& score : exact_.item_score)
+    batch.item_score.push_back(values(host, score, batch.items));
+  const std::vector<double> top_score =
+      batch.item_score.empty() ? std::vector<double>{} : batch.item_score.back();
   batch.v_act.assign(linears, 0.0);
   batch.v_w.assign(linears, 0.0);
   for (std::size_t k = 0; k < linears; ++k) {
     const GradientSketch& linear = exact_.sketches.linears[k];
-    batch.gram.push_back(values(host, linear.gram, compared * compared));
-    if (const double own = variance_of_sum(batch.gram[k], batch.items); !halves_.empty() && own > 0)
-      scale(batch.gram[k], variance_of_halves(host, k) / own);
+    batch.gram.push_back(halves_.empty() ? values(host, linear.gram, compared * compared)
+                                         : gram_by_scores(top_score, compared, batch.items,
+                                                          variance_of_halves(host, k)));
     if (linear.row_score)
       batch.row_score.push_back(values(host, linear.row_score, batch.offsets[k].back()));
     const std::int64_t buckets = linear.total.elements();
@@ -300,8 +315,6 @@ void VarianceProbe::receive() {
         values(host, look.weight_variance, static_cast<std::int64_t>(linears));
     for (std::size_t k = 0; k < linears; ++k) batch.v_w[k] += variance[k] / batch.passes;
   }
-  for (const Tensor& score : exact_.item_score)
-    batch.item_score.push_back(values(host, score, batch.items));
 }
 
 std::vector<double> VarianceProbe::sketch_shares() const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "optim/evaluator.h"
+#include "optim/methods/item_choice.h"
 
 namespace vcas {
 
@@ -31,7 +32,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredBatch, items, passes, v_act, v_w, ite
                                    forward_score, forward_norm)
 
 ControlledModel controlled_model(const Graph& graph, double forward_ratio) {
-  ControlledModel model{.gates = graph.gates(), .linears = {}, .forward_ratio = forward_ratio};
+  ControlledModel model{.gates = graph.gates(),
+                        .linears = {},
+                        .mixes_items = mixes_items(graph),
+                        .forward_ratio = forward_ratio};
   for (int k = 0; k < std::ssize(graph.sampled_weights()); ++k) {
     const auto weight = static_cast<std::size_t>(graph.sampled_weights()[k]);
     const auto cost = static_cast<double>(graph.parameters()[weight].shape.elements());

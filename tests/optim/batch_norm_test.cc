@@ -70,16 +70,20 @@ class GradientVariance {
   double batches_ = 0;
 };
 
-// Reads the sketches of a probe's exact backward, as if no layer mixed items.
+// By the sketches of a probe's exact backward, as if no layer mixed items.
 double variance_of_items(VarianceProbe& probe, ModelFixture& f, Exec& exec,
                          const BackwardContext& context) {
   double sum = 0;
-  auto& exact = static_cast<ExactLook&>(probe.exact_backward());
+  std::vector<Tensor*> grams;
+  for (GradientSketch& linear : static_cast<ExactLook&>(probe.exact_backward()).sketches.linears) {
+    linear.gram = {nullptr, DType::kF64, {kItems, kItems}};
+    grams.push_back(&linear.gram);
+  }
+  const Buffer memory(*f.ops, grams);
   f.model->graph.backward(exec, context);
-  for (const GradientSketch& linear : exact.sketches.linears) {
-    std::vector<double> gram(linear.gram.ptr<double>(),
-                             linear.gram.ptr<double>() + linear.gram.elements());
-    sum += variance_of_sum(gram, kItems);
+  for (Tensor* gram : grams) {
+    sum += variance_of_sum({gram->ptr<double>(), gram->ptr<double>() + gram->elements()}, kItems);
+    *gram = {};
   }
   return sum;
 }
@@ -174,7 +178,7 @@ TEST_CASE("probes leave a network with batch norms as it is, running statistics 
   CHECK(trained(options, 8) != trained(exact, 8));
 }
 
-TEST_CASE("V_s above batch norms does not depend on what gates drop", "[probe]") {
+TEST_CASE("V_s and items' parts above batch norms do not depend on what gates drop", "[probe]") {
   ModelFixture f = residual_network();
   VarianceProbe probe(f.model->graph, *f.ops, *f.sampled, {.fraction = 1.0});
   std::vector<std::vector<std::vector<double>>> grams;
@@ -190,6 +194,14 @@ TEST_CASE("V_s above batch norms does not depend on what gates drop", "[probe]")
     const MeasuredBatch& measured = probe.result().at(0);
     CHECK((measured.v_act[0] > 0) == (ratio < 1));
     grams.push_back(measured.gram);
+    // Each row of a gradient has a share of the batch's means: an item without a gradient of its
+    // own would seem to have a part.
+    const std::vector<double>& score = measured.item_score.back();
+    for (std::size_t i = 0; i < kItems; ++i)
+      for (std::size_t j = 0; j < kItems; ++j) {
+        const double want = i == j ? measured.gram[0][0] * std::pow(score[i] / score[0], 2) : 0;
+        CHECK(std::abs(measured.gram[0][i * kItems + j] - want) <= 1e-12 * want);
+      }
   }
   CHECK(grams[0] == grams[1]);
 }

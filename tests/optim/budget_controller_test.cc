@@ -122,6 +122,37 @@ TEST_CASE("batches of several ranks set the mean of their ratios", "[controller]
   CHECK_THAT(ratios({even, batch_of()}), WithinRel((uneven_alone + even_alone) / 2, 1e-9));
 }
 
+// The sampled passes of a probe find six times what its curves say of items.
+TEST_CASE("where items are mixed, passes correct the curves of items", "[controller]") {
+  constexpr double kBeyondCurves = 6;
+  ControlledModel model = two_linears();
+  const auto after = [&](bool mixes) {
+    model.mixes_items = mixes;
+    BudgetController controller(budget_options(), model, 1, 1000);
+    for (int probe = 0; probe < 40; ++probe) {
+      MeasuredBatch batch = batch_of();
+      batch.passes = controller.probe_passes();
+      if (mixes) CHECK(batch.passes == (probe > 0 ? 1 : 0));
+      const VarianceCurves curves(model, batch, {1, 1}, 1, Selection::kSystematic, {});
+      const double alone = curves.at({controller.act_ratio(), {1, 1}}).act;
+      if (batch.passes > 0) batch.v_act = {kBeyondCurves * alone / 2, kBeyondCurves * alone / 2};
+      // Elsewhere the curves stand, and a warning says so.
+      CHECK(controller.update({batch}).empty() == (mixes || batch.passes == 0 || probe < 29));
+    }
+    return controller;
+  };
+  const BudgetController mixed = after(true), other = after(false);
+  CHECK_THAT(mixed.report()["act_factor"].get<double>(), WithinRel(kBeyondCurves, 0.3));
+  CHECK(other.report()["act_factor"] == 1.0);
+  const double spent =
+      mixed.measured()["spent_act"].get<double>() + mixed.measured()["spent_w"].get<double>();
+  CHECK_THAT(spent, WithinRel(0.1, 0.15));
+  CHECK(mixed.act_ratio()[0] > other.act_ratio()[0] + 0.05);
+  BudgetController read(budget_options(), model, 1, 1000);
+  read.from_json(mixed.to_json());
+  CHECK(read.report() == mixed.report());
+}
+
 TEST_CASE("more budget keeps less", "[controller]") {
   double before = 2;
   for (const double tau : {0.001, 0.01, 0.1, 1.0}) {
