@@ -130,13 +130,14 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
     return curves.at(curves.by_thresholds({act_ratio_, weight_ratio_, forward}));
   };
   const VarianceCurves::Variances now = at(forward_ratio_);
+  const bool measured = model_.mixes_items && batch.passes > 0;
   last_.v_f += share * now.forward;
-  last_.v_act += share * now.act;
+  last_.v_act += share * (measured ? sum_of(batch.v_act) : now.act);
   last_.v_w += share * sum_of(now.weight);
   add(last_.v_w_linear, now.weight, share);
   last_.forward += share * now.weighted_forward;
   last_.expected_forward += share * now.expected_forward;
-  last_.act += share * now.weighted_act;
+  last_.act += share * (measured ? dot(importance, batch.v_act) : now.weighted_act);
   last_.weight += share * dot(importance, now.weight);
   if (batch.passes == 0) return;
   // All items are there on a probe.

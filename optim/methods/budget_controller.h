@@ -27,7 +27,8 @@ class BudgetController final : public Controller {
   void from_json(const nlohmann::json& state) override;
 
  private:
-  // What a probe found at the ratios that were in force.
+  // What a probe found at the ratios that were in force: by curves; where a layer mixes items, by
+  // the sampled pass for items.
   struct Finding {
     double v_s = 0, v_f = 0, v_act = 0, v_w = 0;                    // all linears together
     double forward = 0, expected_forward = 0, act = 0, weight = 0;  // in the budget's unit
