@@ -31,7 +31,8 @@ double capped_scale(const Loops<T>& loops, const T* score, std::int64_t n, doubl
   }
 }
 
-// The power of two that takes the largest score to about 1: nothing is rounded, and sums hold.
+// The power of two that takes the largest score to about 1: sums hold, and only scores that are
+// tiny beside it are rounded.
 double unit_of(double largest) {
   constexpr int kLeastExponent = -1000;  // 2^1000 is finite
   return largest > 0 ? std::ldexp(1.0, -std::max(std::ilogb(largest), kLeastExponent)) : 1;

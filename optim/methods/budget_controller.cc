@@ -15,6 +15,10 @@ namespace {
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
 constexpr std::int64_t kPooledSpreads = 8, kPooledSquares = 2, kPooledRatios = 2,
                        kPooledSpending = 4, kPooledCosts = 16, kPooledFactors = 8;
+// What was spent over what was aimed at, at most, that the aim follows: by curves, which few
+// batches drive far off, and by passes.
+constexpr double kMostByCurves = 5, kMostByPasses = 25;
+constexpr double kMostFactor = 64;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
 
@@ -138,23 +142,35 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   last_.forward += share * now.weighted_forward;
   last_.expected_forward += share * now.expected_forward;
   last_.act += share * (measured ? dot(importance, batch.v_act) : now.weighted_act);
+  last_.curve_act += share * now.weighted_act / act_factor();
+  last_.measured = measured;
   last_.weight += share * dot(importance, now.weight);
   if (batch.passes == 0) return;
   // All items are there on a probe.
   const VarianceCurves::Variances whole = at(1);
-  const double act = dot(importance, batch.v_act), predicted_act = whole.weighted_act;
-  const double verified = act + dot(importance, batch.v_w);
-  const double predicted = predicted_act + dot(importance, whole.weight);
+  const double verified = dot(importance, batch.v_act) + dot(importance, batch.v_w);
+  const double predicted = whole.weighted_act + dot(importance, whole.weight);
   if (!std::isfinite(verified) || !std::isfinite(predicted)) return;
   verified_ += verified;
   predicted_ += predicted;
   ++verifications_;
-  // Gates whose echoes leave nothing out stay open, and tell nothing of curves.
-  if (!model_.mixes_items || !(predicted_act > 0) || !(act > 0)) return;
-  const double alone = predicted_act / act_factor();
-  ++factor_probes_;
-  verified_act_ = pool(verified_act_, act, factor_probes_, kPooledFactors);
-  predicted_act_ = pool(predicted_act_, alone, factor_probes_, kPooledFactors);
+}
+
+double BudgetController::act_factor() const {
+  return model_.mixes_items && predicted_act_ > 0 ? verified_act_ / predicted_act_ : 1;
+}
+
+// Where no pass drops items, be it that gates stay open for their echoes, passes tell nothing. The
+// factor then returns to 1: a large one keeps all items, and would stay for good.
+void BudgetController::correct_factor() {
+  if (!model_.mixes_items || !std::isfinite(last_.act)) return;
+  const bool told = last_.measured && last_.act > 0 && last_.curve_act > 0;
+  if (told) ++factor_probes_;
+  if (told) predicted_act_ = pool(predicted_act_, last_.curve_act, factor_probes_, kPooledFactors);
+  if (!(predicted_act_ > 0)) return;
+  verified_act_ =
+      pool(verified_act_, told ? last_.act : predicted_act_, factor_probes_, kPooledFactors);
+  verified_act_ = std::min(verified_act_, kMostFactor * predicted_act_);
 }
 
 // Batches differ from the one that set the ratios, and a few spend very much. What is spent on the
@@ -165,7 +181,8 @@ void BudgetController::correct_aim(double budget) {
   const double spent = (last_.expected_forward + last_.act + last_.weight) / budget;
   if (!std::isfinite(spent)) return;
   spent_ = pool(spent_, spent / aim_, ++spent_probes_, kPooledSpending);
-  if (spent_probes_ >= kPooledSpending) aim_ = 1 / std::clamp(spent_, 1.0, 5.0);
+  if (spent_probes_ >= kPooledSpending)
+    aim_ = 1 / std::clamp(spent_, 1.0, last_.measured ? kMostByPasses : kMostByCurves);
 }
 
 void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {
@@ -226,6 +243,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
                   .repeat = 1});
     find(batch, curves.back(), importance, 1 / static_cast<double>(probe.size()));
   }
+  correct_factor();
   const bool may_forward =
       std::ranges::any_of(probe.back().forward_score, [](double score) { return score >= 0; });
   const double budget = options_.tau() + (may_forward ? options_.tau_f : 0.0);
@@ -242,7 +260,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
         "of {:.2g} V_s; a larger method.forward_ratio spends less",
         last_.expected_forward, budget);
   const double kappa = this->kappa();
-  if (probe.back().passes == 0 || verifications_ < kVerificationsToComplain ||
+  if (probes_ % kVerifiedEvery != 0 || verifications_ < kVerificationsToComplain ||
       (kappa >= 0.5 && kappa <= 2))
     return {};
   return fmt::format(

@@ -15,8 +15,7 @@ class BudgetController final : public Controller {
   bool adapts() const override { return true; }
   // At step 0, then 2, 4, 8 ... steps apart, up to update_every.
   bool probe_due(std::int64_t step) const override;
-  // Every tenth probe is verified by Monte Carlo; where a layer mixes items, every one, by one
-  // pass.
+  // Every tenth probe is verified by Monte Carlo. Where a layer mixes items, all are, by one pass.
   int probe_passes() const override;
   std::string update(const std::vector<MeasuredBatch>& probe) override;
   double forward_ratio() const override { return forward_ratio_; }
@@ -33,6 +32,8 @@ class BudgetController final : public Controller {
     double v_s = 0, v_f = 0, v_act = 0, v_w = 0;                    // all linears together
     double forward = 0, expected_forward = 0, act = 0, weight = 0;  // in the budget's unit
     std::vector<double> v_s_linear, v_w_linear;
+    double curve_act = 0;   // act by curves, with a factor of 1
+    bool measured = false;  // v_act and act are, by sampled passes
   };
 
   // Variance by Monte Carlo over that by the curves.
@@ -41,9 +42,10 @@ class BudgetController final : public Controller {
   std::vector<double> importance() const;
   void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
-  // V_act by Monte Carlo over that by the curves of a net that mixes items: of echoes, of parts
-  // that are not as the scores. 1 in other nets.
-  double act_factor() const { return predicted_act_ > 0 ? verified_act_ / predicted_act_ : 1; }
+  // V_act by Monte Carlo over that by the curves, where a layer mixes items: echoes are in it, and
+  // parts that are not as the scores. 1 in other nets.
+  double act_factor() const;
+  void correct_factor();
   // Adds `share` of what was found on a batch.
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
             const std::vector<double>& importance, double share);

@@ -90,8 +90,8 @@ struct VcasOptions {
             above(0.0), at_most(1.0));
     // 31: what the random numbers' addresses hold (core/philox.h).
     v.field("repeats", repeats,
-            "Sampled passes for each batch of a probe that has any; of the paper controller also "
-            "the batches.",
+            "Sampled passes for each batch of a probe that has any; above BatchNorm the budget "
+            "controller has one. Of the paper controller also the batches.",
             between(2, 31));
     v.field("update_every", update_every,
             "Steps from probe to probe, after 2, 4, 8 ... at first; 0: a twentieth of the run, 10 "
@@ -140,9 +140,9 @@ struct MeasuredBatch {
   // Empty: it does at all gates.
   std::vector<double> threshold;
   // The first n items (kMostItemsCompared) have:
-  // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes the items, one pass does
-  // not tell parts: they are taken as unrelated, with norms as the scores at the top gate, and the
-  // variance of the batch.
+  // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes items, parts are unknown.
+  // They are then taken as unrelated. Their norms are as the scores at the top gate, and their
+  // variance is the batch's.
   std::vector<std::vector<double>> gram;
   std::vector<std::vector<double>> row_score;      // [linear][row]: ||dy_r|| ||x_r||, if asked for
   std::vector<std::vector<std::int64_t>> offsets;  // [linear][n + 1]: rows of the items
@@ -177,7 +177,7 @@ struct ControlledModel {
   int gates = 0;
   std::vector<Linear> linears;
   std::vector<bool> exact_gates;  // [gate]: drops nothing; empty: none
-  bool mixes_items = false;       // a layer below a gate does
+  bool mixes_items = false;       // a layer does
   double forward_ratio = 0;       // of SampleF, where it is fixed; 0: it is open, or there is none
 };
 
