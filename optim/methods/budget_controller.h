@@ -26,14 +26,14 @@ class BudgetController final : public Controller {
   void from_json(const nlohmann::json& state) override;
 
  private:
-  // What a probe found at the ratios that were in force: by curves; where a layer mixes items, by
-  // the sampled pass for items.
+  // What a probe found at the ratios that were in force. Curves tell it. Where a layer mixes items,
+  // a sampled pass measures V_act.
   struct Finding {
     double v_s = 0, v_f = 0, v_act = 0, v_w = 0;                    // all linears together
     double forward = 0, expected_forward = 0, act = 0, weight = 0;  // in the budget's unit
     std::vector<double> v_s_linear, v_w_linear;
     double curve_act = 0;   // act by curves, with a factor of 1
-    bool measured = false;  // v_act and act are, by sampled passes
+    bool measured = false;  // a pass measured v_act and act
   };
 
   // Variance by Monte Carlo over that by the curves.
@@ -42,8 +42,8 @@ class BudgetController final : public Controller {
   std::vector<double> importance() const;
   void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
-  // V_act by Monte Carlo over that by the curves, where a layer mixes items: echoes are in it, and
-  // parts that are not as the scores. 1 in other nets.
+  // V_act by Monte Carlo over that by the curves, pooled. It holds echoes, and parts that are not
+  // as the scores. 1 where no layer mixes items.
   double act_factor() const;
   void correct_factor();
   // Adds `share` of what was found on a batch.

@@ -44,7 +44,7 @@ class VarianceCurves {
   };
 
   // `importance`: w_k [linear], what a variance weighs in the budget.
-  // `act_factor`: what V_act is above that of the items' parts.
+  // `act_factor` multiplies V_act; 1 where K tells all of it.
   // `draws` addresses the random numbers of simulated draws.
   VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
                  const std::vector<double>& importance, double act_factor, Selection selection,

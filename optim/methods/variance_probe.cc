@@ -28,8 +28,8 @@ void scale(std::vector<double>& values, double factor) {
   for (double& value : values) value *= factor;
 }
 
-// Inner products of `compared` unrelated gradients with norms as these scores, alike without any. A
-// sum of `items` such gradients has this variance.
+// Inner products of `compared` unrelated gradients. Their norms are as these scores, or alike where
+// there are none. A sum of `items` such gradients has this variance.
 std::vector<double> gram_by_scores(const std::vector<double>& score, std::int64_t compared,
                                    std::int64_t items, double variance) {
   const auto n = static_cast<std::size_t>(compared);
