@@ -92,7 +92,7 @@ void backward_phase(CpuContext& cpu, const LinearBackwardInput& args, std::int64
       for (std::int64_t p = 0; p < n; ++p)
         dx[i + p] = args.dx.ptr<T>() + (pixel + p * patches.stride) * channels;
     };
-    grid.for_stretches(nullptr, first, count, write);
+    grid.for_stretches(first, count, write);
   };
   multiply_patches<T>(cpu, grid, args.dy, items * grid.cells(), channels, args.accumulate, pack,
                       pixels_of);

@@ -22,16 +22,13 @@ struct PatchGrid {
 
   std::int64_t cells() const { return rows * columns; }
 
-  // Patches index[first + i], for i < count, in stretches that lie side by side in a row. Calls
+  // Patches first + i, for i < count, in stretches that lie side by side in a row. Calls
   // body(i, n, item, row, column) for the n patches from number i on.
-  // Without an index they are first + i.
   template <class Body>
-  void for_stretches(const std::int32_t* index, std::int64_t first, std::int64_t count,
-                     const Body& body) const {
+  void for_stretches(std::int64_t first, std::int64_t count, const Body& body) const {
     for (std::int64_t i = 0, n = 1; i < count; i += n) {
-      const std::int64_t r = index ? index[first + i] : first + i;
-      const std::int64_t most = std::min(count - i, columns - r % columns);
-      for (n = index ? 1 : most; n < most && index[first + i + n] == r + n;) ++n;
+      const std::int64_t r = first + i;
+      n = std::min(count - i, columns - r % columns);
       body(i, n, r / cells(), r / columns % rows, r % columns);
     }
   }
@@ -60,13 +57,15 @@ class PatchPanel {
 
   // The size of `space` in elements of T.
   static std::int64_t space(const PatchGrid& grid, std::int64_t channels) {
-    return kPointers * grid.lines + (kRows * grid.lines + 1) * grid.taps * channels;
+    return kPointers * grid.lines + kImageLine * grid.lines +
+           (kRows * grid.lines + 1) * grid.taps * channels;
   }
   PatchPanel(const PatchGrid& grid, std::int64_t channels, T* space)
       : grid_(grid),
         channels_(channels),
         line_(reinterpret_cast<const T**>(space)),
-        zeros_(space + kPointers * grid.lines) {
+        image_line_(reinterpret_cast<ImageLine*>(space + kPointers * grid.lines)),
+        zeros_(space + (kPointers + kImageLine) * grid.lines) {
     std::fill_n(zeros_, run(), T(0));
   }
 
@@ -77,35 +76,57 @@ class PatchPanel {
   PatchLines<T> lines(const T* x, const std::int32_t* index, std::int64_t first,
                       std::int64_t count) const {
     T* copy = zeros_ + run();
-    grid_.for_stretches(index, first, count, [&](auto i, auto n, auto item, auto row, auto column) {
-      const std::int64_t y = grid_.top + row * grid_.step, left = grid_.left + column * grid_.step;
-      // The patches [begin, end) of these leave the image on no side.
-      const std::int64_t begin = std::min(left < 0 ? pieces(-left, grid_.step) : 0, n);
-      const std::int64_t room = grid_.width - grid_.taps - left + grid_.step;
-      const std::int64_t end = std::clamp<std::int64_t>(room / grid_.step, begin, n);
-      for (std::int64_t line = 0; line < grid_.lines; ++line) {
-        const T** to = line_ + line * kRows + i;
-        if (y + line < 0 || y + line >= grid_.height) {
-          std::fill_n(to, n, zeros_);
-          continue;
-        }
-        const T* image_line = x + (item * grid_.height + y + line) * grid_.width * channels_;
-        const auto copy_edges = [&](std::int64_t from, std::int64_t last) {
-          for (std::int64_t p = from; p < last; ++p) {
-            to[p] = copy;
-            copy = copy_line(copy, image_line, left + p * grid_.step);
-          }
-        };
-        copy_edges(0, begin);
-        for (std::int64_t p = begin; p < end; ++p)
-          to[p] = image_line + (left + p * grid_.step) * channels_;
-        copy_edges(end, n);
+    std::int64_t begin = 0, end = 0;  // the patches of image_line_
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t r = index ? index[first + i] : first + i;
+      if (r < begin || r >= end) {
+        begin = r - r % grid_.columns;
+        end = begin + grid_.columns;
+        set_image_lines(x, r / grid_.columns);
       }
-    });
+      const std::int64_t left = grid_.left + (r - begin) * grid_.step;
+      const bool inside = left >= 0 && left + grid_.taps <= grid_.width;
+      for (std::int64_t line = 0; line < grid_.lines; ++line) {
+        const ImageLine& from = image_line_[line];
+        const T*& to = line_[line * kRows + i];
+        if (inside || from.channels == 0) {
+          to = from.begin + left * from.channels;
+        } else {
+          to = copy;
+          copy = copy_line(copy, from.begin, left);
+        }
+      }
+      // Lines further up were read with other patches.
+      prefetch(line_[(grid_.lines - 1) * kRows + i]);
+    }
     return {line_, kRows, count, grid_.lines, run()};
   }
 
  private:
+  struct ImageLine {
+    const T* begin;
+    std::int64_t channels;  // of its pixels; 0: it is outside, and begins with zeros
+  };
+  static constexpr std::int64_t kImageLine = sizeof(ImageLine) / sizeof(T);
+
+  // Those of a row of patches, counted over all items.
+  void set_image_lines(const T* x, std::int64_t row) const {
+    const std::int64_t item = row / grid_.rows;
+    const std::int64_t top = grid_.top + row % grid_.rows * grid_.step;
+    for (std::int64_t line = 0; line < grid_.lines; ++line) {
+      const std::int64_t y = top + line;
+      if (y < 0 || y >= grid_.height)
+        image_line_[line] = {zeros_, 0};
+      else
+        image_line_[line] = {x + (item * grid_.height + y) * grid_.width * channels_, channels_};
+    }
+  }
+
+  void prefetch(const T* line) const {
+    constexpr auto kStep = std::int64_t{64 / sizeof(T)};  // a cache line
+    for (std::int64_t i = 0; i < run(); i += kStep) __builtin_prefetch(line + i);
+  }
+
   // The taps from pixel `left` of a line of the image on, of which some are outside. Returns their
   // end in `to`.
   T* copy_line(T* to, const T* image_line, std::int64_t left) const {
@@ -119,6 +140,7 @@ class PatchPanel {
   PatchGrid grid_;
   std::int64_t channels_;
   const T** line_;
+  ImageLine* image_line_;  // [line]
   T* zeros_;
 };
 
