@@ -88,8 +88,8 @@ struct Loops {
   void (*patch_outer)(T* sum, const PatchLines<T>& x, std::int64_t first, std::int64_t last,
                       const T* dy, std::int64_t outputs);
   // norm[place] = the norm of the patch at `place` of an item, whose pixels have these norms.
-  // `sums` has room for height * out_width sums along the lines of pixels.
-  void (*patch_norms)(T* norm, double* sums, const T* pixel, std::int64_t height,
+  // `space` has height * out_width + width + 2 * padding elements.
+  void (*patch_norms)(T* norm, double* space, const T* pixel, std::int64_t height,
                       std::int64_t width, std::int64_t out_height, std::int64_t out_width,
                       std::int64_t kernel, std::int64_t stride, std::int64_t padding);
   double (*sum_squares)(const T* x, std::int64_t n);

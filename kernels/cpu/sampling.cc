@@ -224,7 +224,8 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   const Patches& patches = args.patches;
   const int slices = cpu.slices_for(candidates(args), candidates(args) * work);
   const std::int64_t in = patches.in_rows(), out = patches.out_rows();
-  const std::int64_t sums = patches.height * patches.out_width();
+  const std::int64_t sums =
+      patches.height * patches.out_width() + patches.width + 2 * patches.padding;
   const std::int64_t space = sums + in + out;  // each as large as a double
   double* scratch = cpu.scratch<double>(slices * space);
   cpu.slices(slices, candidates(args), 1, [&](std::int64_t begin, std::int64_t end, int slice) {
