@@ -14,11 +14,10 @@ namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
 constexpr std::int64_t kPooledSpreads = 8, kPooledSquares = 2, kPooledRatios = 2,
-                       kPooledSpending = 4, kPooledCosts = 16, kPooledFactors = 8;
+                       kPooledSpending = 4, kPooledCosts = 16, kPooledEchoes = 8;
 // What was spent over what was aimed at, at most, that the aim follows: by curves, which few
 // batches drive far off, and by passes.
 constexpr double kMostByCurves = 5, kMostByPasses = 25;
-constexpr double kMostFactor = 64;
 constexpr std::int64_t kVerifiedEvery = 10;
 constexpr std::int64_t kVerificationsToComplain = 3;
 
@@ -50,7 +49,9 @@ BudgetController::BudgetController(const VcasOptions& options, const ControlledM
       update_every_(options.probe_interval(total_steps)),
       squares_(model.linears.size(), 0.0),
       spread_(model.linears.size(), 0.0),
-      forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1) {}
+      forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1),
+      excess_(act_ratio_.size(), 0.0),
+      dropped_(act_ratio_.size(), 0.0) {}
 
 bool BudgetController::probe_due(std::int64_t step) const {
   std::int64_t last = 0, gap = 2;
@@ -130,9 +131,10 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
 
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance, double share) {
-  const auto at = [&](double forward) {
-    return curves.at(curves.by_thresholds({act_ratio_, weight_ratio_, forward}));
+  const auto ratios = [&](double forward) {
+    return curves.by_thresholds({act_ratio_, weight_ratio_, forward});
   };
+  const auto at = [&](double forward) { return curves.at(ratios(forward)); };
   const VarianceCurves::Variances now = at(forward_ratio_);
   const bool measured = model_.mixes_items && batch.passes > 0;
   last_.v_f += share * now.forward;
@@ -141,36 +143,52 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   add(last_.v_w_linear, now.weight, share);
   last_.forward += share * now.weighted_forward;
   last_.expected_forward += share * now.expected_forward;
-  last_.act += share * (measured ? dot(importance, batch.v_act) : now.weighted_act);
-  last_.curve_act += share * now.weighted_act / act_factor();
-  last_.measured = measured;
+  last_.act += share * (measured ? dot(importance, batch.v_act) : now.weighted_act + now.echo);
   last_.weight += share * dot(importance, now.weight);
+  last_.measured = measured;
+  if (measured) {
+    const std::vector<double> kept = ratios(forward_ratio_).act;
+    std::vector<double> excess(kept.size(), 0.0), dropped(kept.size(), 0.0);
+    for (std::size_t k = 0; k < importance.size(); ++k)
+      if (const int gate = model_.linears[k].gate; gate >= 0)
+        excess[static_cast<std::size_t>(gate)] += importance[k] * batch.v_act[k];
+    for (std::size_t l = 0; l < kept.size(); ++l) {
+      if (!(excess[l] > 0)) continue;  // gates stayed open for their echoes
+      excess[l] -= now.gate_act[l];
+      dropped[l] = (1 - kept[l]) * (1 - kept[l]);
+    }
+    add(last_.excess, excess, share);
+    add(last_.dropped, dropped, share);
+  }
   if (batch.passes == 0) return;
   // All items are there on a probe.
   const VarianceCurves::Variances whole = at(1);
   const double verified = dot(importance, batch.v_act) + dot(importance, batch.v_w);
-  const double predicted = whole.weighted_act + dot(importance, whole.weight);
+  const double predicted = whole.weighted_act + whole.echo + dot(importance, whole.weight);
   if (!std::isfinite(verified) || !std::isfinite(predicted)) return;
   verified_ += verified;
   predicted_ += predicted;
   ++verifications_;
 }
 
-double BudgetController::act_factor() const {
-  return model_.mixes_items && predicted_act_ > 0 ? verified_act_ / predicted_act_ : 1;
+std::vector<double> BudgetController::echo_variance() const {
+  if (!model_.mixes_items) return {};
+  std::vector<double> phi;
+  for (std::size_t l = 0; l < excess_.size(); ++l)
+    phi.push_back(excess_[l] > 0 && dropped_[l] > 0 ? excess_[l] / dropped_[l] : 0);
+  return phi;
 }
 
-// Where no pass drops items, be it that gates stay open for their echoes, passes tell nothing. The
-// factor then returns to 1: a large one keeps all items, and would stay for good.
-void BudgetController::correct_factor() {
+// A gate that drops nothing tells nothing. Its phi then goes to 0: a large one keeps all items, and
+// would stay for good.
+void BudgetController::pool_echoes() {
   if (!model_.mixes_items || !std::isfinite(last_.act)) return;
-  const bool told = last_.measured && last_.act > 0 && last_.curve_act > 0;
-  if (told) ++factor_probes_;
-  if (told) predicted_act_ = pool(predicted_act_, last_.curve_act, factor_probes_, kPooledFactors);
-  if (!(predicted_act_ > 0)) return;
-  verified_act_ =
-      pool(verified_act_, told ? last_.act : predicted_act_, factor_probes_, kPooledFactors);
-  verified_act_ = std::min(verified_act_, kMostFactor * predicted_act_);
+  if (last_.measured) ++echo_probes_;
+  for (std::size_t l = 0; echo_probes_ > 0 && l < excess_.size(); ++l) {
+    const bool told = last_.measured && last_.dropped[l] > 0;
+    excess_[l] = pool(excess_[l], told ? last_.excess[l] : 0, echo_probes_, kPooledEchoes);
+    if (told) dropped_[l] = pool(dropped_[l], last_.dropped[l], echo_probes_, kPooledEchoes);
+  }
 }
 
 // Batches differ from the one that set the ratios, and a few spend very much. What is spent on the
@@ -235,7 +253,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   std::vector<VarianceCurves> curves;
   for (const MeasuredBatch& batch : probe) {
     curves.emplace_back(
-        model_, batch, importance, act_factor(),
+        model_, batch, importance, echo_variance(),
         options_.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic,
         RandomKey{.seed = seed_,
                   .stream = Stream::kProbe,
@@ -243,7 +261,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
                   .repeat = 1});
     find(batch, curves.back(), importance, 1 / static_cast<double>(probe.size()));
   }
-  correct_factor();
+  pool_echoes();
   const bool may_forward =
       std::ranges::any_of(probe.back().forward_score, [](double score) { return score >= 0; });
   const double budget = options_.tau() + (may_forward ? options_.tau_f : 0.0);
@@ -270,7 +288,8 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
 }
 
 nlohmann::ordered_json BudgetController::report() const {
-  nlohmann::ordered_json json = {{"lambda", lambda_}, {"aim", aim_}, {"act_factor", act_factor()}};
+  nlohmann::ordered_json json = {{"lambda", lambda_}, {"aim", aim_}};
+  if (model_.mixes_items) json["echo_variance"] = echo_variance();
   json.update(Controller::report());
   return json;
 }
@@ -304,9 +323,9 @@ nlohmann::json BudgetController::to_json() const {
                 {"verified", verified_},
                 {"predicted", predicted_},
                 {"verifications", verifications_},
-                {"verified_act", verified_act_},
-                {"predicted_act", predicted_act_},
-                {"factor_probes", factor_probes_},
+                {"echo_excess", excess_},
+                {"echo_dropped", dropped_},
+                {"echo_probes", echo_probes_},
                 {"timed_probes", timed_probes_}});
   for (const ControlledModel::Linear& linear : model_.linears)
     if (timed_probes_ > 0) state["seconds"].push_back({linear.weight_cost, linear.input_cost});
@@ -328,9 +347,9 @@ void BudgetController::from_json(const nlohmann::json& state) {
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);
     // Absent from the states of earlier programs.
-    read.verified_act_ = state.value("verified_act", 0.0);
-    read.predicted_act_ = state.value("predicted_act", 0.0);
-    read.factor_probes_ = state.value("factor_probes", std::int64_t{0});
+    read.excess_ = state.value("echo_excess", excess_);
+    read.dropped_ = state.value("echo_dropped", dropped_);
+    read.echo_probes_ = state.value("echo_probes", std::int64_t{0});
     // Absent from the states of programs that knew FLOPs only.
     // A fork may go over to FLOPs.
     if (options_.times_cost()) read.timed_probes_ = state.value("timed_probes", std::int64_t{0});

@@ -32,8 +32,10 @@ class BudgetController final : public Controller {
     double v_s = 0, v_f = 0, v_act = 0, v_w = 0;                    // all linears together
     double forward = 0, expected_forward = 0, act = 0, weight = 0;  // in the budget's unit
     std::vector<double> v_s_linear, v_w_linear;
-    double curve_act = 0;   // act by curves, with a factor of 1
     bool measured = false;  // a pass measured v_act and act
+    // [gate], if so: act beyond K, and the square of the share of items that was dropped. 0 where
+    // gates stayed open for their echoes.
+    std::vector<double> excess, dropped;
   };
 
   // Variance by Monte Carlo over that by the curves.
@@ -42,10 +44,9 @@ class BudgetController final : public Controller {
   std::vector<double> importance() const;
   void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
-  // V_act by Monte Carlo over that by the curves, pooled. It holds echoes, and parts that are not
-  // as the scores. 1 where no layer mixes items.
-  double act_factor() const;
-  void correct_factor();
+  // phi [gate]; empty where no layer mixes items.
+  std::vector<double> echo_variance() const;
+  void pool_echoes();
   // Adds `share` of what was found on a batch.
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
             const std::vector<double>& importance, double share);
@@ -66,8 +67,8 @@ class BudgetController final : public Controller {
   double aim_ = 1;                       // times the budget is what the optimum may spend
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
   std::int64_t verifications_ = 0;
-  double verified_act_ = 0, predicted_act_ = 0;  // of items, pooled; predicted with a factor of 1
-  std::int64_t factor_probes_ = 0;
+  std::vector<double> excess_, dropped_;  // [gate]: as in Finding, pooled
+  std::int64_t echo_probes_ = 0;
   std::int64_t timed_probes_ = 0;
   Finding last_;
 };

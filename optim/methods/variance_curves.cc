@@ -48,15 +48,18 @@ double capped_level(const std::vector<double>& values, const std::vector<double>
 }
 
 VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
-                               const std::vector<double>& importance, double act_factor,
-                               Selection selection, const RandomKey& draws)
+                               const std::vector<double>& importance,
+                               const std::vector<double>& echo_variance, Selection selection,
+                               const RandomKey& draws)
     : model_(model),
       batch_(batch),
       importance_(importance),
+      echo_variance_(echo_variance),
       selection_(selection),
       draws_(draws),
       items_(static_cast<std::size_t>(std::min(batch.items, kMostItemsCompared))),
       scale_(static_cast<double>(batch.items) / static_cast<double>(items_)) {
+  echo_variance_.resize(batch.item_score.size());
   for (std::size_t i = 0; i < items_; ++i) tokens_ += batch.tokens[i];
   for (const std::vector<double>& given : batch.item_score) {
     std::vector<double> score(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(items_));
@@ -100,10 +103,9 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     const int below = model.linears[k].gate;
     const std::size_t gate = below < 0 ? score_.size() : static_cast<std::size_t>(below);
     for (std::size_t e = 0; e < batch.gram[k].size(); ++e) {
-      const double product = act_factor * batch.gram[k][e];
-      gram_[gate][e] += product;
-      weighted_gram_[gate][e] += importance[k] * product;
-      if (e % (items_ + 1) == 0) weighted_trace_ += importance[k] * product;
+      gram_[gate][e] += batch.gram[k][e];
+      weighted_gram_[gate][e] += importance[k] * batch.gram[k][e];
+      if (e % (items_ + 1) == 0) weighted_trace_ += importance[k] * batch.gram[k][e];
     }
   }
 }
@@ -114,9 +116,37 @@ const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Pro
   return gate < 0 ? nullptr : &pi[static_cast<std::size_t>(gate)];
 }
 
+// The items that a group keeps at a level.
+double VarianceCurves::kept(const Shared& group, double level) const {
+  double sum = 0;
+  for (const double score : score_[group.first]) sum += std::min(1.0, level * score);
+  return sum;
+}
+
+// With echoes an item saves f - 2 lambda phi d, d the dropped share: less, the more are dropped.
+double VarianceCurves::level_of(const Shared& group, double lambda) const {
+  constexpr double kStep = 2;
+  constexpr int kMostSteps = 40, kHalvings = 12;
+  double high = std::sqrt(lambda * group.value / group.cost);
+  if (!(group.echo > 0)) return high;
+  const auto suffices = [&](double level) {
+    const double dropped = 1 - kept(group, level) / static_cast<double>(items_);
+    return level * level * (group.cost - 2 * lambda * group.echo * dropped) >= lambda * group.value;
+  };
+  if (suffices(high)) return high;
+  double low = high;
+  for (int i = 0; !suffices(high *= kStep); ++i, low = high)
+    if (i == kMostSteps) return kNoLevel;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = std::sqrt(low * high);
+    (suffices(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
 // pi_i(l) = min(1, s_i(l) sqrt(lambda b_l / f_l)), not above that of the gate before.
 // A gate that saves nothing, or below which nothing varies, follows the one before.
-// Gates that want more than the one before them share its level: their b and f add up.
+// Gates that want more than the one before them share its level: their b, f and phi add up.
 //
 // A row with q < 1 costs and varies by pi q alone, which is z sqrt(lambda w / f) at any pi.
 // So f counts dX and the rows with q = 1, and b leaves out the z^2 of the others.
@@ -142,29 +172,28 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
   const auto exact = [&](std::size_t gate) {
     return !model_.exact_gates.empty() && model_.exact_gates[gate];
   };
-  const auto kept = [&](const Shared& group) {
-    double sum = 0;
-    for (const double score : score_[group.first]) sum += std::min(1.0, group.level * score);
-    return sum;
-  };
   const auto set_level = [&](Shared& group) {
     const bool samples = !exact(group.first) && group.cost > 0 && group.value > 0;
-    group.level = samples ? std::sqrt(lambda * group.value / group.cost) : kNoLevel;
+    group.level = samples ? level_of(group, lambda) : kNoLevel;
   };
   std::vector<Shared> groups;
   for (std::size_t l = gates; l-- > 0;) {
     Shared next = each[l];
     next.first = l;
     next.value = std::max(next.value, least[l]);
+    next.echo = echo_variance_[l];
     if (token_square_[l] > 0) next.value *= tokens_ / token_square_[l];
     set_level(next);
     groups.push_back(next);
     while (groups.size() > 1 &&
-           (exact(groups.back().first) || kept(groups.back()) >= kept(groups[groups.size() - 2]))) {
+           (exact(groups.back().first) ||
+            kept(groups.back(), groups.back().level) >=
+                kept(groups[groups.size() - 2], groups[groups.size() - 2].level))) {
       const Shared last = groups.back();
       groups.pop_back();
       groups.back().value += last.value;
       groups.back().cost += last.cost;
+      groups.back().echo += last.echo;
       set_level(groups.back());
     }
   }
@@ -256,6 +285,7 @@ void VarianceCurves::set_items(Point& point, double lambda) const {
 void VarianceCurves::set_rows(Point& point, double lambda) const {
   point.act = point.weight = 0;
   point.expected_forward = expected_forward(point.forward);
+  point.echo = echo(point.ratios);
   for (std::size_t l = 0; l < point.pi.size(); ++l)
     for (std::size_t i = 0; i < items_; ++i)
       if (point.pi[l][i] > 0)
@@ -289,6 +319,14 @@ void VarianceCurves::set_rows(Point& point, double lambda) const {
   }
 }
 
+// sum over l of phi_l (1 - rho_l)^2
+double VarianceCurves::echo(const Ratios& ratios) const {
+  double sum = 0;
+  for (std::size_t l = 0; l < echo_variance_.size(); ++l)
+    sum += echo_variance_[l] * (1 - ratios.act[l]) * (1 - ratios.act[l]);
+  return sum;
+}
+
 // Rows decide on items, and these on rows.
 VarianceCurves::Point VarianceCurves::at_level(double lambda) const {
   constexpr int kRounds = 4;
@@ -305,13 +343,13 @@ VarianceCurves::Point VarianceCurves::at_level(double lambda) const {
   return point;
 }
 
-// lambda with V_f + correction V_act + V_w = budget.
-double VarianceCurves::level_of(double budget, double correction, double start) const {
+// lambda with V_f + correction V_act + V_echo + V_w = budget.
+double VarianceCurves::lambda_of(double budget, double correction, double start) const {
   constexpr double kStep = 4;
   constexpr int kMostSteps = 100, kHalvings = 8;
   const auto exceeds = [&](double lambda) {
     const Point point = at_level(lambda);
-    return point.expected_forward + correction * point.act + point.weight > budget;
+    return point.expected_forward + correction * point.act + point.echo + point.weight > budget;
   };
   double low = start, high = start;
   if (exceeds(start))
@@ -332,7 +370,7 @@ VarianceCurves::Optimum VarianceCurves::within(double budget, double start) cons
   double correction = 1, lambda = start;
   Point point;
   for (int round = 0; round < kRounds; ++round) {
-    lambda = std::clamp(level_of(budget, correction, lambda), kLeast, kMost);
+    lambda = std::clamp(lambda_of(budget, correction, lambda), kLeast, kMost);
     point = at_level(lambda);
     if (!(point.act > 0)) break;
     correction = simulated_act(point.ratios).weighted_act / point.act;
@@ -390,6 +428,7 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) co
   const double share = scale_ / static_cast<double>(draws);
   const bool systematic = selection_ == Selection::kSystematic;
   Variances sum;
+  sum.gate_act.assign(score_.size(), 0.0);
   const auto error_of = [&](const std::vector<Kept>& kept) {
     std::vector<double> error(items_, -1.0);
     for (const Kept& of : kept) error[of.item] += of.scale;
@@ -400,8 +439,10 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) co
     sum.weighted_forward += share * quadratic(weighted_gram_[gate], error);
   };
   const auto add_act = [&](std::size_t gate, const std::vector<double>& error) {
+    const double weighted = share * quadratic(weighted_gram_[gate], error);
     sum.act += share * quadratic(gram_[gate], error);
-    sum.weighted_act += share * quadratic(weighted_gram_[gate], error);
+    sum.weighted_act += weighted;
+    if (gate < score_.size()) sum.gate_act[gate] += weighted;
   };
   for (std::uint64_t number = 0; number < draws; ++number) {
     std::vector<Kept> kept = draw_forward(ratios.forward, number);
@@ -502,6 +543,7 @@ VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     out.weight.push_back(weight_variance(k, above(pi, k), ratios.weight[k]));
   out.expected_forward = expected_forward(forward_inclusion(ratios.forward));
+  out.echo = echo(ratios);
   return out;
 }
 

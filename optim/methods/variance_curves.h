@@ -6,6 +6,7 @@
 //   s_i(l) score of item i at gate l                                 MeasuredBatch::item_score
 //   m_i    score of item i before the forward                        MeasuredBatch::forward_score
 //   e_i    f_i^2 over the sum of squared norms                       MeasuredBatch::forward_norm
+//   phi_l  what echoes add to V_act, over the square of the share that gate l drops
 //   pi_i   probability that SampleF and SampleA keep item i, at all gates above
 //   q_r    probability that SampleW keeps row r, if its item is kept
 #pragma once
@@ -34,7 +35,9 @@ class VarianceCurves {
   // They are those of the gradient of all N items.
   struct Variances {
     double forward = 0, weighted_forward = 0;  // sums over k of V_f,k and of w_k V_f,k
-    double act = 0, weighted_act = 0;          // what SampleA adds to them
+    double act = 0, weighted_act = 0;          // what SampleA adds to them, by K
+    std::vector<double> gate_act;              // [gate]: of weighted_act, at the linears below it
+    double echo = 0;                           // what echoes add to weighted_act
     std::vector<double> weight;                // [linear]
     double expected_forward = 0;               // of weighted_forward, by e_i
   };
@@ -44,11 +47,11 @@ class VarianceCurves {
   };
 
   // `importance`: w_k [linear], what a variance weighs in the budget.
-  // `act_factor` multiplies V_act; 1 where K tells all of it.
+  // `echo_variance`: phi_l [gate], weighted; empty: there are no echoes.
   // `draws` addresses the random numbers of simulated draws.
   VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
-                 const std::vector<double>& importance, double act_factor, Selection selection,
-                 const RandomKey& draws);
+                 const std::vector<double>& importance, const std::vector<double>& echo_variance,
+                 Selection selection, const RandomKey& draws);
 
   // With the item ratios that the batch's thresholds give it, where it has any.
   Ratios by_thresholds(Ratios ratios) const;
@@ -67,12 +70,12 @@ class VarianceCurves {
     std::vector<double> free_square;          // [linear]: sum of z^2 over the others
     Ratios ratios;
     // Weighted variances; of items as if they were drawn alone. That of SampleF is by e_i.
-    double expected_forward = 0, act = 0, weight = 0;
+    double expected_forward = 0, act = 0, echo = 0, weight = 0;
   };
-  struct Shared {                // neighbouring gates of one level
-    double value = 0, cost = 0;  // b, f
-    std::size_t first = 0;       // the gate nearest the output
-    double level = 0;            // pi_i = min(1, level s_i)
+  struct Shared {                          // neighbouring gates of one level
+    double value = 0, cost = 0, echo = 0;  // b, f, phi
+    std::size_t first = 0;                 // the gate nearest the output
+    double level = 0;                      // pi_i = min(1, level s_i)
   };
   struct Kept {
     std::size_t item;
@@ -86,12 +89,15 @@ class VarianceCurves {
 
   Point at_level(double lambda) const;
   void set_items(Point& point, double lambda) const;
+  double kept(const Shared& group, double level) const;
+  double level_of(const Shared& group, double lambda) const;
   std::vector<Shared> shared_levels(const Point& point, double lambda) const;
   void set_forward(Point& point, const std::vector<Shared>& groups, double lambda) const;
   Probabilities forward_inclusion(double ratio) const;
   double expected_forward(const Probabilities& forward) const;
   void set_rows(Point& point, double lambda) const;
-  double level_of(double budget, double correction, double start) const;
+  double echo(const Ratios& ratios) const;
+  double lambda_of(double budget, double correction, double start) const;
   Variances simulated_act(const Ratios& ratios) const;
   void draw(const std::vector<double>& score, double budget, bool systematic,
             const PhiloxAddress& address, std::uint64_t first, std::vector<Kept>& kept) const;
@@ -104,6 +110,7 @@ class VarianceCurves {
   const ControlledModel& model_;
   const MeasuredBatch& batch_;
   const std::vector<double>& importance_;
+  std::vector<double> echo_variance_;  // [gate]
   Selection selection_;
   RandomKey draws_;
   std::size_t items_;                       // n

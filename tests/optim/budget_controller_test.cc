@@ -124,15 +124,19 @@ TEST_CASE("batches of several ranks set the mean of their ratios", "[controller]
 
 namespace {
 
-// A probe whose sampled pass finds `factor` times what its curves say of items.
-MeasuredBatch batch_beyond_curves(const BudgetController& controller, const ControlledModel& model,
-                                  double factor) {
+// A probe whose sampled pass finds V_act of K, and phi (1 - rho)^2 beyond it.
+MeasuredBatch batch_with_echoes(const BudgetController& controller, const ControlledModel& model,
+                                double phi) {
   MeasuredBatch batch = batch_of();
   batch.passes = controller.probe_passes();
-  const std::vector<double> alike = {1, 1};
-  const VarianceCurves curves(model, batch, alike, 1, Selection::kSystematic, {});
-  const double act = batch.passes > 0 ? curves.at({controller.act_ratio(), {1, 1}}).act : 0;
-  batch.v_act = {factor * act / 2, factor * act / 2};
+  if (batch.passes == 0) return batch;
+  const double v_s = variance_of_sum(batch.gram[0], batch.items);  // of both linears
+  const std::vector<double> relative = {0.5 / v_s, 0.5 / v_s};
+  const VarianceCurves curves(model, batch, relative, {}, Selection::kSystematic, {});
+  const double dropped = 1 - controller.act_ratio()[0];
+  const double act =
+      curves.at({controller.act_ratio(), {1, 1}}).weighted_act + phi * dropped * dropped;
+  batch.v_act = {act * v_s, act * v_s};
   return batch;
 }
 
@@ -144,29 +148,33 @@ ControlledModel mixing_items() {
 
 }  // namespace
 
-TEST_CASE("where items are mixed, passes correct the curves of items", "[controller]") {
-  constexpr double kBeyondCurves = 6;
+TEST_CASE("where items are mixed, passes tell what echoes add", "[controller]") {
+  constexpr double kPhi = 0.5;
   const ControlledModel mixing = mixing_items(), plain = two_linears();
   BudgetController mixed(budget_options(), mixing, 1, 1000);
   BudgetController ranks(budget_options(), mixing, 1, 1000);
   BudgetController other(budget_options(), plain, 1, 1000);
   MeasuredBatch last;
   for (int probe = 0; probe < 40; ++probe) {
-    last = batch_beyond_curves(mixed, mixing, kBeyondCurves);
+    last = batch_with_echoes(mixed, mixing, kPhi);
     CHECK(last.passes == (probe > 0 ? 1 : 0));
     CHECK(mixed.update({last}).empty());
     CHECK(ranks.update({last, last, last}).empty());
     // Elsewhere the curves stand, and a warning says so.
-    const MeasuredBatch found = batch_beyond_curves(other, plain, kBeyondCurves);
+    const MeasuredBatch found = batch_with_echoes(other, plain, kPhi);
     CHECK(other.update({found}).empty() == (found.passes == 0 || probe < 29));
   }
-  CHECK_THAT(mixed.report()["act_factor"].get<double>(), WithinRel(kBeyondCurves, 0.1));
-  CHECK_THAT(ranks.report()["act_factor"].get<double>(), WithinRel(kBeyondCurves, 0.1));
-  CHECK(other.report()["act_factor"] == 1.0);
+  for (const BudgetController* controller : {&mixed, &ranks}) {
+    const auto phi = controller->report()["echo_variance"].get<std::vector<double>>();
+    REQUIRE(phi.size() == 1);
+    CHECK_THAT(phi[0], WithinRel(kPhi, 0.1));
+  }
+  CHECK(!other.report().contains("echo_variance"));
   const nlohmann::ordered_json found = mixed.measured();
   CHECK_THAT(found["v_act"].get<double>(), WithinRel(last.v_act[0] + last.v_act[1], 1e-12));
   CHECK_THAT(found["spent_act"].get<double>() + found["spent_w"].get<double>(),
              WithinRel(0.1, 0.15));
+  CHECK(mixed.report()["aim"] > 0.9);
   CHECK(mixed.act_ratio()[0] > other.act_ratio()[0] + 0.05);
   BudgetController read(budget_options(), mixing, 1, 1000);
   read.from_json(mixed.to_json());
@@ -177,13 +185,17 @@ TEST_CASE("where items are mixed, passes correct the curves of items", "[control
 TEST_CASE("passes that find gates open take back what earlier ones said", "[controller]") {
   const ControlledModel model = mixing_items();
   BudgetController controller(budget_options(), model, 1, 1000);
-  const auto probe = [&](double factor, int probes) {
-    for (int i = 0; i < probes; ++i)
-      static_cast<void>(controller.update({batch_beyond_curves(controller, model, factor)}));
-    return controller.report()["act_factor"].get<double>();
+  const auto probe = [&](bool open) {
+    MeasuredBatch batch = batch_with_echoes(controller, model, 1000);
+    if (open) batch.v_act = {0, 0};
+    static_cast<void>(controller.update({batch}));
+    return controller.report()["echo_variance"][0].get<double>();
   };
-  CHECK(probe(1000, 10) > 20);
-  CHECK(probe(0, 40) < 2);
+  for (int i = 0; i < 10; ++i) probe(false);
+  CHECK_THAT(probe(false), WithinRel(1000.0, 0.1));
+  CHECK(controller.act_ratio()[0] > 0.95);
+  for (int i = 0; i < 60; ++i) probe(true);
+  CHECK(probe(true) < 1);
   CHECK(controller.act_ratio()[0] < 0.9);
 }
 
