@@ -179,15 +179,18 @@ std::vector<double> BudgetController::echo_variance() const {
   return phi;
 }
 
-// A gate that drops nothing tells nothing. Its phi then goes to 0: a large one keeps all items, and
+// A gate that drops nothing tells nothing. Its phi is then halved: a large one keeps all items, and
 // would stay for good.
 void BudgetController::pool_echoes() {
   if (!model_.mixes_items || !std::isfinite(last_.act)) return;
   if (last_.measured) ++echo_probes_;
-  for (std::size_t l = 0; echo_probes_ > 0 && l < excess_.size(); ++l) {
-    const bool told = last_.measured && last_.dropped[l] > 0;
-    excess_[l] = pool(excess_[l], told ? last_.excess[l] : 0, echo_probes_, kPooledEchoes);
-    if (told) dropped_[l] = pool(dropped_[l], last_.dropped[l], echo_probes_, kPooledEchoes);
+  for (std::size_t l = 0; l < excess_.size(); ++l) {
+    if (last_.measured && last_.dropped[l] > 0) {
+      excess_[l] = pool(excess_[l], last_.excess[l], echo_probes_, kPooledEchoes);
+      dropped_[l] = pool(dropped_[l], last_.dropped[l], echo_probes_, kPooledEchoes);
+    } else {
+      excess_[l] /= 2;
+    }
   }
 }
 

@@ -194,7 +194,7 @@ TEST_CASE("passes that find gates open take back what earlier ones said", "[cont
   for (int i = 0; i < 10; ++i) probe(false);
   CHECK_THAT(probe(false), WithinRel(1000.0, 0.1));
   CHECK(controller.act_ratio()[0] > 0.95);
-  for (int i = 0; i < 60; ++i) probe(true);
+  for (int i = 0; i < 20; ++i) probe(true);
   CHECK(probe(true) < 1);
   CHECK(controller.act_ratio()[0] < 0.9);
 }
