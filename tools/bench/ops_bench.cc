@@ -94,14 +94,22 @@ constexpr BlockSize kBlocks[] = {
 
 // Convolutions of 3 x 3 of ResNets, and what stands between them, over every other item: pixels of
 // an item by channels.
-constexpr SampleSize convolution(std::int64_t items, std::int64_t side, std::int64_t channels) {
+constexpr SampleSize convolution(std::int64_t items, std::int64_t side, std::int64_t channels,
+                                 std::int64_t keep = 2) {
   return {.items = items,
           .tokens = side * side,
           .width = channels,
           .hidden = channels,
           .convolution = true,
-          .keep = 2};
+          .keep = keep};
 }
+// Weight gradients of ResNet-20 over all rows of 128 items, and over every other one.
+constexpr NamedSize kNarrow[] = {{"32x32 of 16, all rows", convolution(128, 32, 16, 1)},
+                                 {"32x32 of 16, half", convolution(256, 32, 16)},
+                                 {"16x16 of 32, all rows", convolution(128, 16, 32, 1)},
+                                 {"16x16 of 32, half", convolution(256, 16, 32)},
+                                 {"8x8 of 64, all rows", convolution(128, 8, 64, 1)},
+                                 {"8x8 of 64, half", convolution(256, 8, 64)}};
 constexpr NamedSize kConvolutions[] = {{"4x4 of 8", convolution(2, 4, 8)},
                                        {"56x56 of 64", convolution(64, 56, 64)},
                                        {"28x28 of 128", convolution(64, 28, 128)},
@@ -322,6 +330,7 @@ int run(int argc, char** argv) {
 #undef VCAS_OP
   }
   for (const NamedSize& size : kGathered) add_gathered(*ops, size, machine, "f32");
+  for (const NamedSize& size : kNarrow) add_benchmark<LinearBackwardWeight>(*ops, size, machine);
   struct {
     Precision precision;
     const char* name;
