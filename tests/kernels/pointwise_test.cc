@@ -352,18 +352,19 @@ TEST_CASE("norms of rows that no sum of squares in their type holds", "[pointwis
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   // Row r has this number in all columns. More rows than vectors have lanes, and a rest.
   const double values[] = {1, 0, 1e-25, 1e25, kInfinity, 3, 1e-30, 0, 2, 1e30, 5};
-  constexpr std::int64_t kRows = 43, kWidth = 21;
+  constexpr std::int64_t kRows = 43;
+  const std::int64_t width = GENERATE(8, 16, 21, 32);  // one vector, two, and others
   const auto value = [&](std::int64_t row) { return values[row % std::ssize(values)]; };
   for (const CpuLevel level : {CpuLevel::kBase, CpuLevel::kV3, CpuLevel::kV4}) {
     if (!cpu_has(level)) continue;
     on_backend("cpu", *make_cpu_ops(level), DType::kF32, [&](TestTensors& t) {
-      const Tensor x = t.filled({kRows, kWidth}, [&](std::int64_t i) { return value(i / kWidth); });
+      const Tensor x = t.filled({kRows, width}, [&](std::int64_t i) { return value(i / width); });
       const PointwiseForward<Relu> relu{
           .y = t.unset(x.shape), .y_norm = t.unset({kRows, 1}), .x = x};
       t.ops().run(relu);
       const std::vector<double> norm = t.read(relu.y_norm);
       for (std::int64_t r = 0; r < kRows; ++r) {
-        const double want = value(r) * std::sqrt(static_cast<double>(kWidth));
+        const double want = value(r) * std::sqrt(static_cast<double>(width));
         INFO(r << ": " << norm[static_cast<std::size_t>(r)] << ", want " << want);
         CHECK((norm[static_cast<std::size_t>(r)] == want ||
                std::abs(norm[static_cast<std::size_t>(r)] / want - 1) < 1e-6));
