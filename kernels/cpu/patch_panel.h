@@ -26,7 +26,7 @@ struct PatchGrid {
   // body(i, n, item, row, column) for the n patches from number i on.
   template <class Body>
   void for_stretches(std::int64_t first, std::int64_t count, const Body& body) const {
-    for (std::int64_t i = 0, n = 1; i < count; i += n) {
+    for (std::int64_t i = 0, n = 0; i < count; i += n) {
       const std::int64_t r = first + i;
       n = std::min(count - i, columns - r % columns);
       body(i, n, r / cells(), r / columns % rows, r % columns);
@@ -96,8 +96,8 @@ class PatchPanel {
           copy = copy_line(copy, from.begin, left);
         }
       }
-      // Lines further up were read with other patches.
-      prefetch(line_[(grid_.lines - 1) * kRows + i]);
+      // Patches further up have read the lines above. A grid without lines has none.
+      if (grid_.lines > 0) prefetch(line_[(grid_.lines - 1) * kRows + i]);
     }
     return {line_, kRows, count, grid_.lines, run()};
   }

@@ -131,11 +131,9 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
 
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance, double share) {
-  const auto ratios = [&](double forward) {
-    return curves.by_thresholds({act_ratio_, weight_ratio_, forward});
-  };
-  const auto at = [&](double forward) { return curves.at(ratios(forward)); };
-  const VarianceCurves::Variances now = at(forward_ratio_);
+  const VarianceCurves::Ratios ratios =
+      curves.by_thresholds({act_ratio_, weight_ratio_, forward_ratio_});
+  const VarianceCurves::Variances now = curves.at(ratios);
   const bool measured = model_.mixes_items && batch.passes > 0;
   last_.v_f += share * now.forward;
   last_.v_act += share * (measured ? sum_of(batch.v_act) : now.act);
@@ -143,26 +141,26 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   add(last_.v_w_linear, now.weight, share);
   last_.forward += share * now.weighted_forward;
   last_.expected_forward += share * now.expected_forward;
-  last_.act += share * (measured ? dot(importance, batch.v_act) : now.weighted_act + now.echo);
+  last_.act += share * (measured ? dot(importance, batch.v_act) : now.weighted_act);
   last_.weight += share * dot(importance, now.weight);
   last_.measured = measured;
   if (measured) {
-    const std::vector<double> kept = ratios(forward_ratio_).act;
-    std::vector<double> excess(kept.size(), 0.0), dropped(kept.size(), 0.0);
+    std::vector<double> excess(ratios.act.size(), 0.0), dropped(ratios.act.size(), 0.0);
     for (std::size_t k = 0; k < importance.size(); ++k)
       if (const int gate = model_.linears[k].gate; gate >= 0)
         excess[static_cast<std::size_t>(gate)] += importance[k] * batch.v_act[k];
-    for (std::size_t l = 0; l < kept.size(); ++l) {
+    for (std::size_t l = 0; l < excess.size(); ++l) {
       if (!(excess[l] > 0)) continue;  // gates stayed open for their echoes
       excess[l] -= now.gate_act[l];
-      dropped[l] = (1 - kept[l]) * (1 - kept[l]);
+      dropped[l] = 1 - ratios.act[l];
     }
     add(last_.excess, excess, share);
     add(last_.dropped, dropped, share);
   }
   if (batch.passes == 0) return;
   // All items are there on a probe.
-  const VarianceCurves::Variances whole = at(1);
+  const VarianceCurves::Variances whole =
+      curves.at(curves.by_thresholds({act_ratio_, weight_ratio_, 1}));
   const double verified = dot(importance, batch.v_act) + dot(importance, batch.v_w);
   const double predicted = whole.weighted_act + whole.echo + dot(importance, whole.weight);
   if (!std::isfinite(verified) || !std::isfinite(predicted)) return;
@@ -179,17 +177,18 @@ std::vector<double> BudgetController::echo_variance() const {
   return phi;
 }
 
-// A gate that drops nothing tells nothing. Its phi is then halved: a large one keeps all items, and
-// would stay for good.
+// Evidence weighs as the dropped share does. A gate that drops nothing tells nothing: its phi is
+// halved, as a large one keeps all items, and weighs half.
 void BudgetController::pool_echoes() {
   if (!model_.mixes_items || !std::isfinite(last_.act)) return;
   if (last_.measured) ++echo_probes_;
   for (std::size_t l = 0; l < excess_.size(); ++l) {
     if (last_.measured && last_.dropped[l] > 0) {
-      excess_[l] = pool(excess_[l], last_.excess[l], echo_probes_, kPooledEchoes);
+      excess_[l] =
+          pool(excess_[l], last_.excess[l] / last_.dropped[l], echo_probes_, kPooledEchoes);
       dropped_[l] = pool(dropped_[l], last_.dropped[l], echo_probes_, kPooledEchoes);
     } else {
-      excess_[l] /= 2;
+      excess_[l] /= 4, dropped_[l] /= 2;
     }
   }
 }
@@ -265,6 +264,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
     find(batch, curves.back(), importance, 1 / static_cast<double>(probe.size()));
   }
   pool_echoes();
+  for (VarianceCurves& of_batch : curves) of_batch.set_echo_variance(echo_variance());
   const bool may_forward =
       std::ranges::any_of(probe.back().forward_score, [](double score) { return score >= 0; });
   const double budget = options_.tau() + (may_forward ? options_.tau_f : 0.0);
@@ -361,6 +361,17 @@ void BudgetController::from_json(const nlohmann::json& state) {
       state.at("seconds").at(k).at(1).get_to(read.model_.linears[k].input_cost);
     }
     read.ratios_from_json(state);
+    const auto check = [](const char* key, const std::vector<double>& list, std::size_t size) {
+      if (list.size() != size)
+        throw Error(ExitCode::kBadData,
+                    fmt::format("the state of the VCAS controller has {} numbers in {}, the model "
+                                "{}",
+                                list.size(), key, size));
+    };
+    check("squares", read.squares_, squares_.size());
+    check("spread", read.spread_, spread_.size());
+    check("echo_excess", read.excess_, excess_.size());
+    check("echo_dropped", read.dropped_, dropped_.size());
     *this = read;
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("the state of the VCAS controller: {}", e.what()));

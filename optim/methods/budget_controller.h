@@ -33,8 +33,8 @@ class BudgetController final : public Controller {
     double forward = 0, expected_forward = 0, act = 0, weight = 0;  // in the budget's unit
     std::vector<double> v_s_linear, v_w_linear;
     bool measured = false;  // a pass measured v_act and act
-    // [gate], if so: act beyond K, and the square of the share of items that was dropped. 0 where
-    // gates stayed open for their echoes.
+    // [gate], by that pass: act beyond K, and the share of items that was dropped. 0 where gates
+    // stayed open for their echoes.
     std::vector<double> excess, dropped;
   };
 
@@ -67,7 +67,7 @@ class BudgetController final : public Controller {
   double aim_ = 1;                       // times the budget is what the optimum may spend
   double verified_ = 0, predicted_ = 0;  // variances by Monte Carlo and by curves: their sums
   std::int64_t verifications_ = 0;
-  std::vector<double> excess_, dropped_;  // [gate]: as in Finding, pooled
+  std::vector<double> excess_, dropped_;  // [gate]: excess over dropped, and dropped, pooled
   std::int64_t echo_probes_ = 0;
   std::int64_t timed_probes_ = 0;
   Finding last_;

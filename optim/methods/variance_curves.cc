@@ -54,12 +54,11 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
     : model_(model),
       batch_(batch),
       importance_(importance),
-      echo_variance_(echo_variance),
       selection_(selection),
       draws_(draws),
       items_(static_cast<std::size_t>(std::min(batch.items, kMostItemsCompared))),
       scale_(static_cast<double>(batch.items) / static_cast<double>(items_)) {
-  echo_variance_.resize(batch.item_score.size());
+  set_echo_variance(echo_variance);
   for (std::size_t i = 0; i < items_; ++i) tokens_ += batch.tokens[i];
   for (const std::vector<double>& given : batch.item_score) {
     std::vector<double> score(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(items_));
@@ -110,6 +109,11 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
   }
 }
 
+void VarianceCurves::set_echo_variance(const std::vector<double>& echo_variance) {
+  echo_variance_ = echo_variance;
+  echo_variance_.resize(batch_.item_score.size());
+}
+
 const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Probabilities>& pi,
                                                            std::size_t linear) const {
   const int gate = model_.linears[linear].gate;
@@ -123,7 +127,7 @@ double VarianceCurves::kept(const Shared& group, double level) const {
   return sum;
 }
 
-// With echoes an item saves f - 2 lambda phi d, d the dropped share: less, the more are dropped.
+// Echoes take 2 lambda phi d off the price f of a group of which a share d is dropped.
 double VarianceCurves::level_of(const Shared& group, double lambda) const {
   constexpr double kStep = 2;
   constexpr int kMostSteps = 40, kHalvings = 12;

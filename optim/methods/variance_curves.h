@@ -37,7 +37,7 @@ class VarianceCurves {
     double forward = 0, weighted_forward = 0;  // sums over k of V_f,k and of w_k V_f,k
     double act = 0, weighted_act = 0;          // what SampleA adds to them, by K
     std::vector<double> gate_act;              // [gate]: of weighted_act, at the linears below it
-    double echo = 0;                           // what echoes add to weighted_act
+    double echo = 0;                           // what echoes add to weighted_act, by phi
     std::vector<double> weight;                // [linear]
     double expected_forward = 0;               // of weighted_forward, by e_i
   };
@@ -52,6 +52,8 @@ class VarianceCurves {
   VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
                  const std::vector<double>& importance, const std::vector<double>& echo_variance,
                  Selection selection, const RandomKey& draws);
+
+  void set_echo_variance(const std::vector<double>& echo_variance);
 
   // With the item ratios that the batch's thresholds give it, where it has any.
   Ratios by_thresholds(Ratios ratios) const;

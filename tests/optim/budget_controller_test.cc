@@ -124,19 +124,24 @@ TEST_CASE("batches of several ranks set the mean of their ratios", "[controller]
 
 namespace {
 
-// A probe whose sampled pass finds V_act of K, and phi (1 - rho)^2 beyond it.
+// A probe whose sampled pass finds V_act of K, and phi_l (1 - rho_l)^2 beyond it below each gate.
 MeasuredBatch batch_with_echoes(const BudgetController& controller, const ControlledModel& model,
-                                double phi) {
+                                const std::vector<double>& phi) {
   MeasuredBatch batch = batch_of();
+  batch.item_score.assign(phi.size(), batch.item_score[0]);
   batch.passes = controller.probe_passes();
   if (batch.passes == 0) return batch;
   const double v_s = variance_of_sum(batch.gram[0], batch.items);  // of both linears
   const std::vector<double> relative = {0.5 / v_s, 0.5 / v_s};
   const VarianceCurves curves(model, batch, relative, {}, Selection::kSystematic, {});
-  const double dropped = 1 - controller.act_ratio()[0];
-  const double act =
-      curves.at({controller.act_ratio(), {1, 1}}).weighted_act + phi * dropped * dropped;
-  batch.v_act = {act * v_s, act * v_s};
+  const VarianceCurves::Variances by_gram = curves.at({controller.act_ratio(), {1, 1}});
+  for (std::size_t k = 0; k < 2; ++k) {
+    const auto gate = static_cast<std::size_t>(model.linears[k].gate);
+    const auto sharing = static_cast<double>(2 / phi.size());  // linears below this gate
+    const double act =
+        by_gram.gate_act[gate] + phi[gate] * std::pow(1 - controller.act_ratio()[gate], 2);
+    batch.v_act[k] = 2 * v_s * act / sharing;
+  }
   return batch;
 }
 
@@ -156,12 +161,12 @@ TEST_CASE("where items are mixed, passes tell what echoes add", "[controller]") 
   BudgetController other(budget_options(), plain, 1, 1000);
   MeasuredBatch last;
   for (int probe = 0; probe < 40; ++probe) {
-    last = batch_with_echoes(mixed, mixing, kPhi);
+    last = batch_with_echoes(mixed, mixing, {kPhi});
     CHECK(last.passes == (probe > 0 ? 1 : 0));
     CHECK(mixed.update({last}).empty());
     CHECK(ranks.update({last, last, last}).empty());
     // Elsewhere the curves stand, and a warning says so.
-    const MeasuredBatch found = batch_with_echoes(other, plain, kPhi);
+    const MeasuredBatch found = batch_with_echoes(other, plain, {kPhi});
     CHECK(other.update({found}).empty() == (found.passes == 0 || probe < 29));
   }
   for (const BudgetController* controller : {&mixed, &ranks}) {
@@ -177,8 +182,41 @@ TEST_CASE("where items are mixed, passes tell what echoes add", "[controller]") 
   CHECK(mixed.report()["aim"] > 0.9);
   CHECK(mixed.act_ratio()[0] > other.act_ratio()[0] + 0.05);
   BudgetController read(budget_options(), mixing, 1, 1000);
-  read.from_json(mixed.to_json());
+  nlohmann::json state = mixed.to_json();
+  read.from_json(state);
   CHECK(read.report() == mixed.report());
+  state["echo_excess"] = {1, 2};
+  CHECK_THROWS_WITH(read.from_json(state),
+                    "the state of the VCAS controller has 2 numbers in echo_excess, the model 1");
+  CHECK(read.report() == mixed.report());
+  for (const char* key : {"echo_excess", "echo_dropped", "echo_probes"}) state.erase(key);
+  BudgetController old(budget_options(), mixing, 1, 1000);
+  old.from_json(state);
+  CHECK(old.report()["echo_variance"] == nlohmann::json{0.0});
+}
+
+TEST_CASE("each gate has its own phi", "[controller]") {
+  const std::vector<double> phi = {0.4, 1.5};
+  const ControlledModel model{.gates = 2,
+                              .linears = {{0, 2.0, 2.0}, {1, 1.0, 1.0}},
+                              .exact_gates = {},
+                              .mixes_items = true};
+  BudgetController controller(budget_options(), model, 1, 1000);
+  const auto found = [&] {
+    return controller.report()["echo_variance"].get<std::vector<double>>();
+  };
+  for (int probe = 0; probe < 40; ++probe)
+    CHECK(controller.update({batch_with_echoes(controller, model, phi)}).empty());
+  CHECK_THAT(found()[0], WithinRel(phi[0], 0.15));
+  CHECK_THAT(found()[1], WithinRel(phi[1], 0.15));
+  CHECK(controller.act_ratio()[0] < controller.act_ratio()[1] - 0.05);
+  for (int probe = 0; probe < 3; ++probe) {
+    MeasuredBatch open_above = batch_with_echoes(controller, model, phi);
+    open_above.v_act[1] = 0;
+    static_cast<void>(controller.update({open_above}));
+  }
+  CHECK_THAT(found()[0], WithinRel(phi[0], 0.15));
+  CHECK_THAT(found()[1], WithinRel(phi[1] / 8, 0.15));
 }
 
 // Echoes of all gates may be as many as the items that a ratio leaves out.
@@ -186,7 +224,7 @@ TEST_CASE("passes that find gates open take back what earlier ones said", "[cont
   const ControlledModel model = mixing_items();
   BudgetController controller(budget_options(), model, 1, 1000);
   const auto probe = [&](bool open) {
-    MeasuredBatch batch = batch_with_echoes(controller, model, 1000);
+    MeasuredBatch batch = batch_with_echoes(controller, model, {1000});
     if (open) batch.v_act = {0, 0};
     static_cast<void>(controller.update({batch}));
     return controller.report()["echo_variance"][0].get<double>();
