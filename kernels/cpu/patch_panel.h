@@ -57,8 +57,7 @@ class PatchPanel {
 
   // The size of `space` in elements of T.
   static std::int64_t space(const PatchGrid& grid, std::int64_t channels) {
-    return kPointers * grid.lines + kImageLine * grid.lines +
-           (kRows * grid.lines + 1) * grid.taps * channels;
+    return (kPointers + kImageLine) * grid.lines + (kRows * grid.lines + 1) * grid.taps * channels;
   }
   PatchPanel(const PatchGrid& grid, std::int64_t channels, T* space)
       : grid_(grid),
@@ -76,7 +75,7 @@ class PatchPanel {
   PatchLines<T> lines(const T* x, const std::int32_t* index, std::int64_t first,
                       std::int64_t count) const {
     T* copy = zeros_ + run();
-    std::int64_t begin = 0, end = 0;  // the patches of image_line_
+    std::int64_t begin = 0, end = 0;  // the patches that read image_line_
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t r = index ? index[first + i] : first + i;
       if (r < begin || r >= end) {
@@ -105,11 +104,11 @@ class PatchPanel {
  private:
   struct ImageLine {
     const T* begin;
-    std::int64_t channels;  // of its pixels; 0: it is outside, and begins with zeros
+    std::int64_t channels;  // of a pixel; 0: the line is outside, and `begin` has zeros
   };
   static constexpr std::int64_t kImageLine = sizeof(ImageLine) / sizeof(T);
 
-  // Those of a row of patches, counted over all items.
+  // A row of patches, counted over all items, reads these lines of its image.
   void set_image_lines(const T* x, std::int64_t row) const {
     const std::int64_t item = row / grid_.rows;
     const std::int64_t top = grid_.top + row % grid_.rows * grid_.step;

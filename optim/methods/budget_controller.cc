@@ -170,7 +170,6 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
 }
 
 std::vector<double> BudgetController::echo_variance() const {
-  if (!model_.mixes_items) return {};
   std::vector<double> phi;
   for (std::size_t l = 0; l < excess_.size(); ++l)
     phi.push_back(excess_[l] > 0 && dropped_[l] > 0 ? excess_[l] / dropped_[l] : 0);
@@ -188,7 +187,8 @@ void BudgetController::pool_echoes() {
           pool(excess_[l], last_.excess[l] / last_.dropped[l], echo_probes_, kPooledEchoes);
       dropped_[l] = pool(dropped_[l], last_.dropped[l], echo_probes_, kPooledEchoes);
     } else {
-      excess_[l] /= 4, dropped_[l] /= 2;
+      excess_[l] /= 4;
+      dropped_[l] /= 2;
     }
   }
 }
@@ -255,12 +255,13 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   std::vector<VarianceCurves> curves;
   for (const MeasuredBatch& batch : probe) {
     curves.emplace_back(
-        model_, batch, importance, echo_variance(),
+        model_, batch, importance,
         options_.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic,
         RandomKey{.seed = seed_,
                   .stream = Stream::kProbe,
                   .step = static_cast<std::uint64_t>(probes_),
                   .repeat = 1});
+    curves.back().set_echo_variance(echo_variance());
     find(batch, curves.back(), importance, 1 / static_cast<double>(probe.size()));
   }
   pool_echoes();

@@ -44,7 +44,7 @@ class BudgetController final : public Controller {
   std::vector<double> importance() const;
   void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
-  // phi [gate]; empty where no layer mixes items.
+  // phi [gate]; 0 where no layer mixes items.
   std::vector<double> echo_variance() const;
   void pool_echoes();
   // Adds `share` of what was found on a batch.

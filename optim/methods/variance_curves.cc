@@ -48,17 +48,16 @@ double capped_level(const std::vector<double>& values, const std::vector<double>
 }
 
 VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
-                               const std::vector<double>& importance,
-                               const std::vector<double>& echo_variance, Selection selection,
+                               const std::vector<double>& importance, Selection selection,
                                const RandomKey& draws)
     : model_(model),
       batch_(batch),
       importance_(importance),
+      echo_variance_(batch.item_score.size(), 0.0),
       selection_(selection),
       draws_(draws),
       items_(static_cast<std::size_t>(std::min(batch.items, kMostItemsCompared))),
       scale_(static_cast<double>(batch.items) / static_cast<double>(items_)) {
-  set_echo_variance(echo_variance);
   for (std::size_t i = 0; i < items_; ++i) tokens_ += batch.tokens[i];
   for (const std::vector<double>& given : batch.item_score) {
     std::vector<double> score(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(items_));
@@ -107,11 +106,6 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
       if (e % (items_ + 1) == 0) weighted_trace_ += importance[k] * batch.gram[k][e];
     }
   }
-}
-
-void VarianceCurves::set_echo_variance(const std::vector<double>& echo_variance) {
-  echo_variance_ = echo_variance;
-  echo_variance_.resize(batch_.item_score.size());
 }
 
 const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Probabilities>& pi,

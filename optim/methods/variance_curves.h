@@ -47,13 +47,13 @@ class VarianceCurves {
   };
 
   // `importance`: w_k [linear], what a variance weighs in the budget.
-  // `echo_variance`: phi_l [gate], weighted; empty: there are no echoes.
   // `draws` addresses the random numbers of simulated draws.
   VarianceCurves(const ControlledModel& model, const MeasuredBatch& batch,
-                 const std::vector<double>& importance, const std::vector<double>& echo_variance,
-                 Selection selection, const RandomKey& draws);
+                 const std::vector<double>& importance, Selection selection,
+                 const RandomKey& draws);
 
-  void set_echo_variance(const std::vector<double>& echo_variance);
+  // phi_l [gate], weighted. They are 0 at first.
+  void set_echo_variance(const std::vector<double>& phi) { echo_variance_ = phi; }
 
   // With the item ratios that the batch's thresholds give it, where it has any.
   Ratios by_thresholds(Ratios ratios) const;

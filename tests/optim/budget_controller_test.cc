@@ -133,7 +133,7 @@ MeasuredBatch batch_with_echoes(const BudgetController& controller, const Contro
   if (batch.passes == 0) return batch;
   const double v_s = variance_of_sum(batch.gram[0], batch.items);  // of both linears
   const std::vector<double> relative = {0.5 / v_s, 0.5 / v_s};
-  const VarianceCurves curves(model, batch, relative, {}, Selection::kSystematic, {});
+  const VarianceCurves curves(model, batch, relative, Selection::kSystematic, {});
   const VarianceCurves::Variances by_gram = curves.at({controller.act_ratio(), {1, 1}});
   for (std::size_t k = 0; k < 2; ++k) {
     const auto gate = static_cast<std::size_t>(model.linears[k].gate);

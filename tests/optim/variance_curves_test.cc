@@ -117,7 +117,7 @@ TEST_CASE("the curve of V_act is the variance of real backwards", "[curves][law]
     RandomKey draws = kDraws;
     draws.step = n;
     predicted.push_back(
-        VarianceCurves(controlled, batch, importance, {}, selection, draws).at(ratios).act);
+        VarianceCurves(controlled, batch, importance, selection, draws).at(ratios).act);
   }
   const Estimate curve = estimate(predicted), real = estimate(squared_errors(f, settings, 3000));
   INFO(model << ": " << curve.mean << " +- " << curve.error << ", measured " << real.mean << " +- "
@@ -142,7 +142,7 @@ TEST_CASE("the curve of V_act is the variance of backwards whose items threshold
     f.sampled->thresholds[gate].set(batch.threshold[gate]);
   }
   const std::vector<double> importance(controlled.linears.size(), 1.0);
-  const VarianceCurves curves(controlled, batch, importance, {}, selection, kDraws);
+  const VarianceCurves curves(controlled, batch, importance, selection, kDraws);
   PassSettings settings = f.context(SamplingMode::kItems, 1, 1, selection);
   settings.sampling.ratios.act = {0.4, 0.7};
   settings.sampling.moves_thresholds = false;
@@ -163,7 +163,7 @@ TEST_CASE("the curve of V_w is the variance of real backwards", "[curves][law]")
   const ControlledModel controlled = controlled_model(f.model->graph);
   const MeasuredBatch batch = measure(f);
   const std::vector<double> importance(controlled.linears.size(), 1.0);
-  const VarianceCurves curves(controlled, batch, importance, {}, Selection::kBernoulli, kDraws);
+  const VarianceCurves curves(controlled, batch, importance, Selection::kBernoulli, kDraws);
   PassSettings settings = f.context(SamplingMode::kItemsAndRows, 1, 0.3, Selection::kBernoulli);
   const auto predicted = [&] {
     return curves.at({settings.sampling.ratios.act, settings.sampling.ratios.weight});
@@ -190,7 +190,7 @@ namespace {
 struct Tiny {
   ControlledModel model{.gates = 2, .linears = {{0, 3.0, 2.0}, {1, 1.0, 2.0}}};
   MeasuredBatch batch;
-  std::vector<double> importance = {0.7, 1.3}, echo_variance;
+  std::vector<double> importance = {0.7, 1.3}, echo_variance = {0, 0};
 
   explicit Tiny(std::uint64_t seed) {
     constexpr std::size_t kCount = 6, kWidth = 5;
@@ -226,7 +226,9 @@ struct Tiny {
   }
 
   VarianceCurves curves() const {
-    return VarianceCurves(model, batch, importance, echo_variance, Selection::kBernoulli, kDraws);
+    VarianceCurves curves(model, batch, importance, Selection::kBernoulli, kDraws);
+    curves.set_echo_variance(echo_variance);
+    return curves;
   }
   // Cost of dX and dW over that of an exact backward, and weighted variance, at these ratios.
   std::pair<double, double> at(const VarianceCurves::Ratios& ratios) const {
@@ -255,7 +257,7 @@ TEST_CASE("the curve of V_f is the variance of draws before the forward", "[curv
     RandomKey draws = kDraws;
     draws.step = n;
     const VarianceCurves::Variances v =
-        VarianceCurves(tiny.model, tiny.batch, tiny.importance, {}, Selection::kSystematic, draws)
+        VarianceCurves(tiny.model, tiny.batch, tiny.importance, Selection::kSystematic, draws)
             .at(ratios);
     CHECK(v.act == 0);
     predicted.push_back(v.forward);

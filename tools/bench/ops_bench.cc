@@ -8,7 +8,8 @@
 // in that precision; so do convolutions and norms of ResNets. So does every operation at the
 // smallest size in bf16, and what a transformer is made of at the sizes of its steps (bert_base_32
 // and so on). gathered_layer has the weight gradients of a block in one group, over half of the
-// rows of 8 or 16 items.
+// rows of 8 or 16 items. linear_backward_weight of "32x32 of 16" and so on compares half of the
+// rows with all.
 //
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 
@@ -93,8 +94,8 @@ struct BlockSize {
 constexpr BlockSize kBlocks[] = {
     {"base_512", 768, 4}, {"base_1024", 768, 2}, {"large_512", 1024, 4}, {"large_1024", 1024, 2}};
 
-// Convolutions of 3 x 3 of ResNets, and what stands between them, over every other item: pixels of
-// an item by channels.
+// Convolutions of 3 x 3 of ResNets, and what stands between them, over one of `keep` items: pixels
+// of an item by channels.
 constexpr SampleSize convolution(std::int64_t items, std::int64_t side, std::int64_t channels,
                                  std::int64_t keep = 2) {
   return {.items = items,
@@ -104,19 +105,20 @@ constexpr SampleSize convolution(std::int64_t items, std::int64_t side, std::int
           .convolution = true,
           .keep = keep};
 }
-// Weight gradients of ResNet-20 over all rows of 128 items, and over half of them: the gradient
-// holds every other item of 256.
+constexpr NamedSize kConvolutions[] = {{"4x4 of 8", convolution(2, 4, 8)},
+                                       {"56x56 of 64", convolution(64, 56, 64)},
+                                       {"28x28 of 128", convolution(64, 28, 128)},
+                                       {"14x14 of 256", convolution(64, 14, 256)},
+                                       {"7x7 of 512", convolution(64, 7, 512)}};
+
+// Weight gradients of ResNet-20, over all rows of 128 items and over half of these rows. In the
+// second case the gradient holds 128 of 256 items.
 constexpr NamedSize kNarrow[] = {{"32x32 of 16, all rows", convolution(128, 32, 16, 1)},
                                  {"32x32 of 16, half", convolution(256, 32, 16)},
                                  {"16x16 of 32, all rows", convolution(128, 16, 32, 1)},
                                  {"16x16 of 32, half", convolution(256, 16, 32)},
                                  {"8x8 of 64, all rows", convolution(128, 8, 64, 1)},
                                  {"8x8 of 64, half", convolution(256, 8, 64)}};
-constexpr NamedSize kConvolutions[] = {{"4x4 of 8", convolution(2, 4, 8)},
-                                       {"56x56 of 64", convolution(64, 56, 64)},
-                                       {"28x28 of 128", convolution(64, 28, 128)},
-                                       {"14x14 of 256", convolution(64, 14, 256)},
-                                       {"7x7 of 512", convolution(64, 7, 512)}};
 
 struct Machine {
   double flops_per_second = 0;
