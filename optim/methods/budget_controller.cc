@@ -364,10 +364,10 @@ void BudgetController::from_json(const nlohmann::json& state) {
     read.ratios_from_json(state);
     const auto check = [](const char* key, const std::vector<double>& list, std::size_t size) {
       if (list.size() != size)
-        throw Error(ExitCode::kBadData,
-                    fmt::format("the state of the VCAS controller has {} numbers in {}, the model "
-                                "{}",
-                                list.size(), key, size));
+        throw Error(
+            ExitCode::kBadData,
+            fmt::format("the state of the VCAS controller has {} numbers in its {}, the model {}",
+                        list.size(), key, size));
     };
     check("squares", read.squares_, squares_.size());
     check("spread", read.spread_, spread_.size());

@@ -186,8 +186,9 @@ TEST_CASE("where items are mixed, passes tell what echoes add", "[controller]") 
   read.from_json(state);
   CHECK(read.report() == mixed.report());
   state["echo_excess"] = {1, 2};
-  CHECK_THROWS_WITH(read.from_json(state),
-                    "the state of the VCAS controller has 2 numbers in echo_excess, the model 1");
+  CHECK_THROWS_WITH(
+      read.from_json(state),
+      "the state of the VCAS controller has 2 numbers in its echo_excess, the model 1");
   CHECK(read.report() == mixed.report());
   for (const char* key : {"echo_excess", "echo_dropped", "echo_probes"}) state.erase(key);
   BudgetController old(budget_options(), mixing, 1, 1000);
