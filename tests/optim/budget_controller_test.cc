@@ -193,7 +193,7 @@ TEST_CASE("where items are mixed, passes tell what echoes add", "[controller]") 
   for (const char* key : {"echo_excess", "echo_dropped", "echo_probes"}) state.erase(key);
   BudgetController old(budget_options(), mixing, 1, 1000);
   old.from_json(state);
-  CHECK(old.report()["echo_variance"] == nlohmann::json{0.0});
+  CHECK(old.report()["echo_variance"] == nlohmann::ordered_json{0.0});
 }
 
 TEST_CASE("each gate has its own phi", "[controller]") {
