@@ -34,7 +34,7 @@ Cost cost(const Args& args) {
     sum.launches += work.launches;
     group_launches = std::max(group_launches, work.group_launches);
   });
-  sum.launches += group_launches;
+  sum.launches = Chain<Args> ? 1 : sum.launches + group_launches;
   return sum;
 }
 

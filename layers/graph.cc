@@ -455,18 +455,29 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   }
 }
 
-void Graph::clear_gradients(Exec& exec, const BackwardContext& context,
-                            const GraphNode& node) const {
-  for (std::size_t i = node.tied_to < 0 ? 0 : 1; i < node.parameters.size(); ++i)
-    if (const Tensor& gradient = context.gradients[static_cast<std::size_t>(node.parameters[i])])
-      exec.ops.run(Fill{.y = gradient, .value = 0});
-}
-
-// Nothing was kept: everything from node `top` down gets exactly zero.
-void Graph::leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const {
-  if (context.gradients.adds) return;
-  for (std::size_t i = 0; i <= top; ++i)
-    if (plan_.nodes[i].writes_gradients) clear_gradients(exec, context, plan_.nodes[i]);
+void Graph::clear_gradients(Exec& exec, const BackwardContext& context, std::size_t nodes,
+                            bool written) const {
+  Tensor adjacent;  // gradients that lie behind each other are filled as one
+  const auto fill = [&] {
+    if (adjacent) exec.ops.run(Fill{.y = adjacent, .value = 0});
+  };
+  for (std::size_t n = 0; n < nodes; ++n) {
+    const GraphNode& node = plan_.nodes[n];
+    if (node.writes_gradients != written) continue;
+    for (std::size_t i = node.tied_to < 0 ? 0 : 1; i < node.parameters.size(); ++i) {
+      const Tensor& next = context.gradients[static_cast<std::size_t>(node.parameters[i])];
+      if (!next) continue;
+      const std::int64_t before = adjacent.elements();
+      if (adjacent && adjacent.dtype == next.dtype &&
+          adjacent.range(before, before).data == next.data) {
+        adjacent = adjacent.range(0, before + next.elements());
+      } else {
+        fill();
+        adjacent = next;
+      }
+    }
+  }
+  fill();
 }
 
 void Graph::backward(Exec& exec, const BackwardContext& given) {
@@ -478,8 +489,7 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
   if (!context.gradients.adds) {
     static const std::string place = "gradients/backward";
     exec.ops.enter(place);
-    for (const GraphNode& node : plan_.nodes)
-      if (!node.writes_gradients) clear_gradients(exec, context, node);
+    clear_gradients(exec, context, plan_.nodes.size(), false);
   }
   std::span<const RowSets> rows{&full_rows_, 1};
   // Where a gate passes everything on, its block has no rows: dy stays where it is.
@@ -502,8 +512,8 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
     Gradient gradient = gradient_views_[i];
     if (node.gate >= 0)
       rows = pass_gate(exec, hooks, node, behind(rows, node.mixed_above), gradient);
-    if (rows.front().items() == 0) {
-      leave_zeros(exec, context, i);
+    if (rows.front().items() == 0) {  // nothing was kept: zero from here down
+      if (!context.gradients.adds) clear_gradients(exec, context, i + 1, true);
       break;
     }
     run_backward(exec, context, i, rows, gradient);

@@ -114,8 +114,9 @@ class Graph {
   Tensor place_sum(Exec& exec, const GraphNode::Dx& plan, Tensor& added, std::int64_t rows) const;
   Tensor place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows_dx,
                          const Gradient& gradient, bool with_norms);
-  void clear_gradients(Exec& exec, const BackwardContext& context, const GraphNode& node) const;
-  void leave_zeros(Exec& exec, const BackwardContext& context, std::size_t top) const;
+  // Clears gradients of the first `nodes` nodes: those that they write, or those that they add to.
+  void clear_gradients(Exec& exec, const BackwardContext& context, std::size_t nodes,
+                       bool written) const;
   void run_backward(Exec& exec, const BackwardContext& context, std::size_t i,
                     std::span<const RowSets> rows, const Gradient& gradient);
 

@@ -33,6 +33,7 @@ struct AdamRule final : UpdateRule {
                      .beta2 = beta2,
                      .eps = eps,
                      .weight_decay = update.weight_decay,
+                     .decayed = update.decayed,
                      .step = update.step,
                      .decoupled = decoupled});
   }

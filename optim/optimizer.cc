@@ -19,21 +19,17 @@ Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOpti
   for (std::size_t i = 0; i < names.size(); ++i)
     state_.push_back({names[i], buffer_.at(i * slab, values.dtype, {parameters.elements()})});
 
-  const auto add_update = [&](std::int64_t begin, std::int64_t end, double weight_decay) {
-    if (begin >= end) return;
-    Update& update = updates_.emplace_back(Update{.param = values.range(begin, end),
-                                                  .rounded = rounded.range(begin, end),
-                                                  .grad = parameters.gradients().range(begin, end),
-                                                  .weight_decay = weight_decay});
-    for (const NamedTensor& tensor : state_)
-      update.state.push_back(tensor.tensor.range(begin, end));
-  };
   if (own.empty()) own.push_back({0, values.elements()});
-  const std::int64_t decayed = parameters.decayed_elements();
   for (const auto& [begin, end] : own) {
     gradients_.push_back(parameters.gradients().range(begin, end));
-    add_update(begin, std::min(end, decayed), options.weight_decay);
-    add_update(std::max(begin, decayed), end, 0);
+    Update& update = updates_.emplace_back(
+        Update{.param = values.range(begin, end),
+               .rounded = rounded.range(begin, end),
+               .grad = gradients_.back(),
+               .weight_decay = options.weight_decay,
+               .decayed = std::max<std::int64_t>(parameters.decayed_elements() - begin, 0)});
+    for (const NamedTensor& tensor : state_)
+      update.state.push_back(tensor.tensor.range(begin, end));
   }
 }
 

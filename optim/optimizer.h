@@ -17,7 +17,8 @@ struct Update {
   std::vector<Tensor> state = {};  // as UpdateRule::state names them
   Tensor clip_factor = {};         // f64 [1]
   double learning_rate = 0, weight_decay = 0;
-  std::int64_t step = 0;  // from 1
+  std::int64_t decayed = 0;  // so many have weight decay, the first ones
+  std::int64_t step = 0;     // from 1
 };
 
 // A kind of optimizer: its settings and its step, in one source file.
@@ -92,7 +93,7 @@ class Optimizer {
   Buffer buffer_;
   Tensor predicted_;
   std::vector<NamedTensor> state_;
-  std::vector<Update> updates_;  // of own parameters, each with weight decay or without
+  std::vector<Update> updates_;  // of own parameters
   std::int64_t steps_ = 0;
 };
 

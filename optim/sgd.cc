@@ -27,6 +27,7 @@ struct Sgd final : UpdateRule {
                     .learning_rate = update.learning_rate,
                     .mu = momentum,
                     .weight_decay = update.weight_decay,
+                    .decayed = update.decayed,
                     .nesterov = nesterov});
   }
 };

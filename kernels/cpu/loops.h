@@ -87,6 +87,8 @@ struct Loops {
   // sum, packed, += patches^T dy [patches, outputs], for values [first, last) of a patch
   void (*patch_outer)(T* sum, const PatchLines<T>& x, std::int64_t first, std::int64_t last,
                       const T* dy, std::int64_t outputs);
+  // y[i, b] = the sum over the values c = b, b + buckets, ... of patch i of sign[c] times the value
+  void (*patch_fold)(T* y, std::int64_t buckets, const T* sign, const PatchLines<T>& x);
   // norm[place] = the norm of the patch at `place` of an item, whose pixels have these norms.
   // `space` has height * out_width + width + 2 * padding elements.
   void (*patch_norms)(T* norm, double* space, const T* pixel, std::int64_t height,

@@ -1,4 +1,5 @@
 // Element by element: activations, dropout, sums, copies, optimizers.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/clipping.h"
@@ -13,6 +14,15 @@ void elements(const CpuContext& cpu, std::int64_t n, const Body& body) {
   constexpr std::int64_t kGrain = 64;
   cpu.slices(cpu.slices_for((n + kGrain - 1) / kGrain, n), n, kGrain,
              [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
+}
+
+// body(begin, count, whether they have weight decay) on parts of the parameters.
+template <class Args, class Body>
+void by_decay(const CpuContext& cpu, const Args& args, const Body& body) {
+  const std::int64_t all = args.param.elements(), decayed = std::min(args.decayed, all);
+  elements(cpu, decayed, [&](std::int64_t begin, std::int64_t count) { body(begin, count, true); });
+  elements(cpu, all - decayed,
+           [&](std::int64_t begin, std::int64_t count) { body(decayed + begin, count, false); });
 }
 
 template <class P>
@@ -108,13 +118,15 @@ void compute(CpuContext& cpu, const AdamStep& args) {
     using T = decltype(type);
     const T grad_scale = static_cast<T>(factor);
     const AdamFactors<T> factors = adam_factors<T>(args);
+    AdamFactors<T> undecayed = factors;
+    undecayed.shrink = 1, undecayed.decay = 0;
     T* param = args.param.ptr<T>();
     T* first = args.first_moment.ptr<T>();
     T* second = args.second_moment.ptr<T>();
     const T* grad = args.grad.ptr<T>();
-    elements(cpu, args.param.elements(), [&](std::int64_t begin, std::int64_t count) {
+    by_decay(cpu, args, [&](std::int64_t begin, std::int64_t count, bool decays) {
       cpu.loops<T>().adam_step(param + begin, first + begin, second + begin, grad + begin, count,
-                               grad_scale, factors);
+                               grad_scale, decays ? factors : undecayed);
     });
   });
 }
@@ -129,10 +141,11 @@ void compute(CpuContext& cpu, const SgdStep& args) {
     T* param = args.param.ptr<T>();
     T* momentum = args.momentum.ptr<T>();
     const T* grad = args.grad.ptr<T>();
-    elements(cpu, args.param.elements(), [&](std::int64_t begin, std::int64_t count) {
+    by_decay(cpu, args, [&](std::int64_t begin, std::int64_t count, bool decays) {
       cpu.loops<T>().sgd_step(param + begin, momentum + begin, grad + begin, count,
                               static_cast<T>(args.learning_rate), static_cast<T>(args.mu),
-                              static_cast<T>(args.weight_decay), grad_scale, args.nesterov);
+                              static_cast<T>(decays ? args.weight_decay : 0), grad_scale,
+                              args.nesterov);
     });
   });
 }

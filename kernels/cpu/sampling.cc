@@ -249,7 +249,16 @@ void row_score(CpuContext& cpu, const RowScore& args) {
   });
 }
 
+template <Chain Args>
+void in_order(CpuContext& cpu, const Args& args) {
+  check_chain(args);
+  for_each_part(args, [&](const auto& part) { compute(cpu, part); });
+}
+
 }  // namespace
+
+void compute(CpuContext& cpu, const DrawRows& args) { in_order(cpu, args); }
+void compute(CpuContext& cpu, const DrawItems& args) { in_order(cpu, args); }
 
 void compute(CpuContext& cpu, const Group<RowScore>& group) {
   for (const RowScore& args : group)

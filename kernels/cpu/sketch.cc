@@ -6,16 +6,12 @@
 namespace vcas {
 namespace {
 
-// y[c % buckets] += sign[c] x[c - first], for columns [first, first + count)
+// Rows of a matrix as patches of one line. `line` has room for them.
 template <class T>
-void add_up(T* y, std::int64_t buckets, const T* sign, const T* x, std::int64_t first,
-            std::int64_t count) {
-  const std::int64_t end = first + count;
-  for (std::int64_t c = first, bucket = first % buckets; c < end; bucket = 0) {
-    const std::int64_t beside = std::min(buckets - bucket, end - c);
-    for (std::int64_t i = 0; i < beside; ++i) y[bucket + i] += sign[c + i] * x[c - first + i];
-    c += beside;
-  }
+PatchLines<T> row_lines(const T** line, const T* x, std::int64_t width, const std::int32_t* row,
+                        std::int64_t first, std::int64_t count) {
+  for (std::int64_t r = 0; r < count; ++r) line[r] = x + (row ? row[first + r] : first + r) * width;
+  return {line, count, count, 1, width};
 }
 
 template <class T>
@@ -36,26 +32,19 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
   cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
     T* left = scratch + slice * space + panel_space;
     T* right = left + kRows * a;
-    const auto add_patches = [&](std::int64_t first, std::int64_t count) {
+    const T* line[kRows];
+    const auto lines_of_x = [&](std::int64_t first, std::int64_t count) {
+      if (!args.patches) return row_lines(line, x, channels, row, first, count);
       const PatchPanel<T> panel(grid, channels, scratch + slice * space);
-      const PatchLines<T> lines = panel.lines(x, row, first, count);
-      for (std::int64_t r = 0; r < count; ++r)
-        for (std::int64_t l = 0; l < lines.lines; ++l)
-          add_up(right + r * b, b, in_sign, lines.line[l * lines.stride + r], l * lines.run,
-                 lines.run);
+      return panel.lines(x, row, first, count);
     };
     for (std::int64_t n = begin; n < end; ++n)
       for (std::int64_t first = offsets[n]; first == offsets[n] || first < offsets[n + 1];
            first += kRows) {
         const std::int64_t count = std::min(kRows, offsets[n + 1] - first);
-        std::fill_n(left, count * a, T(0));
-        std::fill_n(right, count * b, T(0));
-        for (std::int64_t r = 0; r < count; ++r)
-          add_up(left + r * a, a, out_sign, dy + (first + r) * d, 0, d);
-        if (args.patches) add_patches(first, count);
-        for (std::int64_t r = 0; !args.patches && r < count; ++r)
-          add_up(right + r * b, b, in_sign, x + (row ? row[first + r] : first + r) * channels, 0,
-                 channels);
+        cpu.loops<T>().patch_fold(left, a, out_sign,
+                                  row_lines<T>(line, dy, d, nullptr, first, count));
+        cpu.loops<T>().patch_fold(right, b, in_sign, lines_of_x(first, count));
         gemm(a, b, count, Factor<T>{left, a, true}, Factor<T>{right, b},
              args.sketch.ptr<T>() + n * a * b, b, first > offsets[n]);
       }

@@ -179,6 +179,11 @@ class CheckOps final : public Ops {
 #undef VCAS_OP
 
  private:
+  // Part by part: a draw by scores that differ in their last digit would keep others.
+  template <Chain Args>
+  void check(const Args& args) {
+    for_each_part(args, [&](const auto& part) { check(part); });
+  }
   template <class Args>
   void check(const Args& args) {
     mirrors_.clear();

@@ -82,6 +82,14 @@ void FiniteOps::check(const char* op, const char* name, const Tensor& tensor, st
 template <class Args>
 void FiniteOps::run_watched(const Args& args) {
   if (!watching_) return inner_->run(args);
+  if constexpr (Chain<Args>)
+    for_each_part(args, [&](const auto& part) { watch_one(part); });
+  else
+    watch_one(args);
+}
+
+template <class Args>
+void FiniteOps::watch_one(const Args& args) {
   std::string inputs;  // as they are before: an output may take the memory of one
   args.visit(EachTensor{[&](const char* name, const Tensor& tensor, bool is_output) {
     if (!is_output && is_floating(tensor.dtype)) inputs += range_text(name, tensor);

@@ -28,6 +28,8 @@ class FiniteOps final : public ForwardingOps {
  private:
   template <class Args>
   void run_watched(const Args& args);
+  template <class Args>
+  void watch_one(const Args& args);
   // The first `count` elements.
   std::vector<double> values(const Tensor& tensor, std::int64_t count);
   std::string range_text(const char* name, const Tensor& tensor);

@@ -97,7 +97,7 @@ __device__ void store_updated(T* param, bfloat16* rounded, std::int64_t first, i
 template <class T, bool kAligned>
 __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T* second_moment,
                                  const T* grad, const double* clip_factor, std::int64_t n,
-                                 AdamFactors<T> f) {
+                                 std::int64_t decayed, AdamFactors<T> f) {
   if (!is_usable(*clip_factor)) return;
   const T grad_scale = static_cast<T>(*clip_factor);
   for_each_neighbours(n, [&](std::int64_t first, int count) {
@@ -106,12 +106,13 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
     auto v = load_neighbours<kAligned>(second_moment + first, 0, count);
     const auto gradient = load_neighbours<kAligned>(grad + first, 0, count);
     for (int i = 0; i < kNeighbours; ++i) {
-      const T g = grad_scale * gradient.value[i] + f.decay * p.value[i];
+      const bool decays = first + i < decayed;
+      const T g = grad_scale * gradient.value[i] + (decays ? f.decay : T(0)) * p.value[i];
       m.value[i] += f.gain1 * (g - m.value[i]);
       v.value[i] += f.gain2 * (g * g - v.value[i]);
       const T step =
           m.value[i] * f.first_correction / (square_root(v.value[i] * f.second_correction) + f.eps);
-      p.value[i] = f.shrink * p.value[i] - f.learning_rate * step;
+      p.value[i] = (decays ? f.shrink : T(1)) * p.value[i] - f.learning_rate * step;
     }
     store_neighbours<kAligned>(first_moment + first, 0, count, m);
     store_neighbours<kAligned>(second_moment + first, 0, count, v);
@@ -121,8 +122,8 @@ __global__ void adam_step_kernel(T* param, bfloat16* rounded, T* first_moment, T
 
 template <class T>
 __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const T* grad,
-                                const double* clip_factor, std::int64_t n, T learning_rate, T mu,
-                                T weight_decay, bool nesterov) {
+                                const double* clip_factor, std::int64_t n, std::int64_t decayed,
+                                T learning_rate, T mu, T weight_decay, bool nesterov) {
   if (!is_usable(*clip_factor)) return;
   const T grad_scale = static_cast<T>(*clip_factor);
   for_each_neighbours(n, [&](std::int64_t first, int count) {
@@ -130,7 +131,8 @@ __global__ void sgd_step_kernel(T* param, bfloat16* rounded, T* momentum, const 
     auto m = load_neighbours(momentum + first, 0, count);
     const auto gradient = load_neighbours(grad + first, 0, count);
     for (int i = 0; i < kNeighbours; ++i) {
-      const T g = grad_scale * gradient.value[i] + weight_decay * p.value[i];
+      const T decay = first + i < decayed ? weight_decay : T(0);
+      const T g = grad_scale * gradient.value[i] + decay * p.value[i];
       m.value[i] = mu * m.value[i] + g;
       p.value[i] -= learning_rate * (nesterov ? g + mu * m.value[i] : m.value[i]);
     }
@@ -242,7 +244,7 @@ void compute(Context& context, const AdamStep& args) {
           launch(context, grid_over_neighbours(context, n), adam_step_kernel<T, aligned>,
                  args.param.ptr<T>(), args.rounded.ptr<bfloat16>(), args.first_moment.ptr<T>(),
                  args.second_moment.ptr<T>(), args.grad.ptr<T>(), args.clip_factor.ptr<double>(), n,
-                 adam_factors<T>(args));
+                 args.decayed, adam_factors<T>(args));
         });
   });
 }
@@ -253,7 +255,7 @@ void compute(Context& context, const SgdStep& args) {
     const std::int64_t n = args.param.elements();
     launch(context, grid_over_neighbours(context, n), sgd_step_kernel<T>, args.param.ptr<T>(),
            args.rounded.ptr<bfloat16>(), args.momentum.ptr<T>(), args.grad.ptr<T>(),
-           args.clip_factor.ptr<double>(), n, static_cast<T>(args.learning_rate),
+           args.clip_factor.ptr<double>(), n, args.decayed, static_cast<T>(args.learning_rate),
            static_cast<T>(args.mu), static_cast<T>(args.weight_decay), args.nesterov);
   });
 }

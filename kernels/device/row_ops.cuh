@@ -1,110 +1,12 @@
-// Rows and columns of matrices: norms, column sums, layer norm.
+// Rows and columns of matrices: column sums, layer norm.
 #pragma once
 
 #include "kernels/device/column_sum.cuh"
 #include "kernels/device/dropout.cuh"
 #include "kernels/device/math.cuh"
 #include "kernels/device/reduce.cuh"
-#include "kernels/ops/patches.h"
 
 namespace vcas::VCAS_DEVICE {
-
-// ---- norms ----
-
-template <class T>
-struct RowFactor {
-  const T* x;
-  int width;
-  const Compute<T>* norm;  // of the parts of each row, optional
-  int parts;
-
-  // By one warp.
-  __device__ Compute<T> norm_of(std::int64_t r) const {
-    if (norm && parts == 1) return norm[r];
-    return norm ? norm_of(norm + r * parts, parts) : norm_of(x + r * width, width);
-  }
-
- private:
-  template <class Values>
-  __device__ static Compute<T> norm_of(const Values* values, int count) {
-    double sum = 0;
-    for_lane_columns<0>(
-        count, [&](int, int c) { sum += sum_of_squares(load_neighbours(values, c, count).value); });
-    return norm_from_squares<Compute<T>>(warp_sum(sum));
-  }
-};
-
-template <class T>
-struct ScoredRows {
-  Compute<T>* score;
-  RowFactor<T> dy, x_full;
-  const std::int32_t* row;
-  const std::int64_t* filled;  // how many rows have a score, optional
-  std::int64_t rows;
-  Patches patches;
-
-  // The norm of a row of x_full, or of its patch; by one warp. Numbers of rows have 32 bits, as
-  // `row` has: divisions of 64 would be calls.
-  __device__ Compute<T> x_norm_of(std::int32_t r) const {
-    if (patches.height == 0) return x_full.norm_of(r);
-    const auto across = static_cast<std::int32_t>(patches.out_width());
-    const auto rows_of_item = static_cast<std::int32_t>(patches.out_rows());
-    const std::int32_t place = r % rows_of_item;
-    const std::int32_t top = place / across * patches.stride - patches.padding;
-    const std::int32_t left = place % across * patches.stride - patches.padding;
-    const std::int64_t first = r / rows_of_item * patches.in_rows();
-    double squares = 0;
-    for (std::int32_t y = max(top, 0); y < min(top + patches.kernel, patches.height); ++y)
-      for (std::int32_t x = max(left, 0); x < min(left + patches.kernel, patches.width); ++x)
-        squares += squared(x_full.norm_of(first + y * patches.width + x));
-    return norm_from_squares<Compute<T>>(squares);
-  }
-};
-
-// score[i] = || dy[i] || || x_full[row[i]] ||; one warp a row of each, which are read once. Blocks
-// (8 rows, one of the group).
-template <class T>
-__global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> group) {
-  const ScoredRows<T>& of = group.each[blockIdx.y];
-  const std::int64_t i = row_of_warp();
-  if (i >= (of.filled ? *of.filled : of.rows)) return;
-  const Compute<T> score =
-      of.dy.norm_of(i) * of.x_norm_of(static_cast<std::int32_t>(at(of.row, i)));
-  if (lane_of_thread() == 0) of.score[i] = score;
-}
-
-// One block an item, with much of it on its way at once: there may be few items. With kAligned the
-// rows lie on packs.
-template <class T, bool kAligned>
-__global__ void __launch_bounds__(kMostInBlock)
-    item_norm_kernel(Compute<T>* norm, const T* x, const std::int64_t* offsets,
-                     const std::int64_t* tokens, std::int64_t width) {
-  using C = Compute<T>;
-  constexpr int kAtOnce = kAligned ? 4 : 1;
-  const std::int64_t n = blockIdx.x;
-  const T* const item = x + offsets[n] * width;
-  const std::int64_t count = (offsets[n + 1] - offsets[n]) * width;
-  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kNeighbours;
-  double sum = 0;
-  for (std::int64_t first = threadIdx.x * kNeighbours; first < count; first += kAtOnce * step) {
-    Packed<T> of[kAtOnce];
-    VCAS_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      const std::int64_t left = count - first - i * step;
-      const T* const from = item + first + i * step;
-      of[i] = {};
-      if constexpr (!kAligned)
-        of[i] = load_packed(from, 0, static_cast<int>(min(left, std::int64_t{kNeighbours})));
-      else if (left > 0)
-        of[i] = load_aligned(from);
-    }
-    for (const Packed<T>& packed : of) sum += sum_of_squares(unpack(packed).value);
-  }
-  sum = block_sum(sum);
-  if (threadIdx.x != 0) return;
-  norm[n] =
-      norm_from_squares<C>(tokens ? sum / static_cast<double>(tokens[n + 1] - tokens[n]) : sum);
-}
 
 // ---- column sums ----
 
@@ -347,47 +249,6 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
 }
 
 // ---- host ----
-
-void compute(Context& context, const Group<RowScore>& group) {
-  with_type(group[0].dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    Several<ScoredRows<T>> each;
-    std::int64_t most_rows = 0;
-    for (const RowScore& args : group) {
-      const std::int64_t rows = args.score.elements();
-      check_norms(args);
-      each.add({args.score.ptr<Compute<T>>(),
-                {args.dy.ptr<T>(), width_of(args.dy), args.dy_norm.ptr<Compute<T>>(),
-                 width_of(args.dy_norm)},
-                {args.x_full.ptr<T>(), width_of(args.x_full), args.x_norm_full.ptr<Compute<T>>(),
-                 width_of(args.x_norm_full)},
-                args.row.ptr<std::int32_t>(),
-                args.filled.ptr<std::int64_t>(),
-                rows,
-                args.patches});
-      most_rows = std::max(most_rows, rows);
-    }
-    Grid grid = grid_of_rows(most_rows);
-    grid.blocks.y = each.size;
-    launch(context, grid, row_score_kernel<T>, each);
-  });
-}
-
-void compute(Context& context, const ItemNorm& args) {
-  with_type(args.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    const std::int64_t items = args.norm.elements();
-    Grid grid =
-        one_block(ceil_div(args.x.elements(), kNeighbours * std::max<std::int64_t>(items, 1)));
-    grid.blocks.x = static_cast<unsigned>(items);
-    const std::int64_t width = args.x.width();
-    launch(context, grid,
-           lie_on_packs(args.x.data, width, width) ? item_norm_kernel<T, true>
-                                                   : item_norm_kernel<T, false>,
-           args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(),
-           args.tokens.ptr<std::int64_t>(), width);
-  });
-}
 
 void compute(Context& context, const Group<ColumnSum>& group) {
   with_type(group[0].x.dtype, [&](auto type) {

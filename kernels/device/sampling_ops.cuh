@@ -1,234 +1,13 @@
-// Keep probabilities, draws, and the rows they keep. One block each: scores and probabilities are a
-// few thousand numbers, and a second launch would cost more than a second multiprocessor saves.
+// Scores, keep probabilities, draws, and the rows they keep.
 #pragma once
 
 #include <climits>
 
-#include "kernels/device/math.cuh"
+#include "kernels/device/draws.cuh"
+#include "kernels/device/scores.cuh"
 #include "kernels/device/write_row.cuh"
 
 namespace vcas::VCAS_DEVICE {
-
-// body(i) for this thread's share of [0, n), in one block.
-template <class Body>
-__device__ inline void for_each_candidate(int n, const Body& body) {
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) body(i);
-}
-
-// body(i, inside) for every i of [0, n) rounded up to whole rounds of the block, so that all
-// threads meet in each round.
-template <class Body>
-__device__ inline void in_rounds(int n, const Body& body) {
-  const int step = static_cast<int>(blockDim.x);
-  for (int first = 0; first < n; first += step) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    body(i, i < n);
-  }
-}
-
-// p = min(1, c score) with the sum `budget`: starting from c = budget / (sum of all), scores with
-// c score >= 1 are capped and c is found again for the others, until none is new. Each round caps
-// more, and typically there are three to six. Sums are in double, of scores relative to the
-// largest. Returns the thread's share of the variance. A thread sets prob[i] for the i that
-// `in_rounds` gives it.
-template <class T>
-__device__ double keep_probability(T* prob, const T* score, int n, double budget) {
-  double own = 0;
-  for_each_candidate(n, [&](int i) {
-    if (isfinite(score[i])) own = max(own, static_cast<double>(score[i]));
-  });
-  const double largest = block_reduce(own, 0.0, Maximum{});
-  const auto relative = [&](int i) {
-    return isfinite(score[i]) && score[i] > 0 ? static_cast<double>(score[i]) / largest : 0.0;
-  };
-  int own_nonzero = 0, own_not_finite = 0;
-  for_each_candidate(n, [&](int i) {
-    own_nonzero += relative(i) > 0;
-    own_not_finite += !isfinite(score[i]);
-  });
-  budget = max(budget - block_sum(own_not_finite), 0.0);
-  const bool all = budget >= static_cast<double>(block_sum(own_nonzero));
-
-  double scale = 0;
-  int capped = -1;
-  for (bool changed = !all; changed;) {
-    double own_sum = 0;
-    int own_capped = 0;
-    for_each_candidate(n, [&](int i) {
-      const double x = relative(i);
-      if (capped >= 0 && scale * x >= 1)
-        ++own_capped;
-      else
-        own_sum += x;
-    });
-    const int now_capped = block_sum(own_capped);
-    const double sum = block_sum(own_sum);
-    // Where the capped use up the budget, the others are too small to be seen in the sum.
-    changed = now_capped > capped && now_capped < budget;
-    if (!changed) break;
-    capped = now_capped;
-    scale = (budget - capped) / sum;
-  }
-
-  double own_variance = 0;
-  for_each_candidate(n, [&](int i) {
-    double p = all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
-    if (!isfinite(score[i])) p = 1;
-    prob[i] = static_cast<T>(p);
-    const double x = static_cast<double>(score[i]);
-    if (p > 0) own_variance += (1 - p) / p * x * x;
-  });
-  return own_variance;
-}
-
-// Scores that only the device can count: the first *filled of them, each with its budget.
-struct Candidates {
-  const std::int64_t* filled;
-  int n;
-  double budget;
-  bool whole;
-
-  __device__ int count() const { return filled ? static_cast<int>(*filled) : n; }
-  __device__ double budget_of_all() const {
-    return filled ? budget_of(budget, *filled, whole) : budget;
-  }
-};
-
-template <class T>
-__global__ void __launch_bounds__(kMostInBlock)
-    keep_probability_kernel(T* prob, double* variance, const T* score, Candidates of) {
-  const double own_variance = keep_probability(prob, score, of.count(), of.budget_of_all());
-  if (!variance) return;
-  const double sum = block_sum(own_variance);
-  if (threadIdx.x == 0) *variance = sum;
-}
-
-template <class T>
-struct Kept {
-  std::int32_t* index;
-  T* scale;
-  std::int32_t* count;
-};
-template <class T>
-struct Drawing {
-  Kept<T> kept;
-  int count;  // of a systematic draw, at most
-  T* prob;
-  const T* score;
-  const std::int32_t* id;
-  Candidates of;
-  StepKey key;
-};
-
-// One block a draw of the group, here and in the next kernel.
-template <class T>
-__global__ void __launch_bounds__(kMostInBlock)
-    draw_bernoulli_kernel(const __grid_constant__ Several<Drawing<T>> group) {
-  const Drawing<T>& draw = group.each[blockIdx.x];
-  const Kept<T>& kept = draw.kept;
-  const PhiloxAddress address = draw.key.address();
-  const int n = draw.of.count();
-  keep_probability(draw.prob, draw.score, n, draw.of.budget_of_all());
-  const T* prob = draw.prob;
-  int count = 0;
-  in_rounds(n, [&](int i, bool inside) {
-    bool keep = false;
-    if (inside) {
-      const Words words = philox_words(address, static_cast<std::uint64_t>(at(draw.id, i)));
-      keep = static_cast<T>(uniform_from_bits(words.word[0])) < prob[i];
-    }
-    const Scan<int> place = block_scan<int>(keep, 0, Plus{});
-    if (keep) {
-      kept.index[count + place.exclusive] = i;
-      kept.scale[count + place.exclusive] = T(1) / prob[i];
-    }
-    count += place.total;
-  });
-  if (threadIdx.x == 0) *kept.count = count;
-}
-
-// With S the running sum, index i is drawn where floor(S + u) rises; the running sum of the last
-// index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
-// sum draws its floor or its ceiling of indices. The first free ones fill the count up.
-template <class T>
-__global__ void __launch_bounds__(kMostInBlock)
-    draw_systematic_kernel(const __grid_constant__ Several<Drawing<T>> group) {
-  const Drawing<T>& draw = group.each[blockIdx.x];
-  const Kept<T>& kept = draw.kept;
-  const PhiloxAddress address = draw.key.address();
-  const int n = draw.of.count();
-  const double budget = draw.of.budget_of_all();
-  const int count = draw.of.filled ? min(static_cast<int>(budget), n) : draw.count;
-  if (kept.count && threadIdx.x == 0) *kept.count = count;
-  keep_probability(draw.prob, draw.score, n, budget);
-  const T* prob = draw.prob;
-  double own = 0;
-  int own_last = -1;
-  for_each_candidate(n, [&](int i) {
-    own += static_cast<double>(prob[i]);
-    if (prob[i] > 0) own_last = i;
-  });
-  const double sum = block_sum(own);
-  const int last = block_reduce(own_last, -1, Maximum{});
-  VCAS_KERNEL_CHECK(sum >= 0 && sum < n + 1.0, "probabilities out of range");
-  const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
-  const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
-
-  // take(i, drawn, drawn before i). The sum over the block adds in another order at each index, so
-  // it may fall by a rounding error; its running maximum does not.
-  const auto walk = [&](const auto& take) {
-    double running = 0, highest = 0;
-    int drawn_before = 0;
-    in_rounds(n, [&](int i, bool inside) {
-      const Scan<double> added =
-          block_scan(inside ? static_cast<double>(prob[i]) : 0.0, 0.0, Plus{});
-      double reached = running + added.inclusive;
-      if (i >= last) reached = total;
-      const Scan<double> risen = block_scan(reached, 0.0, Maximum{});
-      const double before = i == 0 ? 0 : floor(max(highest, risen.exclusive) + u);
-      const double after = floor(max(highest, risen.inclusive) + u);
-      const bool drawn = inside && i <= last && prob[i] > 0 && after > before;
-      const Scan<int> place = block_scan<int>(drawn, 0, Plus{});
-      if (inside) take(i, drawn, drawn_before + place.exclusive);
-      running += added.total;
-      highest = max(highest, risen.total);
-      drawn_before += place.total;
-    });
-    return drawn_before;
-  };
-  const int free = max(count - walk([](int, bool, int) {}), 0);
-  walk([&](int i, bool drawn, int before) {
-    const int others = i - before;  // not drawn before i: the first `free` of them fill up
-    const int place = before + min(others, free);
-    if ((!drawn && others >= free) || place >= count) return;
-    kept.index[place] = i;
-    kept.scale[place] = drawn ? T(1) / prob[i] : T(0);
-  });
-}
-
-// One block. The rank of an item that was not kept, among those, is its place in the draw.
-__global__ void __launch_bounds__(kMostInBlock)
-    draw_echo_kernel(std::int32_t* item, int echoes, std::uint64_t* number, int items,
-                     const std::int32_t* kept, int kept_items, const std::int32_t* id,
-                     StepKey key) {
-  constexpr std::uint64_t kKept = ~std::uint64_t{0};
-  const PhiloxAddress address = key.address();
-  for_each_candidate(items, [&](int i) {
-    const Words words = philox_words(address, static_cast<std::uint64_t>(i));
-    number[i] = std::uint64_t{words.word[0]} << 32 | words.word[1];
-  });
-  __syncthreads();
-  for_each_candidate(kept_items, [&](int i) { number[at(id, kept[i])] = kKept; });
-  __syncthreads();
-  for_each_candidate(items, [&](int i) {
-    const std::uint64_t own = number[i];
-    int rank = own == kKept ? echoes : 0;
-    for (int other = 0; other < items && rank < echoes; ++other)
-      rank += number[other] < own || (number[other] == own && other < i);
-    if (rank < echoes) item[rank] = i;
-  });
-}
 
 template <class T>
 struct NarrowedRows {
@@ -256,12 +35,10 @@ struct Narrowing {
   int kept_items, echoes;
 };
 
-// One block for each of the group: offsets by a scan of the lengths; then one warp an item. Echoes
-// have as many rows as the first item.
+// By one block: offsets by a scan of the lengths; then one warp an item. Echoes have as many rows
+// as the first item.
 template <class T>
-__global__ void __launch_bounds__(kMostInBlock)
-    narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  const Narrowing<T>& work = group.each[blockIdx.x];
+__device__ void narrow_rows(const Narrowing<T>& work) {
   const auto& out = work.out;
   const auto& old = work.old;
   const auto *kept = work.kept, *echo = work.echo;
@@ -304,6 +81,88 @@ __global__ void __launch_bounds__(kMostInBlock)
                      [&](int i) { out.row[filled + i] = 0; });
 }
 
+// ---- kernels ----
+
+template <class T>
+__global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> group) {
+  score_row(group.each[blockIdx.y], row_of_warp());
+}
+
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(kMostInBlock) item_norm_kernel(ScoredItems<T> of) {
+  score_item<kAligned>(of, blockIdx.x);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostInBlock)
+    keep_probability_kernel(T* prob, double* variance, const T* score, Candidates of) {
+  const double own_variance = keep_probability(prob, score, of.count(), of.budget_of_all());
+  if (!variance) return;
+  const double sum = block_sum(own_variance);
+  if (threadIdx.x == 0) *variance = sum;
+}
+
+template <class T, Selection kSelection>
+__global__ void __launch_bounds__(kMostInBlock)
+    draw_kernel(const __grid_constant__ Several<Drawing<T>> group) {
+  draw_by<kSelection>(group.each[blockIdx.x]);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostInBlock)
+    narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
+  narrow_rows(group.each[blockIdx.x]);
+}
+
+// Blocks (32 rows at a time, one of the group). The last to end of one draws. A block fills a
+// multiprocessor, so it takes as many rows as there are for it.
+template <class T, Selection kSelection>
+__global__ void __launch_bounds__(kMostInBlock)
+    draw_rows_kernel(const __grid_constant__ Several<ScoredRows<T>> scores,
+                     const __grid_constant__ Several<Drawing<Compute<T>>> draws, unsigned* count) {
+  const ScoredRows<T>& of = scores.each[blockIdx.y];
+  constexpr std::int64_t kRows = kMostInBlock / kWarp;
+  for (std::int64_t r = blockIdx.x * kRows + warp_of_thread(); r < of.rows; r += gridDim.x * kRows)
+    score_row(of, r);
+  if (ends_last(count + blockIdx.y, gridDim.x)) draw_by<kSelection>(draws.each[blockIdx.y]);
+}
+
+// A block an item. The last to end draws, and makes the row sets.
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(kMostInBlock)
+    draw_items_kernel(ScoredItems<T> items, Drawing<Compute<T>> draw,
+                      const __grid_constant__ Several<Narrowing<Compute<T>>> layouts,
+                      unsigned* count) {
+  score_item<kAligned>(items, blockIdx.x);
+  if (!ends_last(count, gridDim.x)) return;
+  draw_systematic(draw);
+  __syncthreads();  // what was kept is written
+  for (unsigned i = 0; i < layouts.size; ++i) narrow_rows(layouts.each[i]);
+}
+
+// One block. The rank of an item that was not kept, among those, is its place in the draw.
+__global__ void __launch_bounds__(kMostInBlock)
+    draw_echo_kernel(std::int32_t* item, int echoes, std::uint64_t* number, int items,
+                     const std::int32_t* kept, int kept_items, const std::int32_t* id,
+                     StepKey key) {
+  constexpr std::uint64_t kKept = ~std::uint64_t{0};
+  const PhiloxAddress address = key.address();
+  for_each_candidate(items, [&](int i) {
+    const Words words = philox_words(address, static_cast<std::uint64_t>(i));
+    number[i] = std::uint64_t{words.word[0]} << 32 | words.word[1];
+  });
+  __syncthreads();
+  for_each_candidate(kept_items, [&](int i) { number[at(id, kept[i])] = kKept; });
+  __syncthreads();
+  for_each_candidate(items, [&](int i) {
+    const std::uint64_t own = number[i];
+    int rank = own == kKept ? echoes : 0;
+    for (int other = 0; other < items && rank < echoes; ++other)
+      rank += number[other] < own || (number[other] == own && other < i);
+    if (rank < echoes) item[rank] = i;
+  });
+}
+
 // Blocks (item, slice of its rows), threads along the row. The last item is what lies behind them.
 template <class T, bool kAligned>
 __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
@@ -332,6 +191,121 @@ inline int count_of(const Tensor& tensor) {
   return static_cast<int>(tensor.elements());
 }
 
+template <class T>
+ScoredRows<T> scored_rows(const RowScore& args) {
+  check_norms(args);
+  return {
+      args.score.ptr<Compute<T>>(),
+      {args.dy.ptr<T>(), width_of(args.dy), args.dy_norm.ptr<Compute<T>>(), width_of(args.dy_norm)},
+      {args.x_full.ptr<T>(), width_of(args.x_full), args.x_norm_full.ptr<Compute<T>>(),
+       width_of(args.x_norm_full)},
+      args.row.ptr<std::int32_t>(),
+      args.filled.ptr<std::int64_t>(),
+      args.score.elements(),
+      args.patches};
+}
+
+template <class T>
+ScoredItems<T> scored_items(const ItemNorm& args) {
+  return {args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(),
+          args.tokens.ptr<std::int64_t>(), args.x.width()};
+}
+
+// A block an item. Its size is the same in a chain, or bits of norms would differ.
+inline Grid grid_of_items(const ItemNorm& args) {
+  const std::int64_t items = args.norm.elements();
+  Grid grid =
+      one_block(ceil_div(args.x.elements(), kNeighbours * std::max<std::int64_t>(items, 1)));
+  grid.blocks.x = static_cast<unsigned>(items);
+  return grid;
+}
+
+// f(whether the rows lie on packs), as a constant.
+template <class F>
+void with_packs(const Tensor& x, const F& f) {
+  if (lie_on_packs(x.data, x.width(), x.width())) return f(std::true_type{});
+  f(std::false_type{});
+}
+
+template <class T>
+Drawing<T> drawing(const Draw& args) {
+  return {{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(), args.count.ptr<std::int32_t>()},
+          count_of(args.kept),
+          args.prob.ptr<T>(),
+          args.score.ptr<T>(),
+          args.id.ptr<std::int32_t>(),
+          {args.filled.ptr<std::int64_t>(), count_of(args.score), args.budget,
+           args.selection == Selection::kSystematic},
+          step_key(args)};
+}
+
+// All of a group, by one selection.
+template <class T>
+Several<Drawing<T>> drawings(const Group<Draw>& group) {
+  Several<Drawing<T>> each;
+  for (const Draw& args : group) {
+    VCAS_CHECK(args.selection == group[0].selection, "draws of one group by two selections");
+    each.add(drawing<T>(args));
+  }
+  return each;
+}
+
+// f(the selection of a group), as a constant.
+template <class F>
+void with_selection(const Group<Draw>& group, const F& f) {
+  if (group[0].selection == Selection::kBernoulli)
+    return f(std::integral_constant<Selection, Selection::kBernoulli>{});
+  f(std::integral_constant<Selection, Selection::kSystematic>{});
+}
+
+template <class T>
+Several<Narrowing<T>> narrowings(const Group<NarrowRows>& group) {
+  Several<Narrowing<T>> each;
+  for (const NarrowRows& args : group)
+    each.add(
+        {{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(), args.offsets.ptr<std::int64_t>(),
+          args.row.ptr<std::int32_t>(), args.source_row.ptr<std::int32_t>(), args.row.elements()},
+         args.kept.ptr<std::int32_t>(),
+         args.kept_scale.ptr<T>(),
+         args.echo.ptr<std::int32_t>(),
+         {args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
+          args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
+         count_of(args.kept),
+         count_of(args.echo)});
+  return each;
+}
+
+// `size` of the largest of a group.
+template <class Args, class Size>
+std::int64_t largest_of(const Group<Args>& group, const Size& size) {
+  std::int64_t most = 0;
+  for (const Args& args : group) most = std::max<std::int64_t>(most, size(args));
+  return most;
+}
+inline std::int64_t most_rows(const Group<RowScore>& group) {
+  return largest_of(group, [](const RowScore& args) { return args.score.elements(); });
+}
+
+void compute(Context& context, const Group<RowScore>& group) {
+  with_type(group[0].dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    Several<ScoredRows<T>> each;
+    for (const RowScore& args : group) each.add(scored_rows<T>(args));
+    Grid grid = grid_of_rows(most_rows(group));
+    grid.blocks.y = each.size;
+    launch(context, grid, row_score_kernel<T>, each);
+  });
+}
+
+void compute(Context& context, const ItemNorm& args) {
+  with_type(args.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_packs(args.x, [&](auto aligned) {
+      launch(context, grid_of_items(args), item_norm_kernel<T, aligned>, scored_items<T>(args));
+    });
+  });
+}
+
 void compute(Context& context, const KeepProbability& args) {
   with_statistics_type(args.score.dtype, [&](auto type) {
     using T = decltype(type);
@@ -345,28 +319,40 @@ void compute(Context& context, const KeepProbability& args) {
 void compute(Context& context, const Group<Draw>& group) {
   with_statistics_type(group[0].prob.dtype, [&](auto type) {
     using T = decltype(type);
-    Several<Drawing<T>> each;
-    int most = 0;
-    for (const Draw& args : group) {
-      VCAS_CHECK(args.selection == group[0].selection, "draws of one group by two selections");
-      const int n = count_of(args.score);
-      each.add(
-          {{args.kept.ptr<std::int32_t>(), args.scale.ptr<T>(), args.count.ptr<std::int32_t>()},
-           count_of(args.kept),
-           args.prob.ptr<T>(),
-           args.score.ptr<T>(),
-           args.id.ptr<std::int32_t>(),
-           {args.filled.ptr<std::int64_t>(), n, args.budget,
-            args.selection == Selection::kSystematic},
-           step_key(args)});
-      most = std::max(most, n);
-    }
-    Grid grid = one_block(most);
+    const Several<Drawing<T>> each = drawings<T>(group);
+    Grid grid =
+        one_block(largest_of(group, [](const Draw& args) { return args.score.elements(); }));
     grid.blocks.x = each.size;
-    launch(context, grid,
-           group[0].selection == Selection::kBernoulli ? draw_bernoulli_kernel<T>
-                                                       : draw_systematic_kernel<T>,
-           each);
+    with_selection(group,
+                   [&](auto selection) { launch(context, grid, draw_kernel<T, selection>, each); });
+  });
+}
+
+void compute(Context& context, const DrawRows& args) {
+  check_chain(args);
+  with_type(args.scores[0].dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    Several<ScoredRows<T>> scores;
+    for (const RowScore& score : args.scores) scores.add(scored_rows<T>(score));
+    const std::int64_t blocks = std::clamp<std::int64_t>(
+        ceil_div(most_rows(args.scores), kMostInBlock / kWarp), 1, context.multiprocessors());
+    with_selection(args.draws, [&](auto selection) {
+      launch(context, {extent(blocks, scores.size), extent(kMostInBlock)},
+             draw_rows_kernel<T, selection>, scores, drawings<Compute<T>>(args.draws),
+             context.counts(scores.size));
+    });
+  });
+}
+
+void compute(Context& context, const DrawItems& args) {
+  check_chain(args);
+  with_type(args.norm.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_packs(args.norm.x, [&](auto aligned) {
+      launch(context, grid_of_items(args.norm), draw_items_kernel<T, aligned>,
+             scored_items<T>(args.norm), drawing<Compute<T>>(args.draw),
+             narrowings<Compute<T>>(args.rows), context.counts(1));
+    });
   });
 }
 
@@ -383,23 +369,9 @@ void compute(Context& context, const DrawEcho& args) {
 void compute(Context& context, const Group<NarrowRows>& group) {
   with_statistics_type(group[0].kept_scale.dtype, [&](auto type) {
     using T = decltype(type);
-    Several<Narrowing<T>> each;
-    int most = 0;
-    for (const NarrowRows& args : group) {
-      const int n = count_of(args.kept);
-      each.add(
-          {{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(), args.offsets.ptr<std::int64_t>(),
-            args.row.ptr<std::int32_t>(), args.source_row.ptr<std::int32_t>(), args.row.elements()},
-           args.kept.ptr<std::int32_t>(),
-           args.kept_scale.ptr<T>(),
-           args.echo.ptr<std::int32_t>(),
-           {args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
-            args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
-           n,
-           count_of(args.echo)});
-      most = std::max(most, n);
-    }
-    Grid grid = one_block(std::int64_t{kWarp} * most);
+    const Several<Narrowing<T>> each = narrowings<T>(group);
+    Grid grid = one_block(
+        kWarp * largest_of(group, [](const NarrowRows& args) { return args.kept.elements(); }));
     grid.blocks.x = each.size;
     launch(context, grid, narrow_rows_kernel<T>, each);
   });

@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <limits>
 #include <string_view>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/philox.h"
@@ -122,10 +123,29 @@ class Group {
   std::size_t size_ = 0;
 };
 
-// f(operation) of an operation, or of each one of a group.
+// Operations and groups, its `parts`, of which each reads what those before it write.
+// A device runs them as one.
+template <class Args>
+concept Chain = requires(const Args& args, SomeSamples& samples) {
+  { Args::kName } -> std::convertible_to<const char*>;
+  { Args::kFamily } -> std::convertible_to<Family>;
+  { Args::sample(samples) } -> std::same_as<Args>;
+  args.parts();
+};
+
+// f(operation or group) of each part of a chain, in order.
+template <Chain Args, class F>
+void for_each_part(const Args& args, const F& f) {
+  std::apply([&](const auto&... part) { (f(part), ...); }, args.parts());
+}
+
+// f(operation) of an operation, or of each one of a group or chain.
 template <class Args, class F>
 void for_each_of(const Args& args, const F& f) {
-  f(args);
+  if constexpr (Chain<Args>)
+    for_each_part(args, [&](const auto& part) { for_each_of(part, f); });
+  else
+    f(args);
 }
 template <class Args, class F>
 void for_each_of(const Group<Args>& group, const F& f) {
@@ -133,7 +153,7 @@ void for_each_of(const Group<Args>& group, const F& f) {
 }
 
 template <class Args>
-constexpr bool kIsOperation = Operation<Args>;
+constexpr bool kIsOperation = Operation<Args> || Chain<Args>;
 template <class Args>
 constexpr bool kIsOperation<Group<Args>> = true;
 

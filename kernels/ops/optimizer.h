@@ -23,7 +23,8 @@ struct AdamStep {
   Tensor grad;           // S [n]
   Tensor clip_factor;    // f64 [1]
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  std::int64_t step = 1;  // from 1
+  std::int64_t decayed = kAll;  // only so many parameters have weight decay, the first ones
+  std::int64_t step = 1;        // from 1
   bool decoupled = true;
   template <class V>
   void visit(V&& v) const {
@@ -88,6 +89,7 @@ struct SgdStep {
   Tensor grad;         // S [n]
   Tensor clip_factor;  // f64 [1]
   double learning_rate = 0, mu = 0.9, weight_decay = 0;
+  std::int64_t decayed = kAll;  // as in AdamStep
   bool nesterov = false;
   template <class V>
   void visit(V&& v) const {

@@ -171,18 +171,57 @@ struct Draw {
                                              : values.last(count)};
   }
   static Draw sample(auto& s) {
+    Draw args = sample(s, s.rows());
+    args.score = s.positive(s.rows());
+    return args;
+  }
+  // without scores
+  static Draw sample(auto& s, std::int64_t candidates) {
     const bool systematic = s.size.selection == Selection::kSystematic;
-    const std::int64_t budget = std::max<std::int64_t>(s.rows() / 3, 1);
-    const std::int64_t most = systematic ? budget : s.rows();
+    const std::int64_t budget = std::max<std::int64_t>(candidates / 3, 1);
+    const std::int64_t most = systematic ? budget : candidates;
     return {.kept = s.empty({most}, DType::kI32),
             .scale = s.wide({most}),
             .count = systematic ? Tensor{} : s.empty({1}, DType::kI32),
-            .prob = s.wide({s.rows()}),
-            .score = s.positive(s.rows()),
+            .prob = s.wide({candidates}),
             .budget = static_cast<double>(budget),
             .selection = s.size.selection};
   }
 };
+
+// Row scores, and draws by them: one draw for each score.
+struct DrawRows {
+  static constexpr const char* kName = "draw_rows";
+  static constexpr Family kFamily = Family::kSampling;
+  Group<RowScore> scores;
+  Group<Draw> draws;
+  auto parts() const { return std::tie(scores, draws); }
+  template <class V>
+  void visit(V&& v) const {
+    scores.visit(v), draws.visit(v);
+  }
+
+  static DrawRows sample(auto& s) {
+    DrawRows args;
+    for (int i = 0; i < 2; ++i) {
+      const RowScore score = RowScore::sample(s);
+      Draw draw = Draw::sample(s, score.score.elements());
+      draw.score = score.score, draw.id = score.row;
+      args.scores.add(score), args.draws.add(draw);
+    }
+    return args;
+  }
+};
+
+// A device draws by the scores that the same blocks have written.
+inline void check_chain(const DrawRows& args) {
+  VCAS_CHECK(args.scores.size() == args.draws.size(), "scores and draws of unequal number");
+  for (std::size_t i = 0; i < args.draws.size(); ++i) {
+    const Tensor &made = args.scores[i].score, &read = args.draws[i].score;
+    VCAS_CHECK(made.data == read.data && made.elements() == read.elements(),
+               "a draw by other scores than those before it");
+  }
+}
 
 // Draws items of a batch that were not kept, uniformly without replacement, in random order.
 // They are those of the smallest numbers, one for each item.
@@ -256,6 +295,53 @@ struct NarrowRows {
   }
 };
 
+// Scores of items, a systematic draw by them, and the row sets of the items that it keeps.
+struct DrawItems {
+  static constexpr const char* kName = "draw_items";
+  static constexpr Family kFamily = Family::kSampling;
+  ItemNorm norm;
+  Draw draw;
+  Group<NarrowRows> rows;
+  auto parts() const { return std::tie(norm, draw, rows); }
+  template <class V>
+  void visit(V&& v) const {
+    norm.visit(v), draw.visit(v), rows.visit(v);
+  }
+
+  static DrawItems sample(auto& s) {
+    DrawItems args{.norm = ItemNorm::sample(s)};
+    const std::int64_t items = args.norm.norm.elements(), kept = (items + 2) / 3;
+    args.draw = {.kept = s.empty({kept}, DType::kI32),
+                 .scale = s.wide({kept}),
+                 .prob = s.wide({items}),
+                 .score = args.norm.norm,
+                 .budget = static_cast<double>(kept),
+                 .selection = Selection::kSystematic};
+    for (int i = 0; i < 2; ++i)
+      args.rows.add({.item = s.empty({kept}, DType::kI32),
+                     .scale = s.wide({kept}),
+                     .offsets = s.empty({kept + 1}, DType::kI64),
+                     .row = s.empty({args.norm.x.rows()}, DType::kI32),
+                     .source_row = s.empty({args.norm.x.rows()}, DType::kI32),
+                     .kept = args.draw.kept,
+                     .kept_scale = args.draw.scale,
+                     .old_offsets = args.norm.offsets});
+    return args;
+  }
+};
+
+inline void check_chain(const DrawItems& args) {
+  VCAS_CHECK(args.draw.selection == Selection::kSystematic && args.norm.norm.elements() > 0,
+             "the host must know how many items a draw keeps, and that there are some");
+  VCAS_CHECK(args.draw.score.data == args.norm.norm.data &&
+                 args.draw.score.elements() == args.norm.norm.elements(),
+             "a draw by other scores than those before it");
+  for (const NarrowRows& rows : args.rows)
+    VCAS_CHECK(
+        rows.kept.data == args.draw.kept.data && rows.kept_scale.data == args.draw.scale.data,
+        "rows of other items than those drawn");
+}
+
 // The gate's compaction: y[r] = scale[n] * x[source_row[r]] for the rows r of item n.
 // Rows behind those of the last item are 0.
 struct GatherScaledRows {
@@ -289,6 +375,6 @@ struct GatherScaledRows {
 
 // clang-format off
 #define VCAS_SAMPLING_OPS(X) \
-  X(Group<RowScore>) X(ItemNorm) X(KeepProbability) X(Group<Draw>) X(DrawEcho)              \
-  X(Group<NarrowRows>) X(GatherScaledRows)
+  X(Group<RowScore>) X(ItemNorm) X(KeepProbability) X(Group<Draw>) X(DrawRows) X(DrawEcho)  \
+  X(Group<NarrowRows>) X(DrawItems) X(GatherScaledRows)
 // clang-format on

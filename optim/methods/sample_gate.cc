@@ -49,7 +49,8 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
   const ItemNorm norm = item_scores(norm_, dy, rows, site.layout, settings.per_token);
   const Tensor prob = prob_.range(0, own.items);
   const bool systematic = settings.selection == Selection::kSystematic;
-  exec.ops.run(norm);
+  const bool chained = systematic && rows.sizes_known() && !settings.threshold && site.mixing == 0;
+  if (!chained) exec.ops.run(norm);
   double budget = settings.ratio * static_cast<double>(site.batch_items);
   if (settings.threshold) {
     budget = by_threshold(exec.ops, settings, norm.norm, budget);
@@ -60,23 +61,29 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
   std::int64_t kept =
       systematic ? std::min(own.items, static_cast<std::int64_t>(budget)) : own.items;
   auto* drawn = drawn_.ptr<std::int32_t>();
-  exec.ops.run(
-      Draw{.kept = kept_items(kept),
-           .scale = keep_scale_.range(0, kept),
-           .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
-           .prob = prob,
-           .score = norm.norm,
-           .id = own.item,
-           .budget = budget,
-           .selection = settings.selection,
-           .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(site.number), settings.repeat),
-           .step = exec.step});
+  const Draw draw{
+      .kept = kept_items(kept),
+      .scale = keep_scale_.range(0, kept),
+      .count = systematic ? Tensor{} : Tensor{drawn, DType::kI32, {1}},
+      .prob = prob,
+      .score = norm.norm,
+      .id = own.item,
+      .budget = budget,
+      .selection = settings.selection,
+      .key = exec.key(Stream::kGate, static_cast<std::uint32_t>(site.number), settings.repeat),
+      .step = exec.step};
+  if (chained) {
+    exec.ops.run(DrawItems{norm, draw, narrowing(rows, kept)});
+    return prefixes_;
+  }
+  exec.ops.run(draw);
   if (!systematic || !rows.sizes_known())
     exec.ops.copy_to_host(host_drawn_.data(), drawn,
                           static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
   if (!systematic) kept = host_drawn_[0];
   draw_echoes(exec, settings, site, own, kept);
-  return narrow(exec.ops, rows, kept);
+  exec.ops.run(narrowing(rows, kept));
+  return prefixes_;
 }
 
 double SampleGate::by_threshold(Ops& ops, const DrawSettings& settings, const Tensor& score,
@@ -121,10 +128,11 @@ std::span<const RowSets> SampleGate::keep(Ops& ops, const RowSets& rows, const I
   if (kept > 0)
     ops.copy_to_device(keep_scale_.data, choice.weights.data(),
                        static_cast<std::size_t>(kept) * sizeof(float));
-  return narrow(ops, rows, kept);
+  ops.run(narrowing(rows, kept));
+  return prefixes_;
 }
 
-std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::int64_t kept) {
+Group<NarrowRows> SampleGate::narrowing(const RowSets& rows, std::int64_t kept) {
   const Tensor echo = echoes_.back() > 0 ? echo_.range(0, echoes_.back()) : Tensor{};
   prefixes_.resize(echoes_.size());
   for (RowSets& prefix : prefixes_) prefix.entries().clear();
@@ -175,8 +183,7 @@ std::span<const RowSets> SampleGate::narrow(Ops& ops, const RowSets& rows, std::
                   .old_offsets = old.offsets,
                   .old_row = old.row});
   }
-  ops.run(narrowed);
-  return prefixes_;
+  return narrowed;
 }
 
 Gradient SampleGate::compact(Exec& exec, const GateSite& site, const Tensor& dy) const {

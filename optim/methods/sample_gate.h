@@ -64,8 +64,9 @@ class SampleGate {
   double by_threshold(Ops& ops, const DrawSettings& settings, const Tensor& score, double target);
   void draw_echoes(Exec& exec, const DrawSettings& settings, const GateSite& site,
                    const RowSet& own, std::int64_t kept);
-  // The rows of the drawn items in every layout, each time with so many of echoes_.
-  std::span<const RowSets> narrow(Ops& ops, const RowSets& rows, std::int64_t kept);
+  // Sets prefixes_ to the rows of the drawn items in every layout, each time with so many of
+  // echoes_. Returns what makes them.
+  Group<NarrowRows> narrowing(const RowSets& rows, std::int64_t kept);
   Tensor kept_items(std::int64_t kept) const {
     return {drawn_.ptr<std::int32_t>() + 1, DType::kI32, {kept}};
   }

@@ -117,58 +117,51 @@ void SampledBackward::flush_rows(Exec& exec) {
   ArenaFrame frame(exec.scratch_beside);
   const DType statistics = statistics_dtype(exec.dtype);
   const bool systematic = pass.selection == Selection::kSystematic;
-  Group<RowScore> scores;
-  for (const Waiting& of : waiting_)
-    scores.add({.score = exec.scratch_beside.take(statistics, {of.dy.rows()}),
-                .dy = of.dy,
-                .x_full = of.x_full,
-                .row = of.row,
-                .dy_norm = of.dy_norm,
-                .x_norm_full = of.x_norm_full,
-                .filled = of.filled,
-                .patches = of.patches});
-  exec.ops.run(scores);
-
-  Group<Draw> draws;
-  for (std::size_t i = 0; i < waiting_.size(); ++i) {
-    const Waiting& of = waiting_[i];
+  Group<RowScore> scores;  // for probes alone
+  DrawRows drawn;
+  std::vector<KeepProbability> variances;
+  Group<LinearBackwardWeight> products;
+  for (const Waiting& of : waiting_) {
     const std::int64_t rows = of.dy.rows();
+    const RowScore score{.score = exec.scratch_beside.take(statistics, {rows}),
+                         .dy = of.dy,
+                         .x_full = of.x_full,
+                         .row = of.row,
+                         .dy_norm = of.dy_norm,
+                         .x_norm_full = of.x_norm_full,
+                         .filled = of.filled,
+                         .patches = of.patches};
     const Tensor prob = exec.scratch_beside.take(statistics, {rows});
     const double ratio = pass.ratios.weight[of.site], most = budget_of(ratio, rows, systematic);
     const double budget = of.filled ? ratio : most;
     if (pass.weight_variance)
-      exec.ops.run(KeepProbability{
-          .prob = prob,
-          .variance = {pass.weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
-          .score = scores[i].score,
-          .budget = budget,
-          .filled = of.filled,
-          .whole = systematic});
-    if (!of.dweight) continue;
+      variances.push_back(
+          {.prob = prob,
+           .variance = {pass.weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
+           .score = score.score,
+           .budget = budget,
+           .filled = of.filled,
+           .whole = systematic});
+    if (!of.dweight) {
+      scores.add(score);
+      continue;
+    }
     const std::int64_t kept = systematic ? std::min(rows, static_cast<std::int64_t>(most)) : rows;
     const bool counts = !systematic || of.filled;
-    draws.add({.kept = exec.scratch_beside.take(DType::kI32, {kept}),
-               .scale = exec.scratch_beside.take(statistics, {kept}),
-               .count = counts ? exec.scratch_beside.take(DType::kI32, {1}) : Tensor{},
-               .prob = prob,
-               .score = scores[i].score,
-               .id = of.row,
-               .budget = budget,
-               .filled = of.filled,
-               .selection = pass.selection,
-               .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), pass.repeat),
-               .step = exec.step});
-  }
-  if (draws.size() > 0) multiply(exec, draws);
-  waiting_.clear();
-}
-
-void SampledBackward::multiply(Exec& exec, const Group<Draw>& draws) const {
-  exec.ops.run(draws);
-  Group<LinearBackwardWeight> products;
-  for (const Waiting& of : waiting_) {
-    if (!of.dweight) continue;
-    const Draw& draw = draws[products.size()];
+    const Draw draw{
+        .kept = exec.scratch_beside.take(DType::kI32, {kept}),
+        .scale = exec.scratch_beside.take(statistics, {kept}),
+        .count = counts ? exec.scratch_beside.take(DType::kI32, {1}) : Tensor{},
+        .prob = prob,
+        .score = score.score,
+        .id = of.row,
+        .budget = budget,
+        .filled = of.filled,
+        .selection = pass.selection,
+        .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), pass.repeat),
+        .step = exec.step};
+    drawn.scores.add(score);
+    drawn.draws.add(draw);
     products.add({.dweight = of.dweight,
                   .dy = of.dy,
                   .x_full = of.x_full,
@@ -177,12 +170,14 @@ void SampledBackward::multiply(Exec& exec, const Group<Draw>& draws) const {
                   .kept = draw.kept,
                   .scale = draw.scale,
                   .count = draw.count,
-                  .expected = std::min(budget_of(pass.ratios.weight[of.site], of.dy.rows(),
-                                                 pass.selection == Selection::kSystematic),
-                                       static_cast<double>(of.dy.rows())),
+                  .expected = std::min(most, static_cast<double>(rows)),
                   .accumulate = of.accumulate});
   }
-  exec.ops.run(products);
+  waiting_.clear();
+  if (scores.size() > 0) exec.ops.run(scores);
+  if (products.size() > 0) exec.ops.run(drawn);
+  for (const KeepProbability& variance : variances) exec.ops.run(variance);
+  if (products.size() > 0) exec.ops.run(products);
 }
 
 }  // namespace vcas

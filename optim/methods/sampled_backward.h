@@ -89,7 +89,6 @@ class SampledBackward final : public BackwardHooks {
   std::int64_t echoes(const GateSite& site) const;
   void flush_timed(Exec& exec);
   void flush_rows(Exec& exec);
-  void multiply(Exec& exec, const Group<Draw>& draws) const;
 
   std::vector<SampleGate> gates_;
   Layout last_layout_ = Layout::tokens();  // of the last gate

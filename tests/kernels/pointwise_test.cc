@@ -212,6 +212,7 @@ TEST_CASE("adam_step, decoupled and not", "[pointwise]") {
                             .beta1 = 0.9,
                             .beta2 = 0.99,
                             .weight_decay = 0.1,
+                            .decayed = step == 1 ? kAll : n / 2,
                             .step = step,
                             .decoupled = decoupled},
                    {.factor = 16});
@@ -252,6 +253,7 @@ TEST_CASE("sgd_step", "[pointwise]") {
                             .learning_rate = 0.1,
                             .mu = 0.9,
                             .weight_decay = 0.01,
+                            .decayed = nesterov ? kAll : n / 2,
                             .nesterov = nesterov});
   });
 }

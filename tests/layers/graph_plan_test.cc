@@ -11,11 +11,11 @@ namespace {
 
 constexpr std::int64_t kItems = 4, kWidth = 8;
 
-// A chain of linear and GELU on one row an item, a loss at its end.
-struct Chain {
+// A stack of linear and GELU on one row an item, a loss at its end.
+struct Stack {
   GraphPlan plan;
 
-  explicit Chain(int blocks) {
+  explicit Stack(int blocks) {
     int x = add("x", nullptr, {}, {kWidth, Layout::items(1), DType::kF32});
     for (int i = 0; i < blocks; ++i) {
       x = add("linear" + std::to_string(i), make_layer("linear", {{"width", kWidth}}), {x});
@@ -48,52 +48,52 @@ bool overlap(const PlannedBlock& a, const PlannedBlock& b) {
 }  // namespace
 
 TEST_CASE("blocks that live at the same time lie apart, and reuse what is free", "[graph]") {
-  Chain chain(6);
-  chain.plan.gate_nodes = {4, 8};
-  plan_graph(chain.plan, {.max_items = kItems});
-  for (const auto* blocks : {&chain.plan.activation_blocks, &chain.plan.gradient_blocks})
+  Stack stack(6);
+  stack.plan.gate_nodes = {4, 8};
+  plan_graph(stack.plan, {.max_items = kItems});
+  for (const auto* blocks : {&stack.plan.activation_blocks, &stack.plan.gradient_blocks})
     for (std::size_t i = 0; i < blocks->size(); ++i)
       for (std::size_t j = 0; j < i; ++j) CHECK_FALSE(overlap((*blocks)[i], (*blocks)[j]));
   std::size_t all = 0;
-  for (const PlannedBlock& block : chain.plan.gradient_blocks) all += block.bytes;
-  CHECK(chain.plan.memory.gradients < all);
-  CHECK(chain.plan.memory.rows == 0);  // nothing was allocated
+  for (const PlannedBlock& block : stack.plan.gradient_blocks) all += block.bytes;
+  CHECK(stack.plan.memory.gradients < all);
+  CHECK(stack.plan.memory.rows == 0);  // nothing was allocated
 }
 
 TEST_CASE("a plan numbers parameters, sampled weights and layouts", "[graph]") {
-  Chain chain(2);
-  plan_graph(chain.plan, {.max_items = kItems});
-  REQUIRE(chain.plan.parameters.size() == 4);
-  CHECK(chain.plan.parameters[2].name == "linear1.weight");
-  CHECK(chain.plan.sampled_weights == std::vector<int>{0, 2});
-  CHECK(chain.plan.layouts == std::vector{Layout::items(1)});
-  CHECK_FALSE(chain.node("x").needs_gradient);
-  CHECK(chain.node("linear0").dx[0].block == -1);  // nobody wants the gradient of an input
-  CHECK(chain.node("gelu0").dx[0].block == chain.node("linear0").gradient_block);
-  CHECK(chain.plan.max_rows(Layout::items(3)) == 3 * kItems);
+  Stack stack(2);
+  plan_graph(stack.plan, {.max_items = kItems});
+  REQUIRE(stack.plan.parameters.size() == 4);
+  CHECK(stack.plan.parameters[2].name == "linear1.weight");
+  CHECK(stack.plan.sampled_weights == std::vector<int>{0, 2});
+  CHECK(stack.plan.layouts == std::vector{Layout::items(1)});
+  CHECK_FALSE(stack.node("x").needs_gradient);
+  CHECK(stack.node("linear0").dx[0].block == -1);  // nobody wants the gradient of an input
+  CHECK(stack.node("gelu0").dx[0].block == stack.node("linear0").gradient_block);
+  CHECK(stack.plan.max_rows(Layout::items(3)) == 3 * kItems);
 }
 
 TEST_CASE("sampled weight gradients wait at most to the next gate", "[graph]") {
-  Chain chain(3);
-  chain.plan.gate_nodes = {2};  // gelu0
-  plan_graph(chain.plan, {.max_items = kItems});
+  Stack stack(3);
+  stack.plan.gate_nodes = {2};  // gelu0
+  plan_graph(stack.plan, {.max_items = kItems});
   std::vector<std::string> flushing;
-  for (const GraphNode& node : chain.plan.nodes)
+  for (const GraphNode& node : stack.plan.nodes)
     if (node.flushes_weights) flushing.push_back(node.name);
   CHECK(flushing == std::vector<std::string>{"linear0", "linear1"});
   // Until then the gradients that they read stay.
-  const GraphPlan& plan = chain.plan;
-  const auto block = static_cast<std::size_t>(chain.node("linear2").gradient_block);
+  const GraphPlan& plan = stack.plan;
+  const auto block = static_cast<std::size_t>(stack.node("linear2").gradient_block);
   const int last = static_cast<int>(plan.nodes.size()) - 1, linear1 = 3;
   CHECK(plan.nodes[linear1].name == "linear1");
   CHECK(plan.gradient_blocks[block].end >= 2 * (last - linear1) + 1);
 }
 
 TEST_CASE("what runs beside a backward is read until the flush after its own", "[graph][beside]") {
-  Chain chain(6), alone(6);
+  Stack stack(6), alone(6);
   // A sum passes its dy on, to the last linear of a branch. The first one adds to it, before a
   // flush or after.
-  for (Chain* of : {&chain, &alone}) {
+  for (Stack* of : {&stack, &alone}) {
     of->plan.nodes.pop_back();
     int x = static_cast<int>(of->plan.nodes.size()) - 2;
     for (const int linears : {9, 2}) {
@@ -107,12 +107,12 @@ TEST_CASE("what runs beside a backward is read until the flush after its own", "
     of->add("loss", make_layer("softmax_cross_entropy"), {x, labels});
     of->plan.gate_nodes = {4, 8};
   }
-  chain.plan.queues = true;
-  for (Chain* of : {&chain, &alone}) plan_graph(of->plan, {.max_items = kItems});
-  CHECK(chain.plan.memory.gradients > alone.plan.memory.gradients);
-  CHECK(chain.plan.memory.scratch == alone.plan.memory.scratch);
+  stack.plan.queues = true;
+  for (Stack* of : {&stack, &alone}) plan_graph(of->plan, {.max_items = kItems});
+  CHECK(stack.plan.memory.gradients > alone.plan.memory.gradients);
+  CHECK(stack.plan.memory.scratch == alone.plan.memory.scratch);
 
-  const std::vector<GraphNode>& nodes = chain.plan.nodes;
+  const std::vector<GraphNode>& nodes = stack.plan.nodes;
   const auto flush_after = [&](int node) {
     while (node > 0 && !nodes[static_cast<std::size_t>(node)].flushes_weights) --node;
     return node;
@@ -126,7 +126,7 @@ TEST_CASE("what runs beside a backward is read until the flush after its own", "
     ++sampled;
     const int block = node.kept_block >= 0 ? node.kept_block : node.gradient_block;
     const int read = flush_after(flush_after(i) - 1);
-    CHECK(chain.plan.gradient_blocks[static_cast<std::size_t>(block)].end >= 2 * (last - read) + 1);
+    CHECK(stack.plan.gradient_blocks[static_cast<std::size_t>(block)].end >= 2 * (last - read) + 1);
     for (int j = read; j < i; ++j)
       for (const GraphNode::Dx& dx : nodes[static_cast<std::size_t>(j)].dx)
         CHECK(dx.block != block);
@@ -135,40 +135,40 @@ TEST_CASE("what runs beside a backward is read until the flush after its own", "
 }
 
 TEST_CASE("what a gate passes on stays where it is read beside", "[graph][beside]") {
-  Chain chain(0);
-  chain.plan.nodes.resize(1);
-  const int x = 0, first = chain.add("first", make_layer("linear", {{"width", kWidth}}), {x});
-  const int gated = chain.add("gated", make_layer("gelu"), {first});
-  const int second = chain.add("second", make_layer("linear", {{"width", kWidth}}), {x});
-  const int sum = chain.add("sum", make_layer("add"), {gated, second});
-  const int labels = chain.add("labels", nullptr, {}, {1, Layout::items(1), DType::kI32});
-  chain.add("loss", make_layer("softmax_cross_entropy"), {sum, labels});
-  chain.plan.gate_nodes = {gated};
-  chain.plan.queues = true;
-  plan_graph(chain.plan, {.max_items = kItems});
+  Stack stack(0);
+  stack.plan.nodes.resize(1);
+  const int x = 0, first = stack.add("first", make_layer("linear", {{"width", kWidth}}), {x});
+  const int gated = stack.add("gated", make_layer("gelu"), {first});
+  const int second = stack.add("second", make_layer("linear", {{"width", kWidth}}), {x});
+  const int sum = stack.add("sum", make_layer("add"), {gated, second});
+  const int labels = stack.add("labels", nullptr, {}, {1, Layout::items(1), DType::kI32});
+  stack.add("loss", make_layer("softmax_cross_entropy"), {sum, labels});
+  stack.plan.gate_nodes = {gated};
+  stack.plan.queues = true;
+  plan_graph(stack.plan, {.max_items = kItems});
   // The sum gives both its gradient. If the gate passes it on, its kept block is that one.
-  const GraphNode& node = chain.node("gated");
-  CHECK(node.gradient_block == chain.node("second").gradient_block);
+  const GraphNode& node = stack.node("gated");
+  CHECK(node.gradient_block == stack.node("second").gradient_block);
   CHECK(node.dx[0].block != node.kept_block);
 }
 
 TEST_CASE("a gate that is no cut edge is refused before anything runs", "[graph]") {
-  Chain chain(1);
+  Stack stack(1);
   const int linear = 1, gelu = 2;
-  chain.plan.nodes.pop_back();
-  const int sum = chain.add("sum", make_layer("add"), {gelu, linear});
-  chain.add("loss", make_layer("softmax_cross_entropy"), {sum, 3});
-  chain.plan.gate_nodes = {gelu};
-  CHECK_THROWS_WITH(plan_graph(chain.plan, {.max_items = kItems}),
+  stack.plan.nodes.pop_back();
+  const int sum = stack.add("sum", make_layer("add"), {gelu, linear});
+  stack.add("loss", make_layer("softmax_cross_entropy"), {sum, 3});
+  stack.plan.gate_nodes = {gelu};
+  CHECK_THROWS_WITH(plan_graph(stack.plan, {.max_items = kItems}),
                     ContainsSubstring("sampling gate at gelu0: not a cut edge: sum reads linear0"));
 }
 
 TEST_CASE("a plan refuses sizes that no memory has, and names the value", "[graph]") {
   const auto fault = [](const GraphLimits& limits, std::int64_t width) {
-    Chain chain(1);
-    chain.plan.nodes.front().plan.output.width = width;
+    Stack stack(1);
+    stack.plan.nodes.front().plan.output.width = width;
     try {
-      plan_graph(chain.plan, limits);
+      plan_graph(stack.plan, limits);
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::kOutOfMemory);
       return std::string(error.what());

@@ -70,8 +70,8 @@ std::vector<std::string> places_of_draws(CountOps& ops, Graph& graph, Value x, V
       if (row.op == op) places.push_back(row.place);
     return places;
   };
-  CHECK(places_of(ColumnSum::kName) == places_of(Draw::kName));  // of all biases
-  return places_of(Draw::kName);
+  CHECK(places_of(ColumnSum::kName) == places_of(DrawRows::kName));  // of all biases
+  return places_of(DrawRows::kName);
 }
 
 }  // namespace

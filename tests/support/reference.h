@@ -22,5 +22,9 @@ template <class Args>
 void run(const Group<Args>& group) {
   for (const Args& one : group) run(one);
 }
+template <Chain Args>
+void run(const Args& chain) {
+  for_each_part(chain, [](const auto& part) { run(part); });
+}
 
 }  // namespace vcas::reference

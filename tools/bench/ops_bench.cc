@@ -82,7 +82,7 @@ constexpr NamedSize kTransformers[] = {
   X(LinearForward) X(LinearBackwardInput) X(Group<LinearBackwardWeight>) X(Group<ColumnSum>) \
   X(AttentionForward) X(AttentionBackward) X(LayerNormForward) X(LayerNormBackward)          \
   X(GeluForward) X(GeluBackward) X(Dropout) X(Add) X(EmbeddingForward) X(EmbeddingBackward)  \
-  X(ItemNorm) X(GatherScaledRows) X(Group<RowScore>) X(Group<Draw>) X(AdamStep)
+  X(DrawItems) X(GatherScaledRows) X(DrawRows) X(AdamStep)
 // clang-format on
 
 // A block's weight gradients over kept rows: of query, key and value, of what joins the heads, of

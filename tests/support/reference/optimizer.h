@@ -12,13 +12,14 @@ inline void run(const AdamStep& a) {
     double& param = f(a.param)[i];
     double& m = f(a.first_moment)[i];
     double& v = f(a.second_moment)[i];
+    const double decay = i < a.decayed ? a.weight_decay : 0;
     double g = f(a.grad)[i] * f(a.clip_factor)[0];
-    if (!a.decoupled) g += a.weight_decay * param;
+    if (!a.decoupled) g += decay * param;
     m = a.beta1 * m + (1 - a.beta1) * g;
     v = a.beta2 * v + (1 - a.beta2) * g * g;
     const double m_hat = m / (1 - std::pow(a.beta1, steps));
     const double v_hat = v / (1 - std::pow(a.beta2, steps));
-    if (a.decoupled) param -= a.learning_rate * a.weight_decay * param;
+    if (a.decoupled) param -= a.learning_rate * decay * param;
     param -= a.learning_rate * m_hat / (std::sqrt(v_hat) + a.eps);
     if (a.rounded) f(a.rounded)[i] = param;
   }
@@ -28,7 +29,8 @@ inline void run(const SgdStep& a) {
   if (!std::isfinite(f(a.clip_factor)[0])) return;
   for (std::int64_t i = 0; i < a.param.elements(); ++i) {
     double& m = f(a.momentum)[i];
-    const double g = f(a.grad)[i] * f(a.clip_factor)[0] + a.weight_decay * f(a.param)[i];
+    const double decay = i < a.decayed ? a.weight_decay : 0;
+    const double g = f(a.grad)[i] * f(a.clip_factor)[0] + decay * f(a.param)[i];
     m = a.mu * m + g;
     f(a.param)[i] -= a.learning_rate * (a.nesterov ? g + a.mu * m : m);
     if (a.rounded) f(a.rounded)[i] = f(a.param)[i];

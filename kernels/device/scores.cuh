@@ -1,0 +1,108 @@
+// Norms of rows and items, the scores that draws go by.
+#pragma once
+
+#include "kernels/device/math.cuh"
+#include "kernels/device/neighbours.cuh"
+#include "kernels/device/reduce.cuh"
+#include "kernels/ops/patches.h"
+
+namespace vcas::VCAS_DEVICE {
+
+template <class T>
+struct RowFactor {
+  const T* x;
+  int width;
+  const Compute<T>* norm;  // of the parts of each row, optional
+  int parts;
+
+  // By one warp.
+  __device__ Compute<T> norm_of(std::int64_t r) const {
+    if (norm && parts == 1) return norm[r];
+    return norm ? norm_of(norm + r * parts, parts) : norm_of(x + r * width, width);
+  }
+
+ private:
+  template <class Values>
+  __device__ static Compute<T> norm_of(const Values* values, int count) {
+    double sum = 0;
+    for_lane_columns<0>(
+        count, [&](int, int c) { sum += sum_of_squares(load_neighbours(values, c, count).value); });
+    return norm_from_squares<Compute<T>>(warp_sum(sum));
+  }
+};
+
+template <class T>
+struct ScoredRows {
+  Compute<T>* score;
+  RowFactor<T> dy, x_full;
+  const std::int32_t* row;
+  const std::int64_t* filled;  // how many rows have a score, optional
+  std::int64_t rows;
+  Patches patches;
+
+  // The norm of a row of x_full, or of its patch; by one warp. Numbers of rows have 32 bits, as
+  // `row` has: divisions of 64 would be calls.
+  __device__ Compute<T> x_norm_of(std::int32_t r) const {
+    if (patches.height == 0) return x_full.norm_of(r);
+    const auto across = static_cast<std::int32_t>(patches.out_width());
+    const auto rows_of_item = static_cast<std::int32_t>(patches.out_rows());
+    const std::int32_t place = r % rows_of_item;
+    const std::int32_t top = place / across * patches.stride - patches.padding;
+    const std::int32_t left = place % across * patches.stride - patches.padding;
+    const std::int64_t first = r / rows_of_item * patches.in_rows();
+    double squares = 0;
+    for (std::int32_t y = max(top, 0); y < min(top + patches.kernel, patches.height); ++y)
+      for (std::int32_t x = max(left, 0); x < min(left + patches.kernel, patches.width); ++x)
+        squares += squared(x_full.norm_of(first + y * patches.width + x));
+    return norm_from_squares<Compute<T>>(squares);
+  }
+};
+
+// score[i] = || dy[i] || || x_full[row[i]] ||; by one warp.
+template <class T>
+__device__ void score_row(const ScoredRows<T>& of, std::int64_t i) {
+  if (i >= (of.filled ? *of.filled : of.rows)) return;
+  const Compute<T> score =
+      of.dy.norm_of(i) * of.x_norm_of(static_cast<std::int32_t>(at(of.row, i)));
+  if (lane_of_thread() == 0) of.score[i] = score;
+}
+
+template <class T>
+struct ScoredItems {
+  Compute<T>* norm;
+  const T* x;
+  const std::int64_t* offsets;
+  const std::int64_t* tokens;
+  std::int64_t width;
+};
+
+// The norm of item n, by one block, with much of it on its way at once: there may be few items.
+// With kAligned the rows lie on packs.
+template <bool kAligned, class T>
+__device__ void score_item(const ScoredItems<T>& of, std::int64_t n) {
+  constexpr int kAtOnce = kAligned ? 4 : 1;
+  const T* const item = of.x + of.offsets[n] * of.width;
+  const std::int64_t count = (of.offsets[n + 1] - of.offsets[n]) * of.width;
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kNeighbours;
+  double sum = 0;
+  for (std::int64_t first = threadIdx.x * kNeighbours; first < count; first += kAtOnce * step) {
+    Packed<T> packed[kAtOnce];
+    VCAS_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t left = count - first - i * step;
+      const T* const from = item + first + i * step;
+      packed[i] = {};
+      if constexpr (!kAligned)
+        packed[i] = load_packed(from, 0, static_cast<int>(min(left, std::int64_t{kNeighbours})));
+      else if (left > 0)
+        packed[i] = load_aligned(from);
+    }
+    for (const Packed<T>& four : packed) sum += sum_of_squares(unpack(four).value);
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x != 0) return;
+  if (of.tokens) sum /= static_cast<double>(of.tokens[n + 1] - of.tokens[n]);
+  of.norm[n] = norm_from_squares<Compute<T>>(sum);
+}
+
+}  // namespace vcas::VCAS_DEVICE

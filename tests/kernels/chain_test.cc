@@ -1,0 +1,111 @@
+// Chains of operations (kernels/ops/op.h) give the bits of their parts, called one by one.
+#include "tests/support/check_op.h"
+
+using namespace vcas;
+
+namespace {
+
+// The bytes of every output.
+template <class Args>
+std::vector<std::vector<std::byte>> outputs(Ops& ops, const Args& args) {
+  struct Read {
+    Ops& ops;
+    std::vector<std::vector<std::byte>> bytes;
+    void out(const char*, const Tensor& tensor, bool = false) {
+      bytes.emplace_back(tensor.bytes());
+      ops.copy_to_host(bytes.back().data(), tensor.data, tensor.bytes());
+    }
+    void in(const char*, const Tensor&) {}
+  } read{ops, {}};
+  args.visit(read);
+  return read.bytes;
+}
+
+// What only the parts write shows as well: the chain has left it unset.
+template <Chain Args>
+void check_chain(TestTensors& t, const Args& args) {
+  t.ops().run(args);
+  const auto of_chain = outputs(t.ops(), args);
+  for_each_part(args, [&](const auto& part) { t.ops().run(part); });
+  CHECK(outputs(t.ops(), args) == of_chain);
+}
+
+}  // namespace
+
+TEST_CASE("a draw of rows is its scores and draws", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    for (const Selection selection : {Selection::kBernoulli, Selection::kSystematic})
+      for (const bool counted : {false, true}) {
+        const bool systematic = selection == Selection::kSystematic;
+        INFO("systematic " << systematic << ", counted " << counted);
+        const auto positive = [](std::int64_t i) { return 1 + static_cast<double>(i % 5); };
+        DrawRows chain;
+        for (const std::int64_t full : {33, 0, 3000, 1, 70}) {
+          const auto row = t.some_of(full);
+          const std::int64_t n = std::ssize(row), budget = (n + 1) / 2;
+          const Tensor filled = counted ? t.offsets({n / 2}) : Tensor{};
+          chain.scores.add({.score = t.wide_unset({n}),
+                            .dy = t.normal({n, 3 + full % 7}),
+                            .x_full = t.normal({full, 33}),
+                            .row = t.indices(row),
+                            .dy_norm = full == 70 ? t.wide_filled({n, 2}, positive) : Tensor{},
+                            .filled = filled});
+          chain.draws.add({.kept = t.unset(DType::kI32, {systematic ? budget : n}),
+                           .scale = t.wide_unset({systematic ? budget : n}),
+                           .count = systematic && !counted ? Tensor{} : t.unset(DType::kI32, {1}),
+                           .prob = t.wide_unset({n}),
+                           .score = chain.scores[chain.scores.size() - 1].score,
+                           .id = t.indices(row),
+                           .budget = counted ? 0.5 : static_cast<double>(budget),
+                           .filled = filled,
+                           .selection = selection,
+                           .key = {.seed = 8, .stream = Stream::kWeight, .site = unsigned(full)}});
+        }
+        check_chain(t, chain);
+        CHECK(t.read(chain.draws[2].prob)[0] > 0);
+        chain.draws.add(chain.draws[0]);
+        CHECK_THROWS_AS(t.ops().run(chain), InternalError);
+      }
+  });
+}
+
+TEST_CASE("a draw of items is its scores, its draw and its row sets", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    using Offsets = std::vector<std::vector<std::int64_t>>;
+    for (const auto& offsets : Offsets{{0, 3, 4, 10, 10, 15}, {0, 100, 101, 102, 103, 104}})
+      for (const std::int64_t width : {7, 8, 384})
+        for (const std::int64_t kept : {0, 1, 3, 5}) {
+          const std::int64_t rows = offsets.back();
+          INFO(kept << " items of width " << width << ", " << rows << " rows");
+          const bool per_token = rows == 15;
+          DrawItems chain{
+              .norm = {.norm = t.wide_unset({5}),
+                       .x = t.normal({rows, width}),
+                       .offsets = t.offsets(offsets),
+                       .tokens = per_token ? t.offsets({0, 3, 4, 11, 16, 20}) : Tensor{}},
+              .draw = {.kept = t.unset(DType::kI32, {kept}),
+                       .scale = t.wide_unset({kept}),
+                       .prob = t.wide_unset({5}),
+                       .score = {},
+                       .budget = static_cast<double>(kept),
+                       .selection = Selection::kSystematic,
+                       .key = {.seed = 8, .stream = Stream::kGate}}};
+          chain.draw.score = chain.norm.norm;
+          for (const auto& of_layout : Offsets{offsets, {0, 1, 2, 3, 4, 5}})
+            chain.rows.add({.item = t.unset(DType::kI32, {kept}),
+                            .scale = t.wide_unset({kept}),
+                            .offsets = t.unset(DType::kI64, {kept + 1}),
+                            .row = t.unset(DType::kI32, {rows}),
+                            .source_row = t.unset(DType::kI32, {rows}),
+                            .kept = chain.draw.kept,
+                            .kept_scale = chain.draw.scale,
+                            .old_item = t.indices({1, 4, 6, 7, 9}),
+                            .old_scale = t.wide_normal({5}),
+                            .old_offsets = t.offsets(of_layout)});
+          check_chain(t, chain);
+          CHECK(t.read(chain.rows[0].offsets).back() >= static_cast<double>(kept) - 1);
+          chain.draw.selection = Selection::kBernoulli;
+          CHECK_THROWS_AS(t.ops().run(chain), InternalError);
+        }
+  });
+}
