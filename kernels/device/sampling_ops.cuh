@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kMostInBlock)
   narrow_rows(group.each[blockIdx.x]);
 }
 
-// Blocks (32 rows at a time, one of the group). The last to end of one draws. A block fills a
+// Blocks (32 rows at a time, one of the group): the last one to end draws. A block fills a
 // multiprocessor, so it takes as many rows as there are for it.
 template <class T, Selection kSelection>
 __global__ void __launch_bounds__(kMostInBlock)

@@ -84,13 +84,13 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
   if (draw || pass.weight_variance)
     waiting_.push_back({.dweight = draw ? use.dweight : Tensor{},
                         .accumulate = use.accumulate,
-                        .dy = use.dy,
-                        .x_full = use.x_full,
-                        .dy_norm = use.dy_norm,
-                        .x_norm_full = use.x_norm_full,
-                        .row = use.rows.row,
-                        .filled = use.rows.filled(),
-                        .patches = use.patches,
+                        .score = {.dy = use.dy,
+                                  .x_full = use.x_full,
+                                  .row = use.rows.row,
+                                  .dy_norm = use.dy_norm,
+                                  .x_norm_full = use.x_norm_full,
+                                  .filled = use.rows.filled(),
+                                  .patches = use.patches},
                         .site = site});
 }
 
@@ -105,11 +105,11 @@ void SampledBackward::flush(Exec& exec) {
 
 void SampledBackward::flush_timed(Exec& exec) {
   for (const Waiting& one : std::exchange(waiting_, {})) {
-    clock_.lap(exec.ops, one.dy, nullptr);
+    clock_.lap(exec.ops, one.score.dy, nullptr);
     waiting_ = {one};
     flush_rows(exec);
-    clock_.lap(exec.ops, one.dy, &times.linear[one.site]);
-    times.linear_rows[one.site] = static_cast<double>(one.dy.rows());
+    clock_.lap(exec.ops, one.score.dy, &times.linear[one.site]);
+    times.linear_rows[one.site] = static_cast<double>(one.score.dy.rows());
   }
 }
 
@@ -122,51 +122,45 @@ void SampledBackward::flush_rows(Exec& exec) {
   std::vector<KeepProbability> variances;
   Group<LinearBackwardWeight> products;
   for (const Waiting& of : waiting_) {
-    const std::int64_t rows = of.dy.rows();
-    const RowScore score{.score = exec.scratch_beside.take(statistics, {rows}),
-                         .dy = of.dy,
-                         .x_full = of.x_full,
-                         .row = of.row,
-                         .dy_norm = of.dy_norm,
-                         .x_norm_full = of.x_norm_full,
-                         .filled = of.filled,
-                         .patches = of.patches};
+    RowScore score = of.score;
+    const std::int64_t rows = score.dy.rows();
+    score.score = exec.scratch_beside.take(statistics, {rows});
     const Tensor prob = exec.scratch_beside.take(statistics, {rows});
     const double ratio = pass.ratios.weight[of.site], most = budget_of(ratio, rows, systematic);
-    const double budget = of.filled ? ratio : most;
+    const double budget = score.filled ? ratio : most;
     if (pass.weight_variance)
       variances.push_back(
           {.prob = prob,
            .variance = {pass.weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
            .score = score.score,
            .budget = budget,
-           .filled = of.filled,
+           .filled = score.filled,
            .whole = systematic});
     if (!of.dweight) {
       scores.add(score);
       continue;
     }
     const std::int64_t kept = systematic ? std::min(rows, static_cast<std::int64_t>(most)) : rows;
-    const bool counts = !systematic || of.filled;
+    const bool counts = !systematic || score.filled;
     const Draw draw{
         .kept = exec.scratch_beside.take(DType::kI32, {kept}),
         .scale = exec.scratch_beside.take(statistics, {kept}),
         .count = counts ? exec.scratch_beside.take(DType::kI32, {1}) : Tensor{},
         .prob = prob,
         .score = score.score,
-        .id = of.row,
+        .id = score.row,
         .budget = budget,
-        .filled = of.filled,
+        .filled = score.filled,
         .selection = pass.selection,
         .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), pass.repeat),
         .step = exec.step};
     drawn.scores.add(score);
     drawn.draws.add(draw);
     products.add({.dweight = of.dweight,
-                  .dy = of.dy,
-                  .x_full = of.x_full,
-                  .patches = of.patches,
-                  .row = of.row,
+                  .dy = score.dy,
+                  .x_full = score.x_full,
+                  .patches = score.patches,
+                  .row = score.row,
                   .kept = draw.kept,
                   .scale = draw.scale,
                   .count = draw.count,
@@ -175,9 +169,11 @@ void SampledBackward::flush_rows(Exec& exec) {
   }
   waiting_.clear();
   if (scores.size() > 0) exec.ops.run(scores);
-  if (products.size() > 0) exec.ops.run(drawn);
+  if (products.size() > 0) {
+    exec.ops.run(drawn);
+    exec.ops.run(products);
+  }
   for (const KeepProbability& variance : variances) exec.ops.run(variance);
-  if (products.size() > 0) exec.ops.run(products);
 }
 
 }  // namespace vcas

@@ -77,9 +77,7 @@ class SampledBackward final : public BackwardHooks {
   struct Waiting {
     Tensor dweight;  // empty: only the variance is wanted
     bool accumulate;
-    Tensor dy, x_full, dy_norm, x_norm_full, row;  // as of RowScore
-    Tensor filled;                                 // as of Draw
-    Patches patches;
+    RowScore score;  // without memory for it
     std::size_t site;
   };
 
