@@ -34,7 +34,10 @@ Cost cost(const Args& args) {
     sum.launches += work.launches;
     group_launches = std::max(group_launches, work.group_launches);
   });
-  sum.launches = Chain<Args> ? 1 : sum.launches + group_launches;
+  if constexpr (Chain<Args>)
+    sum.launches = args.launches();
+  else
+    sum.launches += group_launches;
   return sum;
 }
 

@@ -7,10 +7,10 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// body(i) for this thread's share of [0, n), in one block.
-template <class Body>
+// body(i) for this thread's share of [0, n), in one block or another team.
+template <class Team = BlockTeam, class Body>
 __device__ inline void for_each_candidate(int n, const Body& body) {
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) body(i);
+  for (int i = Team::rank(); i < n; i += Team::size()) body(i);
 }
 
 // body(i, inside) for every i of [0, n) rounded up to whole rounds of the block, so that all
@@ -24,52 +24,57 @@ __device__ inline void in_rounds(int n, const Body& body) {
   }
 }
 
+// The power of two that brings x to [1/2, 1): a product with it is not rounded.
+__device__ inline double scale_to_one(double x) {
+  int exponent = 0;
+  frexp(x, &exponent);
+  return ldexp(1.0, -max(exponent, -1000));
+}
+
 // p = min(1, c score) with the sum `budget`: starting from c = budget / (sum of all), scores with
 // c score >= 1 are capped and c is found again for the others, until none is new. Each round caps
 // more, and typically there are three to six. Sums are in double, of scores relative to the
 // largest. Returns the thread's share of the variance. A thread sets prob[i] for the i that
-// `in_rounds` gives it.
-template <class T>
+// `for_each_candidate` gives it.
+template <class Team, class T>
 __device__ double keep_probability(T* prob, const T* score, int n, double budget) {
   double own = 0;
-  for_each_candidate(n, [&](int i) {
+  for_each_candidate<Team>(n, [&](int i) {
     if (isfinite(score[i])) own = max(own, static_cast<double>(score[i]));
   });
-  const double largest = block_reduce(own, 0.0, Maximum{});
+  const double unit = scale_to_one(Team::reduce(own, 0.0, Maximum{}));
   const auto relative = [&](int i) {
-    return isfinite(score[i]) && score[i] > 0 ? static_cast<double>(score[i]) / largest : 0.0;
+    return isfinite(score[i]) && score[i] > 0 ? static_cast<double>(score[i]) * unit : 0.0;
   };
-  int own_nonzero = 0, own_not_finite = 0;
-  for_each_candidate(n, [&](int i) {
-    own_nonzero += relative(i) > 0;
-    own_not_finite += !isfinite(score[i]);
+  Pair<int, int> counts{};  // scores that are not zero, and those that are not finite
+  for_each_candidate<Team>(n, [&](int i) {
+    counts.first += relative(i) > 0;
+    counts.second += !isfinite(score[i]);
   });
-  budget = max(budget - block_sum(own_not_finite), 0.0);
-  const bool all = budget >= static_cast<double>(block_sum(own_nonzero));
+  counts = Team::reduce(counts, Pair<int, int>{}, Each<Plus, Plus>{});
+  budget = max(budget - counts.second, 0.0);
+  const bool all = budget >= static_cast<double>(counts.first);
 
   double scale = 0;
   int capped = -1;
   for (bool changed = !all; changed;) {
-    double own_sum = 0;
-    int own_capped = 0;
-    for_each_candidate(n, [&](int i) {
+    Pair<double, int> found{};  // the sum of those that are not capped, how many are
+    for_each_candidate<Team>(n, [&](int i) {
       const double x = relative(i);
-      if (capped >= 0 && scale * x >= 1)
-        ++own_capped;
-      else
-        own_sum += x;
+      const bool cap = capped >= 0 && scale * x >= 1;
+      found.first += cap ? 0 : x;
+      found.second += cap;
     });
-    const int now_capped = block_sum(own_capped);
-    const double sum = block_sum(own_sum);
+    found = Team::reduce(found, Pair<double, int>{}, Each<Plus, Plus>{});
     // Where the capped use up the budget, the others are too small to be seen in the sum.
-    changed = now_capped > capped && now_capped < budget;
+    changed = found.second > capped && found.second < budget;
     if (!changed) break;
-    capped = now_capped;
-    scale = (budget - capped) / sum;
+    capped = found.second;
+    scale = (budget - capped) / found.first;
   }
 
   double own_variance = 0;
-  for_each_candidate(n, [&](int i) {
+  for_each_candidate<Team>(n, [&](int i) {
     double p = all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
     if (!isfinite(score[i])) p = 1;
     prob[i] = static_cast<T>(p);
@@ -114,7 +119,7 @@ __device__ void draw_bernoulli(const Drawing<T>& draw) {
   const Kept<T>& kept = draw.kept;
   const PhiloxAddress address = draw.key.address();
   const int n = draw.of.count();
-  keep_probability(draw.prob, draw.score, n, draw.of.budget_of_all());
+  keep_probability<BlockTeam>(draw.prob, draw.score, n, draw.of.budget_of_all());
   const T* prob = draw.prob;
   int count = 0;
   in_rounds(n, [&](int i, bool inside) {
@@ -135,60 +140,72 @@ __device__ void draw_bernoulli(const Drawing<T>& draw) {
 
 // With S the running sum, index i is drawn where floor(S + u) rises; the running sum of the last
 // index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
-// sum draws its floor or its ceiling of indices. The first free ones fill the count up.
-template <class T>
-__device__ void draw_systematic(const Drawing<T>& draw) {
+// sum draws its floor or its ceiling of indices. The first free ones fill the count up. A thread
+// has indices that follow each other.
+template <class Team, class T>
+__device__ void draw_systematic_by(const Drawing<T>& draw) {
   const Kept<T>& kept = draw.kept;
   const PhiloxAddress address = draw.key.address();
   const int n = draw.of.count();
   const double budget = draw.of.budget_of_all();
   const int count = draw.of.filled ? min(static_cast<int>(budget), n) : draw.count;
-  if (kept.count && threadIdx.x == 0) *kept.count = count;
-  keep_probability(draw.prob, draw.score, n, budget);
+  if (kept.count && Team::rank() == 0) *kept.count = count;
+  keep_probability<Team>(draw.prob, draw.score, n, budget);
+  Team::meet();  // all of prob is written
   const T* prob = draw.prob;
-  double own = 0;
-  int own_last = -1;
-  for_each_candidate(n, [&](int i) {
-    own += static_cast<double>(prob[i]);
-    if (prob[i] > 0) own_last = i;
-  });
-  const double sum = block_sum(own);
-  const int last = block_reduce(own_last, -1, Maximum{});
+  const int each = (n + Team::size() - 1) / Team::size();
+  const int begin = min(Team::rank() * each, n), end = min(begin + each, n);
+  Pair<double, int> own{0, -1};  // the sum, and the last that can be drawn
+  for (int i = begin; i < end; ++i) {
+    own.first += static_cast<double>(prob[i]);
+    if (prob[i] > 0) own.second = i;
+  }
+  const auto of_all = Team::reduce(own, Pair<double, int>{0, -1}, Each<Plus, Maximum>{});
+  const double sum = of_all.first;
+  const int last = of_all.second;
   VCAS_KERNEL_CHECK(sum >= 0 && sum < n + 1.0, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
   const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
 
-  // take(i, drawn, drawn before i). The sum over the block adds in another order at each index, so
-  // it may fall by a rounding error; its running maximum does not.
+  // The sum over the team adds in another order at each thread, so it may fall by a rounding error
+  // from one to the next; its running maximum does not.
+  const double first = Team::scan(own.first, 0.0, Plus{}).exclusive;
+  const double reached = begin < end && end > last ? total : first + own.first;
+  const double highest = Team::scan(reached, 0.0, Maximum{}).exclusive;
+  // take(i, whether it is drawn)
   const auto walk = [&](const auto& take) {
-    double running = 0, highest = 0;
-    int drawn_before = 0;
-    in_rounds(n, [&](int i, bool inside) {
-      const Scan<double> added =
-          block_scan(inside ? static_cast<double>(prob[i]) : 0.0, 0.0, Plus{});
-      double reached = running + added.inclusive;
-      if (i >= last) reached = total;
-      const Scan<double> risen = block_scan(reached, 0.0, Maximum{});
-      const double before = i == 0 ? 0 : floor(max(highest, risen.exclusive) + u);
-      const double after = floor(max(highest, risen.inclusive) + u);
-      const bool drawn = inside && i <= last && prob[i] > 0 && after > before;
-      const Scan<int> place = block_scan<int>(drawn, 0, Plus{});
-      if (inside) take(i, drawn, drawn_before + place.exclusive);
-      running += added.total;
-      highest = max(highest, risen.total);
-      drawn_before += place.total;
-    });
-    return drawn_before;
+    double running = first, most = highest;
+    for (int i = begin; i < end; ++i) {
+      running += static_cast<double>(prob[i]);
+      const double before = i == 0 ? 0 : floor(most + u);
+      most = max(most, i >= last ? total : running);
+      take(i, i <= last && prob[i] > 0 && floor(most + u) > before);
+    }
   };
-  const int free = max(count - walk([](int, bool, int) {}), 0);
-  walk([&](int i, bool drawn, int before) {
+  int own_drawn = 0;
+  walk([&](int, bool drawn) { own_drawn += drawn; });
+  const Scan<int> drawn_of = Team::scan(own_drawn, 0, Plus{});
+  const int free = max(count - drawn_of.total, 0);
+  int before = drawn_of.exclusive;
+  walk([&](int i, bool drawn) {
     const int others = i - before;  // not drawn before i: the first `free` of them fill up
     const int place = before + min(others, free);
+    before += drawn;
     if ((!drawn && others >= free) || place >= count) return;
     kept.index[place] = i;
     kept.scale[place] = drawn ? T(1) / prob[i] : T(0);
   });
+}
+
+// By a block, of few candidates by its first warp.
+template <class T>
+__device__ void draw_systematic(const Drawing<T>& draw) {
+  constexpr int kMostOfWarp = 8 * kWarp;
+  if (draw.of.count() > kMostOfWarp)
+    draw_systematic_by<BlockTeam>(draw);
+  else if (threadIdx.x < kWarp)
+    draw_systematic_by<WarpTeam>(draw);
 }
 
 template <Selection kSelection, class T>

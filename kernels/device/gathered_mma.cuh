@@ -58,9 +58,9 @@ __device__ int place_after(int place) {
 // A block's rows of both factors, as one of its threads brings them into shared memory. The thread
 // has one chunk of a row for good, so all that does not depend on the row is found once.
 //
-// Copies of gathered rows run kStages - 1 stages ahead. Which rows those are is found one stage
-// earlier still, by the first 2 kRows threads, one for each row of each factor, whose two reads, of
-// which the second needs the first, are a stage apart.
+// Copies of gathered rows run kStages - 1 stages ahead. Which rows those are is known one stage
+// earlier still. The first 2 kRows threads find it, one for each row of each factor. Of their two
+// reads the second needs the first, and each has a stage of time.
 template <class Tile>
 class RowCopies {
   using T = typename Tile::Number;
@@ -74,7 +74,7 @@ class RowCopies {
         source_{{shared.product.a, shared.tile.i + thread_ % kChunks * Chunk<T>::kSize},
                 {shared.product.b, shared.tile.j + thread_ % kChunks * Chunk<T>::kSize}},
         scale_(shared.product.scale),
-        next_k_(shared.tile.begin + kStages * kRows + thread_ % kRows),
+        next_k_(shared.tile.begin + (kStages + 1) * kRows + thread_ % kRows),
         next_scale_(shared.tile.begin + thread_) {
     if (!scale_)
       for (int k = thread_; k < kStages * kRows; k += Tile::kThreads)
@@ -84,7 +84,10 @@ class RowCopies {
       shared.row[own / kLooking][own / kRows % 2][own % kRows] =
           row_of(own / kRows % 2, compact_row(own / kRows % 2, k));
     }
-    if (thread_ < kLooking) compact_ = compact_row(thread_ / kRows, next_k_);
+    if (thread_ < kLooking) {
+      found_ = row_of(thread_ / kRows, compact_row(thread_ / kRows, next_k_ - kRows));
+      compact_ = compact_row(thread_ / kRows, next_k_);
+    }
     __syncthreads();
     for (int stage = 0; stage < kStages - 1; ++stage) start(stage, stage < stages());
   }
@@ -117,11 +120,12 @@ class RowCopies {
     copy_async_commit();
   }
 
-  // The row that this thread looks up for kStages later, to be kept in a place when no thread
-  // copies from it any more.
+  // The row that this thread has found for kStages later, to be kept in a place when no thread
+  // copies from it any more. It looks up the next one.
   __device__ RowPlace look_up() {
     if (thread_ >= kLooking) return {0, 0};
-    const RowPlace place = row_of(thread_ / kRows, compact_);
+    const RowPlace place = found_;
+    found_ = row_of(thread_ / kRows, compact_);
     next_k_ += kRows;
     compact_ = compact_row(thread_ / kRows, next_k_);
     return place;
@@ -161,6 +165,7 @@ class RowCopies {
   const Source source_[2];
   const float* const scale_;
   std::int32_t next_k_, next_scale_, compact_ = -1;
+  RowPlace found_{0, 0};
 };
 
 // A thread has fragments of 16 x 8 entries, four side by side.

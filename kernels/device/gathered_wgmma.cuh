@@ -59,8 +59,10 @@ __device__ void start_products(WgmmaSums<kTile>& sum,
       part[step][i] =
           to_bf16_pair(factor[0] * low_bf16(part[step][i]), factor[1] * high_bf16(part[step][i]));
     }
+  }
+  for (int step = 0; step < WgmmaTile<kTile>::kSteps; ++step) {
     wgmma_fence(sum, part[step]);
-    wgmma_bf16(sum, part[step], matrix_descriptor(stage.panel[0], k));
+    wgmma_bf16(sum, part[step], matrix_descriptor(stage.panel[0], step * 16));
   }
   wgmma_commit();
 }

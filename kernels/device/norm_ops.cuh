@@ -117,13 +117,13 @@ __device__ inline double norm_sum(const double* sum, const NormSets& sets, std::
 }
 
 // Differences from the set's first row, and their squares.
-template <class T>
+template <class T, bool kAligned>
 __global__ void norm_sums_kernel(double* sum, const T* x, NormSets sets) {
   using C = Compute<T>;
   const T* const center = x + sets.begin(blockIdx.z) * sets.width;
   sum_norm_columns<C>(sum, sets, [&](std::int64_t r, int c, int width) {
-    NormTerms<C> out{load_neighbours(x + r * width, c, width), {}};
-    const auto from = load_neighbours(center, c, width);
+    NormTerms<C> out{load_neighbours<kAligned>(x + r * width, c, width), {}};
+    const auto from = load_neighbours<kAligned>(center, c, width);
     for (int i = 0; i < kNeighbours; ++i) {
       out.first.value[i] -= from.value[i];
       out.second.value[i] = out.first.value[i] * out.first.value[i];
@@ -182,28 +182,72 @@ __global__ void norm_given_kernel(C* mean, C* rstd, const C* given_mean, const C
   });
 }
 
+// What rows of a set have in common, made(set, c) once for as long as a thread asks for the same.
+template <class Made>
+class OfSet {
+ public:
+  __device__ explicit OfSet(const Made& made) : made_(made) {}
+  __device__ const auto& at(std::int64_t set, int c) {
+    if (set != set_ || c != c_) of_ = made_(set, c);
+    set_ = set, c_ = c;
+    return of_;
+  }
+
+ private:
+  const Made& made_;
+  std::int64_t set_ = -1;
+  int c_ = -1;
+  decltype(std::declval<Made>()(0, 0)) of_{};
+};
+
+// A block writes so many times its rows.
+constexpr int kNormTurns = 4;
+
+// f(r) for the rows of the running thread, perhaps beyond the last one.
+template <class F>
+__device__ void for_rows_in_turn(const F& f) {
+  for (int turn = 0; turn < kNormTurns; ++turn)
+    f((static_cast<std::int64_t>(blockIdx.x) * kNormTurns + turn) * blockDim.y + threadIdx.y);
+}
+inline Grid grid_in_turn(const Tensor& rows) {
+  Grid grid = grid_of_writers(rows);
+  grid.blocks.x = (grid.blocks.x + kNormTurns - 1) / kNormTurns;
+  return grid;
+}
+
 template <class T, bool kAligned>
 __global__ void norm_forward_kernel(T* y, Compute<T>* y_norm, const T* x,
                                     NormStatistics<Compute<T>> of, const T* gamma, const T* beta,
                                     NormSets sets) {
-  const std::int64_t r = row_of_writer();
-  const bool inside = r < sets.rows;
-  const std::int64_t first = inside ? of.row_of(sets.set_of(r)) * sets.groups : 0;
+  using C = Compute<T>;
+  struct Terms {
+    Neighbours<C> mean, slope, shift;
+  };
   const int width = static_cast<int>(sets.width);
-  write_row<kAligned>(
-      y, y_norm, r, width,
-      [&](int c) {
-        auto out = load_neighbours<kAligned>(x + r * width, c, width);
-        const auto mean = sets.of_groups(of.mean + first, c);
-        const auto rstd = sets.of_groups(of.rstd + first, c);
-        const auto scale = load_neighbours<kAligned>(gamma, c, width);
-        const auto shift = load_neighbours<kAligned>(beta, c, width);
-        for (int i = 0; i < kNeighbours; ++i)
-          out.value[i] =
-              (out.value[i] - mean.value[i]) * (rstd.value[i] * scale.value[i]) + shift.value[i];
-        return out;
-      },
-      inside);
+  const auto made = [&](std::int64_t n, int c) {
+    const std::int64_t first = of.row_of(n) * sets.groups;
+    Terms out{sets.of_groups(of.mean + first, c), sets.of_groups(of.rstd + first, c),
+              load_neighbours<kAligned>(beta, c, width)};
+    const auto scale = load_neighbours<kAligned>(gamma, c, width);
+    for (int i = 0; i < kNeighbours; ++i) out.slope.value[i] *= scale.value[i];
+    return out;
+  };
+  OfSet of_set(made);
+  for_rows_in_turn([&](std::int64_t r) {
+    const bool inside = r < sets.rows;
+    const std::int64_t n = inside ? sets.set_of(r) : 0;
+    write_row<kAligned>(
+        y, y_norm, r, width,
+        [&](int c) {
+          auto out = load_neighbours<kAligned>(x + r * width, c, width);
+          const Terms& terms = of_set.at(n, c);
+          for (int i = 0; i < kNeighbours; ++i)
+            out.value[i] =
+                (out.value[i] - terms.mean.value[i]) * terms.slope.value[i] + terms.shift.value[i];
+          return out;
+        },
+        inside);
+  });
 }
 
 template <class T>
@@ -221,13 +265,13 @@ struct NormGradients {
 };
 
 // Sums of dy, and of dy (x - mean).
-template <class T>
+template <class T, bool kAligned>
 __global__ void norm_backward_sums_kernel(double* sum, NormGradients<T> t) {
   using C = Compute<T>;
   const C* const means = t.of.mean + t.of.row_of(blockIdx.z) * t.sets.groups;
   sum_norm_columns<C>(sum, t.sets, [&](std::int64_t r, int c, int width) {
-    NormTerms<C> out{load_neighbours(t.dy + r * width, c, width), {}};
-    const auto x = load_neighbours(t.x_full + at(t.row, r) * width, c, width);
+    NormTerms<C> out{load_neighbours<kAligned>(t.dy + r * width, c, width), {}};
+    const auto x = load_neighbours<kAligned>(t.x_full + at(t.row, r) * width, c, width);
     const auto mean = t.sets.of_groups(means, c);
     for (int i = 0; i < kNeighbours; ++i)
       out.second.value[i] = out.first.value[i] * (x.value[i] - mean.value[i]);
@@ -289,35 +333,41 @@ template <class T, bool kAligned>
 __global__ void norm_backward_kernel(T* dx, Compute<T>* dx_norm, const T* added,
                                      NormMeans<Compute<T>> mean, NormGradients<T> t) {
   using C = Compute<T>;
-  const std::int64_t r = row_of_writer();
-  const bool inside = r < t.rows_written, echo = r >= t.sets.rows;
-  const bool in_set = inside && t.sets.count > 0;  // else it fills up a draw that kept no item
-  const std::int64_t n = in_set ? t.sets.set_of(r) : 0, full = in_set ? at(t.row, r) : 0;
-  const std::int64_t first = in_set ? t.of.row_of(n) * t.sets.groups : 0, own = n * t.sets.groups;
+  struct Terms {
+    Neighbours<C> center, rstd, gamma, of_g, of_gh;
+  };
   const int width = static_cast<int>(t.sets.width);
-  const C scale = echo ? static_cast<C>(t.echo_scale) : C(1);
-  write_row<kAligned>(
-      dx, dx_norm, r, width,
-      [&](int c) {
-        Neighbours<C> out{}, more{};
-        if (!in_set) return out;
-        if (!echo) out = load_neighbours<kAligned>(t.dy + r * width, c, width);
-        const auto x = load_neighbours<kAligned>(t.x_full + full * width, c, width);
-        if (added) more = load_neighbours<kAligned>(added + r * width, c, width);
-        const auto gamma = load_neighbours<kAligned>(t.gamma, c, width);
-        const auto center = t.sets.of_groups(t.of.mean + first, c);
-        const auto rstd = t.sets.of_groups(t.of.rstd + first, c);
-        const auto of_g = t.sets.of_groups(mean.of_g + own, c);
-        const auto of_gh = t.sets.of_groups(mean.of_gh + own, c);
-        for (int i = 0; i < kNeighbours; ++i) {
-          const C h = (x.value[i] - center.value[i]) * rstd.value[i];
-          out.value[i] = more.value[i] +
-                         scale * rstd.value[i] *
-                             (out.value[i] * gamma.value[i] - of_g.value[i] - h * of_gh.value[i]);
-        }
-        return out;
-      },
-      inside);
+  const auto made = [&](std::int64_t n, int c) {
+    const std::int64_t first = t.of.row_of(n) * t.sets.groups, own = n * t.sets.groups;
+    return Terms{t.sets.of_groups(t.of.mean + first, c), t.sets.of_groups(t.of.rstd + first, c),
+                 load_neighbours<kAligned>(t.gamma, c, width), t.sets.of_groups(mean.of_g + own, c),
+                 t.sets.of_groups(mean.of_gh + own, c)};
+  };
+  OfSet of_set(made);
+  for_rows_in_turn([&](std::int64_t r) {
+    const bool inside = r < t.rows_written, echo = r >= t.sets.rows;
+    const bool in_set = inside && t.sets.count > 0;  // else it fills up a draw that kept no item
+    const std::int64_t n = in_set ? t.sets.set_of(r) : 0, full = in_set ? at(t.row, r) : 0;
+    const C scale = echo ? static_cast<C>(t.echo_scale) : C(1);
+    write_row<kAligned>(
+        dx, dx_norm, r, width,
+        [&](int c) {
+          Neighbours<C> out{}, more{};
+          if (!in_set) return out;
+          if (!echo) out = load_neighbours<kAligned>(t.dy + r * width, c, width);
+          const auto x = load_neighbours<kAligned>(t.x_full + full * width, c, width);
+          if (added) more = load_neighbours<kAligned>(added + r * width, c, width);
+          const Terms& terms = of_set.at(n, c);
+          for (int i = 0; i < kNeighbours; ++i) {
+            const C h = (x.value[i] - terms.center.value[i]) * terms.rstd.value[i];
+            out.value[i] = more.value[i] + scale * terms.rstd.value[i] *
+                                               (out.value[i] * terms.gamma.value[i] -
+                                                terms.of_g.value[i] - h * terms.of_gh.value[i]);
+          }
+          return out;
+        },
+        inside);
+  });
 }
 
 // ---- host ----
@@ -356,13 +406,15 @@ void compute(Context& context, const GroupNormForward& args) {
              args.given_mean.ptr<C>(), args.given_var.ptr<C>(), args.eps, sets.groups);
     } else {
       double* sum = scratch<double>(context, norm_sums_of(sets));
-      launch(context, grid_of_sums(sets), norm_sums_kernel<T>, sum, x, sets);
+      with_aligned<T>({&args.x}, [&](auto aligned) {
+        launch(context, grid_of_sums(sets), norm_sums_kernel<T, aligned>, sum, x, sets);
+      });
       launch(context, grid_of_rows(sets.count * sets.groups), norm_statistics_kernel<T>, mean, rstd,
              NormRunning<C>{args.running_mean.ptr<C>(), args.running_var.ptr<C>(), args.momentum},
              sum, x, sets, args.eps);
     }
     with_aligned<T>({&args.y, &args.x, &args.gamma, &args.beta}, [&](auto aligned) {
-      launch(context, grid_of_writers(args.y), norm_forward_kernel<T, aligned>, args.y.ptr<T>(),
+      launch(context, grid_in_turn(args.y), norm_forward_kernel<T, aligned>, args.y.ptr<T>(),
              args.y_norm.ptr<C>(), x, NormStatistics<C>{mean, rstd, nullptr, false},
              args.gamma.ptr<T>(), args.beta.ptr<T>(), sets);
     });
@@ -391,7 +443,9 @@ void compute(Context& context, const GroupNormBackward& args) {
                                      args.dx ? args.dx.rows() : 0,
                                      args.echo_scale,
                                      args.fixed};
-    launch(context, grid_of_sums(sets), norm_backward_sums_kernel<T>, sum, gradients);
+    with_aligned<T>({&args.dy, &args.x_full}, [&](auto aligned) {
+      launch(context, grid_of_sums(sets), norm_backward_sums_kernel<T, aligned>, sum, gradients);
+    });
     launch(context, grid_of_rows(means), norm_means_kernel<T>, mean, sum, gradients);
     if (args.dgamma)
       launch(context, grid_of_rows(sets.width), norm_parameters_kernel<T>, args.dgamma.ptr<C>(),
@@ -399,8 +453,8 @@ void compute(Context& context, const GroupNormBackward& args) {
     if (!args.dx) return;
     with_aligned<T>(
         {&args.dx, &args.added, &args.dy, &args.x_full, &args.gamma}, [&](auto aligned) {
-          launch(context, grid_of_writers(args.dx), norm_backward_kernel<T, aligned>,
-                 args.dx.ptr<T>(), args.dx_norm.ptr<C>(), args.added.ptr<T>(), mean, gradients);
+          launch(context, grid_in_turn(args.dx), norm_backward_kernel<T, aligned>, args.dx.ptr<T>(),
+                 args.dx_norm.ptr<C>(), args.added.ptr<T>(), mean, gradients);
         });
   });
 }

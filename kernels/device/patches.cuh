@@ -18,18 +18,29 @@ struct PatchRows {
   }
 };
 
-// y[k] = the patch of row k, zeros for one that is not set. One thread an entry.
+// y[k] = the patch of row k, zeros for one that is not set and beyond the patch's values. A warp a
+// row.
 template <class T>
 __global__ void copy_patches_kernel(T* y, const T* x, Patches patches, PatchRows rows,
-                                    std::int64_t channels, std::int64_t n) {
-  const std::int64_t values = patches.taps() * channels;
-  for_each_element(n, [&](std::int64_t i) {
-    const std::int64_t patch = rows.patch_of(i / values), column = i % values;
-    const std::int64_t tap = column / channels;
-    const std::int64_t pixel =
-        patch < 0 ? -1 : patches.pixel(patch, tap / patches.kernel, tap % patches.kernel);
-    y[i] = pixel < 0 ? T(0) : x[pixel * channels + column % channels];
-  });
+                                    std::int32_t channels, std::int64_t count, std::int32_t width) {
+  const std::int64_t k = row_of_warp();
+  if (k >= count) return;
+  const std::int64_t patch = rows.patch_of(k);
+  const ImagePlace place(max(patch, std::int64_t{0}),
+                         static_cast<std::int32_t>(patches.out_height()),
+                         static_cast<std::int32_t>(patches.out_width()));
+  const std::int32_t top = place.y * patches.stride - patches.padding;
+  const std::int32_t left = place.x * patches.stride - patches.padding;
+  const T* const item = x + place.item * patches.in_rows() * channels;
+  const std::int32_t values = patch < 0 ? 0 : static_cast<std::int32_t>(patches.taps()) * channels;
+  for (std::int32_t c = lane_of_thread(); c < width; c += kWarp) {
+    const std::int32_t tap = c / channels, ky = tap / patches.kernel;
+    const std::int32_t line = top + ky, column = left + tap - ky * patches.kernel;
+    const bool inside =
+        c < values && line >= 0 && line < patches.height && column >= 0 && column < patches.width;
+    const std::int64_t pixel = std::int64_t{line} * patches.width + column;
+    y[k * width + c] = inside ? item[pixel * channels + c - tap * channels] : T(0);
+  }
 }
 
 // dx[pixel, c] = (or +=) the sum over the patches that hold the pixel, by ascending taps. One
@@ -51,26 +62,44 @@ __global__ void add_patches_kernel(T* dx, const Compute<T>* dpatches, Patches pa
   });
 }
 
+// The numbers of a copied patch's row: whole chunks of 16 bytes, as fast products want them.
+template <class T>
+std::int64_t padded(std::int64_t values) {
+  constexpr std::int64_t kSize = 16 / sizeof(T);
+  return ceil_div(values, kSize) * kSize;
+}
+
 template <class T>
 void copy_patches(Context& context, T* y, const Tensor& x, const Patches& patches,
                   const PatchRows& rows, std::int64_t count) {
-  const std::int64_t n = count * patches.taps() * x.width();
-  launch(context, grid_over(context, n), copy_patches_kernel<T>, y, x.ptr<T>(), patches, rows,
-         x.width(), n);
+  launch(context, grid_of_rows(count), copy_patches_kernel<T>, y, x.ptr<T>(), patches, rows,
+         static_cast<std::int32_t>(x.width()), count,
+         static_cast<std::int32_t>(padded<T>(patches.taps() * x.width())));
+}
+
+// out[n] = row n of x, and zeros up to the width of out. One thread an entry.
+template <class T>
+__global__ void pad_rows_kernel(T* out, const T* x, std::int64_t width, std::int64_t values,
+                                std::int64_t n) {
+  for_each_element(n, [&](std::int64_t i) {
+    out[i] = i % width < values ? x[i / width * values + i % width] : T(0);
+  });
 }
 
 template <class T>
 void forward_patches(Context& context, const LinearForward& args) {
   const std::int64_t values = args.weight.width(), d = args.y.width(), rows = args.y.rows();
-  const std::int64_t most = Patches::rows_at_once(values);
-  T* space = scratch<T>(context, std::min(most, rows) * values);
+  const std::int64_t most = Patches::rows_at_once(values), width = padded<T>(values);
+  T* space = scratch<T>(context, (std::min(most, rows) + d) * width);
+  T* weight = space + std::min(most, rows) * width;
+  launch(context, grid_over(context, d * width), pad_rows_kernel<T>, weight, args.weight.ptr<T>(),
+         width, values, d * width);
   for (std::int64_t first = 0; first < rows; first += most) {
     const std::int64_t count = std::min(most, rows - first);
     copy_patches<T>(context, space, args.x, args.patches, {nullptr, nullptr, nullptr, first},
                     count);
-    dense_product<T, T>(context, count, d, values, {space, values},
-                        {args.weight.ptr<T>(), values, true}, args.y.ptr<T>() + first * d, false,
-                        args.bias.ptr<T>());
+    dense_product<T, T>(context, count, d, width, {space, width}, {weight, width, true},
+                        args.y.ptr<T>() + first * d, false, args.bias.ptr<T>());
   }
 }
 
@@ -107,20 +136,21 @@ void weight_gradient_of_patches(Context& context, const LinearBackwardWeight& ar
   const std::int64_t values = args.dweight.width(), d = args.dy.width();
   const std::int64_t rows = kept ? args.kept.elements() : args.dy.rows();
   const std::int64_t most = Patches::rows_at_once(values);
-  T* space = scratch<T>(context, std::min(most, rows) * values);
+  const std::int64_t width = padded<T>(values);
+  T* space = scratch<T>(context, std::min(most, rows) * width);
   for (std::int64_t first = 0; first == 0 || first < rows; first += most) {
     const std::int64_t depth = std::min(most, rows - first);
     const bool accumulate = args.accumulate || first > 0;
     copy_patches<T>(context, space, args.x_full, args.patches, {kept, row, count, first}, depth);
     if (!kept) {
-      dense_product<T, C>(context, d, values, depth, {dy + first * d, d, true}, {space, values},
+      dense_product<T, C>(context, d, values, depth, {dy + first * d, d, true}, {space, width},
                           dweight, accumulate);
       continue;
     }
     Several<GatheredProduct<T>> product;
     product.add({dweight,
                  {dy, d, kept + first, nullptr, d},
-                 {space, values, nullptr, nullptr, values},
+                 {space, width, nullptr, nullptr, values},
                  scale ? scale + first : nullptr,
                  depth,
                  count,

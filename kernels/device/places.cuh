@@ -30,6 +30,20 @@ struct ColumnPlace {
   __device__ bool inside(const RowPlace& row) const { return (tap & ~row.taps) == 0; }
 };
 
+// Row r of an image's pixels, or of the outputs over them: numbers of rows have 32 bits, as
+// divisions of 64 would be calls.
+struct ImagePlace {
+  std::int32_t item, y, x;
+
+  __device__ ImagePlace(std::int64_t r, std::int32_t height, std::int32_t width) {
+    const auto own = static_cast<std::uint32_t>(r), across = static_cast<std::uint32_t>(width);
+    const std::uint32_t line = own / across, of = line / static_cast<std::uint32_t>(height);
+    item = static_cast<std::int32_t>(of);
+    y = static_cast<std::int32_t>(line - of * static_cast<std::uint32_t>(height));
+    x = static_cast<std::int32_t>(own - line * across);
+  }
+};
+
 // Patches with what kernels would compute again and again.
 struct PatchSizes {
   std::int32_t height = 0, width = 0;  // of the pixels; 0: rows as they are

@@ -24,11 +24,24 @@ __global__ void plain_product_kernel(Out* c, Factor<T> a, Factor<T> b, const Out
   });
 }
 
+// c[r] = bias in each row r. One thread an entry.
+template <class Out>
+__global__ void repeat_row_kernel(Out* c, const Out* bias, std::int64_t n, std::int64_t elements) {
+  for_each_element(elements, [&](std::int64_t i) { c[i] = bias[i % n]; });
+}
+
 // As Context::gemm, for all shapes.
 template <class T, class Out>
 void dense_product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
                    const Factor<T>& a, const Factor<T>& b, Out* c, bool accumulate,
                    const Out* bias = nullptr) {
+  // Where rows of a factor do not lie on 16 bytes, cuBLASLt rounds the sum before it adds a bias.
+  if constexpr (sizeof(Out) == 2)
+    if (bias && (a.stride % 8 != 0 || b.stride % 8 != 0)) {
+      launch(context, grid_over(context, m * n), repeat_row_kernel<Out>, c, bias, n, m * n);
+      bias = nullptr;
+      accumulate = true;
+    }
   if (context.gemm<T, Out>(m, n, k, a, b, c, accumulate, bias)) return;
   launch(context, grid_over(context, m * n), plain_product_kernel<T, Out>, c, a, b, bias,
          accumulate, n, k, m * n);

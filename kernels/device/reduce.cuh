@@ -22,6 +22,29 @@ struct Maximum {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
+// Two results of one reduction.
+template <class A, class B>
+struct Pair {
+  A first;
+  B second;
+};
+template <class First, class Second>
+struct Each {
+  template <class A, class B>
+  __device__ Pair<A, B> operator()(const Pair<A, B>& a, const Pair<A, B>& b) const {
+    return {First{}(a.first, b.first), Second{}(a.second, b.second)};
+  }
+};
+
+template <class T>
+__device__ T shuffle_xor(T value, int distance) {
+  return __shfl_xor_sync(kAllLanes, value, distance);
+}
+template <class A, class B>
+__device__ Pair<A, B> shuffle_xor(const Pair<A, B>& value, int distance) {
+  return {shuffle_xor(value.first, distance), shuffle_xor(value.second, distance)};
+}
+
 template <class T>
 struct OnePerWarp {
   T value[kWarp];
@@ -31,7 +54,7 @@ struct OnePerWarp {
 template <class T, class Op>
 __device__ T warp_reduce(T value, const Op& op) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    value = op(value, __shfl_xor_sync(kAllLanes, value, distance));
+    value = op(value, shuffle_xor(value, distance));
   return value;
 }
 template <class T>
@@ -121,5 +144,34 @@ __device__ Scan<T> block_scan(T value, T identity, const Op& op) {
   return {op(before, own), lane > 0 ? op(before, of_lanes_before) : before,
           __shfl_sync(kAllLanes, sums, warps - 1)};
 }
+
+// What a block or a warp does together: so code for few numbers meets at no barrier of a block.
+struct BlockTeam {
+  __device__ static int size() { return static_cast<int>(blockDim.x); }
+  __device__ static int rank() { return static_cast<int>(threadIdx.x); }
+  template <class T, class Op>
+  __device__ static T reduce(const T& value, const T& identity, const Op& op) {
+    return block_reduce(value, identity, op);
+  }
+  template <class T, class Op>
+  __device__ static Scan<T> scan(T value, T identity, const Op& op) {
+    return block_scan(value, identity, op);
+  }
+  __device__ static void meet() { __syncthreads(); }
+};
+struct WarpTeam {
+  __device__ static int size() { return kWarp; }
+  __device__ static int rank() { return lane_of_thread(); }
+  template <class T, class Op>
+  __device__ static T reduce(const T& value, const T&, const Op& op) {
+    return warp_reduce(value, op);
+  }
+  template <class T, class Op>
+  __device__ static Scan<T> scan(T value, T identity, const Op& op) {
+    const T own = warp_scan(value, op), before = __shfl_up_sync(kAllLanes, own, 1);
+    return {own, lane_of_thread() > 0 ? before : identity, __shfl_sync(kAllLanes, own, kWarp - 1)};
+  }
+  __device__ static void meet() { __syncwarp(); }
+};
 
 }  // namespace vcas::VCAS_DEVICE

@@ -28,7 +28,7 @@ template <class T, bool kAligned>
 __global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group,
                                   unsigned* count) {
   const ColumnSums<T>& of = group.each[blockIdx.z];
-  if (blockIdx.y >= of.slices) return;
+  if (blockIdx.y >= of.slices || static_cast<int>(blockIdx.x) * kColumnTile >= of.width) return;
   const int c = column_of_thread();
   const auto own = sum_of_slice<kAligned>(of.x, of.rows, of.width, c, blockIdx.y, of.slices);
   sum_over_slices<kAligned>(of.sum, of.part, count + blockIdx.z * gridDim.x + blockIdx.x, own, c,
@@ -232,17 +232,29 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
     if (!ends_last(last ? t.count : t.count + 1 + group / t.fan, (end - first + step - 1) / step))
       return;
     for_own_columns([&](int c) {
-      for (const int of : {0, t.width}) {
-        C* const parameter = of == 0 ? t.dgamma : t.dbeta;
-        C* const out = last ? parameter : part_of(first) + of;
-        Neighbours<C> total{};
-        if (last && t.accumulate) total = load_neighbours<kAligned>(out, c, t.width);
-        for (unsigned block = first; block < end; block += step) {
-          const auto part = load_neighbours<kAligned>(part_of(block) + of, c, t.width);
-          for (int i = 0; i < kNeighbours; ++i) total.value[i] += part.value[i];
-        }
-        store_neighbours<kAligned>(out, c, t.width, total);
+      Neighbours<C> total[2] = {};  // dgamma and dbeta
+      if (last && t.accumulate) {
+        total[0] = load_neighbours<kAligned>(t.dgamma, c, t.width);
+        total[1] = load_neighbours<kAligned>(t.dbeta, c, t.width);
       }
+      constexpr unsigned kAtOnce = 4;  // of both, on their way together
+      for (unsigned block = first; block < end; block += kAtOnce * step) {
+        Packed<C> part[kAtOnce][2] = {};
+        VCAS_UNROLL
+        for (unsigned n = 0; n < kAtOnce; ++n)
+          for (int of = 0; of < 2 && block + n * step < end; ++of)
+            part[n][of] =
+                load_packed<kAligned>(part_of(block + n * step) + of * t.width, c, t.width);
+        VCAS_UNROLL
+        for (unsigned n = 0; n < kAtOnce; ++n)
+          for (int of = 0; of < 2; ++of) {
+            const auto more = unpack(part[n][of]);
+            for (int i = 0; i < kNeighbours; ++i) total[of].value[i] += more.value[i];
+          }
+      }
+      C* const out = part_of(first);
+      store_neighbours<kAligned>(last ? t.dgamma : out, c, t.width, total[0]);
+      store_neighbours<kAligned>(last ? t.dbeta : out + t.width, c, t.width, total[1]);
     });
     if (last) return;
   }
@@ -254,7 +266,7 @@ void compute(Context& context, const Group<ColumnSum>& group) {
   with_type(group[0].x.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
-    constexpr std::int64_t kRowsPerSlice = 8 * kRowLanes, kMostSlices = 64;
+    constexpr std::int64_t kRowsPerSlice = 32 * kRowLanes, kMostSlices = 64;
     const auto slices_of = [&](const ColumnSum& args) {
       return std::clamp<std::int64_t>(ceil_div(args.x.rows(), kRowsPerSlice), 1, kMostSlices);
     };

@@ -35,14 +35,13 @@ struct Narrowing {
   int kept_items, echoes;
 };
 
-// By one block: offsets by a scan of the lengths; then one warp an item. Echoes have as many rows
-// as the first item.
+// By one block: the items and where each begins, by a scan of their lengths. Echoes have as many
+// rows as the first item.
 template <class T>
-__device__ void narrow_rows(const Narrowing<T>& work) {
+__device__ void narrow_items(const Narrowing<T>& work) {
   const auto& out = work.out;
   const auto& old = work.old;
   const auto *kept = work.kept, *echo = work.echo;
-  const T* kept_scale = work.kept_scale;
   const int n = work.kept_items, echoes = work.echoes;
   std::int64_t rows = 0;
   in_rounds(n, [&](int i, bool inside) {
@@ -51,7 +50,7 @@ __device__ void narrow_rows(const Narrowing<T>& work) {
       const std::int32_t from = kept[i];
       length = old.offsets[from + 1] - old.offsets[from];
       out.item[i] = old.item ? old.item[from] : from;
-      out.scale[i] = old.scale ? kept_scale[i] * old.scale[from] : kept_scale[i];
+      out.scale[i] = old.scale ? work.kept_scale[i] * old.scale[from] : work.kept_scale[i];
     }
     const Scan<std::int64_t> place = block_scan<std::int64_t>(length, 0, Plus{});
     if (inside) out.offsets[i] = rows + place.exclusive;
@@ -65,27 +64,46 @@ __device__ void narrow_rows(const Narrowing<T>& work) {
   });
   if (threadIdx.x == 0) out.offsets[n + echoes] = rows + echoes * length;
   VCAS_KERNEL_CHECK(rows + echoes * length <= out.capacity, "kept rows exceed the capacity");
-  __syncthreads();
-  for (std::int64_t i = warp_of_thread(); i < n; i += blockDim.x / kWarp) {
-    const std::int64_t first = old.offsets[kept[i]], to = out.offsets[i];
-    for (std::int64_t r = lane_of_thread(); r < out.offsets[i + 1] - to; r += kWarp) {
-      out.source_row[to + r] = static_cast<std::int32_t>(first + r);
-      out.row[to + r] = static_cast<std::int32_t>(at(old.row, first + r));
+}
+
+// The rows of those items, by block `block` of `blocks`: a warp an item, or several in turn. The
+// rows behind the last item are zeros.
+template <class T>
+__device__ void narrow_rows(const Narrowing<T>& work, unsigned block, unsigned blocks) {
+  const auto& out = work.out;
+  const auto& old = work.old;
+  const unsigned items = static_cast<unsigned>(work.kept_items + work.echoes) + 1;
+  const unsigned in_block = blockDim.x / kWarp, warps = blocks * in_block;
+  const unsigned slices = max(warps / items, 1u);
+  const std::int64_t length = work.echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
+  const auto lane = static_cast<std::int64_t>(lane_of_thread());
+  for (unsigned own = block * in_block + static_cast<unsigned>(warp_of_thread());
+       own < items * slices; own += warps) {
+    const auto i = static_cast<int>(own / slices);
+    const bool behind = i == work.kept_items + work.echoes;
+    const std::int64_t begin = out.offsets[i], end = behind ? out.capacity : out.offsets[i + 1];
+    const bool kept = i < work.kept_items;
+    const std::int64_t first = kept     ? old.offsets[work.kept[i]]
+                               : behind ? 0
+                                        : work.echo[i - work.kept_items] * length;
+    const std::int64_t step = std::int64_t{slices} * kWarp;
+    for (std::int64_t r = begin + own % slices * kWarp + lane; r < end; r += step) {
+      const std::int64_t from = first + r - begin;
+      if (kept) out.source_row[r] = static_cast<std::int32_t>(from);
+      out.row[r] = static_cast<std::int32_t>(kept ? at(old.row, from) : behind ? 0 : from);
     }
   }
-  for_each_candidate(static_cast<int>(echoes * length), [&](int i) {
-    out.row[rows + i] = static_cast<std::int32_t>(echo[i / length] * length + i % length);
-  });
-  const std::int64_t filled = rows + echoes * length;
-  for_each_candidate(static_cast<int>(out.capacity - filled),
-                     [&](int i) { out.row[filled + i] = 0; });
 }
 
 // ---- kernels ----
 
 template <class T>
 __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> group) {
-  score_row(group.each[blockIdx.y], row_of_warp());
+  const ScoredRows<T>& of = group.each[blockIdx.y];
+  if (of.has_norms())
+    score_row_by_norms(of, blockIdx.x * std::int64_t{kThreads} + threadIdx.x);
+  else
+    score_row(of, row_of_warp());
 }
 
 template <class T, bool kAligned>
@@ -96,7 +114,8 @@ __global__ void __launch_bounds__(kMostInBlock) item_norm_kernel(ScoredItems<T> 
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     keep_probability_kernel(T* prob, double* variance, const T* score, Candidates of) {
-  const double own_variance = keep_probability(prob, score, of.count(), of.budget_of_all());
+  const double own_variance =
+      keep_probability<BlockTeam>(prob, score, of.count(), of.budget_of_all());
   if (!variance) return;
   const double sum = block_sum(own_variance);
   if (threadIdx.x == 0) *variance = sum;
@@ -110,8 +129,14 @@ __global__ void __launch_bounds__(kMostInBlock)
 
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
-    narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  narrow_rows(group.each[blockIdx.x]);
+    narrow_items_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
+  narrow_items(group.each[blockIdx.x]);
+}
+
+// Blocks (some rows, one of the group).
+template <class T>
+__global__ void narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
+  narrow_rows(group.each[blockIdx.y], blockIdx.x, gridDim.x);
 }
 
 // Blocks (32 rows at a time, one of the group): the last one to end draws. A block fills a
@@ -122,22 +147,28 @@ __global__ void __launch_bounds__(kMostInBlock)
                      const __grid_constant__ Several<Drawing<Compute<T>>> draws, unsigned* count) {
   const ScoredRows<T>& of = scores.each[blockIdx.y];
   constexpr std::int64_t kRows = kMostInBlock / kWarp;
-  for (std::int64_t r = blockIdx.x * kRows + warp_of_thread(); r < of.rows; r += gridDim.x * kRows)
-    score_row(of, r);
+  if (of.has_norms())
+    for_each_element(of.rows, [&](std::int64_t r) { score_row_by_norms(of, r); });
+  else
+    for (std::int64_t r = blockIdx.x * kRows + warp_of_thread(); r < of.rows;
+         r += gridDim.x * kRows)
+      score_row(of, r);
   if (ends_last(count + blockIdx.y, gridDim.x)) draw_by<kSelection>(draws.each[blockIdx.y]);
 }
 
-// A block an item. The last to end draws, and makes the row sets.
+// A block an item. The last to end draws, and makes the row sets, of many rows their items alone.
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kMostInBlock)
     draw_items_kernel(ScoredItems<T> items, Drawing<Compute<T>> draw,
                       const __grid_constant__ Several<Narrowing<Compute<T>>> layouts,
-                      unsigned* count) {
+                      bool many_rows, unsigned* count) {
   score_item<kAligned>(items, blockIdx.x);
   if (!ends_last(count, gridDim.x)) return;
   draw_systematic(draw);
   __syncthreads();  // what was kept is written
-  for (unsigned i = 0; i < layouts.size; ++i) narrow_rows(layouts.each[i]);
+  for (unsigned i = 0; i < layouts.size; ++i) narrow_items(layouts.each[i]);
+  __syncthreads();  // offsets are
+  for (unsigned i = 0; i < layouts.size && !many_rows; ++i) narrow_rows(layouts.each[i], 0, 1);
 }
 
 // One block. The rank of an item that was not kept, among those, is its place in the draw.
@@ -163,7 +194,8 @@ __global__ void __launch_bounds__(kMostInBlock)
   });
 }
 
-// Blocks (item, slice of its rows), threads along the row. The last item is what lies behind them.
+// Blocks (item, slice of its rows), threads (along a row, rows). The last item is what lies behind
+// them.
 template <class T, bool kAligned>
 __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
                                           const std::int32_t* source_row,
@@ -172,14 +204,17 @@ __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
   const std::int64_t n = blockIdx.x;
   const bool behind = n + 1 == gridDim.x;
   const Compute<T> factor = behind ? Compute<T>(0) : scale[n];
-  const std::int64_t end = behind ? rows : offsets[n + 1];
-  for (std::int64_t r = offsets[n] + blockIdx.y; r < end; r += gridDim.y)
-    write_row<kAligned>(y, y_norm, r, width, [&](int c) {
+  const std::int64_t end = behind ? rows : offsets[n + 1], step = gridDim.y * blockDim.y;
+  for (std::int64_t first = offsets[n] + blockIdx.y * blockDim.y; first < end; first += step) {
+    const std::int64_t r = first + threadIdx.y;
+    const auto values = [&](int c) {
       if (behind) return Neighbours<Compute<T>>{};
       auto of = load_neighbours<kAligned>(x + std::int64_t{source_row[r]} * width, c, width);
       for (Compute<T>& value : of.value) value = factor * value;
       return of;
-    });
+    };
+    write_row<kAligned>(y, y_norm, r, width, values, r < end);
+  }
 }
 
 // ---- host ----
@@ -286,6 +321,18 @@ inline std::int64_t most_rows(const Group<RowScore>& group) {
   return largest_of(group, [](const RowScore& args) { return args.score.elements(); });
 }
 
+inline std::int64_t most_rows(const Group<NarrowRows>& group) {
+  return largest_of(group, [](const NarrowRows& args) { return args.row.elements(); });
+}
+
+template <class T>
+void fill_narrowed(Context& context, const Group<NarrowRows>& group) {
+  const Several<Narrowing<T>> each = narrowings<T>(group);
+  Grid grid = grid_over(context, most_rows(group));
+  grid.blocks.y = each.size;
+  launch(context, grid, narrow_rows_kernel<T>, each);
+}
+
 void compute(Context& context, const Group<RowScore>& group) {
   with_type(group[0].dy.dtype, [&](auto type) {
     using T = decltype(type);
@@ -351,8 +398,9 @@ void compute(Context& context, const DrawItems& args) {
     with_packs(args.norm.x, [&](auto aligned) {
       launch(context, grid_of_items(args.norm), draw_items_kernel<T, aligned>,
              scored_items<T>(args.norm), drawing<Compute<T>>(args.draw),
-             narrowings<Compute<T>>(args.rows), context.counts(1));
+             narrowings<Compute<T>>(args.rows), args.many_rows(), context.counts(1));
     });
+    if (args.many_rows()) fill_narrowed<Compute<T>>(context, args.rows);
   });
 }
 
@@ -370,22 +418,27 @@ void compute(Context& context, const Group<NarrowRows>& group) {
   with_statistics_type(group[0].kept_scale.dtype, [&](auto type) {
     using T = decltype(type);
     const Several<Narrowing<T>> each = narrowings<T>(group);
-    Grid grid = one_block(
-        kWarp * largest_of(group, [](const NarrowRows& args) { return args.kept.elements(); }));
+    Grid grid =
+        one_block(largest_of(group, [](const NarrowRows& args) { return args.kept.elements(); }));
     grid.blocks.x = each.size;
-    launch(context, grid, narrow_rows_kernel<T>, each);
+    launch(context, grid, narrow_items_kernel<T>, each);
+    fill_narrowed<T>(context, group);
   });
 }
 
 void compute(Context& context, const GatherScaledRows& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    constexpr std::int64_t kSlices = 16;
+    Grid grid = grid_of_writers(args.y);
+    const std::int64_t items = args.scale.elements() + 1;
+    constexpr std::int64_t kRowsInTurn = 4, kMostSlices = 4096;
+    const std::int64_t slices = ceil_div(args.y.rows(), items * grid.threads.y * kRowsInTurn);
+    grid.blocks = extent(items, std::min(slices, kMostSlices));
     with_aligned<T>({&args.y, &args.x}, [&](auto aligned) {
-      launch(context, {extent(args.scale.elements() + 1, kSlices), extent(kThreads)},
-             gather_scaled_rows_kernel<T, aligned>, args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(),
-             args.x.ptr<T>(), args.source_row.ptr<std::int32_t>(), args.offsets.ptr<std::int64_t>(),
-             args.scale.ptr<Compute<T>>(), args.y.rows(), width_of(args.y));
+      launch(context, grid, gather_scaled_rows_kernel<T, aligned>, args.y.ptr<T>(),
+             args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.source_row.ptr<std::int32_t>(),
+             args.offsets.ptr<std::int64_t>(), args.scale.ptr<Compute<T>>(), args.y.rows(),
+             width_of(args.y));
     });
   });
 }

@@ -15,9 +15,11 @@ struct RowFactor {
   const Compute<T>* norm;  // of the parts of each row, optional
   int parts;
 
+  // Whether norms of whole rows are given.
+  __device__ bool has_norms() const { return norm && parts == 1; }
   // By one warp.
   __device__ Compute<T> norm_of(std::int64_t r) const {
-    if (norm && parts == 1) return norm[r];
+    if (has_norms()) return norm[r];
     return norm ? norm_of(norm + r * parts, parts) : norm_of(x + r * width, width);
   }
 
@@ -40,10 +42,13 @@ struct ScoredRows {
   std::int64_t rows;
   Patches patches;
 
-  // The norm of a row of x_full, or of its patch; by one warp. Numbers of rows have 32 bits, as
-  // `row` has: divisions of 64 would be calls.
-  __device__ Compute<T> x_norm_of(std::int32_t r) const {
-    if (patches.height == 0) return x_full.norm_of(r);
+  __device__ bool has_norms() const { return dy.has_norms() && x_full.has_norms(); }
+  __device__ std::int64_t count() const { return filled ? *filled : rows; }
+  // The norm of a row of x_full, or of its patch, from norm_of(row). Numbers of rows have 32 bits,
+  // as `row` has: divisions of 64 would be calls.
+  template <class NormOf>
+  __device__ Compute<T> x_norm_of(std::int32_t r, const NormOf& norm_of) const {
+    if (patches.height == 0) return norm_of(r);
     const auto across = static_cast<std::int32_t>(patches.out_width());
     const auto rows_of_item = static_cast<std::int32_t>(patches.out_rows());
     const std::int32_t place = r % rows_of_item;
@@ -53,7 +58,7 @@ struct ScoredRows {
     double squares = 0;
     for (std::int32_t y = max(top, 0); y < min(top + patches.kernel, patches.height); ++y)
       for (std::int32_t x = max(left, 0); x < min(left + patches.kernel, patches.width); ++x)
-        squares += squared(x_full.norm_of(first + y * patches.width + x));
+        squares += squared(norm_of(first + y * patches.width + x));
     return norm_from_squares<Compute<T>>(squares);
   }
 };
@@ -61,10 +66,18 @@ struct ScoredRows {
 // score[i] = || dy[i] || || x_full[row[i]] ||; by one warp.
 template <class T>
 __device__ void score_row(const ScoredRows<T>& of, std::int64_t i) {
-  if (i >= (of.filled ? *of.filled : of.rows)) return;
+  if (i >= of.count()) return;
+  const auto x_norm = [&](std::int64_t r) { return of.x_full.norm_of(r); };
   const Compute<T> score =
-      of.dy.norm_of(i) * of.x_norm_of(static_cast<std::int32_t>(at(of.row, i)));
+      of.dy.norm_of(i) * of.x_norm_of(static_cast<std::int32_t>(at(of.row, i)), x_norm);
   if (lane_of_thread() == 0) of.score[i] = score;
+}
+// By one thread, where norms are given.
+template <class T>
+__device__ void score_row_by_norms(const ScoredRows<T>& of, std::int64_t i) {
+  if (i >= of.count()) return;
+  const auto x_norm = [&](std::int64_t r) { return of.x_full.norm[r]; };
+  of.score[i] = of.dy.norm[i] * of.x_norm_of(static_cast<std::int32_t>(at(of.row, i)), x_norm);
 }
 
 template <class T>

@@ -12,22 +12,23 @@ struct ImageShape {
   int channels, height, width, patch;
 };
 
-// One block a patch. With kAligned four neighbours lie side by side in the image too. Numbers of
-// 64 bits are not divided: that would be a call.
+// A block a patch, or several small ones. With kAligned four neighbours lie side by side in the
+// image too. Numbers of 64 bits are not divided: that would be a call.
 template <class T, bool kAligned>
 __global__ void patch_extract_kernel(T* y, const float* image, const std::int32_t* item,
-                                     ImageShape shape) {
+                                     ImageShape shape, std::int64_t rows) {
+  const std::int64_t r = row_of_writer();
+  const int own = static_cast<int>(min(r, rows - 1));
   const int patch = shape.patch, across = shape.width / patch;
   const int patches = shape.height / patch * across, width = shape.channels * patch * patch;
-  const int n = static_cast<int>(blockIdx.x) / patches;
-  const int place = static_cast<int>(blockIdx.x) % patches;
+  const int n = own / patches, place = own % patches;
   const float* const first = image + at(item, n) * (shape.channels * shape.height) * shape.width +
                              place / across * patch * shape.width + place % across * patch;
   const auto pixel = [&](int c) {
     const int line = c / (patch * patch) * shape.height + c / patch % patch;
     return first + std::int64_t{line} * shape.width + c % patch;
   };
-  write_row<kAligned>(y, nullptr, blockIdx.x, width, [&](int c) {
+  const auto values = [&](int c) {
     if constexpr (kAligned) {
       return unpack(load_aligned(pixel(c)));
     } else {
@@ -35,7 +36,8 @@ __global__ void patch_extract_kernel(T* y, const float* image, const std::int32_
       for (int i = 0; i < kNeighbours && c + i < width; ++i) out.value[i] = *pixel(c + i);
       return out;
     }
-  });
+  };
+  write_row<kAligned>(y, nullptr, r, width, values, r < rows);
 }
 
 struct TokenShape {
@@ -267,8 +269,8 @@ void compute(Context& context, const PatchExtract& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const auto run = [&](auto aligned) {
-      launch(context, one_block_a_row(args.y), patch_extract_kernel<T, aligned>, args.y.ptr<T>(),
-             args.image.ptr<float>(), args.item.ptr<std::int32_t>(), shape);
+      launch(context, grid_of_writers(args.y), patch_extract_kernel<T, aligned>, args.y.ptr<T>(),
+             args.image.ptr<float>(), args.item.ptr<std::int32_t>(), shape, args.y.rows());
     };
     if (args.patch % kNeighbours != 0) return run(std::false_type{});
     with_aligned<T>({&args.y, &args.image}, run);

@@ -34,7 +34,7 @@ struct LinearForward {
     const std::int64_t values = weight.width();
     return {.flops = 2 * product(y.rows(), values, y.width()),
             .launches = patches && !reads_pixels(patches, x, y)
-                            ? 2 * pieces(y.rows(), Patches::rows_at_once(values))
+                            ? 1 + 2 * pieces(y.rows(), Patches::rows_at_once(values))
                             : 1};
   }
   Rounding rounding(std::string_view, const auto& values) const {

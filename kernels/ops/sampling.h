@@ -201,6 +201,7 @@ struct DrawRows {
     scores.visit(v), draws.visit(v);
   }
 
+  std::int64_t launches() const { return 1; }
   static DrawRows sample(auto& s) {
     DrawRows args;
     for (int i = 0; i < 2; ++i) {
@@ -277,7 +278,7 @@ struct NarrowRows {
     v.in("old_row", old_row);
   }
 
-  Work work() const { return {.launches = 0, .group_launches = 1}; }
+  Work work() const { return {.launches = 0, .group_launches = 2}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     if (output != "source_row") return {};
     const std::int64_t rows = values.last(offsets);
@@ -308,6 +309,11 @@ struct DrawItems {
     norm.visit(v), draw.visit(v), rows.visit(v);
   }
 
+  // Whether the block that draws would take longer for the rows than another launch.
+  bool many_rows() const {
+    return std::ranges::any_of(rows, [](const NarrowRows& of) { return of.row.elements() > 8192; });
+  }
+  std::int64_t launches() const { return many_rows() ? 2 : 1; }
   static DrawItems sample(auto& s) {
     DrawItems args{.norm = ItemNorm::sample(s)};
     const std::int64_t items = args.norm.norm.elements(), kept = (items + 2) / 3;

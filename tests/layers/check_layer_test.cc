@@ -94,7 +94,7 @@ std::string faults_of(const std::string& fault, const std::vector<double>& kinks
 }  // namespace
 
 TEST_CASE("column_gain", "[layer]") {
-  check_layer({.kind = "column_gain", .inputs = {{.width = 24}}, .bf16 = false});
+  check_layer({.kind = "column_gain", .inputs = {{.width = 24}}, .bf16 = false}, host_devices());
 }
 
 TEST_CASE("no input lies on a kink that is named", "[check_layer]") {

@@ -115,7 +115,7 @@ struct CenteredRun {
 }  // namespace
 
 TEST_CASE("a layer with a state passes the test of layers", "[layer][state]") {
-  check_layer({.kind = "center", .inputs = {{.width = 5}}, .bf16 = false});
+  check_layer({.kind = "center", .inputs = {{.width = 5}}, .bf16 = false}, host_devices());
 }
 
 TEST_CASE("forwards of training alone bring a state up to date", "[trainer][state]") {

@@ -1,11 +1,9 @@
 #include "tests/support/check_layer.h"
 
-#include "tests/support/devices.h"
-
 namespace vcas {
 
-void check_layer(const LayerCase& test) {
-  for (const std::string& device : test_devices()) {
+void check_layer(const LayerCase& test, const std::vector<std::string>& devices) {
+  for (const std::string& device : devices) {
     LayerCase on_device = test;
     on_device.device = device;
     const std::vector<std::string> faults = layer_faults(on_device);
