@@ -12,7 +12,7 @@ template <int kRows>
 struct alignas(1024) SwizzledPanel {
   static constexpr int kChunks = 8;
   Chunk<bfloat16> value[kRows][kChunks];
-  __device__ Chunk<bfloat16>& chunk(int k, int c) { return value[k][c ^ k % kChunks]; }
+  __device__ Chunk<bfloat16>& chunk(int k, int c) { return value[k][c ^ (k & (kChunks - 1))]; }
 };
 
 // The matrix descriptor of swizzled panels, of which 8 rows make a pattern of 1024 bytes (stride);

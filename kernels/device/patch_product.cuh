@@ -93,19 +93,16 @@ struct BitOr {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
 };
 
-// The rows of a block from `first` on: where those of a thread lie, every `step`th from `own` on,
-// and, where it is to write them, the number of each in y. The taps that any of the block's rows
-// has.
+// Finds the rows of a block from `first` on, one a thread, and returns the taps that any of them
+// has. All threads then see the rows.
 template <class T, int kRows>
-__device__ std::uint32_t find_rows(const PatchProduct<T>& of, std::int32_t first, int own, int step,
-                                   RowPlace (&place)[kRows], std::int32_t* numbers) {
+__device__ std::uint32_t find_rows(const PatchProduct<T>& of, std::int32_t first,
+                                   typename PatchProduct<T>::Row (&rows)[kRows]) {
+  const int own = static_cast<int>(threadIdx.x);
   std::uint32_t any = 0;
-  VCAS_UNROLL
-  for (int n = 0; n < kRows; ++n) {
-    const auto row = of.row(first + own + n * step);
-    place[n] = row.place;
-    if (numbers) numbers[own + n * step] = row.number;
-    any |= row.place.taps;
+  if (own < kRows) {
+    rows[own] = of.row(first + own);
+    any = rows[own].place.taps;
   }
   return block_reduce(any, 0u, BitOr{});
 }
@@ -126,7 +123,7 @@ __global__ void __launch_bounds__(kTileThreads)
   using C = Compute<T>;
   struct Shared {
     Panel<C> panel[2];  // of x and weight
-    std::int32_t number[kTile];
+    typename PatchProduct<T>::Row row[kTile];
   };
   VCAS_SHARED(Shared, shared);
   const int across = (product.width + kTile - 1) / kTile, thread = static_cast<int>(threadIdx.x);
@@ -134,9 +131,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const std::int32_t first_n = static_cast<std::int32_t>(blockIdx.x) % across * kTile;
   const int own_k = thread % kDepth, own_row = thread / kDepth;
   constexpr int kStep = kTileThreads / kDepth, kRows = kTile / kStep;
-  RowPlace place[kRows];
-  const std::uint32_t any =
-      find_rows(product, first, own_row, kStep, place, own_k == 0 ? shared.number : nullptr);
+  const std::uint32_t any = find_rows(product, first, shared.row);
   TapColumn<T> column(product, own_k, any);
   const std::int64_t depth = product.patches.kernel * product.patches.kernel * product.channels;
   const int own_i = thread / (kTile / kPerThread) * kPerThread;
@@ -145,9 +140,10 @@ __global__ void __launch_bounds__(kTileThreads)
   for (int left = stages_of(product, any, kDepth); left > 0; --left) {
     const ColumnPlace in_x = column.in_x();
     for (int n = 0; n < kRows; ++n) {
-      const std::int64_t row = place[n].first, out = first_n + own_row + n * kStep;
+      const RowPlace place = shared.row[own_row + n * kStep].place;
+      const std::int64_t row = place.first, out = first_n + own_row + n * kStep;
       shared.panel[0].value[own_k][own_row + n * kStep] =
-          in_x.inside(place[n]) ? C(product.x[row * product.channels + in_x.offset]) : C(0);
+          in_x.inside(place) ? C(product.x[row * product.channels + in_x.offset]) : C(0);
       shared.panel[1].value[own_k][own_row + n * kStep] =
           column.inside() && out < product.width
               ? C(product.weight[out * depth + column.in_weight()])
@@ -160,7 +156,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
   for (int i = 0; i < kPerThread; ++i)
     for (int j = 0; j < kPerThread; ++j) {
-      const std::int64_t row = shared.number[own_i + i], n = first_n + own_j + j;
+      const std::int64_t row = shared.row[own_i + i].number, n = first_n + own_j + j;
       if (row < 0 || n >= product.width) continue;
       T& out = product.y[row * product.width + n];
       const C more = product.accumulate ? C(out) : product.bias ? C(product.bias[n]) : C(0);
@@ -178,7 +174,7 @@ struct PatchShared {
     typename Tile::Stage stage[Tile::kStages];
     float sum[Tile::kRows][Tile::kColumns + 8];
   };
-  std::int32_t number[Tile::kRows];
+  typename PatchProduct<typename Tile::Number>::Row row[Tile::kRows];
 };
 
 // A block's rows of x and of the weight, as one of its threads brings them into shared memory: the
@@ -196,10 +192,15 @@ class PatchCopies {
         shared_(shared),
         first_n_(static_cast<std::int32_t>(blockIdx.x) % across(of) * Tile::kColumns),
         any_(find_rows(of, static_cast<std::int32_t>(blockIdx.x) / across(of) * Tile::kRows,
-                       own_row_, kStep, place_, own_chunk_ == 0 ? shared.number : nullptr)),
+                       shared.row)),
         column_(of, own_chunk_ * Chunk<T>::kSize, any_),
         depth_(of.patches.kernel * of.patches.kernel * of.channels),
         weight_(of.weight + std::int64_t{first_n_ + own_row_} * depth_) {
+    VCAS_UNROLL
+    for (int n = 0; n < Tile::kRows / kStep; ++n) {
+      place_[n] = shared.row[own_row_ + n * kStep].place;
+      place_[n].first *= of.channels / Chunk<T>::kSize;
+    }
     for (int stage = 0; stage < kStages - 1; ++stage) start(stage, stage < stages());
   }
 
@@ -211,12 +212,11 @@ class PatchCopies {
     if (any) {
       typename Tile::Stage& to = shared_.stage[place];
       const ColumnPlace in_x = column_.in_x();
+      const auto* const x = reinterpret_cast<const Chunk<T>*>(of_.x + in_x.offset);
       VCAS_UNROLL
-      for (int n = 0; n < Tile::kRows / kStep; ++n) {
-        const T* const x = of_.x + (std::int64_t{place_[n].first} * of_.channels + in_x.offset);
-        copy_async(&to.x(own_row_ + n * kStep, own_chunk_), reinterpret_cast<const Chunk<T>*>(x),
+      for (int n = 0; n < Tile::kRows / kStep; ++n)
+        copy_async(&to.x(own_row_ + n * kStep, own_chunk_), x + place_[n].first,
                    in_x.inside(place_[n]));
-      }
       const T* weight = weight_ + column_.in_weight();
       VCAS_UNROLL
       for (int n = 0; n < Tile::kColumns / kStep; ++n, weight += kStep * depth_)
@@ -238,8 +238,8 @@ class PatchCopies {
   const int own_chunk_ = static_cast<int>(threadIdx.x) % kChunks;
   const int own_row_ = static_cast<int>(threadIdx.x) / kChunks;
   const std::int32_t first_n_;
-  RowPlace place_[Tile::kRows / kStep];
   const std::uint32_t any_;
+  RowPlace place_[Tile::kRows / kStep];  // counted in chunks
   TapColumn<T> column_;
   const std::int32_t depth_;
   const T* const weight_;
@@ -263,8 +263,9 @@ __device__ void store_rows(const PatchProduct<T>& to, const PatchShared<Tile>& s
   if (n >= to.width) return;
   const Chunk<T> bias = to.bias ? *reinterpret_cast<const Chunk<T>*>(to.bias + n) : Chunk<T>{};
   for (int m = thread / kChunks; m < Tile::kRows; m += Tile::kThreads / kChunks) {
-    if (shared.number[m] < 0) continue;
-    auto& out = *reinterpret_cast<Chunk<T>*>(to.y + std::int64_t{shared.number[m]} * to.width + n);
+    const std::int64_t row = shared.row[m].number;
+    if (row < 0) continue;
+    auto& out = *reinterpret_cast<Chunk<T>*>(to.y + row * to.width + n);
     Chunk<T> result = to.accumulate ? out : bias;
     for (int i = 0; i < kSize; ++i)
       result.value[i] = static_cast<T>(float(result.value[i]) + shared.sum[m][own + i]);
