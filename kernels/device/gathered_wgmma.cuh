@@ -12,15 +12,20 @@ template <int kRows>
 struct alignas(1024) SwizzledPanel {
   static constexpr int kChunks = 8;
   Chunk<bfloat16> value[kRows][kChunks];
-  __device__ Chunk<bfloat16>& chunk(int k, int c) { return value[k][c ^ k % kChunks]; }
+  __device__ Chunk<bfloat16>& chunk(int k, int c) { return value[k][c ^ (k & (kChunks - 1))]; }
 };
 
-// The matrix descriptor of panels side by side, from row k on, a multiple of 8: 8 rows make a
-// pattern of 1024 bytes (stride), the next panel is the next 64 columns (leading dimension).
+// The matrix descriptor of swizzled panels, of which 8 rows make a pattern of 1024 bytes (stride);
+// the next panel is `leading` bytes away.
+__device__ inline std::uint64_t matrix_descriptor(const void* start, std::uint64_t leading) {
+  constexpr std::uint64_t kStride = 1024 / 16, kSwizzle128 = 1;
+  return shared_address(start) / 16 | leading / 16 << 16 | kStride << 32 | kSwizzle128 << 62;
+}
+
+// Of panels side by side (MN-major), from row k on, a multiple of 8.
 template <int kRows>
-__device__ std::uint64_t matrix_descriptor(const SwizzledPanel<kRows>* panels, int k) {
-  constexpr std::uint64_t kLeading = sizeof *panels / 16, kStride = 1024 / 16, kSwizzle128 = 1;
-  return shared_address(panels->value[k]) / 16 | kLeading << 16 | kStride << 32 | kSwizzle128 << 62;
+__device__ std::uint64_t mn_major_descriptor(const SwizzledPanel<kRows>* panels, int k) {
+  return matrix_descriptor(panels->value[k], sizeof *panels);
 }
 
 // As MmaTile; 64 columns of b, so many rows of wgmma, are a warpgroup's.
@@ -62,7 +67,7 @@ __device__ void start_products(WgmmaSums<kTile>& sum,
   }
   for (int step = 0; step < WgmmaTile<kTile>::kSteps; ++step) {
     wgmma_fence(sum, part[step]);
-    wgmma_bf16(sum, part[step], matrix_descriptor(stage.panel[0], step * 16));
+    wgmma_bf16<Major::kMn>(sum, part[step], mn_major_descriptor(stage.panel[0], step * 16));
   }
   wgmma_commit();
 }

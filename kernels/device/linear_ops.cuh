@@ -1,7 +1,7 @@
 // Linear layers: dense products, and products over gathered rows.
 #pragma once
 
-#include "kernels/device/patch_product.cuh"
+#include "kernels/device/patch_wgmma.cuh"
 #include "kernels/device/patches.cuh"
 #include "kernels/device/product.cuh"
 

@@ -44,8 +44,9 @@ struct PatchProduct {
               (item * patches.height + line) * patches.width + column};
     }
   }
-  __host__ __device__ int blocks(int tile) const {
-    return (rows + tile - 1) / tile * ((width + tile - 1) / tile);
+  // How many tiles of so many rows and columns y has.
+  __host__ __device__ int tiles(int tile_rows, int columns) const {
+    return (rows + tile_rows - 1) / tile_rows * ((width + columns - 1) / columns);
   }
 };
 
@@ -92,19 +93,16 @@ struct BitOr {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
 };
 
-// The rows of a block from `first` on: where those of a thread lie, every `step`th from `own` on,
-// and, where it is to write them, the number of each in y. The taps that any of the block's rows
-// has.
+// Finds the rows of a block from `first` on, one a thread, and returns the taps that any of them
+// has. All threads then see the rows.
 template <class T, int kRows>
-__device__ std::uint32_t find_rows(const PatchProduct<T>& of, std::int32_t first, int own, int step,
-                                   RowPlace (&place)[kRows], std::int32_t* numbers) {
+__device__ std::uint32_t find_rows(const PatchProduct<T>& of, std::int32_t first,
+                                   typename PatchProduct<T>::Row (&rows)[kRows]) {
+  const int own = static_cast<int>(threadIdx.x);
   std::uint32_t any = 0;
-  VCAS_UNROLL
-  for (int n = 0; n < kRows; ++n) {
-    const auto row = of.row(first + own + n * step);
-    place[n] = row.place;
-    if (numbers) numbers[own + n * step] = row.number;
-    any |= row.place.taps;
+  if (own < kRows) {
+    rows[own] = of.row(first + own);
+    any = rows[own].place.taps;
   }
   return block_reduce(any, 0u, BitOr{});
 }
@@ -125,7 +123,7 @@ __global__ void __launch_bounds__(kTileThreads)
   using C = Compute<T>;
   struct Shared {
     Panel<C> panel[2];  // of x and weight
-    std::int32_t number[kTile];
+    typename PatchProduct<T>::Row row[kTile];
   };
   VCAS_SHARED(Shared, shared);
   const int across = (product.width + kTile - 1) / kTile, thread = static_cast<int>(threadIdx.x);
@@ -133,9 +131,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const std::int32_t first_n = static_cast<std::int32_t>(blockIdx.x) % across * kTile;
   const int own_k = thread % kDepth, own_row = thread / kDepth;
   constexpr int kStep = kTileThreads / kDepth, kRows = kTile / kStep;
-  RowPlace place[kRows];
-  const std::uint32_t any =
-      find_rows(product, first, own_row, kStep, place, own_k == 0 ? shared.number : nullptr);
+  const std::uint32_t any = find_rows(product, first, shared.row);
   TapColumn<T> column(product, own_k, any);
   const std::int64_t depth = product.patches.kernel * product.patches.kernel * product.channels;
   const int own_i = thread / (kTile / kPerThread) * kPerThread;
@@ -144,9 +140,10 @@ __global__ void __launch_bounds__(kTileThreads)
   for (int left = stages_of(product, any, kDepth); left > 0; --left) {
     const ColumnPlace in_x = column.in_x();
     for (int n = 0; n < kRows; ++n) {
-      const std::int64_t row = place[n].first, out = first_n + own_row + n * kStep;
+      const RowPlace place = shared.row[own_row + n * kStep].place;
+      const std::int64_t row = place.first, out = first_n + own_row + n * kStep;
       shared.panel[0].value[own_k][own_row + n * kStep] =
-          in_x.inside(place[n]) ? C(product.x[row * product.channels + in_x.offset]) : C(0);
+          in_x.inside(place) ? C(product.x[row * product.channels + in_x.offset]) : C(0);
       shared.panel[1].value[own_k][own_row + n * kStep] =
           column.inside() && out < product.width
               ? C(product.weight[out * depth + column.in_weight()])
@@ -159,7 +156,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
   for (int i = 0; i < kPerThread; ++i)
     for (int j = 0; j < kPerThread; ++j) {
-      const std::int64_t row = shared.number[own_i + i], n = first_n + own_j + j;
+      const std::int64_t row = shared.row[own_i + i].number, n = first_n + own_j + j;
       if (row < 0 || n >= product.width) continue;
       T& out = product.y[row * product.width + n];
       const C more = product.accumulate ? C(out) : product.bias ? C(product.bias[n]) : C(0);
@@ -169,46 +166,149 @@ __global__ void __launch_bounds__(kTileThreads)
 
 // ---- on tensor cores ----
 
-// Rows of both factors come 4 chunks at a time. They are longer than that: then the 8 rows that
-// ldmatrix reads at once meet in no bank.
+// What a block has in shared memory: stages of the sum, and then its sums. The latter's rows are
+// longer than a tile: then no two lanes that write meet in a bank.
+template <class Tile>
+struct PatchShared {
+  union {
+    typename Tile::Stage stage[Tile::kStages];
+    float sum[Tile::kRows][Tile::kColumns + 8];
+  };
+  typename PatchProduct<typename Tile::Number>::Row row[Tile::kRows];
+};
+
+// A block's rows of x and of the weight, as one of its threads brings them into shared memory: the
+// same rows in all stages, 16 bytes of each.
+template <class Tile>
+class PatchCopies {
+  using T = typename Tile::Number;
+  static constexpr int kStages = Tile::kStages, kChunks = Tile::kChunks;
+  static constexpr int kValues = kChunks * Chunk<T>::kSize;
+  static constexpr int kStep = Tile::kThreads / kChunks;
+
+ public:
+  __device__ PatchCopies(const PatchProduct<T>& of, PatchShared<Tile>& shared)
+      : of_(of),
+        shared_(shared),
+        first_n_(static_cast<std::int32_t>(blockIdx.x) % across(of) * Tile::kColumns),
+        any_(find_rows(of, static_cast<std::int32_t>(blockIdx.x) / across(of) * Tile::kRows,
+                       shared.row)),
+        column_(of, own_chunk_ * Chunk<T>::kSize, any_),
+        depth_(of.patches.kernel * of.patches.kernel * of.channels),
+        weight_(of.weight + std::int64_t{first_n_ + own_row_} * depth_) {
+    VCAS_UNROLL
+    for (int n = 0; n < Tile::kRows / kStep; ++n) {
+      place_[n] = shared.row[own_row_ + n * kStep].place;
+      place_[n].first *= of.channels / Chunk<T>::kSize;
+    }
+    for (int stage = 0; stage < kStages - 1; ++stage) start(stage, stage < stages());
+  }
+
+  __device__ int stages() const { return stages_of(of_, any_, kValues); }
+  __device__ std::int32_t first_n() const { return first_n_; }
+
+  // Starts the copies of the next stage, if there is `any`, into a place.
+  __device__ void start(int place, bool any) {
+    if (any) {
+      typename Tile::Stage& to = shared_.stage[place];
+      const ColumnPlace in_x = column_.in_x();
+      const auto* const x = reinterpret_cast<const Chunk<T>*>(of_.x + in_x.offset);
+      VCAS_UNROLL
+      for (int n = 0; n < Tile::kRows / kStep; ++n)
+        copy_async(&to.x(own_row_ + n * kStep, own_chunk_), x + place_[n].first,
+                   in_x.inside(place_[n]));
+      const T* weight = weight_ + column_.in_weight();
+      VCAS_UNROLL
+      for (int n = 0; n < Tile::kColumns / kStep; ++n, weight += kStep * depth_)
+        copy_async(&to.weight(own_row_ + n * kStep, own_chunk_),
+                   reinterpret_cast<const Chunk<T>*>(weight),
+                   column_.inside() && first_n_ + own_row_ + n * kStep < of_.width);
+      column_.advance(kValues);
+    }
+    copy_async_commit();
+  }
+
+ private:
+  __device__ static int across(const PatchProduct<T>& of) {
+    return (of.width + Tile::kColumns - 1) / Tile::kColumns;
+  }
+
+  const PatchProduct<T>& of_;
+  PatchShared<Tile>& shared_;
+  const int own_chunk_ = static_cast<int>(threadIdx.x) % kChunks;
+  const int own_row_ = static_cast<int>(threadIdx.x) / kChunks;
+  const std::int32_t first_n_;
+  const std::uint32_t any_;
+  RowPlace place_[Tile::kRows / kStep];  // counted in chunks
+  TapColumn<T> column_;
+  const std::int32_t depth_;
+  const T* const weight_;
+};
+
+// A thread's sums of a fragment of 16 x 8 entries, on their way to rows of y.
+template <class Tile>
+__device__ void keep_sums(PatchShared<Tile>& shared, int row, int column, const float (&sum)[4]) {
+  const int lane = lane_of_thread();
+  for (int of = 0; of < 4; ++of)
+    shared.sum[row + of / 2 * 8 + lane / 4][column + lane % 4 * 2 + of % 2] = sum[of];
+}
+
+// y = the sums of a block, whose columns begin at first_n, 16 bytes a thread.
+template <class Tile, class T>
+__device__ void store_rows(const PatchProduct<T>& to, const PatchShared<Tile>& shared,
+                           std::int32_t first_n) {
+  const int thread = static_cast<int>(threadIdx.x);
+  constexpr int kSize = Chunk<T>::kSize, kChunks = Tile::kColumns / kSize;
+  const int own = thread % kChunks * kSize, n = first_n + own;
+  if (n >= to.width) return;
+  const Chunk<T> bias = to.bias ? *reinterpret_cast<const Chunk<T>*>(to.bias + n) : Chunk<T>{};
+  for (int m = thread / kChunks; m < Tile::kRows; m += Tile::kThreads / kChunks) {
+    const std::int64_t row = shared.row[m].number;
+    if (row < 0) continue;
+    auto& out = *reinterpret_cast<Chunk<T>*>(to.y + row * to.width + n);
+    Chunk<T> result = to.accumulate ? out : bias;
+    for (int i = 0; i < kSize; ++i)
+      result.value[i] = static_cast<T>(float(result.value[i]) + shared.sum[m][own + i]);
+    out = result;
+  }
+}
+
+// A block owns a tile of kTile x kTile entries, a warp of it kTile / 2 x 32. Rows of both factors
+// come 4 chunks at a time. They are longer than that: then the 8 rows that ldmatrix reads at once
+// meet in no bank.
 template <class T, int kTile>
-struct PatchTile {
-  static constexpr int kStages = 4, kChunks = 4, kValues = kChunks * Chunk<T>::kSize;
-  static constexpr int kColumns = 32, kWarpsJ = kTile / kColumns;
+struct PatchMmaTile {
+  using Number = T;
+  static constexpr int kRows = kTile, kColumns = kTile, kStages = 4, kChunks = 4;
+  static constexpr int kWarpsJ = kTile / 32;
   static constexpr int kThreads = 2 * kWarpsJ * kWarp;
-  static constexpr int kStep = kThreads / kChunks, kRows = kTile / kStep;  // of a thread
 
   struct Stage {
-    Chunk<T> value[2][kTile][kChunks + 1];  // of x and weight
-  };
-  struct Shared {
-    union {
-      Stage stage[kStages];
-      float sum[kTile][kTile + 8];  // no two lanes that write meet in a bank
-    };
-    std::int32_t number[kTile];
+    Chunk<T> value[2][kTile][kChunks + 1];
+    __device__ Chunk<T>& x(int row, int c) { return value[0][row][c]; }
+    __device__ Chunk<T>& weight(int row, int c) { return value[1][row][c]; }
   };
 };
 
 // sum += the product of a stage, in f32, with f32 rounded to TF32. 16 bytes of a row are eight k of
 // bf16 or four of TF32: fragments of both lie alike.
 template <class T, int kTile>
-__device__ void multiply_rows(Sums<kTile>& sum, const typename PatchTile<T, kTile>::Stage& stage,
+__device__ void multiply_rows(Sums<kTile>& sum, typename PatchMmaTile<T, kTile>::Stage& stage,
                               int warp_i, int warp_j) {
   constexpr int kFragments = kTile / 32;
   const int lane = lane_of_thread();
-  const auto load = [&](std::uint32_t(&part)[4], int factor, int row, int chunk) {
-    load_blocks(part, &stage.value[factor][row][chunk]);
+  const auto load = [&](std::uint32_t(&part)[4], const Chunk<T>& chunk) {
+    load_blocks(part, &chunk);
     if constexpr (std::is_same_v<T, float>)
       for (std::uint32_t& bits : part) bits = to_tf32(float_of(bits));
   };
-  for (int step = 0; step < PatchTile<T, kTile>::kChunks; step += 2) {
+  for (int step = 0; step < PatchMmaTile<T, kTile>::kChunks; step += 2) {
     std::uint32_t a_part[kFragments][4], b_part[4][2];
     for (int i = 0; i < kFragments; ++i)
-      load(a_part[i], 0, warp_i * (kTile / 2) + i * 16 + lane % 16, step + lane / 16);
+      load(a_part[i], stage.x(warp_i * (kTile / 2) + i * 16 + lane % 16, step + lane / 16));
     for (int j = 0; j < 4; j += 2) {
       std::uint32_t pair[4];
-      load(pair, 1, warp_j * 32 + j * 8 + lane / 16 * 8 + lane % 8, step + lane / 8 % 2);
+      load(pair, stage.weight(warp_j * 32 + j * 8 + lane / 16 * 8 + lane % 8, step + lane / 8 % 2));
       for (int i = 0; i < 4; ++i) b_part[j + i / 2][i % 2] = pair[i];
     }
     for (int i = 0; i < kFragments; ++i)
@@ -221,85 +321,30 @@ __device__ void multiply_rows(Sums<kTile>& sum, const typename PatchTile<T, kTil
   }
 }
 
-// y = the sums of a block, whose columns begin at first_n. They go through shared memory, so that
-// rows are written 16 bytes a thread.
+// By mma.sync.
 template <class T, int kTile>
-__device__ void store_rows(const PatchProduct<T>& to, const Sums<kTile>& sum,
-                           typename PatchTile<T, kTile>::Shared& shared, std::int32_t first_n,
-                           int warp_i, int warp_j) {
-  const int lane = lane_of_thread(), thread = static_cast<int>(threadIdx.x);
+__global__ void __launch_bounds__(PatchMmaTile<T, kTile>::kThreads, 2)
+    patch_product_mma_kernel(const __grid_constant__ PatchProduct<T> product) {
+  using Tile = PatchMmaTile<T, kTile>;
+  using Shared = PatchShared<Tile>;
+  VCAS_DYNAMIC_SHARED(Shared, shared);
+  const int warp_i = warp_of_thread() / Tile::kWarpsJ, warp_j = warp_of_thread() % Tile::kWarpsJ;
+  PatchCopies<Tile> copies(product, *shared);
+  Sums<kTile> sum = {};
+  int place = 0;
+  for (int left = copies.stages(); left > 0; --left) {
+    copy_async_wait<Tile::kStages - 2>();
+    __syncthreads();
+    copies.start(place_before<Tile::kStages>(place), left >= Tile::kStages);
+    multiply_rows<T, kTile>(sum, shared->stage[place], warp_i, warp_j);
+    place = place_after<Tile::kStages>(place);
+  }
   __syncthreads();  // no warp reads a stage any more
   for (int i = 0; i < kTile / 32; ++i)
     for (int j = 0; j < 4; ++j)
-      for (int of = 0; of < 4; ++of)
-        shared.sum[warp_i * (kTile / 2) + i * 16 + of / 2 * 8 + lane / 4]
-                  [warp_j * 32 + j * 8 + lane % 4 * 2 + of % 2] = sum[i][j][of];
+      keep_sums(*shared, warp_i * (kTile / 2) + i * 16, warp_j * 32 + j * 8, sum[i][j]);
   __syncthreads();
-  constexpr int kSize = Chunk<T>::kSize, kChunks = kTile / kSize;
-  const int own = thread % kChunks * kSize, n = first_n + own;
-  if (n >= to.width) return;
-  const Chunk<T> bias = to.bias ? *reinterpret_cast<const Chunk<T>*>(to.bias + n) : Chunk<T>{};
-  for (int m = thread / kChunks; m < kTile; m += PatchTile<T, kTile>::kThreads / kChunks) {
-    if (shared.number[m] < 0) continue;
-    auto& out = *reinterpret_cast<Chunk<T>*>(to.y + std::int64_t{shared.number[m]} * to.width + n);
-    Chunk<T> result = to.accumulate ? out : bias;
-    for (int i = 0; i < kSize; ++i)
-      result.value[i] = static_cast<T>(float(result.value[i]) + shared.sum[m][own + i]);
-    out = result;
-  }
-}
-
-// By mma.sync. A block owns a tile of kTile x kTile entries, a warp of it kTile / 2 x 32. A thread
-// copies the same rows of both factors in all stages, 16 bytes of each.
-template <class T, int kTile>
-__global__ void __launch_bounds__(PatchTile<T, kTile>::kThreads, 2)
-    patch_product_mma_kernel(const __grid_constant__ PatchProduct<T> product) {
-  using Tile = PatchTile<T, kTile>;
-  using Shared = typename Tile::Shared;
-  VCAS_DYNAMIC_SHARED(Shared, shared);
-  const int across = (product.width + kTile - 1) / kTile, thread = static_cast<int>(threadIdx.x);
-  const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) / across * kTile;
-  const std::int32_t first_n = static_cast<std::int32_t>(blockIdx.x) % across * kTile;
-  const int warp_i = warp_of_thread() / Tile::kWarpsJ, warp_j = warp_of_thread() % Tile::kWarpsJ;
-  const int own_chunk = thread % Tile::kChunks, own_row = thread / Tile::kChunks;
-  RowPlace place[Tile::kRows];
-  const std::uint32_t any = find_rows(product, first, own_row, Tile::kStep, place,
-                                      own_chunk == 0 ? shared->number : nullptr);
-  TapColumn<T> column(product, own_chunk * Chunk<T>::kSize, any);
-  const std::int64_t depth = product.patches.kernel * product.patches.kernel * product.channels;
-  const T* const weight = product.weight + (first_n + own_row) * depth;
-  const auto start = [&](int stage, bool more) {
-    if (more) {
-      const ColumnPlace in_x = column.in_x();
-      auto& to = shared->stage[stage].value;
-      VCAS_UNROLL
-      for (int n = 0; n < Tile::kRows; ++n) {
-        const T* const x =
-            product.x + (std::int64_t{place[n].first} * product.channels + in_x.offset);
-        copy_async(&to[0][own_row + n * Tile::kStep][own_chunk],
-                   reinterpret_cast<const Chunk<T>*>(x), in_x.inside(place[n]));
-        const bool inside = column.inside() && first_n + own_row + n * Tile::kStep < product.width;
-        copy_async(&to[1][own_row + n * Tile::kStep][own_chunk],
-                   reinterpret_cast<const Chunk<T>*>(weight + n * Tile::kStep * depth +
-                                                     column.in_weight()),
-                   inside);
-      }
-      column.advance(Tile::kValues);
-    }
-    copy_async_commit();
-  };
-  const int stages = stages_of(product, any, Tile::kValues);
-  for (int stage = 0; stage < Tile::kStages - 1; ++stage) start(stage, stage < stages);
-  Sums<kTile> sum = {};
-  int stage = 0;
-  for (int left = stages; left > 0; --left) {
-    copy_async_wait<Tile::kStages - 2>();
-    __syncthreads();
-    start(place_before<Tile::kStages>(stage), left >= Tile::kStages);
-    multiply_rows<T, kTile>(sum, shared->stage[stage], warp_i, warp_j);
-    stage = place_after<Tile::kStages>(stage);
-  }
-  store_rows<T, kTile>(product, sum, *shared, first_n, warp_i, warp_j);
+  store_rows(product, *shared, copies.first_n());
 }
 
 // out[c, tap, d] = weight[d, tap, c]: what the gradient of a pixel is a product with. One thread an
@@ -311,50 +356,6 @@ __global__ void turn_weight_kernel(T* out, const T* weight, std::int64_t d, std:
     const std::int64_t row = i % d, tap = i / d % taps, channel = i / d / taps;
     out[i] = weight[(row * taps + tap) * channels + channel];
   });
-}
-
-// ---- host ----
-
-template <class T>
-void patch_product(Context& context, const PatchProduct<T>& product) {
-  if constexpr (!std::is_same_v<T, double>) {
-    const bool tensor_cores = !std::is_same_v<T, float> || context.precision() == Precision::kTf32;
-    const auto launch_tiles = [&]<int kTile>(Constant<kTile>) {
-      using Tile = PatchTile<T, kTile>;
-      launch(context,
-             {extent(product.blocks(kTile)), extent(Tile::kThreads), sizeof(typename Tile::Shared)},
-             patch_product_mma_kernel<T, kTile>, product);
-    };
-    constexpr int kSmall = 64, kLarge = 128;
-    const bool large = product.width > kSmall &&
-                       product.blocks(kLarge) >= static_cast<int>(context.multiprocessors());
-    if (tensor_cores && lies_on_chunk(product.x) && lies_on_chunk(product.weight) &&
-        lies_on_chunk(product.y) && lies_on_chunk(product.bias))
-      return large ? launch_tiles(Constant<kLarge>{}) : launch_tiles(Constant<kSmall>{});
-  }
-  launch(context, {extent(product.blocks(kTile)), extent(kTileThreads)}, patch_product_kernel<T>,
-         product);
-}
-
-template <class T>
-void direct_forward(Context& context, const LinearForward& args) {
-  patch_product(context, PatchProduct<T>{args.y.ptr<T>(), args.x.ptr<T>(), args.weight.ptr<T>(),
-                                         args.bias.ptr<T>(), false, false, PatchSizes(args.patches),
-                                         static_cast<std::int32_t>(args.y.rows()),
-                                         static_cast<std::int32_t>(args.y.width()),
-                                         static_cast<std::int32_t>(args.x.width())});
-}
-
-template <class T>
-void direct_backward(Context& context, const LinearBackwardInput& args) {
-  T* turned = scratch<T>(context, args.weight.elements());
-  launch(context, grid_over(context, args.weight.elements()), turn_weight_kernel<T>, turned,
-         args.weight.ptr<T>(), args.dy.width(), args.patches.taps(), args.dx.width());
-  patch_product(context, PatchProduct<T>{args.dx.ptr<T>(), args.dy.ptr<T>(), turned, nullptr,
-                                         args.accumulate, true, PatchSizes(args.patches),
-                                         static_cast<std::int32_t>(args.dx.rows()),
-                                         static_cast<std::int32_t>(args.dx.width()),
-                                         static_cast<std::int32_t>(args.dy.width())});
 }
 
 }  // namespace vcas::VCAS_DEVICE

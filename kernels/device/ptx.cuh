@@ -15,6 +15,12 @@
 #include "kernels/emu/tensor_core.h"
 #endif
 
+namespace vcas {
+// Along what a factor's numbers lie side by side: along the sum (k) or not. Values are those of
+// PTX.
+enum class Major { kK, kMn };
+}  // namespace vcas
+
 #if defined(__CUDACC__)
 namespace vcas::cuda {
 
@@ -160,19 +166,21 @@ __device__ __forceinline__ void wgmma_fence(float (&c)[kBlocks][4], std::uint32_
 
 // Starts c[64, 8 kBlocks] += a[64, 16] b[16, 8 kBlocks] by the 128 lanes of a warpgroup, of pairs
 // of bf16. Warp w has rows 16w .. 16w+15: of a as mma_bf16, of c for each eight columns as there.
-// b lies in shared memory, its rows along k (MN-major), as its matrix descriptor says. Neither a
-// nor b may change, nor c be read, until it is waited for.
+// b lies in shared memory, as kMajor and its matrix descriptor say. Neither a nor b may change, nor
+// c be read, until it is waited for.
+template <Major kMajor>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[8][4], const std::uint32_t (&a)[4],
                                            std::uint64_t b) {
   VCAS_SM90A(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+      "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
       : VCAS_EIGHT_BLOCKS(c, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kMajor))
       : "memory");
 }
+template <Major kMajor>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[16][4], const std::uint32_t (&a)[4],
                                            std::uint64_t b) {
   VCAS_SM90A(
@@ -181,9 +189,9 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[16][4], const std::uint32_
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+      "{%64, %65, %66, %67}, %68, 1, 1, 1, %69;"
       : VCAS_EIGHT_BLOCKS(c, 0), VCAS_EIGHT_BLOCKS(c, 8)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kMajor))
       : "memory");
 }
 
@@ -289,10 +297,10 @@ void wgmma_fence(float (&)[kBlocks][4], std::uint32_t (&a)[4], const char* file 
   Emulator::current().wgmma_fence(a, {file, line});
 }
 
-template <int kBlocks>
+template <Major kMajor, int kBlocks>
 void wgmma_bf16(float (&c)[kBlocks][4], const std::uint32_t (&a)[4], std::uint64_t b,
                 const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  Emulator::current().wgmma({a, b, c[0], kBlocks}, {file, line});
+  Emulator::current().wgmma({a, b, kMajor == Major::kK, c[0], kBlocks}, {file, line});
 }
 
 inline void wgmma_commit(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {

@@ -19,8 +19,9 @@ bool is_unknown(float x) { return std::bit_cast<std::uint32_t>(x) == 0xFFFFFFFFu
 
 // A matrix descriptor: addresses in units of 16 bytes.
 struct Descriptor {
-  explicit Descriptor(std::uint64_t bits)
-      : start(field(bits, 0)),
+  Descriptor(std::uint64_t bits, bool is_k_major)
+      : k_major(is_k_major),
+        start(field(bits, 0)),
         leading(field(bits, 16)),
         stride(field(bits, 32)),
         rest(bits & 0xFFFFC000C000C000u) {}
@@ -28,15 +29,21 @@ struct Descriptor {
     return static_cast<std::uint32_t>(bits >> first & 0x3FFF) << 4;
   }
   // The swizzle of 128 bytes (1 in the highest two bits), and nothing else: no base offset either,
-  // as patterns begin at multiples of 1024 bytes.
-  bool understood() const { return rest == std::uint64_t{1} << 62 && start % 1024 == 0; }
-  // Of b(k, column), MN-major: 64 columns and 8 rows k make a pattern of 8 x 128 bytes, whose
-  // chunks of 16 bytes are swapped by the row's address.
+  // as patterns begin at multiples of 1024 bytes. Of a K-major one a product may take any 16
+  // numbers of the 64 along k.
+  bool understood() const {
+    const std::uint32_t last = k_major ? (64 - kDepth) * 2 : 0;
+    return rest == std::uint64_t{1} << 62 && start % 1024 <= last;
+  }
+  // Of b(k, column). A pattern has 8 x 128 bytes, whose chunks of 16 bytes are swapped by the
+  // address: 8 rows k of 64 columns (MN-major), or 8 columns of 64 numbers along k (K-major).
   std::uint32_t address(std::uint32_t k, std::uint32_t column) const {
     const std::uint32_t plain =
-        start + column / 64 * leading + k / 8 * stride + k % 8 * 128 + column % 64 * 2;
+        start + (k_major ? column / 8 * stride + column % 8 * 128 + k * 2
+                         : column / 64 * leading + k / 8 * stride + k % 8 * 128 + column % 64 * 2);
     return plain ^ (plain >> 7 & 7) << 4;
   }
+  bool k_major;
   std::uint32_t start, leading, stride;
   std::uint64_t rest;
 };
@@ -51,7 +58,7 @@ std::vector<std::uint16_t> AsyncProducts::factors(const std::array<WgmmaLane, kL
     for (std::size_t i = 0; i < 4; ++i)
       std::memcpy(&out[(own / 4 + i % 2 * 8) * kDepth + own % 4 * 2 + i / 2 * 8], lane[own].a + i,
                   sizeof lane[own].a[i]);
-  const Descriptor b(lane[0].b);
+  const Descriptor b(lane[0].b, lane[0].k_major);
   for (std::uint32_t k = 0; k < kDepth; ++k)
     for (std::uint32_t column = 0; column < columns; ++column) {
       const std::uint32_t address = b.address(k, column);
@@ -75,8 +82,11 @@ void AsyncProducts::start(const void* const* lanes, const SharedWindow& shared) 
     if (in_flight() && lane[own].c != products_.back().lane[own].c)
       fault_ = "products in flight with other sums";
   }
-  if (!Descriptor(lane[0].b).understood())
-    fault_ = "a matrix descriptor without the 128-byte swizzle, or not at a multiple of 1024 bytes";
+  if (!Descriptor(lane[0].b, lane[0].k_major).understood())
+    fault_ =
+        "a matrix descriptor without the 128-byte swizzle, or of a pattern that begins at no "
+        "multiple "
+        "of 1024 bytes";
   if (fault_) return;
   Product product{lane, factors(lane, shared), group_};
   if (!fault_ && std::count(product.factors.begin(), product.factors.end(), 0xFFFF))

@@ -14,6 +14,7 @@ namespace vcas::emu {
 struct WgmmaLane {
   const std::uint32_t* a;  // 4
   std::uint64_t b;         // a matrix descriptor
+  bool k_major;            // b, else MN-major
   float* c;                // 4 blocks
   int blocks;
 };

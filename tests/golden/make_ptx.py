@@ -102,27 +102,30 @@ def main():
     write(lines, "load_blocks", inputs, straight)
     write(lines, "load_blocks_transposed", inputs, transposed)
 
-    # wgmma.m64n128k16 twice, of 32 rows k: which entries each lane's pairs are is in ptx.cuh. Sums
-    # are small, so that the four that a lane has of each eight columns are digits of one number.
-    a, b = ([[rng.randint(-1, 1) for _ in range(columns)] for _ in range(rows)]
-            for rows, columns in ((64, 32), (32, 128)))
-    inputs, outputs = [], []
-    for step in range(2):
+    # wgmma.m64n128k16, of b by rows k, then of b by columns: which entries each lane's pairs are is
+    # in ptx.cuh. Sums are small, so that the four that a lane has of each eight columns are digits
+    # of one number.
+    for name, depth in (("wgmma_bf16", 32), ("wgmma_bf16_k_major", 64)):
+        a, b = ([[rng.randint(-1, 1) for _ in range(columns)] for _ in range(rows)]
+                for rows, columns in ((64, depth), (depth, 128)))
+        inputs, outputs = [], []
+        for step in range(depth // 16):
+            for thread in range(128):
+                g, t = divmod(thread % 32, 4)
+                i, k = thread // 32 * 16 + g, step * 16 + 2 * t
+                inputs += [pair(a[row][column], a[row][column + 1])
+                           for row, column in ((i, k), (i + 8, k), (i, k + 8), (i + 8, k + 8))]
+        for row in list(zip(*b)) if name.endswith("k_major") else b:
+            inputs += [pair(row[j], row[j + 1]) for j in range(0, len(row), 2)]
         for thread in range(128):
             g, t = divmod(thread % 32, 4)
-            i, k = thread // 32 * 16 + g, step * 16 + 2 * t
-            inputs += [pair(a[row][column], a[row][column + 1])
-                       for row, column in ((i, k), (i + 8, k), (i, k + 8), (i + 8, k + 8))]
-    inputs += [pair(row[j], row[j + 1]) for row in b for j in range(0, 128, 2)]
-    for thread in range(128):
-        g, t = divmod(thread % 32, 4)
-        for column in range(2 * t, 128, 8):
-            i = thread // 32 * 16 + g
-            digits = [sum(a[row][k] * b[k][j] for k in range(32)) for row, j in
-                      ((i, column), (i, column + 1), (i + 8, column), (i + 8, column + 1))]
-            assert max(map(abs, digits)) < 32
-            outputs.append(bits(sum(digit * 64 ** n for n, digit in enumerate(digits))))
-    write(lines, "wgmma_bf16", inputs, outputs)
+            for column in range(2 * t, 128, 8):
+                i = thread // 32 * 16 + g
+                digits = [sum(a[row][k] * b[k][j] for k in range(depth)) for row, j in
+                          ((i, column), (i, column + 1), (i + 8, column), (i + 8, column + 1))]
+                assert max(map(abs, digits)) < 32
+                outputs.append(bits(sum(digit * 64 ** n for n, digit in enumerate(digits))))
+        write(lines, name, inputs, outputs)
 
     pathlib.Path(__file__).with_name("ptx.txt").write_text("\n".join(lines) + "\n")
 

@@ -193,12 +193,35 @@ __global__ void wgmma_kernel(const Chunk* x, float* y) {
   float sum[8][4] = {};
   std::uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
   if (kFault != WgmmaFault::kNoFence) wgmma_fence(sum, ones);
-  wgmma_bf16(sum, ones, shared_address(start) / 16 | kStride / 16 << 32 | kSwizzle << 62);
+  wgmma_bf16<Major::kMn>(sum, ones,
+                         shared_address(start) / 16 | kStride / 16 << 32 | kSwizzle << 62);
   wgmma_commit();
   if (kFault == WgmmaFault::kFactorChanges && i == 5) shared[77].value[1] = 0;
   if (kFault == WgmmaFault::kFragmentChanges && i == 5) ones[2] = 0;
   if (kFault == WgmmaFault::kSumChanges && i == 5) sum[7][1] = 0;
   if (kFault != WgmmaFault::kNoWait) wgmma_wait<0>(sum);
+  y[i] = sum[3][2];
+}
+
+// Likewise of a K-major b[64, 64], whose chunks of 64 rows x holds. The product is of 16 numbers of
+// each row, from byte kFirst on.
+template <unsigned kFirst>
+__global__ void k_major_kernel(const Chunk* x, float* y) {
+  VCAS_DYNAMIC_SHARED(Chunk, shared);
+  const unsigned i = threadIdx.x;
+  for (unsigned row = 0; row < 64; row += 16)
+    copy_async(&shared[row * 8 + i], x + row * 8 + i, true);
+  copy_async_commit();
+  copy_async_wait<0>();
+  fence_async_proxy();
+  __syncthreads();
+  float sum[8][4] = {};
+  std::uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
+  wgmma_fence(sum, ones);
+  wgmma_bf16<Major::kK>(sum, ones,
+                        (shared_address(shared) + kFirst) / 16 | 1024ull / 16 << 32 | 1ull << 62);
+  wgmma_commit();
+  wgmma_wait<0>(sum);
   y[i] = sum[3][2];
 }
 
@@ -358,6 +381,31 @@ TEST_CASE("products of a warpgroup run until they are waited for", "[emulator]")
     CHECK_THAT(run(wgmma_kernel<WgmmaFault::kLargeStride>),
                ContainsSubstring("beside the dynamic shared memory"));
   }
+}
+
+TEST_CASE("products of a warpgroup find the rows of a K-major factor", "[emulator]") {
+  // The numbers of chunk c of row r are 8 (r % 32) + c.
+  std::vector<Chunk> x(64 * 8);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    std::vector<bfloat16> numbers(8, bfloat16(static_cast<float>(i % 256)));
+    std::memcpy(&x[i], numbers.data(), sizeof x[i]);
+  }
+  std::vector<float> y(128);
+  const auto run = [&](auto* kernel, std::size_t bytes) {
+    return launched(ThreadOrder::kForward, {1}, {128}, bytes, kernel, x.data(), y.data());
+  };
+  const std::size_t bytes = x.size() * sizeof x[0];
+  for (const auto& [first, kernel] :
+       {std::pair{0, &k_major_kernel<0>}, {4, &k_major_kernel<64>}, {6, &k_major_kernel<96>}}) {
+    CHECK(run(kernel, bytes).empty());
+    for (int i = 0; i < 128; ++i) {
+      const int row = 24 + i % 4 * 2;
+      const int chunks = (first ^ row % 8) + ((first + 1) ^ row % 8);
+      CHECK(y[static_cast<std::size_t>(i)] == static_cast<float>(8 * (16 * row + chunks)));
+    }
+  }
+  for (const auto kernel : {k_major_kernel<112>, k_major_kernel<128>})
+    CHECK_THAT(run(kernel, bytes), ContainsSubstring("a matrix descriptor without"));
 }
 
 TEST_CASE("launches that a device refuses are refused", "[emulator]") {

@@ -28,10 +28,11 @@ const SampleSize kSizes[] = {
 const SampleSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
 const SampleSize kIndependentDraws = {
     .items = 2200, .tokens = 1, .width = 4, .selection = Selection::kBernoulli};
-// A sum over more rows than are on their way at once; and convolutions.
+// A sum over more rows than are on their way at once; and convolutions whose last stage lies where
+// sums are put then.
 const SampleSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
 const SampleSize kConvolution = {
-    .items = 2, .tokens = 49, .width = 48, .hidden = 80, .convolution = true};
+    .items = 2, .tokens = 49, .width = 32, .hidden = 80, .convolution = true};
 
 // Attention on tensor cores, by more tiles than the grid has.
 const SampleSize kLongItem = {.items = 2, .tokens = 81, .width = 32, .heads = 2};

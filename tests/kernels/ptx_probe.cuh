@@ -1,4 +1,4 @@
-#include "kernels/device/gathered_wgmma.cuh"
+#include "kernels/device/patch_wgmma.cuh"
 #include "tests/kernels/ptx_probe.h"
 
 namespace vcas::VCAS_DEVICE {
@@ -80,9 +80,30 @@ __global__ void copy_async_kernel(const float* in, float* out) {
   out[4 * kWarp + thread] = shared.one[kWarp - 1 - thread];
 }
 
-// a[64, 32] b[32, 128] by a warpgroup: of a its fragments for each half of k, then b by rows. Of
-// each four sums a thread has one number.
-constexpr int kWarpgroup = 4 * kWarp, kProbeDepth = 32, kProbePanels = 2;
+// a[64, 16 kSteps] b[16 kSteps, 128] by a warpgroup: of a its fragments for each 16 of k; product(
+// sum, a, step) starts those with b. Of each four sums a thread has one number.
+constexpr int kWarpgroup = 4 * kWarp;
+template <int kSteps, class Product>
+__device__ void run_wgmma(const float* in, float* out, const Product& product) {
+  constexpr int kBlocks = 16;
+  const int thread = static_cast<int>(threadIdx.x);
+  fence_async_proxy();
+  __syncthreads();
+  float sum[kBlocks][4] = {};
+  std::uint32_t a[kSteps][4];
+  for (int step = 0; step < kSteps; ++step) {
+    memcpy(a[step], in + (step * kWarpgroup + thread) * 4, sizeof a[step]);
+    wgmma_fence(sum, a[step]);
+    product(sum, a[step], step);
+  }
+  wgmma_commit();
+  wgmma_wait<0>(sum);
+  for (int i = 0; i < kBlocks; ++i)
+    out[thread * kBlocks + i] = sum[i][0] + 64 * (sum[i][1] + 64 * (sum[i][2] + 64 * sum[i][3]));
+}
+
+// Behind the fragments are rows k of b.
+constexpr int kProbeDepth = 32, kProbePanels = 2;
 using ProbePanel = SwizzledPanel<kProbeDepth>;
 __global__ void wgmma_bf16_kernel(const float* in, float* out) {
   constexpr int kSteps = kProbeDepth / 16, kChunks = kProbePanels * ProbePanel::kChunks;
@@ -93,20 +114,22 @@ __global__ void wgmma_bf16_kernel(const float* in, float* out) {
     const int k = i / kChunks, c = i % kChunks;
     memcpy(&panel[c / ProbePanel::kChunks].chunk(k, c % ProbePanel::kChunks), b + 4 * i, 16);
   }
-  fence_async_proxy();
-  __syncthreads();
-  float sum[kProbePanels * 8][4] = {};
-  std::uint32_t a[kSteps][4];
-  for (int step = 0; step < kSteps; ++step) {
-    memcpy(a[step], in + (step * kWarpgroup + thread) * 4, sizeof a[step]);
-    wgmma_fence(sum, a[step]);
-    wgmma_bf16(sum, a[step], matrix_descriptor(panel, step * 16));
-  }
-  wgmma_commit();
-  wgmma_wait<0>(sum);
-  for (int i = 0; i < kProbePanels * 8; ++i)
-    out[thread * kProbePanels * 8 + i] =
-        sum[i][0] + 64 * (sum[i][1] + 64 * (sum[i][2] + 64 * sum[i][3]));
+  run_wgmma<kSteps>(in, out, [&](auto& sum, auto& a, int step) {
+    wgmma_bf16<Major::kMn>(sum, a, mn_major_descriptor(panel, step * 16));
+  });
+}
+
+// Behind the fragments are columns of b.
+using KMajorPanel = SwizzledPanel<128>;
+__global__ void wgmma_bf16_k_major_kernel(const float* in, float* out) {
+  constexpr int kChunks = KMajorPanel::kChunks, kSteps = kChunks / 2;
+  VCAS_DYNAMIC_SHARED(KMajorPanel, panel);
+  const float* b = in + kSteps * kWarpgroup * 4;
+  for (int i = static_cast<int>(threadIdx.x); i < 128 * kChunks; i += kWarpgroup)
+    memcpy(&panel->chunk(i / kChunks, i % kChunks), b + 4 * i, 16);
+  run_wgmma<kSteps>(in, out, [&](auto& sum, auto& a, int step) {
+    wgmma_bf16<Major::kK>(sum, a, k_major_descriptor(*panel, step * 2));
+  });
 }
 
 std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& in,
@@ -127,6 +150,9 @@ std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& 
   if (name == "copy_async") launch(context, warp, copy_async_kernel, from, to);
   const Grid warpgroup{extent(1), extent(kWarpgroup), kProbePanels * sizeof(ProbePanel)};
   if (name == "wgmma_bf16") launch(context, warpgroup, wgmma_bf16_kernel, from, to);
+  if (name == "wgmma_bf16_k_major")
+    launch(context, {extent(1), extent(kWarpgroup), sizeof(KMajorPanel)}, wgmma_bf16_k_major_kernel,
+           from, to);
   context.copy_to_host(out.data(), to, outputs * sizeof(float));
   context.deallocate(from);
   context.deallocate(to);
