@@ -35,9 +35,9 @@ template <class T, class Out>
 void dense_product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
                    const Factor<T>& a, const Factor<T>& b, Out* c, bool accumulate,
                    const Out* bias = nullptr) {
-  // Where rows of a factor do not lie on 16 bytes, cuBLASLt rounds the sum before it adds a bias.
+  // Where rows do not lie on 16 bytes, cuBLASLt rounds a sum before it adds the bias.
   if constexpr (sizeof(Out) == 2)
-    if (bias && (a.stride % 8 != 0 || b.stride % 8 != 0)) {
+    if (bias && (a.stride % 8 != 0 || b.stride % 8 != 0 || n % 8 != 0)) {
       launch(context, grid_over(context, m * n), repeat_row_kernel<Out>, c, bias, n, m * n);
       bias = nullptr;
       accumulate = true;
