@@ -5,14 +5,16 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// 64 columns of a factor in bf16 as wgmma reads them: 128 bytes for each k, whose chunks trade
-// places by k (the 128-byte swizzle), so that neither do lanes that read 8 rows of one chunk meet
-// in a bank.
+// Rows of 64 numbers of a factor in bf16, as wgmma reads them: the numbers of one k (MN-major), or
+// those along k (K-major). Their chunks trade places by the row (the 128-byte swizzle), so that
+// neither do lanes that read 8 rows of one chunk meet in a bank.
 template <int kRows>
 struct alignas(1024) SwizzledPanel {
   static constexpr int kChunks = 8;
   Chunk<bfloat16> value[kRows][kChunks];
-  __device__ Chunk<bfloat16>& chunk(int k, int c) { return value[k][c ^ (k & (kChunks - 1))]; }
+  __device__ Chunk<bfloat16>& chunk(int row, int c) {
+    return value[row][c ^ (row & (kChunks - 1))];
+  }
 };
 
 // The matrix descriptor of swizzled panels, of which 8 rows make a pattern of 1024 bytes (stride);

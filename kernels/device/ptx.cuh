@@ -16,8 +16,7 @@
 #endif
 
 namespace vcas {
-// Along what a factor's numbers lie side by side: along the sum (k) or not. Values are those of
-// PTX.
+// Whether a factor's numbers lie side by side along the sum (k) or across it, as PTX counts them.
 enum class Major { kK, kMn };
 }  // namespace vcas
 

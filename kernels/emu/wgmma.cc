@@ -29,8 +29,7 @@ struct Descriptor {
     return static_cast<std::uint32_t>(bits >> first & 0x3FFF) << 4;
   }
   // The swizzle of 128 bytes (1 in the highest two bits), and nothing else: no base offset either,
-  // as patterns begin at multiples of 1024 bytes. Of a K-major one a product may take any 16
-  // numbers of the 64 along k.
+  // as patterns begin at multiples of 1024 bytes. Of 64 numbers along k a product takes any 16.
   bool understood() const {
     const std::uint32_t last = k_major ? (64 - kDepth) * 2 : 0;
     return rest == std::uint64_t{1} << 62 && start % 1024 <= last;
@@ -83,10 +82,7 @@ void AsyncProducts::start(const void* const* lanes, const SharedWindow& shared) 
       fault_ = "products in flight with other sums";
   }
   if (!Descriptor(lane[0].b, lane[0].k_major).understood())
-    fault_ =
-        "a matrix descriptor without the 128-byte swizzle, or of a pattern that begins at no "
-        "multiple "
-        "of 1024 bytes";
+    fault_ = "a matrix descriptor without the 128-byte swizzle, or beside a pattern's first row";
   if (fault_) return;
   Product product{lane, factors(lane, shared), group_};
   if (!fault_ && std::count(product.factors.begin(), product.factors.end(), 0xFFFF))
