@@ -13,16 +13,18 @@ __device__ inline void for_each_candidate(int n, const Body& body) {
   for (int i = Team::rank(); i < n; i += Team::size()) body(i);
 }
 
-// body(i, inside) for every i of [0, n) rounded up to whole rounds of the block, so that all
+// body(i, inside) for every i of [0, n) rounded up to whole rounds of the team, so that all of its
 // threads meet in each round.
-template <class Body>
+template <class Team = BlockTeam, class Body>
 __device__ inline void in_rounds(int n, const Body& body) {
-  const int step = static_cast<int>(blockDim.x);
-  for (int first = 0; first < n; first += step) {
-    const int i = first + static_cast<int>(threadIdx.x);
+  for (int first = 0; first < n; first += Team::size()) {
+    const int i = first + Team::rank();
     body(i, i < n);
   }
 }
+
+// So few numbers are faster for one warp than for a block, which meets at barriers.
+constexpr int kMostOfWarp = 8 * kWarp;
 
 // The power of two that brings x to [1/2, 1): a product with it is not rounded.
 __device__ inline double scale_to_one(double x) {
@@ -201,7 +203,6 @@ __device__ void draw_systematic_by(const Drawing<T>& draw) {
 // By a block, of few candidates by its first warp.
 template <class T>
 __device__ void draw_systematic(const Drawing<T>& draw) {
-  constexpr int kMostOfWarp = 8 * kWarp;
   if (draw.of.count() > kMostOfWarp)
     draw_systematic_by<BlockTeam>(draw);
   else if (threadIdx.x < kWarp)

@@ -202,14 +202,26 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
     for_own_columns([&](int c) {
       auto dgamma = load_neighbours<kAligned>(sum, c, t.width),
            dbeta = load_neighbours<kAligned>(sum + t.width, c, t.width);
-      for (std::int64_t r = first; r < min(first + kRows, t.rows); ++r) {
-        const std::int64_t full = at(t.row, r);
-        const auto d = load_neighbours<kAligned>(t.dy + r * t.width, c, t.width);
-        const auto x = load_neighbours<kAligned>(t.x_full + full * t.width, c, t.width);
-        const C x_first = t.x_full[full * t.width], m = t.center_full[full], s = t.rstd_full[full];
-        for (int i = 0; i < kNeighbours; ++i) {
-          dgamma.value[i] += d.value[i] * ((x.value[i] - x_first - m) * s);
-          dbeta.value[i] += d.value[i];
+      constexpr int kAtOnce = 2;  // rows on their way together
+      for (std::int64_t own = first; own < first + kRows; own += kAtOnce) {
+        Packed<T> d_of[kAtOnce] = {}, x_of[kAtOnce] = {};
+        C center[kAtOnce] = {}, x_first[kAtOnce] = {}, rstd[kAtOnce] = {};
+        VCAS_UNROLL
+        for (int n = 0; n < kAtOnce; ++n)
+          if (const std::int64_t r = own + n; r < t.rows) {
+            const std::int64_t full = at(t.row, r);
+            d_of[n] = load_packed<kAligned>(t.dy + r * t.width, c, t.width);
+            x_of[n] = load_packed<kAligned>(t.x_full + full * t.width, c, t.width);
+            x_first[n] = t.x_full[full * t.width];
+            center[n] = t.center_full[full], rstd[n] = t.rstd_full[full];
+          }
+        VCAS_UNROLL
+        for (int n = 0; n < kAtOnce; ++n) {
+          const auto d = unpack(d_of[n]), x = unpack(x_of[n]);
+          for (int i = 0; i < kNeighbours; ++i) {
+            dgamma.value[i] += d.value[i] * ((x.value[i] - x_first[n] - center[n]) * rstd[n]);
+            dbeta.value[i] += d.value[i];
+          }
         }
       }
       store_neighbours<kAligned>(sum, c, t.width, dgamma);

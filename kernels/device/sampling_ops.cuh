@@ -35,16 +35,16 @@ struct Narrowing {
   int kept_items, echoes;
 };
 
-// By one block: the items and where each begins, by a scan of their lengths. Echoes have as many
-// rows as the first item.
-template <class T>
+// The items and where each begins, by a scan of their lengths. Echoes have as many rows as the
+// first item.
+template <class Team, class T>
 __device__ void narrow_items(const Narrowing<T>& work) {
   const auto& out = work.out;
   const auto& old = work.old;
   const auto *kept = work.kept, *echo = work.echo;
   const int n = work.kept_items, echoes = work.echoes;
   std::int64_t rows = 0;
-  in_rounds(n, [&](int i, bool inside) {
+  in_rounds<Team>(n, [&](int i, bool inside) {
     std::int64_t length = 0;
     if (inside) {
       const std::int32_t from = kept[i];
@@ -52,45 +52,52 @@ __device__ void narrow_items(const Narrowing<T>& work) {
       out.item[i] = old.item ? old.item[from] : from;
       out.scale[i] = old.scale ? work.kept_scale[i] * old.scale[from] : work.kept_scale[i];
     }
-    const Scan<std::int64_t> place = block_scan<std::int64_t>(length, 0, Plus{});
+    const Scan<std::int64_t> place = Team::template scan<std::int64_t>(length, 0, Plus{});
     if (inside) out.offsets[i] = rows + place.exclusive;
     rows += place.total;
   });
   const std::int64_t length = echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
-  for_each_candidate(echoes, [&](int i) {
+  for_each_candidate<Team>(echoes, [&](int i) {
     out.item[n + i] = echo[i];
     out.scale[n + i] = T(1);
     out.offsets[n + i] = rows + i * length;
   });
-  if (threadIdx.x == 0) out.offsets[n + echoes] = rows + echoes * length;
+  if (Team::rank() == 0) out.offsets[n + echoes] = rows + echoes * length;
   VCAS_KERNEL_CHECK(rows + echoes * length <= out.capacity, "kept rows exceed the capacity");
 }
 
-// The rows of those items, by block `block` of `blocks`: a warp an item, or several in turn. The
-// rows behind the last item are zeros.
+// The rows of those items, by warp `own` of `warps`: a warp an item, or several in turn. The rows
+// behind the last item are zeros.
 template <class T>
-__device__ void narrow_rows(const Narrowing<T>& work, unsigned block, unsigned blocks) {
+__device__ void narrow_rows(const Narrowing<T>& work, unsigned own, unsigned warps) {
   const auto& out = work.out;
   const auto& old = work.old;
   const unsigned items = static_cast<unsigned>(work.kept_items + work.echoes) + 1;
-  const unsigned in_block = blockDim.x / kWarp, warps = blocks * in_block;
   const unsigned slices = max(warps / items, 1u);
   const std::int64_t length = work.echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
-  const auto lane = static_cast<std::int64_t>(lane_of_thread());
-  for (unsigned own = block * in_block + static_cast<unsigned>(warp_of_thread());
-       own < items * slices; own += warps) {
+  for (; own < items * slices; own += warps) {
     const auto i = static_cast<int>(own / slices);
-    const bool behind = i == work.kept_items + work.echoes;
+    const bool behind = i == work.kept_items + work.echoes, kept = i < work.kept_items;
     const std::int64_t begin = out.offsets[i], end = behind ? out.capacity : out.offsets[i + 1];
-    const bool kept = i < work.kept_items;
     const std::int64_t first = kept     ? old.offsets[work.kept[i]]
                                : behind ? 0
                                         : work.echo[i - work.kept_items] * length;
+    constexpr int kAtOnce = 4;  // on their way together
     const std::int64_t step = std::int64_t{slices} * kWarp;
-    for (std::int64_t r = begin + own % slices * kWarp + lane; r < end; r += step) {
-      const std::int64_t from = first + r - begin;
-      if (kept) out.source_row[r] = static_cast<std::int32_t>(from);
-      out.row[r] = static_cast<std::int32_t>(kept ? at(old.row, from) : behind ? 0 : from);
+    for (std::int64_t r = begin + own % slices * kWarp + lane_of_thread(); r < end;
+         r += kAtOnce * step) {
+      std::int32_t row[kAtOnce] = {};
+      VCAS_UNROLL
+      for (int n = 0; n < kAtOnce; ++n)
+        if (const std::int64_t from = first + r + n * step - begin; r + n * step < end && !behind)
+          row[n] = static_cast<std::int32_t>(kept ? at(old.row, from) : from);
+      VCAS_UNROLL
+      for (int n = 0; n < kAtOnce; ++n) {
+        const std::int64_t to = r + n * step;
+        if (to >= end) continue;
+        out.row[to] = row[n];
+        if (kept) out.source_row[to] = static_cast<std::int32_t>(first + to - begin);
+      }
     }
   }
 }
@@ -130,13 +137,16 @@ __global__ void __launch_bounds__(kMostInBlock)
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     narrow_items_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  narrow_items(group.each[blockIdx.x]);
+  narrow_items<BlockTeam>(group.each[blockIdx.x]);
 }
 
 // Blocks (some rows, one of the group).
 template <class T>
 __global__ void narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  narrow_rows(group.each[blockIdx.y], blockIdx.x, gridDim.x);
+  const unsigned in_block = kThreads / kWarp;
+  narrow_rows(group.each[blockIdx.y],
+              blockIdx.x * in_block + static_cast<unsigned>(warp_of_thread()),
+              gridDim.x * in_block);
 }
 
 // Blocks (32 rows at a time, one of the group): the last one to end draws. A block fills a
@@ -166,9 +176,17 @@ __global__ void __launch_bounds__(kMostInBlock)
   if (!ends_last(count, gridDim.x)) return;
   draw_systematic(draw);
   __syncthreads();  // what was kept is written
-  for (unsigned i = 0; i < layouts.size; ++i) narrow_items(layouts.each[i]);
+  // Warps share the layouts.
+  const unsigned warp = threadIdx.x / kWarp,
+                 each = max(blockDim.x / kWarp / max(layouts.size, 1u), 1u);
+  if (draw.count > kMostOfWarp)
+    for (unsigned i = 0; i < layouts.size; ++i) narrow_items<BlockTeam>(layouts.each[i]);
+  else
+    for (unsigned i = warp; i < layouts.size; i += blockDim.x / kWarp)
+      narrow_items<WarpTeam>(layouts.each[i]);
   __syncthreads();  // offsets are
-  for (unsigned i = 0; i < layouts.size && !many_rows; ++i) narrow_rows(layouts.each[i], 0, 1);
+  for (unsigned i = warp / each; i < layouts.size && !many_rows; i += blockDim.x / kWarp / each)
+    narrow_rows(layouts.each[i], warp % each, each);
 }
 
 // One block. The rank of an item that was not kept, among those, is its place in the draw.
