@@ -10,7 +10,7 @@ namespace vcas::VCAS_DEVICE {
 template <class T, int kTile>
 struct MmaTile {
   using Number = T;
-  static constexpr int kRows = 64 / sizeof(T), kStages = 4, kTurns = 1, kColumns = 32;
+  static constexpr int kRows = 64 / sizeof(T), kStages = 4, kColumns = 32;
   static constexpr int kChunks = kTile / Chunk<T>::kSize;
   static constexpr int kWarpsJ = kTile / kColumns;
   static constexpr int kThreads = 2 * kWarpsJ * kWarp;
@@ -55,61 +55,27 @@ __device__ int place_after(int place) {
   return place == kStages - 1 ? 0 : place + 1;
 }
 
-// Which stages a thread copies. With kTurns = 1 all threads copy every stage. What wgmma reads
-// needs a fence, which waits for all copies of its thread. So with two turns each half of a block
-// copies every second of three stages. Then the copies of a thread are those that the block waits
-// for.
-template <class Tile>
-struct CopyTurn {
-  static_assert(Tile::kTurns == 1 || (Tile::kTurns == 2 && Tile::kStages == 3));
-  static constexpr int kThreads = Tile::kThreads / Tile::kTurns;
-  static_assert(kThreads % kWarp == 0);
-  const int first = static_cast<int>(threadIdx.x) / kThreads;  // its first stage
-  const int thread = static_cast<int>(threadIdx.x) % kThreads;
-
-  // Whether the thread copies that one of the first stages.
-  __device__ bool begins(int stage) const { return Tile::kTurns == 1 || stage == first; }
-  // What was copied for the next stage is seen by the block behind the next barrier.
-  __device__ void wait() {
-    if constexpr (Tile::kTurns == 1) {
-      copy_async_wait<Tile::kStages - 2>();
-      return;
-    }
-    own_ = !own_;
-    if (!own_) return;
-    copy_async_wait<0>();
-    fence_async_proxy();
-  }
-  // Whether the thread copies the stage that is started behind that wait.
-  __device__ bool starts() const { return Tile::kTurns == 1 || own_; }
-
- private:
-  bool own_ = first == 1;
-};
-
 // A block's rows of both factors, as one of its threads brings them into shared memory. The thread
 // has one chunk of a row for good, so all that does not depend on the row is found once.
 //
-// Copies of gathered rows run kStages - 1 stages ahead. The threads take turns at stages
-// (CopyTurn). Which rows those are is known one stage earlier still. The first 2 kRows threads find
-// it, one for each row of each factor. Of their two reads the second needs the first, and each has
-// a stage of time.
+// Copies of gathered rows run kStages - 1 stages ahead. Which rows those are is known one stage
+// earlier still. The first 2 kRows threads find it, one for each row of each factor. Of their two
+// reads the second needs the first, and each has a stage of time.
 template <class Tile>
 class RowCopies {
   using T = typename Tile::Number;
   static constexpr int kRows = Tile::kRows, kStages = Tile::kStages, kChunks = Tile::kChunks;
   static constexpr int kLooking = 2 * kRows;
-  static constexpr int kAtOnce = CopyTurn<Tile>::kThreads / kChunks, kPasses = kRows / kAtOnce;
-  static_assert(kRows <= CopyTurn<Tile>::kThreads);
+  static constexpr int kAtOnce = Tile::kThreads / kChunks, kPasses = kRows / kAtOnce;
 
  public:
   __device__ explicit RowCopies(Stages<Tile>& shared)
       : shared_(shared),
-        source_{{shared.product.a, shared.tile.i + turn_.thread % kChunks * Chunk<T>::kSize},
-                {shared.product.b, shared.tile.j + turn_.thread % kChunks * Chunk<T>::kSize}},
+        source_{{shared.product.a, shared.tile.i + thread_ % kChunks * Chunk<T>::kSize},
+                {shared.product.b, shared.tile.j + thread_ % kChunks * Chunk<T>::kSize}},
         scale_(shared.product.scale),
         next_k_(shared.tile.begin + (kStages + 1) * kRows + thread_ % kRows),
-        next_scale_(shared.tile.begin + turn_.first * kRows + turn_.thread) {
+        next_scale_(shared.tile.begin + thread_) {
     if (!scale_)
       for (int k = thread_; k < kStages * kRows; k += Tile::kThreads)
         shared.scale[k / kRows][k % kRows] = 1;
@@ -123,18 +89,35 @@ class RowCopies {
       compact_ = compact_row(thread_ / kRows, next_k_);
     }
     __syncthreads();
-    for (int stage = 0; stage < kStages - 1; ++stage)
-      if (turn_.begins(stage)) copy(stage, stage < stages());
-  }
-
-  __device__ void wait() { turn_.wait(); }
-  // Starts the copies of the next stage, if there is `any`, into a place.
-  __device__ void start(int place, bool any) {
-    if (turn_.starts()) copy(place, any);
+    for (int stage = 0; stage < kStages - 1; ++stage) start(stage, stage < stages());
   }
 
   __device__ int stages() const {
     return (shared_.tile.end - shared_.tile.begin + kRows - 1) / kRows;
+  }
+
+  // Starts the copies of the next stage, if there is `any`, into a place.
+  __device__ void start(int place, bool any) {
+    if (any) {
+      auto& to = shared_.stage[place];
+      VCAS_UNROLL
+      for (int factor = 0; factor < 2; ++factor) {
+        RowPlace row[kPasses];  // all before the first copy, which no read passes
+        VCAS_UNROLL
+        for (int n = 0; n < kPasses; ++n)
+          row[n] = shared_.row[place][factor][thread_ / kChunks + n * kAtOnce];
+        VCAS_UNROLL
+        for (int n = 0; n < kPasses; ++n)
+          copy_async(&to.chunk(factor, thread_ / kChunks + n * kAtOnce, thread_ % kChunks),
+                     source_[factor].data + row[n].first, source_[factor].inside(row[n]));
+      }
+      if (scale_ && thread_ < kRows) {
+        copy_async(&shared_.scale[place][thread_], scale_ + next_scale_,
+                   next_scale_ < shared_.tile.end);
+        next_scale_ += kRows;
+      }
+    }
+    copy_async_commit();
   }
 
   // The row that this thread has found for kStages later, to be kept in a place when no thread
@@ -152,34 +135,6 @@ class RowCopies {
   }
 
  private:
-  __device__ void copy(int place, bool any) {
-    if (any) {
-      auto& to = shared_.stage[place];
-      const int own_row = turn_.thread / kChunks, own_chunk = turn_.thread % kChunks;
-      VCAS_UNROLL
-      for (int factor = 0; factor < 2; ++factor) {
-        constexpr int kTogether = kPasses < 4 ? kPasses : 4;
-        VCAS_UNROLL
-        for (int first = 0; first < kPasses; first += kTogether) {
-          RowPlace row[kTogether];  // all before the first copy, which no read passes
-          VCAS_UNROLL
-          for (int n = 0; n < kTogether; ++n)
-            row[n] = shared_.row[place][factor][own_row + (first + n) * kAtOnce];
-          VCAS_UNROLL
-          for (int n = 0; n < kTogether; ++n)
-            copy_async(&to.chunk(factor, own_row + (first + n) * kAtOnce, own_chunk),
-                       source_[factor].data + row[n].first, source_[factor].inside(row[n]));
-        }
-      }
-      if (scale_ && turn_.thread < kRows) {
-        copy_async(&shared_.scale[place][turn_.thread], scale_ + next_scale_,
-                   next_scale_ < shared_.tile.end);
-        next_scale_ += Tile::kTurns * kRows;
-      }
-    }
-    copy_async_commit();
-  }
-
   // A thread's chunks of a factor.
   struct Source {
     __device__ Source(const Gathered<T>& from, std::int64_t c) {
@@ -206,7 +161,6 @@ class RowCopies {
   }
 
   const int thread_ = static_cast<int>(threadIdx.x);
-  CopyTurn<Tile> turn_;
   Stages<Tile>& shared_;
   const Source source_[2];
   const float* const scale_;
@@ -326,7 +280,7 @@ __global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
   Sums<kTile> sum = {};
   int place = 0;
   for (int left = rows.stages(); left > 0; --left) {
-    rows.wait();
+    copy_async_wait<Tile::kStages - 2>();
     __syncthreads();
     rows.start(place_before<Tile::kStages>(place), left >= Tile::kStages);
     const RowPlace row = rows.look_up();

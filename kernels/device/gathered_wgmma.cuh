@@ -34,7 +34,7 @@ __device__ std::uint64_t mn_major_descriptor(const SwizzledPanel<kRows>* panels,
 template <int kTile>
 struct WgmmaTile {
   using Number = bfloat16;
-  static constexpr int kRows = 64, kStages = 3, kTurns = 2, kSteps = kRows / 16;
+  static constexpr int kRows = 64, kStages = 3, kSteps = kRows / 16;
   static constexpr int kPanels = kTile / 64;
   static constexpr int kChunks = kTile / Chunk<bfloat16>::kSize;
   static constexpr int kThreads = kPanels * 4 * kWarp;
@@ -131,7 +131,8 @@ __global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2) gathered_produc
   WgmmaSums<kTile> sum = {};
   int place = 0;
   for (int left = rows.stages(); left > 0; --left) {
-    rows.wait();
+    copy_async_wait<Tile::kStages - 2>();
+    fence_async_proxy();
     __syncthreads();
     std::uint32_t part[Tile::kSteps][4];
     start_products<kTile>(sum, part, shared->stage[place], shared->scale[place]);

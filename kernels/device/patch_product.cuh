@@ -178,13 +178,13 @@ struct PatchShared {
 };
 
 // A block's rows of x and of the weight, as one of its threads brings them into shared memory: the
-// same rows in all of its stages (CopyTurn), 16 bytes of each.
+// same rows in all stages, 16 bytes of each.
 template <class Tile>
 class PatchCopies {
   using T = typename Tile::Number;
   static constexpr int kStages = Tile::kStages, kChunks = Tile::kChunks;
   static constexpr int kValues = kChunks * Chunk<T>::kSize;
-  static constexpr int kStep = CopyTurn<Tile>::kThreads / kChunks;
+  static constexpr int kStep = Tile::kThreads / kChunks;
 
  public:
   __device__ PatchCopies(const PatchProduct<T>& of, PatchShared<Tile>& shared)
@@ -196,60 +196,50 @@ class PatchCopies {
         column_(of, own_chunk_ * Chunk<T>::kSize, any_),
         depth_(of.patches.kernel * of.patches.kernel * of.channels),
         weight_(of.weight + std::int64_t{first_n_ + own_row_} * depth_) {
-    if (turn_.first > 0) column_.advance(kValues);
-    for (int stage = 0; stage < kStages - 1; ++stage)
-      if (turn_.begins(stage)) copy(stage, stage < stages());
-  }
-
-  __device__ void wait() { turn_.wait(); }
-  // Starts the copies of the next stage, if there is `any`, into a place.
-  __device__ void start(int place, bool any) {
-    if (turn_.starts()) copy(place, any);
+    VCAS_UNROLL
+    for (int n = 0; n < Tile::kRows / kStep; ++n) {
+      place_[n] = shared.row[own_row_ + n * kStep].place;
+      place_[n].first *= of.channels / Chunk<T>::kSize;
+    }
+    for (int stage = 0; stage < kStages - 1; ++stage) start(stage, stage < stages());
   }
 
   __device__ int stages() const { return stages_of(of_, any_, kValues); }
   __device__ std::int32_t first_n() const { return first_n_; }
 
- private:
-  __device__ void copy(int place, bool any) {
+  // Starts the copies of the next stage, if there is `any`, into a place.
+  __device__ void start(int place, bool any) {
     if (any) {
       typename Tile::Stage& to = shared_.stage[place];
       const ColumnPlace in_x = column_.in_x();
       const auto* const x = reinterpret_cast<const Chunk<T>*>(of_.x + in_x.offset);
-      const std::int32_t chunks = of_.channels / Chunk<T>::kSize;
-      constexpr int kPasses = Tile::kRows / kStep, kTogether = kPasses < 4 ? kPasses : 4;
       VCAS_UNROLL
-      for (int first = 0; first < kPasses; first += kTogether) {
-        RowPlace row[kTogether];  // all before the first copy, which no read passes
-        VCAS_UNROLL
-        for (int n = 0; n < kTogether; ++n)
-          row[n] = shared_.row[own_row_ + (first + n) * kStep].place;
-        VCAS_UNROLL
-        for (int n = 0; n < kTogether; ++n)
-          copy_async(&to.x(own_row_ + (first + n) * kStep, own_chunk_),
-                     x + std::int64_t{row[n].first} * chunks, in_x.inside(row[n]));
-      }
+      for (int n = 0; n < Tile::kRows / kStep; ++n)
+        copy_async(&to.x(own_row_ + n * kStep, own_chunk_), x + place_[n].first,
+                   in_x.inside(place_[n]));
       const T* weight = weight_ + column_.in_weight();
       VCAS_UNROLL
       for (int n = 0; n < Tile::kColumns / kStep; ++n, weight += kStep * depth_)
         copy_async(&to.weight(own_row_ + n * kStep, own_chunk_),
                    reinterpret_cast<const Chunk<T>*>(weight),
                    column_.inside() && first_n_ + own_row_ + n * kStep < of_.width);
-      column_.advance(Tile::kTurns * kValues);
+      column_.advance(kValues);
     }
     copy_async_commit();
   }
 
+ private:
   __device__ static int across(const PatchProduct<T>& of) {
     return (of.width + Tile::kColumns - 1) / Tile::kColumns;
   }
 
   const PatchProduct<T>& of_;
   PatchShared<Tile>& shared_;
-  CopyTurn<Tile> turn_;
-  const int own_chunk_ = turn_.thread % kChunks, own_row_ = turn_.thread / kChunks;
+  const int own_chunk_ = static_cast<int>(threadIdx.x) % kChunks;
+  const int own_row_ = static_cast<int>(threadIdx.x) / kChunks;
   const std::int32_t first_n_;
   const std::uint32_t any_;
+  RowPlace place_[Tile::kRows / kStep];  // counted in chunks
   TapColumn<T> column_;
   const std::int32_t depth_;
   const T* const weight_;
@@ -289,7 +279,7 @@ __device__ void store_rows(const PatchProduct<T>& to, const PatchShared<Tile>& s
 template <class T, int kTile>
 struct PatchMmaTile {
   using Number = T;
-  static constexpr int kRows = kTile, kColumns = kTile, kStages = 4, kTurns = 1, kChunks = 4;
+  static constexpr int kRows = kTile, kColumns = kTile, kStages = 4, kChunks = 4;
   static constexpr int kWarpsJ = kTile / 32;
   static constexpr int kThreads = 2 * kWarpsJ * kWarp;
 
@@ -343,7 +333,7 @@ __global__ void __launch_bounds__(PatchMmaTile<T, kTile>::kThreads, 2)
   Sums<kTile> sum = {};
   int place = 0;
   for (int left = copies.stages(); left > 0; --left) {
-    copies.wait();
+    copy_async_wait<Tile::kStages - 2>();
     __syncthreads();
     copies.start(place_before<Tile::kStages>(place), left >= Tile::kStages);
     multiply_rows<T, kTile>(sum, shared->stage[place], warp_i, warp_j);

@@ -10,7 +10,7 @@ namespace vcas::VCAS_DEVICE {
 template <int kTileN>
 struct PatchWgmmaTile {
   using Number = bfloat16;
-  static constexpr int kRows = 128, kColumns = kTileN, kStages = 3, kTurns = 2;
+  static constexpr int kRows = 128, kColumns = kTileN, kStages = kTileN == 64 ? 4 : 3;
   static constexpr int kChunks = SwizzledPanel<kRows>::kChunks;
   static constexpr int kSteps = kChunks / 2;  // of 16 numbers along the sum
   static constexpr int kThreads = kRows / 64 * 4 * kWarp;
@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(PatchWgmmaTile<kTileN>::kThreads, 2)
   WgmmaSums<kTileN> sum = {};
   int place = 0;
   for (int left = copies.stages(); left > 0; --left) {
-    copies.wait();
+    copy_async_wait<Tile::kStages - 2>();
+    fence_async_proxy();
     __syncthreads();
     std::uint32_t part[Tile::kSteps][4];
     start_products<kTileN>(sum, part, shared->stage[place]);
