@@ -340,7 +340,9 @@ void compute(Context& context, const LayerNormBackward& args) {
       // Few enough that to add up the parts is little, enough for every multiprocessor. Where there
       // are no rows, one block writes zeros.
       grid.blocks.x = std::clamp(grid.blocks.x, 1u, 2 * context.multiprocessors());
-      grid.shared_bytes = static_cast<std::size_t>(2 * width) * sizeof(C);
+      // Whole 16 bytes: nvcc reads so many at once where only the first of them are used.
+      constexpr std::int64_t kNumbers = 16 / sizeof(C);
+      grid.shared_bytes = static_cast<std::size_t>(ceil_div(2 * width, kNumbers)) * 16;
       part = scratch<C>(context, static_cast<std::int64_t>(grid.blocks.x) * 2 * width);
       while (fan * fan < grid.blocks.x) ++fan;
       count = context.counts(1 + std::size_t{fan});
