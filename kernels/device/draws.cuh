@@ -1,5 +1,5 @@
-// Keep probabilities and draws by them. A block takes each draw: scores are a few thousand numbers,
-// and a second launch would cost more than a second multiprocessor saves.
+// Keep probabilities and draws by them. A block, or its first warp, takes each draw: scores are a
+// few thousand numbers, and a second launch would cost more than a second multiprocessor saves.
 #pragma once
 
 #include "kernels/device/math.cuh"
@@ -26,7 +26,8 @@ __device__ inline void in_rounds(int n, const Body& body) {
 // So few numbers are faster for one warp than for a block, which meets at barriers.
 constexpr int kMostOfWarp = 8 * kWarp;
 
-// The power of two that brings x to [1/2, 1): a product with it is not rounded.
+// The power of two that brings x to [1/2, 1), if it is no less than 2^-1000: a product with it is
+// rounded only where it is denormal.
 __device__ inline double scale_to_one(double x) {
   int exponent = 0;
   frexp(x, &exponent);
@@ -173,15 +174,14 @@ __device__ void draw_systematic_by(const Drawing<T>& draw) {
   // The sum over the team adds in another order at each thread, so it may fall by a rounding error
   // from one to the next; its running maximum does not.
   const double first = Team::scan(own.first, 0.0, Plus{}).exclusive;
-  const double reached = begin < end && end > last ? total : first + own.first;
-  const double highest = Team::scan(reached, 0.0, Maximum{}).exclusive;
+  const double highest = Team::scan(first + own.first, 0.0, Maximum{}).exclusive;
   // take(i, whether it is drawn)
   const auto walk = [&](const auto& take) {
-    double running = first, most = highest;
+    double part = 0, most = highest;
     for (int i = begin; i < end; ++i) {
-      running += static_cast<double>(prob[i]);
+      part += static_cast<double>(prob[i]);  // so the last one's sum is what the next thread's has
       const double before = i == 0 ? 0 : floor(most + u);
-      most = max(most, i >= last ? total : running);
+      most = max(most, i >= last ? total : first + part);
       take(i, i <= last && prob[i] > 0 && floor(most + u) > before);
     }
   };

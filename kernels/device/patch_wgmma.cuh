@@ -89,7 +89,7 @@ void patch_product(Context& context, const PatchProduct<T>& product) {
     if (tensor_cores && lies_on_chunk(product.x) && lies_on_chunk(product.weight) &&
         lies_on_chunk(product.y) && lies_on_chunk(product.bias)) {
       if constexpr (std::is_same_v<T, bfloat16>)
-        // Of few rows smaller tiles keep more multiprocessors busy.
+        // Smaller tiles of few rows keep more multiprocessors busy.
         if (context.warpgroup_products() && 2 * product.tiles(kLarge, kSmall) >= multiprocessors)
           return large ? launch_tiles(PatchWgmmaTile<kLarge>{}, patch_product_wgmma_kernel<kLarge>)
                        : launch_tiles(PatchWgmmaTile<kSmall>{}, patch_product_wgmma_kernel<kSmall>);

@@ -62,19 +62,12 @@ __global__ void add_patches_kernel(T* dx, const Compute<T>* dpatches, Patches pa
   });
 }
 
-// The numbers of a copied patch's row: whole chunks of 16 bytes, as fast products want them.
-template <class T>
-std::int64_t padded(std::int64_t values) {
-  constexpr std::int64_t kSize = 16 / sizeof(T);
-  return ceil_div(values, kSize) * kSize;
-}
-
 template <class T>
 void copy_patches(Context& context, T* y, const Tensor& x, const Patches& patches,
                   const PatchRows& rows, std::int64_t count) {
   launch(context, grid_of_rows(count), copy_patches_kernel<T>, y, x.ptr<T>(), patches, rows,
          static_cast<std::int32_t>(x.width()), count,
-         static_cast<std::int32_t>(padded<T>(patches.taps() * x.width())));
+         static_cast<std::int32_t>(Patches::padded(patches.taps() * x.width(), sizeof(T))));
 }
 
 // out[n] = row n of x, and zeros up to the width of out. One thread an entry.
@@ -89,7 +82,8 @@ __global__ void pad_rows_kernel(T* out, const T* x, std::int64_t width, std::int
 template <class T>
 void forward_patches(Context& context, const LinearForward& args) {
   const std::int64_t values = args.weight.width(), d = args.y.width(), rows = args.y.rows();
-  const std::int64_t most = Patches::rows_at_once(values), width = padded<T>(values);
+  const std::int64_t width = Patches::padded(values, sizeof(T));
+  const std::int64_t most = Patches::rows_at_once(width);
   T* space = scratch<T>(context, (std::min(most, rows) + d) * width);
   T* weight = space + std::min(most, rows) * width;
   launch(context, grid_over(context, d * width), pad_rows_kernel<T>, weight, args.weight.ptr<T>(),
@@ -135,8 +129,8 @@ void weight_gradient_of_patches(Context& context, const LinearBackwardWeight& ar
   C* dweight = args.dweight.ptr<C>();
   const std::int64_t values = args.dweight.width(), d = args.dy.width();
   const std::int64_t rows = kept ? args.kept.elements() : args.dy.rows();
-  const std::int64_t most = Patches::rows_at_once(values);
-  const std::int64_t width = padded<T>(values);
+  const std::int64_t width = Patches::padded(values, sizeof(T));
+  const std::int64_t most = Patches::rows_at_once(width);
   T* space = scratch<T>(context, std::min(most, rows) * width);
   for (std::int64_t first = 0; first == 0 || first < rows; first += most) {
     const std::int64_t depth = std::min(most, rows - first);

@@ -37,7 +37,7 @@ void dense_product(Context& context, std::int64_t m, std::int64_t n, std::int64_
                    const Out* bias = nullptr) {
   // Where rows do not lie on 16 bytes, cuBLASLt rounds a sum before it adds the bias.
   if constexpr (sizeof(Out) == 2)
-    if (bias && (a.stride % 8 != 0 || b.stride % 8 != 0 || n % 8 != 0)) {
+    if (bias && !accumulate && (a.stride % 8 != 0 || b.stride % 8 != 0 || n % 8 != 0)) {
       launch(context, grid_over(context, m * n), repeat_row_kernel<Out>, c, bias, n, m * n);
       bias = nullptr;
       accumulate = true;

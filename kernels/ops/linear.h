@@ -32,10 +32,15 @@ struct LinearForward {
 
   Work work() const {
     const std::int64_t values = weight.width();
+    const std::int64_t copied = Patches::padded(values, dtype_bytes(y.dtype));
+    const bool direct = reads_pixels(patches, x, y), copies = patches && !direct;
+    // A product of bf16 whose rows do not lie on 16 bytes begins with its bias.
+    const bool lie_on_chunks = (copies || values % 8 == 0) && y.width() % 8 == 0;
+    const int of_product = bias && y.dtype == DType::kBF16 && !direct && !lie_on_chunks ? 2 : 1;
     return {.flops = 2 * product(y.rows(), values, y.width()),
-            .launches = patches && !reads_pixels(patches, x, y)
-                            ? 1 + 2 * pieces(y.rows(), Patches::rows_at_once(values))
-                            : 1};
+            .launches = copies
+                            ? 1 + (1 + of_product) * pieces(y.rows(), Patches::rows_at_once(copied))
+                            : of_product};
   }
   Rounding rounding(std::string_view, const auto& values) const {
     return {weight.width(), values.top(x) * values.top(weight) + values.top(bias)};
@@ -134,7 +139,9 @@ struct LinearBackwardWeight {
     const std::int64_t values = dweight.width(), rows = kept ? kept.elements() : dy.rows();
     return {.flops = 2 * product(rows_summed(), values, dy.width()),
             .rows_read = kept ? rows_summed() : rows_named(row),
-            .launches = copies ? 2 * pieces(rows, Patches::rows_at_once(values)) : dense,
+            .launches = copies ? 2 * pieces(rows, Patches::rows_at_once(Patches::padded(
+                                                      values, dtype_bytes(dy.dtype))))
+                               : dense,
             .group_launches = copies || dense       ? 0
                               : pieces_of_sum() > 1 ? 2
                                                     : 1};

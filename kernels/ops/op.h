@@ -124,13 +124,14 @@ class Group {
 };
 
 // Operations and groups, its `parts`, of which each reads what those before it write.
-// A device runs them as one.
+// A device runs them in few `launches`.
 template <class Args>
 concept Chain = requires(const Args& args, SomeSamples& samples) {
   { Args::kName } -> std::convertible_to<const char*>;
   { Args::kFamily } -> std::convertible_to<Family>;
   { Args::sample(samples) } -> std::same_as<Args>;
   args.parts();
+  { args.launches() } -> std::same_as<std::int64_t>;
 };
 
 // f(operation or group) of each part of a chain, in order.

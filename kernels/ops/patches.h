@@ -53,6 +53,11 @@ struct Patches {
   bool direct(std::size_t pixel_bytes, std::size_t row_bytes) const {
     return kernel <= kMostDirect && pixel_bytes % 16 == 0 && row_bytes % 16 == 0;
   }
+  // The numbers of a copied row, of so many bytes each: fast products want whole 16 bytes.
+  static std::int64_t padded(std::int64_t values, std::size_t bytes) {
+    const auto each = static_cast<std::int64_t>(16 / bytes);
+    return (values + each - 1) / each * each;
+  }
   // They are copied so many rows at a time: as fit in 32 MiB.
   static std::int64_t rows_at_once(std::int64_t values) {
     constexpr std::int64_t kValues = std::int64_t{8} << 20;

@@ -47,8 +47,14 @@ std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t
 }  // namespace
 
 TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
+  const std::unique_ptr<Ops> ops = make_emu_ops();
+  const auto check = [&](const auto& args) {
+    const std::int64_t before = emu_launches(*ops);
+    ops->run(args);
+    INFO(args.kName);
+    CHECK(emu_launches(*ops) - before == op_cost(args).launches);
+  };
   for (const auto& [keep, convolution] : {std::pair{1, false}, {3, false}, {1, true}, {3, true}}) {
-    const std::unique_ptr<Ops> ops = make_emu_ops();
     Samples calls(*ops, {.items = 6,
                          .tokens = 49,
                          .width = 48,
@@ -57,16 +63,16 @@ TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
                          .patch = 4,
                          .convolution = convolution,
                          .keep = keep});
-    const auto check = [&](const auto& args) {
-      const std::int64_t before = emu_launches(*ops);
-      ops->run(args);
-      INFO(args.kName);
-      CHECK(emu_launches(*ops) - before == op_cost(args).launches);
-    };
 #define VCAS_OP(Args) check(calls.make<Args>());
     VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
   }
+  for (const std::int64_t width : {47, 48})
+    for (const std::int64_t hidden : {80, 81}) {
+      Samples calls(*ops, {.items = 2, .tokens = 3, .width = width, .hidden = hidden},
+                    DType::kBF16);
+      check(calls.make<LinearForward>());
+    }
 }
 
 TEST_CASE("the order of threads does not change a bit", "[device]") {

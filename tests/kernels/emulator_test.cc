@@ -203,8 +203,8 @@ __global__ void wgmma_kernel(const Chunk* x, float* y) {
   y[i] = sum[3][2];
 }
 
-// Likewise of a K-major b[64, 64], whose chunks of 64 rows x holds. The product is of 16 numbers of
-// each row, from byte kFirst on.
+// The same for a K-major b[64, 64], whose chunks of 64 rows x holds. The product is of 16 numbers
+// of each row, from byte kFirst on.
 template <unsigned kFirst>
 __global__ void k_major_kernel(const Chunk* x, float* y) {
   VCAS_DYNAMIC_SHARED(Chunk, shared);

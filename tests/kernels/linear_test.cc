@@ -44,6 +44,20 @@ TEST_CASE("linear_forward", "[linear]") { on_every_backend(check_forward); }
 
 TEST_CASE("linear_backward_input", "[linear]") { on_every_backend(check_backward_input); }
 
+TEST_CASE("a weight gradient with a large tile for each of 132 multiprocessors", "[linear]") {
+  on_every_backend([](TestTensors& t) {
+    constexpr std::int64_t kRows = 9, kIn = 1408, kOut = 1536;
+    const auto kept = t.some_of(kRows);
+    check_op(t,
+             LinearBackwardWeight{.dweight = t.wide_unset({kOut, kIn}),
+                                  .dy = t.normal({kRows, kOut}),
+                                  .x_full = t.normal({kRows, kIn}),
+                                  .kept = t.indices(kept),
+                                  .scale = t.wide_normal({std::ssize(kept)})},
+             {.length = kRows + 1});
+  });
+}
+
 TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", "[linear]") {
   on_every_backend([](TestTensors& t) {
     for (const auto& [full, in, out] : kSizes)

@@ -23,6 +23,9 @@ const Case kCases[] = {
     {2, 8, 8, {.height = 17, .width = 17, .kernel = 17, .padding = 8}},  // copied
     {5, 72, 136, {.height = 8, .width = 7, .kernel = 3, .padding = 1}},
     {4, 64, 96, {.height = 9, .width = 9, .kernel = 3, .stride = 2, .padding = 2}},
+    // tiles for each of 132 multiprocessors: 128 x 64, and 128 x 128
+    {2, 8, 8, {.height = 65, .width = 65, .kernel = 3, .padding = 1}},
+    {3, 8, 72, {.height = 76, .width = 76}},
 };
 
 std::string text(const Case& of) {
