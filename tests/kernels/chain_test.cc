@@ -45,12 +45,16 @@ TEST_CASE("a draw of rows is its scores and draws", "[sampling]") {
           const auto row = t.some_of(full);
           const std::int64_t n = std::ssize(row), budget = (n + 1) / 2;
           const Tensor filled = counted ? t.offsets({n / 2}) : Tensor{};
-          chain.scores.add({.score = t.wide_unset({n}),
-                            .dy = t.normal({n, 3 + full % 7}),
-                            .x_full = t.normal({full, 33}),
-                            .row = t.indices(row),
-                            .dy_norm = full == 70 ? t.wide_filled({n, 2}, positive) : Tensor{},
-                            .filled = filled});
+          chain.scores.add(
+              {.score = t.wide_unset({n}),
+               .dy = t.normal({n, 3 + full % 7}),
+               .x_full = t.normal({full, 33}),
+               .row = t.indices(row),
+               .dy_norm = full == 70     ? t.wide_filled({n, 2}, positive)
+                          : full == 3000 ? t.wide_filled({n, 1}, positive)
+                                         : Tensor{},
+               .x_norm_full = full == 3000 ? t.wide_filled({full, 1}, positive) : Tensor{},
+               .filled = filled});
           chain.draws.add({.kept = t.unset(DType::kI32, {systematic ? budget : n}),
                            .scale = t.wide_unset({systematic ? budget : n}),
                            .count = systematic && !counted ? Tensor{} : t.unset(DType::kI32, {1}),

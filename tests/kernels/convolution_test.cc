@@ -199,7 +199,7 @@ TEST_CASE("scores and sketches of patches", "[convolution]") {
   on_every_backend([](TestTensors& t) {
     for (const Case& of : kCases)
       for (const bool narrow : {false, true})
-        for (const bool norms : {false, true}) {
+        for (const int norms : {0, 1, 2}) {
           INFO(text(of) << ", narrow " << narrow << ", norms " << norms);
           const std::int64_t each = of.patches.out_rows();
           const auto row = rows_of_items(of.items, each);
@@ -214,7 +214,8 @@ TEST_CASE("scores and sketches of patches", "[convolution]") {
                        .dy = dy,
                        .x_full = x,
                        .row = narrow ? t.indices(row) : Tensor{},
-                       .x_norm_full = norms ? t.wide_filled({pixels, 1}, positive) : Tensor{},
+                       .dy_norm = norms > 1 ? t.wide_filled({rows, 1}, positive) : Tensor{},
+                       .x_norm_full = norms > 0 ? t.wide_filled({pixels, 1}, positive) : Tensor{},
                        .patches = of.patches}},
                    {.length = values + of.out});
           const auto sign = [](std::int64_t i) { return i % 3 == 1 ? -1.0 : 1.0; };

@@ -16,7 +16,7 @@ const Sizes kGroupNorms[] = {{{0, 1}, 1, 1},
 struct Size {
   std::int64_t rows, width;
 };
-const Size kBatchNorms[] = {{1, 1}, {2, 7}, {65, 33}, {900, 16}, {3000, 3}};
+const Size kBatchNorms[] = {{1, 1}, {2, 7}, {65, 33}, {900, 16}, {3000, 3}, {5, 1032}};
 
 Tensor inverse_deviations(TestTensors& t, const Shape& shape) {
   return t.wide_filled(shape, [](auto i) { return 1.0 / static_cast<double>(1 + i % 3); });

@@ -120,6 +120,12 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
                              .row = t.indices(row),
                              .dy_norm = dy_norm,
                              .x_norm_full = x_norm});
+        check_op(t, RowScore{.score = t.wide_unset({rows}),
+                             .dy = t.normal({rows, 40}),
+                             .x_full = x,
+                             .row = t.indices(row),
+                             .dy_norm = norms(t, rows, 1),
+                             .x_norm_full = x_norm});
         check_op(t,
                  RowScore{.score = t.wide_unset({full}),
                           .dy = t.normal({full, 5}),
