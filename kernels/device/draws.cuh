@@ -23,7 +23,7 @@ __device__ inline void in_rounds(int n, const Body& body) {
   }
 }
 
-// So few numbers are faster for one warp than for a block, which meets at barriers.
+// One warp is faster with at most so many numbers than a block, which meets at barriers.
 constexpr int kMostOfWarp = 8 * kWarp;
 
 // The power of two that brings x to [1/2, 1), if it is no less than 2^-1000: a product with it is
@@ -179,7 +179,7 @@ __device__ void draw_systematic_by(const Drawing<T>& draw) {
   const auto walk = [&](const auto& take) {
     double part = 0, most = highest;
     for (int i = begin; i < end; ++i) {
-      part += static_cast<double>(prob[i]);  // so the last one's sum is what the next thread's has
+      part += static_cast<double>(prob[i]);  // added as in `own`: the next thread goes on from it
       const double before = i == 0 ? 0 : floor(most + u);
       most = max(most, i >= last ? total : first + part);
       take(i, i <= last && prob[i] > 0 && floor(most + u) > before);
@@ -200,7 +200,7 @@ __device__ void draw_systematic_by(const Drawing<T>& draw) {
   });
 }
 
-// By a block, of few candidates by its first warp.
+// A block draws, or its first warp where candidates are few.
 template <class T>
 __device__ void draw_systematic(const Drawing<T>& draw) {
   if (draw.of.count() > kMostOfWarp)

@@ -24,7 +24,7 @@ __device__ inline std::uint64_t matrix_descriptor(const void* start, std::uint64
   return shared_address(start) / 16 | leading / 16 << 16 | kStride << 32 | kSwizzle128 << 62;
 }
 
-// That of panels side by side (MN-major), from row k on, a multiple of 8.
+// The descriptor of panels side by side (MN-major), from row k on, a multiple of 8.
 template <int kRows>
 __device__ std::uint64_t mn_major_descriptor(const SwizzledPanel<kRows>* panels, int k) {
   return matrix_descriptor(panels->value[k], sizeof *panels);

@@ -6,13 +6,6 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// f(first column) for the columns of a row that are the running thread's.
-template <class F>
-__device__ void for_own_columns(int width, const F& f) {
-  const int step = static_cast<int>(blockDim.x) * kNeighbours;
-  for (int c = static_cast<int>(threadIdx.x) * kNeighbours; c < width; c += step) f(c);
-}
-
 template <class T, bool kAligned>
 __global__ void max_pool_forward_kernel(T* y, std::int32_t* tap, const T* x, Patches patches,
                                         std::int64_t rows, int width) {
@@ -23,7 +16,7 @@ __global__ void max_pool_forward_kernel(T* y, std::int32_t* tap, const T* x, Pat
   const std::int32_t top = place.y * patches.stride - patches.padding;
   const std::int32_t left = place.x * patches.stride - patches.padding;
   const std::int64_t item = place.item * patches.in_rows();
-  for_own_columns(width, [&](int c) {
+  write_row<kAligned>(y, nullptr, r, width, [&](int c) {
     Neighbours<Compute<T>> largest{};
     Neighbours<std::int32_t> found{{-1, -1, -1, -1}};
     for (std::int32_t ky = max(0, -top); ky < min(patches.kernel, patches.height - top); ++ky)
@@ -37,10 +30,10 @@ __global__ void max_pool_forward_kernel(T* y, std::int32_t* tap, const T* x, Pat
           found.value[i] = ky * patches.kernel + kx;
         }
       }
-    store_neighbours<kAligned>(y + r * width, c, width, largest);
     Packed<std::int32_t> taps{};
     for (int i = 0; i < kNeighbours; ++i) taps.put(i, found.value[i]);
     store_packed<kAligned>(tap + r * width, c, width, taps);
+    return largest;
   });
 }
 
@@ -53,7 +46,7 @@ __global__ void max_pool_backward_kernel(T* dx, const T* dy, const std::int32_t*
   const ImagePlace place(pixel, patches.height, patches.width);
   const auto out_height = static_cast<std::int32_t>(patches.out_height());
   const auto out_width = static_cast<std::int32_t>(patches.out_width());
-  for_own_columns(width, [&](int c) {
+  write_row<kAligned>(dx, nullptr, pixel, width, [&](int c) {
     Neighbours<Compute<T>> sum{};
     for (std::int32_t ky = 0; ky < patches.kernel; ++ky) {
       const std::int32_t top = place.y + patches.padding - ky, line = top / patches.stride;
@@ -68,7 +61,7 @@ __global__ void max_pool_backward_kernel(T* dx, const T* dy, const std::int32_t*
           if (taps.get(i) == ky * patches.kernel + kx) sum.value[i] += more.value[i];
       }
     }
-    store_neighbours<kAligned>(dx + pixel * width, c, width, sum);
+    return sum;
   });
 }
 

@@ -149,7 +149,7 @@ __global__ void narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>>
               gridDim.x * in_block);
 }
 
-// Blocks (32 rows at a time, one of the group): the last one to end draws. A block fills a
+// Blocks (some rows at a time, one of the group): the last one to end draws. A block fills a
 // multiprocessor, so it takes as many rows as there are for it.
 template <class T, Selection kSelection>
 __global__ void __launch_bounds__(kMostInBlock)
@@ -166,7 +166,8 @@ __global__ void __launch_bounds__(kMostInBlock)
   if (ends_last(count + blockIdx.y, gridDim.x)) draw_by<kSelection>(draws.each[blockIdx.y]);
 }
 
-// A block an item. The last to end draws, and makes the row sets, of many rows their items alone.
+// A block an item. The last to end draws and makes the row sets, without their rows if these are
+// many.
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kMostInBlock)
     draw_items_kernel(ScoredItems<T> items, Drawing<Compute<T>> draw,

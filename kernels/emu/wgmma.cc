@@ -29,13 +29,13 @@ struct Descriptor {
     return static_cast<std::uint32_t>(bits >> first & 0x3FFF) << 4;
   }
   // The swizzle of 128 bytes (1 in the highest two bits), and nothing else: no base offset either,
-  // as patterns begin at multiples of 1024 bytes. Of 64 numbers along k a product takes any 16.
+  // as patterns begin at multiples of 1024 bytes. A product takes any 16 of 64 numbers along k.
   bool understood() const {
     const std::uint32_t last = k_major ? (64 - kDepth) * 2 : 0;
     return rest == std::uint64_t{1} << 62 && start % 1024 <= last;
   }
-  // Of b(k, column). A pattern has 8 x 128 bytes, whose chunks of 16 bytes are swapped by the
-  // address: 8 rows k of 64 columns (MN-major), or 8 columns of 64 numbers along k (K-major).
+  // The address of b(k, column). A pattern has 8 x 128 bytes, whose chunks of 16 bytes are swapped
+  // by it: 8 rows k of 64 columns (MN-major), or 8 columns of 64 numbers along k (K-major).
   std::uint32_t address(std::uint32_t k, std::uint32_t column) const {
     const std::uint32_t plain =
         start + (k_major ? column / 8 * stride + column % 8 * 128 + k * 2

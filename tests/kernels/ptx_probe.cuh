@@ -80,8 +80,8 @@ __global__ void copy_async_kernel(const float* in, float* out) {
   out[4 * kWarp + thread] = shared.one[kWarp - 1 - thread];
 }
 
-// a[64, 16 kSteps] b[16 kSteps, 128] by a warpgroup: of a its fragments for each 16 of k; product(
-// sum, a, step) starts those with b. Of each four sums a thread has one number.
+// a[64, 16 kSteps] b[16 kSteps, 128] by a warpgroup. `in` begins with fragments of a for each 16 of
+// k, and product(sum, a, step) starts those with b. A thread makes one number of each four sums.
 constexpr int kWarpgroup = 4 * kWarp;
 template <int kSteps, class Product>
 __device__ void run_wgmma(const float* in, float* out, const Product& product) {

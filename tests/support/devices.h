@@ -18,7 +18,7 @@ inline std::vector<std::string> test_devices() {
   return devices;
 }
 
-// Those whose memory the host can read: for layers of a test that do.
+// Devices whose memory the host can read: for layers of a test that read it.
 inline std::vector<std::string> host_devices() {
   std::vector<std::string> devices = test_devices();
   std::erase(devices, "cuda");
