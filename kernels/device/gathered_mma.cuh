@@ -10,6 +10,7 @@ namespace vcas::VCAS_DEVICE {
 template <class T, int kTile>
 struct MmaTile {
   using Number = T;
+  static constexpr TileSize kSize{kTile, kTile};
   static constexpr int kRows = 64 / sizeof(T), kStages = 4, kColumns = 32;
   static constexpr int kChunks = kTile / Chunk<T>::kSize;
   static constexpr int kWarpsJ = kTile / kColumns;
@@ -30,15 +31,45 @@ struct Stages {
   using T = typename Tile::Number;
   typename Tile::Stage stage[Tile::kStages];
   float scale[Tile::kStages][Tile::kRows];
-  RowPlace row[Tile::kStages][2][Tile::kRows];  // of a and b, counted in chunks; as the stages
-  GatheredProduct<T> product;                   // the block's, and its part of it:
-  TilePlace<T> tile;                            // here they take no registers
+  GatheredProduct<T> product;  // the block's, and its part of it:
+  TilePlace<T> tile;           // here they take no registers
+
+  __device__ int stages() const { return (tile.end - tile.begin + Tile::kRows - 1) / Tile::kRows; }
+  __device__ const Gathered<T>& factor(int which) const {
+    return which == 0 ? product.a : product.b;
+  }
+  __device__ std::int32_t compact_row(int which, std::int32_t k) const {
+    return factor(which).compact_row(k, tile.end);
+  }
+  // Where a row of a factor lies, counted in chunks.
+  __device__ RowPlace place(int which, std::int32_t full) const {
+    const RowPlace place = factor(which).place(full);
+    const auto chunks = static_cast<std::int32_t>(factor(which).stride / Chunk<T>::kSize);
+    return {place.first * chunks, place.taps};
+  }
 };
 
-template <int kTile, class Tile, class T>
-__device__ void find_tile(const Several<GatheredProduct<T>>& group, Stages<Tile>& shared) {
+// A thread's chunks of the rows of a factor.
+template <class T>
+struct ChunkColumn {
+  __device__ ChunkColumn(const Gathered<T>& from, std::int64_t c) {
+    const ColumnPlace place = from.column(c);
+    data = reinterpret_cast<const Chunk<T>*>(from.data + place.offset);
+    tap = place.tap;
+  }
+  __device__ void copy(Chunk<T>& to, const RowPlace& row) const {
+    copy_async(&to, data + row.first, (tap & ~row.taps) == 0);
+  }
+
+  const Chunk<T>* data;
+  std::uint32_t tap;
+};
+
+template <class Tile>
+__device__ void find_tile(const Several<GatheredProduct<typename Tile::Number>>& group,
+                          Stages<Tile>& shared) {
   if (threadIdx.x == 0) {
-    shared.tile = tile_of_block<kTile>(group);
+    shared.tile = tile_of_block(group, Tile::kSize);
     shared.product = *shared.tile.product;
     shared.tile.product = &shared.product;
   }
@@ -55,12 +86,18 @@ __device__ int place_after(int place) {
   return place == kStages - 1 ? 0 : place + 1;
 }
 
+template <class Tile>
+struct StagesAndRows : Stages<Tile> {
+  RowPlace row[Tile::kStages][2][Tile::kRows];  // of a and b, as the stages
+};
+
 // A block's rows of both factors, as one of its threads brings them into shared memory. The thread
 // has one chunk of a row for good, so all that does not depend on the row is found once.
 //
 // Copies of gathered rows run kStages - 1 stages ahead. Which rows those are is known one stage
 // earlier still. The first 2 kRows threads find it, one for each row of each factor. Of their two
-// reads the second needs the first, and each has a stage of time.
+// reads the second needs the first, and each has a stage of time: nothing is made of a number in
+// the stage that reads it.
 template <class Tile>
 class RowCopies {
   using T = typename Tile::Number;
@@ -69,9 +106,9 @@ class RowCopies {
   static constexpr int kAtOnce = Tile::kThreads / kChunks, kPasses = kRows / kAtOnce;
 
  public:
-  __device__ explicit RowCopies(Stages<Tile>& shared)
+  __device__ explicit RowCopies(StagesAndRows<Tile>& shared)
       : shared_(shared),
-        source_{{shared.product.a, shared.tile.i + thread_ % kChunks * Chunk<T>::kSize},
+        column_{{shared.product.a, shared.tile.i + thread_ % kChunks * Chunk<T>::kSize},
                 {shared.product.b, shared.tile.j + thread_ % kChunks * Chunk<T>::kSize}},
         scale_(shared.product.scale),
         next_k_(shared.tile.begin + (kStages + 1) * kRows + thread_ % kRows),
@@ -81,19 +118,16 @@ class RowCopies {
         shared.scale[k / kRows][k % kRows] = 1;
     for (int own = thread_; own < kStages * kLooking; own += Tile::kThreads) {
       const int k = shared.tile.begin + own / kLooking * kRows + own % kRows;
-      shared.row[own / kLooking][own / kRows % 2][own % kRows] =
-          row_of(own / kRows % 2, compact_row(own / kRows % 2, k));
+      const int which = own / kRows % 2;
+      shared.row[own / kLooking][which][own % kRows] =
+          shared.place(which, shared.factor(which).full_row(shared.compact_row(which, k)));
     }
     if (thread_ < kLooking) {
-      found_ = row_of(thread_ / kRows, compact_row(thread_ / kRows, next_k_ - kRows));
-      compact_ = compact_row(thread_ / kRows, next_k_);
+      full_ = shared.factor(which_).full_row(shared.compact_row(which_, next_k_ - kRows));
+      compact_ = shared.compact_row(which_, next_k_);
     }
     __syncthreads();
-    for (int stage = 0; stage < kStages - 1; ++stage) start(stage, stage < stages());
-  }
-
-  __device__ int stages() const {
-    return (shared_.tile.end - shared_.tile.begin + kRows - 1) / kRows;
+    for (int stage = 0; stage < kStages - 1; ++stage) start(stage, stage < shared.stages());
   }
 
   // Starts the copies of the next stage, if there is `any`, into a place.
@@ -108,8 +142,8 @@ class RowCopies {
           row[n] = shared_.row[place][factor][thread_ / kChunks + n * kAtOnce];
         VCAS_UNROLL
         for (int n = 0; n < kPasses; ++n)
-          copy_async(&to.chunk(factor, thread_ / kChunks + n * kAtOnce, thread_ % kChunks),
-                     source_[factor].data + row[n].first, source_[factor].inside(row[n]));
+          column_[factor].copy(to.chunk(factor, thread_ / kChunks + n * kAtOnce, thread_ % kChunks),
+                               row[n]);
       }
       if (scale_ && thread_ < kRows) {
         copy_async(&shared_.scale[place][thread_], scale_ + next_scale_,
@@ -120,52 +154,33 @@ class RowCopies {
     copy_async_commit();
   }
 
-  // The row that this thread has found for kStages later, to be kept in a place when no thread
-  // copies from it any more. It looks up the next one.
-  __device__ RowPlace look_up() {
-    if (thread_ >= kLooking) return {0, 0};
-    const RowPlace place = found_;
-    found_ = row_of(thread_ / kRows, compact_);
+  // What this thread has found for kStages later, and what it reads for the stages behind that.
+  struct Found {
+    RowPlace row;
+    std::int32_t full, compact;
+  };
+  __device__ Found look_up() {
+    if (thread_ >= kLooking) return {};
+    const RowPlace row = shared_.place(which_, full_);
     next_k_ += kRows;
-    compact_ = compact_row(thread_ / kRows, next_k_);
-    return place;
+    const std::int32_t compact = shared_.compact_row(which_, next_k_);
+    return {row, shared_.factor(which_).full_row(compact_), compact};
   }
-  __device__ void keep(int place, const RowPlace& row) {
-    if (thread_ < kLooking) shared_.row[place][thread_ / kRows][thread_ % kRows] = row;
+  // Takes it, when no thread copies from the rows in `place` any more and time has passed for
+  // reads.
+  __device__ void keep(int place, const Found& found) {
+    if (thread_ >= kLooking) return;
+    shared_.row[place][which_][thread_ % kRows] = found.row;
+    full_ = found.full;
+    compact_ = found.compact;
   }
 
  private:
-  // A thread's chunks of a factor.
-  struct Source {
-    __device__ Source(const Gathered<T>& from, std::int64_t c) {
-      const ColumnPlace place = from.column(c);
-      data = reinterpret_cast<const Chunk<T>*>(from.data + place.offset);
-      tap = place.tap;
-    }
-    __device__ bool inside(const RowPlace& row) const { return (tap & ~row.taps) == 0; }
-
-    const Chunk<T>* data;
-    std::uint32_t tap;
-  };
-
-  __device__ const Gathered<T>& factor(int which) const {
-    return which == 0 ? shared_.product.a : shared_.product.b;
-  }
-  __device__ std::int32_t compact_row(int which, std::int32_t k) const {
-    return k < shared_.tile.end ? factor(which).compact_row(k) : -1;
-  }
-  __device__ RowPlace row_of(int which, std::int32_t compact) const {
-    const RowPlace place = factor(which).place(compact);
-    const auto chunks = static_cast<std::int32_t>(factor(which).stride / Chunk<T>::kSize);
-    return {place.first * chunks, place.taps};
-  }
-
-  const int thread_ = static_cast<int>(threadIdx.x);
-  Stages<Tile>& shared_;
-  const Source source_[2];
+  const int thread_ = static_cast<int>(threadIdx.x), which_ = thread_ / kRows;
+  StagesAndRows<Tile>& shared_;
+  const ChunkColumn<T> column_[2];
   const float* const scale_;
-  std::int32_t next_k_, next_scale_, compact_ = -1;
-  RowPlace found_{0, 0};
+  std::int32_t next_k_, next_scale_, compact_ = -1, full_ = -1;
 };
 
 // A thread has fragments of 16 x 8 entries, four side by side.
@@ -272,20 +287,20 @@ template <class T, int kTile>
 __global__ void __launch_bounds__(MmaTile<T, kTile>::kThreads, 2)
     gathered_product_mma_kernel(const __grid_constant__ Several<GatheredProduct<T>> group) {
   using Tile = MmaTile<T, kTile>;
-  using Shared = Stages<Tile>;
+  using Shared = StagesAndRows<Tile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
   const int warp_i = warp_of_thread() / Tile::kWarpsJ, warp_j = warp_of_thread() % Tile::kWarpsJ;
-  find_tile<kTile>(group, *shared);
+  find_tile(group, *shared);
   RowCopies<Tile> rows(*shared);
   Sums<kTile> sum = {};
   int place = 0;
-  for (int left = rows.stages(); left > 0; --left) {
+  for (int left = shared->stages(); left > 0; --left) {
     copy_async_wait<Tile::kStages - 2>();
     __syncthreads();
     rows.start(place_before<Tile::kStages>(place), left >= Tile::kStages);
-    const RowPlace row = rows.look_up();
+    const auto found = rows.look_up();
     multiply<kTile>(sum, shared->stage[place], shared->scale[place], warp_i, warp_j);
-    rows.keep(place, row);
+    rows.keep(place, found);
     place = place_after<Tile::kStages>(place);
   }
   store_sums<kTile>(shared->tile, sum, warp_i * (kTile / 2), warp_j * Tile::kColumns);

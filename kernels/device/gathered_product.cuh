@@ -16,16 +16,26 @@ struct Gathered {
   std::int64_t width;        // how many c
   PatchSizes patches = {};
 
-  // Compact row k, and where it lies; of -1 nowhere.
-  __device__ std::int32_t compact_row(std::int32_t k) const { return kept ? kept[k] : k; }
-  __device__ RowPlace place(std::int32_t compact) const {
-    if (compact < 0) return {0, 0};
-    return patches.patch(row ? row[compact] : compact);
+  // Compact row k < end, its row of data or patch, and where that lies. Others are -1, and nowhere.
+  __device__ std::int32_t compact_row(std::int32_t k, std::int32_t end) const {
+    if (k >= end) return -1;
+    return kept ? kept[k] : k;
+  }
+  __device__ std::int32_t full_row(std::int32_t compact) const {
+    return row && compact >= 0 ? row[compact] : compact;
+  }
+  __device__ RowPlace place(std::int32_t full) const {
+    return full < 0 ? RowPlace{0, 0} : patches.patch(full);
   }
   __device__ ColumnPlace column(std::int64_t c) const {
     if (c >= width) return {0, kNoTap};
     return patches.column(static_cast<std::int32_t>(c), static_cast<std::int32_t>(stride));
   }
+};
+
+// How many entries of c a block has: rows, as the columns of a, and columns, as those of b.
+struct TileSize {
+  int i, j;
 };
 
 // c[i, j] (+)= sum over k < depth of scale[k] a(k, i) b(k, j), k < count[0] where there is one
@@ -46,14 +56,16 @@ struct GatheredProduct {
     return count ? max(min(*count - first, depth), std::int64_t{0}) : depth;
   }
 
-  // How many tiles of `tile` x `tile` entries c has, and how many side by side.
-  __host__ __device__ int tiles_across(int tile) const {
-    return static_cast<int>((b.width + tile - 1) / tile);
+  // How many tiles c has, and how many side by side.
+  __host__ __device__ int tiles_across(TileSize tile) const {
+    return static_cast<int>((b.width + tile.j - 1) / tile.j);
   }
-  __host__ __device__ int tiles(int tile) const {
-    return static_cast<int>((a.width + tile - 1) / tile) * tiles_across(tile);
+  __host__ __device__ int tiles(TileSize tile) const {
+    return static_cast<int>((a.width + tile.i - 1) / tile.i) * tiles_across(tile);
   }
-  __host__ __device__ int blocks(int tile) const { return tiles(tile) * static_cast<int>(pieces); }
+  __host__ __device__ int blocks(TileSize tile) const {
+    return tiles(tile) * static_cast<int>(pieces);
+  }
 };
 
 // What a block has of a product: a tile that begins at (i, j), its sum over [begin, end).
@@ -68,19 +80,20 @@ struct TilePlace {
 
 // Blocks go over the tiles of the first piece of the first product, then of its next one, then of
 // the next product.
-template <int kTile, class T>
-__device__ TilePlace<T> tile_of_block(const Several<GatheredProduct<T>>& group) {
+template <class T>
+__device__ TilePlace<T> tile_of_block(const Several<GatheredProduct<T>>& group, TileSize size) {
   int block = static_cast<int>(blockIdx.x), n = 0;
-  for (; block >= group.each[n].blocks(kTile); ++n) block -= group.each[n].blocks(kTile);
+  for (; block >= group.each[n].blocks(size); ++n) block -= group.each[n].blocks(size);
   const GatheredProduct<T>& product = group.each[n];
-  const int across = product.tiles_across(kTile), piece = block / product.tiles(kTile);
-  const int tile = block % product.tiles(kTile);
-  const std::int64_t each = (product.depth + product.pieces - 1) / product.pieces;
+  const int across = product.tiles_across(size), piece = block / product.tiles(size);
+  const int tile = block % product.tiles(size);
+  const auto pieces = static_cast<std::uint32_t>(product.pieces);  // 64 bits would be a call
+  const std::int64_t each = (static_cast<std::uint32_t>(product.depth) + pieces - 1) / pieces;
   const std::int64_t begin = each * piece, end = min(begin + each, product.rows());
   const bool whole = product.pieces == 1;
   return {&product,
-          std::int64_t{tile / across} * kTile,
-          std::int64_t{tile % across} * kTile,
+          std::int64_t{tile / across} * size.i,
+          std::int64_t{tile % across} * size.j,
           static_cast<std::int32_t>(begin),
           static_cast<std::int32_t>(max(begin, end)),
           whole ? product.c : product.parts + piece * product.a.width * product.b.width,
@@ -121,7 +134,7 @@ __global__ void __launch_bounds__(kTileThreads)
     Panel<C> panel[2];  // of a and b
   };
   VCAS_SHARED(Shared, shared);
-  const TilePlace<T> own = tile_of_block<kTile>(group);
+  const TilePlace<T> own = tile_of_block(group, {kTile, kTile});
   const GatheredProduct<T>& product = *own.product;
   const int thread = static_cast<int>(threadIdx.x), lane = lane_of_thread();
   const int own_i = thread / (kTile / kPerThread) * kPerThread;
@@ -133,7 +146,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const std::int32_t looked_up = first + lane % kDepth;
     const Gathered<T>& looked_at = lane < kDepth ? product.a : product.b;
     const RowPlace place =
-        looked_at.place(looked_up < own.end ? looked_at.compact_row(looked_up) : -1);
+        looked_at.place(looked_at.full_row(looked_at.compact_row(looked_up, own.end)));
     VCAS_UNROLL
     for (int factor = 0; factor < 2; ++factor)
       for (int d = thread / kTile; d < kDepth; d += kTileThreads / kTile) {

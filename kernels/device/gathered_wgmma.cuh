@@ -1,4 +1,4 @@
-// Gathered products by warpgroups, on sm_90a; and which kernel a product gets.
+// Gathered products by warpgroups, on sm_90a.
 #pragma once
 
 #include "kernels/device/gathered_mma.cuh"
@@ -31,33 +31,30 @@ __device__ std::uint64_t mn_major_descriptor(const SwizzledPanel<kRows>* panels,
 }
 
 // As MmaTile; 64 columns of b, so many rows of wgmma, are a warpgroup's.
-template <int kTile>
+template <int kTileI, int kTileJ>
 struct WgmmaTile {
   using Number = bfloat16;
-  static constexpr int kRows = 64, kStages = 3, kSteps = kRows / 16;
-  static constexpr int kPanels = kTile / 64;
-  static constexpr int kChunks = kTile / Chunk<bfloat16>::kSize;
-  static constexpr int kThreads = kPanels * 4 * kWarp;
+  static constexpr TileSize kSize{kTileI, kTileJ};
+  static constexpr int kRows = 64, kSteps = kRows / 16;
+  static constexpr int kThreads = kTileJ / 64 * 4 * kWarp;  // that multiply
 
+  using Sums = float[kTileI / 8][4];           // of one thread
+  using Fragments = std::uint32_t[kSteps][4];  // of b, of one thread
   struct Stage {
-    SwizzledPanel<kRows> panel[2][kPanels];  // of a and b
+    SwizzledPanel<kRows> a[kTileI / 64], b[kTileJ / 64];
     __device__ Chunk<bfloat16>& chunk(int factor, int k, int c) {
-      return panel[factor][c / 8].chunk(k, c % 8);
+      return (factor == 0 ? a : b)[c / 8].chunk(k, c % 8);
     }
   };
 };
 
-template <int kTile>
-using WgmmaSums = float[kTile / 8][4];  // of one thread
-
-// Starts sum += the product of the panels of a stage, as `multiply` has it: transposed, so that the
-// scaled factor is the one that comes from registers, `part`.
-template <int kTile>
-__device__ void start_products(WgmmaSums<kTile>& sum,
-                               std::uint32_t (&part)[WgmmaTile<kTile>::kSteps][4],
-                               typename WgmmaTile<kTile>::Stage& stage, const float* scale) {
+// What a thread multiplies of a stage, as `multiply` has it: transposed, so that b, which is
+// scaled, comes from registers.
+template <class Tile>
+__device__ void load_fragments(typename Tile::Fragments& part, typename Tile::Stage& stage,
+                               const float* scale) {
   const int lane = lane_of_thread(), upper = lane / 16, odd = lane / 8 % 2;
-  for (int step = 0; step < WgmmaTile<kTile>::kSteps; ++step) {
+  for (int step = 0; step < Tile::kSteps; ++step) {
     const int k = step * 16;
     load_blocks_transposed(part[step],
                            &stage.chunk(1, k + upper * 8 + lane % 8, warp_of_thread() * 2 + odd));
@@ -67,34 +64,42 @@ __device__ void start_products(WgmmaSums<kTile>& sum,
           to_bf16_pair(factor[0] * low_bf16(part[step][i]), factor[1] * high_bf16(part[step][i]));
     }
   }
-  for (int step = 0; step < WgmmaTile<kTile>::kSteps; ++step) {
+}
+
+// Starts sum += the product of the fragments and the panels of a.
+template <class Tile>
+__device__ void start_products(typename Tile::Sums& sum, typename Tile::Fragments& part,
+                               typename Tile::Stage& stage) {
+  for (int step = 0; step < Tile::kSteps; ++step) {
     wgmma_fence(sum, part[step]);
-    wgmma_bf16<Major::kMn>(sum, part[step], mn_major_descriptor(stage.panel[0], step * 16));
+    wgmma_bf16<Major::kMn>(sum, part[step], mn_major_descriptor(stage.a, step * 16));
   }
   wgmma_commit();
 }
 
 // The sums of a block on their way from registers to rows of c. No two lanes that write meet in a
 // bank.
-template <int kTile>
+template <class Tile>
 struct SumTile {
-  static constexpr int kQuads = kTile / Chunk<float>::kSize;
-  Chunk<float> quad[kTile][kQuads + 1];
+  static constexpr int kQuads = Tile::kSize.j / Chunk<float>::kSize;
+  Chunk<float> quad[Tile::kSize.i][kQuads + 1];
 };
 
-// c[i, j] (+)= the sums of all threads, through `space`. Rows of c are read while the sums are
-// written there.
-template <int kTile>
-__device__ void store_sums(const TilePlace<bfloat16>& to, const WgmmaSums<kTile>& sum,
-                           void* space) {
+// c[i, j] (+)= the sums of all threads that multiply, in place of the stages. Rows of c are read
+// while the sums are written there.
+template <class Tile>
+__device__ void store_sums(Stages<Tile>& shared, const typename Tile::Sums& sum) {
   using Quad = Chunk<float>;
-  constexpr int kQuads = SumTile<kTile>::kQuads;
-  constexpr int kAtOnce = WgmmaTile<kTile>::kThreads / kQuads, kRounds = kTile / kAtOnce;
-  auto& tile = *static_cast<SumTile<kTile>*>(space);
+  constexpr int kBarrier = 1, kQuads = SumTile<Tile>::kQuads;
+  constexpr int kAtOnce = Tile::kThreads / kQuads, kRounds = Tile::kSize.i / kAtOnce;
+  static_assert(sizeof(SumTile<Tile>) <= sizeof shared.stage);
+  const TilePlace<bfloat16>& to = shared.tile;
+  void* const space = shared.stage;
+  auto& tile = *static_cast<SumTile<Tile>*>(space);
   const int lane = lane_of_thread(), thread = static_cast<int>(threadIdx.x);
-  __syncthreads();  // no warpgroup reads a stage any more
+  barrier_sync(kBarrier, Tile::kThreads);  // no warpgroup reads a stage any more
   for (int half = 0; half < 2; ++half)
-    for (int n = 0; n < kTile / 4; ++n) {
+    for (int n = 0; n < Tile::kSize.i / 4; ++n) {
       const int j = warp_of_thread() * 16 + half * 8 + lane / 4;
       tile.quad[n / 2 * 8 + lane % 4 * 2 + n % 2][j / Quad::kSize].value[j % Quad::kSize] =
           sum[n / 2][2 * half + n % 2];
@@ -102,14 +107,16 @@ __device__ void store_sums(const TilePlace<bfloat16>& to, const WgmmaSums<kTile>
   const std::int64_t width = to.product->b.width, column = to.j + thread % kQuads * Quad::kSize;
   const std::int64_t first = to.i + thread / kQuads;
   const auto rows =
-      column < width ? static_cast<int>(min(to.product->a.width - first, std::int64_t{kTile})) : 0;
+      column < width
+          ? static_cast<int>(min(to.product->a.width - first, std::int64_t{Tile::kSize.i}))
+          : 0;
   float* const own = to.c + first * width + column;
   const auto at = [&](int n) { return reinterpret_cast<Quad*>(own + n * kAtOnce * width); };
   Quad before[kRounds] = {};
   VCAS_UNROLL
   for (int n = 0; n < kRounds; ++n)
     if (to.accumulate && n * kAtOnce < rows) before[n] = *at(n);
-  __syncthreads();
+  barrier_sync(kBarrier, Tile::kThreads);
   VCAS_UNROLL
   for (int n = 0; n < kRounds; ++n) {
     if (n * kAtOnce >= rows) continue;
@@ -119,109 +126,37 @@ __device__ void store_sums(const TilePlace<bfloat16>& to, const WgmmaSums<kTile>
   }
 }
 
+template <int kTile>
+struct SquareWgmmaTile : WgmmaTile<kTile, kTile> {
+  static constexpr int kStages = 3, kChunks = kTile / Chunk<bfloat16>::kSize;
+};
+
 // As gathered_product_mma_kernel, in bf16, by wgmma, which runs while the next copies are started.
 template <int kTile>
-__global__ void __launch_bounds__(WgmmaTile<kTile>::kThreads, 2) gathered_product_wgmma_kernel(
-    const __grid_constant__ Several<GatheredProduct<bfloat16>> group) {
-  using Tile = WgmmaTile<kTile>;
-  using Shared = Stages<Tile>;
+__global__ void __launch_bounds__(SquareWgmmaTile<kTile>::kThreads, 2)
+    gathered_product_wgmma_kernel(
+        const __grid_constant__ Several<GatheredProduct<bfloat16>> group) {
+  using Tile = SquareWgmmaTile<kTile>;
+  using Shared = StagesAndRows<Tile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
-  find_tile<kTile>(group, *shared);
+  find_tile(group, *shared);
   RowCopies<Tile> rows(*shared);
-  WgmmaSums<kTile> sum = {};
+  typename Tile::Sums sum = {};
   int place = 0;
-  for (int left = rows.stages(); left > 0; --left) {
+  for (int left = shared->stages(); left > 0; --left) {
     copy_async_wait<Tile::kStages - 2>();
     fence_async_proxy();
     __syncthreads();
-    std::uint32_t part[Tile::kSteps][4];
-    start_products<kTile>(sum, part, shared->stage[place], shared->scale[place]);
+    typename Tile::Fragments part;
+    load_fragments<Tile>(part, shared->stage[place], shared->scale[place]);
+    start_products<Tile>(sum, part, shared->stage[place]);
     rows.start(place_before<Tile::kStages>(place), left >= Tile::kStages);
-    const RowPlace row = rows.look_up();
-    wgmma_wait<0>(sum);
-    rows.keep(place, row);
+    const auto found = rows.look_up();
+    wgmma_wait(sum, part);
+    rows.keep(place, found);
     place = place_after<Tile::kStages>(place);
   }
-  static_assert(sizeof(SumTile<kTile>) <= sizeof shared->stage);
-  store_sums<kTile>(shared->tile, sum, shared->stage);
-}
-
-// ---- host ----
-
-template <class T>
-int blocks(const Several<GatheredProduct<T>>& group, int tile) {
-  int sum = 0;
-  for (unsigned n = 0; n < group.size; ++n) sum += group.each[n].blocks(tile);
-  return sum;
-}
-
-template <int kTile, class T>
-void products_on_tensor_cores(Context& context, const Several<GatheredProduct<T>>& group) {
-  const auto launch_tiles = [&]<class Tile>(Tile, auto kernel) {
-    launch(context, {extent(blocks(group, kTile)), extent(Tile::kThreads), sizeof(Stages<Tile>)},
-           kernel, group);
-  };
-  if constexpr (std::is_same_v<T, bfloat16>)
-    if (context.warpgroup_products())
-      return launch_tiles(WgmmaTile<kTile>{}, gathered_product_wgmma_kernel<kTile>);
-  launch_tiles(MmaTile<T, kTile>{}, gathered_product_mma_kernel<T, kTile>);
-}
-
-template <class T>
-bool fits_chunks(const Gathered<T>& from) {
-  return from.width % Chunk<T>::kSize == 0 && from.stride % Chunk<T>::kSize == 0 &&
-         lies_on_chunk(from.data);
-}
-
-// Gives the sums in pieces room, each 16 bytes aligned, and returns them.
-template <class T>
-Several<GatheredProduct<T>> place_pieces(Context& context, Several<GatheredProduct<T>>& group) {
-  Several<GatheredProduct<T>> in_pieces;
-  const auto values = [](const GatheredProduct<T>& one) {
-    constexpr std::int64_t kStep = 16 / sizeof(Compute<T>);
-    return one.pieces > 1 ? ceil_div(one.pieces * one.a.width * one.b.width, kStep) * kStep : 0;
-  };
-  std::int64_t all = 0;
-  for (unsigned n = 0; n < group.size; ++n) all += values(group.each[n]);
-  if (all == 0) return in_pieces;
-  Compute<T>* parts = scratch<Compute<T>>(context, all);
-  for (unsigned n = 0; n < group.size; ++n) {
-    GatheredProduct<T>& one = group.each[n];
-    if (one.pieces == 1) continue;
-    one.parts = parts;
-    parts += values(one);
-    in_pieces.add(one);
-  }
-  return in_pieces;
-}
-
-template <class T>
-void gathered_products(Context& context, Several<GatheredProduct<T>> group) {
-  const Several<GatheredProduct<T>> in_pieces = place_pieces(context, group);
-  Several<GatheredProduct<T>> others;
-  if constexpr (!std::is_same_v<T, double>) {
-    constexpr int kSmall = 64, kLarge = 128;
-    const bool tensor_cores = !std::is_same_v<T, float> || context.precision() == Precision::kTf32;
-    Several<GatheredProduct<T>> fitting;
-    for (unsigned n = 0; n < group.size; ++n) {
-      const GatheredProduct<T>& one = group.each[n];
-      const bool fits =
-          tensor_cores && fits_chunks(one.a) && fits_chunks(one.b) && lies_on_chunk(one.c);
-      (fits ? fitting : others).add(one);
-    }
-    const bool enough = blocks(fitting, kLarge) >= static_cast<int>(context.multiprocessors());
-    enough ? products_on_tensor_cores<kLarge>(context, fitting)
-           : products_on_tensor_cores<kSmall>(context, fitting);
-  } else {
-    others = group;
-  }
-  launch(context, {extent(blocks(others, kTile)), extent(kTileThreads)}, gathered_product_kernel<T>,
-         others);
-  std::int64_t most = 0;
-  for (unsigned n = 0; n < in_pieces.size; ++n)
-    most = std::max(most, in_pieces.each[n].a.width * in_pieces.each[n].b.width);
-  launch(context, {extent(ceil_div(most, kThreads), in_pieces.size), extent(kThreads)},
-         add_pieces_kernel<T>, in_pieces);
+  store_sums(*shared, sum);
 }
 
 }  // namespace vcas::VCAS_DEVICE

@@ -1,6 +1,7 @@
 // Linear layers: dense products, and products over gathered rows.
 #pragma once
 
+#include "kernels/device/gathered_products.cuh"
 #include "kernels/device/patch_wgmma.cuh"
 #include "kernels/device/patches.cuh"
 #include "kernels/device/product.cuh"

@@ -14,6 +14,7 @@ struct PatchWgmmaTile {
   static constexpr int kChunks = SwizzledPanel<kRows>::kChunks;
   static constexpr int kSteps = kChunks / 2;  // of 16 numbers along the sum
   static constexpr int kThreads = kRows / 64 * 4 * kWarp;
+  using Sums = float[kColumns / 8][4];  // of one thread
 
   struct Stage {
     SwizzledPanel<kRows> x_panel;
@@ -32,7 +33,7 @@ __device__ std::uint64_t k_major_descriptor(const SwizzledPanel<kRows>& panel, i
 
 // Starts sum += the product of a stage, whose x comes from registers, `part`.
 template <int kTileN>
-__device__ void start_products(WgmmaSums<kTileN>& sum,
+__device__ void start_products(typename PatchWgmmaTile<kTileN>::Sums& sum,
                                std::uint32_t (&part)[PatchWgmmaTile<kTileN>::kSteps][4],
                                typename PatchWgmmaTile<kTileN>::Stage& stage) {
   const int lane = lane_of_thread();
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(PatchWgmmaTile<kTileN>::kThreads, 2)
   using Shared = PatchShared<Tile>;
   VCAS_DYNAMIC_SHARED(Shared, shared);
   PatchCopies<Tile> copies(product, *shared);
-  WgmmaSums<kTileN> sum = {};
+  typename Tile::Sums sum = {};
   int place = 0;
   for (int left = copies.stages(); left > 0; --left) {
     copy_async_wait<Tile::kStages - 2>();
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(PatchWgmmaTile<kTileN>::kThreads, 2)
     std::uint32_t part[Tile::kSteps][4];
     start_products<kTileN>(sum, part, shared->stage[place]);
     copies.start(place_before<Tile::kStages>(place), left >= Tile::kStages);
-    wgmma_wait<0>(sum);
+    wgmma_wait(sum, part);
     place = place_after<Tile::kStages>(place);
   }
   __syncthreads();  // no warpgroup reads a stage any more

@@ -122,6 +122,15 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Barrier 1 to 15 of a block, of so many of its threads, in whole warps. What a thread did before
+// it arrives is seen by those that wait, as all do that `sync`. Barrier 0 is that of __syncthreads.
+__device__ __forceinline__ void barrier_arrive(int barrier, int threads) {
+  asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void barrier_sync(int barrier, int threads) {
+  asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 // The rest is of sm_90a only: elsewhere a kernel that comes to it stops.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define VCAS_SM90A(...) asm volatile(__VA_ARGS__)
@@ -152,6 +161,17 @@ __device__ __forceinline__ unsigned count_in_order(unsigned* count, unsigned las
 // behind the next barrier.
 __device__ __forceinline__ void fence_async_proxy() {
   VCAS_SM90A("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A warpgroup gives registers up, or takes what others gave up, until its threads have so many: a
+// multiple of 8. The launch bounds say how many they have before.
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  VCAS_SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  VCAS_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 // c and a are now as a wgmma that follows needs them: before every one, since a was written.
@@ -194,17 +214,49 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[16][4], const std::uint32_
       : "memory");
 }
 
+template <Major kMajor>
+__device__ __forceinline__ void wgmma_bf16(float (&c)[32][4], const std::uint32_t (&a)[4],
+                                           std::uint64_t b) {
+  VCAS_SM90A(
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
+      "%127}, "
+      "{%128, %129, %130, %131}, %132, 1, 1, 1, %133;"
+      : VCAS_EIGHT_BLOCKS(c, 0), VCAS_EIGHT_BLOCKS(c, 8), VCAS_EIGHT_BLOCKS(c, 16),
+        VCAS_EIGHT_BLOCKS(c, 24)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kMajor))
+      : "memory");
+}
+
 // The warpgroup's products since the last call become a group.
 __device__ __forceinline__ void wgmma_commit() {
   VCAS_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits for the warpgroup's groups, but for its last `kGroups`; then their sums c may be read.
-template <int kGroups, int kBlocks>
-__device__ __forceinline__ void wgmma_wait(float (&c)[kBlocks][4]) {
-  VCAS_SM90A("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+// Waits for the warpgroup's products of fragments a; then their sums c may be read, and a written.
+//
+// ptxas 13.0 takes the registers of a for free as soon as the products have started. So a store
+// that never happens, of a block beyond the grid, reads them here.
+template <int kBlocks, int kSteps>
+__device__ __forceinline__ void wgmma_wait(float (&c)[kBlocks][4],
+                                           const std::uint32_t (&a)[kSteps][4]) {
+  VCAS_SM90A("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < 4 * kBlocks; ++i) asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+    asm volatile(
+        "{.reg .pred never; .reg .b32 z; mov.u32 z, %%ctaid.z; setp.ne.u32 never, z, 0;"
+        "@never st.shared.v4.b32 [z], {%0, %1, %2, %3};}" ::"r"(a[i][0]),
+        "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
+        : "memory");
 }
 
 #undef VCAS_EIGHT_BLOCKS
@@ -282,6 +334,22 @@ inline std::uint32_t shared_address(const void* data, const char* file = __built
   return Emulator::current().shared_address(data, {file, line});
 }
 
+inline void barrier_arrive(int barrier, int threads, const char* file = __builtin_FILE(),
+                           int line = __builtin_LINE()) {
+  Emulator::current().barrier(static_cast<unsigned>(barrier), static_cast<unsigned>(threads), false,
+                              {file, line});
+}
+inline void barrier_sync(int barrier, int threads, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
+  Emulator::current().barrier(static_cast<unsigned>(barrier), static_cast<unsigned>(threads), true,
+                              {file, line});
+}
+
+template <int kRegisters>
+void give_up_registers() {}
+template <int kRegisters>
+void take_registers() {}
+
 inline unsigned count_in_order(unsigned* count, unsigned last) {
   return Emulator::current().count_in_order(count, last);
 }
@@ -306,10 +374,10 @@ inline void wgmma_commit(const char* file = __builtin_FILE(), int line = __built
   Emulator::current().wgmma_commit({file, line});
 }
 
-template <int kGroups, int kBlocks>
-void wgmma_wait(float (&)[kBlocks][4], const char* file = __builtin_FILE(),
-                int line = __builtin_LINE()) {
-  Emulator::current().wgmma_wait(kGroups, {file, line});
+template <int kBlocks, int kSteps>
+void wgmma_wait(float (&)[kBlocks][4], const std::uint32_t (&)[kSteps][4],
+                const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Emulator::current().wgmma_wait(0, {file, line});
 }
 
 }  // namespace vcas::emu

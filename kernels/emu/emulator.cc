@@ -149,6 +149,10 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
   ready_.clear();
   next_ready_ = 0;
   waiting_.clear();
+  for (NamedBarrier& barrier : named_) {
+    barrier.arrived.clear();
+    barrier.waiting.clear();
+  }
   left_ = threads_;
   shared_.clear();
   shared_bytes_ = 0;
@@ -169,6 +173,9 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
   threadIdx = thread_[running_]->index;
   Fiber::switch_between(caller_, fiber_of(running_));
   if (left_ > 0 && error_.empty()) report_deadlock();
+  for (const NamedBarrier& barrier : named_)
+    if (!barrier.arrived.empty())
+      fail("a barrier that too few reached: " + where(barrier.arrived.front()));
 }
 
 // The first function on a thread's stack. Nothing switches back to it after its end.
@@ -233,6 +240,42 @@ void Emulator::arrive_at_barrier(Place place) {
   if (waiting_.size() < threads_) return;
   ++barrier_round_;
   make_ready(waiting_);
+}
+
+void Emulator::barrier(unsigned number, unsigned threads, bool waits, Place place) {
+  if (is_left_out(place)) {
+    if (!waits) return;
+    waits = false;
+  }
+  check(number > 0 && number < kBarriers && threads > 0 && threads % kWarp == 0 &&
+            threads <= threads_,
+        "no such barrier", place);
+  NamedBarrier& barrier = named_[number];
+  const unsigned round = (barrier.round & 1) + 2 * (blocks_ % kFibers);
+  release(&barrier.order[round]);
+  arrive_at_barrier(barrier, threads, waits, place);
+  if (!waits) return;
+  run_next();
+  acquire(&barrier.order[round]);
+}
+
+void Emulator::arrive_at_barrier(NamedBarrier& barrier, unsigned threads, bool waits, Place place) {
+  const Unwatched unwatched;
+  thread_[running_]->place = place;
+  if (barrier.arrived.empty()) barrier.threads = threads;
+  if (barrier.threads != threads)
+    return fail("a barrier with another number of threads: " + where(running_));
+  if (std::count(barrier.arrived.begin(), barrier.arrived.end(), running_))
+    return fail("arrives again at a barrier before the others: " + where(running_));
+  barrier.arrived.push_back(running_);
+  if (waits) {
+    thread_[running_]->state = State::kAtBarrier;
+    barrier.waiting.push_back(running_);
+  }
+  if (barrier.arrived.size() < threads) return;
+  barrier.arrived.clear();
+  ++barrier.round;
+  make_ready(barrier.waiting);
 }
 
 std::uint64_t Emulator::collective(Collective kind, unsigned mask, std::uint64_t value,

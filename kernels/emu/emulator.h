@@ -44,6 +44,7 @@ class Emulator {
  public:
   // What every device from sm_80 on accepts.
   static constexpr unsigned kMaxThreads = 1024, kWarp = 32;
+  static constexpr unsigned kBarriers = 16;                        // per block
   static constexpr std::size_t kMaxSharedBytes = 99 * 1024;        // per block
   static constexpr std::size_t kMaxStaticSharedBytes = 48 * 1024;  // of it, not dynamic
   // What sm_90 accepts.
@@ -65,6 +66,11 @@ class Emulator {
   // The rest is for the running thread (kernels/emu/simt.h).
   static Emulator& current();
   void barrier(Place place);
+  // Barrier 1 to 15 of the block, of so many of its threads, in whole warps.
+  // A thread that does not wait only arrives.
+  // These are faults, besides another number of threads:
+  // to arrive again before the others have, to end a block at a barrier that too few reached.
+  void barrier(unsigned number, unsigned threads, bool waits, Place place);
   // kShuffle gives the value of lane `source`. kBallot gives the lanes of `mask` with a value not
   // 0.
   std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned source,
@@ -114,6 +120,12 @@ class Emulator {
     unsigned round = 0;
     AsyncProducts products;
   };
+  struct NamedBarrier {
+    unsigned threads = 0;                    // that take part, as the first to arrive said
+    std::vector<unsigned> arrived, waiting;  // of them
+    char order[4] = {};                      // as barrier_order_
+    unsigned round = 0;
+  };
   struct Free {
     void operator()(void* memory) const;
   };
@@ -130,6 +142,7 @@ class Emulator {
   void make_ready(std::vector<unsigned>& threads);
   void run_next();
   void arrive_at_barrier(Place place);
+  void arrive_at_barrier(NamedBarrier& barrier, unsigned threads, bool waits, Place place);
   void arrive_at_collective(Collective kind, unsigned mask, Place place);
   void meet(unsigned warp, Meeting& meeting);
   void end_asynchronous();
@@ -158,6 +171,7 @@ class Emulator {
   // order them.
   char barrier_order_[4] = {};
   char launch_order_ = 0, end_order_ = 0;
+  NamedBarrier named_[kBarriers];
   std::vector<Declaration> shared_;
   Memory dynamic_shared_;
   std::uint64_t blocks_ = 0;

@@ -102,12 +102,13 @@ def main():
     write(lines, "load_blocks", inputs, straight)
     write(lines, "load_blocks_transposed", inputs, transposed)
 
-    # wgmma.m64n128k16, of b by rows k, then of b by columns: which entries each lane's pairs are is
-    # in ptx.cuh. Sums are small, so that the four that a lane has of each eight columns are digits
-    # of one number.
-    for name, depth in (("wgmma_bf16", 32), ("wgmma_bf16_k_major", 64)):
+    # wgmma.m64n128k16, of b by rows k, then of b by columns; m64n256k16 of b by rows k. Which entries
+    # each lane's pairs are is in ptx.cuh. Sums are small, so that the four that a lane has of each
+    # eight columns are digits of one number.
+    for name, depth, width in (("wgmma_bf16", 32, 128), ("wgmma_bf16_k_major", 64, 128),
+                               ("wgmma_bf16_wide", 32, 256)):
         a, b = ([[rng.randint(-1, 1) for _ in range(columns)] for _ in range(rows)]
-                for rows, columns in ((64, depth), (depth, 128)))
+                for rows, columns in ((64, depth), (depth, width)))
         inputs, outputs = [], []
         for step in range(depth // 16):
             for thread in range(128):
@@ -119,13 +120,17 @@ def main():
             inputs += [pair(row[j], row[j + 1]) for j in range(0, len(row), 2)]
         for thread in range(128):
             g, t = divmod(thread % 32, 4)
-            for column in range(2 * t, 128, 8):
+            for column in range(2 * t, width, 8):
                 i = thread // 32 * 16 + g
                 digits = [sum(a[row][k] * b[k][j] for k in range(depth)) for row, j in
                           ((i, column), (i, column + 1), (i + 8, column), (i + 8, column + 1))]
                 assert max(map(abs, digits)) < 32
                 outputs.append(bits(sum(digit * 64 ** n for n, digit in enumerate(digits))))
         write(lines, name, inputs, outputs)
+
+    # A warp reads backwards what another wrote.
+    words = [bits(rng.gauss(0, 1)) for _ in range(32)]
+    write(lines, "barrier", words, words[::-1])
 
     pathlib.Path(__file__).with_name("ptx.txt").write_text("\n".join(lines) + "\n")
 

@@ -78,6 +78,33 @@ __global__ void two_barriers_kernel() {
     __syncthreads();
 }
 
+enum class BarrierFault { kNone, kNoWait, kTwice, kTooFew, kOtherNumber, kNoSuchBarrier };
+
+// y = x, which one warp puts into shared memory, a number a round, and the other takes from there.
+template <BarrierFault kFault>
+__global__ void handed_over_kernel(const int* x, int* y) {
+  struct Shared {
+    int value[32];
+  };
+  VCAS_SHARED(Shared, shared);
+  constexpr int kFull = kFault == BarrierFault::kNoSuchBarrier ? 16 : 1, kFree = 2, kRounds = 3;
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned round = 0; round < kRounds; ++round)
+    if (threadIdx.x < 32) {
+      if (round > 0) barrier_sync(kFree, 64);
+      shared.value[lane] = x[round * 32 + lane];
+      barrier_arrive(kFull, kFault == BarrierFault::kOtherNumber && round == 1 ? 32 : 64);
+      if (kFault == BarrierFault::kTwice) barrier_arrive(kFull, 64);
+    } else {
+      if (kFault == BarrierFault::kNoWait)
+        barrier_arrive(kFull, 64);
+      else
+        barrier_sync(kFull, 64);
+      y[round * 32 + lane] = shared.value[31 - lane];
+      if (kFault == BarrierFault::kTooFew || round + 1 < kRounds) barrier_arrive(kFree, 64);
+    }
+}
+
 __global__ void half_warp_kernel(int* y) {
   if (threadIdx.x < 16) y[threadIdx.x] = __shfl_xor_sync(0xFFFFFFFFu, 1, 1);
 }
@@ -191,15 +218,15 @@ __global__ void wgmma_kernel(const Chunk* x, float* y) {
   constexpr std::uint64_t kStride = kFault == WgmmaFault::kLargeStride ? 2048 : 1024;
   const Chunk* start = shared + (kFault == WgmmaFault::kMisaligned ? 8 : 0);
   float sum[8][4] = {};
-  std::uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
-  if (kFault != WgmmaFault::kNoFence) wgmma_fence(sum, ones);
-  wgmma_bf16<Major::kMn>(sum, ones,
+  std::uint32_t ones[1][4] = {{0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u}};
+  if (kFault != WgmmaFault::kNoFence) wgmma_fence(sum, ones[0]);
+  wgmma_bf16<Major::kMn>(sum, ones[0],
                          shared_address(start) / 16 | kStride / 16 << 32 | kSwizzle << 62);
   wgmma_commit();
   if (kFault == WgmmaFault::kFactorChanges && i == 5) shared[77].value[1] = 0;
-  if (kFault == WgmmaFault::kFragmentChanges && i == 5) ones[2] = 0;
+  if (kFault == WgmmaFault::kFragmentChanges && i == 5) ones[0][2] = 0;
   if (kFault == WgmmaFault::kSumChanges && i == 5) sum[7][1] = 0;
-  if (kFault != WgmmaFault::kNoWait) wgmma_wait<0>(sum);
+  if (kFault != WgmmaFault::kNoWait) wgmma_wait(sum, ones);
   y[i] = sum[3][2];
 }
 
@@ -216,12 +243,12 @@ __global__ void k_major_kernel(const Chunk* x, float* y) {
   fence_async_proxy();
   __syncthreads();
   float sum[8][4] = {};
-  std::uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
-  wgmma_fence(sum, ones);
-  wgmma_bf16<Major::kK>(sum, ones,
+  std::uint32_t ones[1][4] = {{0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u}};
+  wgmma_fence(sum, ones[0]);
+  wgmma_bf16<Major::kK>(sum, ones[0],
                         (shared_address(shared) + kFirst) / 16 | 1024ull / 16 << 32 | 1ull << 62);
   wgmma_commit();
-  wgmma_wait<0>(sum);
+  wgmma_wait(sum, ones);
   y[i] = sum[3][2];
 }
 
@@ -238,6 +265,29 @@ TEST_CASE("barriers and shared memory of an emulated block", "[emulator]") {
     CHECK(launched(order, {1}, {64}, 64 * sizeof(double), dynamic_shared_kernel, shifted.data())
               .empty());
     for (std::size_t i = 0; i < 64; ++i) CHECK(shifted[i] == static_cast<double>((i + 1) % 64));
+  }
+}
+
+TEST_CASE("barriers of a part of an emulated block", "[emulator]") {
+  std::vector<int> x(96), y(96), want(96);
+  for (int i = 0; i < 96; ++i) x[static_cast<std::size_t>(i)] = i;
+  for (std::size_t i = 0; i < 96; ++i) want[i] = x[i / 32 * 32 + 31 - i % 32];
+  for (const ThreadOrder order : kOrders) {
+    const auto run = [&](auto* kernel) {
+      y.assign(96, -1);
+      return launched(order, {1}, {64}, 0, kernel, x.data(), y.data());
+    };
+    CHECK(run(handed_over_kernel<BarrierFault::kNone>).empty());
+    CHECK(y == want);
+    CHECK_THAT(run(handed_over_kernel<BarrierFault::kTwice>),
+               ContainsSubstring("arrives again at a barrier before the others"));
+    CHECK_THAT(run(handed_over_kernel<BarrierFault::kTooFew>),
+               ContainsSubstring("a barrier that too few reached"));
+    if (order == ThreadOrder::kReverse)  // those that wait come first
+      CHECK_THAT(run(handed_over_kernel<BarrierFault::kOtherNumber>),
+                 ContainsSubstring("a barrier with another number of threads"));
+    CHECK_THAT(run(handed_over_kernel<BarrierFault::kNoSuchBarrier>),
+               ContainsSubstring("no such barrier"));
   }
 }
 
@@ -274,6 +324,19 @@ TEST_CASE("a missing barrier shows in some order", "[emulator]") {
     std::vector<int> y(64);
     launched(order, {1}, {64}, 0, missing_barrier_kernel, y.data());
     for (int i = 0; i < 64; ++i) wrong = wrong || y[static_cast<std::size_t>(i)] != 63 - i;
+  }
+  CHECK(wrong);
+}
+
+TEST_CASE("a barrier that nobody waits at shows in some order", "[emulator]") {
+  const std::vector<int> x(96, 1);
+  bool wrong = false;
+  for (const ThreadOrder order : kOrders) {
+    std::vector<int> y(96);
+    wrong = !launched(order, {1}, {64}, 0, handed_over_kernel<BarrierFault::kNoWait>, x.data(),
+                      y.data())
+                 .empty() ||
+            y != x || wrong;
   }
   CHECK(wrong);
 }

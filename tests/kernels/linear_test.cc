@@ -44,16 +44,20 @@ TEST_CASE("linear_forward", "[linear]") { on_every_backend(check_forward); }
 
 TEST_CASE("linear_backward_input", "[linear]") { on_every_backend(check_backward_input); }
 
+// 132 tiles of 128 x 128, which in one case make 66 of 256 x 128. A GPU sums over more rows than
+// are on their way at once; the emulator has small products for that.
 TEST_CASE("a weight gradient with a large tile for each of 132 multiprocessors", "[linear]") {
   on_every_backend([](TestTensors& t) {
-    constexpr std::int64_t kRows = 9, kIn = 1408, kOut = 1536;
-    const auto kept = t.some_of(kRows);
-    check_op(t,
-             LinearBackwardWeight{.dweight = t.wide_unset({kOut, kIn}),
-                                  .dy = t.normal({kRows, kOut}),
-                                  .x_full = t.normal({kRows, kIn}),
-                                  .kept = t.indices(kept)},
-             {.length = kRows + 1});
+    const std::int64_t rows = t.ops().name() == "cuda" ? 700 : 9;
+    for (const auto& [in, out] : {std::pair{1408, 1536}, {1536, 1408}}) {
+      const auto kept = t.some_of(rows);
+      check_op(t,
+               LinearBackwardWeight{.dweight = t.wide_unset({out, in}),
+                                    .dy = t.normal({rows, out}),
+                                    .x_full = t.normal({rows, in}),
+                                    .kept = t.indices(kept)},
+               {.length = rows + 1});
+    }
   });
 }
 

@@ -31,6 +31,7 @@ const SampleSize kIndependentDraws = {
 // A sum over more rows than are on their way at once; and convolutions whose last stage lies where
 // sums are put then.
 const SampleSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
+const SampleSize kSpecialized = {.items = 40, .tokens = 49, .width = 128, .hidden = 256, .keep = 2};
 const SampleSize kConvolution = {
     .items = 2, .tokens = 49, .width = 32, .hidden = 80, .convolution = true};
 
@@ -77,6 +78,8 @@ Outputs outputs(emu::ThreadOrder order) {
     const std::unique_ptr<Ops> tensor_cores = make_emu_ops(order, precision, warpgroup_products);
     Samples long_sum(*tensor_cores, kLongSum, compute_dtype(precision));
     collect(*tensor_cores, long_sum.make<LinearBackwardWeight>());
+    Samples specialized(*tensor_cores, kSpecialized, compute_dtype(precision));
+    if (warpgroup_products) collect(*tensor_cores, specialized.make<LinearBackwardWeight>());
     Samples convolution(*tensor_cores, kConvolution, compute_dtype(precision));
     collect(*tensor_cores, convolution.make<LinearForward>());
   }
@@ -110,10 +113,12 @@ std::vector<std::string> barriers() {
     for (int number = 1; std::getline(lines, line); ++number)
       if (line.find("__syncthreads()") != std::string::npos ||
           line.find("__syncwarp()") != std::string::npos ||
+          line.find("barrier_arrive(") != std::string::npos ||
+          line.find("barrier_sync(") != std::string::npos ||
           line.find("copy_async_wait<") != std::string::npos ||
           line.find("fence_async_proxy()") != std::string::npos ||
           line.find("wgmma_fence(") != std::string::npos ||
-          line.find("wgmma_wait<") != std::string::npos)
+          line.find("wgmma_wait(") != std::string::npos)
         places.push_back(fmt::format("{}:{}", file.path().filename().string(), number));
   }
   std::sort(places.begin(), places.end());

@@ -80,12 +80,28 @@ __global__ void copy_async_kernel(const float* in, float* out) {
   out[4 * kWarp + thread] = shared.one[kWarp - 1 - thread];
 }
 
-// a[64, 16 kSteps] b[16 kSteps, 128] by a warpgroup. `in` begins with fragments of a for each 16 of
-// k, and product(sum, a, step) starts those with b. A thread makes one number of each four sums.
+// The first warp writes and arrives, the second waits and reads.
+__global__ void barrier_kernel(const float* in, float* out) {
+  struct Shared {
+    float value[kWarp];
+  };
+  VCAS_SHARED(Shared, shared);
+  constexpr int kBarrier = 15, kBoth = 2 * kWarp;
+  if (warp_of_thread() == 0) {
+    shared.value[threadIdx.x] = in[threadIdx.x];
+    barrier_arrive(kBarrier, kBoth);
+  } else {
+    barrier_sync(kBarrier, kBoth);
+    out[lane_of_thread()] = shared.value[kWarp - 1 - lane_of_thread()];
+  }
+}
+
+// a[64, 16 kSteps] b[16 kSteps, 8 kBlocks] by a warpgroup. `in` begins with fragments of a for each
+// 16 of k, and product(sum, a, step) starts those with b. A thread makes one number of each four
+// sums.
 constexpr int kWarpgroup = 4 * kWarp;
-template <int kSteps, class Product>
+template <int kSteps, int kBlocks, class Product>
 __device__ void run_wgmma(const float* in, float* out, const Product& product) {
-  constexpr int kBlocks = 16;
   const int thread = static_cast<int>(threadIdx.x);
   fence_async_proxy();
   __syncthreads();
@@ -97,16 +113,17 @@ __device__ void run_wgmma(const float* in, float* out, const Product& product) {
     product(sum, a[step], step);
   }
   wgmma_commit();
-  wgmma_wait<0>(sum);
+  wgmma_wait(sum, a);
   for (int i = 0; i < kBlocks; ++i)
     out[thread * kBlocks + i] = sum[i][0] + 64 * (sum[i][1] + 64 * (sum[i][2] + 64 * sum[i][3]));
 }
 
 // Behind the fragments are rows k of b.
-constexpr int kProbeDepth = 32, kProbePanels = 2;
+constexpr int kProbeDepth = 32;
 using ProbePanel = SwizzledPanel<kProbeDepth>;
+template <int kPanels>
 __global__ void wgmma_bf16_kernel(const float* in, float* out) {
-  constexpr int kSteps = kProbeDepth / 16, kChunks = kProbePanels * ProbePanel::kChunks;
+  constexpr int kSteps = kProbeDepth / 16, kChunks = kPanels * ProbePanel::kChunks;
   VCAS_DYNAMIC_SHARED(ProbePanel, panel);
   const int thread = static_cast<int>(threadIdx.x);
   const float* b = in + kSteps * kWarpgroup * 4;
@@ -114,7 +131,7 @@ __global__ void wgmma_bf16_kernel(const float* in, float* out) {
     const int k = i / kChunks, c = i % kChunks;
     memcpy(&panel[c / ProbePanel::kChunks].chunk(k, c % ProbePanel::kChunks), b + 4 * i, 16);
   }
-  run_wgmma<kSteps>(in, out, [&](auto& sum, auto& a, int step) {
+  run_wgmma<kSteps, 8 * kPanels>(in, out, [&](auto& sum, auto& a, int step) {
     wgmma_bf16<Major::kMn>(sum, a, mn_major_descriptor(panel, step * 16));
   });
 }
@@ -127,7 +144,7 @@ __global__ void wgmma_bf16_k_major_kernel(const float* in, float* out) {
   const float* b = in + kSteps * kWarpgroup * 4;
   for (int i = static_cast<int>(threadIdx.x); i < 128 * kChunks; i += kWarpgroup)
     memcpy(&panel->chunk(i / kChunks, i % kChunks), b + 4 * i, 16);
-  run_wgmma<kSteps>(in, out, [&](auto& sum, auto& a, int step) {
+  run_wgmma<kSteps, 16>(in, out, [&](auto& sum, auto& a, int step) {
     wgmma_bf16<Major::kK>(sum, a, k_major_descriptor(*panel, step * 2));
   });
 }
@@ -148,8 +165,13 @@ std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& 
   if (name == "load_blocks_transposed")
     launch(context, warp, load_blocks_transposed_kernel, from, to);
   if (name == "copy_async") launch(context, warp, copy_async_kernel, from, to);
-  const Grid warpgroup{extent(1), extent(kWarpgroup), kProbePanels * sizeof(ProbePanel)};
-  if (name == "wgmma_bf16") launch(context, warpgroup, wgmma_bf16_kernel, from, to);
+  if (name == "barrier") launch(context, {extent(1), extent(2 * kWarp)}, barrier_kernel, from, to);
+  if (name == "wgmma_bf16")
+    launch(context, {extent(1), extent(kWarpgroup), 2 * sizeof(ProbePanel)}, wgmma_bf16_kernel<2>,
+           from, to);
+  if (name == "wgmma_bf16_wide")
+    launch(context, {extent(1), extent(kWarpgroup), 4 * sizeof(ProbePanel)}, wgmma_bf16_kernel<4>,
+           from, to);
   if (name == "wgmma_bf16_k_major")
     launch(context, {extent(1), extent(kWarpgroup), sizeof(KMajorPanel)}, wgmma_bf16_k_major_kernel,
            from, to);

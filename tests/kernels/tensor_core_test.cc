@@ -13,9 +13,9 @@ struct Size {
 const Size kSizes[] = {{0, 64, 68},     {1, 4, 4},     {7, 128, 64},   {31, 132, 12},
                        {257, 64, 36},   {64, 64, 128}, {31, 260, 132}, {7, 4, 1028},
                        {257, 256, 128}, {97, 128, 512}};
-const Size kSizesBf16[] = {{0, 64, 72},     {1, 8, 8},     {7, 128, 64},   {31, 136, 16},
-                           {257, 64, 40},   {64, 64, 128}, {31, 264, 136}, {7, 8, 1032},
-                           {257, 256, 128}, {97, 128, 512}};
+const Size kSizesBf16[] = {{0, 64, 72},     {1, 8, 8},      {7, 128, 64},   {31, 136, 16},
+                           {257, 64, 40},   {64, 64, 128},  {31, 264, 136}, {7, 8, 1032},
+                           {257, 256, 128}, {97, 128, 512}, {0, 128, 256},  {580, 384, 256}};
 
 std::vector<Size> sizes(Precision precision) {
   return precision == Precision::kTf32
@@ -229,9 +229,36 @@ TEST_CASE("gathered products of a group have the bits of each alone", "[tensor_c
   });
 }
 
+// Each has tiles of 256 x 128 for the multiprocessors that the emulator counts.
+TEST_CASE("gathered products by specialized warps", "[tensor_core]") {
+  on_tensor_cores(Precision::kBf16, [&](TestTensors& t) {
+    const auto in_pieces = product(
+        t, {2100, 128, 256}, Rows::kNarrowScaled,
+        [&](const Shape& shape) { return normal(t, shape); },
+        [&](std::int64_t count) { return powers_of_two(t, count); });
+    CHECK(in_pieces.pieces_of_sum() > 1);
+    check_op(t, in_pieces, {.length = 2100});
+    Group<LinearBackwardWeight> group;
+    std::vector<std::vector<std::byte>> alone;
+    for (const Size& size : {Size{330, 128, 512}, {0, 128, 512}, {97, 256, 256}, {700, 128, 512}}) {
+      group.add(general_product(t, size, Rows::kNarrowScaled));
+      const Tensor& dweight = group[group.size() - 1].dweight;
+      const std::vector<std::byte> before = t.read_bytes(dweight);
+      t.ops().run(group[group.size() - 1]);
+      alone.push_back(t.read_bytes(dweight));
+      t.ops().copy_to_device(dweight.data, before.data(), dweight.bytes());
+    }
+    for (std::size_t n = 0; n < group.size(); ++n)
+      CHECK((t.read_bytes(group[n].dweight) == alone[n]) == (n == 1));  // a sum of nothing
+    t.ops().run(group);
+    for (std::size_t n = 0; n < group.size(); ++n)
+      CHECK(t.read_bytes(group[n].dweight) == alone[n]);
+  });
+}
+
 TEST_CASE("a gathered product has the same bits in any order of threads", "[tensor_core]") {
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
-  for (const Size& size : {Size{257, 72, 64}, Size{150, 136, 264}}) {
+  for (const Size& size : {Size{257, 72, 64}, Size{150, 136, 264}, Size{580, 128, 256}}) {
     std::vector<std::vector<std::byte>> results;
     // Both kernels of bf16 sum in the order of k here.
     for (const bool warpgroup_products : {false, true})
