@@ -1,5 +1,7 @@
-// Norms over sets of rows: sums of slices of the rows, statistics of sets, then the rows.
+// Norms over sets of rows: sums of slices of the rows and statistics of sets, then the rows.
 #pragma once
+
+#include <numeric>
 
 #include "kernels/device/math.cuh"
 #include "kernels/device/write_row.cuh"
@@ -14,6 +16,7 @@ struct NormSets {
   std::int64_t count, slices;
   std::int64_t width, groups;
   std::int32_t columns;  // of a group
+  std::int32_t part;     // columns whose sums are complete together: whole groups, whole blocks
 
   __device__ std::int64_t begin(std::int64_t n) const {
     return offsets ? offsets[n] : n == 0 ? 0 : n == count ? rows : split;
@@ -55,10 +58,11 @@ struct NormStatistics {
 };
 
 constexpr int kNormThreads = 8, kNormColumns = kNormThreads * kNeighbours, kNormLanes = 32;
+static_assert(kNormThreads * kNormLanes == kThreads);
 
 // sum[set, slice, 2, c]: what both parts of terms(row, c, width) add up to. Blocks (32 columns,
-// slice, set), 32 lanes of rows, which are added in order. A lane adds four rows before it adds to
-// a double.
+// slice, set), whose threads are 32 lanes of rows, which are added in order. A lane adds four rows
+// before it adds to a double.
 template <class C, class Terms>
 __device__ void sum_norm_columns(double* sum, const NormSets& sets, const Terms& terms) {
   struct Shared {
@@ -66,12 +70,13 @@ __device__ void sum_norm_columns(double* sum, const NormSets& sets, const Terms&
   };
   VCAS_SHARED(Shared, shared);
   constexpr int kAtOnce = 4;
-  const int width = static_cast<int>(sets.width), own = static_cast<int>(threadIdx.x) * kNeighbours;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread / kNormThreads;
+  const int width = static_cast<int>(sets.width), own = thread % kNormThreads * kNeighbours;
   const int c = static_cast<int>(blockIdx.x) * kNormColumns + own;
   const std::int64_t n = blockIdx.z, end = sets.end(n), step = sets.slices * kNormLanes;
   double total[2][kNeighbours] = {};
   if (c < width)
-    for (std::int64_t first = sets.begin(n) + blockIdx.y * kNormLanes + threadIdx.y; first < end;
+    for (std::int64_t first = sets.begin(n) + blockIdx.y * kNormLanes + lane; first < end;
          first += kAtOnce * step) {
       C part[2][kNeighbours] = {};
       VCAS_UNROLL
@@ -88,17 +93,13 @@ __device__ void sum_norm_columns(double* sum, const NormSets& sets, const Terms&
           total[which][i] += static_cast<double>(part[which][i]);
     }
   for (int i = 0; i < kNeighbours; ++i)
-    for (int which = 0; which < 2; ++which)
-      shared.value[which][threadIdx.y][own + i] = total[which][i];
+    for (int which = 0; which < 2; ++which) shared.value[which][lane][own + i] = total[which][i];
   __syncthreads();
-  const int column = static_cast<int>(threadIdx.y) * kNormThreads + static_cast<int>(threadIdx.x);
-  const int which = column / kNormColumns;
-  const std::int64_t out =
-      static_cast<std::int64_t>(blockIdx.x) * kNormColumns + column % kNormColumns;
+  const int which = thread / kNormColumns, column = thread % kNormColumns;
+  const std::int64_t out = static_cast<std::int64_t>(blockIdx.x) * kNormColumns + column;
   if (which > 1 || out >= width) return;
   double of_all = 0;
-  for (int lane = 0; lane < kNormLanes; ++lane)
-    of_all += shared.value[which][lane][column % kNormColumns];
+  for (int of = 0; of < kNormLanes; ++of) of_all += shared.value[which][of][column];
   sum[((n * sets.slices + blockIdx.y) * 2 + which) * sets.width + out] = of_all;
 }
 
@@ -106,6 +107,30 @@ template <class C>
 struct NormTerms {
   Neighbours<C> first, second;
 };
+
+// The groups of a part, if the running block is the last to sum columns of it, of its own set or of
+// all sets; otherwise none.
+struct NormGroups {
+  std::int64_t first, last;
+};
+__device__ inline NormGroups ends_part(unsigned* count, const NormSets& sets, bool of_all_sets) {
+  const auto part = static_cast<unsigned>(sets.part), width = static_cast<unsigned>(sets.width);
+  const unsigned own = blockIdx.x * kNormColumns / part;
+  const unsigned first = own * part, last = min(first + part, width);
+  const unsigned parts = (width + part - 1) / part;
+  const unsigned blocks = (last - first + kNormColumns - 1) / kNormColumns * gridDim.y;
+  const bool ends = of_all_sets ? ends_last(count + own, blocks * gridDim.z)
+                                : ends_last(count + blockIdx.z * parts + own, blocks);
+  if (!ends) return {0, 0};
+  const auto columns = static_cast<unsigned>(sets.columns);
+  return {first / columns, last / columns};
+}
+
+// f(i) for each i of [first, last), by a warp.
+template <class F>
+__device__ void by_warps(std::int64_t first, std::int64_t last, const F& f) {
+  for (std::int64_t i = first + warp_of_thread(); i < last; i += kThreads / kWarp) f(i);
+}
 
 // A sum over all slices, by a warp. The same result in every lane.
 __device__ inline double norm_sum(const double* sum, const NormSets& sets, std::int64_t n,
@@ -116,43 +141,32 @@ __device__ inline double norm_sum(const double* sum, const NormSets& sets, std::
   return warp_sum(total);
 }
 
-// Differences from the set's first row, and their squares.
-template <class T, bool kAligned>
-__global__ void norm_sums_kernel(double* sum, const T* x, NormSets sets) {
-  using C = Compute<T>;
-  const T* const center = x + sets.begin(blockIdx.z) * sets.width;
-  sum_norm_columns<C>(sum, sets, [&](std::int64_t r, int c, int width) {
-    NormTerms<C> out{load_neighbours<kAligned>(x + r * width, c, width), {}};
-    const auto from = load_neighbours<kAligned>(center, c, width);
-    for (int i = 0; i < kNeighbours; ++i) {
-      out.first.value[i] -= from.value[i];
-      out.second.value[i] = out.first.value[i] * out.first.value[i];
-    }
-    return out;
-  });
-}
-
 template <class C>
 struct NormRunning {
   C* mean;
   C* var;
   double momentum;
 };
-
-// One warp a group of a set.
 template <class T>
-__global__ void norm_statistics_kernel(Compute<T>* mean, Compute<T>* rstd,
-                                       NormRunning<Compute<T>> running, const double* sum,
-                                       const T* x, NormSets sets, double eps) {
+struct NormInputs {
+  const T* x;
+  NormSets sets;
+  double eps;
+};
+
+// The statistics of group g of set n, by a warp.
+template <class T>
+__device__ void make_statistics(Compute<T>* mean, Compute<T>* rstd,
+                                const NormRunning<Compute<T>>& running, const double* sum,
+                                const NormInputs<T>& of, std::int64_t n, std::int64_t g) {
   using C = Compute<T>;
-  const std::int64_t i = row_of_warp();
-  if (i >= sets.count * sets.groups) return;
-  const std::int64_t n = i / sets.groups, g = i % sets.groups, columns = sets.columns;
+  const NormSets& sets = of.sets;
+  const std::int64_t i = n * sets.groups + g, columns = sets.columns;
   const std::int64_t begin = sets.begin(n), rows = sets.end(n) - begin;
   if (rows == 0) return;
   const double count = static_cast<double>(rows * columns);
   const auto center = [&](std::int64_t c) {
-    return static_cast<double>(C(x[begin * sets.width + c]));
+    return static_cast<double>(C(of.x[begin * sets.width + c]));
   };
   double average = 0, squares = 0;
   for (std::int64_t c = g * columns; c < (g + 1) * columns; ++c)
@@ -166,11 +180,34 @@ __global__ void norm_statistics_kernel(Compute<T>* mean, Compute<T>* rstd,
   if (lane_of_thread() > 0) return;
   const double variance = max(squares / count, 0.0);
   mean[i] = static_cast<C>(average);
-  rstd[i] = static_cast<C>(1 / square_root(variance + eps));
+  rstd[i] = static_cast<C>(1 / square_root(variance + of.eps));
   if (!running.mean) return;
   const double unbiased = variance * count / max(count - 1, 1.0);
   running.mean[g] += static_cast<C>(running.momentum * (average - double(running.mean[g])));
   running.var[g] += static_cast<C>(running.momentum * (unbiased - double(running.var[g])));
+}
+
+// Sums of differences from the set's first row, and of their squares; then the statistics.
+template <class T, bool kAligned>
+__global__ void norm_statistics_kernel(Compute<T>* mean, Compute<T>* rstd,
+                                       NormRunning<Compute<T>> running, double* sum,
+                                       unsigned* count, NormInputs<T> of) {
+  using C = Compute<T>;
+  const NormSets& sets = of.sets;
+  const std::int64_t n = blockIdx.z;
+  const T* const center = of.x + sets.begin(n) * sets.width;
+  sum_norm_columns<C>(sum, sets, [&](std::int64_t r, int c, int width) {
+    NormTerms<C> out{load_neighbours<kAligned>(of.x + r * width, c, width), {}};
+    const auto from = load_neighbours<kAligned>(center, c, width);
+    for (int i = 0; i < kNeighbours; ++i) {
+      out.first.value[i] -= from.value[i];
+      out.second.value[i] = out.first.value[i] * out.first.value[i];
+    }
+    return out;
+  });
+  const NormGroups ended = ends_part(count, sets, false);
+  by_warps(ended.first, ended.last,
+           [&](std::int64_t g) { make_statistics(mean, rstd, running, sum, of, n, g); });
 }
 
 template <class C>
@@ -264,36 +301,19 @@ struct NormGradients {
   bool fixed;
 };
 
-// Sums of dy, and of dy (x - mean).
-template <class T, bool kAligned>
-__global__ void norm_backward_sums_kernel(double* sum, NormGradients<T> t) {
-  using C = Compute<T>;
-  const C* const means = t.of.mean + t.of.row_of(blockIdx.z) * t.sets.groups;
-  sum_norm_columns<C>(sum, t.sets, [&](std::int64_t r, int c, int width) {
-    NormTerms<C> out{load_neighbours<kAligned>(t.dy + r * width, c, width), {}};
-    const auto x = load_neighbours<kAligned>(t.x_full + at(t.row, r) * width, c, width);
-    const auto mean = t.sets.of_groups(means, c);
-    for (int i = 0; i < kNeighbours; ++i)
-      out.second.value[i] = out.first.value[i] * (x.value[i] - mean.value[i]);
-    return out;
-  });
-}
-
 // The means over a set and group: of g, and of g h. [set, group] each.
 template <class C>
 struct NormMeans {
   C* of_g;
   C* of_gh;
 };
-// One warp each.
+// Those of group g of set n, by a warp.
 template <class T>
-__global__ void norm_means_kernel(NormMeans<Compute<T>> mean, const double* sum,
-                                  NormGradients<T> t) {
+__device__ void make_means(const NormMeans<Compute<T>>& mean, const double* sum,
+                           const NormGradients<T>& t, std::int64_t n, std::int64_t g) {
   using C = Compute<T>;
   const NormSets& sets = t.sets;
-  const std::int64_t i = row_of_warp();
-  if (i >= sets.count * sets.groups) return;
-  const std::int64_t n = i / sets.groups, g = i % sets.groups, columns = sets.columns;
+  const std::int64_t i = n * sets.groups + g, columns = sets.columns;
   const std::int64_t rows = t.rows_of_mean > 0 ? t.rows_of_mean : sets.end(n) - sets.begin(n);
   const double count = static_cast<double>(max(rows, std::int64_t{1}) * columns);
   const double rstd = static_cast<double>(t.of.rstd[t.of.row_of(n) * sets.groups + g]);
@@ -308,14 +328,18 @@ __global__ void norm_means_kernel(NormMeans<Compute<T>> mean, const double* sum,
   mean.of_gh[i] = static_cast<C>(of_gh);
 }
 
-// One warp a column, whose lanes go over the slices of all sets.
+template <class C>
+struct NormParameters {
+  C* dgamma;  // null: not wanted
+  C* dbeta;
+  bool accumulate;
+};
+// The gradients of parameter c, by a warp, whose lanes go over the slices of all sets.
 template <class T>
-__global__ void norm_parameters_kernel(Compute<T>* dgamma, Compute<T>* dbeta, const double* sum,
-                                       NormGradients<T> t, bool accumulate) {
+__device__ void make_parameters(const NormParameters<Compute<T>>& to, const double* sum,
+                                const NormGradients<T>& t, std::int64_t c) {
   using C = Compute<T>;
   const NormSets& sets = t.sets;
-  const std::int64_t c = row_of_warp();
-  if (c >= sets.width) return;
   double gamma = 0, beta = 0;
   for (std::int64_t i = lane_of_thread(); i < sets.count * sets.slices; i += kWarp) {
     const std::int64_t group = t.of.row_of(i / sets.slices) * sets.groups + c / sets.columns;
@@ -325,8 +349,41 @@ __global__ void norm_parameters_kernel(Compute<T>* dgamma, Compute<T>* dbeta, co
   }
   gamma = warp_sum(gamma), beta = warp_sum(beta);
   if (lane_of_thread() > 0) return;
-  dgamma[c] = static_cast<C>(gamma) + (accumulate ? dgamma[c] : C(0));
-  dbeta[c] = static_cast<C>(beta) + (accumulate ? dbeta[c] : C(0));
+  to.dgamma[c] = static_cast<C>(gamma) + (to.accumulate ? to.dgamma[c] : C(0));
+  to.dbeta[c] = static_cast<C>(beta) + (to.accumulate ? to.dbeta[c] : C(0));
+}
+template <class T>
+__global__ void norm_parameters_kernel(NormParameters<Compute<T>> to, const double* sum,
+                                       NormGradients<T> t) {
+  const std::int64_t c = row_of_warp();
+  if (c < t.sets.width) make_parameters(to, sum, t, c);
+}
+
+// Sums of dy, and of dy (x - mean); then the means. Of sets without offsets, of which there are at
+// most two, a block makes those of all and the gradients of parameters.
+template <class T, bool kAligned>
+__global__ void norm_backward_sums_kernel(NormMeans<Compute<T>> mean,
+                                          NormParameters<Compute<T>> parameters, double* sum,
+                                          unsigned* count, NormGradients<T> t) {
+  using C = Compute<T>;
+  const NormSets& sets = t.sets;
+  const C* const means = t.of.mean + t.of.row_of(blockIdx.z) * sets.groups;
+  sum_norm_columns<C>(sum, sets, [&](std::int64_t r, int c, int width) {
+    NormTerms<C> out{load_neighbours<kAligned>(t.dy + r * width, c, width), {}};
+    const auto x = load_neighbours<kAligned>(t.x_full + at(t.row, r) * width, c, width);
+    const auto mean_of = sets.of_groups(means, c);
+    for (int i = 0; i < kNeighbours; ++i)
+      out.second.value[i] = out.first.value[i] * (x.value[i] - mean_of.value[i]);
+    return out;
+  });
+  const bool of_all_sets = !sets.offsets;
+  const NormGroups ended = ends_part(count, sets, of_all_sets);
+  const std::int64_t first = of_all_sets ? 0 : blockIdx.z;
+  for (std::int64_t n = first; n < (of_all_sets ? sets.count : first + 1); ++n)
+    by_warps(ended.first, ended.last, [&](std::int64_t g) { make_means(mean, sum, t, n, g); });
+  if (of_all_sets && parameters.dgamma)
+    by_warps(ended.first * sets.columns, ended.last * sets.columns,
+             [&](std::int64_t c) { make_parameters(parameters, sum, t, c); });
 }
 
 template <class T, bool kAligned>
@@ -376,6 +433,7 @@ inline NormSets norm_sets(const Tensor& rows, const Tensor& offsets, std::int64_
                           std::int64_t split, std::int64_t groups) {
   constexpr std::int64_t kRowsOfSlice = 256, kMostSlices = 128;
   const std::int64_t in_set = rows.rows() / std::max<std::int64_t>(count, 1);
+  const std::int64_t columns = std::max<std::int64_t>(rows.width() / groups, 1);
   return {offsets.ptr<std::int64_t>(),
           split,
           rows.rows(),
@@ -383,11 +441,14 @@ inline NormSets norm_sets(const Tensor& rows, const Tensor& offsets, std::int64_
           std::clamp<std::int64_t>(ceil_div(in_set, kRowsOfSlice), 1, kMostSlices),
           rows.width(),
           groups,
-          static_cast<std::int32_t>(rows.width() / std::max<std::int64_t>(groups, 1))};
+          static_cast<std::int32_t>(columns),
+          static_cast<std::int32_t>(std::lcm<std::int64_t>(columns, kNormColumns))};
 }
 inline Grid grid_of_sums(const NormSets& sets) {
-  return {extent(ceil_div(sets.width, kNormColumns), sets.slices, sets.count),
-          extent(kNormThreads, kNormLanes)};
+  return {extent(ceil_div(sets.width, kNormColumns), sets.slices, sets.count), extent(kThreads)};
+}
+inline unsigned* counts_of_parts(Context& context, const NormSets& sets) {
+  return context.counts(static_cast<std::size_t>(sets.count * ceil_div(sets.width, sets.part)));
 }
 inline std::int64_t norm_sums_of(const NormSets& sets) {
   return sets.count * sets.slices * 2 * sets.width;
@@ -407,11 +468,10 @@ void compute(Context& context, const GroupNormForward& args) {
     } else {
       double* sum = scratch<double>(context, norm_sums_of(sets));
       with_aligned<T>({&args.x}, [&](auto aligned) {
-        launch(context, grid_of_sums(sets), norm_sums_kernel<T, aligned>, sum, x, sets);
+        launch(context, grid_of_sums(sets), norm_statistics_kernel<T, aligned>, mean, rstd,
+               NormRunning<C>{args.running_mean.ptr<C>(), args.running_var.ptr<C>(), args.momentum},
+               sum, counts_of_parts(context, sets), NormInputs<T>{x, sets, args.eps});
       });
-      launch(context, grid_of_rows(sets.count * sets.groups), norm_statistics_kernel<T>, mean, rstd,
-             NormRunning<C>{args.running_mean.ptr<C>(), args.running_var.ptr<C>(), args.momentum},
-             sum, x, sets, args.eps);
     }
     with_aligned<T>({&args.y, &args.x, &args.gamma, &args.beta}, [&](auto aligned) {
       launch(context, grid_in_turn(args.y), norm_forward_kernel<T, aligned>, args.y.ptr<T>(),
@@ -443,13 +503,15 @@ void compute(Context& context, const GroupNormBackward& args) {
                                      args.dx ? args.dx.rows() : 0,
                                      args.echo_scale,
                                      args.fixed};
+    const NormParameters<C> parameters{args.dgamma.ptr<C>(), args.dbeta.ptr<C>(),
+                                       args.accumulate_parameters};
     with_aligned<T>({&args.dy, &args.x_full}, [&](auto aligned) {
-      launch(context, grid_of_sums(sets), norm_backward_sums_kernel<T, aligned>, sum, gradients);
+      launch(context, grid_of_sums(sets), norm_backward_sums_kernel<T, aligned>, mean, parameters,
+             sum, counts_of_parts(context, sets), gradients);
     });
-    launch(context, grid_of_rows(means), norm_means_kernel<T>, mean, sum, gradients);
-    if (args.dgamma)
-      launch(context, grid_of_rows(sets.width), norm_parameters_kernel<T>, args.dgamma.ptr<C>(),
-             args.dbeta.ptr<C>(), sum, gradients, args.accumulate_parameters);
+    if (args.dgamma && args.offsets)
+      launch(context, grid_of_rows(sets.width), norm_parameters_kernel<T>, parameters, sum,
+             gradients);
     if (!args.dx) return;
     with_aligned<T>(
         {&args.dx, &args.added, &args.dy, &args.x_full, &args.gamma}, [&](auto aligned) {

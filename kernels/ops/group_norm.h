@@ -32,8 +32,8 @@ struct GroupNormForward {
     v.in("given_mean", given_mean), v.in("given_var", given_var);
   }
 
-  // Sums of parts of the rows, statistics, y.
-  Work work() const { return {.launches = given_mean ? 2 : 3}; }
+  // Statistics, y.
+  Work work() const { return {.launches = 2}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     const std::int64_t length = x.rows();
     const double largest = values.top(x), inverse = values.top(rstd);
@@ -92,9 +92,9 @@ struct GroupNormBackward {
   }
 
   std::int64_t sets() const { return offsets ? offsets.elements() - 1 : split > 0 ? 2 : 1; }
-  // Sums of parts of the rows, means, dx; gradients of parameters.
+  // Means, with the gradients of parameters of few sets; dx.
   Work work() const {
-    return {.rows_read = rows_named(row), .launches = 2 + bool{dx} + bool{dgamma}};
+    return {.rows_read = rows_named(row), .launches = 1 + bool{dx} + (dgamma && offsets)};
   }
   Rounding rounding(std::string_view output, const auto& values) const {
     const double largest = values.top(dy), inverse = values.top(rstd_full);
