@@ -113,9 +113,13 @@ __global__ void row_score_kernel(const __grid_constant__ Several<ScoredRows<T>> 
     score_row(of, row_of_warp());
 }
 
+// Blocks (slices of items): the last one of an item adds them up.
 template <class T, bool kAligned>
-__global__ void __launch_bounds__(kMostInBlock) item_norm_kernel(ScoredItems<T> of) {
-  score_item<kAligned>(of, blockIdx.x);
+__global__ void __launch_bounds__(kMostInBlock)
+    item_norm_kernel(ScoredItems<T> of, unsigned* count) {
+  square_slice<kAligned>(of);
+  const unsigned n = blockIdx.x / of.slices;
+  if (ends_last(count + n, of.slices) && warp_of_thread() == 0) norm_of_slices(of, n);
 }
 
 template <class T>
@@ -166,27 +170,28 @@ __global__ void __launch_bounds__(kMostInBlock)
   if (ends_last(count + blockIdx.y, gridDim.x)) draw_by<kSelection>(draws.each[blockIdx.y]);
 }
 
-// A block an item. The last to end draws and makes the row sets, without their rows if these are
-// many.
+// Blocks (slices of items). The last to end draws and makes the row sets, without their rows if
+// these are many.
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kMostInBlock)
     draw_items_kernel(ScoredItems<T> items, Drawing<Compute<T>> draw,
                       const __grid_constant__ Several<Narrowing<Compute<T>>> layouts,
                       bool many_rows, unsigned* count) {
-  score_item<kAligned>(items, blockIdx.x);
+  square_slice<kAligned>(items);
   if (!ends_last(count, gridDim.x)) return;
+  const unsigned warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  for (unsigned n = warp; n < gridDim.x / items.slices; n += warps) norm_of_slices(items, n);
+  __syncthreads();  // scores are written
   draw_systematic(draw);
-  __syncthreads();  // what was kept is written
+  __syncthreads();  // what was kept is
   // Warps share the layouts.
-  const unsigned warp = threadIdx.x / kWarp,
-                 each = max(blockDim.x / kWarp / max(layouts.size, 1u), 1u);
+  const unsigned each = max(warps / max(layouts.size, 1u), 1u);
   if (draw.count > kMostOfWarp)
     for (unsigned i = 0; i < layouts.size; ++i) narrow_items<BlockTeam>(layouts.each[i]);
   else
-    for (unsigned i = warp; i < layouts.size; i += blockDim.x / kWarp)
-      narrow_items<WarpTeam>(layouts.each[i]);
+    for (unsigned i = warp; i < layouts.size; i += warps) narrow_items<WarpTeam>(layouts.each[i]);
   __syncthreads();  // offsets are
-  for (unsigned i = warp / each; i < layouts.size && !many_rows; i += blockDim.x / kWarp / each)
+  for (unsigned i = warp / each; i < layouts.size && !many_rows; i += warps / each)
     narrow_rows(layouts.each[i], warp % each, each);
 }
 
@@ -259,18 +264,31 @@ ScoredRows<T> scored_rows(const RowScore& args) {
       args.patches};
 }
 
-template <class T>
-ScoredItems<T> scored_items(const ItemNorm& args) {
-  return {args.norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.offsets.ptr<std::int64_t>(),
-          args.tokens.ptr<std::int64_t>(), args.x.width()};
+// Slices of items depend on shapes alone, as they decide the bits of norms. There may be few items.
+inline unsigned slices_of_items(const ItemNorm& args) {
+  constexpr std::int64_t kOfSlice = 4 * kNeighbours * kMostInBlock, kMostSlices = 32;
+  const std::int64_t items = std::max<std::int64_t>(args.norm.elements(), 1);
+  return static_cast<unsigned>(
+      std::clamp<std::int64_t>(ceil_div(args.x.elements(), items * kOfSlice), 1, kMostSlices));
 }
 
-// A block an item. Its size is the same in a chain, or bits of norms would differ.
+template <class T>
+ScoredItems<T> scored_items(Context& context, const ItemNorm& args) {
+  const unsigned slices = slices_of_items(args);
+  return {args.norm.ptr<Compute<T>>(),
+          args.x.ptr<T>(),
+          args.offsets.ptr<std::int64_t>(),
+          args.tokens.ptr<std::int64_t>(),
+          args.x.width(),
+          slices,
+          scratch<double>(context, args.norm.elements() * slices)};
+}
+
 inline Grid grid_of_items(const ItemNorm& args) {
-  const std::int64_t items = args.norm.elements();
+  const std::int64_t blocks = args.norm.elements() * slices_of_items(args);
   Grid grid =
-      one_block(ceil_div(args.x.elements(), kNeighbours * std::max<std::int64_t>(items, 1)));
-  grid.blocks.x = static_cast<unsigned>(items);
+      one_block(ceil_div(args.x.elements(), kNeighbours * std::max<std::int64_t>(blocks, 1)));
+  grid.blocks.x = static_cast<unsigned>(blocks);
   return grid;
 }
 
@@ -340,6 +358,14 @@ inline std::int64_t most_rows(const Group<RowScore>& group) {
   return largest_of(group, [](const RowScore& args) { return args.score.elements(); });
 }
 
+// How many rows a block of so many threads scores at once.
+template <class T>
+std::int64_t rows_at_once(const Several<ScoredRows<T>>& group, int threads) {
+  const bool by_threads = std::all_of(group.each, group.each + group.size,
+                                      [](const ScoredRows<T>& of) { return of.has_norms(); });
+  return by_threads ? threads : threads / kWarp;
+}
+
 inline std::int64_t most_rows(const Group<NarrowRows>& group) {
   return largest_of(group, [](const NarrowRows& args) { return args.row.elements(); });
 }
@@ -357,9 +383,8 @@ void compute(Context& context, const Group<RowScore>& group) {
     using T = decltype(type);
     Several<ScoredRows<T>> each;
     for (const RowScore& args : group) each.add(scored_rows<T>(args));
-    Grid grid = grid_of_rows(most_rows(group));
-    grid.blocks.y = each.size;
-    launch(context, grid, row_score_kernel<T>, each);
+    const std::int64_t blocks = ceil_div(most_rows(group), rows_at_once(each, kThreads));
+    launch(context, {extent(blocks, each.size), extent(kThreads)}, row_score_kernel<T>, each);
   });
 }
 
@@ -367,7 +392,9 @@ void compute(Context& context, const ItemNorm& args) {
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     with_packs(args.x, [&](auto aligned) {
-      launch(context, grid_of_items(args), item_norm_kernel<T, aligned>, scored_items<T>(args));
+      launch(context, grid_of_items(args), item_norm_kernel<T, aligned>,
+             scored_items<T>(context, args),
+             context.counts(static_cast<std::size_t>(args.norm.elements())));
     });
   });
 }
@@ -401,7 +428,8 @@ void compute(Context& context, const DrawRows& args) {
     Several<ScoredRows<T>> scores;
     for (const RowScore& score : args.scores) scores.add(scored_rows<T>(score));
     const std::int64_t blocks = std::clamp<std::int64_t>(
-        ceil_div(most_rows(args.scores), kMostInBlock / kWarp), 1, context.multiprocessors());
+        ceil_div(most_rows(args.scores), rows_at_once(scores, kMostInBlock)), 1,
+        context.multiprocessors());
     with_selection(args.draws, [&](auto selection) {
       launch(context, {extent(blocks, scores.size), extent(kMostInBlock)},
              draw_rows_kernel<T, selection>, scores, drawings<Compute<T>>(args.draws),
@@ -416,7 +444,7 @@ void compute(Context& context, const DrawItems& args) {
     using T = decltype(type);
     with_packs(args.norm.x, [&](auto aligned) {
       launch(context, grid_of_items(args.norm), draw_items_kernel<T, aligned>,
-             scored_items<T>(args.norm), drawing<Compute<T>>(args.draw),
+             scored_items<T>(context, args.norm), drawing<Compute<T>>(args.draw),
              narrowings<Compute<T>>(args.rows), args.many_rows(), context.counts(1));
     });
     if (args.many_rows()) fill_narrowed<Compute<T>>(context, args.rows);

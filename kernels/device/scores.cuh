@@ -16,7 +16,7 @@ struct RowFactor {
   int parts;
 
   // Whether norms of whole rows are given.
-  __device__ bool has_norms() const { return norm && parts == 1; }
+  __host__ __device__ bool has_norms() const { return norm && parts == 1; }
   // By one warp.
   __device__ Compute<T> norm_of(std::int64_t r) const {
     if (has_norms()) return norm[r];
@@ -42,7 +42,7 @@ struct ScoredRows {
   std::int64_t rows;
   Patches patches;
 
-  __device__ bool has_norms() const { return dy.has_norms() && x_full.has_norms(); }
+  __host__ __device__ bool has_norms() const { return dy.has_norms() && x_full.has_norms(); }
   __device__ std::int64_t count() const { return filled ? *filled : rows; }
   // The norm of a row of x_full, or of its patch, from norm_of(row). Numbers of rows have 32 bits,
   // as `row` has: divisions of 64 would be calls.
@@ -87,18 +87,21 @@ struct ScoredItems {
   const std::int64_t* offsets;
   const std::int64_t* tokens;
   std::int64_t width;
+  unsigned slices;  // of an item: blocks that read it
+  double* squares;  // [items, slices]
 };
 
-// The norm of item n, by one block, with much of it on its way at once: there may be few items.
-// With kAligned the rows lie on packs.
+// The squares of a slice, by the block that has it. With kAligned the rows lie on packs.
 template <bool kAligned, class T>
-__device__ void score_item(const ScoredItems<T>& of, std::int64_t n) {
+__device__ void square_slice(const ScoredItems<T>& of) {
   constexpr int kAtOnce = kAligned ? 4 : 1;
+  const std::int64_t n = blockIdx.x / of.slices, slice = blockIdx.x % of.slices;
   const T* const item = of.x + of.offsets[n] * of.width;
   const std::int64_t count = (of.offsets[n + 1] - of.offsets[n]) * of.width;
-  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kNeighbours;
+  const std::int64_t step = std::int64_t{of.slices} * blockDim.x * kNeighbours;
   double sum = 0;
-  for (std::int64_t first = threadIdx.x * kNeighbours; first < count; first += kAtOnce * step) {
+  for (std::int64_t first = (slice * blockDim.x + threadIdx.x) * kNeighbours; first < count;
+       first += kAtOnce * step) {
     Packed<T> packed[kAtOnce];
     VCAS_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
@@ -113,7 +116,17 @@ __device__ void score_item(const ScoredItems<T>& of, std::int64_t n) {
     for (const Packed<T>& four : packed) sum += sum_of_squares(unpack(four).value);
   }
   sum = block_sum(sum);
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x == 0) of.squares[blockIdx.x] = sum;
+}
+
+// The norm of item n from its slices, by one warp.
+template <class T>
+__device__ void norm_of_slices(const ScoredItems<T>& of, std::int64_t n) {
+  double sum = 0;
+  for (unsigned slice = static_cast<unsigned>(lane_of_thread()); slice < of.slices; slice += kWarp)
+    sum += of.squares[n * of.slices + slice];
+  sum = warp_sum(sum);
+  if (lane_of_thread() != 0) return;
   if (of.tokens) sum /= static_cast<double>(of.tokens[n + 1] - of.tokens[n]);
   of.norm[n] = norm_from_squares<Compute<T>>(sum);
 }

@@ -158,6 +158,18 @@ TEST_CASE("row_score and item_norm", "[sampling]") {
   });
 }
 
+TEST_CASE("norms of items that several blocks read", "[sampling]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t width : {800, 801})
+      for (const auto& offsets : {std::vector<std::int64_t>{0, 0, 77, 90}, {0, 90}})
+        check_op(t,
+                 ItemNorm{.norm = t.wide_unset({std::ssize(offsets) - 1}),
+                          .x = t.normal({90, width}),
+                          .offsets = t.offsets(offsets)},
+                 {.length = 90 * width});
+  });
+}
+
 TEST_CASE("a group of row scores", "[sampling]") {
   on_every_backend([](TestTensors& t) {
     Group<RowScore> group;
