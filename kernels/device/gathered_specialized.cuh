@@ -9,7 +9,7 @@ namespace vcas::VCAS_DEVICE {
 struct SpecializedTile : WgmmaTile<256, 128> {
   static constexpr int kStages = 4;
   static constexpr int kCopying = 4 * kWarp;  // threads, behind those that multiply
-  // Of these and those. The launch gives each 168, the most for so many threads.
+  // Of a thread that copies, and of one that multiplies. The launch gives each 168, the most.
   static constexpr int kCopyingRegisters = 88, kRegisters = 208;
   static_assert(kCopying * kCopyingRegisters + kThreads * kRegisters ==
                 (kCopying + kThreads) * 168);
