@@ -41,12 +41,6 @@ struct Stages {
   __device__ std::int32_t compact_row(int which, std::int32_t k) const {
     return factor(which).compact_row(k, tile.end);
   }
-  // Where a row of a factor lies, counted in chunks.
-  __device__ RowPlace place(int which, std::int32_t full) const {
-    const RowPlace place = factor(which).place(full);
-    const auto chunks = static_cast<std::int32_t>(factor(which).stride / Chunk<T>::kSize);
-    return {place.first * chunks, place.taps};
-  }
 };
 
 // A thread's chunks of the rows of a factor.
@@ -119,8 +113,8 @@ class RowCopies {
     for (int own = thread_; own < kStages * kLooking; own += Tile::kThreads) {
       const int k = shared.tile.begin + own / kLooking * kRows + own % kRows;
       const int which = own / kRows % 2;
-      shared.row[own / kLooking][which][own % kRows] =
-          shared.place(which, shared.factor(which).full_row(shared.compact_row(which, k)));
+      shared.row[own / kLooking][which][own % kRows] = shared.factor(which).chunk_place(
+          shared.factor(which).full_row(shared.compact_row(which, k)));
     }
     if (thread_ < kLooking) {
       full_ = shared.factor(which_).full_row(shared.compact_row(which_, next_k_ - kRows));
@@ -161,7 +155,7 @@ class RowCopies {
   };
   __device__ Found look_up() {
     if (thread_ >= kLooking) return {};
-    const RowPlace row = shared_.place(which_, full_);
+    const RowPlace row = shared_.factor(which_).chunk_place(full_);
     next_k_ += kRows;
     const std::int32_t compact = shared_.compact_row(which_, next_k_);
     return {row, shared_.factor(which_).full_row(compact_), compact};

@@ -27,6 +27,11 @@ struct Gathered {
   __device__ RowPlace place(std::int32_t full) const {
     return full < 0 ? RowPlace{0, 0} : patches.patch(full);
   }
+  // The same, counted in chunks.
+  __device__ RowPlace chunk_place(std::int32_t full) const {
+    const RowPlace of = place(full);
+    return {of.first * static_cast<std::int32_t>(stride / Chunk<T>::kSize), of.taps};
+  }
   __device__ ColumnPlace column(std::int64_t c) const {
     if (c >= width) return {0, kNoTap};
     return patches.column(static_cast<std::int32_t>(c), static_cast<std::int32_t>(stride));

@@ -5,11 +5,11 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// Each element is read a quarter less often than by tiles of 128 x 128.
+// Its entries take a quarter fewer bytes than those of 128 x 128.
 struct SpecializedTile : WgmmaTile<256, 128> {
   static constexpr int kStages = 4;
   static constexpr int kCopying = 4 * kWarp;  // threads, behind those that multiply
-  // Of a thread that copies, and of one that multiplies. The launch gives each 168, the most.
+  // A thread that copies has the former, one that multiplies the latter, each 168 at the launch.
   static constexpr int kCopyingRegisters = 88, kRegisters = 208;
   static_assert(kCopying * kCopyingRegisters + kThreads * kRegisters ==
                 (kCopying + kThreads) * 168);
@@ -46,7 +46,6 @@ class WarpCopies {
         column_{{shared.product.a, shared.tile.i + lane_ * kChunk},
                 {shared.product.b, shared.tile.j + lane_ % (kWarp / 2) * kChunk}},
         own_(shared.factor(lane_ / kOwn)),
-        chunks_(static_cast<std::int32_t>(own_.stride / kChunk)),
         scale_(shared.product.scale),
         end_(shared.tile.end),
         next_k_(shared.tile.begin + first_ + lane_ % kOwn) {
@@ -56,8 +55,7 @@ class WarpCopies {
 
   // Starts the copies of the next stage into a place.
   __device__ void start(int place) {
-    RowPlace row = own_.place(full_);
-    row.first *= chunks_;
+    const RowPlace row = own_.chunk_place(full_);
     const std::int32_t full = own_.full_row(compact_);
     compact_ = own_.compact_row(next_k_ + 2 * Tile::kRows, end_);
     copy_rows<0>(shared_.stage[place], row);
@@ -93,7 +91,6 @@ class WarpCopies {
   const int first_;  // the warp's first row of a stage
   const ChunkColumn<bfloat16> column_[2];
   const Gathered<bfloat16> own_;  // the factor of a lane's row
-  const std::int32_t chunks_;
   const float* const scale_;
   const std::int32_t end_;
   std::int32_t next_k_, full_, compact_;

@@ -307,7 +307,7 @@ struct NormMeans {
   C* of_g;
   C* of_gh;
 };
-// Those of group g of set n, by a warp.
+// A warp makes those of group g of set n.
 template <class T>
 __device__ void make_means(const NormMeans<Compute<T>>& mean, const double* sum,
                            const NormGradients<T>& t, std::int64_t n, std::int64_t g) {

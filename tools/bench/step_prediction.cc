@@ -81,7 +81,7 @@ constexpr Executed kExecuted[] = {{"gelu_forward", 109, 32 * 4 * 4, 0},
                                   {"layer_norm_backward", 1680, 768 * 10, 0},
                                   {"attention_forward", 1346, 0, 4.0 * 16 * 64 * 64},
                                   {"attention_backward", 417 + 130, 0, 10.0 * 16 * 16 * 64}};
-// Of a block: eight warps multiply, four copy.
+// Eight warps of a block multiply, four copy.
 constexpr Executed kGathered = {"linear_backward_weight", 8 * 155 + 4 * 203, 0,
                                 2.0 * 256 * 128 * 64};
 
