@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,13 @@ class Timeline {
 };
 // For a backend that does not queue its work.
 std::unique_ptr<Timeline> make_host_timeline();
+
+// Which of a library's algorithms each product takes. Both are named by the backend, products with
+// its device and library: so choices of another mean nothing to it.
+struct ProductChoices {
+  bool timed = false;  // a product without one is computed by several and gets the fastest
+  std::map<std::string, std::string> chosen;
+};
 
 // What the operations of a training run are for.
 enum class Phase { kForward, kBackward, kProbe, kOptimizer, kEvaluation };
@@ -102,6 +110,9 @@ class Ops {
   // Operations called next come after the bodies up to `ticket`. Within a body they do anyway.
   virtual void join(std::int64_t /*ticket*/) {}
   static constexpr std::int64_t kAllTickets = kAll;
+
+  // Null: the backend has no choice.
+  virtual ProductChoices* product_choices() { return nullptr; }
 
 #define VCAS_OP(Args) virtual void run(const Args& args) = 0;
   VCAS_FOR_EACH_OP(VCAS_OP)

@@ -65,6 +65,12 @@ void settle_for_ranks(RunConfig& config, const Ranks& ranks) {
   config.ranks = ranks.size();
   config.local_ranks = ranks.place().local_size;
   if (ranks.size() == 1) return;
+  if (config.tune_products)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("tune_products must be false with {} processes: each would choose for "
+                            "itself",
+                            ranks.size()),
+                "set tune_products=false");
   check_shares(config.train.batch_size, config.train.micro_batch, ranks.size());
   if (config.train.micro_batch == 0)
     config.train.micro_batch = config.train.batch_size / ranks.size();

@@ -211,7 +211,16 @@ std::string device_name(const RunConfig& config) {
 }
 
 std::unique_ptr<Ops> make_ops(const RunConfig& config) {
-  return make_ops(config.device, precision_of(config));
+  std::unique_ptr<Ops> ops = make_ops(config.device, precision_of(config));
+  ProductChoices* const choices = ops->product_choices();
+  if (choices) choices->timed = config.tune_products;
+  if (config.tune_products && !choices)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("tune_products=true, but device \"{}\" has one algorithm for each product",
+                    ops->name()),
+        "set tune_products=false");
+  return ops;
 }
 
 int threads_of(const RunConfig& config) {

@@ -99,6 +99,7 @@ struct RunConfig {
   RunOptions run;
   std::string device = "auto";
   std::string precision = "f32";
+  bool tune_products = false;
   int threads = 0;
   std::uint64_t seed = 0;
   DataOptions data;
@@ -118,6 +119,10 @@ struct RunConfig {
             "gradients and the weights that layers read have 16 bits; sums, statistics, gradients "
             "of weights and the weights that are updated and saved stay f32.",
             one_of({"f32", "tf32", "bf16"}));
+    v.field("tune_products", tune_products,
+            "Times several algorithms for each matrix product of a GPU when its shape first comes, "
+            "and takes the fastest. Checkpoints keep the choice; another run may choose "
+            "otherwise, and then rounds otherwise.");
     v.field("threads", threads, "Threads of the CPU; 0: all that this process may use.",
             between(0, kMostThreads));
     v.field("seed", seed, "Seed of everything random.");

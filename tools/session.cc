@@ -380,14 +380,19 @@ nlohmann::json Session::state() const {
                                          {"probe", counted_.probe}};
   nlohmann::json totals = totals_.to_json();
   totals["probed_ratios"] = probed_ratios_;
-  return {{"trainer", trainer_->state()},
-          {"totals", totals},
-          {"flops", flops_by_phase},
-          {"formula", formula_.to_json()}};
+  nlohmann::json state = {{"trainer", trainer_->state()},
+                          {"totals", totals},
+                          {"flops", flops_by_phase},
+                          {"formula", formula_.to_json()}};
+  if (const ProductChoices* const products = ops_->product_choices())
+    state["products"] = products->chosen;
+  return state;
 }
 
 void Session::restore(const nlohmann::json& state) {
   try {
+    if (ProductChoices* const products = ops_->product_choices())
+      products->chosen = state.value("products", products->chosen);
     trainer_->restore(state.at("trainer"));
     totals_.from_json(state.at("totals"));
     probed_ratios_ = state.at("totals").value("probed_ratios", std::vector<double>());

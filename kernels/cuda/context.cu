@@ -8,8 +8,6 @@
 namespace vcas::cuda {
 namespace {
 
-// Of cuBLAS on Hopper; others need less.
-constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 // Of copies from page-locked memory and within the device.
 constexpr std::size_t kAlignment = 256;
 
@@ -170,20 +168,17 @@ Context::Context(Precision precision) : precision_(precision) {
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
         "the memory pool");
   for (Staging& staging : staging_) staging.host.reserve(kStagingBytes);
-  for (Branch* branch : {&branch_, &side_}) branch->products = allocate(kWorkspaceBytes);
+  for (Branch* branch : {&branch_, &side_}) branch->products = allocate(kProductBytes);
   check(cudaStreamSynchronize(branch_.stream), "workspace");  // the other stream must find it made
   cublas_.check(cublas_.create(&handle_), "starting cuBLASLt");
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device), "the name of the device");
+  chooser_ = std::string(properties.name) + ", cuBLASLt " + std::to_string(cublas_.version());
   cublas_.check(cublas_.create_preference(&preference_), "a preference");
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kProductBytes});
   // Parts of a sum are never rounded to bf16.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-}
-
-template <class Value>
-void Context::prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
-  cublas_.check(cublas_.set_preference(preference_, attribute, &value, sizeof value),
-                "what products prefer");
 }
 
 Context::~Context() {
@@ -387,25 +382,35 @@ std::size_t Context::sort_bytes(std::int64_t count) const {
 LaunchGraph Context::capture(const std::function<void()>& body) {
   check_not_capturing("a capture");
   join_side(last_ticket_);  // its own branch has one workspace with what is no part of it
-  check(cudaStreamBeginCapture(branch_.stream, cudaStreamCaptureModeThreadLocal),
-        "starting a capture");
-  cudaGraph_t captured = nullptr;
   capturing_ = true;
   notes_.clear();
   try {
-    body();
-    VCAS_CHECK(joined_ticket_ == last_ticket_, "a graph ends before what runs beside it");
+    cudaGraph_t const captured = captured_on(branch_.stream, [&] {
+      body();
+      VCAS_CHECK(joined_ticket_ == last_ticket_, "a graph ends before what runs beside it");
+    });
+    capturing_ = false;
+    return LaunchGraph(captured, std::move(notes_));
   } catch (...) {
     capturing_ = false;
-    cudaStreamEndCapture(branch_.stream, &captured);
-    if (captured) cudaGraphDestroy(captured);
-    cudaGetLastError();  // that it was broken off
     joined_ticket_ = last_ticket_;
     throw;
   }
-  capturing_ = false;
-  check(cudaStreamEndCapture(branch_.stream, &captured), "capturing a graph");
-  return LaunchGraph(captured, std::move(notes_));
+}
+
+cudaGraph_t Context::captured_on(cudaStream_t stream, const std::function<void()>& body) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "starting a capture");
+  cudaGraph_t captured = nullptr;
+  try {
+    body();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &captured);
+    if (captured) cudaGraphDestroy(captured);
+    cudaGetLastError();  // that it was broken off
+    throw;
+  }
+  check(cudaStreamEndCapture(stream, &captured), "capturing a graph");
+  return captured;
 }
 
 void Context::replay(const LaunchGraph& graph) {
@@ -471,98 +476,5 @@ void Context::join() {
   check(cudaEventRecord(ended_.get(), beside_), "the end of what runs beside");
   check(cudaStreamWaitEvent(branch_.stream, ended_.get()), "waiting for what runs beside");
 }
-
-namespace {
-
-// What cuBLASLt calls the types.
-template <class T>
-constexpr cudaDataType_t kDataType = std::is_same_v<T, double>     ? CUDA_R_64F
-                                     : std::is_same_v<T, bfloat16> ? CUDA_R_16BF
-                                                                   : CUDA_R_32F;
-
-// An object of cuBLASLt, with what destroys it.
-template <class T>
-using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
-
-// In bytes; cuBLASLt assumes 256 unless it is told.
-std::uint32_t alignment(const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data) | 256;
-  return static_cast<std::uint32_t>(address & (~address + 1));
-}
-
-}  // namespace
-
-// By columns c^T = b^T a^T, so the factors change places, and `bias` is a column.
-template <class T, class Out>
-bool Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
-                   const Factor<T>& b, Out* c, bool accumulate, const Out* bias) {
-  if (m == 0 || n == 0) return true;
-  if (k == 0) {
-    VCAS_CHECK(!bias, "the bias of a product of no rows");
-    if (!accumulate)
-      check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(m * n) * sizeof(Out), branch_.stream),
-            "a product of no rows");
-    return true;
-  }
-  const std::string what =
-      "a product of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
-  const bool tf32 = std::is_same_v<T, float> && precision_ == Precision::kTf32;
-  cublasLtMatmulDesc_t made = nullptr;
-  cublas_.check(cublas_.create_product(&made,
-                                       std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F
-                                       : tf32                    ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                 : CUBLAS_COMPUTE_32F,
-                                       kDataType<Compute<T>>),
-                what);
-  const Owned<cublasLtMatmulDesc_t> product(made, cublas_.destroy_product);
-  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
-    cublas_.check(cublas_.set_product(product.get(), attribute, &value, sizeof value), what);
-  };
-  set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (bias) {
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  }
-  const auto layout = [&](cudaDataType_t type, std::int64_t rows, std::int64_t columns,
-                          std::int64_t stride, bool transposed) {
-    if (transposed) std::swap(rows, columns);
-    cublasLtMatrixLayout_t matrix = nullptr;
-    cublas_.check(cublas_.create_layout(&matrix, type, static_cast<std::uint64_t>(rows),
-                                        static_cast<std::uint64_t>(columns), stride),
-                  what);
-    return Owned<cublasLtMatrixLayout_t>(matrix, cublas_.destroy_layout);
-  };
-  const auto left = layout(kDataType<T>, n, k, b.stride, b.transposed);
-  const auto right = layout(kDataType<T>, k, m, a.stride, a.transposed);
-  const auto out = layout(kDataType<Out>, n, m, n, false);
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(b.data));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(a.data));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(c));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(c));
-  cublasLtMatmulHeuristicResult_t best;
-  int found = 0;
-  const cublasStatus_t chosen =
-      cublas_.choose_algorithm(handle_, product.get(), left.get(), right.get(), out.get(),
-                               out.get(), preference_, 1, &best, &found);
-  if (chosen == CUBLAS_STATUS_NOT_SUPPORTED || (chosen == CUBLAS_STATUS_SUCCESS && found == 0))
-    return false;
-  cublas_.check(chosen, what);
-  const Compute<T> one = 1, beta = accumulate ? 1 : 0;
-  cublas_.check(cublas_.multiply(handle_, product.get(), &one, b.data, left.get(), a.data,
-                                 right.get(), &beta, c, out.get(), c, out.get(), &best.algo,
-                                 branch_.products, kWorkspaceBytes, branch_.stream),
-                what);
-  return true;
-}
-
-template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<float>&,
-                            const Factor<float>&, float*, bool, const float*);
-template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<double>&,
-                            const Factor<double>&, double*, bool, const double*);
-template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
-                            const Factor<bfloat16>&, bfloat16*, bool, const bfloat16*);
-template bool Context::gemm(std::int64_t, std::int64_t, std::int64_t, const Factor<bfloat16>&,
-                            const Factor<bfloat16>&, float*, bool, const float*);
 
 }  // namespace vcas::cuda

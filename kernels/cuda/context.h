@@ -150,7 +150,11 @@ class Context {
   // Whether ranks exchange by NCCL.
   static bool has_nccl() { return true; }
 
+  ProductChoices* product_choices() { return &choices_; }
+
   // c[m, n] = a[m, k] b[k, n], or +=, by cuBLASLt. `bias`[n] is added if there is one.
+  // Takes the algorithm that `product_choices` names. Else it times some, if it is to, or takes
+  // the one that cuBLASLt thinks best.
   // Does nothing, and gives false, if that has no algorithm.
   // f32 is rounded to TF32 if the precision says so. Sums of bf16 are f32, rounded once for c in
   // bf16.
@@ -159,6 +163,8 @@ class Context {
                           const Factor<T>& b, Out* c, bool accumulate, const Out* bias = nullptr);
 
  private:
+  // The workspace of cuBLAS on Hopper; others need less.
+  static constexpr std::size_t kProductBytes = std::size_t{32} << 20;
   static constexpr std::size_t kStagingBytes = std::size_t{32} << 20,
                                kMostStagingBytes = std::size_t{256} << 20;
   // A longer copy takes more time than handing it from one stream to the other.
@@ -190,9 +196,15 @@ class Context {
   }
   void* at_least(Workspace& workspace, std::size_t bytes);
   template <class Value>
-  void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value);
+  void prefer(cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
+    cublas_.check(cublas_.set_preference(preference_, attribute, &value, sizeof value),
+                  "what products prefer");
+  }
   void check_not_capturing(const char* what) const;
   void wait(const std::string& for_what);
+  static cudaGraph_t captured_on(cudaStream_t stream, const std::function<void()>& body);
+  // How long what `body` launches takes the device, again and again, when nothing else runs.
+  double seconds_of(const std::function<void()>& body);
   void run_beside(const Event& after, const std::function<void()>& body);
   bool copy_beside(void* device, Staging& staging, std::size_t bytes);
 
@@ -218,6 +230,8 @@ class Context {
   Cublas cublas_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
+  ProductChoices choices_;
+  std::string chooser_;  // the device and the version of cuBLASLt
   int grown_ = 0;
   unsigned multiprocessors_ = 0;
   std::size_t most_shared_bytes_ = 0;

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <charconv>
+
 #include "core/error.h"
 
 namespace vcas::cuda {
@@ -36,8 +38,35 @@ Cublas::Cublas() {
   find(library, "cublasLtMatmulPreferenceCreate", create_preference);
   find(library, "cublasLtMatmulPreferenceDestroy", destroy_preference);
   find(library, "cublasLtMatmulPreferenceSetAttribute", set_preference);
-  find(library, "cublasLtMatmulAlgoGetHeuristic", choose_algorithm);
+  find(library, "cublasLtGetVersion", version);
+  find(library, "cublasLtMatmulAlgoGetHeuristic", choose_algorithms);
+  find(library, "cublasLtMatmulAlgoCheck", check_algorithm);
   find(library, "cublasLtMatmul", multiply);
+}
+
+constexpr std::size_t kDigits = 16;  // of a word
+constexpr std::size_t kWords = sizeof(cublasLtMatmulAlgo_t::data) / sizeof(std::uint64_t);
+
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const std::uint64_t word : algorithm.data) {
+    char digits[kDigits];
+    const auto written = std::to_chars(digits, digits + kDigits, word, 16).ptr - digits;
+    text.append(kDigits - static_cast<std::size_t>(written), '0').append(digits, written);
+  }
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
+  if (text.size() != kWords * kDigits) return {};
+  cublasLtMatmulAlgo_t algorithm;
+  const char* from = text.data();
+  for (std::uint64_t& word : algorithm.data) {
+    const auto read = std::from_chars(from, from + kDigits, word, 16);
+    if (read.ec != std::errc{} || read.ptr != from + kDigits) return {};
+    from += kDigits;
+  }
+  return algorithm;
 }
 
 void Cublas::check(cublasStatus_t status, const std::string& what) const {

@@ -4,6 +4,7 @@
 
 #include <cublasLt.h>
 
+#include <optional>
 #include <string>
 
 namespace vcas::cuda {
@@ -27,8 +28,15 @@ class Cublas {
   decltype(&cublasLtMatmulPreferenceCreate) create_preference;
   decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) choose_algorithm;
+  decltype(&cublasLtGetVersion) version;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose_algorithms;
+  decltype(&cublasLtMatmulAlgoCheck) check_algorithm;
   decltype(&cublasLtMatmul) multiply;
 };
+
+// An algorithm in hexadecimal digits, and back. Empty: they are none.
+// The same version of the library has it again (cuBLASLt, cublasLtMatmulAlgo_t).
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm);
+std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text);
 
 }  // namespace vcas::cuda

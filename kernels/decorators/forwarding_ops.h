@@ -34,6 +34,7 @@ class ForwardingOps : public Ops {
   }
   std::int64_t beside(const std::function<void()>& body) override { return inner_->beside(body); }
   void join(std::int64_t ticket) override { inner_->join(ticket); }
+  ProductChoices* product_choices() override { return inner_->product_choices(); }
 
  protected:
   std::unique_ptr<Ops> inner_;

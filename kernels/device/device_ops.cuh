@@ -56,6 +56,7 @@ class DeviceOps final : public Ops {
     return context_.run_side(body);
   }
   void join(std::int64_t ticket) override { context_.join_side(ticket); }
+  ProductChoices* product_choices() override { return context_.product_choices(); }
 
 #define VCAS_RUN(Args) \
   void run(const Args& args) override { compute(context_, args); }

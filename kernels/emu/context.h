@@ -101,6 +101,9 @@ class Context {
   // How often these have moved.
   int grown() const { return grown_; }
 
+  // Of one algorithm: tests see what becomes of choices.
+  ProductChoices* product_choices() { return &choices_; }
+
   // A product as on a GPU, with `bias` or += but not both. Sums are f32.
   // Gives false, and does nothing, as long as products are lacking.
   // Factors have the precision of the context, or bf16.
@@ -108,6 +111,9 @@ class Context {
   [[nodiscard]] bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
                           const Factor<T>& b, Out* c, bool accumulate, const Out* bias = nullptr) {
     if (lacks_products_) return false;
+    if (choices_.timed)
+      choices_.chosen["emu: product of " + std::to_string(m) + " x " + std::to_string(n) + " x " +
+                      std::to_string(k)] = "the only one";
     if (m == 0 || n == 0) return true;
     queue([=, precision = precision_] {
       for (std::int64_t r = 0; bias && r < m; ++r) std::copy_n(bias, n, c + r * n);
@@ -219,6 +225,7 @@ class Context {
   bool is_beside_ = false;
   std::vector<std::function<void()>> begun_;  // beside
   bool lacks_products_ = false;
+  ProductChoices choices_;
   std::int64_t launches_ = 0;
   LaunchGraph* captured_ = nullptr;  // the graph that is being captured
   Branch branches_[2];               // the second one is of run_side

@@ -112,6 +112,9 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"device=check:emu,emu", "precision=bf16"}), 78,
        "error: precision must not be \"bf16\" on device \"check:emu,emu\": its results are not "
        "compared\n"},
+      {with({"device=cpu", "tune_products=true"}), 78,
+       "error: tune_products=true, but device \"cpu\" has one algorithm for each product\n"
+       "  hint: set tune_products=false\n"},
       {with({"device=auto", "precision=bf16"}), 78,
        "error: precision=\"bf16\" needs a GPU, but device=\"auto\" is the CPU here; "
        "device=\"auto\" was set in --set device\n  hint: precision=\"f32\" works everywhere\n"},

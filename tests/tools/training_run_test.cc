@@ -278,6 +278,43 @@ TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
   CHECK(steps == 40);
 }
 
+TEST_CASE("algorithms that were chosen by time stay with a run", "[device]") {
+  const TinyRun tiny;
+  const std::vector<std::string> arguments = {"device=emu", "tune_products=true", "run.folder=out",
+                                              "train.steps=4", "train.checkpoint_every=2"};
+  REQUIRE(tiny.train(arguments).code == 0);
+  const fs::path out = tiny.path() / "out";
+  const auto state_of = [&](const char* checkpoint) {
+    return nlohmann::json::parse(content(out / checkpoint / "trainer_state.json"));
+  };
+  nlohmann::json state = state_of("checkpoint-2");
+  nlohmann::json& products = state["session"]["products"];
+  REQUIRE(products.size() > 5);
+  for (const auto& [product, algorithm] : products.items()) {
+    CHECK(product.starts_with("emu: product of "));
+    CHECK(algorithm == "the only one");
+  }
+  // Those of a machine where the run goes on later, say.
+  products["another GPU: a product"] = "its algorithm";
+  write_text(out / "checkpoint-2/trainer_state.json", state.dump());
+  vcas::write_manifest(out / "checkpoint-2");
+  forget_after(out, 2);
+  std::vector<std::string> again = arguments;
+  again.push_back("--resume");
+  REQUIRE(tiny.train(again).code == 0);
+  const nlohmann::json later = state_of("last")["session"]["products"];
+  for (const auto& [product, algorithm] : products.items()) CHECK(later.at(product) == algorithm);
+
+  products = {"not", "named"};
+  write_text(out / "checkpoint-2/trainer_state.json", state.dump());
+  vcas::write_manifest(out / "checkpoint-2");
+  forget_after(out, 2);
+  const Outcome refused = tiny.train(again);
+  CHECK(refused.code == 65);
+  CHECK(
+      contains(refused.err, "error: out/checkpoint-2/trainer_state.json: the state of the run: "));
+}
+
 TEST_CASE("a run in bf16 saves weights of f32 and is resumed bit for bit", "[device]") {
   const TinyRun tiny;
   std::vector<std::string> arguments = {"device=emu",

@@ -16,6 +16,19 @@ Error refused(cudaError_t status) {
   throw std::logic_error("no error");
 }
 
+TEST_CASE("cuda: an algorithm of cuBLASLt is read as it was written", "[cuda]") {
+  cublasLtMatmulAlgo_t algorithm;
+  for (std::size_t i = 0; i < std::size(algorithm.data); ++i) algorithm.data[i] = i << 59 | i;
+  std::string text = cuda::text_of(algorithm);
+  CHECK(text.substr(0, 48) == "000000000000000008000000000000011000000000000002");
+  const auto read = cuda::algorithm_of(text);
+  REQUIRE(read);
+  CHECK(std::equal(std::begin(algorithm.data), std::end(algorithm.data), std::begin(read->data)));
+  for (const std::string& wrong : {std::string(), text + "0", text.substr(1), "g" + text.substr(1),
+                                   "-" + text.substr(1), " " + text.substr(1)})
+    CHECK(!cuda::algorithm_of(wrong));
+}
+
 TEST_CASE("cuda: a status of the runtime becomes an error of its kind", "[cuda]") {
   CHECK_NOTHROW(cuda::check(cudaSuccess, "copy to the host"));
 
