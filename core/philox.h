@@ -31,19 +31,31 @@ struct RandomKey {
   std::uint32_t repeat = 0;  // < 2^5
 };
 
-// Ten rounds on counter (c0..c3) with key (k0, k1).
-VCAS_HOST_DEVICE inline void philox4x32_10(std::uint32_t c[4], std::uint32_t k0, std::uint32_t k1) {
-  for (int round = 0; round < 10; ++round) {
+// The keys of ten rounds, from key (k0, k1). Kernels get them as arguments: constants to them.
+constexpr int kPhiloxRounds = 10;
+struct PhiloxKeys {
+  std::uint32_t k0[kPhiloxRounds], k1[kPhiloxRounds];
+};
+VCAS_HOST_DEVICE inline PhiloxKeys philox_keys(std::uint32_t k0, std::uint32_t k1) {
+  PhiloxKeys keys;
+  for (std::uint32_t round = 0; round < kPhiloxRounds; ++round) {
+    keys.k0[round] = k0 + round * 0x9E3779B9u;
+    keys.k1[round] = k1 + round * 0xBB67AE85u;
+  }
+  return keys;
+}
+
+// Ten rounds on counter (c0..c3).
+VCAS_HOST_DEVICE inline void philox4x32_10(std::uint32_t c[4], const PhiloxKeys& keys) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     const std::uint64_t p0 = 0xD2511F53ull * c[0];
     const std::uint64_t p1 = 0xCD9E8D57ull * c[2];
     const std::uint32_t c1 = c[1];
     const std::uint32_t c3 = c[3];
-    c[0] = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c[0] = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ keys.k0[round];
     c[1] = static_cast<std::uint32_t>(p1);
-    c[2] = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c[2] = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ keys.k1[round];
     c[3] = static_cast<std::uint32_t>(p0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
   }
 }
 
@@ -73,16 +85,24 @@ struct StepKey {
     if (step) now.step = static_cast<std::uint64_t>(*step);
     return philox_address(now);
   }
+  PhiloxKeys keys() const {
+    const PhiloxAddress address = philox_address(key);
+    return philox_keys(address.key0, address.key1);
+  }
 };
 
-// Four random words at `index`.
-VCAS_HOST_DEVICE inline void philox_draw(const PhiloxAddress& address, std::uint64_t index,
-                                         std::uint32_t out[4]) {
+// Four random words at `index`, by the keys of the address.
+VCAS_HOST_DEVICE inline void philox_draw(const PhiloxAddress& address, const PhiloxKeys& keys,
+                                         std::uint64_t index, std::uint32_t out[4]) {
   out[0] = static_cast<std::uint32_t>(index);
   out[1] = static_cast<std::uint32_t>(index >> 32);
   out[2] = address.high0;
   out[3] = address.high1;
-  philox4x32_10(out, address.key0, address.key1);
+  philox4x32_10(out, keys);
+}
+VCAS_HOST_DEVICE inline void philox_draw(const PhiloxAddress& address, std::uint64_t index,
+                                         std::uint32_t out[4]) {
+  philox_draw(address, philox_keys(address.key0, address.key1), index, out);
 }
 
 // Uniform in (0, 1): the middle of one of 2^23 equal cells. It is exact in f32 and never 0 or 1.

@@ -72,7 +72,7 @@ AttentionHead<T> head_of(const HeadColumns<const T>& in, std::int64_t width, std
           .y_stride = width,
           .lse_stride = heads,
           .threshold = dropout_threshold(dropout),
-          .keep_scale = static_cast<T>(1 / (1 - dropout)),
+          .keep_scale = static_cast<T>(dropout_scale(dropout)),
           .address = address,
           .first_draw = static_cast<std::uint64_t>(first_row * heads + head) * kDrawsPerQuery,
           .draw_stride = static_cast<std::uint64_t>(heads) * kDrawsPerQuery};

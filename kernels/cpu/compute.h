@@ -168,7 +168,7 @@ void dropout_rows(const CpuContext& cpu, const Dropout& args, std::int64_t begin
                   std::int64_t end) {
   cpu.loops<T>().dropout(args.y.ptr<T>(), args.x.ptr<T>(), args.residual.ptr<T>(),
                          args.row.ptr<std::int32_t>(), begin, end, args.y.width(),
-                         dropout_threshold(args.p), static_cast<T>(1 / (1 - args.p)),
+                         dropout_threshold(args.p), static_cast<T>(dropout_scale(args.p)),
                          step_key(args).address());
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "kernels/dropout.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/pointwise.h"
 

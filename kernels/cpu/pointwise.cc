@@ -69,7 +69,7 @@ VCAS_FOR_EACH_POINTWISE(VCAS_COMPUTE, )
 void compute(CpuContext& cpu, const Dropout& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    constexpr std::int64_t kPhiloxCost = 4;  // of one word, in elements copied
+    constexpr std::int64_t kPhiloxCost = 3;  // of half a word, in elements copied
     cpu.write_rows<T>(
         args.y, args.y_norm, kPhiloxCost * args.y.width(),
         [&](std::int64_t begin, std::int64_t end) { dropout_rows<T>(cpu, args, begin, end); });

@@ -18,6 +18,7 @@ struct HeadShape {
   std::uint32_t threshold;  // dropout (dropout_threshold); 0 = none
   Compute<T> keep_scale;    // 1 / (1 - p)
   StepKey key;
+  PhiloxKeys keys;
 
   __host__ __device__ int tile_stride() const { return head_width + 1; }  // by columns too
 };
@@ -70,21 +71,26 @@ struct Head {
 // Neighbouring keys that share a Philox draw.
 constexpr int kKeysPerDraw = 4;
 
-// The dropout factors of a query for keys first_key .. first_key + 3.
+// What queries draw that are the same but for the bit of kDropoutQueries, for keys first_key ..
+// first_key + 3. Without dropout zeros, which keep.
 template <class T>
-struct Mask {
-  Compute<T> factor[kKeysPerDraw] = {1, 1, 1, 1};
-
-  __device__ Mask(const HeadShape<T>& shape, const Head<T>& head, int query, int first_key) {
-    if (!shape.threshold) return;
-    const std::uint64_t draw = head.first_draw +
-                               static_cast<std::uint64_t>(query * shape.heads) * kDrawsPerQuery +
-                               static_cast<std::uint64_t>(first_key / kKeysPerDraw);
-    const Words words = philox_words(head.address, draw);
-    for (int j = 0; j < kKeysPerDraw; ++j)
-      factor[j] = (words.word[j] >> 9) >= shape.threshold ? shape.keep_scale : Compute<T>(0);
-  }
-};
+__device__ Words mask_words(const HeadShape<T>& shape, const Head<T>& head, int query,
+                            int first_key) {
+  if (!shape.threshold) return {};
+  const auto first = static_cast<std::uint64_t>((query & ~kDropoutQueries) * shape.heads);
+  return philox_words(
+      head.address, shape.keys,
+      (head.first_draw + first * kDrawsPerQuery) | static_cast<unsigned>(first_key) / kKeysPerDraw);
+}
+// Whether a half of such a word keeps.
+template <class T>
+__device__ bool keeps(const HeadShape<T>& shape, std::uint32_t word, bool high) {
+  return (high ? word : word << 16) >= shape.threshold;
+}
+template <class T>
+__device__ Compute<T> mask_factor(const HeadShape<T>& shape, std::uint32_t word, bool high) {
+  return keeps(shape, word, high) ? shape.keep_scale : Compute<T>(0);
+}
 
 template <class T>
 struct BackwardTensors {
@@ -150,8 +156,9 @@ HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv,
           .scale = static_cast<Compute<T>>(1 / std::sqrt(static_cast<double>(head_width))),
           .causal = causal,
           .threshold = dropout_threshold(dropout),
-          .keep_scale = static_cast<Compute<T>>(1 / (1 - dropout)),
-          .key = key};
+          .keep_scale = static_cast<Compute<T>>(dropout_scale(dropout)),
+          .key = key,
+          .keys = key.keys()};
 }
 
 // Blocks (tile, head, item): as many tiles as items of mean length have; kernels go round for more.

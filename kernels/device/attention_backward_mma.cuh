@@ -17,7 +17,7 @@ template <class T, int kWidth>
 struct BackwardTiles {
   static constexpr int kKeys = kWidth * sizeof(T) <= 128 ? 128 : 64, kQueries = 64 / sizeof(T);
   static constexpr int kThreads = kKeys / kSquare * kWarp;
-  HeadTile<T, kWidth, kKeys> k, v;
+  HeadTile<T, kWidth, kKeys, true> k, v;
   struct {
     HeadTile<T, kWidth, kQueries> q, dy;
     QueryTerms terms[kQueries];
@@ -50,22 +50,24 @@ __device__ void for_each_row_sum(int rows, const OfLane& of_lane, const Done& do
   }
 }
 
-// The dropout factors of columns 8f .. 8f + 7 of a square of [key, query]. Of four neighbouring
-// keys a lane has two, of two queries; the lane of the next or last g has the other two. Each draws
-// for one of the queries.
+// The words of the dropout masks of a square of [key, query], where [2h + e] is that of entries
+// [f][2h + e]. Of four neighbouring keys a lane has two, of two queries and those that share their
+// words; the lane of the next or last g has the other two. Each draws for one of the queries.
 template <class T>
-__device__ void fragment_mask(float (&factor)[4], int f, const HeadShape<T>& shape,
-                              const Head<T>& head, int first_key, int first_query) {
+__device__ Words square_words(const HeadShape<T>& shape, const Head<T>& head, int first_key,
+                              int first_query) {
   const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
   const bool odd = g % 2;
-  const Mask<T> mask(shape, head, first_query + 4 * t + 2 * f + odd, first_key + g / 2 * 4);
+  const Words drawn = mask_words(shape, head, first_query + 2 * t + odd, first_key + g / 2 * 4);
+  Words words;
   for (int h = 0; h < 2; ++h) {
-    const float even_key = mask.factor[2 * h], odd_key = mask.factor[2 * h + 1];
-    const float own = odd ? odd_key : even_key;
-    const float drawn_there = __shfl_xor_sync(kAllLanes, odd ? even_key : odd_key, 4);
-    factor[2 * h] = odd ? drawn_there : own;
-    factor[2 * h + 1] = odd ? own : drawn_there;
+    const std::uint32_t even_key = drawn.word[2 * h], odd_key = drawn.word[2 * h + 1];
+    const std::uint32_t own = odd ? odd_key : even_key;
+    const std::uint32_t drawn_there = __shfl_xor_sync(kAllLanes, odd ? even_key : odd_key, 4);
+    words.word[2 * h] = odd ? drawn_there : own;
+    words.word[2 * h + 1] = odd ? own : drawn_there;
   }
+  return words;
 }
 
 // P M and dS of the warp's 16 keys, from `key` on, and 16 queries, from `query` on, which are row
@@ -90,19 +92,18 @@ __device__ void slopes_of(Square& p, Square& ds, const BackwardTiles<T, kWidth>&
   if (key + kSquare > head.keys_of(query, shape))
     for (int f = 0; f < 2; ++f)
       for (int i = 0; i < 4; ++i)
-        if (key + source_row(8 * (i / 2) + g) >= head.keys_of(query + 4 * t + 2 * f + i % 2, shape))
+        if (key + source_row(8 * (i / 2) + g) >= head.keys_of(query + 8 * f + 2 * t + i % 2, shape))
           p[f][i] = -infinity<float>();
+  const Words words = square_words(shape, head, key, query);
   VCAS_UNROLL
-  for (int f = 0; f < 2; ++f) {
-    float factor[4];
-    fragment_mask(factor, f, shape, head, key, query);
+  for (int f = 0; f < 2; ++f)
     for (int i = 0; i < 4; ++i) {
       const QueryTerms of = stage.terms[row + 8 * f + 2 * t + i % 2];
       const float probability = exp2_approximately(p[f][i] * (shape.scale * kLog2E) - of.lse);
-      p[f][i] = probability * factor[i];
-      ds[f][i] = probability * (ds[f][i] * factor[i] - of.delta);
+      const float factor = mask_factor(shape, words.word[i], f == 1);
+      p[f][i] = probability * factor;
+      ds[f][i] = probability * (ds[f][i] * factor - of.delta);
     }
-  }
 }
 
 // Adds what a tile of keys has of dQ of the queries from `first` on, by squares of the result,
@@ -126,7 +127,7 @@ __device__ void add_dq(const BackwardPart<T>& of, const BackwardTiles<T, kWidth>
       add_product(dq[0], a, b);
     }
     for (int h = 0; h < 2; ++h) {
-      const int query = first + row + source_row(8 * h + g);
+      const int query = first + row + 8 * h + g;
       if (query >= of.head.queries) continue;
       float* const sums = of.dq + query * of.dq_stride + column;
       if (first_key > 0)
@@ -161,7 +162,7 @@ __device__ void backward_tile_mma(const BackwardPart<T>& of, int first_key,
     stage.dy.template start_copy<kOfBlock>(dy, first);
     const int own = static_cast<int>(threadIdx.x);
     if (own < 2 * kQueries) {
-      const int query = first + source_row(own / 2);
+      const int query = first + own / 2;
       const bool inside = query < head.queries;
       const auto* from = &of.terms[inside ? query * shape.heads : 0];
       copy_async((own % 2 ? &stage.terms[own / 2].delta : &stage.terms[own / 2].lse),

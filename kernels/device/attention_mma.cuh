@@ -24,8 +24,9 @@ constexpr int kMostHeadWidth = std::is_same_v<T, bfloat16> ? 128 : 64;
 // [f][2h + e].
 using Square = float[2][4];
 
-// Row 8f + 2t + e of every 16 rows of a tile holds row 4t + 2f + e of the 16 that it is made from.
-// So the columns that a lane has of a square are four neighbouring keys, which share a Philox draw.
+// Row 8f + 2t + e of every 16 rows of a tile of keys holds row 4t + 2f + e of the 16 that it is
+// made from. So the columns that a lane has of a square are four neighbouring keys, which share a
+// Philox draw. The two rows that it has are queries that share its words.
 __device__ inline int source_row(int row) {
   return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2;
 }
@@ -67,7 +68,8 @@ __device__ void store_pair(T* to, float first, float second) {
 }
 
 // Rows are a chunk longer than kWidth numbers, so that loads of factors meet in no bank.
-template <class T, int kWidth, int kRows>
+// kKeys: rows lie as `source_row` says.
+template <class T, int kWidth, int kRows, bool kKeys = false>
 struct HeadTile {
   static constexpr bool kBf16 = std::is_same_v<T, bfloat16>;
   static constexpr int kSize = Chunk<T>::kSize, kChunks = kWidth / kSize;
@@ -80,7 +82,8 @@ struct HeadTile {
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
     VCAS_UNROLL
     for (int i = 0; i < kRows * kChunks; i += kThreads) {
-      const int r = (i + static_cast<int>(threadIdx.x)) / kChunks, row = first + source_row(r);
+      const int r = (i + static_cast<int>(threadIdx.x)) / kChunks;
+      const int row = first + (kKeys ? source_row(r) : r);
       if (kRows * kChunks % kThreads != 0 && r >= kRows) break;
       const bool inside = row < from.rows;
       const T* const data = from.data + std::int64_t{inside ? row : 0} * from.stride;
@@ -186,16 +189,16 @@ __device__ T row_reduce(T value, const Op& op) {
   return value;
 }
 
-// The dropout factors of a square of [query, key].
+// Zeros where dropout drops entries of a square of [query, key]. Those kept are not scaled yet.
 template <class T>
-__device__ void square_mask(Square& factor, const HeadShape<T>& shape, const Head<T>& head,
-                            int first_query, int first_key) {
-  for (int h = 0; h < 2; ++h) {
-    const int query = first_query + source_row(8 * h + lane_of_thread() / 4);
-    const Mask<T> mask(shape, head, query, first_key + lane_of_thread() % 4 * 4);
-    for (int f = 0; f < 2; ++f)
-      for (int e = 0; e < 2; ++e) factor[f][2 * h + e] = mask.factor[2 * f + e];
-  }
+__device__ void drop(Square& square, const HeadShape<T>& shape, const Head<T>& head,
+                     int first_query, int first_key) {
+  if (!shape.threshold) return;
+  const Words words = mask_words(shape, head, first_query + lane_of_thread() / 4,
+                                 first_key + lane_of_thread() % 4 * 4);
+  for (int f = 0; f < 2; ++f)
+    for (int i = 0; i < 4; ++i)
+      if (!keeps(shape, words.word[2 * f + i % 2], i >= 2)) square[f][i] = 0;
 }
 
 // to[0 .. head_width) = factor * row 8h + g of the squares; the lanes of a row together.
@@ -224,7 +227,7 @@ struct ForwardTiles {
   static constexpr int kKeys = sizeof(T) == 2 ? 64 : 16;
   HeadTile<T, kWidth, kOwnRows> q;
   struct {
-    HeadTile<T, kWidth, kKeys> k, v;
+    HeadTile<T, kWidth, kKeys, true> k, v;
   } stage[2];
 };
 
@@ -277,7 +280,7 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
     float shrink[2], peak[2];
     VCAS_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int visible = head.keys_of(first_query + own_row + source_row(8 * h + g), shape);
+      const int visible = head.keys_of(first_query + own_row + 8 * h + g, shape);
       if (first_key + kKeys > visible)
         for (int s = 0; s < kSquares; ++s)
           for (int i = 0; i < 4; ++i)
@@ -298,14 +301,13 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
         for (int i = 0; i < 4; ++i) fragment[i] *= shrink[i / 2];
     VCAS_UNROLL
     for (int s = 0; s < kSquares; ++s) {
-      Square factor;
-      square_mask(factor, shape, head, first_query + own_row, first_key + s * kSquare);
       for (int f = 0; f < 2; ++f)
         for (int i = 0; i < 4; ++i) {
           const float e = exp2_approximately(p[s][f][i] * to_exponent - peak[i / 2]);
           sum[i / 2] += e;
-          p[s][f][i] = e * factor[f][i];
+          p[s][f][i] = e;
         }
+      drop(p[s], shape, head, first_query + own_row, first_key + s * kSquare);
       Factor<T> a;
       round_square(a, p[s]);
       for (int c = 0; c < kColumns; ++c) {
@@ -319,15 +321,16 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
   for (int h = 0; h < 2; ++h) {
     const float total = row_reduce(sum[h], Plus{});
     const double squares = y_norm ? row_squares(sums, h) : 0;
-    const int query = first_query + own_row + source_row(8 * h + g);
+    const float factor = shape.keep_scale / total;
+    const int query = first_query + own_row + 8 * h + g;
     if (query >= head.queries) continue;
     const std::int64_t row = y_row + query;
-    store_row(y + row * shape.width + blockIdx.y * shape.head_width, sums, h, 1 / total,
+    store_row(y + row * shape.width + blockIdx.y * shape.head_width, sums, h, factor,
               shape.head_width);
     if (t != 0) continue;
     const std::int64_t own = row * shape.heads + blockIdx.y;
     lse[own] = largest[h] * shape.scale + natural_log(total);
-    if (y_norm) y_norm[own] = norm_from_squares<float>(squares) / total;
+    if (y_norm) y_norm[own] = norm_from_squares<float>(squares) * factor;
   }
 }
 

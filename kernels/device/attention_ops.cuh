@@ -88,12 +88,15 @@ __device__ void attend_tile(T* y, Compute<T>* y_norm, Compute<T>* lse, const Hea
     }
     new_largest = query_reduce(new_largest, Maximum{});
     const C shrink = exponential(largest - new_largest);
-    const Mask<T> mask(shape, head, query, own_key);
+    const Words words = mask_words(shape, head, query, own_key);
+    const auto mask = [&](int j) {
+      return mask_factor(shape, words.word[j], query & kDropoutQueries);
+    };
     C added = 0;
     for (int j = 0; j < kKeysPerThread; ++j) {
       const C e = exponential(score[j] - new_largest);
       added += e;
-      own_p[part * kKeysPerThread + j] = e * mask.factor[j];
+      own_p[part * kKeysPerThread + j] = e * mask(j);
     }
     sum = sum * shrink + query_reduce(added, Plus{});
     largest = new_largest;
@@ -177,17 +180,20 @@ __device__ void backward_tile(const HeadGradients<T>& t, Compute<T>* dq_sums, co
       log_sum = t.lse[query * shape.heads];
     }
     delta = query_reduce(delta, Plus{});
-    const Mask<T> mask(shape, head, query, own_key);
+    const Words words = mask_words(shape, head, query, own_key);
+    const auto mask = [&](int j) {
+      return mask_factor(shape, words.word[j], query & kDropoutQueries);
+    };
     for (int j = 0; j < kKeysPerThread; ++j) {
       const int column = part * kKeysPerThread + j;
       C probability = 0, slope = 0;
       if (own_key + j < visible) {
         const C score = row_product(q + i * stride, k + column * stride, w) * shape.scale;
         probability = exponential(score - log_sum);
-        const C dp = row_product(dy + i * stride, v + column * stride, w) * mask.factor[j];
+        const C dp = row_product(dy + i * stride, v + column * stride, w) * mask(j);
         slope = probability * (dp - delta) * shape.scale;
       }
-      p[i * kScoreStride + column] = probability * mask.factor[j];
+      p[i * kScoreStride + column] = probability * mask(j);
       ds[i * kScoreStride + column] = slope;
     }
     __syncthreads();

@@ -135,34 +135,64 @@ __device__ void for_lane_columns(int width, const Body& body) {
 
 // A row that a warp goes over several times. With kHeld it lies on packs, is read once, all of it
 // on its way together, and stays in registers; else each pass reads it.
-template <class T, int kHeld>
+template <class T, int kHeld, bool kAligned = (kHeld > 0)>
 class WarpRow {
  public:
   using C = Compute<T>;
+  __device__ WarpRow() = default;  // zeros
   __device__ WarpRow(const T* row, int width) : row_(row), width_(width) {
     if constexpr (kHeld > 0)
       for_lane_columns<kHeld>(width, [&](int k, int c) { held_[k] = load_aligned(row + c); });
   }
-  // Writes the row first: made(c) for the neighbours at c.
+  // Writes the row first: made(k, c), as of for_lane_columns.
   template <class Made>
   __device__ WarpRow(T* row, int width, const Made& made) : row_(row), width_(width) {
     for_lane_columns<kHeld>(width, [&](int k, int c) {
-      const Packed<T> packed = pack<T>(made(c));
+      const Packed<T> packed = pack<T>(made(k, c));
       if constexpr (kHeld > 0) held_[k] = packed;
-      store_packed<(kHeld > 0)>(row, c, width, packed);
+      store_packed<kAligned>(row, c, width, packed);
     });
     __syncwarp();  // all of it is seen by all lanes
   }
   // As of for_lane_columns; zeros beyond the width.
   __device__ Neighbours<C> at(int k, int c) const {
     if constexpr (kHeld > 0) return unpack(held_[k]);
-    return load_neighbours(row_, c, width_);
+    return row_ ? load_neighbours<kAligned>(row_, c, width_) : Neighbours<C>{};
+  }
+  // Column 0, in all lanes.
+  __device__ C first() const {
+    if constexpr (kHeld > 0) return __shfl_sync(kAllLanes, static_cast<C>(held_[0].get(0)), 0);
+    return row_[0];
   }
 
  private:
-  const T* row_;
-  int width_;
-  Packed<T> held_[kHeld > 0 ? kHeld : 1];
+  const T* row_ = nullptr;
+  int width_ = 0;
+  Packed<T> held_[kHeld > 0 ? kHeld : 1] = {};
+};
+
+// The sum of the squares of what a lane writes of a row.
+template <class C>
+class LaneSquares {
+ public:
+  template <bool kAligned>
+  __device__ void add(const Neighbours<C>& of, int c, int width) {
+    for (int i = 0; i < kNeighbours; ++i)
+      if (kAligned || c + i < width) sum_ += of.value[i] * of.value[i];
+  }
+  // Where f32 does not hold it, it is made again, of what now lies in the row.
+  template <class T>
+  __device__ double total(const T* row, int width) const {
+    if (holds_squares(sum_)) return sum_;
+    double sum = 0;
+    for_lane_columns<0>(width, [&](int, int c) {
+      for (const C value : load_neighbours(row, c, width).value) sum += squared(value);
+    });
+    return sum;
+  }
+
+ private:
+  C sum_ = 0;
 };
 
 // Whether rows of `width`, `stride` apart, lie on packs and are as wide as several.
@@ -187,13 +217,17 @@ void with_aligned(std::initializer_list<const Tensor*> tensors, const F& f) {
     if (are_aligned<T>(tensors)) return f(std::true_type{});
   f(std::false_type{});
 }
-// f(constant kHeld): rows that are held lie so.
+// f(constant kHeld, constant kWidth): rows that are held lie so. kWidth is that of the rows, or 0.
 template <class T, class F>
-void with_held(std::initializer_list<const Tensor*> tensors, const F& f) {
-  constexpr int kMostHeld = 8;
+void with_held(std::int64_t width, std::initializer_list<const Tensor*> tensors, const F& f) {
+  constexpr int kLane = kWarp * kNeighbours, kMostHeld = 8;
   if constexpr (!std::is_same_v<T, double>)
-    if (are_aligned<T>(tensors, kMostHeld * kWarp * kNeighbours)) return f(Constant<kMostHeld>{});
-  f(Constant<0>{});
+    if (are_aligned<T>(tensors, kMostHeld * kLane)) {
+      if (width == 6 * kLane) return f(Constant<6>{}, Constant<6 * kLane>{});
+      if (width == 8 * kLane) return f(Constant<8>{}, Constant<8 * kLane>{});
+      return f(Constant<kMostHeld>{}, Constant<0>{});
+    }
+  f(Constant<0>{}, Constant<0>{});
 }
 
 // A row is counted in int, up to the last step beyond it.

@@ -49,7 +49,7 @@ __global__ void dropout_kernel(T* y, Compute<T>* y_norm, const T* x, const T* re
                                RowDropout<Compute<T>> dropout) {
   const std::int64_t r = row_of_writer();
   const bool inside = r < rows;
-  const RowMask<Compute<T>> mask(dropout, inside ? at(row, r) : 0, width);
+  RowMask<Compute<T>> mask(dropout, inside ? at(row, r) : 0, width);
   write_row<kAligned>(
       y, y_norm, r, width,
       [&](int c) {

@@ -73,3 +73,15 @@ inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
 
 }  // namespace vcas::emu
 #endif
+
+namespace vcas::VCAS_DEVICE {
+
+// With keys among the arguments of the kernel: no round has to make them.
+__device__ inline Words philox_words(const PhiloxAddress& address, const PhiloxKeys& keys,
+                                     std::uint64_t index) {
+  Words out;
+  philox_draw(address, keys, index, out.word);
+  return out;
+}
+
+}  // namespace vcas::VCAS_DEVICE

@@ -94,13 +94,18 @@ template <class C>
 __device__ double squared(C x) {
   return static_cast<double>(x) * static_cast<double>(x);
 }
+// Whether a sum of squares is what its type holds of them.
+template <class C>
+__device__ bool holds_squares(C sum) {
+  return sizeof(C) > sizeof(float) || (sum > C(1e-28) && sum < C(1e28));
+}
 // The sum of the squares of a few numbers, in f32 where it holds them.
 template <class C, int kCount>
 __device__ double sum_of_squares(const C (&x)[kCount]) {
   if constexpr (sizeof(C) == sizeof(float)) {
     C quick = 0;
     for (const C value : x) quick += value * value;
-    if (quick > 1e-28f && quick < 1e28f) return quick;
+    if (holds_squares(quick)) return quick;
   }
   double sum = 0;
   for (const C value : x) sum += squared(value);

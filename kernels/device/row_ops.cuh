@@ -49,31 +49,45 @@ struct NormInput {
 // With kSum, row r is written first.
 template <class T, int kHeld, bool kSum>
 __device__ WarpRow<T, kHeld> norm_input(const NormInput<T>& of, std::int64_t r, int width) {
-  constexpr bool kAligned = kHeld > 0;
   T* const x = of.x + r * width;
   if constexpr (!kSum) return WarpRow<T, kHeld>(x, width);
-  const RowMask<Compute<T>> mask(of.dropout, r, width);
-  return WarpRow<T, kHeld>(x, width, [&](int c) {
-    auto sum = load_neighbours<kAligned>(of.branch + r * width, c, width);
-    mask.apply(sum, c);
-    const auto residual = load_neighbours<kAligned>(of.residual + r * width, c, width);
-    for (int i = 0; i < kNeighbours; ++i) sum.value[i] += residual.value[i];
+  const WarpRow<T, kHeld> branch(of.branch + r * width, width);
+  const WarpRow<T, kHeld> residual(of.residual + r * width, width);
+  RowMask<Compute<T>> mask(of.dropout, r, width);
+  return WarpRow<T, kHeld>(x, width, [&](int k, int c) {
+    auto sum = branch.at(k, c);
+    mask.template apply<(kHeld > 0)>(sum, c, k);
+    const auto added = residual.at(k, c);
+    for (int i = 0; i < kNeighbours; ++i) sum.value[i] += added.value[i];
     return sum;
   });
 }
 
+// The norm of a row that the lanes of a warp have written.
+template <class T, class C>
+__device__ void write_norm(C* norm, const LaneSquares<C>& squares, const T* row, int width) {
+  const double total = warp_sum(squares.total(row, width));
+  if (lane_of_thread() == 0) *norm = norm_from_squares<C>(total);
+}
+
+// Of each of a lane's neighbours in a row that it holds. Registers are too few to hold much more
+// than one wide row; with 12 bytes they suffice for four blocks on a multiprocessor.
+template <class T, int kHeld>
+constexpr int kHeldBytes = kHeld* static_cast<int>(sizeof(T));
+
 // One warp a row.
-template <class T, int kHeld, bool kSum>
-__global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* center,
-                                          Compute<T>* rstd, NormInput<T> input, const T* gamma,
-                                          const T* beta, Compute<T> eps, std::int64_t rows,
-                                          int width) {
+template <class T, int kHeld, int kWidth, bool kSum>
+__global__ void __launch_bounds__(kThreads, kHeldBytes<T, kHeld> == 12 ? 4 : 1)
+    layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* center, Compute<T>* rstd,
+                              NormInput<T> input, const T* gamma, const T* beta, Compute<T> eps,
+                              std::int64_t rows, int any_width) {
   using C = Compute<T>;
+  const int width = kWidth > 0 ? kWidth : any_width;
   constexpr bool kAligned = kHeld > 0;
   const std::int64_t r = row_of_warp();
   if (r >= rows) return;
   const WarpRow<T, kHeld> in = norm_input<T, kHeld, kSum>(input, r, width);
-  const C x_first = input.x[r * width];
+  const C x_first = in.first();
   C sum = 0;
   for_lane_columns<kHeld>(width, [&](int k, int c) {
     const Neighbours<C> of = in.at(k, c);
@@ -91,19 +105,19 @@ __global__ void layer_norm_forward_kernel(T* y, Compute<T>* y_norm, Compute<T>* 
   });
   const C variance = warp_sum(squares) / static_cast<C>(width);
   const C s = C(1) / square_root(variance + eps);
-  double y_squares = 0;
+  LaneSquares<C> squares_of_y;
+  constexpr int kHeldGamma = kHeldBytes < T, kHeld >> 16 ? 0 : kHeld;
+  const WarpRow<T, kHeldGamma, kAligned> gammas(gamma, width), betas(beta, width);
   for_lane_columns<kHeld>(width, [&](int k, int c) {
     Neighbours<C> out = in.at(k, c);
-    const auto g = load_neighbours<kAligned>(gamma, c, width),
-               b = load_neighbours<kAligned>(beta, c, width);
+    const auto g = gammas.at(k, c), b = betas.at(k, c);
     for (int i = 0; i < kNeighbours; ++i)
       out.value[i] = (out.value[i] - x_first - m) * s * g.value[i] + b.value[i];
     store_neighbours<kAligned>(y + r * width, c, width, out);
-    if (y_norm) y_squares += sum_of_squares<kAligned>(out, c, width);
+    squares_of_y.template add<kAligned>(out, c, width);
   });
-  if (y_norm) y_squares = warp_sum(y_squares);
+  if (y_norm) write_norm(y_norm + r, squares_of_y, y + r * width, width);
   if (lane_of_thread() > 0) return;
-  if (y_norm) y_norm[r] = norm_from_squares<C>(y_squares);
   center[r] = m;
   rstd[r] = s;
 }
@@ -133,109 +147,100 @@ struct LayerNormGradients {
 };
 
 // With h = (x - x[0] - center) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), dgamma
-// = the sum of dy h over the rows, dbeta = that of dy. A block takes eight rows at a time: first a
-// warp a row for dx; then, the rows being in L1, a thread a column for the sums. The last of each
-// `fan` blocks to end adds up their parts, and the last of these blocks those.
-template <class T, int kHeld, bool kBranch>
-__global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNormGradients<T> t) {
+// = the sum of dy h over the rows, dbeta = that of dy. A warp a row, which adds to sums of its own
+// in shared memory. The last of each `fan` blocks to end adds up their parts, and the last of these
+// blocks those.
+template <class T, int kHeld, int kWidth, bool kBranch>
+__global__ void __launch_bounds__(kThreads, 2)
+    layer_norm_backward_kernel(const __grid_constant__ LayerNormGradients<T> t) {
   using C = Compute<T>;
   constexpr bool kAligned = kHeld > 0;
-  constexpr int kRows = kThreads / kWarp;
-  VCAS_DYNAMIC_SHARED(C, sum);  // [2, width], each entry of one thread
-  const auto for_own_columns = [&](const auto& f) {
-    const int own = static_cast<int>(threadIdx.x) * kNeighbours;
-    for (int c = own; c < t.width; c += kThreads * kNeighbours) f(c);
-  };
+  constexpr int kHeldAdded = kHeldBytes < T, kHeld >> 16 ? 0 : kHeld, kHeldGamma = kHeldBytes < T,
+                kHeld >> 12 ? 0 : kHeld;
+  const int width = kWidth > 0 ? kWidth : t.width;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  VCAS_DYNAMIC_SHARED(C, sums);  // [warps, 2, width], with t.part
+  C* const own_dgamma = sums + warp_of_thread() * 2 * width;
+  C* const own_dbeta = own_dgamma + width;
   if (t.part)
-    for_own_columns([&](int c) {
-      for (C* const of : {sum, sum + t.width}) store_neighbours<kAligned>(of, c, t.width, {});
+    for_lane_columns<kHeld>(width, [&](int, int c) {
+      for (C* const of : {own_dgamma, own_dbeta}) store_neighbours<kAligned>(of, c, width, {});
     });
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kRows; first < t.rows;
-       first += static_cast<std::int64_t>(gridDim.x) * kRows) {
-    if (const std::int64_t r = first + warp_of_thread(); t.dx && r < t.rows) {
-      const std::int64_t full = at(t.row, r);
-      const WarpRow<T, kHeld> x(t.x_full + full * t.width, t.width);
-      const WarpRow<T, kHeld> in(t.dy + r * t.width, t.width);
-      const C x_first = t.x_full[full * t.width], m = t.center_full[full], s = t.rstd_full[full];
-      // f(i, h, g) for the neighbours at c, inside the width
-      const auto for_each = [&](int k, int c, const auto& f) {
-        const auto x_of = x.at(k, c), in_of = in.at(k, c),
-                   gamma = load_neighbours<kAligned>(t.gamma, c, t.width);
-        for (int i = 0; i < kNeighbours; ++i)
-          if (kAligned || c + i < t.width)
-            f(i, (x_of.value[i] - x_first - m) * s, in_of.value[i] * gamma.value[i]);
-      };
-      C g_sum = 0, product = 0;
-      for_lane_columns<kHeld>(t.width, [&](int k, int c) {
-        for_each(k, c, [&](int, C h, C g) {
-          g_sum += g;
-          product += g * h;
-        });
+  for (std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * warps + warp_of_thread();
+       r < t.rows; r += static_cast<std::int64_t>(gridDim.x) * warps) {
+    const std::int64_t full = at(t.row, r);
+    const WarpRow<T, kHeld> x(t.x_full + full * width, width), dy(t.dy + r * width, width);
+    const WarpRow<T, kHeldGamma, kAligned> gammas(t.gamma, width);
+    WarpRow<T, kHeldAdded, kAligned> added;
+    if (t.added) added = {t.added + r * width, width};
+    const C m = t.center_full[full], s = t.rstd_full[full], x_first = x.first();
+    // f(i, d, h, g) for the neighbours at c, inside the width
+    const auto for_each = [&](int k, int c, const auto& f) {
+      const auto x_of = x.at(k, c), d = dy.at(k, c), gamma = gammas.at(k, c);
+      for (int i = 0; i < kNeighbours; ++i)
+        if (kAligned || c + i < width)
+          f(i, d.value[i], (x_of.value[i] - x_first - m) * s, d.value[i] * gamma.value[i]);
+    };
+    C g_sum = 0, product = 0;
+    for_lane_columns<kHeld>(width, [&](int k, int c) {
+      for_each(k, c, [&](int, C, C h, C g) {
+        g_sum += g;
+        product += g * h;
       });
-      const C shift = warp_sum(g_sum) / static_cast<C>(t.width);
-      const C slope = warp_sum(product) / static_cast<C>(t.width);
-      double squares = 0, branch_squares = 0;
-      const RowMask<C> mask(t.dropout, full, t.width);
-      for_lane_columns<kHeld>(t.width, [&](int k, int c) {
-        Neighbours<C> out{};
-        if (t.added) out = load_neighbours<kAligned>(t.added + r * t.width, c, t.width);
-        for_each(k, c, [&](int i, C h, C g) { out.value[i] += s * (g - shift - h * slope); });
-        const Packed<T> packed = pack<T>(out);
-        store_packed<kAligned>(t.dx + r * t.width, c, t.width, packed);
-        if (t.dx_norm) squares += sum_of_squares<kAligned>(out, c, t.width);
-        if constexpr (kBranch) {
-          out = unpack(packed);
-          mask.apply(out, c);
-          store_neighbours<kAligned>(t.dbranch + r * t.width, c, t.width, out);
-          if (t.dbranch_norm) branch_squares += sum_of_squares<kAligned>(out, c, t.width);
-        }
-      });
-      const auto write_norm = [&](C* norm, double total) {
-        if (!norm) return;
-        total = warp_sum(total);
-        if (lane_of_thread() == 0) norm[r] = norm_from_squares<C>(total);
-      };
-      write_norm(t.dx_norm, squares);
-      if constexpr (kBranch) write_norm(t.dbranch_norm, branch_squares);
-    }
-    if (!t.part) continue;
-    for_own_columns([&](int c) {
-      auto dgamma = load_neighbours<kAligned>(sum, c, t.width),
-           dbeta = load_neighbours<kAligned>(sum + t.width, c, t.width);
-      constexpr int kAtOnce = 2;  // rows on their way together
-      for (std::int64_t own = first; own < first + kRows; own += kAtOnce) {
-        Packed<T> d_of[kAtOnce] = {}, x_of[kAtOnce] = {};
-        C center[kAtOnce] = {}, x_first[kAtOnce] = {}, rstd[kAtOnce] = {};
-        VCAS_UNROLL
-        for (int n = 0; n < kAtOnce; ++n)
-          if (const std::int64_t r = own + n; r < t.rows) {
-            const std::int64_t full = at(t.row, r);
-            d_of[n] = load_packed<kAligned>(t.dy + r * t.width, c, t.width);
-            x_of[n] = load_packed<kAligned>(t.x_full + full * t.width, c, t.width);
-            x_first[n] = t.x_full[full * t.width];
-            center[n] = t.center_full[full], rstd[n] = t.rstd_full[full];
-          }
-        VCAS_UNROLL
-        for (int n = 0; n < kAtOnce; ++n) {
-          const auto d = unpack(d_of[n]), x = unpack(x_of[n]);
-          for (int i = 0; i < kNeighbours; ++i) {
-            dgamma.value[i] += d.value[i] * ((x.value[i] - x_first[n] - center[n]) * rstd[n]);
-            dbeta.value[i] += d.value[i];
-          }
-        }
+    });
+    const C shift = warp_sum(g_sum) / static_cast<C>(width);
+    const C slope = warp_sum(product) / static_cast<C>(width);
+    LaneSquares<C> squares, squares_of_branch;
+    [[maybe_unused]] RowMask<C> mask(t.dropout, full, width);
+    for_lane_columns<kHeld>(width, [&](int k, int c) {
+      Neighbours<C> out = added.at(k, c), dgamma{}, dbeta{};
+      if (t.part) {
+        dgamma = load_neighbours<kAligned>(own_dgamma, c, width);
+        dbeta = load_neighbours<kAligned>(own_dbeta, c, width);
       }
-      store_neighbours<kAligned>(sum, c, t.width, dgamma);
-      store_neighbours<kAligned>(sum + t.width, c, t.width, dbeta);
+      for_each(k, c, [&](int i, C d, C h, C g) {
+        out.value[i] += s * (g - shift - h * slope);
+        dgamma.value[i] += d * h;
+        dbeta.value[i] += d;
+      });
+      if (t.part) {
+        store_neighbours<kAligned>(own_dgamma, c, width, dgamma);
+        store_neighbours<kAligned>(own_dbeta, c, width, dbeta);
+      }
+      if (!t.dx) return;
+      const Packed<T> packed = pack<T>(out);
+      store_packed<kAligned>(t.dx + r * width, c, width, packed);
+      squares.template add<kAligned>(out, c, width);
+      if constexpr (kBranch) {
+        out = unpack(packed);
+        mask.template apply<kAligned>(out, c, k);
+        store_neighbours<kAligned>(t.dbranch + r * width, c, width, out);
+        squares_of_branch.template add<kAligned>(out, c, width);
+      }
     });
+    if (t.dx_norm) write_norm(t.dx_norm + r, squares, t.dx + r * width, width);
+    if constexpr (kBranch)
+      if (t.dbranch_norm)
+        write_norm(t.dbranch_norm + r, squares_of_branch, t.dbranch + r * width, width);
   }
   if (!t.part) return;
   const auto part_of = [&](unsigned block) {
-    return t.part + static_cast<std::int64_t>(block) * 2 * t.width;
+    return t.part + static_cast<std::int64_t>(block) * 2 * width;
   };
+  const auto for_own_columns = [&](const auto& f) {
+    const int own = static_cast<int>(threadIdx.x) * kNeighbours;
+    for (int c = own; c < width; c += static_cast<int>(blockDim.x) * kNeighbours) f(c);
+  };
+  __syncthreads();  // the sums of all warps are complete
   for_own_columns([&](int c) {
-    for (const int of : {0, t.width})
-      store_neighbours<kAligned>(part_of(blockIdx.x) + of, c, t.width,
-                                 load_neighbours<kAligned>(sum + of, c, t.width));
+    for (const int of : {0, width}) {
+      Neighbours<C> total{};
+      for (int warp = 0; warp < warps; ++warp) {
+        const auto more = load_neighbours<kAligned>(sums + warp * 2 * width + of, c, width);
+        for (int i = 0; i < kNeighbours; ++i) total.value[i] += more.value[i];
+      }
+      store_neighbours<kAligned>(part_of(blockIdx.x) + of, c, width, total);
+    }
   });
   const unsigned group = blockIdx.x / t.fan * t.fan;
   for (bool last = false;; last = true) {
@@ -246,8 +251,8 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
     for_own_columns([&](int c) {
       Neighbours<C> total[2] = {};  // dgamma and dbeta
       if (last && t.accumulate) {
-        total[0] = load_neighbours<kAligned>(t.dgamma, c, t.width);
-        total[1] = load_neighbours<kAligned>(t.dbeta, c, t.width);
+        total[0] = load_neighbours<kAligned>(t.dgamma, c, width);
+        total[1] = load_neighbours<kAligned>(t.dbeta, c, width);
       }
       constexpr unsigned kAtOnce = 4;  // of both, on their way together
       for (unsigned block = first; block < end; block += kAtOnce * step) {
@@ -255,8 +260,7 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
         VCAS_UNROLL
         for (unsigned n = 0; n < kAtOnce; ++n)
           for (int of = 0; of < 2 && block + n * step < end; ++of)
-            part[n][of] =
-                load_packed<kAligned>(part_of(block + n * step) + of * t.width, c, t.width);
+            part[n][of] = load_packed<kAligned>(part_of(block + n * step) + of * width, c, width);
         VCAS_UNROLL
         for (unsigned n = 0; n < kAtOnce; ++n)
           for (int of = 0; of < 2; ++of) {
@@ -265,8 +269,8 @@ __global__ void __launch_bounds__(kThreads) layer_norm_backward_kernel(LayerNorm
           }
       }
       C* const out = part_of(first);
-      store_neighbours<kAligned>(last ? t.dgamma : out, c, t.width, total[0]);
-      store_neighbours<kAligned>(last ? t.dbeta : out + t.width, c, t.width, total[1]);
+      store_neighbours<kAligned>(last ? t.dgamma : out, c, width, total[0]);
+      store_neighbours<kAligned>(last ? t.dbeta : out + width, c, width, total[1]);
     });
     if (last) return;
   }
@@ -312,11 +316,12 @@ void compute(Context& context, const LayerNormForward& args) {
     const std::int64_t rows = args.y.rows();
     const NormInput<T> input{args.x.ptr<T>(), args.branch.ptr<T>(), args.residual.ptr<T>(),
                              row_dropout<C>(args.dropout.p, step_key(args.dropout))};
-    with_held<T>({&args.x, &args.y, &args.gamma, &args.beta, &args.branch, &args.residual},
-                 [&]<int kHeld>(Constant<kHeld>) {
+    with_held<T>(args.y.width(),
+                 {&args.x, &args.y, &args.gamma, &args.beta, &args.branch, &args.residual},
+                 [&]<int kHeld, int kWidth>(Constant<kHeld>, Constant<kWidth>) {
                    launch(context, grid_of_rows(rows),
-                          args.branch ? layer_norm_forward_kernel<T, kHeld, true>
-                                      : layer_norm_forward_kernel<T, kHeld, false>,
+                          args.branch ? layer_norm_forward_kernel<T, kHeld, kWidth, true>
+                                      : layer_norm_forward_kernel<T, kHeld, kWidth, false>,
                           args.y.ptr<T>(), args.y_norm.ptr<C>(), args.center.ptr<C>(),
                           args.rstd.ptr<C>(), input, args.gamma.ptr<T>(), args.beta.ptr<T>(),
                           static_cast<C>(args.eps), rows, width_of(args.y));
@@ -339,10 +344,13 @@ void compute(Context& context, const LayerNormBackward& args) {
     if (args.dgamma) {
       // Few enough that to add up the parts is little, enough for every multiprocessor. Where there
       // are no rows, one block writes zeros.
-      grid.blocks.x = std::clamp(grid.blocks.x, 1u, 2 * context.multiprocessors());
+      const std::int64_t bytes = 2 * std::max(width, 1) * std::int64_t{sizeof(C)};  // of a warp
+      const std::int64_t shared = static_cast<std::int64_t>(context.most_shared_bytes()) / 2;
+      const std::int64_t warps = std::clamp<std::int64_t>(shared / bytes, 1, kThreads / kWarp);
+      const std::int64_t blocks = ceil_div(rows, warps), most = 2 * context.multiprocessors();
       // Whole 16 bytes: nvcc reads so many at once where only the first of them are used.
-      constexpr std::int64_t kNumbers = 16 / sizeof(C);
-      grid.shared_bytes = static_cast<std::size_t>(ceil_div(2 * width, kNumbers)) * 16;
+      grid = {extent(std::clamp<std::int64_t>(blocks, 1, most)), extent(warps * kWarp),
+              static_cast<std::size_t>(ceil_div(warps * bytes, 16)) * 16};
       part = scratch<C>(context, static_cast<std::int64_t>(grid.blocks.x) * 2 * width);
       while (fan * fan < grid.blocks.x) ++fan;
       count = context.counts(1 + std::size_t{fan});
@@ -367,12 +375,13 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           args.dbranch.ptr<T>(),
                                           args.dbranch_norm.ptr<C>(),
                                           row_dropout<C>(args.dropout.p, step_key(args.dropout))};
-    with_held<T>({&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma, &args.dbranch,
+    with_held<T>(width,
+                 {&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma, &args.dbranch,
                   &args.dgamma, &args.dbeta},
-                 [&]<int kHeld>(Constant<kHeld>) {
+                 [&]<int kHeld, int kWidth>(Constant<kHeld>, Constant<kWidth>) {
                    launch(context, grid,
-                          args.dbranch ? layer_norm_backward_kernel<T, kHeld, true>
-                                       : layer_norm_backward_kernel<T, kHeld, false>,
+                          args.dbranch ? layer_norm_backward_kernel<T, kHeld, kWidth, true>
+                                       : layer_norm_backward_kernel<T, kHeld, kWidth, false>,
                           gradients);
                  });
   });

@@ -10,8 +10,9 @@ namespace vcas {
 // Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V.
 // With `causal` a row attends to itself and to rows before it.
 // Dropout acts on the probabilities.
-// Query r, head h and key j of its item draw word j % 4 of a Philox draw.
-// The draw has index (r * heads + h) * 2^20 + j / 4, r the row of the full batch.
+// Query i, head h and key j of an item draw half a word of a Philox draw (kernels/dropout.h):
+// the low half of word j % 4 where i % 16 < 8, else the high half. Without i's bit of 8, the query
+// is row r of the full batch. The draw has index (r * heads + h) * 2^20 + j / 4.
 // With `query` only the first row of each item is a query.
 // y and lse then have N rows, and qkv holds key and value.
 struct AttentionForward {

@@ -6,8 +6,9 @@
 namespace vcas {
 
 // y = x * mask / (1 - p), plus the residual if given. Backward is the same on dy with `row`.
-// The mask of entry (r, c) is word c % 4 of a Philox draw, kept if uniform >= p.
-// The draw has index row[r] * ceil(C / 4) + c / 4.
+// The mask of entry (r, c) is half a word of a Philox draw (kernels/dropout.h):
+// the low half of word c % 4 where c % 256 < 128, else the high half.
+// The draw has index 32 (row[r] * ceil(C / 256) + c / 256) + c % 128 / 4.
 struct Dropout {
   static constexpr const char* kName = "dropout";
   static constexpr Family kFamily = Family::kRest;

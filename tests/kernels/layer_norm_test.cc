@@ -9,7 +9,7 @@ namespace {
 
 // Of a few rows those too that a device does not keep in registers.
 std::vector<std::int64_t> widths(std::int64_t rows) {
-  return rows == 5 ? std::vector<std::int64_t>{1, 7, 33, 384, 1000, 1024, 1027}
+  return rows == 5 ? std::vector<std::int64_t>{1, 7, 33, 384, 768, 1000, 1024, 1027, 4500}
                    : std::vector<std::int64_t>{1, 7, 33, 384};
 }
 
@@ -94,6 +94,52 @@ TEST_CASE("layer_norm of rows that are far from zero, and constant or nearly so"
     INFO("width " << width << ", y off by " << worst << ", dx by " << worst_dx);
     CHECK(worst <= rounding);
     CHECK(worst_dx <= rounding);
+  });
+}
+
+TEST_CASE("layer norms know the norms of rows whose squares f32 does not hold", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    for (const double size : {1e-24, 1e24})
+      for (const std::int64_t width : {33, 768, 1000}) {
+        INFO("width " << width << ", size " << size);
+        const auto sized = [&](const Shape& shape) {
+          return t.filled(shape, [&](std::int64_t i) { return i % 3 ? size : -2 * size; });
+        };
+        // Against the tolerance of check_op they would be zero.
+        const auto check_norm = [&](const Tensor& norm, const Tensor& x) {
+          const auto values = t.read(x);
+          for (std::int64_t r = 0; r < x.rows(); ++r) {
+            double squares = 0;
+            for (std::int64_t c = 0; c < width; ++c)
+              squares += std::pow(values[static_cast<std::size_t>(r * width + c)], 2);
+            const double off = t.read(norm)[static_cast<std::size_t>(r)] / std::sqrt(squares) - 1;
+            CHECK(std::abs(off) < (t.dtype() == DType::kBF16 ? 1e-3 : 1e-5));
+          }
+        };
+        const Shape shape{3, width};
+        LayerNormForward forward{.y = t.unset(shape),
+                                 .y_norm = t.wide_unset({3}),
+                                 .center = t.wide_unset({3}),
+                                 .rstd = t.wide_unset({3}),
+                                 .x = t.normal(shape),
+                                 .gamma = sized({width}),
+                                 .beta = t.filled({width}, [](std::int64_t) { return 0; })};
+        t.ops().run(forward);
+        check_norm(forward.y_norm, forward.y);
+        const LayerNormBackward backward{.dx = t.unset(shape),
+                                         .dx_norm = t.wide_unset({3}),
+                                         .dy = t.normal(shape),
+                                         .x_full = forward.x,
+                                         .center_full = forward.center,
+                                         .rstd_full = forward.rstd,
+                                         .gamma = forward.gamma,
+                                         .dbranch = t.unset(shape),
+                                         .dbranch_norm = t.wide_unset({3}),
+                                         .dropout = {.p = 0.1}};
+        t.ops().run(backward);
+        check_norm(backward.dx_norm, backward.dx);
+        check_norm(backward.dbranch_norm, backward.dbranch);
+      }
   });
 }
 

@@ -112,8 +112,8 @@ TEST_CASE("dropout draws the mask of its address", "[pointwise]") {
   on_every_backend([](TestTensors& t) {
     const RandomKey key{.seed = 3, .stream = Stream::kDropout, .step = 17, .site = 5};
     for (const std::int64_t full : {1, 200})
-      for (const std::int64_t width : {1, 7, 33, 64, 130})
-        for (const double p : {0.0, 0.1, 0.5}) {
+      for (const std::int64_t width : {1, 7, 33, 64, 130, 401})
+        for (const double p : {0.0, 0.1, 0.999999}) {
           INFO(full << " x " << width << ", p " << p);
           const Tensor x = t.normal({full, width});
           check_op(t, Dropout{.y = t.unset({full, width}), .x = x, .p = p, .key = key});

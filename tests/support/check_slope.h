@@ -19,7 +19,7 @@ inline void check_slope(ModelFixture& f, double absolute) {
     const auto [begin, end] = f.range(parameter);
     for (std::size_t i = begin; i < end; i += 1 + (end - begin) / 5) {
       double& value = parameters.values().ptr<double>()[i];
-      const double old = value, h = 1e-5;
+      const double old = value, h = 3e-6;
       value = old + h;
       const double above = f.mean_loss(exec);
       value = old - h;

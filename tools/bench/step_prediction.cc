@@ -77,10 +77,10 @@ struct Executed {
 };
 constexpr Executed kExecuted[] = {{"gelu_forward", 109, 32 * 4 * 4, 0},
                                   {"gelu_backward", 130, 32 * 4 * 6, 0},
-                                  {"layer_norm_forward", 1400, 768 * 8, 0},
-                                  {"layer_norm_backward", 1680, 768 * 10, 0},
-                                  {"attention_forward", 1346, 0, 4.0 * 16 * 64 * 64},
-                                  {"attention_backward", 417 + 130, 0, 10.0 * 16 * 16 * 64}};
+                                  {"layer_norm_forward", 910, 768 * 8, 0},
+                                  {"layer_norm_backward", 1150, 768 * 10, 0},
+                                  {"attention_forward", 858, 0, 4.0 * 16 * 64 * 64},
+                                  {"attention_backward", 300 + 130, 0, 10.0 * 16 * 16 * 64}};
 // Eight warps of a block multiply, four copy.
 constexpr Executed kGathered = {"linear_backward_weight", 8 * 155 + 4 * 203, 0,
                                 2.0 * 256 * 128 * 64};

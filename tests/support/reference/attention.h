@@ -33,10 +33,12 @@ inline std::vector<double> attention_scores(const AttentionRows& rows, std::int6
   return scores;
 }
 
-inline double attention_mask(const StepKey& key, double p, std::int64_t heads, std::int64_t row,
-                             std::int64_t head, std::int64_t j) {
-  const std::int64_t draw = (row * heads + head) * (1 << 20) + j / 4;
-  return kept_by_dropout(key, draw, j % 4, p) ? 1 / (1 - p) : 0;
+// Of query i and key j of the item that begins at row `first`.
+inline double attention_mask(const StepKey& key, double p, std::int64_t heads, std::int64_t first,
+                             std::int64_t i, std::int64_t head, std::int64_t j) {
+  const bool high = i % 16 >= 8;
+  const std::int64_t row = first + (high ? i - 8 : i);
+  return dropout_mask(key, (row * heads + head) * (1 << 20) + j / 4, j % 4 + (high ? 4 : 0), p);
 }
 
 inline void run(const AttentionForward& a) {
@@ -58,7 +60,7 @@ inline void run(const AttentionForward& a) {
           double y = 0;
           for (std::int64_t j = 0; j < keys; ++j)
             y += std::exp(scores[static_cast<std::size_t>(j)] - lse) *
-                 attention_mask(step_key(a), a.dropout, a.heads, first + i, head, j) * rows.v(j)[e];
+                 attention_mask(step_key(a), a.dropout, a.heads, first, i, head, j) * rows.v(j)[e];
           f(a.y)[out * c + e] = y;
         }
         if (a.y_norm)
@@ -91,7 +93,7 @@ inline void run(const AttentionBackward& a) {
         std::vector<double> p, dp;
         double weighted = 0;
         for (std::int64_t j = 0; j < keys; ++j) {
-          const double mask = attention_mask(step_key(a), a.dropout, a.heads, full + i, head, j);
+          const double mask = attention_mask(step_key(a), a.dropout, a.heads, full, i, head, j);
           p.push_back(
               std::exp(scores[static_cast<std::size_t>(j)] - f(a.lse_full)[row * a.heads + head]));
           double sum = 0;

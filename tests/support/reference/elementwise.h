@@ -9,8 +9,9 @@ inline void run(const Dropout& a) {
   const std::int64_t c = a.y.width();
   for (std::int64_t r = 0; r < a.y.rows(); ++r)
     for (std::int64_t i = 0; i < c; ++i) {
-      const std::int64_t draw = index_at(a.row, r) * ((c + 3) / 4) + i / 4;
-      const double mask = kept_by_dropout(step_key(a), draw, i % 4, a.p) ? 1 / (1 - a.p) : 0;
+      const std::int64_t draw =
+          32 * (index_at(a.row, r) * ((c + 255) / 256) + i / 256) + i % 128 / 4;
+      const double mask = dropout_mask(step_key(a), draw, i % 4 + (i % 256 < 128 ? 0 : 4), a.p);
       f(a.y)[r * c + i] = f(a.x)[r * c + i] * mask + (a.residual ? f(a.residual)[r * c + i] : 0);
     }
   put_norms(a.y_norm, a.y);

@@ -23,10 +23,14 @@ inline double factor_at(const Tensor& factor, std::int64_t i) {
 inline void put(double& out, double value, bool accumulate) {
   out = accumulate ? out + value : value;
 }
-inline bool kept_by_dropout(const StepKey& key, std::int64_t draw, std::int64_t word, double p) {
+// 0 or 1 / (1 - p), by one of the eight 16-bit numbers of a draw: low halves of its words, then
+// high ones. The p of masks is a multiple of 2^-16 below 1.
+inline double dropout_mask(const StepKey& key, std::int64_t draw, std::int64_t number, double p) {
   std::uint32_t words[4];
   philox_draw(key.address(), static_cast<std::uint64_t>(draw), words);
-  return static_cast<double>(uniform_from_bits(words[word])) >= p;
+  const double uniform = (words[number % 4] >> (number < 4 ? 0 : 16)) % 65536 / 65536.0;
+  const double rounded = std::min(std::round(p * 65536), 65535.0) / 65536;
+  return uniform >= rounded ? 1 / (1 - rounded) : 0;
 }
 
 // Where column `column` of row r of x lies, or of its patch r: an entry of x; -1: outside.
