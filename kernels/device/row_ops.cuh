@@ -73,7 +73,7 @@ __device__ void write_norm(C* norm, const LaneSquares<C>& squares, const T* row,
 // Of each of a lane's neighbours in a row that it holds. Registers are too few to hold much more
 // than one wide row; with 12 bytes they suffice for four blocks on a multiprocessor.
 template <class T, int kHeld>
-constexpr int kHeldBytes = kHeld* static_cast<int>(sizeof(T));
+constexpr int kHeldBytes = static_cast<int>(sizeof(T)) * kHeld;
 
 // One warp a row.
 template <class T, int kHeld, int kWidth, bool kSum>
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, kHeldBytes<T, kHeld> == 12 ? 4 : 1)
   const C variance = warp_sum(squares) / static_cast<C>(width);
   const C s = C(1) / square_root(variance + eps);
   LaneSquares<C> squares_of_y;
-  constexpr int kHeldGamma = kHeldBytes < T, kHeld >> 16 ? 0 : kHeld;
+  constexpr int kHeldGamma = (kHeldBytes<T, kHeld>) > 16 ? 0 : kHeld;
   const WarpRow<T, kHeldGamma, kAligned> gammas(gamma, width), betas(beta, width);
   for_lane_columns<kHeld>(width, [&](int k, int c) {
     Neighbours<C> out = in.at(k, c);
@@ -155,17 +155,19 @@ __global__ void __launch_bounds__(kThreads, 2)
     layer_norm_backward_kernel(const __grid_constant__ LayerNormGradients<T> t) {
   using C = Compute<T>;
   constexpr bool kAligned = kHeld > 0;
-  constexpr int kHeldAdded = kHeldBytes < T, kHeld >> 16 ? 0 : kHeld, kHeldGamma = kHeldBytes < T,
-                kHeld >> 12 ? 0 : kHeld;
+  constexpr int kHeldAdded = (kHeldBytes<T, kHeld>) > 16 ? 0 : kHeld;
+  constexpr int kHeldGamma = (kHeldBytes<T, kHeld>) > 12 ? 0 : kHeld;
   const int width = kWidth > 0 ? kWidth : t.width;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   VCAS_DYNAMIC_SHARED(C, sums);  // [warps, 2, width], with t.part
-  C* const own_dgamma = sums + warp_of_thread() * 2 * width;
-  C* const own_dbeta = own_dgamma + width;
-  if (t.part)
+  C *own_dgamma = nullptr, *own_dbeta = nullptr;
+  if (t.part) {
+    own_dgamma = sums + warp_of_thread() * 2 * width;
+    own_dbeta = own_dgamma + width;
     for_lane_columns<kHeld>(width, [&](int, int c) {
       for (C* const of : {own_dgamma, own_dbeta}) store_neighbours<kAligned>(of, c, width, {});
     });
+  }
   for (std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * warps + warp_of_thread();
        r < t.rows; r += static_cast<std::int64_t>(gridDim.x) * warps) {
     const std::int64_t full = at(t.row, r);
