@@ -1,5 +1,4 @@
 // Dense products by cuBLASLt, and which of its algorithms they take.
-#include <limits>
 #include <memory>
 #include <utility>
 
