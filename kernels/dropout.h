@@ -8,12 +8,17 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace vcas {
 
-// An entry is kept if its bits are at least this. They are the high half of what is compared:
-// word << 16 for the low bits of a word, the whole word for its high ones.
+// An entry is kept if its bits are at least this, in the high half of what is compared.
 inline std::uint32_t dropout_threshold(double p) {
   return static_cast<std::uint32_t>(std::clamp(std::round(p * 0x1p16), 0.0, 65535.0)) << 16;
+}
+
+VCAS_HOST_DEVICE inline bool dropout_keeps(std::uint32_t word, bool high, std::uint32_t threshold) {
+  return (high ? word : word << 16) >= threshold;
 }
 
 // What kept entries are multiplied by: 1 / (1 - p).

@@ -82,14 +82,10 @@ __device__ Words mask_words(const HeadShape<T>& shape, const Head<T>& head, int 
       head.address, shape.keys,
       (head.first_draw + first * kDrawsPerQuery) | static_cast<unsigned>(first_key) / kKeysPerDraw);
 }
-// Whether a half of such a word keeps.
-template <class T>
-__device__ bool keeps(const HeadShape<T>& shape, std::uint32_t word, bool high) {
-  return (high ? word : word << 16) >= shape.threshold;
-}
+// The dropout factor by a half of such a word.
 template <class T>
 __device__ Compute<T> mask_factor(const HeadShape<T>& shape, std::uint32_t word, bool high) {
-  return keeps(shape, word, high) ? shape.keep_scale : Compute<T>(0);
+  return dropout_keeps(word, high, shape.threshold) ? shape.keep_scale : Compute<T>(0);
 }
 
 template <class T>

@@ -68,8 +68,8 @@ __device__ void store_pair(T* to, float first, float second) {
 }
 
 // Rows are a chunk longer than kWidth numbers, so that loads of factors meet in no bank.
-// kKeys: rows lie as `source_row` says.
-template <class T, int kWidth, int kRows, bool kKeys = false>
+// kOfKeys: rows lie as `source_row` says.
+template <class T, int kWidth, int kRows, bool kOfKeys = false>
 struct HeadTile {
   static constexpr bool kBf16 = std::is_same_v<T, bfloat16>;
   static constexpr int kSize = Chunk<T>::kSize, kChunks = kWidth / kSize;
@@ -83,7 +83,7 @@ struct HeadTile {
     VCAS_UNROLL
     for (int i = 0; i < kRows * kChunks; i += kThreads) {
       const int r = (i + static_cast<int>(threadIdx.x)) / kChunks;
-      const int row = first + (kKeys ? source_row(r) : r);
+      const int row = first + (kOfKeys ? source_row(r) : r);
       if (kRows * kChunks % kThreads != 0 && r >= kRows) break;
       const bool inside = row < from.rows;
       const T* const data = from.data + std::int64_t{inside ? row : 0} * from.stride;
@@ -198,7 +198,7 @@ __device__ void drop(Square& square, const HeadShape<T>& shape, const Head<T>& h
                                  first_key + lane_of_thread() % 4 * 4);
   for (int f = 0; f < 2; ++f)
     for (int i = 0; i < 4; ++i)
-      if (!keeps(shape, words.word[2 * f + i % 2], i >= 2)) square[f][i] = 0;
+      if (!dropout_keeps(words.word[2 * f + i % 2], i >= 2, shape.threshold)) square[f][i] = 0;
 }
 
 // to[0 .. head_width) = factor * row 8h + g of the squares; the lanes of a row together.

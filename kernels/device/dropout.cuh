@@ -41,10 +41,10 @@ class RowMask {
       words_ = philox_words(address_, dropout_.keys,
                             static_cast<std::uint64_t>(first_draw_ + c / kBlock * kDraws +
                                                        c % kDropoutColumns / kNeighbours));
-    for (int i = 0; i < kNeighbours; ++i) {
-      const std::uint32_t bits = high ? words_.word[i] : words_.word[i] << 16;
-      of.value[i] = of.value[i] * (bits >= dropout_.threshold ? dropout_.keep_scale : C(0));
-    }
+    for (int i = 0; i < kNeighbours; ++i)
+      of.value[i] =
+          of.value[i] *
+          (dropout_keeps(words_.word[i], high, dropout_.threshold) ? dropout_.keep_scale : C(0));
   }
 
  private:

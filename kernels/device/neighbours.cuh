@@ -139,7 +139,7 @@ template <class T, int kHeld, bool kAligned = (kHeld > 0)>
 class WarpRow {
  public:
   using C = Compute<T>;
-  __device__ WarpRow() = default;  // zeros
+  WarpRow() = default;  // zeros
   __device__ WarpRow(const T* row, int width) : row_(row), width_(width) {
     if constexpr (kHeld > 0)
       for_lane_columns<kHeld>(width, [&](int k, int c) { held_[k] = load_aligned(row + c); });

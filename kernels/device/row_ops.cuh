@@ -70,8 +70,8 @@ __device__ void write_norm(C* norm, const LaneSquares<C>& squares, const T* row,
   if (lane_of_thread() == 0) *norm = norm_from_squares<C>(total);
 }
 
-// Of each of a lane's neighbours in a row that it holds. Registers are too few to hold much more
-// than one wide row; with 12 bytes they suffice for four blocks on a multiprocessor.
+// A row that a lane holds takes so many bytes for each of kNeighbours columns. Registers are too
+// few for much more than one wide row. With 12 bytes a multiprocessor has room for four blocks.
 template <class T, int kHeld>
 constexpr int kHeldBytes = static_cast<int>(sizeof(T)) * kHeld;
 

@@ -101,7 +101,7 @@ class Context {
   // How often these have moved.
   int grown() const { return grown_; }
 
-  // Of one algorithm: tests see what becomes of choices.
+  // Products have one algorithm here. Tests see what becomes of choices.
   ProductChoices* product_choices() { return &choices_; }
 
   // A product as on a GPU, with `bias` or += but not both. Sums are f32.

@@ -294,7 +294,7 @@ TEST_CASE("algorithms that were chosen by time stay with a run", "[device]") {
     CHECK(product.starts_with("emu: product of "));
     CHECK(algorithm == "the only one");
   }
-  // Those of a machine where the run goes on later, say.
+  // A run may go on at another machine, which has choices of its own.
   products["another GPU: a product"] = "its algorithm";
   write_text(out / "checkpoint-2/trainer_state.json", state.dump());
   vcas::write_manifest(out / "checkpoint-2");

@@ -33,7 +33,7 @@ inline std::vector<double> attention_scores(const AttentionRows& rows, std::int6
   return scores;
 }
 
-// Of query i and key j of the item that begins at row `first`.
+// The mask of query i and key j of the item that begins at row `first`.
 inline double attention_mask(const StepKey& key, double p, std::int64_t heads, std::int64_t first,
                              std::int64_t i, std::int64_t head, std::int64_t j) {
   const bool high = i % 16 >= 8;
