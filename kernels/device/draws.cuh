@@ -10,6 +10,7 @@ namespace vcas::VCAS_DEVICE {
 // body(i) for this thread's share of [0, n), in one block or another team.
 template <class Team = BlockTeam, class Body>
 __device__ inline void for_each_candidate(int n, const Body& body) {
+  VCAS_NO_UNROLL
   for (int i = Team::rank(); i < n; i += Team::size()) body(i);
 }
 
@@ -17,6 +18,7 @@ __device__ inline void for_each_candidate(int n, const Body& body) {
 // threads meet in each round.
 template <class Team = BlockTeam, class Body>
 __device__ inline void in_rounds(int n, const Body& body) {
+  VCAS_NO_UNROLL
   for (int first = 0; first < n; first += Team::size()) {
     const int i = first + Team::rank();
     body(i, i < n);
@@ -36,49 +38,56 @@ __device__ inline double scale_to_one(double x) {
 
 // p = min(1, c score) with the sum `budget`: starting from c = budget / (sum of all), scores with
 // c score >= 1 are capped and c is found again for the others, until none is new. Each round caps
-// more, and typically there are three to six. Sums are in double, of scores relative to the
+// more, and typically there are two to five. Sums are in double: of scores of f64 relative to the
 // largest. Returns the thread's share of the variance. A thread sets prob[i] for the i that
 // `for_each_candidate` gives it.
 template <class Team, class T>
 __device__ double keep_probability(T* prob, const T* score, int n, double budget) {
-  double own = 0;
-  for_each_candidate<Team>(n, [&](int i) {
-    if (isfinite(score[i])) own = max(own, static_cast<double>(score[i]));
-  });
-  const double unit = scale_to_one(Team::reduce(own, 0.0, Maximum{}));
+  double unit = 1;
+  if constexpr (sizeof(T) > sizeof(float)) {
+    double own = 0;
+    for_each_candidate<Team>(n, [&](int i) {
+      if (isfinite(score[i])) own = max(own, score[i]);
+    });
+    unit = scale_to_one(Team::reduce(own, 0.0, Maximum{}));
+  }
   const auto relative = [&](int i) {
     return isfinite(score[i]) && score[i] > 0 ? static_cast<double>(score[i]) * unit : 0.0;
   };
-  Pair<int, int> counts{};  // scores that are not zero, and those that are not finite
+  using Counts = Pair<int, int>;  // scores that are not zero, and those that are not finite
+  Pair<double, Counts> all{};
   for_each_candidate<Team>(n, [&](int i) {
-    counts.first += relative(i) > 0;
-    counts.second += !isfinite(score[i]);
+    const double x = relative(i);
+    all.first += x;
+    all.second.first += x > 0;
+    all.second.second += !isfinite(score[i]);
   });
-  counts = Team::reduce(counts, Pair<int, int>{}, Each<Plus, Plus>{});
-  budget = max(budget - counts.second, 0.0);
-  const bool all = budget >= static_cast<double>(counts.first);
+  all = Team::reduce(all, Pair<double, Counts>{}, Each<Plus, Each<Plus, Plus>>{});
+  budget = max(budget - all.second.second, 0.0);
+  const bool keeps_all = budget >= static_cast<double>(all.second.first);
 
   double scale = 0;
-  int capped = -1;
-  for (bool changed = !all; changed;) {
-    Pair<double, int> found{};  // the sum of those that are not capped, how many are
+  Pair<double, int> before{all.first, 0};  // the sum of those that are not capped, how many are
+  VCAS_NO_UNROLL
+  while (!keeps_all) {
+    scale = (budget - before.second) / before.first;
+    Pair<double, int> found{};
     for_each_candidate<Team>(n, [&](int i) {
       const double x = relative(i);
-      const bool cap = capped >= 0 && scale * x >= 1;
+      const bool cap = scale * x >= 1;
       found.first += cap ? 0 : x;
       found.second += cap;
     });
     found = Team::reduce(found, Pair<double, int>{}, Each<Plus, Plus>{});
-    // Where the capped use up the budget, the others are too small to be seen in the sum.
-    changed = found.second > capped && found.second < budget;
-    if (!changed) break;
-    capped = found.second;
-    scale = (budget - capped) / found.first;
+    // Rounding may uncap one. Where the capped use up the budget, the others are too small to be
+    // seen in the sum.
+    if (found.second <= before.second || found.second >= budget) break;
+    before = found;
   }
 
   double own_variance = 0;
   for_each_candidate<Team>(n, [&](int i) {
-    double p = all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
+    double p = keeps_all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
     if (!isfinite(score[i])) p = 1;
     prob[i] = static_cast<T>(p);
     const double x = static_cast<double>(score[i]);
@@ -115,6 +124,24 @@ struct Drawing {
   const std::int32_t* id;
   Candidates of;
   StepKey key;
+
+  // How many a systematic draw keeps.
+  __device__ int kept_by_system() const {
+    return of.filled ? min(static_cast<int>(of.budget_of_all()), of.count()) : count;
+  }
+  // The uniform number of a systematic draw.
+  __device__ float uniform() const {
+    return uniform_from_bits(philox_words(key.address(), 0).word[0]);
+  }
+};
+
+// Candidates that one warp draws from, and what it keeps, in shared memory: it comes back to them
+// many times.
+template <class T>
+struct FewCandidates {
+  T score[kMostOfWarp], prob[kMostOfWarp], scale[kMostOfWarp];
+  std::int32_t kept[kMostOfWarp];
+  float uniform;
 };
 
 template <class T>
@@ -146,38 +173,37 @@ __device__ void draw_bernoulli(const Drawing<T>& draw) {
 // sum draws its floor or its ceiling of indices. The first free ones fill the count up. A thread
 // has indices that follow each other.
 template <class Team, class T>
-__device__ void draw_systematic_by(const Drawing<T>& draw) {
+__device__ void draw_systematic_by(const Drawing<T>& draw, float uniform) {
   const Kept<T>& kept = draw.kept;
-  const PhiloxAddress address = draw.key.address();
-  const int n = draw.of.count();
-  const double budget = draw.of.budget_of_all();
-  const int count = draw.of.filled ? min(static_cast<int>(budget), n) : draw.count;
+  const int n = draw.of.count(), count = draw.kept_by_system();
   if (kept.count && Team::rank() == 0) *kept.count = count;
-  keep_probability<Team>(draw.prob, draw.score, n, budget);
+  keep_probability<Team>(draw.prob, draw.score, n, draw.of.budget_of_all());
   Team::meet();  // all of prob is written
   const T* prob = draw.prob;
   const int each = (n + Team::size() - 1) / Team::size();
   const int begin = min(Team::rank() * each, n), end = min(begin + each, n);
-  Pair<double, int> own{0, -1};  // the sum, and the last that can be drawn
+  double own = 0;
+  int last = -1;  // that can be drawn
+  VCAS_NO_UNROLL
   for (int i = begin; i < end; ++i) {
-    own.first += static_cast<double>(prob[i]);
-    if (prob[i] > 0) own.second = i;
+    own += static_cast<double>(prob[i]);
+    if (prob[i] > 0) last = i;
   }
-  const auto of_all = Team::reduce(own, Pair<double, int>{0, -1}, Each<Plus, Maximum>{});
-  const double sum = of_all.first;
-  const int last = of_all.second;
+  last = Team::reduce(last, -1, Maximum{});
+  const Scan<double> sums = Team::scan(own, 0.0, Plus{});
+  const double first = sums.exclusive, sum = sums.total;
   VCAS_KERNEL_CHECK(sum >= 0 && sum < n + 1.0, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(uniform_from_bits(philox_words(address, 0).word[0]));
+  const double u = static_cast<double>(uniform);
 
   // The sum over the team adds in another order at each thread, so it may fall by a rounding error
   // from one to the next; its running maximum does not.
-  const double first = Team::scan(own.first, 0.0, Plus{}).exclusive;
-  const double highest = Team::scan(first + own.first, 0.0, Maximum{}).exclusive;
+  const double highest = Team::scan(first + own, 0.0, Maximum{}).exclusive;
   // take(i, whether it is drawn)
   const auto walk = [&](const auto& take) {
     double part = 0, most = highest;
+    VCAS_NO_UNROLL
     for (int i = begin; i < end; ++i) {
       part += static_cast<double>(prob[i]);  // added as in `own`: the next thread goes on from it
       const double before = i == 0 ? 0 : floor(most + u);
@@ -200,13 +226,32 @@ __device__ void draw_systematic_by(const Drawing<T>& draw) {
   });
 }
 
+// By one warp. Scores are in `few`, and what is kept will be there too.
+template <class T>
+__device__ void draw_few(const Drawing<T>& draw, FewCandidates<T>& few, float uniform) {
+  Drawing<T> own = draw;
+  own.score = few.score;
+  own.prob = few.prob;
+  own.kept.index = few.kept;
+  own.kept.scale = few.scale;
+  draw_systematic_by<WarpTeam>(own, uniform);
+  __syncwarp();  // all of it is there
+  for_each_candidate<WarpTeam>(draw.of.count(), [&](int i) { draw.prob[i] = few.prob[i]; });
+  for_each_candidate<WarpTeam>(draw.kept_by_system(), [&](int i) {
+    draw.kept.index[i] = few.kept[i];
+    draw.kept.scale[i] = few.scale[i];
+  });
+}
+
 // A block draws, or its first warp where candidates are few.
 template <class T>
 __device__ void draw_systematic(const Drawing<T>& draw) {
-  if (draw.of.count() > kMostOfWarp)
-    draw_systematic_by<BlockTeam>(draw);
-  else if (threadIdx.x < kWarp)
-    draw_systematic_by<WarpTeam>(draw);
+  const float uniform = draw.uniform();
+  if (draw.of.count() > kMostOfWarp) return draw_systematic_by<BlockTeam>(draw, uniform);
+  VCAS_SHARED(FewCandidates<T>, few);
+  if (threadIdx.x >= kWarp) return;
+  for_each_candidate<WarpTeam>(draw.of.count(), [&](int i) { few.score[i] = draw.score[i]; });
+  draw_few(draw, few, uniform);
 }
 
 template <Selection kSelection, class T>

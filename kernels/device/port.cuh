@@ -22,6 +22,8 @@
   Type* const name = reinterpret_cast<Type*>(vcas_dynamic_shared)
 // Before a loop over arrays that are to lie in registers, where its body is long.
 #define VCAS_UNROLL _Pragma("unroll")
+// Before a loop of code that runs once: to fetch it takes longer than to branch.
+#define VCAS_NO_UNROLL _Pragma("unroll 1")
 // Stops the kernel; the emulator also says where and why.
 #define VCAS_KERNEL_CHECK(condition, text) \
   do {                                     \
@@ -56,6 +58,7 @@ __device__ inline Words philox_words(const PhiloxAddress& address, std::uint64_t
 #define VCAS_DYNAMIC_SHARED(Type, name) \
   Type* const name = static_cast<Type*>(Emulator::current().dynamic_shared())
 #define VCAS_UNROLL
+#define VCAS_NO_UNROLL
 #define VCAS_KERNEL_CHECK(condition, text) \
   Emulator::current().check((condition), text, {__FILE__, __LINE__})
 

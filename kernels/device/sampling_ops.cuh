@@ -37,14 +37,14 @@ struct Narrowing {
 
 // The items and where each begins, by a scan of their lengths. Echoes have as many rows as the
 // first item.
-template <class Team, class T>
+template <class T>
 __device__ void narrow_items(const Narrowing<T>& work) {
   const auto& out = work.out;
   const auto& old = work.old;
   const auto *kept = work.kept, *echo = work.echo;
   const int n = work.kept_items, echoes = work.echoes;
   std::int64_t rows = 0;
-  in_rounds<Team>(n, [&](int i, bool inside) {
+  in_rounds(n, [&](int i, bool inside) {
     std::int64_t length = 0;
     if (inside) {
       const std::int32_t from = kept[i];
@@ -52,54 +52,115 @@ __device__ void narrow_items(const Narrowing<T>& work) {
       out.item[i] = old.item ? old.item[from] : from;
       out.scale[i] = old.scale ? work.kept_scale[i] * old.scale[from] : work.kept_scale[i];
     }
-    const Scan<std::int64_t> place = Team::template scan<std::int64_t>(length, 0, Plus{});
+    const Scan<std::int64_t> place = block_scan<std::int64_t>(length, 0, Plus{});
     if (inside) out.offsets[i] = rows + place.exclusive;
     rows += place.total;
   });
   const std::int64_t length = echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
-  for_each_candidate<Team>(echoes, [&](int i) {
+  for_each_candidate(echoes, [&](int i) {
     out.item[n + i] = echo[i];
     out.scale[n + i] = T(1);
     out.offsets[n + i] = rows + i * length;
   });
-  if (Team::rank() == 0) out.offsets[n + echoes] = rows + echoes * length;
+  if (threadIdx.x == 0) out.offsets[n + echoes] = rows + echoes * length;
   VCAS_KERNEL_CHECK(rows + echoes * length <= out.capacity, "kept rows exceed the capacity");
 }
 
-// The rows of those items, by warp `own` of `warps`: a warp an item, or several in turn. The rows
-// behind the last item are zeros.
+// Rows [begin, end) of the result are those from `first` on: with kOld of the old rows, else of the
+// full batch. By warp `own` of `warps`.
+template <bool kOld, class T>
+__device__ void narrow_rows_of_item(const Narrowing<T>& work, std::int64_t begin, std::int64_t end,
+                                    std::int64_t first, unsigned own, unsigned warps) {
+  constexpr int kAtOnce = 4;  // on their way together
+  const std::int64_t step = std::int64_t{warps} * kWarp;
+  for (std::int64_t r = begin + own * kWarp + lane_of_thread(); r < end; r += kAtOnce * step) {
+    std::int32_t row[kAtOnce] = {};
+    VCAS_UNROLL
+    for (int n = 0; n < kAtOnce; ++n)
+      if (const std::int64_t from = first + r + n * step - begin; r + n * step < end)
+        row[n] = static_cast<std::int32_t>(kOld ? at(work.old.row, from) : from);
+    VCAS_UNROLL
+    for (int n = 0; n < kAtOnce; ++n) {
+      const std::int64_t to = r + n * step;
+      if (to >= end) continue;
+      work.out.row[to] = row[n];
+      if (kOld) work.out.source_row[to] = static_cast<std::int32_t>(first + to - begin);
+    }
+  }
+}
+// The rows behind the last item are zeros.
+template <class T>
+__device__ void clear_rows(const NarrowedRows<T>& out, std::int64_t begin, unsigned own,
+                           unsigned warps) {
+  const std::int64_t step = std::int64_t{warps} * kWarp;
+  for (std::int64_t r = begin + own * kWarp + lane_of_thread(); r < out.capacity; r += step)
+    out.row[r] = 0;
+}
+
+// The rows of those items, by warp `own` of `warps`: a warp an item, or several in turn.
 template <class T>
 __device__ void narrow_rows(const Narrowing<T>& work, unsigned own, unsigned warps) {
   const auto& out = work.out;
   const auto& old = work.old;
-  const unsigned items = static_cast<unsigned>(work.kept_items + work.echoes) + 1;
+  const int n = work.kept_items, echoes = work.echoes;
+  const unsigned items = static_cast<unsigned>(n + echoes) + 1;
   const unsigned slices = max(warps / items, 1u);
-  const std::int64_t length = work.echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
+  const std::int64_t length = echoes > 0 ? old.offsets[1] - old.offsets[0] : 0;
   for (; own < items * slices; own += warps) {
     const auto i = static_cast<int>(own / slices);
-    const bool behind = i == work.kept_items + work.echoes, kept = i < work.kept_items;
-    const std::int64_t begin = out.offsets[i], end = behind ? out.capacity : out.offsets[i + 1];
-    const std::int64_t first = kept     ? old.offsets[work.kept[i]]
-                               : behind ? 0
-                                        : work.echo[i - work.kept_items] * length;
-    constexpr int kAtOnce = 4;  // on their way together
-    const std::int64_t step = std::int64_t{slices} * kWarp;
-    for (std::int64_t r = begin + own % slices * kWarp + lane_of_thread(); r < end;
-         r += kAtOnce * step) {
-      std::int32_t row[kAtOnce] = {};
-      VCAS_UNROLL
-      for (int n = 0; n < kAtOnce; ++n)
-        if (const std::int64_t from = first + r + n * step - begin; r + n * step < end && !behind)
-          row[n] = static_cast<std::int32_t>(kept ? at(old.row, from) : from);
-      VCAS_UNROLL
-      for (int n = 0; n < kAtOnce; ++n) {
-        const std::int64_t to = r + n * step;
-        if (to >= end) continue;
-        out.row[to] = row[n];
-        if (kept) out.source_row[to] = static_cast<std::int32_t>(first + to - begin);
+    const unsigned slice = own % slices;
+    const std::int64_t begin = out.offsets[i];
+    if (i == n + echoes)
+      clear_rows(out, begin, slice, slices);
+    else if (i < n)
+      narrow_rows_of_item<true>(work, begin, out.offsets[i + 1], old.offsets[work.kept[i]], slice,
+                                slices);
+    else
+      narrow_rows_of_item<false>(work, begin, out.offsets[i + 1], work.echo[i - n] * length, slice,
+                                 slices);
+  }
+}
+
+// Items without echoes, and `with_rows` their rows, by warp `own` of `warps`. Each finds by itself
+// where the items begin, so that none waits for another.
+template <class T>
+__device__ void narrow_few(const Narrowing<T>& work, const FewCandidates<T>& few, bool with_rows,
+                           unsigned own, unsigned warps) {
+  const auto& out = work.out;
+  const auto& old = work.old;
+  std::int32_t rows = 0;
+  VCAS_NO_UNROLL
+  for (int first = 0; first < work.kept_items; first += kWarp) {
+    const int i = first + lane_of_thread();
+    const bool inside = i < work.kept_items;
+    std::int32_t source = 0, length = 0;
+    if (inside) {
+      const std::int32_t from = few.kept[i];
+      source = static_cast<std::int32_t>(old.offsets[from]);
+      length = static_cast<std::int32_t>(old.offsets[from + 1]) - source;
+      if (own == 0) {
+        out.item[i] = old.item ? old.item[from] : from;
+        out.scale[i] = old.scale ? few.scale[i] * old.scale[from] : few.scale[i];
       }
     }
+    const Scan<std::int32_t> place = WarpTeam::scan(length, 0, Plus{});
+    const std::int32_t begin = rows + place.exclusive;
+    if (inside && own == 0) out.offsets[i] = begin;
+    rows += place.total;
+    if (!with_rows) continue;
+    const auto items = static_cast<unsigned>(min(work.kept_items - first, kWarp));
+    const unsigned slices = max(warps / items, 1u);
+    for (unsigned item = own / slices; item < items; item += warps) {
+      const auto of_item = [&](std::int32_t value) {
+        return __shfl_sync(kAllLanes, value, static_cast<int>(item));
+      };
+      const std::int32_t to = of_item(begin), end = to + of_item(length);
+      narrow_rows_of_item<true>(work, to, end, of_item(source), own % slices, slices);
+    }
   }
+  VCAS_KERNEL_CHECK(rows <= out.capacity, "kept rows exceed the capacity");
+  if (own == 0 && lane_of_thread() == 0) out.offsets[work.kept_items] = rows;
+  if (with_rows) clear_rows(out, rows, own, warps);
 }
 
 // ---- kernels ----
@@ -119,7 +180,7 @@ __global__ void __launch_bounds__(kMostInBlock)
     item_norm_kernel(ScoredItems<T> of, unsigned* count) {
   square_slice<kAligned>(of);
   const unsigned n = blockIdx.x / of.slices;
-  if (ends_last(count + n, of.slices) && warp_of_thread() == 0) norm_of_slices(of, n);
+  if (ends_last(count + n, of.slices) && threadIdx.x == 0) norm_of_slices(of, n);
 }
 
 template <class T>
@@ -133,7 +194,7 @@ __global__ void __launch_bounds__(kMostInBlock)
 }
 
 template <class T, Selection kSelection>
-__global__ void __launch_bounds__(kMostInBlock)
+__global__ void __launch_bounds__(kMostInBlock, 1)
     draw_kernel(const __grid_constant__ Several<Drawing<T>> group) {
   draw_by<kSelection>(group.each[blockIdx.x]);
 }
@@ -141,7 +202,7 @@ __global__ void __launch_bounds__(kMostInBlock)
 template <class T>
 __global__ void __launch_bounds__(kMostInBlock)
     narrow_items_kernel(const __grid_constant__ Several<Narrowing<T>> group) {
-  narrow_items<BlockTeam>(group.each[blockIdx.x]);
+  narrow_items(group.each[blockIdx.x]);
 }
 
 // Blocks (some rows, one of the group).
@@ -156,7 +217,7 @@ __global__ void narrow_rows_kernel(const __grid_constant__ Several<Narrowing<T>>
 // Blocks (some rows at a time, one of the group): the last one to end draws. A block fills a
 // multiprocessor, so it takes as many rows as there are for it.
 template <class T, Selection kSelection>
-__global__ void __launch_bounds__(kMostInBlock)
+__global__ void __launch_bounds__(kMostInBlock, 1)
     draw_rows_kernel(const __grid_constant__ Several<ScoredRows<T>> scores,
                      const __grid_constant__ Several<Drawing<Compute<T>>> draws, unsigned* count) {
   const ScoredRows<T>& of = scores.each[blockIdx.y];
@@ -171,7 +232,7 @@ __global__ void __launch_bounds__(kMostInBlock)
 }
 
 // Blocks (slices of items). The last to end draws and makes the row sets, without their rows if
-// these are many.
+// these are many. One warp draws from few items.
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kMostInBlock)
     draw_items_kernel(ScoredItems<T> items, Drawing<Compute<T>> draw,
@@ -179,20 +240,39 @@ __global__ void __launch_bounds__(kMostInBlock)
                       bool many_rows, unsigned* count) {
   square_slice<kAligned>(items);
   if (!ends_last(count, gridDim.x)) return;
-  const unsigned warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-  for (unsigned n = warp; n < gridDim.x / items.slices; n += warps) norm_of_slices(items, n);
+  VCAS_SHARED(FewCandidates<Compute<T>>, few);
+  const int n = static_cast<int>(gridDim.x / items.slices);
+  const bool of_warp = n <= kMostOfWarp;
+  for_each_candidate(n, [&](int i) {
+    const Compute<T> score = norm_of_slices(items, i);
+    if (of_warp) few.score[i] = score;
+  });
+  // The last warp has the fewest items.
+  if (threadIdx.x == blockDim.x - 1) few.uniform = draw.uniform();
   __syncthreads();  // scores are written
-  draw_systematic(draw);
+  if (!of_warp)
+    draw_systematic_by<BlockTeam>(draw, few.uniform);
+  else if (threadIdx.x < kWarp)
+    draw_few(draw, few, few.uniform);
   __syncthreads();  // what was kept is
   // Warps share the layouts.
+  const unsigned warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   const unsigned each = max(warps / max(layouts.size, 1u), 1u);
-  if (draw.count > kMostOfWarp)
-    for (unsigned i = 0; i < layouts.size; ++i) narrow_items<BlockTeam>(layouts.each[i]);
-  else
-    for (unsigned i = warp; i < layouts.size; i += warps) narrow_items<WarpTeam>(layouts.each[i]);
+  const auto for_each_layout = [&](const auto& f) {
+    VCAS_NO_UNROLL
+    for (unsigned i = warp / each; i < layouts.size; i += warps / each)
+      f(layouts.each[i], warp % each);
+  };
+  if (of_warp)
+    return for_each_layout([&](const Narrowing<Compute<T>>& work, unsigned own) {
+      narrow_few(work, few, !many_rows, own, each);
+    });
+  VCAS_NO_UNROLL
+  for (unsigned i = 0; i < layouts.size; ++i) narrow_items(layouts.each[i]);
+  if (many_rows) return;
   __syncthreads();  // offsets are
-  for (unsigned i = warp / each; i < layouts.size && !many_rows; i += warps / each)
-    narrow_rows(layouts.each[i], warp % each, each);
+  for_each_layout(
+      [&](const Narrowing<Compute<T>>& work, unsigned own) { narrow_rows(work, own, each); });
 }
 
 // One block. The rank of an item that was not kept, among those, is its place in the draw.

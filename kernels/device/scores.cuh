@@ -119,16 +119,23 @@ __device__ void square_slice(const ScoredItems<T>& of) {
   if (threadIdx.x == 0) of.squares[blockIdx.x] = sum;
 }
 
-// The norm of item n from its slices, by one warp.
+// The norm of item n from its slices.
 template <class T>
-__device__ void norm_of_slices(const ScoredItems<T>& of, std::int64_t n) {
+__device__ Compute<T> norm_of_slices(const ScoredItems<T>& of, std::int64_t n) {
+  constexpr unsigned kAtOnce = 8;
+  const double* const squares = of.squares + n * of.slices;
+  const std::int64_t cost = of.tokens ? of.tokens[n + 1] - of.tokens[n] : 1;
   double sum = 0;
-  for (unsigned slice = static_cast<unsigned>(lane_of_thread()); slice < of.slices; slice += kWarp)
-    sum += of.squares[n * of.slices + slice];
-  sum = warp_sum(sum);
-  if (lane_of_thread() != 0) return;
-  if (of.tokens) sum /= static_cast<double>(of.tokens[n + 1] - of.tokens[n]);
-  of.norm[n] = norm_from_squares<Compute<T>>(sum);
+  VCAS_NO_UNROLL
+  for (unsigned first = 0; first < of.slices; first += kAtOnce) {
+    double some[kAtOnce];
+    VCAS_UNROLL
+    for (unsigned i = 0; i < kAtOnce; ++i) some[i] = first + i < of.slices ? squares[first + i] : 0;
+    for (const double one : some) sum += one;
+  }
+  const Compute<T> norm = norm_from_squares<Compute<T>>(sum / static_cast<double>(cost));
+  of.norm[n] = norm;
+  return norm;
 }
 
 }  // namespace vcas::VCAS_DEVICE

@@ -343,9 +343,9 @@ inline void check_chain(const DrawItems& args) {
                  args.draw.score.elements() == args.norm.norm.elements(),
              "a draw by other scores than those before it");
   for (const NarrowRows& rows : args.rows)
-    VCAS_CHECK(
-        rows.kept.data == args.draw.kept.data && rows.kept_scale.data == args.draw.scale.data,
-        "rows of other items than those drawn");
+    VCAS_CHECK(rows.kept.data == args.draw.kept.data &&
+                   rows.kept_scale.data == args.draw.scale.data && !rows.echo,
+               "rows of other items than those drawn");
 }
 
 // The gate's compaction: y[r] = scale[n] * x[source_row[r]] for the rows r of item n.

@@ -76,30 +76,48 @@ TEST_CASE("a draw of rows is its scores and draws", "[sampling]") {
 
 TEST_CASE("a draw of items is its scores, its draw and its row sets", "[sampling]") {
   on_every_backend([](TestTensors& t) {
-    using Offsets = std::vector<std::vector<std::int64_t>>;
-    for (const auto& offsets : Offsets{
-             {0, 3, 4, 10, 10, 15}, {0, 100, 101, 102, 103, 104}, {0, 1, 8500, 8503, 8503, 9000}})
-      for (const std::int64_t width : {7, 8, 384, 8000})  // several blocks read an item of the last
-        for (const std::int64_t kept : {0, 1, 3, 5}) {
-          const std::int64_t rows = offsets.back();
-          if (rows > 200 && (width != 7 || kept != 3)) continue;
-          if (width > 384 && (rows != 15 || kept != 3)) continue;
-          INFO(kept << " items of width " << width << ", " << rows << " rows");
+    using Numbers = std::vector<std::int64_t>;
+    struct Case {
+      Numbers offsets, widths, kept;
+    };
+    const auto first_of = [](std::int64_t items) {  // of 0 to 3 rows each
+      Numbers offsets{0};
+      for (std::int64_t i = 0; i < items; ++i) offsets.push_back(offsets.back() + i % 4);
+      return offsets;
+    };
+    // Several blocks read an item of 8,000 columns. More than a warp has lanes for, and than it
+    // draws from.
+    for (const auto& [offsets, widths, all_kept] :
+         std::vector<Case>{{{0, 3, 4, 10, 10, 15}, {7, 8, 384}, {0, 1, 3, 5}},
+                           {{0, 3, 4, 10, 10, 15}, {8000}, {3}},
+                           {{0, 100, 101, 102, 103, 104}, {7, 8, 384}, {0, 1, 3, 5}},
+                           {{0, 1, 8500, 8503, 8503, 9000}, {7}, {3}},
+                           {first_of(40), {8}, {0, 20}},
+                           {first_of(300), {8}, {0, 37}}})
+      for (const std::int64_t width : widths)
+        for (const std::int64_t kept : all_kept) {
+          const std::int64_t rows = offsets.back(), items = std::ssize(offsets) - 1;
+          // A block adds up in an order of its size, which f64 shows.
+          if (items > 256 && t.dtype() == DType::kF64) continue;
+          INFO(kept << " of " << items << " items of width " << width << ", " << rows << " rows");
           const bool per_token = rows == 15;
           DrawItems chain{
-              .norm = {.norm = t.wide_unset({5}),
+              .norm = {.norm = t.wide_unset({items}),
                        .x = t.normal({rows, width}),
                        .offsets = t.offsets(offsets),
                        .tokens = per_token ? t.offsets({0, 3, 4, 11, 16, 20}) : Tensor{}},
               .draw = {.kept = t.unset(DType::kI32, {kept}),
                        .scale = t.wide_unset({kept}),
-                       .prob = t.wide_unset({5}),
+                       .prob = t.wide_unset({items}),
                        .score = {},
                        .budget = static_cast<double>(kept),
                        .selection = Selection::kSystematic,
                        .key = {.seed = 8, .stream = Stream::kGate}}};
           chain.draw.score = chain.norm.norm;
-          for (const auto& of_layout : Offsets{offsets, {0, 1, 2, 3, 4, 5}})
+          Numbers one_row, old_item;
+          for (std::int64_t i = 0; i <= items; ++i) one_row.push_back(i);
+          for (std::int64_t i = 0; i < items; ++i) old_item.push_back(2 * i + 1);
+          for (const Numbers& of_layout : {offsets, one_row})
             chain.rows.add({.item = t.unset(DType::kI32, {kept}),
                             .scale = t.wide_unset({kept}),
                             .offsets = t.unset(DType::kI64, {kept + 1}),
@@ -107,8 +125,8 @@ TEST_CASE("a draw of items is its scores, its draw and its row sets", "[sampling
                             .source_row = t.unset(DType::kI32, {rows}),
                             .kept = chain.draw.kept,
                             .kept_scale = chain.draw.scale,
-                            .old_item = t.indices({1, 4, 6, 7, 9}),
-                            .old_scale = t.wide_normal({5}),
+                            .old_item = t.indices(old_item),
+                            .old_scale = t.wide_normal({items}),
                             .old_offsets = t.offsets(of_layout)});
           check_chain(t, chain);
           CHECK(op_cost(chain).launches == (rows > 8192 ? 2 : 1));

@@ -70,6 +70,7 @@ Outputs outputs(emu::ThreadOrder order) {
   collect(*ops, calls.make<KeepProbability>());
   collect(*ops, calls.make<Draw>());
   collect(*ops, calls.make<NarrowRows>());
+  collect(*ops, calls.make<DrawItems>());
   Samples independent(*ops, kIndependentDraws);
   collect(*ops, independent.make<Draw>());
 
