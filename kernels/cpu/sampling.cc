@@ -301,9 +301,7 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
   std::int64_t scores = 0, longest = 0;
   for (const Draw& args : group) {
     const std::int64_t n = args.prob.elements();
-    VCAS_CHECK(args.count || args.kept.elements() <= n,
-               std::to_string(args.kept.elements()) + " of " + std::to_string(n) + " indices");
-    VCAS_CHECK(args.score.elements() == n, "a score for each probability");
+    check_sizes(args);
     scores += n;
     longest = std::max(longest, n);
   }

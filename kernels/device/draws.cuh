@@ -10,7 +10,7 @@ namespace vcas::VCAS_DEVICE {
 // body(i) for this thread's share of [0, n), in one block or another team.
 template <class Team = BlockTeam, class Body>
 __device__ inline void for_each_candidate(int n, const Body& body) {
-  VCAS_NO_UNROLL
+  VCAS_UNROLL_BY(Team::kAtOnce)
   for (int i = Team::rank(); i < n; i += Team::size()) body(i);
 }
 
@@ -87,7 +87,8 @@ __device__ double keep_probability(T* prob, const T* score, int n, double budget
 
   double own_variance = 0;
   for_each_candidate<Team>(n, [&](int i) {
-    double p = keeps_all && relative(i) > 0 ? 1 : min(1.0, scale * relative(i));
+    const double relative_score = relative(i);
+    double p = relative_score > 0 ? (keeps_all ? 1 : min(1.0, scale * relative_score)) : 0;
     if (!isfinite(score[i])) p = 1;
     prob[i] = static_cast<T>(p);
     const double x = static_cast<double>(score[i]);
@@ -129,11 +130,12 @@ struct Drawing {
   __device__ int kept_by_system() const {
     return of.filled ? min(static_cast<int>(of.budget_of_all()), of.count()) : count;
   }
-  // The uniform number of a systematic draw.
-  __device__ float uniform() const {
-    return uniform_from_bits(philox_words(key.address(), 0).word[0]);
-  }
 };
+
+// The uniform number of a systematic draw.
+__device__ inline float uniform_of(const PhiloxAddress& address) {
+  return uniform_from_bits(philox_words(address, 0).word[0]);
+}
 
 // Candidates that one warp draws from, and what it keeps, in shared memory: it comes back to them
 // many times.
@@ -172,8 +174,8 @@ __device__ void draw_bernoulli(const Drawing<T>& draw) {
 // index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
 // sum draws its floor or its ceiling of indices. The first free ones fill the count up. A thread
 // has indices that follow each other.
-template <class Team, class T>
-__device__ void draw_systematic_by(const Drawing<T>& draw, float uniform) {
+template <class Team, class T, class Uniform>
+__device__ void draw_systematic_by(const Drawing<T>& draw, const Uniform& uniform) {
   const Kept<T>& kept = draw.kept;
   const int n = draw.of.count(), count = draw.kept_by_system();
   if (kept.count && Team::rank() == 0) *kept.count = count;
@@ -184,7 +186,7 @@ __device__ void draw_systematic_by(const Drawing<T>& draw, float uniform) {
   const int begin = min(Team::rank() * each, n), end = min(begin + each, n);
   double own = 0;
   int last = -1;  // that can be drawn
-  VCAS_NO_UNROLL
+  VCAS_UNROLL_BY(Team::kAtOnce)
   for (int i = begin; i < end; ++i) {
     own += static_cast<double>(prob[i]);
     if (prob[i] > 0) last = i;
@@ -195,7 +197,7 @@ __device__ void draw_systematic_by(const Drawing<T>& draw, float uniform) {
   VCAS_KERNEL_CHECK(sum >= 0 && sum < n + 1.0, "probabilities out of range");
   const double rounding = 1e-6 * sum, whole = ceil(sum - rounding);
   const double total = whole - sum <= rounding ? whole : sum;
-  const double u = static_cast<double>(uniform);
+  const double u = static_cast<double>(uniform());
 
   // The sum over the team adds in another order at each thread, so it may fall by a rounding error
   // from one to the next; its running maximum does not.
@@ -203,7 +205,7 @@ __device__ void draw_systematic_by(const Drawing<T>& draw, float uniform) {
   // take(i, whether it is drawn)
   const auto walk = [&](const auto& take) {
     double part = 0, most = highest;
-    VCAS_NO_UNROLL
+    VCAS_UNROLL_BY(Team::kAtOnce)
     for (int i = begin; i < end; ++i) {
       part += static_cast<double>(prob[i]);  // added as in `own`: the next thread goes on from it
       const double before = i == 0 ? 0 : floor(most + u);
@@ -227,8 +229,8 @@ __device__ void draw_systematic_by(const Drawing<T>& draw, float uniform) {
 }
 
 // By one warp. Scores are in `few`, and what is kept will be there too.
-template <class T>
-__device__ void draw_few(const Drawing<T>& draw, FewCandidates<T>& few, float uniform) {
+template <class T, class Uniform>
+__device__ void draw_few(const Drawing<T>& draw, FewCandidates<T>& few, const Uniform& uniform) {
   Drawing<T> own = draw;
   own.score = few.score;
   own.prob = few.prob;
@@ -246,7 +248,8 @@ __device__ void draw_few(const Drawing<T>& draw, FewCandidates<T>& few, float un
 // A block draws, or its first warp where candidates are few.
 template <class T>
 __device__ void draw_systematic(const Drawing<T>& draw) {
-  const float uniform = draw.uniform();
+  const PhiloxAddress address = draw.key.address();  // on its way
+  const auto uniform = [&] { return uniform_of(address); };
   if (draw.of.count() > kMostOfWarp) return draw_systematic_by<BlockTeam>(draw, uniform);
   VCAS_SHARED(FewCandidates<T>, few);
   if (threadIdx.x >= kWarp) return;

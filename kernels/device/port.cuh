@@ -22,8 +22,10 @@
   Type* const name = reinterpret_cast<Type*>(vcas_dynamic_shared)
 // Before a loop over arrays that are to lie in registers, where its body is long.
 #define VCAS_UNROLL _Pragma("unroll")
-// Before a loop of code that runs once: to fetch it takes longer than to branch.
-#define VCAS_NO_UNROLL _Pragma("unroll 1")
+// Before a loop whose code runs once: to fetch it may take longer than to branch.
+#define VCAS_PRAGMA(text) _Pragma(#text)
+#define VCAS_UNROLL_BY(count) VCAS_PRAGMA(unroll(count))
+#define VCAS_NO_UNROLL VCAS_UNROLL_BY(1)
 // Stops the kernel; the emulator also says where and why.
 #define VCAS_KERNEL_CHECK(condition, text) \
   do {                                     \
@@ -58,6 +60,7 @@ __device__ inline Words philox_words(const PhiloxAddress& address, std::uint64_t
 #define VCAS_DYNAMIC_SHARED(Type, name) \
   Type* const name = static_cast<Type*>(Emulator::current().dynamic_shared())
 #define VCAS_UNROLL
+#define VCAS_UNROLL_BY(count)
 #define VCAS_NO_UNROLL
 #define VCAS_KERNEL_CHECK(condition, text) \
   Emulator::current().check((condition), text, {__FILE__, __LINE__})

@@ -151,9 +151,11 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* data) {
 // Counts up to `last`, then from 0 again: the count so far. A thread sees what those that have
 // counted before it had seen.
 __device__ __forceinline__ unsigned count_in_order(unsigned* count, unsigned last) {
-  __threadfence();
-  const unsigned before = atomicInc(count, last);
-  __threadfence();
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(count), "r"(last)
+               : "memory");
   return before;
 }
 

@@ -152,6 +152,7 @@ __device__ Scan<T> block_scan(T value, T identity, const Op& op) {
 
 // What a block or a warp does together: so code for few numbers meets at no barrier of a block.
 struct BlockTeam {
+  static constexpr int kAtOnce = 4;  // numbers of a thread: it may have many
   __device__ static int size() { return static_cast<int>(blockDim.x); }
   __device__ static int rank() { return static_cast<int>(threadIdx.x); }
   template <class T, class Op>
@@ -165,6 +166,7 @@ struct BlockTeam {
   __device__ static void meet() { __syncthreads(); }
 };
 struct WarpTeam {
+  static constexpr int kAtOnce = 1;
   __device__ static int size() { return kWarp; }
   __device__ static int rank() { return lane_of_thread(); }
   template <class T, class Op>

@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         total[0] = load_neighbours<kAligned>(t.dgamma, c, width);
         total[1] = load_neighbours<kAligned>(t.dbeta, c, width);
       }
-      constexpr unsigned kAtOnce = 4;  // of both, on their way together
+      constexpr unsigned kAtOnce = kAligned ? 9 : 4;  // of both, on their way together
       for (unsigned block = first; block < end; block += kAtOnce * step) {
         Packed<C> part[kAtOnce][2] = {};
         VCAS_UNROLL

@@ -147,6 +147,7 @@ __device__ void narrow_few(const Narrowing<T>& work, const FewCandidates<T>& few
     const std::int32_t begin = rows + place.exclusive;
     if (inside && own == 0) out.offsets[i] = begin;
     rows += place.total;
+    VCAS_KERNEL_CHECK(rows <= out.capacity, "kept rows exceed the capacity");
     if (!with_rows) continue;
     const auto items = static_cast<unsigned>(min(work.kept_items - first, kWarp));
     const unsigned slices = max(warps / items, 1u);
@@ -158,7 +159,6 @@ __device__ void narrow_few(const Narrowing<T>& work, const FewCandidates<T>& few
       narrow_rows_of_item<true>(work, to, end, of_item(source), own % slices, slices);
     }
   }
-  VCAS_KERNEL_CHECK(rows <= out.capacity, "kept rows exceed the capacity");
   if (own == 0 && lane_of_thread() == 0) out.offsets[work.kept_items] = rows;
   if (with_rows) clear_rows(out, rows, own, warps);
 }
@@ -248,12 +248,13 @@ __global__ void __launch_bounds__(kMostInBlock)
     if (of_warp) few.score[i] = score;
   });
   // The last warp has the fewest items.
-  if (threadIdx.x == blockDim.x - 1) few.uniform = draw.uniform();
+  if (threadIdx.x == blockDim.x - 1) few.uniform = uniform_of(draw.key.address());
   __syncthreads();  // scores are written
+  const auto uniform = [&] { return few.uniform; };
   if (!of_warp)
-    draw_systematic_by<BlockTeam>(draw, few.uniform);
+    draw_systematic_by<BlockTeam>(draw, uniform);
   else if (threadIdx.x < kWarp)
-    draw_few(draw, few, few.uniform);
+    draw_few(draw, few, uniform);
   __syncthreads();  // what was kept is
   // Warps share the layouts.
   const unsigned warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
@@ -397,6 +398,7 @@ Several<Drawing<T>> drawings(const Group<Draw>& group) {
   Several<Drawing<T>> each;
   for (const Draw& args : group) {
     VCAS_CHECK(args.selection == group[0].selection, "draws of one group by two selections");
+    check_sizes(args);
     each.add(drawing<T>(args));
   }
   return each;

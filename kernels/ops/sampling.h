@@ -189,6 +189,13 @@ struct Draw {
   }
 };
 
+inline void check_sizes(const Draw& args) {
+  const std::int64_t n = args.prob.elements();
+  VCAS_CHECK(args.count || args.kept.elements() <= n,
+             std::to_string(args.kept.elements()) + " of " + std::to_string(n) + " indices");
+  VCAS_CHECK(args.score.elements() == n, "a score for each probability");
+}
+
 // Row scores, and draws by them: one draw for each score.
 struct DrawRows {
   static constexpr const char* kName = "draw_rows";
@@ -337,14 +344,17 @@ struct DrawItems {
 };
 
 inline void check_chain(const DrawItems& args) {
-  VCAS_CHECK(args.draw.selection == Selection::kSystematic && args.norm.norm.elements() > 0,
+  VCAS_CHECK(args.draw.selection == Selection::kSystematic && !args.draw.filled &&
+                 args.norm.norm.elements() > 0,
              "the host must know how many items a draw keeps, and that there are some");
   VCAS_CHECK(args.draw.score.data == args.norm.norm.data &&
                  args.draw.score.elements() == args.norm.norm.elements(),
              "a draw by other scores than those before it");
+  check_sizes(args.draw);
   for (const NarrowRows& rows : args.rows)
     VCAS_CHECK(rows.kept.data == args.draw.kept.data &&
-                   rows.kept_scale.data == args.draw.scale.data && !rows.echo,
+                   rows.kept_scale.data == args.draw.scale.data &&
+                   rows.kept.elements() == args.draw.kept.elements() && !rows.echo,
                "rows of other items than those drawn");
 }
 

@@ -92,8 +92,9 @@ TEST_CASE("a draw of items is its scores, its draw and its row sets", "[sampling
                            {{0, 3, 4, 10, 10, 15}, {8000}, {3}},
                            {{0, 100, 101, 102, 103, 104}, {7, 8, 384}, {0, 1, 3, 5}},
                            {{0, 1, 8500, 8503, 8503, 9000}, {7}, {3}},
-                           {first_of(40), {8}, {0, 20}},
-                           {first_of(300), {8}, {0, 37}}})
+                           {first_of(60), {8}, {0, 20, 43}},
+                           {first_of(256), {8}, {37}},
+                           {first_of(257), {8}, {0, 37}}})
       for (const std::int64_t width : widths)
         for (const std::int64_t kept : all_kept) {
           const std::int64_t rows = offsets.back(), items = std::ssize(offsets) - 1;
@@ -117,7 +118,9 @@ TEST_CASE("a draw of items is its scores, its draw and its row sets", "[sampling
           Numbers one_row, old_item;
           for (std::int64_t i = 0; i <= items; ++i) one_row.push_back(i);
           for (std::int64_t i = 0; i < items; ++i) old_item.push_back(2 * i + 1);
-          for (const Numbers& of_layout : {offsets, one_row})
+          for (const Numbers& of_layout : {offsets, one_row}) {
+            Numbers old_row;
+            for (std::int64_t r = 0; r < of_layout.back(); ++r) old_row.push_back(3 * r + 2);
             chain.rows.add({.item = t.unset(DType::kI32, {kept}),
                             .scale = t.wide_unset({kept}),
                             .offsets = t.unset(DType::kI64, {kept + 1}),
@@ -127,7 +130,9 @@ TEST_CASE("a draw of items is its scores, its draw and its row sets", "[sampling
                             .kept_scale = chain.draw.scale,
                             .old_item = t.indices(old_item),
                             .old_scale = t.wide_normal({items}),
-                            .old_offsets = t.offsets(of_layout)});
+                            .old_offsets = t.offsets(of_layout),
+                            .old_row = kept % 2 == 1 ? t.indices(old_row) : Tensor{}});
+          }
           check_chain(t, chain);
           CHECK(op_cost(chain).launches == (rows > 8192 ? 2 : 1));
           CHECK(t.read(chain.rows[0].offsets).back() >= static_cast<double>(kept) - 1);
