@@ -26,6 +26,8 @@ const SampleSize kSizes[] = {
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 1},
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 3}};
 const SampleSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
+// A draw by one warp of scores that others have written.
+const SampleSize kFewItems = {.items = 60, .tokens = 8, .width = 48};
 const SampleSize kIndependentDraws = {
     .items = 2200, .tokens = 1, .width = 4, .selection = Selection::kBernoulli};
 // A sum over more rows than are on their way at once; and convolutions whose last stage lies where
@@ -71,6 +73,8 @@ Outputs outputs(emu::ThreadOrder order) {
   collect(*ops, calls.make<Draw>());
   collect(*ops, calls.make<NarrowRows>());
   collect(*ops, calls.make<DrawItems>());
+  Samples few(*ops, kFewItems);
+  collect(*ops, few.make<DrawItems>());
   Samples independent(*ops, kIndependentDraws);
   collect(*ops, independent.make<Draw>());
 
