@@ -173,7 +173,7 @@ __device__ void draw_bernoulli(const Drawing<T>& draw) {
 // With S the running sum, index i is drawn where floor(S + u) rises; the running sum of the last
 // index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
 // sum draws its floor or its ceiling of indices. The first free ones fill the count up. A thread
-// has indices that follow each other.
+// has indices that follow each other. uniform() gives u, once the probabilities are there.
 template <class Team, class T, class Uniform>
 __device__ void draw_systematic_by(const Drawing<T>& draw, const Uniform& uniform) {
   const Kept<T>& kept = draw.kept;

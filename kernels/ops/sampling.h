@@ -189,6 +189,7 @@ struct Draw {
   }
 };
 
+// A draw has a score for each probability, and keeps no more than there are.
 inline void check_sizes(const Draw& args) {
   const std::int64_t n = args.prob.elements();
   VCAS_CHECK(args.count || args.kept.elements() <= n,
