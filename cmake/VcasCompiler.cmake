@@ -7,9 +7,10 @@ target_compile_options(vcas_options INTERFACE
 # A lambda may capture what branches for other types use. Loops are not vectorised below -O2.
 target_compile_options(vcas_options INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unused-lambda-capture -Wno-pass-failed>)
-# Where several files are one unit, the names of one file may hide those of another.
+# Where several files are one unit, a variable may have the name of another file's function.
 if(CMAKE_UNITY_BUILD)
-  target_compile_options(vcas_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>)
+  target_compile_options(vcas_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>)
 endif()
 if(VCAS_WERROR)
   target_compile_options(vcas_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)

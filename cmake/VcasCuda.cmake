@@ -33,8 +33,8 @@ if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  # A100; RTX 30; RTX 40, L4; H100, H200; what is newer compiles PTX when it starts.
-  set(CMAKE_CUDA_ARCHITECTURES 80 86 89 90a 100-virtual CACHE STRING
+  # A100, RTX 30 and 40, L4; H100, H200; what is newer compiles PTX when it starts.
+  set(CMAKE_CUDA_ARCHITECTURES 80 90a 100-virtual CACHE STRING
       "GPUs to build for; native: this machine's")
 endif()
 enable_language(CUDA)
