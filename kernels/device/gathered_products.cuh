@@ -37,7 +37,7 @@ void products_on_tensor_cores(Context& context, const Several<GatheredProduct<T>
     const int most = blocks(group, Tile::kSize);
     if (context.warpgroup_products() && 2 * most == large && 2 * most >= multiprocessors)
       return launch(context,
-                    {extent(most), extent(Tile::kThreads + Tile::kCopying), sizeof(Stages<Tile>)},
+                    {extent(most), extent(SpecializedStages::kAll), sizeof(SpecializedStages)},
                     gathered_product_specialized_kernel, group);
   }
   large >= multiprocessors ? products_of_squares<kLarge>(context, group)

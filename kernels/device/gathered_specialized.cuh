@@ -15,20 +15,29 @@ struct SpecializedTile : WgmmaTile<256, 128> {
                 (kCopying + kThreads) * 168);
 };
 
-// Barriers of a block, besides those of store_sums: a place is full for a warpgroup that
-// multiplies, or free to be copied to.
-struct SpecializedBarriers {
-  static constexpr int kWarpgroup = 4 * kWarp, kFirst = 2;
-  static constexpr int kWarpgroups = SpecializedTile::kThreads / kWarpgroup;
-  static constexpr int kOfFull = SpecializedTile::kCopying + kWarpgroup;
-  static constexpr int kOfFree = SpecializedTile::kCopying + SpecializedTile::kThreads;
+// Stages take turns at the places. A place is full when all that was copied there has landed, so
+// those that copy never wait for it. It is free when all have multiplied it.
+struct SpecializedStages : Stages<SpecializedTile> {
+  using Tile = SpecializedTile;
+  static constexpr int kAll = Tile::kCopying + Tile::kThreads;
+  std::uint64_t landed[Tile::kStages];
 
-  __device__ static int full(int place, int warpgroup) {
-    return kFirst + place * kWarpgroups + warpgroup;
+  // By all threads, before a barrier of the block.
+  __device__ void begin() {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < Tile::kStages) mbarrier_init(landed[thread], Tile::kCopying);
+    for (int k = thread; k < Tile::kStages * Tile::kRows; k += kAll)
+      scale[k / Tile::kRows][k % Tile::kRows] = 1;
   }
-  __device__ static int free(int place) {
-    return kFirst + SpecializedTile::kStages * kWarpgroups + place;
+  __device__ static int place(unsigned stage) { return static_cast<int>(stage % Tile::kStages); }
+  __device__ void fill(unsigned stage) { copy_async_arrive(landed[place(stage)]); }
+  __device__ void wait_until_full(unsigned stage) {
+    mbarrier_wait(landed[place(stage)], static_cast<int>(stage / Tile::kStages % 2));
+    fence_async_proxy();
   }
+  // Barrier 1 is that of store_sums.
+  __device__ static void set_free(unsigned stage) { barrier_arrive(2 + place(stage), kAll); }
+  __device__ static void wait_until_free(unsigned stage) { barrier_sync(2 + place(stage), kAll); }
 };
 
 // The rows of both factors that one warp brings into shared memory: kOwn of each in a stage. A lane
@@ -40,7 +49,7 @@ class WarpCopies {
   static_assert(2 * kOwn == kWarp);
 
  public:
-  __device__ WarpCopies(Stages<Tile>& shared, int warp)
+  __device__ WarpCopies(SpecializedStages& shared, int warp)
       : shared_(shared),
         first_(warp * kOwn),
         column_{{shared.product.a, shared.tile.i + lane_ * kChunk},
@@ -60,13 +69,8 @@ class WarpCopies {
     compact_ = own_.compact_row(next_k_ + 2 * Tile::kRows, end_);
     copy_rows<0>(shared_.stage[place], row);
     copy_rows<1>(shared_.stage[place], row);
-    if (lane_ < kOwn) {
-      float& scale = shared_.scale[place][first_ + lane_];
-      if (scale_)
-        copy_async(&scale, scale_ + next_k_, next_k_ < end_);
-      else
-        scale = 1;
-    }
+    if (scale_ && lane_ < kOwn)
+      copy_async(&shared_.scale[place][first_ + lane_], scale_ + next_k_, next_k_ < end_);
     full_ = full;
     next_k_ += Tile::kRows;
   }
@@ -87,7 +91,7 @@ class WarpCopies {
   }
 
   const int lane_ = lane_of_thread();
-  Stages<Tile>& shared_;
+  SpecializedStages& shared_;
   const int first_;  // the warp's first row of a stage
   const ChunkColumn<bfloat16> column_[2];
   const Gathered<bfloat16> own_;  // the factor of a lane's row
@@ -96,64 +100,51 @@ class WarpCopies {
   std::int32_t next_k_, full_, compact_;
 };
 
-// Copies all stages of a block, and says which places are full as soon as they are.
-__device__ inline void copy_stages(Stages<SpecializedTile>& shared, int warp) {
-  using Tile = SpecializedTile;
-  using Barriers = SpecializedBarriers;
-  constexpr int kAhead = Tile::kStages - 1;
+// Copies all stages of a block.
+__device__ inline void copy_stages(SpecializedStages& shared, int warp) {
   WarpCopies copies(shared, warp);
-  int place = 0;
-  for (int stage = 0, all = shared.stages(); stage < all + kAhead; ++stage) {
-    if (stage >= kAhead) {
-      copy_async_wait<kAhead - 1>();
-      fence_async_proxy();
-      const int landed = place_after<Tile::kStages>(place);
-      for (int n = 0; n < Barriers::kWarpgroups; ++n)
-        barrier_arrive(Barriers::full(landed, n), Barriers::kOfFull);
-    }
-    if (stage >= Tile::kStages && stage < all)
-      barrier_sync(Barriers::free(place), Barriers::kOfFree);
-    if (stage < all) copies.start(place);
-    copy_async_commit();
-    place = place_after<Tile::kStages>(place);
+  const auto all = static_cast<unsigned>(shared.stages());
+  for (unsigned stage = 0; stage < all; ++stage) {
+    if (stage >= SpecializedTile::kStages) shared.wait_until_free(stage);
+    copies.start(shared.place(stage));
+    shared.fill(stage);
   }
+  copy_async_commit();
+  copy_async_wait<0>();
 }
 
 // Multiplies them. The fragments of a stage are loaded while the products of the last one run: into
 // other registers, so two stages have a copy of the code each.
-__device__ inline void multiply_stages(Stages<SpecializedTile>& shared,
-                                       SpecializedTile::Sums& sum) {
+__device__ inline void multiply_stages(SpecializedStages& shared, SpecializedTile::Sums& sum) {
   using Tile = SpecializedTile;
-  using Barriers = SpecializedBarriers;
-  const int warpgroup = static_cast<int>(threadIdx.x) / Barriers::kWarpgroup;
-  const auto load = [&](Tile::Fragments& part, int place) {
-    barrier_sync(Barriers::full(place, warpgroup), Barriers::kOfFull);
+  const auto all = static_cast<unsigned>(shared.stages());
+  const auto load = [&](Tile::Fragments& part, unsigned stage) {
+    const int place = shared.place(stage);
+    shared.wait_until_full(stage);
     load_fragments<Tile>(part, shared.stage[place], shared.scale[place]);
   };
-  int place = 0, left = shared.stages();
+  unsigned stage = 0;
   const auto multiply = [&](Tile::Fragments& part, Tile::Fragments& next) {
-    start_products<Tile>(sum, part, shared.stage[place]);
-    const int after = place_after<Tile::kStages>(place);
-    if (left > 1) load(next, after);
+    start_products<Tile>(sum, part, shared.stage[shared.place(stage)]);
+    if (stage + 1 < all) load(next, stage + 1);
     wgmma_wait(sum, part);
-    if (left > Tile::kStages) barrier_arrive(Barriers::free(place), Barriers::kOfFree);
-    place = after;
-    --left;
+    if (stage + Tile::kStages < all) shared.set_free(stage);
+    ++stage;
   };
   Tile::Fragments one, other;
-  if (left > 0) load(one, place);
-  while (left > 0) {
+  if (all > 0) load(one, 0);
+  while (stage < all) {
     multiply(one, other);
-    if (left > 0) multiply(other, one);
+    if (stage < all) multiply(other, one);
   }
 }
 
 // As gathered_product_wgmma_kernel.
-__global__ void __launch_bounds__(SpecializedTile::kThreads + SpecializedTile::kCopying, 1)
-    gathered_product_specialized_kernel(
-        const __grid_constant__ Several<GatheredProduct<bfloat16>> group) {
+__global__ void __launch_bounds__(SpecializedStages::kAll, 1) gathered_product_specialized_kernel(
+    const __grid_constant__ Several<GatheredProduct<bfloat16>> group) {
   using Tile = SpecializedTile;
-  VCAS_DYNAMIC_SHARED(Stages<Tile>, shared);
+  VCAS_DYNAMIC_SHARED(SpecializedStages, shared);
+  shared->begin();
   find_tile(group, *shared);
   constexpr int kMultiplying = Tile::kThreads / kWarp;
   if (warp_of_thread() >= kMultiplying) {

@@ -75,7 +75,7 @@ __device__ __forceinline__ void load_blocks(std::uint32_t (&out)[4], const void*
                : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
                : "memory");
 }
-// Likewise, transposed: entries (2t, g) and (2t+1, g).
+// The same, transposed: entries (2t, g) and (2t+1, g).
 __device__ __forceinline__ void load_blocks_transposed(std::uint32_t (&out)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -131,18 +131,6 @@ __device__ __forceinline__ void barrier_sync(int barrier, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// The rest is of sm_90a only: elsewhere a kernel that comes to it stops.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define VCAS_SM90A(...) asm volatile(__VA_ARGS__)
-#else
-#define VCAS_SM90A(...) (__trap(), __builtin_unreachable())
-#endif
-
-#define VCAS_BLOCK(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define VCAS_EIGHT_BLOCKS(c, i)                                                       \
-  VCAS_BLOCK(c, i), VCAS_BLOCK(c, i + 1), VCAS_BLOCK(c, i + 2), VCAS_BLOCK(c, i + 3), \
-      VCAS_BLOCK(c, i + 4), VCAS_BLOCK(c, i + 5), VCAS_BLOCK(c, i + 6), VCAS_BLOCK(c, i + 7)
-
 // Where in shared memory, as a matrix descriptor says it.
 __device__ __forceinline__ std::uint32_t shared_address(const void* data) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(data));
@@ -159,8 +147,45 @@ __device__ __forceinline__ unsigned count_in_order(unsigned* count, unsigned las
   return before;
 }
 
-// What this thread has written to shared memory, or its copies that have landed, is seen by wgmma
-// behind the next barrier.
+// The rest is of sm_90a only: elsewhere a kernel that comes to it stops.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define VCAS_SM90A(...) asm volatile(__VA_ARGS__)
+#else
+#define VCAS_SM90A(...) (__trap(), __builtin_unreachable())
+#endif
+
+#define VCAS_BLOCK(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define VCAS_EIGHT_BLOCKS(c, i)                                                       \
+  VCAS_BLOCK(c, i), VCAS_BLOCK(c, i + 1), VCAS_BLOCK(c, i + 2), VCAS_BLOCK(c, i + 3), \
+      VCAS_BLOCK(c, i + 4), VCAS_BLOCK(c, i + 5), VCAS_BLOCK(c, i + 6), VCAS_BLOCK(c, i + 7)
+
+// A barrier in shared memory for copies that land. Each of its phases takes so many arrivals. A
+// thread makes it, and a barrier of the block comes before its use.
+__device__ __forceinline__ void mbarrier_init(std::uint64_t& barrier, int arrivals) {
+  VCAS_SM90A("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
+             "r"(arrivals)
+             : "memory");
+}
+// Arrives as soon as all copies have landed that this thread has started. It does not wait, and
+// says nothing of what the thread has written by itself.
+__device__ __forceinline__ void copy_async_arrive(std::uint64_t& barrier) {
+  VCAS_SM90A("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&barrier))
+             : "memory");
+}
+// Waits until the phase is over, the first of which have the parities 0, 1, 0. Then what has landed
+// is seen.
+__device__ __forceinline__ void mbarrier_wait(std::uint64_t& barrier, int parity) {
+  for (std::uint32_t over = 0; !over;)
+    VCAS_SM90A(
+        "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
+        "p;}"
+        : "=r"(over)
+        : "r"(shared_address(&barrier)), "r"(parity)
+        : "memory");
+}
+
+// What this thread has written to shared memory, or copies that it knows to have landed, is seen by
+// wgmma that follows here, and behind the next barrier.
 __device__ __forceinline__ void fence_async_proxy() {
   VCAS_SM90A("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -334,6 +359,19 @@ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
 inline std::uint32_t shared_address(const void* data, const char* file = __builtin_FILE(),
                                     int line = __builtin_LINE()) {
   return Emulator::current().shared_address(data, {file, line});
+}
+
+inline void mbarrier_init(std::uint64_t& barrier, int arrivals, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+  Emulator::current().mbarrier_init(&barrier, static_cast<unsigned>(arrivals), {file, line});
+}
+inline void copy_async_arrive(std::uint64_t& barrier, const char* file = __builtin_FILE(),
+                              int line = __builtin_LINE()) {
+  Emulator::current().copy_async_arrive(&barrier, {file, line});
+}
+inline void mbarrier_wait(std::uint64_t& barrier, int parity, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+  Emulator::current().mbarrier_wait(&barrier, static_cast<unsigned>(parity), {file, line});
 }
 
 inline void barrier_arrive(int barrier, int threads, const char* file = __builtin_FILE(),

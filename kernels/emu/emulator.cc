@@ -64,8 +64,11 @@ struct Emulator::Thread {
   unsigned source = 0;      // lane of a shuffle
   WarpWork work = nullptr;
   std::vector<std::vector<AsyncCopy>> copies{1};  // by group, the last one open
-  bool copies_landed = false;                     // since its last fence_async_proxy
-  const std::uint32_t* fenced = nullptr;          // fragments of its next wgmma
+  std::uint64_t started = 0, landed = 0;          // copies
+  std::uint64_t handed_over = 0;                  // copies that those at a barrier wait for
+  // Since its last fence_async_proxy: copies of its own, which it waited for; those of others.
+  bool own_landed = false, others_landed = false;
+  const std::uint32_t* fenced = nullptr;  // fragments of its next wgmma
 };
 
 void Emulator::Free::operator()(void* memory) const {
@@ -153,6 +156,7 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
     barrier.arrived.clear();
     barrier.waiting.clear();
   }
+  memory_barriers_ = 0;
   left_ = threads_;
   shared_.clear();
   shared_bytes_ = 0;
@@ -161,11 +165,13 @@ void Emulator::run_block(std::size_t dynamic_shared_bytes) {
   std::iota(all.begin(), all.end(), 0u);
   for (const unsigned i : all) {
     fiber_of(i).start(&Emulator::thread_entry);
-    thread_[i]->index = position(i, blockDim);
-    thread_[i]->place = {};
-    thread_[i]->copies.assign(1, {});
-    thread_[i]->copies_landed = false;
-    thread_[i]->fenced = nullptr;
+    Thread& thread = *thread_[i];
+    thread.index = position(i, blockDim);
+    thread.place = {};
+    thread.copies.assign(1, {});
+    thread.started = thread.landed = thread.handed_over = 0;
+    thread.own_landed = thread.others_landed = false;
+    thread.fenced = nullptr;
   }
   make_ready(all);
   release(&launch_order_);
@@ -332,8 +338,10 @@ void Emulator::warp_work(WarpWork work, const void* own, Place place) {
 
 void Emulator::copy_async(const AsyncCopy& copy, Place place) {
   const Unwatched unwatched;
-  thread_[running_]->place = place;
-  thread_[running_]->copies.back().push_back(copy);
+  Thread& self = *thread_[running_];
+  self.place = place;
+  self.copies.back().push_back(copy);
+  ++self.started;
 }
 
 void Emulator::copy_async_commit() {
@@ -343,13 +351,79 @@ void Emulator::copy_async_commit() {
 
 void Emulator::copy_async_wait(unsigned groups, Place place) {
   if (is_left_out(place)) return;
-  std::vector<std::vector<AsyncCopy>>& copies = thread_[running_]->copies;
+  Thread& self = *thread_[running_];
+  std::vector<std::vector<AsyncCopy>>& copies = self.copies;
   const std::size_t landing = copies.size() - std::min<std::size_t>(copies.size(), groups + 1);
-  for (std::size_t group = 0; group < landing; ++group)
+  for (std::size_t group = 0; group < landing; ++group) {
     for (const AsyncCopy& copy : copies[group]) copy.land(copy.to, copy.from);
+    self.landed += copies[group].size();
+  }
   const Unwatched unwatched;
-  if (landing > 0) thread_[running_]->copies_landed = true;
+  if (landing > 0 && self.landed > self.handed_over) self.own_landed = true;
   copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(landing));
+}
+
+void Emulator::mbarrier_init(std::uint64_t* barrier, unsigned arrivals, Place place) {
+  check(memory_barriers_ < kBarriers, "too many barriers in memory", place);
+  MemoryBarrier& made = memory_barrier_[memory_barriers_];
+  made.arrivals = arrivals;
+  made.phase = 0;
+  made.arrived.clear();
+  made.waiting.clear();
+  *barrier = memory_barriers_++;
+}
+
+Emulator::MemoryBarrier& Emulator::memory_barrier(const std::uint64_t* barrier, Place place) {
+  check(*barrier < memory_barriers_, "no barrier was made here", place);
+  return memory_barrier_[*barrier];
+}
+
+void Emulator::copy_async_arrive(const std::uint64_t* barrier, Place place) {
+  if (is_left_out(place)) return;
+  MemoryBarrier& at = memory_barrier(barrier, place);
+  if (at.arrived.size() == at.arrivals) land(at);
+  release(&at.order[at.phase % 2 + 2 * (blocks_ % kFibers)]);
+  const Unwatched unwatched;
+  Thread& self = *thread_[running_];
+  self.handed_over = self.started;
+  at.arrived.push_back({running_, self.started});
+  if (at.arrived.size() == at.arrivals) make_ready(at.waiting);
+}
+
+void Emulator::mbarrier_wait(const std::uint64_t* barrier, unsigned parity, Place place) {
+  if (is_left_out(place)) return;
+  MemoryBarrier& at = memory_barrier(barrier, place);
+  Thread& self = *thread_[running_];
+  while (at.phase % 2 == parity && at.arrived.size() < at.arrivals) {
+    self.place = place;
+    self.state = State::kAtBarrier;
+    at.waiting.push_back(running_);
+    run_next();
+  }
+  if (at.phase % 2 == parity) land(at);
+  acquire(&at.order[parity + 2 * (blocks_ % kFibers)]);
+  self.others_landed = true;
+}
+
+// Lets the copies of all arrivals land, which ends the phase.
+void Emulator::land(MemoryBarrier& barrier) {
+  char* const order = &barrier.order[barrier.phase % 2 + 2 * (blocks_ % kFibers)];
+  acquire(order);
+  for (const Arrival& arrival : barrier.arrived) {
+    Thread& thread = *thread_[arrival.thread];
+    for (std::vector<AsyncCopy>& group : thread.copies) {
+      const std::size_t landing = std::min<std::size_t>(
+          group.size(), arrival.copies - std::min(arrival.copies, thread.landed));
+      for (std::size_t i = 0; i < landing; ++i) group[i].land(group[i].to, group[i].from);
+      const Unwatched unwatched;
+      group.erase(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(landing));
+      thread.landed += landing;
+    }
+  }
+  release(order);
+  const Unwatched unwatched;
+  barrier.arrived.clear();
+  ++barrier.phase;
 }
 
 SharedWindow Emulator::window() const {
@@ -364,7 +438,8 @@ std::uint32_t Emulator::shared_address(const void* data, Place place) {
 }
 
 void Emulator::fence_async_proxy(Place place) {
-  if (!is_left_out(place)) thread_[running_]->copies_landed = false;
+  if (is_left_out(place)) return;
+  thread_[running_]->own_landed = thread_[running_]->others_landed = false;
 }
 
 unsigned Emulator::count_in_order(unsigned* count, unsigned last) {
@@ -382,8 +457,9 @@ void Emulator::wgmma_fence(const std::uint32_t* a, Place place) {
 void Emulator::wgmma(const WgmmaLane& own, Place place) {
   check(thread_[running_]->fenced == own.a, "wgmma without wgmma_fence", place);
   thread_[running_]->fenced = nullptr;
-  for (unsigned i = 0; i < threads_; ++i)
-    check(!thread_[i]->copies_landed, "wgmma behind copies without fence_async_proxy", place);
+  bool fenced = !thread_[running_]->others_landed;
+  for (unsigned i = 0; i < threads_; ++i) fenced &= !thread_[i]->own_landed;
+  check(fenced, "wgmma behind copies without fence_async_proxy", place);
   const auto start = [](const void* const* lanes) {
     current().products().start(lanes, current().window());
   };

@@ -44,8 +44,8 @@ class Emulator {
  public:
   // What every device from sm_80 on accepts.
   static constexpr unsigned kMaxThreads = 1024, kWarp = 32;
-  static constexpr unsigned kBarriers = 16;                        // per block
-  static constexpr std::size_t kMaxSharedBytes = 99 * 1024;        // per block
+  static constexpr unsigned kBarriers = 16;                  // per block, and as many in memory
+  static constexpr std::size_t kMaxSharedBytes = 99 * 1024;  // per block
   static constexpr std::size_t kMaxStaticSharedBytes = 48 * 1024;  // of it, not dynamic
   // What sm_90 accepts.
   static constexpr std::size_t kMaxSharedBytesOfSm90 = 227 * 1024;
@@ -83,12 +83,18 @@ class Emulator {
   void copy_async(const AsyncCopy& copy, Place place);
   void copy_async_commit();
   void copy_async_wait(unsigned groups, Place place);
+  // A barrier in shared memory (PTX: mbarrier), for so many arrivals in each of its phases.
+  // A thread arrives as soon as the copies that it has started land: when somebody waits for them.
+  // A wait is for the end of the first phase of that parity that has not ended.
+  void mbarrier_init(std::uint64_t* barrier, unsigned arrivals, Place place);
+  void copy_async_arrive(const std::uint64_t* barrier, Place place);
+  void mbarrier_wait(const std::uint64_t* barrier, unsigned parity, Place place);
   // Asynchronous products of the running thread's warp, by all its lanes together.
   // A product starts, the started ones become a group, a wait ends all but the last `groups` of
   // these.
   // These are faults, besides what AsyncProducts finds:
   // no wgmma_fence of the lane's fragments just before,
-  // landed copies of the block without their thread's fence_async_proxy,
+  // landed copies of the block without the fence_async_proxy of the thread that waited for them,
   // a thread that ends before its products.
   void wgmma(const WgmmaLane& own, Place place);
   void wgmma_commit(Place place);
@@ -126,6 +132,16 @@ class Emulator {
     char order[4] = {};                      // as barrier_order_
     unsigned round = 0;
   };
+  struct Arrival {
+    unsigned thread;
+    std::uint64_t copies;  // it had started so many
+  };
+  struct MemoryBarrier {
+    unsigned arrivals = 0, phase = 0;
+    std::vector<Arrival> arrived;  // in this phase
+    std::vector<unsigned> waiting;
+    char order[4] = {};  // as barrier_order_
+  };
   struct Free {
     void operator()(void* memory) const;
   };
@@ -143,6 +159,8 @@ class Emulator {
   void run_next();
   void arrive_at_barrier(Place place);
   void arrive_at_barrier(NamedBarrier& barrier, unsigned threads, bool waits, Place place);
+  MemoryBarrier& memory_barrier(const std::uint64_t* barrier, Place place);
+  void land(MemoryBarrier& barrier);
   void arrive_at_collective(Collective kind, unsigned mask, Place place);
   void meet(unsigned warp, Meeting& meeting);
   void end_asynchronous();
@@ -172,6 +190,8 @@ class Emulator {
   char barrier_order_[4] = {};
   char launch_order_ = 0, end_order_ = 0;
   NamedBarrier named_[kBarriers];
+  MemoryBarrier memory_barrier_[kBarriers];  // the first `memory_barriers_` are in use
+  unsigned memory_barriers_ = 0;
   std::vector<Declaration> shared_;
   Memory dynamic_shared_;
   std::uint64_t blocks_ = 0;

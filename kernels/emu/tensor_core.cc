@@ -74,7 +74,7 @@ void ldmatrix_x4(const void* const* lanes) {
       static_cast<const LdmatrixLane*>(lanes[lane])->out[m] = row[8 * m + lane / 4][lane % 4];
 }
 
-// Likewise, entries (2t, g) and (2t+1, g).
+// The same, transposed: entries (2t, g) and (2t+1, g).
 void ldmatrix_x4_trans(const void* const* lanes) {
   std::uint16_t block[4][8][8];
   for (int lane = 0; lane < 32; ++lane)

@@ -132,6 +132,10 @@ def main():
     words = [bits(rng.gauss(0, 1)) for _ in range(32)]
     write(lines, "barrier", words, words[::-1])
 
+    # The same three times, of copies that arrive at a barrier.
+    words = [[bits(rng.gauss(0, 1)) for _ in range(32)] for _ in range(3)]
+    write(lines, "mbarrier", sum(words, []), sum((part[::-1] for part in words), []))
+
     pathlib.Path(__file__).with_name("ptx.txt").write_text("\n".join(lines) + "\n")
 
 

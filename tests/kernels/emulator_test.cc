@@ -175,6 +175,37 @@ __global__ void early_copy_kernel(const float* x, float* y) {
   }
 }
 
+enum class LandingFault { kNone, kNoWait, kNoBarrier, kTooFew, kEndsEarly };
+
+// y = x, a number of each thread a round, of which one warp starts the copies and the other waits
+// for them.
+template <LandingFault kFault>
+__global__ void landing_kernel(const float* x, float* y) {
+  struct Shared {
+    float value[2][32];
+    std::uint64_t landed[2];
+  };
+  VCAS_SHARED(Shared, shared);
+  const unsigned lane = threadIdx.x % 32;
+  if (kFault != LandingFault::kNoBarrier && threadIdx.x < 2)
+    mbarrier_init(shared.landed[threadIdx.x], kFault == LandingFault::kTooFew ? 33 : 32);
+  __syncthreads();
+  for (int round = 0; round < 6; ++round) {
+    const int place = round % 2, i = round * 32 + static_cast<int>(lane);
+    if (threadIdx.x < 32) {
+      if (round > 1) barrier_sync(1 + place, 64);
+      copy_async(&shared.value[place][lane], x + i, true);
+      copy_async_arrive(shared.landed[place]);
+    } else {
+      if (kFault != LandingFault::kNoWait) mbarrier_wait(shared.landed[place], round / 2 % 2);
+      y[i] = shared.value[place][31 - lane];
+      if (round < 4) barrier_arrive(1 + place, 64);
+    }
+  }
+  copy_async_commit();
+  if (kFault != LandingFault::kEndsEarly) copy_async_wait<0>();
+}
+
 __global__ void misaligned_copy_kernel(const float* x) {
   struct Shared {
     Chunk value[2];
@@ -205,11 +236,20 @@ enum class WgmmaFault {
 
 // y[i]: of thread i one sum, in row i / 32 * 16 + i % 32 / 4 + 8 and column 24 + i % 4 * 2, of the
 // product of ones and b[16, 64], whose chunks x holds as they lie in shared memory.
-template <WgmmaFault kFault>
+template <WgmmaFault kFault, bool kArrives = false>
 __global__ void wgmma_kernel(const Chunk* x, float* y) {
   VCAS_DYNAMIC_SHARED(Chunk, shared);
+  VCAS_SHARED(std::uint64_t, landed);
   const unsigned i = threadIdx.x;
+  if (kArrives) {
+    if (i == 0) mbarrier_init(landed, 128);
+    __syncthreads();
+  }
   copy_async(&shared[i], x + i, true);
+  if (kArrives) {
+    copy_async_arrive(landed);
+    mbarrier_wait(landed, 0);
+  }
   copy_async_commit();
   if (kFault != WgmmaFault::kNotLanded) copy_async_wait<0>();
   if (kFault != WgmmaFault::kNoProxyFence) fence_async_proxy();
@@ -390,7 +430,7 @@ TEST_CASE("asynchronous copies land when they are waited for", "[emulator]") {
     CHECK(launched(order, {1}, {64}, 0, copies_kernel<true>, x.data(), y.data()).empty());
     for (std::size_t i = 0; i < 64; ++i)
       CHECK(y[i].value[1] == (i == 58 ? 0 : static_cast<float>(63 - i)));
-    // Of the thread that reads, what it reads has not landed.
+    // What a thread reads has not landed.
     const std::string missing = "ends before its asynchronous copies have landed";
     CHECK_THAT(launched(order, {1}, {64}, 0, copies_kernel<false>, x.data(), y.data()),
                ContainsSubstring(missing));
@@ -402,6 +442,30 @@ TEST_CASE("asynchronous copies land when they are waited for", "[emulator]") {
                ContainsSubstring("an asynchronous copy of a misaligned address"));
     CHECK_THAT(launched(order, {1}, {32}, 0, half_mma_kernel),
                ContainsSubstring("deadlock, 16 of 32"));
+  }
+}
+
+TEST_CASE("asynchronous copies that arrive land when the barrier is waited for", "[emulator]") {
+  std::vector<float> x(192), y(192), want(192);
+  for (std::size_t i = 0; i < 192; ++i) {
+    x[i] = static_cast<float>(i);
+    want[i] = static_cast<float>(i / 32 * 32 + 31 - i % 32);
+  }
+  for (const ThreadOrder order : kOrders) {
+    const auto run = [&](auto* kernel) {
+      y.assign(192, -1);
+      return launched(order, {1}, {64}, 0, kernel, x.data(), y.data());
+    };
+    CHECK(run(landing_kernel<LandingFault::kNone>).empty());
+    CHECK(y == want);
+    run(landing_kernel<LandingFault::kNoWait>);
+    CHECK(std::count_if(y.begin(), y.end(), [](float value) { return std::isnan(value); }) > 0);
+    CHECK_THAT(run(landing_kernel<LandingFault::kNoBarrier>),
+               ContainsSubstring("no barrier was made here"));
+    CHECK_THAT(run(landing_kernel<LandingFault::kTooFew>),
+               ContainsSubstring("deadlock, 64 of 64") && ContainsSubstring("at a barrier"));
+    CHECK_THAT(run(landing_kernel<LandingFault::kEndsEarly>),
+               ContainsSubstring("ends before its asynchronous copies have landed"));
   }
 }
 
@@ -423,6 +487,10 @@ TEST_CASE("products of a warpgroup run until they are waited for", "[emulator]")
     };
     CHECK(run(wgmma_kernel<WgmmaFault::kNone>).empty());
     CHECK(y == std::vector<float>(128, want));
+    CHECK(run(wgmma_kernel<WgmmaFault::kNone, true>).empty());
+    CHECK(y == std::vector<float>(128, want));
+    CHECK_THAT(run(wgmma_kernel<WgmmaFault::kNoProxyFence, true>),
+               ContainsSubstring("without fence_async_proxy"));
     CHECK_THAT(run(wgmma_kernel<WgmmaFault::kNoFence>), ContainsSubstring("without wgmma_fence"));
     CHECK_THAT(run(wgmma_kernel<WgmmaFault::kNoProxyFence>),
                ContainsSubstring("without fence_async_proxy"));

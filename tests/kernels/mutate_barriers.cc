@@ -120,7 +120,9 @@ std::vector<std::string> barriers() {
           line.find("__syncwarp()") != std::string::npos ||
           line.find("barrier_arrive(") != std::string::npos ||
           line.find("barrier_sync(") != std::string::npos ||
+          line.find("copy_async_arrive(") != std::string::npos ||
           line.find("copy_async_wait<") != std::string::npos ||
+          line.find("mbarrier_wait(") != std::string::npos ||
           line.find("fence_async_proxy()") != std::string::npos ||
           line.find("wgmma_fence(") != std::string::npos ||
           line.find("wgmma_wait(") != std::string::npos)

@@ -96,6 +96,28 @@ __global__ void barrier_kernel(const float* in, float* out) {
   }
 }
 
+// The first warp copies what the second waits for and reads, three times.
+__global__ void mbarrier_kernel(const float* in, float* out) {
+  struct Shared {
+    float value[kWarp];
+    std::uint64_t landed;
+  };
+  VCAS_SHARED(Shared, shared);
+  const int lane = lane_of_thread();
+  if (threadIdx.x == 0) mbarrier_init(shared.landed, kWarp);
+  __syncthreads();
+  for (int phase = 0; phase < 3; ++phase) {
+    if (warp_of_thread() == 0) {
+      copy_async(&shared.value[lane], in + phase * kWarp + lane, true);
+      copy_async_arrive(shared.landed);
+    } else {
+      mbarrier_wait(shared.landed, phase % 2);
+      out[phase * kWarp + lane] = shared.value[kWarp - 1 - lane];
+    }
+    __syncthreads();
+  }
+}
+
 // a[64, 16 kSteps] b[16 kSteps, 8 kBlocks] by a warpgroup. `in` begins with fragments of a for each
 // 16 of k, and product(sum, a, step) starts those with b. A thread makes one number of each four
 // sums.
@@ -166,6 +188,8 @@ std::vector<float> ptx_probe(const std::string& name, const std::vector<float>& 
     launch(context, warp, load_blocks_transposed_kernel, from, to);
   if (name == "copy_async") launch(context, warp, copy_async_kernel, from, to);
   if (name == "barrier") launch(context, {extent(1), extent(2 * kWarp)}, barrier_kernel, from, to);
+  if (name == "mbarrier")
+    launch(context, {extent(1), extent(2 * kWarp)}, mbarrier_kernel, from, to);
   if (name == "wgmma_bf16")
     launch(context, {extent(1), extent(kWarpgroup), 2 * sizeof(ProbePanel)}, wgmma_bf16_kernel<2>,
            from, to);

@@ -82,7 +82,7 @@ constexpr Executed kExecuted[] = {{"gelu_forward", 109, 32 * 4 * 4, 0},
                                   {"attention_forward", 858, 0, 4.0 * 16 * 64 * 64},
                                   {"attention_backward", 300 + 130, 0, 10.0 * 16 * 16 * 64}};
 // Eight warps of a block multiply, four copy.
-constexpr Executed kGathered = {"linear_backward_weight", 8 * 155 + 4 * 203, 0,
+constexpr Executed kGathered = {"linear_backward_weight", 8 * 168 + 4 * 188, 0,
                                 2.0 * 256 * 128 * 64};
 
 // The least time of kernels in bf16, where their instructions may take longer than their bytes.
@@ -166,7 +166,7 @@ void print_step(const Case& c, bool exact) {
       bf16.times(kBf16FlopsPerSecond), bf16.issue_time());
 }
 
-// Of each GPU: what it sends and receives, and what an exchange takes besides.
+// What each GPU sends and receives, and what an exchange takes besides.
 struct Network {
   const char* name;
   int ranks;
@@ -207,7 +207,7 @@ constexpr Exchanging kExchanges[] = {{"f32, behind the backward", 4, false},
                                      {"bf16, 16", 2, true, false, 16},
                                      {"bf16, gathers beside the forward", 2, true, true}};
 
-// Of a step on ranks, over its micro-batches. Buckets of gradients are there at equal distances in
+// For a step on ranks, over its micro-batches. Buckets of gradients are there at equal distances in
 // the last backward. Parameters are gathered in bf16.
 double seconds_a_micro_batch(const StepTimes& t, const Network& network, const Exchanging& how) {
   const double sent = (network.ranks - 1.0) / network.ranks / network.bytes_per_second;
@@ -254,8 +254,8 @@ std::vector<std::int64_t> kept_items(std::int64_t items) {
   return kept;
 }
 
-// Of 400 batches. Padding is a share of the batch's rows, rows of gates one of the rows that as
-// many items have in the mean.
+// What 400 batches waste. Padding is a share of the batch's rows, rows of gates one of the rows
+// that as many items have in the mean.
 void print_texts(std::vector<std::int64_t> lengths, std::int64_t items) {
   constexpr int kBatches = 400, kStepsOfRatios = 100;
   std::mt19937 random(1);
@@ -306,7 +306,12 @@ std::vector<std::int64_t> read_lengths(std::istream& in, std::int64_t longest) {
 int main(int count, char** arguments) {
   using namespace vcas;
   if (count == 3) {
-    print_texts(read_lengths(std::cin, std::stoll(arguments[2])), std::stoll(arguments[1]));
+    std::vector<std::int64_t> lengths = read_lengths(std::cin, std::stoll(arguments[2]));
+    if (lengths.empty()) {
+      std::cerr << "vcas_step_prediction: no texts on standard input, a line of ids each\n";
+      return static_cast<int>(ExitCode::kNoInput);
+    }
+    print_texts(std::move(lengths), std::stoll(arguments[1]));
     return 0;
   }
   const bool on_ranks = count == 2 && std::string(arguments[1]) == "ranks";
