@@ -265,14 +265,9 @@ Grid attention_grid(const Context& context, std::int64_t rows, std::int64_t item
   const std::size_t bytes =
       kTileRows * (static_cast<std::size_t>(wide) * sizeof(Compute<T>) +
                    static_cast<std::size_t>(tiles * shape.tile_stride()) * sizeof(T));
-  if (bytes > context.most_shared_bytes())
-    throw Error(ExitCode::kBadConfig,
-                "attention heads of width " + std::to_string(shape.head_width) + " need " +
-                    std::to_string(bytes >> 10) + " KiB of shared memory, device \"" +
-                    context.name() + "\" has " + std::to_string(context.most_shared_bytes() >> 10) +
-                    " KiB",
-                "give the model more heads (model.heads), which are narrower, or train it on "
-                "device=\"cpu\"");
+  check_shared(context, bytes, "attention heads of width " + std::to_string(shape.head_width),
+               "give the model more heads (model.heads), which are narrower, or train it on "
+               "device=\"cpu\"");
   return grid_of_heads(rows, items, shape.heads, tile_rows, kAttentionThreads, bytes);
 }
 

@@ -22,7 +22,7 @@ void with_statistics_type(DType dtype, const F& f) {
   f(double{});
 }
 
-// Likewise of a compute dtype.
+// The same for a compute dtype.
 template <class F>
 void with_type(DType dtype, const F& f) {
   if (dtype == DType::kBF16) return f(bfloat16{});
@@ -50,17 +50,32 @@ template <class... P, class... A>
 void launch(Context& context, const Grid& grid, void (*kernel)(P...), A... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
 #if defined(__CUDACC__)
-  // 48 KiB with what the kernel declares need no more.
-  if (grid.shared_bytes > 32 * 1024)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(grid.shared_bytes)),
-          "shared memory of a kernel");
+  // 48 KiB with what the kernel declares need no more. A graph may hold a launch with more than
+  // this one, so the limit never falls.
+  if (const int bytes = static_cast<int>(grid.shared_bytes); bytes > 32 * 1024) {
+    cudaFuncAttributes now;
+    check(cudaFuncGetAttributes(&now, kernel), "attributes of a kernel");
+    if (now.maxDynamicSharedSizeBytes < bytes)
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+            "shared memory of a kernel");
+  }
   kernel<<<grid.blocks, grid.threads, grid.shared_bytes, context.stream()>>>(
       static_cast<P>(arguments)...);
   check(cudaGetLastError(), "kernel launch");
 #else
   context.launch(grid.blocks, grid.threads, grid.shared_bytes, kernel, arguments...);
 #endif
+}
+
+// Throws Error(kBadConfig) where a block of `what` needs more shared memory than the device has.
+inline void check_shared(const Context& context, std::size_t bytes, const std::string& what,
+                         const std::string& hint) {
+  if (bytes > context.most_shared_bytes())
+    throw Error(ExitCode::kBadConfig,
+                what + " need " + std::to_string(bytes >> 10) + " KiB of shared memory, device \"" +
+                    context.name() + "\" has " + std::to_string(context.most_shared_bytes() >> 10) +
+                    " KiB",
+                hint);
 }
 
 // Enough blocks of kThreads for every multiprocessor, for kernels whose threads go round

@@ -347,6 +347,10 @@ void compute(Context& context, const LayerNormBackward& args) {
       // Few enough that to add up the parts is little, enough for every multiprocessor. Where there
       // are no rows, one block writes zeros.
       const std::int64_t bytes = 2 * std::max(width, 1) * std::int64_t{sizeof(C)};  // of a warp
+      constexpr std::size_t kDeclared = 1024;  // by the kernel, besides
+      check_shared(context, static_cast<std::size_t>(bytes) + kDeclared,
+                   "layer norms of width " + std::to_string(width),
+                   "make the model narrower, or train it on device=\"cpu\"");
       const std::int64_t shared = static_cast<std::int64_t>(context.most_shared_bytes()) / 2;
       const std::int64_t warps = std::clamp<std::int64_t>(shared / bytes, 1, kThreads / kWarp);
       const std::int64_t blocks = ceil_div(rows, warps), most = 2 * context.multiprocessors();

@@ -7,7 +7,7 @@ using namespace vcas;
 
 namespace {
 
-// Of a few rows those too that a device does not keep in registers.
+// A few rows also have widths that a device does not keep in registers.
 std::vector<std::int64_t> widths(std::int64_t rows) {
   return rows == 5 ? std::vector<std::int64_t>{1, 7, 33, 384, 768, 1000, 1024, 1027, 4500}
                    : std::vector<std::int64_t>{1, 7, 33, 384};
@@ -277,5 +277,29 @@ TEST_CASE("layer_norm_backward of a branch has the bits of norm and dropout", "[
           t.ops().run(drop);
           CHECK((bits(drop) == together));
         }
+  });
+}
+
+TEST_CASE("rows that need more shared memory than the device has are refused", "[layer_norm]") {
+  const std::unique_ptr<Ops> ops = make_ops("emu");
+  on_backend("emu", *ops, DType::kF32, [](TestTensors& t) {
+    constexpr std::int64_t kWidth = 12800;
+    const LayerNormBackward wide{.dgamma = t.wide_unset({kWidth}),
+                                 .dbeta = t.wide_unset({kWidth}),
+                                 .dy = t.normal({1, kWidth}),
+                                 .x_full = t.normal({1, kWidth}),
+                                 .center_full = t.wide_normal({1}),
+                                 .rstd_full = t.wide_normal({1}),
+                                 .gamma = t.normal({kWidth})};
+    try {
+      t.ops().run(wide);
+      FAIL("no error");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadConfig);
+      CHECK(error.what() ==
+            std::string("layer norms of width 12800 need 101 KiB of shared memory, device "
+                        "\"emu\" has 99 KiB"));
+      CHECK(error.hint() == "make the model narrower, or train it on device=\"cpu\"");
+    }
   });
 }
