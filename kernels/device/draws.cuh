@@ -143,7 +143,6 @@ template <class T>
 struct FewCandidates {
   T score[kMostOfWarp], prob[kMostOfWarp], scale[kMostOfWarp];
   std::int32_t kept[kMostOfWarp];
-  float uniform;
 };
 
 template <class T>

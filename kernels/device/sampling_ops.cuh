@@ -241,6 +241,7 @@ __global__ void __launch_bounds__(kMostInBlock)
   square_slice<kAligned>(items);
   if (!ends_last(count, gridDim.x)) return;
   VCAS_SHARED(FewCandidates<Compute<T>>, few);
+  VCAS_SHARED(float, drawn);
   const int n = static_cast<int>(gridDim.x / items.slices);
   const bool of_warp = n <= kMostOfWarp;
   for_each_candidate(n, [&](int i) {
@@ -248,9 +249,9 @@ __global__ void __launch_bounds__(kMostInBlock)
     if (of_warp) few.score[i] = score;
   });
   // The last warp has the fewest items.
-  if (threadIdx.x == blockDim.x - 1) few.uniform = uniform_of(draw.key.address());
+  if (threadIdx.x == blockDim.x - 1) drawn = uniform_of(draw.key.address());
   __syncthreads();  // scores are written
-  const auto uniform = [&] { return few.uniform; };
+  const auto uniform = [&] { return drawn; };
   if (!of_warp)
     draw_systematic_by<BlockTeam>(draw, uniform);
   else if (threadIdx.x < kWarp)
@@ -324,7 +325,7 @@ __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
 
 // ---- host ----
 
-// Of candidates; their indices are i32.
+// How many candidates there are; their indices are i32.
 inline int count_of(const Tensor& tensor) {
   VCAS_CHECK(tensor.elements() <= INT_MAX - kMostInBlock,
              "a draw from " + std::to_string(tensor.elements()) + " candidates");

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "optim/methods/item_choice.h"
 #include "optim/methods/sampled_backward.h"
 
 namespace vcas {
@@ -254,13 +255,11 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   const std::vector<double> importance = this->importance();
   std::vector<VarianceCurves> curves;
   for (const MeasuredBatch& batch : probe) {
-    curves.emplace_back(
-        model_, batch, importance,
-        options_.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic,
-        RandomKey{.seed = seed_,
-                  .stream = Stream::kProbe,
-                  .step = static_cast<std::uint64_t>(probes_),
-                  .repeat = 1});
+    curves.emplace_back(model_, batch, importance, selection_of(options_.selection),
+                        RandomKey{.seed = seed_,
+                                  .stream = Stream::kProbe,
+                                  .step = static_cast<std::uint64_t>(probes_),
+                                  .repeat = 1});
     curves.back().set_echo_variance(echo_variance());
     find(batch, curves.back(), importance, 1 / static_cast<double>(probe.size()));
   }

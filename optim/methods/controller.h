@@ -91,11 +91,11 @@ struct VcasOptions {
     // 31: what the random numbers' addresses hold (core/philox.h).
     v.field("repeats", repeats,
             "Sampled passes for each batch of a probe that has any; above BatchNorm the budget "
-            "controller has one. Of the paper controller also the batches.",
+            "controller has one. The paper controller has as many batches too.",
             between(2, 31));
     v.field("update_every", update_every,
             "Steps from probe to probe, after 2, 4, 8 ... at first; 0: a twentieth of the run, 10 "
-            "to 200. Of the paper controller from the first on; 0: a fiftieth, at most 500.",
+            "to 200. The paper controller: from the first on; 0: a fiftieth, at most 500.",
             at_least(0));
     v.field("ratio_smoothing", ratio_smoothing,
             "Share of the old item ratios that a probe leaves in the new ones (paper).",
@@ -111,7 +111,7 @@ struct VcasOptions {
             "independent.",
             one_of({"systematic", "bernoulli"}));
     v.field("kept_items", kept_items,
-            "Of each batch. fixed: the ratio's share; by_norm: as many as lie above a threshold on "
+            "In each batch. fixed: the ratio's share; by_norm: as many as lie above a threshold on "
             "norms, the ratio's share in the mean; auto: by_norm where the host sees norms at once "
             "and the budget controller decides.",
             one_of({"auto", "fixed", "by_norm"}));

@@ -19,6 +19,10 @@ std::string find_mixing(const Graph& graph) {
 
 }  // namespace
 
+Selection selection_of(const std::string& setting) {
+  return setting == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
+}
+
 ItemChoice all_items(std::int64_t items) {
   ItemChoice all;
   all.kept.resize(static_cast<std::size_t>(items));

@@ -8,6 +8,9 @@
 
 namespace vcas {
 
+// The setting "selection" of a method: "systematic" or "bernoulli".
+Selection selection_of(const std::string& setting);
+
 // All of them, with weight 1.
 ItemChoice all_items(std::int64_t items);
 

@@ -81,8 +81,7 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
       sampled_(training.ops, training.model.graph.plan()),
       in_place_(options.probe == "in_place"),
       probe_batches_(quotient_up(options.probe_batches(), training.ranks->size())) {
-  sampled_.pass.selection =
-      options.selection == "bernoulli" ? Selection::kBernoulli : Selection::kSystematic;
+  sampled_.pass.selection = selection_of(options.selection);
   sampled_.pass.scores_per_token = !options.follows_paper();
   sampled_.pass.echoes = options.echo;
   if (follows_norms()) sampled_.thresholds.resize(controller_->act_ratio().size());
