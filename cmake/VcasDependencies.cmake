@@ -12,7 +12,7 @@ if(VCAS_OPENMP)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
 endif()
 
-# vcas_blas: the library of the CPU's matrix products. Of OpenBLAS the run-time library is enough.
+# vcas_blas: the library of the CPU's matrix products. OpenBLAS needs only its run-time library.
 set_property(CACHE VCAS_BLAS PROPERTY STRINGS auto openblas eigen)
 if(NOT VCAS_BLAS MATCHES "^(auto|openblas|eigen)$")
   message(FATAL_ERROR "VCAS_BLAS is \"${VCAS_BLAS}\"; it must be auto, openblas or eigen")

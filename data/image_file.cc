@@ -40,7 +40,7 @@ constexpr const char* kBadFileHint =
 }
 
 #ifdef VCAS_JPEG
-// Of Adobe's inverted CMYK: [pixels, 4] to [pixels, 3].
+// From Adobe's inverted CMYK: [pixels, 4] to [pixels, 3].
 void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t>& rgb) {
   for (std::size_t i = 0; i < rgb.size(); ++i)
     rgb[i] = static_cast<std::uint8_t>((cmyk[i / 3 * 4 + i % 3] * cmyk[i / 3 * 4 + 3] + 127) / 255);

@@ -42,11 +42,11 @@ void ImageSettings::fields(Setting& v) {
           "auto: as that of model.pretrained, else crop.",
           one_of({"auto", "crop", "squeeze"}));
   v.field("interpolation", interpolation,
-          "Of resized images; auto: that of model.pretrained, else bicubic.",
+          "How images are resized; auto: that of model.pretrained, else bicubic.",
           one_of({"auto", "bilinear", "bicubic"}));
   v.field("mean", mean,
-          "Of each channel, of pixels from 0 to 1. Empty: that of model.pretrained, else of the "
-          "data.");
+          "The mean of each channel, of pixels from 0 to 1. Empty: that of model.pretrained, else "
+          "of the data.");
   v.field("std", std, "The same for the standard deviation.", above(0.0));
   v.field("crop_scale", crop_scale,
           "[low, high]: train on a random part of each image, between these shares of its area, "

@@ -100,7 +100,7 @@ class Attention final : public Layer {
   static Tensor first_of_two(std::span<const Tensor> inputs) {
     return inputs.size() == 2 ? inputs[0] : Tensor{};
   }
-  // Of a query and a key: each row of an item with each, or its first row with each.
+  // Pairs of a query and a key: each row of an item with each, or its first row with each.
   static std::int64_t pairs(const RowSet& rows, std::size_t inputs) {
     return inputs == 2 ? rows.rows : rows.squares;
   }

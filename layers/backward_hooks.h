@@ -98,7 +98,7 @@ struct BackwardContext {
   // Layers that mix the items of a batch take each half of them for a batch of its own, at the
   // statistics of the whole (docs/sampling.md). Items have equal numbers of rows.
   bool halves = false;
-  // Of Graph::gradient_buckets. Each is told of once, in order, as soon as its gradients are there:
+  // From Graph::gradient_buckets. Each is told of once, in order, when its gradients are there:
   // in every kind of pass, and if nothing is kept. Empty: nobody asks.
   std::span<const GradientBucket> buckets = {};
   std::function<void(const GradientBucket&)> on_bucket = {};

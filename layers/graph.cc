@@ -116,7 +116,7 @@ int Graph::gate_above(int weight_site) const {
   return -1;
 }
 
-// Of each parameter the node behind whose backward, and what it flushes, its gradient is there.
+// For each parameter, the node behind whose backward, and what it flushes, its gradient is there.
 std::vector<int> Graph::last_writers() const {
   std::vector<int> last(parameters_.size(), static_cast<int>(plan_.nodes.size()));
   int flush = 0;  // what waits at a node is flushed at this one

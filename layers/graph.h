@@ -62,7 +62,7 @@ class Graph {
   void set_present(Value optional_input, bool present);
   BatchShape batch() const;
   const RowSets& full_rows() const { return full_rows_; }  // of the present batch
-  // Of the present batch, without padding.
+  // What the present batch has, without padding.
   Tensor tensor(Value value) const;
   Tensor saved(Value value, int i) const;  // i-th saved tensor of the node
   // One Exec at a time: all share the memory that holds the number of the step.

@@ -113,8 +113,8 @@ void Trainer::forget_sampled_passes() {
 }
 
 Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) {
-  // Of batches that come again: texts of some twenty sizes; the first, middle and last micro-batch
-  // of a step, and of the last step of an epoch.
+  // Batches come again in some twenty sizes of texts. A step has a first, a middle and a last
+  // micro-batch, and so has the last step of an epoch.
   constexpr std::ptrdiff_t kMostOfKind = 32;
   const auto found = std::ranges::find_if(passes_, [&](const TrainingPass& pass) {
     return pass.kind == kind && pass.batch == batch && pass.loss_scale == context_.loss_scale &&
@@ -201,7 +201,7 @@ void Trainer::gather_state() {
   for (const NamedTensor& state : optimizer_.state()) gather(state.tensor);
 }
 
-// Of a step that left out all items of this rank.
+// The part of a step that left out all items of this rank.
 void Trainer::add_nothing() {
   ops_.run(Fill{.y = model_.graph.parameters().gradients(), .value = 0});
   for (const GradientBucket& bucket : buckets_) context_.on_bucket(bucket);

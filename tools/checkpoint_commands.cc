@@ -86,7 +86,7 @@ class TrainedModel {
   std::string name_;
 };
 
-// Of items that are not there yet.
+// Limits of items that are not there yet.
 BatchLimits text_limits(const RunConfig& config) {
   return {.tokens =
               std::min(config.data.kind->facts().max_length, config.model.kind->max_positions())};

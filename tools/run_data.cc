@@ -148,7 +148,7 @@ std::vector<SourceFile> RunData::sources() const {
   return all;
 }
 
-// Of images, by path.
+// Folders of images, by path.
 std::map<std::string, std::shared_ptr<FolderContents>> RunData::folders() const {
   std::map<std::string, std::shared_ptr<FolderContents>> folders;
   for (const SourceFile& source : sources())

@@ -81,7 +81,7 @@ bool is_same_fingerprint(const std::string& file, const std::string& saved,
 // "loss_mm", "accuracy_mm" and so on.
 std::vector<std::string> measure_names(const RunData& data);
 
-// Of a checkpoint: RunData::image_hashes.
+// A file of a checkpoint: RunData::image_hashes.
 constexpr const char* kImageHashesFile = "images.hashes";
 
 constexpr std::int64_t kTop = 5;  // classes: "top5" counts labels among so many first predictions

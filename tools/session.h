@@ -28,7 +28,7 @@ struct RunTotals {
   StepSeconds step_seconds;
   std::int64_t items = 0, dropped_items = 0;  // that were computed, and dropped before the forward
 
-  // Of the items of all steps.
+  // The share of the items of all steps.
   double forward_share() const {
     return dropped_items == 0
                ? 1

@@ -57,10 +57,10 @@ struct Subject {
     session.ops().reset();
     session.ops().set_timing(!queues());
   }
-  // Of a device that queues its work operations are timed apart: then passes are not repeated.
+  // Whether a device queues its work. Its operations are timed apart, in passes that do not repeat.
   bool queues() { return session.ops().name() != "cpu"; }
 
-  // Of batches that are there before the first: data that come late would give a device time to
+  // All batches are there before the first step: data that come late would give a device time to
   // work that nobody counts.
   void run(std::int64_t steps) {
     std::vector<Batch> batches;
@@ -84,7 +84,7 @@ struct Subject {
       }
     }
     wait_for(session.ops(), memory);
-    // Of a device that is behind the host only the whole turn can be timed.
+    // Where a device is behind the host only the whole turn can be timed.
     if (queues())
       std::fill(seconds.begin() + static_cast<std::ptrdiff_t>(before_turn), seconds.end(),
                 (monotonic_seconds() - start) / static_cast<double>(steps));
@@ -207,7 +207,7 @@ class GemmRate {
   }
 
   void measure() {
-    // Of a device that is behind the host one is too short to be timed.
+    // Where a device is behind the host one is too short to be timed.
     const int products = ops_->name() == "cpu" ? 1 : 20;
     for (const auto& shape : shapes_) {
       const auto& [rows, in, out] = shape;

@@ -8,7 +8,7 @@
 namespace vcas::cuda {
 namespace {
 
-// Of copies from page-locked memory and within the device.
+// Copies from page-locked memory, and within the device, begin at multiples of it.
 constexpr std::size_t kAlignment = 256;
 
 }  // namespace

@@ -51,7 +51,7 @@ __device__ void for_each_row_sum(int rows, const OfLane& of_lane, const Done& do
 }
 
 // The words of the dropout masks of a square of [key, query], where [2h + e] is that of entries
-// [f][2h + e]. Of four neighbouring keys a lane has two, of two queries and those that share their
+// [f][2h + e]. A lane has two of four neighbouring keys, of two queries and those that share their
 // words; the lane of the next or last g has the other two. Each draws for one of the queries.
 template <class T>
 __device__ Words square_words(const HeadShape<T>& shape, const Head<T>& head, int first_key,

@@ -171,8 +171,8 @@ __device__ inline void add_product(Square& sum, const std::uint32_t (&a)[8],
   }
 }
 
-// A square as factor a. Of TF32 a lane has two neighbouring columns where mma takes t and t + 4:
-// the rows of its factor b change places likewise (`load_b`).
+// A square as factor a. In TF32 a lane has two neighbouring columns where mma takes t and t + 4:
+// the rows of its factor b change places in the same way (`load_b`).
 __device__ inline void round_square(std::uint32_t (&a)[4], const Square& square) {
   for (int i = 0; i < 4; ++i)
     a[i] = to_bf16_pair(square[i / 2][i % 2 * 2], square[i / 2][i % 2 * 2 + 1]);

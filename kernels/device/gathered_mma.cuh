@@ -89,9 +89,9 @@ struct StagesAndRows : Stages<Tile> {
 // has one chunk of a row for good, so all that does not depend on the row is found once.
 //
 // Copies of gathered rows run kStages - 1 stages ahead. Which rows those are is known one stage
-// earlier still. The first 2 kRows threads find it, one for each row of each factor. Of their two
-// reads the second needs the first, and each has a stage of time: nothing is made of a number in
-// the stage that reads it.
+// earlier still. The first 2 kRows threads find it, one for each row of each factor. Their
+// second read needs the first, and each has a stage of time: nothing is made of a number in the
+// stage that reads it.
 template <class Tile>
 class RowCopies {
   using T = typename Tile::Number;

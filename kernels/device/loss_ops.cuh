@@ -38,7 +38,7 @@ __global__ void squared_error_backward_kernel(T* dprediction, const T* predictio
 }
 
 // body(c, chunk, begin, end) for the 16 bytes from column c of a row on, as they lie in memory; by
-// the threads of a block. Of their numbers those from `begin` to `end` are the row's.
+// the threads of a block. Their numbers from `begin` to `end` are the row's.
 template <class T, class Body>
 __device__ void for_row_chunks(const T* row, int width, const Body& body) {
   constexpr int kSize = Chunk<T>::kSize;
@@ -119,7 +119,7 @@ __global__ void cross_entropy_forward_kernel(Compute<T>* loss, std::int32_t* cor
   correct[r] = best == labels[r];
 }
 
-// Likewise.
+// As the forward, a block a row.
 template <class T>
 __global__ void cross_entropy_backward_kernel(T* dlogits, const T* logits,
                                               const std::int32_t* labels, const float* weight,

@@ -51,8 +51,8 @@ __device__ bool is_packed(const T* at, int count) {
   return count >= kNeighbours && reinterpret_cast<std::uintptr_t>(at) % alignof(Packed<T>) == 0;
 }
 
-// Of a row that lies on packs, all of whose neighbours are inside: no branch, so that several loads
-// are on their way together.
+// For a row that lies on packs, all of whose neighbours are inside: no branch, so that several
+// loads are on their way together.
 template <class T>
 __device__ Packed<T> load_aligned(const T* from) {
   return *reinterpret_cast<const Packed<T>*>(from);

@@ -359,8 +359,8 @@ __global__ void norm_parameters_kernel(NormParameters<Compute<T>> to, const doub
   if (c < t.sets.width) make_parameters(to, sum, t, c);
 }
 
-// Sums of dy, and of dy (x - mean); then the means. Of sets without offsets, of which there are at
-// most two, a block makes those of all and the gradients of parameters.
+// Sums of dy, and of dy (x - mean); then the means. Sets without offsets are at most two: a block
+// makes those of all and the gradients of parameters.
 template <class T, bool kAligned>
 __global__ void norm_backward_sums_kernel(NormMeans<Compute<T>> mean,
                                           NormParameters<Compute<T>> parameters, double* sum,

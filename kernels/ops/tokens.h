@@ -168,8 +168,8 @@ struct EmbeddingBackward {
   bool has_few_entries() const {
     return dtable.rows() <= 512 && dtable.rows() * dy.elements() <= std::int64_t{1} << 31;
   }
-  // Of many entries: keys, a sort, sums of segments, the segments of several sums. A sort counts as
-  // one.
+  // Many entries take keys, a sort, sums of segments, the segments of several sums. A sort counts
+  // as one.
   Work work() const {
     const std::int64_t launches = has_few_entries() ? 1 : 4;
     return {.rows_read = rows_named(row), .launches = dy.rows() > 0 ? launches : 0};

@@ -21,7 +21,7 @@ struct Square final : Figure {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("side", side, "Length of a side.", above(0.0));
-    v.field("colour", colour, "Of the inside.");
+    v.field("colour", colour, "The inside.");
   }
   double area() const override { return side * side; }
 };
@@ -31,7 +31,7 @@ struct Box {
   int rows = 1;
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("rows", rows, "Of cells.", at_least(1));
+    v.field("rows", rows, "Rows of cells.", at_least(1));
   }
 };
 
@@ -42,8 +42,8 @@ struct Grid final : Figure {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("width", width, "Of the grid.", at_least(0.0));
-    v.field("colour", colour, "Of the inside.");
+    v.field("width", width, "The whole grid.", at_least(0.0));
+    v.field("colour", colour, "The inside.");
     v.section("box", box, "Its cells.");
   }
   void validate(ConfigErrors& errors) const {
@@ -194,10 +194,10 @@ TEST_CASE("help, keys and schema have the settings of all kinds", "[config]") {
   CHECK(config_help(Page{}) ==
         "drawing.type\n    What to draw.\n    grid, square; default \"square\"\n"
         "drawing.side  (square)\n    Length of a side.\n    a number, above 0; default 1.0\n"
-        "drawing.colour  (square, grid)\n    Of the inside.\n    a string; default \"red\"\n"
+        "drawing.colour  (square, grid)\n    The inside.\n    a string; default \"red\"\n"
         "drawing.title\n    Above it.\n    a string; default \"\"\n"
-        "drawing.width  (grid)\n    Of the grid.\n    a number, at least 0; default 2.0\n"
-        "drawing.box.rows  (grid)\n    Of cells.\n    an integer, at least 1; default 1\n");
+        "drawing.width  (grid)\n    The whole grid.\n    a number, at least 0; default 2.0\n"
+        "drawing.box.rows  (grid)\n    Rows of cells.\n    an integer, at least 1; default 1\n");
   Page page;
   CHECK(setting_keys(describe(page)) ==
         std::vector<std::string>{"drawing.type", "drawing.side", "drawing.colour", "drawing.title",

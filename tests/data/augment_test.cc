@@ -10,7 +10,7 @@ using namespace vcas;
 
 namespace {
 
-// Of an image with two channels of 2 x 3.
+// What becomes of an image with two channels of 2 x 3.
 std::vector<int> pixels_after(const CropFlip& change) {
   const std::uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};
   const std::vector<std::uint8_t> out = shifted(planar_view(pixels, 2, 2, 3), change);

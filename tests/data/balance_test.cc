@@ -66,7 +66,7 @@ double imbalance(const Dataset& data, const LoaderOptions& options, std::int64_t
   return sum / static_cast<double>(steps);
 }
 
-// Of the training sentences of SST-2, with [CLS] and [SEP].
+// Lengths of the training sentences of SST-2, with [CLS] and [SEP].
 std::vector<std::int64_t> sst2_lengths(const fs::path& table, const fs::path& vocabulary) {
   const WordPiece tokenizer(vocabulary);
   std::ifstream file(table);

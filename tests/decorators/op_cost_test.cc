@@ -94,7 +94,7 @@ TEST_CASE("attention costs two products forward and five backward", "[op_cost]")
   backward.dqkv = memory.f32({5, 3 * width});
   backward.pairs = 5 * 5;
   CHECK(op_cost(backward).flops == 10 * 5 * 5 * 8);
-  // Of the full batch it reads the rows of the items that are left.
+  // It reads those rows of the full batch that are the items left.
   CHECK(op_cost(backward).bytes == 4 * (5 * 8 + 2 * 5 * 24));
 }
 

@@ -13,9 +13,9 @@ struct Problem {
   std::vector<std::int64_t> tokens;  // of each item
   std::int64_t heads, width;
 
-  // Of an output of bf16. Tensor cores multiply P M and dS rounded to bf16, so each number of a sum
-  // is off by up to 2^-9 of itself. Such errors of either sign add up as the numbers do, which have
-  // either sign too: to about 2^-9 of the outputs' size, where 2^-8 of the largest is allowed.
+  // For an output of bf16. Tensor cores multiply P M and dS rounded to bf16, so each number of a
+  // sum is off by up to 2^-9 of itself. Such errors of either sign add up as the numbers do, which
+  // have either sign too: to about 2^-9 of the outputs' size, where 2^-8 of the largest is allowed.
   int roundings() const {
     const std::int64_t head_width = width / heads;
     return head_width % 16 == 0 && head_width <= 128 ? 2 : 1;
@@ -49,7 +49,7 @@ void on_tensor_cores(const std::function<void(TestTensors&)>& body) {
     }
 }
 
-// Of results of sums of `length` numbers. In TF32 factors are off by up to 2^-11 of themselves:
+// For results of sums of `length` numbers. In TF32 factors are off by up to 2^-11 of themselves:
 // 2^-9 of the largest result is allowed.
 Tolerance tolerance_of(const TestTensors& t, const Problem& problem, std::int64_t length,
                        bool tensor_cores) {
@@ -81,7 +81,7 @@ AttentionForward forward_of(TestTensors& t, const Problem& problem, double dropo
           .step = heads > 1 ? t.offsets({4}) : Tensor{}};
 }
 
-// Of a forward pass that has run.
+// The backward of a forward pass that has run.
 AttentionBackward backward_of(TestTensors& t, const Problem& problem,
                               const AttentionForward& forward, Rows rows) {
   const auto& [tokens, heads, width] = problem;

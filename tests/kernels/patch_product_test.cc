@@ -52,8 +52,8 @@ LinearBackwardInput backward(TestTensors& t, const Case& of, bool accumulate) {
           .accumulate = accumulate};
 }
 
-// Of all rows, or with `draw` of some: 2 scales them, 3 counts them on the device. `narrow`: of
-// every other item.
+// With all rows, or with `draw` some: 2 scales them, 3 counts them on the device. `narrow`: those
+// of every other item.
 LinearBackwardWeight weight_gradient(TestTensors& t, const Case& of, bool narrow, int draw) {
   const std::int64_t each = of.patches.out_rows();
   std::vector<std::int64_t> row;

@@ -13,7 +13,7 @@ Tensor one_f64(TestTensors& t, double value) {
   return t.made<double>({1}, [&](std::int64_t) { return value; });
 }
 
-// Of parameters, where there is one.
+// The copy of parameters, where there is one.
 Tensor rounded_copy(TestTensors& t, std::int64_t n) {
   return t.dtype() == DType::kBF16 ? t.unset({n}) : Tensor{};
 }

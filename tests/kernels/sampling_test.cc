@@ -84,7 +84,7 @@ void check_frequencies(TestTensors& t, const std::vector<double>& scores, double
   }
 }
 
-// Of `parts` of each of `rows`.
+// Norms of `parts` of each of `rows`.
 Tensor norms(TestTensors& t, std::int64_t rows, std::int64_t parts) {
   return t.wide_filled({rows, parts},
                        [](std::int64_t i) { return 0.1 + static_cast<double>(i % 13); });

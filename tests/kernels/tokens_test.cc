@@ -5,7 +5,7 @@ using namespace vcas;
 
 namespace {
 
-// Of items in a loss: 0, 1 and others.
+// Weights of items in a loss: 0, 1 and others.
 Tensor weights(TestTensors& t, std::int64_t items) {
   return t.made<float>({items}, [](std::int64_t i) { return 0.25 * double(i % 7); });
 }

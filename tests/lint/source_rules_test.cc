@@ -13,6 +13,7 @@ constexpr std::size_t kMaxColumns = 100, kMaxLines = 600;
 // Split, so that this file does not hold what it forbids.
 const std::string kLaunch = std::string("<<") + "<";
 const std::string kUnfinished[] = {std::string("TO") + "DO", std::string("FIX") + "ME"};
+const std::string kLateSubjects[] = {std::string("O") + "f", std::string("Like") + "wise"};
 const std::regex kMachinePath("(^|[^A-Za-z0-9_.])/(" + std::string("wo") + "rk|home|root|Users)/");
 
 const std::vector<SourceFile>& tree() {
@@ -51,6 +52,11 @@ bool names_machine_path(const SourceFile&, const std::string& line) {
   return std::regex_search(line, kMachinePath);
 }
 
+// A sentence that begins with one of these has its subject late.
+bool is_late(const SourceFile&, const std::string& line) {
+  return contains_word(line, kLateSubjects[0]) || contains_word(line, kLateSubjects[1]);
+}
+
 bool is_long(const SourceFile& file, const std::string& line) {
   const bool code = file.is_cpp() || file.name() == "CMakeLists.txt" ||
                     file.has_extension({".cmake"}) || file.path.starts_with("tools/");
@@ -81,6 +87,8 @@ TEST_CASE("the source rules themselves") {
   CHECK_FALSE(launches(cpp, "out << a << b;"));
   CHECK(names_machine_path(cpp, std::string("open(\"/ho") + "me/user/x\")"));
   CHECK_FALSE(names_machine_path(cpp, "https://example.org/root/x"));
+  CHECK(is_late(cpp, "// " + kLateSubjects[0] + " all rows."));
+  CHECK_FALSE(is_late(cpp, "// The sum of all rows, likewise kept."));
   CHECK(is_long(cpp, std::string(kMaxColumns + 1, 'x')));
   CHECK_FALSE(is_long(cpp, std::string(kMaxColumns - 1, 'x') + "\u00e9"));
   CHECK_FALSE(is_long({"docs/testing.md", {}}, std::string(kMaxColumns + 1, 'x')));
@@ -100,6 +108,10 @@ TEST_CASE("kernels are launched in launch.cuh only") {
 
 TEST_CASE("no file names a path of one machine") {
   expect_none(violations(tree(), names_machine_path, "a path of one machine"));
+}
+
+TEST_CASE("no sentence begins with a word that makes its subject late") {
+  expect_none(violations(tree(), is_late, "the subject comes first"));
 }
 
 TEST_CASE("lines of code have at most 100 columns") {

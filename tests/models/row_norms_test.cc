@@ -9,7 +9,7 @@ using namespace vcas;
 
 namespace {
 
-// Of all row scores of a pass.
+// What all row scores of a pass were given.
 struct Given {
   int scores = 0, dy_norms = 0, x_norms = 0, wrong = 0;
 };

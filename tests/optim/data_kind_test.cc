@@ -15,7 +15,7 @@ class Peaks final : public DataKind {
  public:
   void fields(Setting& v) {
     v.field("width", width_, "Values of an item.", at_least(2));
-    v.section("peaks", "Their form.").field("height", height_, "Of a peak.", above(0.0));
+    v.section("peaks", "Their form.").field("height", height_, "How high a peak is.", above(0.0));
   }
   std::string summary() const override { return "vectors with a peak"; }
   DataFacts facts() const override { return {}; }

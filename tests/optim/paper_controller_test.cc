@@ -150,7 +150,7 @@ TEST_CASE("s follows the sign of V_act - tau V_s", "[controller]") {
                          {0.5, 0.99}}) {
     CHECK(controller.update(probe_of(row.v_act, {}, {kEqualNorms})).empty());
     CHECK_THAT(controller.s(), WithinAbs(row.want, 1e-12));
-    // Of equal norms, s of the whole takes the share s of the items: at the new s.
+    // Where norms are equal, s of the whole takes the share s of the items: at the new s.
     CHECK_THAT(controller.act_ratio()[0], WithinAbs(row.want, 1e-3));
   }
   CHECK(controller.probes() == 7);

@@ -95,7 +95,7 @@ TEST_CASE("repeated passes train with the same bits, and are counted", "[trainer
   check_same(called, repeated, 4);
   const int micro_batches = options.micro_batch == 0 ? 1 : options.micro_batch == 8 ? 2 : 3;
   CHECK(repeated.device->repetitions() == 4 * micro_batches);
-  // Of three alike the first is one of its own: it replaces gradients.
+  // The first of three alike is one of its own: it replaces gradients.
   CHECK(repeated.device->calls() == (options.micro_batch ? 4 : 2));
 }
 
@@ -137,8 +137,8 @@ TEST_CASE("passes are captured anew when the ratios change", "[trainer][repeat]"
   CHECK(repeated.f.vcas().controller().act_ratio()[0] < 1);
   CHECK(repeated.f.ops->waits() == 10);  // each step for its loss; no probe for what it measures
 
-  // Of the steps after a probe two call, the others repeat; of all that are measured, which are
-  // exact at any ratios, likewise. A separate probe ends with the step before which it ran.
+  // Two of the steps after a probe call, the others repeat. So do two of all that are measured,
+  // which are exact at any ratios. A separate probe ends with the step before which it ran.
   std::vector<bool> meant;
   int since_probe = 0, measured = 0;
   for (const StepReport& report : reports) {

@@ -31,7 +31,7 @@ class Rows {
     return *this;
   }
 
-  // Of x; dy is the absolute value, so that the norms of both turn alike.
+  // Makes x; dy is the absolute value, so that the norms of both turn alike.
   template <class Element>
   Rows& fill(Element element) {
     for (std::int64_t r = 0; r < kRows; ++r) {
@@ -267,7 +267,7 @@ TEST_CASE("systematic selection keeps the budget rounded up", "[sampled_backward
 }
 
 TEST_CASE("an empty independent draw gives a zero gradient", "[sampled_backward]") {
-  // Of one row each, expected: a share of about (1 - 1 / 12)^12 = 0.35 of the draws is empty.
+  // One row each is expected: a share of about (1 - 1 / 12)^12 = 0.35 of the draws is empty.
   Rows rows;
   int empty = 0;
   for (std::uint64_t step = 0; step < 100; ++step)

@@ -262,7 +262,7 @@ TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][la
   double want = 0;
   for (std::size_t e = 0; e < gradient_sum.size(); ++e)
     want += (gradient_square[e] - gradient_sum[e] * gradient_sum[e] / kBatches) / (kBatches - 1);
-  // Of one batch the variance is half as well known as of the two of a probe.
+  // One batch tells the variance half as well as the two of a probe do.
   const double error = std::sqrt(3 * (v_s_square - v_s * v_s) / kBatches);
   INFO("V_s " << v_s << ", variance " << want << ", standard error " << error);
   CHECK(error < 0.1 * want);

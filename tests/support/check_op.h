@@ -19,7 +19,7 @@
 
 namespace vcas {
 
-// Of what operations on `dtype` compute in.
+// The rounding of what operations on `dtype` compute in.
 inline double epsilon(DType dtype) {
   return dtype == DType::kF64 ? std::numeric_limits<double>::epsilon()
                               : static_cast<double>(std::numeric_limits<float>::epsilon());
@@ -177,7 +177,7 @@ void on_backend(const std::string& name, Ops& ops, DType dtype, const Body& body
 }
 
 // body(tensors) for f32 and f64 on every backend that is here: the CPU's instruction sets, the
-// emulated device, and a GPU. Of operations on statistics alone: in bf16 they are those of f32.
+// emulated device, and a GPU. For operations on statistics alone: in bf16 they are those of f32.
 template <class Body>
 void on_every_backend_but_bf16(const Body& body) {
   std::vector<std::pair<std::string, std::unique_ptr<Ops>>> backends;
@@ -195,7 +195,7 @@ void on_every_backend_but_bf16(const Body& body) {
     for (const DType dtype : {DType::kF32, DType::kF64}) on_backend(name, *ops, dtype, body);
 }
 
-// Likewise, and for bf16 on the emulated device and a GPU.
+// The same, and for bf16 on the emulated device and a GPU.
 template <class Body>
 void on_every_backend(const Body& body) {
   on_every_backend_but_bf16(body);

@@ -19,7 +19,7 @@ inline void on_tensor_cores(Precision precision, const std::function<void(TestTe
 
 inline float tf32(double x) { return emu::round_to_tf32(static_cast<float>(x)); }
 
-// Of numbers that the precision has.
+// Numbers that the precision has.
 inline Tensor normal(TestTensors& t, const Shape& shape) {
   std::mt19937 random(5);
   std::normal_distribution<double> distribution;

@@ -21,7 +21,7 @@ device = "cuda" if on_gpu else "cpu"
 
 
 def seconds_of(work, repeats, turns=5):
-    """Of one piece of work, in each turn: the device is waited for between turns only."""
+    """Seconds of one piece of work, in each turn: the device is waited for between turns only."""
     seconds = []
     for _ in range(turns + 1):
         start = time.perf_counter()
