@@ -42,9 +42,11 @@ function(vcas_units target)
   endforeach()
 endfunction()
 
-# vcas_component(<name> DEPENDS <targets>...): one folder is one OBJECT library of all its sources,
-# so that layers and models that register themselves are never dropped by the linker. Headers are
-# installed under include/vcas/<name>; with include/vcas on the path, "core/error.h" finds them.
+# vcas_component(<name> [FOLDERS <subfolders>...] DEPENDS <targets>...): one OBJECT library.
+# It has all sources of this folder and of these subfolders.
+# So the linker never drops layers and models that register themselves.
+# Headers are installed under include/vcas/<name>.
+# With include/vcas on the path, "core/error.h" finds them.
 # Warnings are ours alone: the options do not reach those who link the installed library.
 function(vcas_component name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;FOLDERS" ${ARGN})

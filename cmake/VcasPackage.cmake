@@ -1,8 +1,9 @@
 # The library as others link it, and its installation.
 #
-# vcas_archive holds the objects of every component. vcas (vcas::vcas) links it whole: layers
-# register themselves from static objects that nothing refers to, and a linker that takes from an
-# archive only what is asked for would drop them (docs/decisions/0002-whole-archive.md).
+# vcas_archive holds the objects of every component. vcas (vcas::vcas) links it whole.
+# Layers register themselves from static objects that nothing refers to.
+# A linker that takes only what is asked for from an archive would drop them
+# (docs/decisions/0002-whole-archive.md).
 include(CMakePackageConfigHelpers)
 
 get_property(components GLOBAL PROPERTY VCAS_COMPONENTS)

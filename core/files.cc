@@ -216,8 +216,9 @@ void AtomicFolder::commit() {
   sync_path(temporary_);
   std::error_code ignored;
   if (fs::exists(folder_, ignored)) {
-    // Exchanged first and removed second, so that a complete folder has the name at any time; where
-    // the file system cannot exchange, the old one goes first.
+    // The folders are exchanged first, and the old one is removed second.
+    // So a complete folder has the name at any time.
+    // Where the file system cannot exchange, the old folder goes first.
     if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, folder_.c_str(), RENAME_EXCHANGE) ==
         0) {
       committed_ = true;

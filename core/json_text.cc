@@ -29,8 +29,10 @@ std::string plain_message(std::string message) {
   return message;
 }
 
-// The parser reads a stream one token at a time, so at every event the stream stands at the end of
-// the token, and the token begins at the first significant byte after the previous one.
+// Builds the tree, with the place of each token in the text.
+// The parser reads a stream one token at a time.
+// So at every event the stream stands at the end of the token.
+// The token begins at the first significant byte after the previous one.
 class PlacedTree final : public nlohmann::json_sax<Json> {
  public:
   PlacedTree(std::string_view text, std::istringstream& stream, JsonDocument& document)

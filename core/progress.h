@@ -45,8 +45,9 @@ class Progress {
  public:
   Progress(std::FILE* out, ProgressOptions options);
 
-  // To be called after every step, and once before the first one to start the clock; `describe` is
-  // called only when something is drawn. A smaller step or another total starts the ETA anew.
+  // To be called after every step. One call before the first step starts the clock.
+  // `describe` is called only when something is drawn.
+  // A smaller step or another total starts the ETA anew.
   void update(std::int64_t step, std::int64_t total, const std::function<ProgressText()>& describe);
 
   // A full line above the bar, where lines of this level are wanted.

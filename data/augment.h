@@ -1,5 +1,5 @@
-// Random changes of training images. What becomes of an image depends on (seed, epoch, item), so it
-// is the same whatever batch, thread or order the item comes in.
+// Random changes of training images. What becomes of an image depends on (seed, epoch, item).
+// So it is the same whatever batch, thread or order the item comes in.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,9 @@ struct CropFlip {
 CropFlip draw_crop_flip(const AugmentOptions& options, std::uint64_t seed, std::uint64_t epoch,
                         std::int64_t item);
 
-// torchvision's RandomResizedCrop: area and logarithm of the ratio are uniform, ten tries to fit
-// them into the image, else its middle with the nearest ratio.
+// torchvision's RandomResizedCrop. Area and logarithm of the ratio are uniform.
+// There are ten tries to fit them into the image.
+// If none fits, the box is the image's middle, with the allowed ratio nearest to the image's.
 ImageBox draw_resized_crop(const ResizedCropOptions& options, std::int64_t height,
                            std::int64_t width, std::uint64_t seed, std::uint64_t epoch,
                            std::int64_t item);

@@ -19,9 +19,10 @@ struct DecodedImage {
 // build lacks: kUnavailable.
 bool has_image_name(const std::filesystem::path& path);
 
-// The pixels as Pillow's convert("RGB") has them, but of grey with 16 bits the upper eight; an
-// orientation in the file is not looked at. The format is told by the first bytes. Corrupt, cut
-// off, or in another format: kBadData, naming `path`. A format that this build lacks: kUnavailable.
+// The pixels as Pillow's convert("RGB") has them, with one difference.
+// Grey with 16 bits becomes its upper eight bits. An orientation in the file is not looked at.
+// The first bytes tell the format. Corrupt, cut off, or in another format: kBadData, naming `path`.
+// A format that this build lacks: kUnavailable.
 DecodedImage decode_image(std::string_view bytes, const std::string& path);
 // The same of a file. Missing or unreadable: kNoInput.
 DecodedImage read_image(const std::filesystem::path& path);

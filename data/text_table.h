@@ -32,10 +32,13 @@ TableFormat table_format(const std::filesystem::path& path, TableFormat wanted);
 // "; bad rows left out: 3", or nothing.
 std::string bad_rows_text(std::int64_t skipped);
 
-// Reads the wanted columns of one row after another. A row with too few or too many fields, invalid
-// UTF-8, a NUL byte, bad quotes or bad JSON is bad: kBadData with file:line, or skipped. Missing
-// columns are kBadData with the nearest name; files as of DecompressedFile. Blank lines are no
-// rows, unless asked for.
+// Reads the wanted columns of one row after another. Blank lines are no rows, unless asked for.
+// A bad row is kBadData with file:line, or is skipped. A row is bad if it has one of these:
+//   too few or too many fields
+//   invalid UTF-8, or a NUL byte
+//   bad quotes, or bad JSON
+// A quote that is still open at the end of the file is never skipped.
+// A missing column is kBadData with the nearest name. Errors of the file are DecompressedFile's.
 class TextTable {
  public:
   TextTable(const std::filesystem::path& path, std::vector<std::string> columns,

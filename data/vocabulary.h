@@ -41,8 +41,11 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
 
 // The part of a tokenizer.json that BERT uses: a BertNormalizer, a BertPreTokenizer, a WordPiece
 // model, added tokens.
-// kBadData: not JSON, another kind of tokenizer, no unknown token, ids that are not 0 to n-1 with
-// added tokens last, single_word, lstrip or rstrip.
+// kBadData, for a file that has one of these faults:
+//   it is not JSON
+//   it is another kind of tokenizer, or lacks the unknown token
+//   ids are not 0 to n-1 with added tokens last
+//   an added token sets single_word, lstrip or rstrip
 Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name);
 
 // Reads a tokenizer.json, a vocab.txt, or a folder with one of them, the first before the second.

@@ -13,8 +13,10 @@ struct VocabularyOptions {
   bool lower_case = true;  // and without accents
 };
 
-// The tokens: the special ones, the characters of the Basic Multilingual Plane in the text, then
-// pieces by byte-pair encoding (Sennrich, Haddow, Birch, ACL 2016).
+// The tokens, in this order:
+//   the special ones
+//   the characters of the Basic Multilingual Plane in the text
+//   pieces by byte-pair encoding (Sennrich, Haddow, Birch, ACL 2016)
 // The most frequent pair of neighbouring pieces within words becomes a piece, again and again.
 // The first in byte order wins a tie. Fewer than `size` tokens if no pair occurs twice.
 // Deterministic. `next_line` gives the text, false at its end.

@@ -61,8 +61,11 @@ class Words {
   std::string place_;
 };
 
-// wndb(5): offset, file number, type, count (hexadecimal) of words with their ids, count of
-// pointers with symbol, offset, part of speech, source and target; then "| gloss".
+// The fields of a line, in this order (wndb(5)):
+//   offset, file number, type
+//   count of words in hexadecimal, then each word with its id
+//   count of pointers, then each with symbol, offset, part of speech, source and target
+//   "| gloss"
 SynsetLine parse_synset(const std::string& line, const std::string& place) {
   const std::size_t bar = line.find(" | ");
   Words words(std::string_view(line).substr(0, bar), place);

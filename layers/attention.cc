@@ -1,7 +1,10 @@
-// Multi-head self-attention of each item's rows over themselves. The input holds query, key and
-// value side by side, [R, 3C]; the output is [R, C]. With two inputs only the first row of each
-// item asks: the inputs are its query [N, C], and key and value of all rows, [R, 2C]; the output is
-// [N, C], the same as those rows of the full output.
+// Multi-head self-attention of each item's rows over themselves. With one input every row asks:
+//   input    [R, 3C]  query, key and value side by side
+//   output   [R, C]
+// With two inputs only the first row of each item asks:
+//   input 0  [N, C]   its query
+//   input 1  [R, 2C]  key and value of all rows
+//   output   [N, C]   the same as those rows of the full output
 #include "layers/layer.h"
 
 namespace vcas {

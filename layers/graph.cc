@@ -363,8 +363,10 @@ Tensor Graph::place_sum(Exec& exec, const GraphNode::Dx& plan, Tensor& added,
   return moved;
 }
 
-// Sets node_tensors_ to where the backward of `node` writes the gradients of its inputs, and to
-// what it adds to them. Returns where the norms of the first one go.
+// Sets node_tensors_ for the gradients of the inputs of `node`.
+//   dx     where its backward writes them
+//   added  what is added to them
+// Returns where the norms of the first gradient go.
 Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows_dx,
                               const Gradient& gradient, bool with_norms) {
   Tensor dx_norm;

@@ -54,8 +54,9 @@ class Graph {
   // The sizes of the batch that the inputs now hold.
   // Offsets, [items + 1], of the layouts tokens and masked.
   // Without masked offsets no position is masked.
-  // Where the device can repeat a pass and no layer mixes items, items of different lengths are
-  // followed by rows of padding (RowSet::bound). In inputs these rows must be 0.
+  // Rows of padding follow items of different lengths (RowSet::bound).
+  // This needs a device that can repeat a pass, and no layer that mixes items.
+  // In inputs these rows must be 0.
   void set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                  const std::vector<std::int64_t>& masked_offsets = {});
   // Whether the batch has this optional input.

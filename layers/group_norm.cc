@@ -1,5 +1,6 @@
-// y = (x - mean) / sqrt(var + eps) * weight + bias, mean and variance over the rows of an item and
-// the columns of a group (Wu & He 2018).
+// Group normalization (Wu & He 2018):
+//   y = (x - mean) / sqrt(var + eps) * weight + bias
+// Mean and variance are over the rows of an item and the columns of a group.
 #include "layers/norm_plan.h"
 
 namespace vcas {

@@ -75,8 +75,8 @@ Numbers zero_dropped(const Bench& bench, Numbers dy, const Kept& kept) {
   return dy;
 }
 
-// A backward on kept items only gives what the exact backward gives for a dy whose other rows are
-// zero and whose kept rows are scaled.
+// Checks a backward on kept items only against an exact backward.
+// The exact one has a dy whose kept rows are scaled and whose other rows are zero.
 void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
   const std::int64_t items = bench.items();
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, items / 2, items}) {

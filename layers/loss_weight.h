@@ -6,8 +6,10 @@
 
 namespace vcas {
 
-// Throws Error(kBadConfig) unless the inputs are values of the compute dtype, answers of `answer`
-// and maybe weights, one for each row of the values.
+// Throws Error(kBadConfig) unless the inputs are these:
+//   values   of the compute dtype
+//   answers  of the type `answer`
+//   weights  one for each row of the values; may be missing
 inline void check_loss_inputs(const char* kind, const PlanInput& in, DType answer) {
   if (in.inputs.size() < 3) return check_inputs(kind, in, {in.dtype, answer});
   check_inputs(kind, in, {in.dtype, answer, DType::kF32});

@@ -1,5 +1,6 @@
-// y[p] = x[index[p]]: chosen rows of each item. The second input holds rows of the packed batch,
-// each of the item that it is listed under; y has its layout.
+// y[p] = x[index[p]]: chosen rows of each item. The index is the second input.
+// It holds numbers of rows of the packed batch, each of the item that it is listed under.
+// y has the layout of the index.
 #include "layers/layer.h"
 
 namespace vcas {

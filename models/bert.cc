@@ -1,7 +1,7 @@
-// BERT (Devlin et al. 2019): post-norm blocks over embeddings of word, position and text. Names
-// follow the Hugging Face BERT, with query, key and value as one linear layer. Where only the first
-// row of an item is read ([CLS]), the last block computes key and value of all rows and everything
-// else of that row alone.
+// BERT (Devlin et al. 2019): post-norm blocks over embeddings of word, position and text.
+// Names follow the Hugging Face BERT, with query, key and value as one linear layer.
+// Where only the first row of an item is read ([CLS]), the last block computes less.
+// It computes key and value of all rows, and everything else of that row alone.
 #include <optional>
 
 #include "models/blocks.h"

@@ -51,9 +51,10 @@ std::optional<HfImageProcessor> read_hf_image_processor(const std::filesystem::p
 std::string image_processor_text(const HfImageProcessor& images,
                                  const std::vector<std::int64_t>& shape);
 
-// `asked` with the sizes and dropout of the files that asked.pretrained names. Throws
-// Error(kBadConfig) where the kind of model differs, and where its classifier is for another kind
-// of task and asked.new_classifier does not start another.
+// `asked` with the sizes and dropout of the files that asked.pretrained names.
+// Throws Error(kBadConfig) where the kind of model differs.
+// It also throws that for a classifier of another kind of task, unless asked.new_classifier
+// starts a new one. Throws what read_hf_config throws.
 ModelOptions pretrained_options(const ModelOptions& asked);
 
 }  // namespace vcas

@@ -131,9 +131,10 @@ Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) 
                                            .sends_gradients = !context_.buckets.empty()});
 }
 
-// Runs `body`, a forward and a backward. Where the host knows all sizes beforehand the device is
-// given what it was given the last time, as one piece of work. `body` adds what its forward takes
-// to `seconds`; of a pass without it that is a share of the whole.
+// Runs `body`, a forward and a backward, and adds their times to `seconds`.
+// Where the host knows all sizes beforehand, a device can repeat the last such pass instead.
+// It gets that as one piece of work (Ops::repeat).
+// `body` itself adds the time of its forward. In a repeated pass that is a share of the whole.
 template <class Body>
 void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch) {
   const BatchShape batch = model_.graph.batch();

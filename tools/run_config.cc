@@ -94,8 +94,8 @@ static fs::path run_that_saved(const fs::path& file) {
   return fs::exists(folder / "metrics.jsonl") ? folder : fs::path();
 }
 
-// A folder that a run was in, and that it replaced another one there, is no wish of who reads its
-// settings.
+// Forgets run.folder and run.overwrite, where they come from the settings that the run has saved.
+// Where it was, and that it replaced another run there, is no wish of who reads them.
 static void forget_folder(LoadedConfig& loaded, const fs::path& run) {
   const auto is_saved = [&](const char* key) { return loaded.origins.at(key).source == 1; };
   if (is_saved("run.folder")) loaded.config.run.folder.clear();

@@ -112,8 +112,9 @@ class Session {
 
   // FLOPs of an exact step of the batch that was timed before the first.
   StepFlops exact_step_flops();
-  // FLOPs of forward and backward of an exact step if all its texts were as long as the longest
-  // item of the data, as most programs pad them. 0: there are no texts.
+  // FLOPs of forward and backward of an exact step with padded texts, as most programs have them.
+  // All are then as long as the longest item of the data.
+  // 0: there are no texts, or prepare() comes later.
   double padded_step_flops() const { return padded_step_flops_; }
   // FLOPs of a phase since the beginning of the run, on this rank.
   double flops(Phase phase) const;

@@ -23,8 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kWarmupSteps = 2;
-// Steps of one kind in a row: short against what else the machine does, long enough that most begin
-// while a device is at the one before, as in training.
+// Steps of one kind in a row. A turn is short against what else the machine does.
+// It is long enough that most steps begin while a device is at the one before, as in training.
 constexpr std::int64_t kTurn = 4;
 constexpr int kTimedProbes = 3;
 

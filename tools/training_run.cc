@@ -425,8 +425,8 @@ void TrainingRun::finish_steps(bool all) {
   }
 }
 
-// All ranks end here. The first comes when it has saved, speaks for all, and ends the others,
-// which wait for that behind a barrier that it does not meet.
+// All ranks end here. The first comes when it has saved. It speaks for all and ends the others.
+// They wait for that at a second barrier, which the first does not meet.
 void TrainingRun::leave_to_first() const {
   ranks_.barrier();
   if (!ranks_.is_first()) ranks_.barrier();

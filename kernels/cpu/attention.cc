@@ -1,5 +1,6 @@
-// One task per item and head. Tasks write disjoint outputs and each is computed the same way
-// whoever takes it, so they are handed out as threads become free (items differ in length).
+// Attention on the CPU: one task per item and head. Tasks write disjoint outputs. A result does not
+// depend on the thread that computes it. So threads take tasks as they become free: items differ in
+// length.
 #include <cmath>
 
 #include "kernels/cpu/compute.h"

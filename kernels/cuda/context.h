@@ -88,9 +88,10 @@ class PinnedMemory {
 
 // The current device. Operations run in the order of their calls, on one stream, but those of
 // `run_side` on another.
-// Large copies to the device cross the bus beside it. The host waits for these copies:
-// those from the device, those of more than kMostStagingBytes,
-// and one that is not done when kStagingBytes of others have been made since.
+// Large copies to the device cross the bus beside the operations. The host waits for these copies:
+//   from the device (copy_to_host)
+//   to the device, of more than kMostStagingBytes
+//   to the device, not done when kStagingBytes of others have been made since
 class Context {
  public:
   explicit Context(Precision precision = Precision::kF32);

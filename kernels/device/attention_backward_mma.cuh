@@ -1,6 +1,6 @@
 // The backward of attention on tensor cores, in five products: Q K^T again, P^T dY, dY V^T, dS^T Q
-// and dS K. A block has one head of one item. It goes over tiles of keys, and with each over the
-// queries, which are copied into shared memory one tile ahead.
+// and dS K. A block has one head of one item. It goes over tiles of keys, and with each over tiles
+// of queries. Queries are copied into shared memory one tile ahead.
 #pragma once
 
 #include "kernels/device/attention_mma.cuh"
@@ -50,9 +50,11 @@ __device__ void for_each_row_sum(int rows, const OfLane& of_lane, const Done& do
   }
 }
 
-// The words of the dropout masks of a square of [key, query], where [2h + e] is that of entries
-// [f][2h + e]. A lane has two of four neighbouring keys, of two queries and those that share their
-// words; the lane of the next or last g has the other two. Each draws for one of the queries.
+// The words of the dropout masks of a square of [key, query]: word[2h + e] is that of the entries
+// [f][2h + e]. A lane has two of the four neighbouring keys of a draw, for queries 2t and 2t + 1.
+// Their words also serve the queries 8 further on (f = 1). The lane whose g differs in the lowest
+// bit has the other two keys. Each of the two lanes draws for one of the queries, and they
+// exchange words.
 template <class T>
 __device__ Words square_words(const HeadShape<T>& shape, const Head<T>& head, int first_key,
                               int first_query) {
@@ -70,8 +72,9 @@ __device__ Words square_words(const HeadShape<T>& shape, const Head<T>& head, in
   return words;
 }
 
-// P M and dS of the warp's 16 keys, from `key` on, and 16 queries, from `query` on, which are row
-// `row` of the stage and after; as [key, query].
+// P M and dS as squares of [key, query]. The warp's 16 keys begin at `key`. The 16 queries begin at
+// `query`, and lie in the stage from row `row` on. dS still lacks its factor `scale`, which dQ and
+// dK get when they are stored.
 template <class T, int kWidth, class Stage>
 __device__ void slopes_of(Square& p, Square& ds, const BackwardTiles<T, kWidth>& tiles,
                           const Stage& stage, int row, int key, int query, const Head<T>& head,
@@ -106,8 +109,8 @@ __device__ void slopes_of(Square& p, Square& ds, const BackwardTiles<T, kWidth>&
     }
 }
 
-// Adds what a tile of keys has of dQ of the queries from `first` on, by squares of the result,
-// which are the same warp's in every tile. The last tile that a query attends to stores it.
+// Adds a tile of keys' share of dQ, for the tile of queries from `first` on. A warp has the same
+// squares of dQ in every tile of keys. The last of these that a query attends to stores its dQ.
 template <class T, int kWidth>
 __device__ void add_dq(const BackwardPart<T>& of, const BackwardTiles<T, kWidth>& tiles,
                        int first_key, int first, const HeadShape<T>& shape) {

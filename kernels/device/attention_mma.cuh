@@ -1,8 +1,10 @@
-// Attention on tensor cores: products of bf16 or, of f32, of TF32; sums, scores and probabilities
-// in f32. A block has 64 queries of one head of one item, a warp 16 of them, and goes over the keys
-// of the item, whose rows are copied into shared memory one tile ahead. The probabilities of a warp
-// never leave its registers: as sums of one product they lie as the next one takes its factor a,
-// rounded.
+// Attention on tensor cores: the forward, and what the backward shares with it. Products take bf16,
+// or f32 rounded to TF32. Sums, scores and probabilities are f32.
+//
+// A block has 64 queries of one head of one item at a time, a warp 16 of them. It goes over tiles
+// of the item's keys, which are copied into shared memory one tile ahead. The probabilities of a
+// warp never leave its registers. They lie there as sums of one product, and rounded they are
+// factor a of the next.
 #pragma once
 
 #include <initializer_list>
@@ -75,8 +77,8 @@ struct HeadTile {
   static constexpr int kSize = Chunk<T>::kSize, kChunks = kWidth / kSize;
   Chunk<T> value[kRows][kChunks + 1];
 
-  // A block of kThreads starts to copy the rows from `first` on; zeros beyond the last and beyond
-  // the head's width.
+  // A block of kThreads starts to copy the rows from `first` on. Zeros come beyond the last row and
+  // beyond the head's width.
   template <int kThreads>
   __device__ void start_copy(const HeadRows<T, kWidth>& from, int first) {
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
@@ -101,9 +103,11 @@ struct HeadTile {
       }
   }
 
-  // Loads of the 16 x 16 numbers from (row, 16 column) on: as factor a; as two factors b, of eight
-  // of their columns each, to be multiplied with a rounded square; as the like of them transposed,
-  // of eight of their rows each. Transposed as a, to be multiplied as a rounded square is.
+  // Loads of the 16 x 16 numbers from (row, 16 column) on:
+  //   load_a             as factor a, for load_b_transposed
+  //   load_b             as two factors b, of 8 columns each, for a rounded square
+  //   load_b_transposed  transposed, as two factors b, of 8 rows each, for load_a
+  //   load_a_transposed  transposed, as factor a, for load_b
   __device__ void load_a(Factor<T>& a, int row, int column) const {
     if constexpr (kBf16)
       load_blocks(a, downwards(row, column));
@@ -142,8 +146,8 @@ struct HeadTile {
   __device__ T number(int row, int column) const {
     return value[row][column / kSize].value[column % kSize];
   }
-  // The row that the lane names of the blocks of 8 x 8, the second of which lies below the first,
-  // or beside it.
+  // The row that the lane names for load_blocks, of the four blocks of 8 x 8. The second block lies
+  // below the first (downwards) or beside it (sideways).
   __device__ const Chunk<T>* downwards(int row, int column) const {
     const int block = lane_of_thread() / 8;
     return &value[row + block % 2 * 8 + lane_of_thread() % 8][2 * column + block / 2];

@@ -1,14 +1,14 @@
-// Attention, by tiles of 32 queries and 32 keys of one head of one item, where it is not left to
-// tensor cores (attention_mma.cuh, attention_backward_mma.cuh). Nothing of size tokens^2 is stored;
-// nothing is added by two blocks.
+// Attention: which kernels run, and those without tensor cores. The others are in attention_mma.cuh
+// and attention_backward_mma.cuh. Tiles here are 32 queries and 32 keys of one head of one item.
+// Nothing of size tokens^2 is stored. No two blocks add to one sum.
 #pragma once
 
 #include "kernels/device/attention_backward_mma.cuh"
 
 namespace vcas::VCAS_DEVICE {
 
-// A thread has one query and four neighbouring keys of a tile, which share a Philox draw; the eight
-// threads of a query lie in one warp.
+// A thread has one query and four neighbouring keys of a tile. The four keys share a Philox draw.
+// The eight threads of a query lie in one warp.
 constexpr int kTileRows = 32, kKeysPerThread = kKeysPerDraw;
 constexpr int kThreadsPerQuery = kTileRows / kKeysPerThread;
 constexpr int kAttentionThreads = kTileRows * kThreadsPerQuery;
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
     attend_tile(y, y_norm, lse, head, query ? n : first_row, first, shape);
 }
 
-// A tile of keys going over the queries. `sums` holds the sums of dK and dV so far, `dq_sums` those
-// of dQ over the tiles of keys, the last of which that a query attends to stores them.
+// A tile of keys going over the queries. `sums` holds the sums of dK and dV so far. `dq_sums` holds
+// those of dQ over the tiles of keys so far. The last tile that a query attends to stores its dQ.
 template <class T>
 __device__ void backward_tile(const HeadGradients<T>& t, Compute<T>* dq_sums, const Head<T>& head,
                               int first_key, const HeadShape<T>& shape) {

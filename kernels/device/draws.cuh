@@ -14,8 +14,8 @@ __device__ inline void for_each_candidate(int n, const Body& body) {
   for (int i = Team::rank(); i < n; i += Team::size()) body(i);
 }
 
-// body(i, inside) for every i of [0, n) rounded up to whole rounds of the team, so that all of its
-// threads meet in each round.
+// body(i, inside) for every i of [0, n), with n rounded up to whole rounds of the team. So all of
+// its threads meet in each round.
 template <class Team = BlockTeam, class Body>
 __device__ inline void in_rounds(int n, const Body& body) {
   VCAS_NO_UNROLL
@@ -36,11 +36,11 @@ __device__ inline double scale_to_one(double x) {
   return ldexp(1.0, -max(exponent, -1000));
 }
 
-// p = min(1, c score) with the sum `budget`: starting from c = budget / (sum of all), scores with
-// c score >= 1 are capped and c is found again for the others, until none is new. Each round caps
-// more, and typically there are two to five. Sums are in double: of scores of f64 relative to the
-// largest. Returns the thread's share of the variance. A thread sets prob[i] for the i that
-// `for_each_candidate` gives it.
+// p = min(1, c score) with the sum `budget`. The first c is budget / (sum of all). A round caps the
+// scores with c score >= 1, and finds c again for the others. Each round caps more, until none is
+// new. Typically there are two to five rounds. Sums are in double. Scores of f64 are summed
+// relative to the largest. Returns the thread's share of the variance. A thread sets prob[i] for
+// the i that `for_each_candidate` gives it.
 template <class Team, class T>
 __device__ double keep_probability(T* prob, const T* score, int n, double budget) {
   double unit = 1;
@@ -169,10 +169,10 @@ __device__ void draw_bernoulli(const Drawing<T>& draw) {
   if (threadIdx.x == 0) *kept.count = count;
 }
 
-// With S the running sum, index i is drawn where floor(S + u) rises; the running sum of the last
-// index that can be drawn is `total`, an integer where the sum is one up to rounding. A fractional
-// sum draws its floor or its ceiling of indices. The first free ones fill the count up. A thread
-// has indices that follow each other. uniform() gives u, once the probabilities are there.
+// With S the running sum of prob, index i is drawn where floor(S + u) rises. At the last index that
+// can be drawn S is `total`: the sum, or the integer that the sum is up to rounding. A fractional
+// sum draws its floor or its ceiling of indices. The first indices not drawn fill the count up. A
+// thread has consecutive indices. uniform() gives u, once the probabilities are there.
 template <class Team, class T, class Uniform>
 __device__ void draw_systematic_by(const Drawing<T>& draw, const Uniform& uniform) {
   const Kept<T>& kept = draw.kept;
@@ -198,8 +198,8 @@ __device__ void draw_systematic_by(const Drawing<T>& draw, const Uniform& unifor
   const double total = whole - sum <= rounding ? whole : sum;
   const double u = static_cast<double>(uniform());
 
-  // The sum over the team adds in another order at each thread, so it may fall by a rounding error
-  // from one to the next; its running maximum does not.
+  // The scan of the team adds in another order for each thread. So its sum may fall from one thread
+  // to the next, by a rounding error. The running maximum does not.
   const double highest = Team::scan(first + own, 0.0, Maximum{}).exclusive;
   // take(i, whether it is drawn)
   const auto walk = [&](const auto& take) {

@@ -86,12 +86,11 @@ struct StagesAndRows : Stages<Tile> {
 };
 
 // A block's rows of both factors, as one of its threads brings them into shared memory. The thread
-// has one chunk of a row for good, so all that does not depend on the row is found once.
+// has the same chunk of every row. So all that does not depend on the row is found once.
 //
 // Copies of gathered rows run kStages - 1 stages ahead. Which rows those are is known one stage
-// earlier still. The first 2 kRows threads find it, one for each row of each factor. Their
-// second read needs the first, and each has a stage of time: nothing is made of a number in the
-// stage that reads it.
+// earlier still. The first 2 kRows threads find it, one for each row of each factor. A thread reads
+// kept[k], then row[kept[k]]. Each read has a stage of time: what it gives is used one stage later.
 template <class Tile>
 class RowCopies {
   using T = typename Tile::Number;
@@ -226,9 +225,9 @@ __device__ void store_sums(const TilePlace<float>& to, const Sums<kTile>& sum, i
     }
 }
 
-// The same in bf16. Rows of a panel are along k, as its fragments' columns of a and b are not, so
-// both are transposed as they are loaded. Scaled, and rounded again, is b: a warp has half as much
-// of it as of a.
+// The same in bf16. A row of a panel has numbers of one k. A fragment of a or b wants pairs along k
+// instead. So both are transposed as they are loaded. The factor that is scaled, and rounded again,
+// is b: in tiles of 128 a warp has half as much of it as of a.
 template <int kTile>
 __device__ void multiply(Sums<kTile>& sum, const typename MmaTile<bfloat16, kTile>::Stage& stage,
                          const float* scale, int warp_i, int warp_j) {

@@ -83,7 +83,7 @@ struct TilePlace {
   bool accumulate;
 };
 
-// Blocks go over the tiles of the first piece of the first product, then of its next one, then of
+// Blocks go over the tiles of the first piece of the first product. Its next pieces follow, then
 // the next product.
 template <class T>
 __device__ TilePlace<T> tile_of_block(const Several<GatheredProduct<T>>& group, TileSize size) {
@@ -128,9 +128,9 @@ __device__ void multiply_panels(TileSums<C>& sum, const Panel<C>& a, const Panel
 }
 
 // The products of a group: weight gradients of kept rows. Rows are gathered, and scaled, on their
-// way into shared memory. A block owns a tile of 64 x 64 entries and goes over k from its first on,
-// 16 rows at a time, so every sum has one order; a thread owns 4 x 4. Each warp finds the rows of
-// both factors, one a lane.
+// way into shared memory. A block owns a tile of 64 x 64 entries, a thread 4 x 4 of them. The block
+// goes over k in ascending order, 16 rows at a time. So every sum has one order. Each warp finds
+// the rows of both factors, one a lane.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     gathered_product_kernel(const __grid_constant__ Several<GatheredProduct<T>> group) {

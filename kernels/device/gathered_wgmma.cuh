@@ -5,9 +5,9 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// Rows of 64 numbers of a factor in bf16, as wgmma reads them: the numbers of one k (MN-major), or
-// those along k (K-major). Their chunks trade places by the row (the 128-byte swizzle), so that
-// neither do lanes that read 8 rows of one chunk meet in a bank.
+// Rows of 64 numbers of a factor in bf16, as wgmma reads them. A row has the numbers of one k
+// (MN-major), or numbers along k (K-major). Chunks of a row trade places by its number: the
+// 128-byte swizzle. So lanes that read one chunk of 8 rows have no bank conflicts.
 template <int kRows>
 struct alignas(1024) SwizzledPanel {
   static constexpr int kChunks = 8;
@@ -17,8 +17,8 @@ struct alignas(1024) SwizzledPanel {
   }
 };
 
-// The matrix descriptor of swizzled panels, of which 8 rows make a pattern of 1024 bytes (stride);
-// the next panel is `leading` bytes away.
+// The matrix descriptor of swizzled panels. Eight rows make a pattern of 1024 bytes, the stride.
+// The next panel is `leading` bytes away.
 __device__ inline std::uint64_t matrix_descriptor(const void* start, std::uint64_t leading) {
   constexpr std::uint64_t kStride = 1024 / 16, kSwizzle128 = 1;
   return shared_address(start) / 16 | leading / 16 << 16 | kStride << 32 | kSwizzle128 << 62;

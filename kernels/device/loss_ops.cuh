@@ -37,8 +37,9 @@ __global__ void squared_error_backward_kernel(T* dprediction, const T* predictio
   });
 }
 
-// body(c, chunk, begin, end) for the 16 bytes from column c of a row on, as they lie in memory; by
-// the threads of a block. Their numbers from `begin` to `end` are the row's.
+// body(c, chunk, begin, end) for each chunk of memory that has numbers of a row. The threads of a
+// block share the chunks. A chunk is 16 aligned bytes. It begins at column c, which may be
+// negative. Its numbers in [begin, end) are the row's.
 template <class T, class Body>
 __device__ void for_row_chunks(const T* row, int width, const Body& body) {
   constexpr int kSize = Chunk<T>::kSize;
@@ -58,8 +59,8 @@ __device__ void for_row_chunks(const T* row, int width, const Body& body) {
   }
 }
 
-// What a row's softmax needs, in one pass: the sum grows by the exponential of each logit less the
-// largest so far, and shrinks where there is a larger one.
+// What a row's softmax needs, in one pass. Each logit adds exp(logit - the largest so far) to the
+// sum. A new largest logit scales the sum down first.
 template <class C>
 struct Softmax {
   C largest = std::numeric_limits<C>::lowest();

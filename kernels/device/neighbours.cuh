@@ -17,8 +17,8 @@ struct Neighbours {
   C value[kNeighbours];
 };
 
-// As they lie in memory, where one instruction reads or writes them: in words, or a thread would
-// take four bf16 apart, and wait for them, before it goes on to the next load.
+// Neighbours as they lie in memory, where few instructions read or write them. They are kept in
+// words. Else a thread would take four bf16 apart, and wait for them, before the next load.
 template <class T>
 struct alignas(kNeighbours * sizeof(T) < 16 ? kNeighbours * sizeof(T) : 16)
     [[gnu::may_alias]] Packed {
@@ -133,8 +133,8 @@ __device__ void for_lane_columns(int width, const Body& body) {
   }
 }
 
-// A row that a warp goes over several times. With kHeld it lies on packs, is read once, all of it
-// on its way together, and stays in registers; else each pass reads it.
+// A row that a warp goes over several times. With kHeld it lies on packs, is read once and stays in
+// registers. All of its loads are then in flight together. Without kHeld each pass reads the row.
 template <class T, int kHeld, bool kAligned = (kHeld > 0)>
 class WarpRow {
  public:

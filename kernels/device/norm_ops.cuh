@@ -108,8 +108,8 @@ struct NormTerms {
   Neighbours<C> first, second;
 };
 
-// The groups of a part, if the running block is the last to sum columns of it, of its own set or of
-// all sets; otherwise none.
+// The groups of the running block's part of the columns. There are none unless the block is the
+// last to sum columns of that part. The last is counted in the block's own set, or in all sets.
 struct NormGroups {
   std::int64_t first, last;
 };

@@ -93,8 +93,8 @@ struct BitOr {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
 };
 
-// Finds the rows of a block from `first` on, one a thread, and returns the taps that any of them
-// has. All threads then see the rows.
+// Finds the rows of a block from `first` on, one a thread. Returns the taps that any of them has.
+// All threads then see the rows.
 template <class T, int kRows>
 __device__ std::uint32_t find_rows(const PatchProduct<T>& of, std::int32_t first,
                                    typename PatchProduct<T>::Row (&rows)[kRows]) {
@@ -115,8 +115,8 @@ __device__ int stages_of(const PatchProduct<T>& of, std::uint32_t any, int value
   return (taps * of.channels + values - 1) / values;
 }
 
-// Without tensor cores. A block owns a tile of 64 x 64 entries and goes over taps and channels, 16
-// numbers at a time, so every sum has one order; a thread owns 4 x 4.
+// Without tensor cores. A block owns a tile of 64 x 64 entries, a thread 4 x 4 of them. The block
+// goes over taps and channels, 16 numbers at a time. So every sum has one order.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     patch_product_kernel(const __grid_constant__ PatchProduct<T> product) {

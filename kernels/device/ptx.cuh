@@ -66,9 +66,9 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Four blocks of 8 x 8 numbers of 16 bits from shared memory: lane 8m + r gives the address of row
-// r of block m, 16 bytes as aligned, and lane 4g + t gets entries (g, 2t) and (g, 2t+1) of block m
-// as the low and the high half of out[m].
+// Four blocks of 8 x 8 numbers of 16 bits from shared memory. Lane 8m + r gives the address of row
+// r of block m. A row has 16 bytes and lies on 16. Lane 4g + t gets entries (g, 2t) and (g, 2t+1)
+// of block m, as the low and the high half of out[m].
 __device__ __forceinline__ void load_blocks(std::uint32_t (&out)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -184,8 +184,9 @@ __device__ __forceinline__ void mbarrier_wait(std::uint64_t& barrier, int parity
         : "memory");
 }
 
-// What this thread has written to shared memory, or copies that it knows to have landed, is seen by
-// wgmma that follows here, and behind the next barrier.
+// Makes two things in shared memory seen by wgmma: what this thread has written, and copies that it
+// knows to have landed. That holds for wgmma that follows here, and for any behind the next
+// barrier.
 __device__ __forceinline__ void fence_async_proxy() {
   VCAS_SM90A("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -240,8 +240,8 @@ struct ScatteredRows {
   const std::int64_t* offsets_full;
 };
 
-// One block an item, whose rows are added to rows of its own; one thread a column, in ascending
-// order of rows.
+// One block an item: the item's rows of dy are added to its own rows of dx. One thread a column
+// adds them in ascending order of rows.
 template <class T>
 __global__ void scatter_rows_kernel(ScatteredRows<T> t, std::int64_t width) {
   const std::int64_t n = blockIdx.x;

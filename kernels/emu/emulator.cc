@@ -208,8 +208,8 @@ void Emulator::make_ready(std::vector<unsigned>& threads) {
   threads.clear();
 }
 
-// Leaves the running thread, which waits or is done, for one that is ready; for the caller of
-// `launch`, and for good, where none is or something failed.
+// Leaves the running thread, which waits or is done, for one that is ready. If none is ready, or
+// something failed, the thread is left for the caller of `launch`, and for good.
 void Emulator::run_next() {
   Fiber& from = fiber_of(running_);
   release(&end_order_);

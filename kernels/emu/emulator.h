@@ -57,9 +57,11 @@ class Emulator {
 
   // Calls body(argument) once for each thread of each block.
   // A block starts with shared memory of `bytes` that read as NaN.
-  // Throws InternalError, naming block, thread and line, for these faults:
-  // threads of a barrier or collective that do not all reach the same line,
-  // a lane missing from its own mask, a failed check, a launch that a device would refuse.
+  // Throws InternalError for a launch that a device would refuse.
+  // Throws it with block, thread and line for these faults:
+  //   threads of a barrier or collective that do not all reach the same line
+  //   a lane missing from its own mask
+  //   a failed check
   void launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, void (*body)(void*),
               void* argument);
 
@@ -93,9 +95,9 @@ class Emulator {
   // A product starts, the started ones become a group, a wait ends all but the last `groups` of
   // these.
   // These are faults, besides what AsyncProducts finds:
-  // no wgmma_fence of the lane's fragments just before,
-  // landed copies of the block without the fence_async_proxy of the thread that waited for them,
-  // a thread that ends before its products.
+  //   no wgmma_fence of the lane's fragments just before
+  //   landed copies of the block without the fence_async_proxy of the thread that waited for them
+  //   a thread that ends before its products
   void wgmma(const WgmmaLane& own, Place place);
   void wgmma_commit(Place place);
   void wgmma_wait(unsigned groups, Place place);

@@ -11,8 +11,8 @@
 #include "kernels/emu/sanitizers.h"
 
 #if defined(__x86_64__)
-// vcas_emu_switch(save, to): pushes what a call must preserve, stores the stack pointer at *save,
-// takes `to` as the stack pointer and pops the same from there.
+// vcas_emu_switch(save, to): pushes what a call must preserve and stores the stack pointer at
+// *save. Then it takes `to` as the stack pointer and pops the same registers from there.
 asm(R"(
 .text
 .type vcas_emu_switch,@function

@@ -123,8 +123,8 @@ struct LinearBackwardWeight {
     return kept ? kept.elements() : dy.rows();
   }
 
-  // A device's sum over many rows has so many pieces where it has few entries, and adds them up in
-  // order.
+  // A device cuts its sum into so many pieces: more than one where rows are many and entries few.
+  // The pieces are added up in order.
   std::int64_t pieces_of_sum() const {
     constexpr std::int64_t kTile = 64, kBlocks = 256, kRows = 1024;
     const std::int64_t tiles = pieces(dweight.shape[0], kTile) * pieces(dweight.shape[1], kTile);

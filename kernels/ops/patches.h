@@ -9,9 +9,9 @@
 
 namespace vcas {
 
-// Row (n, oy, ox) of a convolution is a patch: the kernel x kernel pixels of item n from
-// (oy * stride - padding, ox * stride - padding) on, line by line, their C values side by side.
-// Pixels outside are zero. An item has height * width rows of pixels, line by line.
+// Row (n, oy, ox) of a convolution is a patch: kernel x kernel pixels of item n, line by line.
+// They begin at (oy * stride - padding, ox * stride - padding). The C values of a pixel lie side by
+// side. Pixels outside are zero. An item has height * width rows of pixels, line by line.
 struct Patches {
   std::int32_t height = 0, width = 0;  // of the input; 0: rows as they are
   std::int32_t kernel = 1, stride = 1, padding = 0;

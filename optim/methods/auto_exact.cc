@@ -36,8 +36,9 @@ void AutoExact::add_exact(const MeasuredBatch& batch) {
   }
 }
 
-// A gate spares the items that it drops beyond those that the gate above has dropped, down to the
-// next gate that draws. A linear spares its dense product of the same rows.
+// A gate that draws spares items that it drops and that the last such gate above has kept.
+// It spares them down to the next gate that draws.
+// A linear spares its dense product of the same rows.
 void AutoExact::add_sampled(const SampleTimes& times, const KeepRatios& ratios,
                             double forward_share) {
   if (exact_ == 0) return;

@@ -220,8 +220,8 @@ class Controller {
   virtual void from_json(const nlohmann::json& /*state*/) {}
 
  protected:
-  // An exact gate has the ratio of the next one above it, so that it draws nothing; an exact
-  // linear has 1.
+  // An exact gate takes the ratio of the next gate above it, or 1 at the top. So it draws nothing.
+  // An exact linear takes 1.
   void raise_exact_ratios();
   nlohmann::json ratios_to_json() const;
   // What is not sampled keeps the ratio 1.

@@ -55,9 +55,10 @@ class SampledBackward final : public BackwardHooks {
 
   void begin(Exec& exec) override;
   bool reads_norms() const override { return true; }
-  // A gate passes everything on if its ratio is not below that of all gates above.
-  // Above layers that mix items it does so if all items are there, and kept items and echoes would
-  // be as many. Below dropped items it draws, since echoes have joined the kept ones.
+  // A gate draws if its ratio is below that of all gates above. Else it passes everything on.
+  // Above layers that mix items it passes everything on if two conditions hold instead:
+  // all items are there, and kept items and echoes would be at least as many.
+  // Below a gate that drops items it draws, since echoes have joined the kept ones.
   std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                    const RowSets& rows) override;
   // All rows count now, or a sample of them at the next flush.
@@ -82,8 +83,10 @@ class SampledBackward final : public BackwardHooks {
   };
 
   bool passes(const GateSite& site, double ratio, const RowSets& rows) const;
-  // A 32nd of the batch below gates whose items have as many rows as at the last one, a 128th
-  // below others. There a gradient is a sum over more rows, and its means are a smaller part.
+  // pass.echoes, or where that is 0 a share of the batch, rounded up:
+  //   a 32nd   below gates whose items have as many rows as at the last gate
+  //   a 128th  below others
+  // There a gradient is a sum over more rows, and its means are a smaller part.
   std::int64_t echoes(const GateSite& site) const;
   void flush_timed(Exec& exec);
   void flush_rows(Exec& exec);

@@ -1,5 +1,5 @@
-// The variance that sampling adds at any ratios, and the ratios of least cost within a budget, all
-// from one exact pass (docs/sampling.md). Pure arithmetic.
+// The variance that sampling adds at any ratios, and the ratios of least cost within a budget.
+// All comes from one exact pass (docs/sampling.md). Pure arithmetic.
 //
 //   K_k    inner products of the items' gradients of linear k        MeasuredBatch::gram
 //   z_r,k  ||dy_r|| ||x_r||                                          MeasuredBatch::row_score

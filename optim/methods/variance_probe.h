@@ -39,8 +39,9 @@ class ExactLook final : public BackwardHooks {
 // A probe takes a few batches. V_s comes from the items of each, at the same weights:
 // a batch's gradient is a sum over items that were drawn alike.
 // Sketches of the weight gradients stand for them. Their signs are drawn anew for each probe.
-// Where a layer mixes the items of a batch, their parts do not tell how it varies. Then a second
-// backward takes each half of the items for a batch of its own, and V_s comes from these two.
+// Where a layer mixes the items of a batch, their parts do not tell how its gradient varies.
+// There a second backward takes each half of the items for a batch of its own.
+// V_s comes from the gradients of the two halves.
 class VarianceProbe {
  public:
   struct Options {

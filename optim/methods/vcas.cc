@@ -11,8 +11,8 @@ namespace vcas {
 
 namespace {
 
-// Batches of separate probes have step numbers that training never reaches, so they share no
-// dropout and no draw with it.
+// Batches of separate probes have step numbers that training never reaches.
+// So they share no dropout and no draw with training.
 constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
 
 int quotient_up(int number, int divisor) { return (number + divisor - 1) / divisor; }

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a child says on standard error that reads the last byte of `file` when it has become short,
-// and how it ends.
+// How a child ends, and what it says on standard error, which goes to `said`.
+// The child empties the file at `path`, then reads the last byte of `file`.
 std::pair<int, std::string> read_shortened(const MappedFile& file, const fs::path& path,
                                            const fs::path& said) {
   const pid_t child = ::fork();

@@ -1,5 +1,5 @@
-// Whatever the bytes, reading an image either throws kBadData (kUnavailable where the build lacks
-// the format) or gives all its pixels.
+// Fuzzes the reading of images: whatever the bytes, it gives all pixels or throws kBadData.
+// Where the build lacks the format it throws kUnavailable.
 #include "data/image_file.h"
 #include "tests/fuzz/fuzz_file.h"
 

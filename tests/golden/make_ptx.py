@@ -58,8 +58,9 @@ def main():
             outputs.append(c[i][j] + sum(a[i][k] * b[k][j] for k in range(8)))
     write(lines, "mma_tf32", map(bits, inputs), map(bits, outputs))
 
-    # 16 bytes for each of 32 threads, but for every fifth, then 4 bytes, but for every third; a
-    # thread reads what the thread on the other end copied.
+    # copy_async: each of 32 threads copies 16 bytes, then 4 bytes.
+    # Every fifth thread has zeros for the 16 bytes, every third for the 4 bytes.
+    # A thread reads what the thread on the other end copied.
     words = [bits(rng.gauss(0, 1)) for _ in range(160)]
     outputs = []
     for thread in range(31, -1, -1):
@@ -102,9 +103,9 @@ def main():
     write(lines, "load_blocks", inputs, straight)
     write(lines, "load_blocks_transposed", inputs, transposed)
 
-    # wgmma.m64n128k16, of b by rows k, then of b by columns; m64n256k16 of b by rows k. Which entries
-    # each lane's pairs are is in ptx.cuh. Sums are small, so that the four that a lane has of each
-    # eight columns are digits of one number.
+    # wgmma.m64n128k16, of b by rows k, then of b by columns. Then m64n256k16 of b by rows k.
+    # Which entries each lane's pairs are is in ptx.cuh.
+    # Sums are small. So the four that a lane has of each eight columns are digits of one number.
     for name, depth, width in (("wgmma_bf16", 32, 128), ("wgmma_bf16_k_major", 64, 128),
                                ("wgmma_bf16_wide", 32, 256)):
         a, b = ([[rng.randint(-1, 1) for _ in range(columns)] for _ in range(rows)]

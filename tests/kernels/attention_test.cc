@@ -13,9 +13,10 @@ struct Problem {
   std::vector<std::int64_t> tokens;  // of each item
   std::int64_t heads, width;
 
-  // For an output of bf16. Tensor cores multiply P M and dS rounded to bf16, so each number of a
-  // sum is off by up to 2^-9 of itself. Such errors of either sign add up as the numbers do, which
-  // have either sign too: to about 2^-9 of the outputs' size, where 2^-8 of the largest is allowed.
+  // For an output of bf16. Tensor cores multiply P M and dS rounded to bf16.
+  // So each number of a sum is off by up to 2^-8 of itself, and by about 2^-9 in the mean.
+  // Such errors have either sign. They add up as the numbers do, which have either sign too.
+  // The sum is off by about 2^-9 of the outputs' size. The test allows 2^-8 of the largest output.
   int roundings() const {
     const std::int64_t head_width = width / heads;
     return head_width % 16 == 0 && head_width <= 128 ? 2 : 1;

@@ -13,9 +13,12 @@ struct Case {
   std::int64_t items, channels, out;
   Patches patches;
 };
-// Kernels of 1, 3 and 7, strides, paddings and sides that do not fit each other; no items; one
-// with more patches than a panel has; one with outputs for vectors of all widths; strides
-// and paddings beyond the image.
+// What the cases cover:
+//   kernels of 1, 2, 3 and 7, with strides, paddings and sides that do not fit each other
+//   no items
+//   more patches than a panel has
+//   outputs for vectors of all widths
+//   strides and paddings beyond the image
 const Case kCases[] = {
     {1, 1, 1, {.height = 1, .width = 1}},
     {0, 5, 3, {.height = 4, .width = 4, .kernel = 3, .padding = 1}},

@@ -234,8 +234,10 @@ enum class WgmmaFault {
   kLargeStride,
 };
 
-// y[i]: of thread i one sum, in row i / 32 * 16 + i % 32 / 4 + 8 and column 24 + i % 4 * 2, of the
-// product of ones and b[16, 64], whose chunks x holds as they lie in shared memory.
+// y[i]: one sum of thread i, an entry of the product of ones[64, 16] and b[16, 64].
+//   row     i / 32 * 16 + i % 32 / 4 + 8
+//   column  24 + i % 4 * 2
+// x holds the chunks of b as they lie in shared memory.
 template <WgmmaFault kFault, bool kArrives = false>
 __global__ void wgmma_kernel(const Chunk* x, float* y) {
   VCAS_DYNAMIC_SHARED(Chunk, shared);

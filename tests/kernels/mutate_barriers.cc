@@ -1,10 +1,8 @@
 // Runs every operation on the emulated device without one barrier of kernels/device.
 //   vcas_mutate_barriers                 lists the barriers, "<file>:<line>"
-//   vcas_mutate_barriers PLACE ORDER     exit status 0 where the results are those with the
-//   barrier;
-//                                        else 1, or what a crash gives. ORDER of the threads is
-//                                        forward, reverse or random; of PLACE "none" none is
-//                                        missing
+//   vcas_mutate_barriers PLACE ORDER     looks at the results without that barrier
+// The exit status is 0 where they are those with the barrier. Else it is 1, or what a crash gives.
+// ORDER of the threads is forward, reverse or random. PLACE "none" leaves out none.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,10 +28,11 @@ const SampleSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
 const SampleSize kFewItems = {.items = 60, .tokens = 8, .width = 48};
 const SampleSize kIndependentDraws = {
     .items = 2200, .tokens = 1, .width = 4, .selection = Selection::kBernoulli};
-// A sum over more rows than are on their way at once; and convolutions whose last stage lies where
-// sums are put then.
+// A sum over more rows than are on their way at once.
 const SampleSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
+// A gathered product by specialized warps.
 const SampleSize kSpecialized = {.items = 40, .tokens = 49, .width = 128, .hidden = 256, .keep = 2};
+// Convolutions. Their sums are put where their last stage lies.
 const SampleSize kConvolution = {
     .items = 2, .tokens = 49, .width = 32, .hidden = 80, .convolution = true};
 

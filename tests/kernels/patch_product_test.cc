@@ -10,8 +10,10 @@ struct Case {
   std::int64_t items, channels, out;
   Patches patches;
 };
-// Kernels of 1, 3 and 7, strides, paddings and sides that do not fit each other; stages within a
-// tap, over several taps, and with a part of one; small tiles and large ones.
+// What the cases cover:
+//   kernels of 1, 2, 3, 7 and 17, with strides, paddings and sides that do not fit each other
+//   stages within a tap, over several taps, and with a part of one
+//   small tiles and large ones
 const Case kCases[] = {
     {0, 8, 16, {.height = 4, .width = 4, .kernel = 3, .padding = 1}},
     {1, 8, 8, {.height = 1, .width = 1}},
@@ -80,7 +82,7 @@ TEST_CASE("convolutions on tensor cores", "[convolution][tensor_core]") {
     for (const Case& of : cases_to_run(kCases)) {
       INFO(text(of));
       const std::int64_t values = of.patches.taps() * of.channels;
-      for (const bool once : {false, true}) {
+      for (const bool once : cases_to_run({false, true})) {
         check_op(t, forward(t, of, once), {.length = values + 1});
         check_op(t, backward(t, of, once), {.length = of.patches.taps() * of.out + 1});
         for (const int draw : cases_to_run({0, 1, 2, 3}))

@@ -57,8 +57,8 @@ struct Drawer {
 
 constexpr int kDraws = repetitions(4096);
 
-// kDraws draws keep each index with its probability, within 5 standard errors, ascending, with
-// scale 1 / p or, for the indices that only fill up, 0.
+// Checks kDraws draws. Each index is kept with its probability, within 5 standard errors.
+// Kept indices ascend. Their scale is 1 / p, or 0 for those that only fill up.
 void check_frequencies(TestTensors& t, const std::vector<double>& scores, double budget,
                        std::int64_t count = -1) {
   Drawer drawer(t, scores, budget, count);

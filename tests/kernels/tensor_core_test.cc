@@ -1,4 +1,5 @@
 // Products on tensor cores, in TF32 and bf16, on devices that have them.
+#include "tests/support/fewer_cases.h"
 #include "tests/support/tensor_cores.h"
 
 using namespace vcas;
@@ -116,7 +117,7 @@ TEST_CASE("a gathered product of numbers that the precision has", "[tensor_core]
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
   on_tensor_cores(precision, [&](TestTensors& t) {
     for (const Size& size : sizes(precision))
-      for (const Rows rows : kRows) {
+      for (const Rows rows : cases_to_run(kRows)) {
         INFO(size.depth << ": " << size.out << " x " << size.in << ", rows "
                         << static_cast<int>(rows));
         check_op(t,

@@ -37,8 +37,9 @@ struct TwoLayers {
   Value middle;
 };
 
-// Checks for `graph`, whose output is to be classified, that a draw of all rows, each of which
-// weighs 1, gives the gradients of an exact pass. Returns where draws were made.
+// Checks that a draw of all rows of `graph` gives the gradients of an exact pass.
+// In such a draw each row weighs 1. `output` is what the loss classifies.
+// Returns where draws were made.
 std::vector<std::string> places_of_draws(CountOps& ops, Graph& graph, Value x, Value output) {
   const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
   graph.add("loss", make_layer("softmax_cross_entropy"), {output, labels});

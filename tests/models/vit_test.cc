@@ -39,8 +39,9 @@ TEST_CASE("ratios of one give the exact gradient bit for bit", "[model][law]") {
   CHECK(f.gradient(exec, f.context(SamplingMode::kExact, 1, 1)) == exact);
 }
 
-// A draw of all rows weighs each 1, so what is left is that weight gradients wait for others while
-// backward goes on. Without dropout the residual's gradient is the memory of that of a linear map.
+// A draw of all rows weighs each row 1. Only the time of the weight gradients differs.
+// They wait for others while backward goes on.
+// Without dropout a residual's gradient and that of a linear map share memory.
 TEST_CASE("sampled weight gradients over all rows are the exact ones", "[model][law]") {
   const double dropout = GENERATE(0.0, 0.2);
   const ModelOptions options = tiny_vit("first", dropout);

@@ -377,8 +377,9 @@ TEST_CASE("choices of items: an empty draw gives a zero gradient", "[selection]"
 }
 
 TEST_CASE("choices of items: a resumed run has the bits of the whole run", "[selection]") {
-  const std::string method = GENERATE_COPY(kUniform, kBernoulli, kUniformForward, kHistory, kRank,
-                                           kUpperBound, kSwitched, kInfoBatch);
+  const std::string method = GENERATE_COPY(
+      from_range(cases_to_run<std::string>({kUniform, kBernoulli, kUniformForward, kHistory, kRank,
+                                            kUpperBound, kSwitched, kInfoBatch})));
   const auto [device, micro_batch] =
       GENERATE(table<std::string, std::int64_t>({{"cpu", 3}, {"emu", 0}}));
   const ForwardFixture::Settings settings{.content = Content::kTexts,

@@ -278,8 +278,9 @@ TEST_CASE("evaluation changes nothing", "[trainer]") {
 
 namespace {
 
-// V_s and V_act of the sampled weights at the trainer's present weights and ratios, from batches of
-// their own and all entries: neither the probe nor the controller has a part in it.
+// V_s and V_act of the sampled weights at the trainer's present weights and ratios.
+// They come from batches of their own, and from all entries of the gradients.
+// Neither the probe nor the controller has a part in them.
 struct Variances {
   double v_s = 0, v_act = 0;
 };

@@ -163,8 +163,8 @@ TEST_CASE("backwards that keep nothing differ by the whole gradient", "[probe]")
 }
 
 TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
-  // Where nothing is dropped a sampled pass is the exact one, and where only rows are, all sampled
-  // passes are the same.
+  // Where nothing is dropped, a sampled pass is the exact one.
+  // Where only rows are dropped, all sampled passes are the same.
   ModelFixture f = make_fixture();
   Exec exec = f.exec();
   f.model->graph.forward(exec);

@@ -204,13 +204,18 @@ void on_every_backend(const Body& body) {
       on_backend(device, *make_ops(device, Precision::kBf16), DType::kBF16, body);
 }
 
-// Numbers agree within `factor` * epsilon * sqrt(`length`) * the largest number of the output (at
-// least 1), where `length` is how many numbers one result sums. Integers and NaN agree exactly. 0
-// asks for equality.
-// bf16 is computed in f32 from the numbers that the specification reads, so this holds for its sums
-// too, and an output of bf16 may besides be off by one rounding of itself, kBf16Rounding * |result|
-// (after equality: is the result of the specification, rounded); where the operation stores its
-// partial sums, by one rounding of each.
+// How far an output may be from that of the specification. Integers and NaN agree exactly.
+// Other numbers agree within
+//   factor * epsilon * sqrt(length) * largest
+//   length   how many numbers one result sums
+//   largest  the largest number of the output, at least 1
+// A factor of 0 asks for equality.
+//
+// bf16 is computed in f32, from the numbers that the specification reads.
+// So this holds for its sums too. An output of bf16 may besides be off by roundings:
+//   of itself            kBf16Rounding * |result|
+//   of each partial sum  kBf16Rounding * largest, where the operation stores them
+// With a factor of 0 an output of bf16 is the result of the specification, rounded.
 struct Tolerance {
   double factor = 4;
   std::int64_t length = 1;

@@ -10,8 +10,10 @@ namespace {
 
 const fs::path kGolden = fs::path(VCAS_SOURCE_DIR) / "tests/golden";
 
-// A pretrained Vision Transformer that reads 8 x 8, CIFAR-10 whose classes 2 and 5 are brighter at
-// the top and at the bottom, and tiny.json to fine-tune the one on the other.
+// A folder with what a small run needs:
+//   vit        a pretrained Vision Transformer that reads 8 x 8
+//   cifar      CIFAR-10 of two classes: 2 is brighter at the top, 5 at the bottom
+//   tiny.json  fine-tunes the one on the other
 class TinyImages : public TemporaryFolder {
  public:
   TinyImages() {

@@ -1,7 +1,8 @@
-// Sampled gradients against the exact one on a real batch of Fashion-MNIST or, where a vocabulary
-// is given, of WordNet's pairs of glosses: is their mean right, how far do they scatter, what do
-// they cost, for both selections at the same budgets, and for systematic selection in an order
-// drawn anew each time. Prints a table.
+// Compares sampled gradients with the exact one on a real batch, and prints a table.
+// The batch is of Fashion-MNIST or, where a vocabulary is given, of WordNet's pairs of glosses.
+// A line says whether their mean is right, how far they scatter, and what they cost.
+// Both selections have a line at each budget.
+// A third line is of systematic selection in an order drawn anew each time.
 //
 //   vcas_gradient_study [draws] [training steps before] [seed] [vocab.txt]
 #include <fmt/format.h>

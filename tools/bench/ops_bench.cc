@@ -1,15 +1,18 @@
-// Speed of every operation, also as a share of what this machine does in the same run: of the
-// FLOP/s of the best large product, and of the bytes per second of a large copy (kernels/op_cost.h
-// counts both). Tensors that fit a cache can pass the copy.
+// Speed of every operation, also as a share of what this machine does in the same run.
+// Shares are of the FLOP/s of the best large product, and of the bytes per second of a large copy.
+// kernels/op_cost.h counts FLOPs and bytes. Tensors that fit a cache can pass the copy.
 //
-// gathered_product is linear_backward_weight over half of the rows; gather_then_product copies
-// those rows first and leaves the product to the platform's library, compacted_product is that
-// product alone. On a GPU, and on emu, they run in bf16 and TF32 besides, compared with a product
-// in that precision; so do convolutions and norms of ResNets. So does every operation at the
-// smallest size in bf16, and what a transformer is made of at the sizes of its steps (bert_base_32
-// and so on). gathered_layer has the weight gradients of a block in one group, over half of the
-// rows of 8 or 16 items. linear_backward_weight of "32x32 of 16" and so on compares half of the
-// rows with all.
+//   gathered_product     linear_backward_weight over half of the rows
+//   gather_then_product  copies those rows first, and leaves the product to the platform's library
+//   compacted_product    that product alone
+//   gathered_layer       the weight gradients of a block in one group, over half of the rows of 8
+//                        or 16 items
+// linear_backward_weight of "32x32 of 16" and so on compares half of the rows with all.
+//
+// On a GPU, and on emu, some run in other precisions, compared with a product in that precision:
+//   TF32 and bf16  the first three above; convolutions, norms and activations of ResNets
+//   bf16           every operation at the smallest size; gathered_layer; what a transformer is made
+//                  of, at the sizes of its steps (bert_base_32 and so on)
 //
 //   vcas_ops_bench [--device=cpu] [--benchmark_filter=attention] [...]
 

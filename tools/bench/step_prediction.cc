@@ -1,13 +1,13 @@
-// What training steps ask of a GPU, counted without computing anything (kernels/op_cost.h), and the
-// least time an H200 could take for them. Prints a table.
+// Counts what training steps ask of a GPU, without computing anything (kernels/op_cost.h).
+// Prints a table, with the least time that an H200 could take for them.
 //
 //   vcas_step_prediction
 //   vcas_step_prediction ranks                     what is left of the saving on several GPUs, by a
 //                                                  model of the network
 //   vcas_step_prediction ITEMS LONGEST < ids
 //
-// The last counts the rows of batches of texts on a device that repeats passes: of ITEMS random
-// lines of ids, as `vcas tokenize` writes them, cut to LONGEST (docs/kernels.md).
+// The last counts the rows of batches of texts on a device that repeats passes (docs/kernels.md).
+// A batch has ITEMS random lines of ids, as `vcas tokenize` writes them, cut to LONGEST.
 #include <fmt/format.h>
 
 #include <array>
@@ -28,8 +28,8 @@
 namespace vcas {
 namespace {
 
-// Readings and data sheet of an H200 SXM; the cost of a launch on a stream, and of a kernel within
-// a graph.
+// An H200 SXM, by readings and its data sheet.
+// Launches cost kLaunchSeconds on a stream. A kernel within a graph costs kGraphKernelSeconds.
 constexpr double kBytesPerSecond = 4.3e12, kLaunchSeconds = 4e-6, kGraphKernelSeconds = 1.3e-6;
 constexpr double kF32FlopsPerSecond = 67e12, kTf32FlopsPerSecond = 415e12,
                  kBf16FlopsPerSecond = 790e12;
@@ -254,8 +254,8 @@ std::vector<std::int64_t> kept_items(std::int64_t items) {
   return kept;
 }
 
-// What 400 batches waste. Padding is a share of the batch's rows, rows of gates one of the rows
-// that as many items have in the mean.
+// Prints what 400 batches waste. Padding is a share of the batch's rows.
+// Rows at gates are a multiple of the rows that as many items have in the mean.
 void print_texts(std::vector<std::int64_t> lengths, std::int64_t items) {
   constexpr int kBatches = 400, kStepsOfRatios = 100;
   std::mt19937 random(1);

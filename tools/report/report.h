@@ -14,8 +14,10 @@ struct ReportRequest {
 };
 
 // Says on standard error what it used and what it left out.
-// Throws kNoInput and kBadData where no run can be read, kUsage for more runs than there are
-// colours, kCannotCreate and kIoError for outputs.
+// Throws:
+//   kNoInput, kBadData       a folder is missing, or no run can be read
+//   kUsage                   more runs than there are colours
+//   kCannotCreate, kIoError  an output cannot be written
 void report(const ReportRequest& request);
 
 }  // namespace vcas

@@ -17,8 +17,8 @@ struct AttentionRows {
   const double* v(std::int64_t j) const { return k(j) + c; }
 };
 
-// Scaled scores of one query against the keys that it may attend to, of its item's; those are the
-// first of them.
+// Scaled scores of one query against those keys of its item that it may attend to.
+// These are the item's first keys: up to the query's own if `causal`, else all.
 inline std::vector<double> attention_scores(const AttentionRows& rows, std::int64_t heads,
                                             std::int64_t tokens, std::int64_t query,
                                             std::int64_t head, bool causal) {
