@@ -337,8 +337,12 @@ void Emulator::warp_work(WarpWork work, const void* own, Place place) {
 }
 
 void Emulator::copy_async(const AsyncCopy& copy, Place place) {
-  const Unwatched unwatched;
   Thread& self = *thread_[running_];
+  bool free = true;
+  for (const std::vector<AsyncCopy>& group : self.copies)
+    for (const AsyncCopy& other : group) free &= other.to != copy.to;
+  check(free, "an asynchronous copy to where another is on its way", place);
+  const Unwatched unwatched;
   self.place = place;
   self.copies.back().push_back(copy);
   ++self.started;

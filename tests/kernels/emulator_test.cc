@@ -175,7 +175,7 @@ __global__ void early_copy_kernel(const float* x, float* y) {
   }
 }
 
-enum class LandingFault { kNone, kNoWait, kNoBarrier, kTooFew, kEndsEarly };
+enum class LandingFault { kNone, kNoWait, kNoBarrier, kTooFew, kNotFree, kEndsEarly };
 
 // y = x, a number of each thread a round, of which one warp starts the copies and the other waits
 // for them.
@@ -193,13 +193,13 @@ __global__ void landing_kernel(const float* x, float* y) {
   for (int round = 0; round < 6; ++round) {
     const int place = round % 2, i = round * 32 + static_cast<int>(lane);
     if (threadIdx.x < 32) {
-      if (round > 1) barrier_sync(1 + place, 64);
+      if (round > 1 && kFault != LandingFault::kNotFree) barrier_sync(1 + place, 64);
       copy_async(&shared.value[place][lane], x + i, true);
       copy_async_arrive(shared.landed[place]);
     } else {
       if (kFault != LandingFault::kNoWait) mbarrier_wait(shared.landed[place], round / 2 % 2);
       y[i] = shared.value[place][31 - lane];
-      if (round < 4) barrier_arrive(1 + place, 64);
+      if (round < 4 && kFault != LandingFault::kNotFree) barrier_arrive(1 + place, 64);
     }
   }
   copy_async_commit();
@@ -466,6 +466,8 @@ TEST_CASE("asynchronous copies that arrive land when the barrier is waited for",
                ContainsSubstring("no barrier was made here"));
     CHECK_THAT(run(landing_kernel<LandingFault::kTooFew>),
                ContainsSubstring("deadlock, 64 of 64") && ContainsSubstring("at a barrier"));
+    CHECK_THAT(run(landing_kernel<LandingFault::kNotFree>),
+               ContainsSubstring("an asynchronous copy to where another is on its way"));
     CHECK_THAT(run(landing_kernel<LandingFault::kEndsEarly>),
                ContainsSubstring("ends before its asynchronous copies have landed"));
   }
