@@ -365,6 +365,14 @@ void Emulator::copy_async_wait(unsigned groups, Place place) {
   const Unwatched unwatched;
   if (landing > 0 && self.landed > self.handed_over) self.own_landed = true;
   copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(landing));
+  // Those that wait at a barrier see what has landed for it here.
+  for (unsigned i = 0; i < memory_barriers_; ++i)
+    for (const Arrival& arrival : memory_barrier_[i].arrived)
+      if (arrival.thread == running_) release(order_of(memory_barrier_[i]));
+}
+
+char* Emulator::order_of(MemoryBarrier& barrier) {
+  return &barrier.order[barrier.phase % 2 + 2 * (blocks_ % kFibers)];
 }
 
 void Emulator::mbarrier_init(std::uint64_t* barrier, unsigned arrivals, Place place) {
@@ -386,7 +394,7 @@ void Emulator::copy_async_arrive(const std::uint64_t* barrier, Place place) {
   if (is_left_out(place)) return;
   MemoryBarrier& at = memory_barrier(barrier, place);
   if (at.arrived.size() == at.arrivals) land(at);
-  release(&at.order[at.phase % 2 + 2 * (blocks_ % kFibers)]);
+  release(order_of(at));
   const Unwatched unwatched;
   Thread& self = *thread_[running_];
   self.handed_over = self.started;
@@ -397,21 +405,25 @@ void Emulator::copy_async_arrive(const std::uint64_t* barrier, Place place) {
 void Emulator::mbarrier_wait(const std::uint64_t* barrier, unsigned parity, Place place) {
   if (is_left_out(place)) return;
   MemoryBarrier& at = memory_barrier(barrier, place);
-  Thread& self = *thread_[running_];
   while (at.phase % 2 == parity && at.arrived.size() < at.arrivals) {
-    self.place = place;
-    self.state = State::kAtBarrier;
-    at.waiting.push_back(running_);
+    wait_at(at, place);
     run_next();
   }
   if (at.phase % 2 == parity) land(at);
   acquire(&at.order[parity + 2 * (blocks_ % kFibers)]);
-  self.others_landed = true;
+  thread_[running_]->others_landed = true;
+}
+
+void Emulator::wait_at(MemoryBarrier& barrier, Place place) {
+  const Unwatched unwatched;
+  thread_[running_]->place = place;
+  thread_[running_]->state = State::kAtBarrier;
+  barrier.waiting.push_back(running_);
 }
 
 // Lets the copies of all arrivals land, which ends the phase.
 void Emulator::land(MemoryBarrier& barrier) {
-  char* const order = &barrier.order[barrier.phase % 2 + 2 * (blocks_ % kFibers)];
+  char* const order = order_of(barrier);
   acquire(order);
   for (const Arrival& arrival : barrier.arrived) {
     Thread& thread = *thread_[arrival.thread];

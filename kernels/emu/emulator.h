@@ -163,6 +163,8 @@ class Emulator {
   void arrive_at_barrier(Place place);
   void arrive_at_barrier(NamedBarrier& barrier, unsigned threads, bool waits, Place place);
   MemoryBarrier& memory_barrier(const std::uint64_t* barrier, Place place);
+  char* order_of(MemoryBarrier& barrier);
+  void wait_at(MemoryBarrier& barrier, Place place);
   void land(MemoryBarrier& barrier);
   void arrive_at_collective(Collective kind, unsigned mask, Place place);
   void meet(unsigned warp, Meeting& meeting);
