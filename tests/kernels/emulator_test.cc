@@ -460,8 +460,10 @@ TEST_CASE("asynchronous copies that arrive land when the barrier is waited for",
     };
     CHECK(run(landing_kernel<LandingFault::kNone>).empty());
     CHECK(y == want);
+#if !VCAS_TSAN  // which reports it
     run(landing_kernel<LandingFault::kNoWait>);
     CHECK(std::count_if(y.begin(), y.end(), [](float value) { return std::isnan(value); }) > 0);
+#endif
     CHECK_THAT(run(landing_kernel<LandingFault::kNoBarrier>),
                ContainsSubstring("no barrier was made here"));
     CHECK_THAT(run(landing_kernel<LandingFault::kTooFew>),
