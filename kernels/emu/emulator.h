@@ -81,8 +81,9 @@ class Emulator {
   void warp_work(WarpWork work, const void* own, Place place);
   // Asynchronous copies of the running thread. A copy joins the thread's open group.
   // A wait lets all but the last `groups` closed groups land.
-  // These are faults: a copy to where another of the thread is on its way,
-  // a thread that ends before its copies have landed.
+  // These are faults:
+  //   a copy to where another of the thread is on its way
+  //   a thread that ends before its copies have landed
   void copy_async(const AsyncCopy& copy, Place place);
   void copy_async_commit();
   void copy_async_wait(unsigned groups, Place place);
