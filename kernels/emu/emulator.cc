@@ -63,6 +63,7 @@ struct Emulator::Thread {
   std::uint64_t value = 0;  // given to a collective, then its result
   unsigned source = 0;      // lane of a shuffle
   WarpWork work = nullptr;
+  const void* given = nullptr;                    // to that work
   std::vector<std::vector<AsyncCopy>> copies{1};  // by group, the last one open
   std::uint64_t started = 0, landed = 0;          // copies
   std::uint64_t handed_over = 0;                  // copies that those at a barrier wait for
@@ -330,7 +331,7 @@ void Emulator::arrive_at_collective(Collective kind, unsigned mask, Place place)
 void Emulator::warp_work(WarpWork work, const void* own, Place place) {
   constexpr unsigned kAllLanes = 0xFFFFFFFFu;
   Thread& self = *thread_[running_];
-  self.value = reinterpret_cast<std::uintptr_t>(own);
+  self.given = own;
   self.work = work;
   arrive_at_collective(Collective::kWork, kAllLanes, place);
   run_next();
@@ -520,7 +521,7 @@ void Emulator::meet(unsigned warp, Meeting& meeting) {
     lanes.push_back(warp * kWarp + lane);
     value[lane] = thread_[lanes.back()]->value;
     if (value[lane]) ballot |= std::uint64_t{1} << lane;
-    given[lane] = reinterpret_cast<const void*>(value[lane]);
+    given[lane] = thread_[lanes.back()]->given;
   }
   if (meeting.kind == Collective::kWork) thread_[lanes.front()]->work(given);
   for (const unsigned i : lanes) {
