@@ -366,7 +366,7 @@ void Emulator::copy_async_wait(unsigned groups, Place place) {
   const Unwatched unwatched;
   if (landing > 0 && self.landed > self.handed_over) self.own_landed = true;
   copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(landing));
-  // Those that wait at a barrier see what has landed for it here.
+  // Threads that wait at a barrier see what has landed for it here.
   for (unsigned i = 0; i < memory_barriers_; ++i)
     for (const Arrival& arrival : memory_barrier_[i].arrived)
       if (arrival.thread == running_) release(order_of(memory_barrier_[i]));
