@@ -27,7 +27,6 @@ class MemoryLimit final : public ForwardingOps {
   explicit MemoryLimit(std::unique_ptr<Ops> inner)
       : ForwardingOps(std::move(inner)), free_(available_memory_bytes()) {}
 
-  std::string name() const override { return inner_->name(); }
   void* allocate(std::size_t bytes) override {
     if (static_cast<std::int64_t>(bytes) > free_)
       throw Error(ExitCode::kOutOfMemory,
@@ -44,10 +43,6 @@ class MemoryLimit final : public ForwardingOps {
     free_ += static_cast<std::int64_t>(bytes);
     inner_->deallocate(data, bytes);
   }
-#define VCAS_OP(Args) \
-  void run(const Args& args) override { inner_->run(args); }
-  VCAS_FOR_EACH_OP(VCAS_OP)
-#undef VCAS_OP
 
  private:
   std::int64_t free_;

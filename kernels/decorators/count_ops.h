@@ -34,7 +34,6 @@ class CountOps final : public ForwardingOps {
  public:
   explicit CountOps(std::unique_ptr<Ops> inner);
 
-  std::string name() const override { return inner_->name(); }
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes) override;
   void enter_phase(Phase phase) override;

@@ -36,11 +36,6 @@ void FiniteOps::enter(const std::string& place) {
   inner_->enter(place);
 }
 
-void FiniteOps::repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) {
-  if (watching_) return body();
-  inner_->repeat(recording, body);
-}
-
 std::vector<double> FiniteOps::values(const Tensor& tensor, std::int64_t count) {
   host_.resize(tensor.bytes());
   inner_->copy_to_host(host_.data(), tensor.data, host_.size());
@@ -81,7 +76,7 @@ void FiniteOps::check(const char* op, const char* name, const Tensor& tensor, st
 
 template <class Args>
 void FiniteOps::run_watched(const Args& args) {
-  if (!watching_) return inner_->run(args);
+  if (!sees_each_call_) return inner_->run(args);
   if constexpr (Chain<Args>)
     for_each_part(args, [&](const auto& part) { watch_one(part); });
   else

@@ -15,12 +15,9 @@ class FiniteOps final : public ForwardingOps {
  public:
   explicit FiniteOps(std::unique_ptr<Ops> inner) : ForwardingOps(std::move(inner)) {}
 
-  void watch() { watching_ = true; }
+  void watch() { sees_each_call_ = true; }
 
-  std::string name() const override { return inner_->name(); }
   void enter(const std::string& place) override;
-  // Calls `body` while it watches, so that each operation is seen.
-  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
 #define VCAS_OP(Args) void run(const Args& args) override;
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
@@ -37,7 +34,6 @@ class FiniteOps final : public ForwardingOps {
              const std::string& inputs);
 
   std::string place_;
-  bool watching_ = false;
   std::vector<std::byte> host_;
 };
 

@@ -14,19 +14,14 @@ void RangeOps::enter(const std::string& place) {
   inner_->enter(place);
 }
 
-void RangeOps::repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) {
-  if (recording_) return body();
-  inner_->repeat(recording, body);
-}
-
 void RangeOps::start() {
-  recording_ = true;
+  sees_each_call_ = true;
   profiler_->start();
 }
 
 void RangeOps::stop() {
   profiler_->stop();
-  recording_ = false;
+  sees_each_call_ = false;
 }
 
 void RangeOps::begin(const std::string& name) {

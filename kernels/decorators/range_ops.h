@@ -26,19 +26,13 @@ class RangeOps final : public ForwardingOps {
  public:
   RangeOps(std::unique_ptr<Ops> inner, std::unique_ptr<Profiler> profiler);
 
-  std::string name() const override { return inner_->name(); }
   void enter(const std::string& place) override;
-  // Calls `body` while the profiler records: a repetition enters no place.
-  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
-#define VCAS_OP(Args) \
-  void run(const Args& args) override { inner_->run(args); }
-  VCAS_FOR_EACH_OP(VCAS_OP)
-#undef VCAS_OP
 
   // A range around those of places: "step", "eval".
   void begin(const std::string& name);
   void end();
-  // The profiler records between the two.
+  // The profiler records between the two. Passes are not repeated there: a repetition enters no
+  // place.
   void start();
   void stop();
 
@@ -46,7 +40,7 @@ class RangeOps final : public ForwardingOps {
   void leave();
 
   std::unique_ptr<Profiler> profiler_;
-  bool in_place_ = false, recording_ = false;
+  bool in_place_ = false;
 };
 
 }  // namespace vcas

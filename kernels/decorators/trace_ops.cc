@@ -20,7 +20,7 @@ TraceOps::~TraceOps() {
 }
 
 void TraceOps::begin() {
-  recording_ = true;
+  sees_each_call_ = true;
   if (begun_) return;
   file_.close();  // an older trace stayed until now: this one could have been refused
   file_.open(path_, std::ios::trunc);
@@ -33,14 +33,9 @@ void TraceOps::enter(const std::string& place) {
   inner_->enter(place);
 }
 
-void TraceOps::repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) {
-  if (recording_) return body();
-  inner_->repeat(recording, body);
-}
-
 template <class Args>
 void TraceOps::trace(const Args& args) {
-  if (!recording_) return inner_->run(args);
+  if (!sees_each_call_) return inner_->run(args);
   using Microseconds = std::chrono::duration<double, std::micro>;
   const Clock::time_point begin = Clock::now();
   inner_->run(args);
@@ -60,7 +55,7 @@ VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
 void TraceOps::close() {
-  recording_ = false;
+  sees_each_call_ = false;
   if (!file_.is_open()) return;
   if (begun_) file_ << "\n]\n";
   file_.close();

@@ -18,17 +18,14 @@ class TraceOps final : public ForwardingOps {
   TraceOps(std::unique_ptr<Ops> inner, std::filesystem::path path);
   ~TraceOps() override;
 
-  std::string name() const override { return inner_->name(); }
   void enter(const std::string& place) override;
-  // Calls `body` while it records, so that each operation is seen.
-  void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override;
 #define VCAS_OP(Args) void run(const Args& args) override;
   VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
 
   // Replaces what is in the file, at the first call.
   void begin();
-  void end() { recording_ = false; }
+  void end() { sees_each_call_ = false; }
   // Completes the file. Nothing is recorded afterwards.
   // Throws kIoError if something could not be written. The destructor cannot throw it.
   void close();
@@ -43,8 +40,7 @@ class TraceOps final : public ForwardingOps {
   std::ofstream file_;
   Clock::time_point start_ = Clock::now();
   std::string place_;
-  bool recording_ = false, begun_ = false;
-  bool first_event_ = true;
+  bool begun_ = false, first_event_ = true;
 };
 
 }  // namespace vcas

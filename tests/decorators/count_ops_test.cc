@@ -26,10 +26,6 @@ class RepeatingOps final : public ForwardingOps {
     body();
     recording = std::make_unique<Recording>();
   }
-#define VCAS_OP(Args) \
-  void run(const Args& args) override { inner_->run(args); }
-  VCAS_FOR_EACH_OP(VCAS_OP)
-#undef VCAS_OP
 };
 
 }  // namespace

@@ -19,7 +19,6 @@ class LosableOps final : public ForwardingOps {
  public:
   explicit LosableOps(const std::string& device) : ForwardingOps(make_ops(device)) {}
 
-  std::string name() const override { return inner_->name(); }
   void copy_to_device(void* device, const void* host, std::size_t bytes) override {
     count();
     inner_->copy_to_device(device, host, bytes);

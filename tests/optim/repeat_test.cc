@@ -15,7 +15,6 @@ class EmuOps final : public ForwardingOps {
  public:
   explicit EmuOps(bool repeats) : ForwardingOps(make_emu_ops()), repeats_(repeats) {}
 
-  std::string name() const override { return inner_->name(); }
   void repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
     called.push_back(false);
     const auto noted = [&] {
@@ -24,10 +23,6 @@ class EmuOps final : public ForwardingOps {
     };
     repeats_ ? inner_->repeat(recording, std::ref(noted)) : noted();
   }
-#define VCAS_OP(Args) \
-  void run(const Args& args) override { inner_->run(args); }
-  VCAS_FOR_EACH_OP(VCAS_OP)
-#undef VCAS_OP
 
   std::int64_t launches() const { return emu_launches(*inner_); }
   std::ptrdiff_t repetitions() const { return std::ssize(called); }

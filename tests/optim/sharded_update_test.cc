@@ -173,12 +173,7 @@ namespace {
 class NeverRepeats final : public ForwardingOps {
  public:
   NeverRepeats() : ForwardingOps(make_ops("emu")) {}
-  std::string name() const override { return inner_->name(); }
   void repeat(std::unique_ptr<Recording>&, const std::function<void()>& body) override { body(); }
-#define VCAS_OP(Args) \
-  void run(const Args& args) override { inner_->run(args); }
-  VCAS_FOR_EACH_OP(VCAS_OP)
-#undef VCAS_OP
 };
 
 }  // namespace

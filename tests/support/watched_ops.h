@@ -14,7 +14,6 @@ class WatchedOps final : public ForwardingOps {
  public:
   explicit WatchedOps(Watch watch) : ForwardingOps(make_ops("cpu")), watch_(std::move(watch)) {}
 
-  std::string name() const override { return inner_->name(); }
   void enter(const std::string& place) override {
     place_ = place;
     inner_->enter(place);

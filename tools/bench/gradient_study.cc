@@ -46,7 +46,6 @@ class ShuffledDraws final : public ForwardingOps {
 
   bool shuffled = false;
 
-  std::string name() const override { return inner_->name(); }
 #define VCAS_OP(Args) \
   void run(const Args& args) override { forward(args); }
   VCAS_FOR_EACH_OP(VCAS_OP)
