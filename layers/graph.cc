@@ -70,6 +70,14 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
   ops_ = &ops;
   plan_.queues = ops.queues();
   plan_graph(plan_, limits);
+  for (const GraphNode& node : plan_.nodes) {
+    if (!node.plan.computes_on_host) continue;
+    repeatable_ = false;
+    if (ops.name().find("cuda") != std::string::npos)
+      throw Error(ExitCode::kBadConfig,
+                  node.name + " computes on the host, which cannot read the memory of a GPU",
+                  "use the device cpu or emu, or operations in place of loops (docs/layer_api.md)");
+  }
   // A layer that mixes items would mix padding with them.
   pads_ = ops.queues() && std::ranges::all_of(plan_.nodes, [](const GraphNode& node) {
             return node.plan.coupling == RowCoupling::kRows ||

@@ -62,6 +62,8 @@ class Graph {
   // Whether the batch has this optional input.
   void set_present(Value optional_input, bool present);
   BatchShape batch() const;
+  // Whether a device may repeat passes: no layer computes on the host.
+  bool repeatable() const { return repeatable_; }
   const RowSets& full_rows() const { return full_rows_; }  // of the present batch
   // What the present batch has, without padding.
   Tensor tensor(Value value) const;
@@ -134,6 +136,7 @@ class Graph {
   std::int64_t items_ = 0;
   RowBound tokens_, masked_;
   bool pads_ = false;  // batches of items of different lengths
+  bool repeatable_ = true;
   Ops* ops_ = nullptr;
 };
 

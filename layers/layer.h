@@ -91,6 +91,9 @@ struct NodePlan {
   // Norms have so many parts a row: [rows, parts].
   // With several parts dx[0] is written apart: backward neither accumulates nor works in place.
   std::int64_t output_norm_parts = 1, dx_norm_parts = 1;
+  // Forward or backward reads or writes tensors itself, not by operations alone.
+  // Passes are then not repeated (Ops::repeat). The host must see the device's memory.
+  bool computes_on_host = false;
   std::size_t scratch_bytes = 0;  // most that forward or backward take from Exec::scratch at a time
 };
 

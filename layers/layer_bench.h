@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "kernels/buffer.h"
@@ -207,6 +208,9 @@ class Bench {
   }
 
   std::vector<Numbers> input_values, parameter_values;
+  bool repeats = false;  // a call counts only as the device repeats it
+
+  bool can_repeat() const { return ops_->queues() && !plan_.computes_on_host; }
 
   const NodePlan& plan() const { return plan_; }
   std::int64_t items() const { return static_cast<std::int64_t>(test_.tokens.size()); }
@@ -236,21 +240,25 @@ class Bench {
     for (std::size_t i = 0; i < inputs_.size(); ++i) memory_.write(inputs_[i], input_values[i]);
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       memory_.write(parameters_[i], parameter_values[i]);
-    memory_.poison(output_);
     const Tensor norm = norms_of(output_, plan_.output_norm_parts);
-    for (const Tensor& saved : saved_) memory_.poison(saved);
-    memory_.poison(scratch_);
     Arena arena(scratch_.data, plan_.scratch_bytes);
     Exec exec = make_exec(arena);
     const auto state_before = bytes_of(state_);
-    layer_->forward(exec, {.inputs = inputs_,
-                           .output = output_,
-                           .output_norm = norm,
-                           .saved = saved_,
-                           .parameters = parameters_,
-                           .state = state_,
-                           .input_specs = specs_,
-                           .rows = full_rows_});
+    const auto reset = [&] {
+      memory_.poison(output_);
+      for (const Tensor& saved : saved_) memory_.poison(saved);
+      memory_.poison(scratch_);
+    };
+    call(reset, [&] {
+      layer_->forward(exec, {.inputs = inputs_,
+                             .output = output_,
+                             .output_norm = norm,
+                             .saved = saved_,
+                             .parameters = parameters_,
+                             .state = state_,
+                             .input_specs = specs_,
+                             .rows = full_rows_});
+    });
     expect_norms(norm, output_, "output_norm");
     expect(state_before == bytes_of(state_), "forward changes a state that it may not update");
     return memory_.read(output_);
@@ -297,26 +305,37 @@ class Bench {
     if (plan_.passes_gradient.size() < dx.size()) {
       const auto before = state();
       const auto dy_before = dy ? memory_.bytes(dy) : std::vector<std::uint8_t>{};
-      memory_.poison(scratch_);
+      const auto reset = [&] {
+        memory_.poison(scratch_);
+        for (std::size_t i = 0; repeats && i < dx.size(); ++i)
+          if (dx[i] && std::ranges::count(plan_.passes_gradient, static_cast<int>(i)) == 0)
+            memory_.poison(dx[i]);
+        for (const Tensor& tensor : gradients)
+          if (repeats && tensor)
+            memory_.write(tensor,
+                          Numbers(static_cast<std::size_t>(tensor.elements()), choice.start));
+      };
       Arena arena(scratch_.data, plan_.scratch_bytes);
       Exec exec = make_exec(arena);
       BackwardHooks exact;
       const Tensor norm = norms_of(dx[0], plan_.dx_norm_parts);
-      layer_->backward(exec, {.inputs_full = inputs_,
-                              .output_full = output_,
-                              .saved_full = saved_,
-                              .parameters = parameters_,
-                              .input_specs = specs_,
-                              .dy = dy,
-                              .dx = dx,
-                              .dx_norm = norm,
-                              .added = added,
-                              .rows = rows,
-                              .rows_dx = rows_dx,
-                              .rows_full = full_rows_,
-                              .gradients = {gradients, !choice.replaces},
-                              .loss_scale = kLossScale,
-                              .method = {.hooks = exact, .site = -1}});
+      call(reset, [&] {
+        layer_->backward(exec, {.inputs_full = inputs_,
+                                .output_full = output_,
+                                .saved_full = saved_,
+                                .parameters = parameters_,
+                                .input_specs = specs_,
+                                .dy = dy,
+                                .dx = dx,
+                                .dx_norm = norm,
+                                .added = added,
+                                .rows = rows,
+                                .rows_dx = rows_dx,
+                                .rows_full = full_rows_,
+                                .gradients = {gradients, !choice.replaces},
+                                .loss_scale = kLossScale,
+                                .method = {.hooks = exact, .site = -1}});
+      });
       if (choice.padding == 0) expect_norms(norm, dx[0], "dx_norm");
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
@@ -361,6 +380,16 @@ class Bench {
   }
 
  private:
+  // A device that repeats passes records the second of them, and repeats it without a call.
+  template <class Reset>
+  void call(const Reset& reset, const std::function<void()>& body) {
+    std::unique_ptr<Recording> recording;
+    for (int times = repeats ? 3 : 1; times > 0; --times) {
+      reset();
+      repeats ? ops_->repeat(recording, body) : body();
+    }
+  }
+
   // Turns random numbers into rows of input 0, each of the item that it belongs to.
   void choose_own_rows(Numbers& values, Layout layout) const {
     std::int64_t first = 0;

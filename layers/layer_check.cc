@@ -176,6 +176,19 @@ void check_calls(Bench& bench, const Numbers& dy, const Gradients& plain, double
     same(bench.backward({.dy = dy, .in_place = true}), true, "dx in place of dy gives other bits");
 }
 
+void check_repeated(Bench& bench, const Numbers& y, const Numbers& dy, const Gradients& plain) {
+  bench.repeats = true;
+  const bool forward = same_bits(bench.forward(), y);
+  bench.poison_unsaved();
+  const Gradients repeated = bench.backward({.dy = dy});
+  bench.repeats = false;
+  const bool backward = std::ranges::equal(repeated.dx, plain.dx, same_bits) &&
+                        std::ranges::equal(repeated.parameters, plain.parameters, same_bits);
+  bench.expect(forward && backward,
+               "a pass that the device repeats gives other bits: the plan of a layer with loops of "
+               "its own says computes_on_host");
+}
+
 void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
   struct Outcome {
     Numbers y;
@@ -196,6 +209,7 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
     bench.poison_unsaved();
     got.gradients = bench.backward({.dy = dy});
     check_calls(bench, dy, got.gradients, tolerance);
+    if (bench.can_repeat()) check_repeated(bench, got.y, dy, got.gradients);
     const RowCoupling coupling = bench.plan().coupling;
     if (!test.loss && (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems))
       check_compact(bench, dy, tolerance);

@@ -138,7 +138,7 @@ Trainer::TrainingPass& Trainer::pass_of(PassKind kind, const BatchShape& batch) 
 template <class Body>
 void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds, Stopwatch& watch) {
   const BatchShape batch = model_.graph.batch();
-  if (!method_->repeats(kind) || !batch.known) {
+  if (!method_->repeats(kind) || !batch.known || !model_.graph.repeatable()) {
     body();
     seconds.backward += watch.lap();
     return;

@@ -17,6 +17,7 @@ class ColumnGain final : public Layer {
     plan.parameters = {{"gain", {x.width}, {Initializer::Kind::kConstant, start_}, false}};
     plan.saved_inputs = {0};  // backward reads x
     plan.in_place = true;     // and dy[i] before it writes dx[i]
+    plan.computes_on_host = true;
     return plan;
   }
 

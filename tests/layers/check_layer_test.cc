@@ -17,6 +17,7 @@ class ColumnGain final : public Layer {
     plan.parameters = {{"gain", {in.inputs[0].width}, {Initializer::Kind::kConstant, 1}, false}};
     if (fault_ != "input is not kept") plan.saved_inputs = {0};
     plan.in_place = true;
+    plan.computes_on_host = fault_ != "says nothing of its loops";
     plan.accumulates = fault_ == "says it accumulates";
     plan.writes_norms = fault_ == "says it writes norms";
     plan.writes_gradients = fault_ == "says it writes gradients" || fault_ == "adds to no rows";
@@ -81,11 +82,13 @@ class ColumnGain final : public Layer {
 
 VCAS_REGISTER_LAYER("column_gain", ColumnGain);
 
-std::string faults_of(const std::string& fault, const std::vector<double>& kinks = {}) {
+std::string faults_of(const std::string& fault, const std::vector<double>& kinks = {},
+                      const std::string& device = "cpu") {
   std::string all;
   for (const std::string& text : layer_faults({.kind = "column_gain",
                                  .config = {{"fault", fault}},
                                  .inputs = {{.width = 24, .kinks = kinks}},
+                                 .device = device,
                                  .bf16 = false}))
     all += text + "\n";
   return all;
@@ -100,6 +103,12 @@ TEST_CASE("column_gain", "[layer]") {
 TEST_CASE("no input lies on a kink that is named", "[check_layer]") {
   CHECK(faults_of("bends at 1").find("finite differences, dx of input 0") != std::string::npos);
   CHECK(faults_of("bends at 1", {1}).empty());
+}
+
+TEST_CASE("loops that a device would not repeat are a fault", "[check_layer]") {
+  CHECK(faults_of("", {}, "emu").empty());
+  CHECK_THAT(faults_of("says nothing of its loops", {}, "emu"),
+             ContainsSubstring("a pass that the device repeats gives other bits"));
 }
 
 TEST_CASE("check_layer notices every fault", "[check_layer]") {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/decorators/count_ops.h"
+#include "kernels/decorators/forwarding_ops.h"
 #include "layers/memory_plan.h"
 #include "optim/methods/sampled_backward.h"
 #include "tests/support/catch.h"
@@ -287,6 +288,35 @@ TEST_CASE("a layer that samples its weight gradient does not work in place", "[g
   graph.add("bad", std::make_unique<InPlace>(), {x});
   CHECK_THROWS_WITH(graph.finish(*ops, {.max_items = 2}),
                     ContainsSubstring("bad samples its weight gradient from a dy that does not"));
+}
+
+TEST_CASE("a layer that computes on the host is refused where the host sees no memory", "[graph]") {
+  class OnHost final : public Layer {
+   public:
+    NodePlan plan(const PlanInput& in) const override {
+      return {.output = in.inputs[0], .computes_on_host = true};
+    }
+    void forward(Exec&, const ForwardIo&) const override {}
+    void backward(Exec&, const BackwardIo&) const override {}
+  };
+  class NamedCuda final : public ForwardingOps {
+   public:
+    NamedCuda() : ForwardingOps(make_ops("cpu")) {}
+    std::string name() const override { return "cuda"; }
+  };
+  NamedCuda cuda;
+  auto cpu = make_ops("cpu");
+  for (Ops* ops : {static_cast<Ops*>(&cuda), cpu.get()}) {
+    Graph graph(DType::kF32);
+    const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+    graph.add("loops", std::make_unique<OnHost>(), {x});
+    if (ops == &cuda)
+      CHECK_THROWS_WITH(graph.finish(*ops, {.max_items = 2}),
+                        ContainsSubstring("loops computes on the host, which cannot read"));
+    else
+      graph.finish(*ops, {.max_items = 2});
+    CHECK_FALSE(graph.repeatable());
+  }
 }
 
 TEST_CASE("memory blocks alive at the same time never overlap", "[graph]") {

@@ -24,6 +24,7 @@ class FaultyCopy final : public Layer {
   NodePlan plan(const PlanInput& in) const override {
     NodePlan plan;
     plan.output = in.inputs[0];
+    plan.computes_on_host = true;
     return plan;
   }
   void forward(Exec& exec, const ForwardIo& io) const override {

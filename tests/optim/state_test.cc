@@ -26,6 +26,7 @@ class Center final : public Layer {
     plan.output = in.inputs[0];
     plan.state = {{"mean", {in.inputs[0].width}, {Initializer::Kind::kConstant, kStart}}};
     plan.passes_gradient = {0};
+    plan.computes_on_host = true;
     return plan;
   }
   void forward(Exec& exec, const ForwardIo& io) const override {
@@ -81,11 +82,13 @@ VCAS_REGISTER_PART(ModelKind, "centered", Centered);
 
 struct CenteredRun {
   ModelOptions model_options = read_model_options({"type=centered"});
-  std::unique_ptr<Ops> ops = make_ops("cpu");
+  std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
   std::unique_ptr<Trainer> trainer;
 
-  explicit CenteredRun(TrainerOptions options = {.total_steps = 40, .batch = kItems}) {
+  explicit CenteredRun(TrainerOptions options = {.total_steps = 40, .batch = kItems},
+                       const std::string& device = "cpu")
+      : ops(make_ops(device)) {
     model = build_model(model_options, {kWidth}, kClasses, 0.0);
     model->graph.finish(*ops, {.max_items = kItems});
     model->graph.parameters().initialize(*ops, 1);
@@ -122,7 +125,7 @@ TEST_CASE("forwards of training alone bring a state up to date", "[trainer][stat
   TrainerOptions options = TrainerFixture::defaults();
   options.micro_batch = GENERATE(0, 8);
   vcas_of(options).probe = GENERATE("in_place", "separate");
-  CenteredRun run(options);
+  CenteredRun run(options, GENERATE(from_range(host_devices())));
   CHECK(run.state() == std::vector<float>(kWidth, float(kStart)));
   constexpr std::int64_t kSteps = 8;
   run.run(kSteps);
