@@ -34,9 +34,7 @@ class HostExchange final : public Exchange {
   HostExchange(Ops& ops, Ranks& ranks) : ops_(ops), ranks_(ranks), place_(ranks.place()) {}
 
   void begin_sum_parts(const Tensor& x, DType wire) override {
-    check_type(x);
-    VCAS_CHECK(wire == x.dtype || (wire == DType::kBF16 && x.dtype == DType::kF32),
-               "terms of a sum over ranks have its type or bf16");
+    check_terms(x, wire);
     begin({x, true, wire});
   }
   void begin_gather_parts(const Tensor& x) override { begin({.x = x}); }
@@ -47,8 +45,8 @@ class HostExchange final : public Exchange {
   }
   void sum(const Tensor& numbers, double factor) override {
     VCAS_CHECK(begun_.empty(), "a sum over ranks while others run");
-    check_type(numbers);
-    if (place_.size == 1 || numbers.elements() == 0) return;
+    check_terms(numbers, numbers.dtype);
+    if (numbers.elements() == 0 || (place_.size == 1 && factor == 1)) return;
     const std::size_t bytes = numbers.bytes();
     parts_.resize(bytes * static_cast<std::size_t>(place_.size));
     ops_.copy_to_host(parts_.data() + bytes * static_cast<std::size_t>(place_.rank), numbers.data,
@@ -64,20 +62,11 @@ class HostExchange final : public Exchange {
     DType wire = {};
   };
 
-  static void check_type(const Tensor& x) {
-    VCAS_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kF64,
-               "a sum over ranks is of f32 or f64");
-  }
   void begin(const Begun& work) {
-    const std::int64_t count = work.x.elements();
-    VCAS_CHECK(count % (kPartElements * place_.size) == 0,
-               "a tensor of " + std::to_string(count) + " elements has no equal parts");
-    if (place_.size > 1 && count > 0) begun_.push_back(work);
+    check_parts(work.x, place_.size);
+    if (place_.size > 1 && work.x.elements() > 0) begun_.push_back(work);
   }
-  Tensor own_part(const Tensor& x) const {
-    const std::int64_t count = x.elements() / place_.size;
-    return x.range(place_.rank * count, (place_.rank + 1) * count);
-  }
+  Tensor own_part(const Tensor& x) const { return part_of(x, place_.rank, place_.size); }
   void sum_parts(const Tensor& x, DType wire) {
     mine_.resize(x.bytes());
     ops_.copy_to_host(mine_.data(), x.data, x.bytes());

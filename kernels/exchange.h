@@ -11,8 +11,22 @@ namespace vcas {
 // n is a multiple of kPartElements * ranks, so parts lie as well as the tensor does.
 constexpr std::int64_t kPartElements = 16;
 
+inline Tensor part_of(const Tensor& x, std::int64_t rank, std::int64_t ranks) {
+  const std::int64_t count = x.elements() / ranks;
+  return x.range(rank * count, (rank + 1) * count);
+}
+inline void check_parts(const Tensor& x, std::int64_t ranks) {
+  VCAS_CHECK(x.elements() % (kPartElements * ranks) == 0,
+             "a tensor of " + std::to_string(x.elements()) + " elements has no equal parts");
+}
+inline void check_terms(const Tensor& x, DType wire) {
+  VCAS_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kF64, "a sum over ranks is of f32 or f64");
+  VCAS_CHECK(wire == x.dtype || (wire == DType::kBF16 && x.dtype == DType::kF32),
+             "terms of a sum over ranks have its type or bf16");
+}
+
 // Made by Ops::make_exchange. Ends before its Ops. All ranks call the same in the same order.
-// With one rank nothing changes.
+// With one rank the first two change nothing.
 // A body of Ops::repeat may begin: then each repetition begins.
 // Throws Error(kUnavailable) if another rank cannot be reached.
 class Exchange {

@@ -61,7 +61,7 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  // "cpu", "trace(cpu)", ...
+  // "cpu", "check:cpu,emu", ...
   virtual std::string name() const = 0;
 
   // Memory of this backend, 64-byte aligned, zeroed. Throws Error(kOutOfMemory).

@@ -79,16 +79,9 @@ AttentionHead<T> head_of(const HeadColumns<const T>& in, std::int64_t width, std
           .draw_stride = static_cast<std::uint64_t>(heads) * kDrawsPerQuery};
 }
 
-void check_width(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads) {
-  VCAS_CHECK(qkv.width() == (query ? 2 : 3) * y.width() && y.width() % heads == 0,
-             "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
-                 ", qkv " + qkv.shape.text());
-}
-
 }  // namespace
 
 void compute(CpuContext& cpu, const AttentionForward& args) {
-  check_width(args.y, args.query, args.qkv, args.heads);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.y.width(), heads = args.heads, head_width = width / heads;
@@ -115,8 +108,6 @@ void compute(CpuContext& cpu, const AttentionForward& args) {
 }
 
 void compute(CpuContext& cpu, const AttentionBackward& args) {
-  check_width(args.dy, args.query_full, args.qkv_full, args.heads);
-  VCAS_CHECK(!args.dqkv_norm || !args.query_full, "norms of a query apart");
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t width = args.dy.width(), heads = args.heads, head_width = width / heads;

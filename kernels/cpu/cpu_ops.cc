@@ -51,8 +51,11 @@ class CpuOps final : public Ops {
     if (bytes) std::memcpy(host, device, bytes);
   }
 
-#define VCAS_RUN(Args) \
-  void run(const Args& args) override { compute(context_, args); }
+#define VCAS_RUN(Args)                  \
+  void run(const Args& args) override { \
+    check_call(args);                   \
+    compute(context_, args);            \
+  }
   VCAS_FOR_EACH_OP(VCAS_RUN)
 #undef VCAS_RUN
 

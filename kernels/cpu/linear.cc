@@ -73,11 +73,7 @@ const std::int32_t* summand_rows(const LinearBackwardWeight& args, std::int64_t 
 template <class T>
 void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
   const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
-  VCAS_CHECK(args.dy.width() == d && args.patches.taps() * args.x_full.width() == c,
-             "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
-                 args.x_full.shape.text());
   const auto* kept = args.kept.ptr<std::int32_t>();
-  check_count(args);
   const std::int64_t rows = args.count ? *args.count.ptr<std::int32_t>()
                             : kept     ? args.kept.elements()
                                        : args.dy.rows();
@@ -118,7 +114,6 @@ void backward_weight(CpuContext& cpu, const LinearBackwardWeight& args) {
 }  // namespace
 
 void compute(CpuContext& cpu, const LinearForward& args) {
-  check_linear(args.y, args.x, args.weight, args.patches);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t c = args.x.width();
@@ -129,7 +124,6 @@ void compute(CpuContext& cpu, const LinearForward& args) {
 }
 
 void compute(CpuContext& cpu, const LinearBackwardInput& args) {
-  check_linear(args.dy, args.dx, args.weight, args.patches);
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t c = args.dx.width(), d = args.dy.width();

@@ -89,8 +89,6 @@ void compute(CpuContext& cpu, const Add& args) {
 }
 
 void compute(CpuContext& cpu, const Copy& args) {
-  VCAS_CHECK(args.y.bytes() == args.x.bytes(),
-             "copy of " + args.x.shape.text() + " to " + args.y.shape.text());
   auto* y = static_cast<char*>(args.y.data);
   const auto* x = static_cast<const char*>(args.x.data);
   elements(cpu, static_cast<std::int64_t>(args.y.bytes()),

@@ -195,7 +195,6 @@ void narrow_rows(const NarrowRows& args) {
 
 template <class T>
 void row_score(CpuContext& cpu, const RowScore& args) {
-  check_norms(args);
   const std::int64_t c = args.x_full.width(), d = args.dy.width();
   const auto* row = args.row.ptr<std::int32_t>();
   const T* dy = args.dy.ptr<T>();
@@ -251,7 +250,6 @@ void row_score(CpuContext& cpu, const RowScore& args) {
 
 template <Chain Args>
 void in_order(CpuContext& cpu, const Args& args) {
-  check_chain(args);
   for_each_part(args, [&](const auto& part) { compute(cpu, part); });
 }
 
@@ -301,7 +299,6 @@ void compute(CpuContext& cpu, const Group<Draw>& group) {
   std::int64_t scores = 0, longest = 0;
   for (const Draw& args : group) {
     const std::int64_t n = args.prob.elements();
-    check_sizes(args);
     scores += n;
     longest = std::max(longest, n);
   }
@@ -332,8 +329,6 @@ void compute(CpuContext& cpu, const DrawEcho& args) {
     }
   };
   const std::int64_t kept = args.kept.elements(), drawn = args.item.elements();
-  VCAS_CHECK(kept + drawn <= args.items,
-             std::to_string(drawn) + " echoes of " + std::to_string(args.items - kept) + " items");
   auto* all = cpu.scratch<Candidate>(args.items);
   const PhiloxAddress address = step_key(args).address();
   for (std::int64_t i = 0; i < args.items; ++i) {

@@ -140,12 +140,9 @@ __device__ BackwardWork<T> backward_work(const BackwardTensors<T>& t, const Head
 // ---- host ----
 
 template <class T>
-HeadShape<T> head_shape(const Tensor& y, const Tensor& query, const Tensor& qkv, std::int64_t heads,
-                        double dropout, bool causal, const StepKey& key) {
-  const std::int64_t width = y.width(), head_width = width / heads;
-  VCAS_CHECK(qkv.width() == (query ? 2 : 3) * width && width % heads == 0,
-             "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
-                 ", qkv " + qkv.shape.text());
+HeadShape<T> head_shape(std::int64_t width, std::int64_t heads, double dropout, bool causal,
+                        const StepKey& key) {
+  const std::int64_t head_width = width / heads;
   return {.width = width,
           .heads = heads,
           .head_width = static_cast<int>(head_width),

@@ -83,7 +83,7 @@ __device__ void slopes_of(Square& p, Square& ds, const BackwardTiles<T, kWidth>&
   const int own_row = warp_of_thread() * kSquare;
   VCAS_UNROLL
   for (int c = 0; c < kWidth / kSquare; ++c) {
-    Factor<T> a, b;
+    Fragment<T> a, b;
     tiles.k.load_a(a, own_row, c);
     stage.q.load_b_transposed(b, row, c);
     add_product(p, a, b);
@@ -124,7 +124,7 @@ __device__ void add_dq(const BackwardPart<T>& of, const BackwardTiles<T, kWidth>
     const int keys = of.head.keys_of(first + row + kSquare - 1, shape);
     Square dq[1] = {};
     for (int key = 0; key < min(Tiles::kKeys, keys - first_key); key += kSquare) {
-      Factor<T> a, b;
+      Fragment<T> a, b;
       tiles.ds.load_a_transposed(a, key, row / kSquare);
       tiles.k.load_b(b, key, column / kSquare);
       add_product(dq[0], a, b);
@@ -193,7 +193,7 @@ __device__ void backward_tile_mma(const BackwardPart<T>& of, int first_key,
       Square p = {}, ds = {};
       slopes_of(p, ds, *tiles, stage, row, own_key, first + row, head, shape);
       tiles->ds.store(ds, own_row, row / kSquare);
-      Factor<T> a, b;
+      Fragment<T> a, b;
       round_square(a, ds);
       for (int c = 0; c < kColumns; ++c) {
         stage.q.load_b(b, row, c);

@@ -10,8 +10,8 @@
 #include <initializer_list>
 
 #include "kernels/device/attention.cuh"
+#include "kernels/device/chunks.cuh"
 #include "kernels/device/math.cuh"
-#include "kernels/device/mma.cuh"
 #include "kernels/device/reduce.cuh"
 
 namespace vcas::VCAS_DEVICE {
@@ -35,7 +35,7 @@ __device__ inline int source_row(int row) {
 
 // 16 x 16 numbers as factor a or b of mma: of TF32 eight columns of a, or rows of b, after eight.
 template <class T>
-using Factor = std::uint32_t[2 * sizeof(T)];
+using Fragment = std::uint32_t[2 * sizeof(T)];
 
 constexpr float kLog2E = 1.44269504f;
 
@@ -108,14 +108,14 @@ struct HeadTile {
   //   load_b             as two factors b, of 8 columns each, for a rounded square
   //   load_b_transposed  transposed, as two factors b, of 8 rows each, for load_a
   //   load_a_transposed  transposed, as factor a, for load_b
-  __device__ void load_a(Factor<T>& a, int row, int column) const {
+  __device__ void load_a(Fragment<T>& a, int row, int column) const {
     if constexpr (kBf16)
       load_blocks(a, downwards(row, column));
     else
       for (int i = 0; i < 8; ++i)
         a[i] = to_tf32(number(row + i % 2 * 8 + group(), 16 * column + i / 2 * 4 + lane_of_four()));
   }
-  __device__ void load_b(Factor<T>& b, int row, int column) const {
+  __device__ void load_b(Fragment<T>& b, int row, int column) const {
     if constexpr (kBf16)
       load_blocks_transposed(b, downwards(row, column));
     else
@@ -123,7 +123,7 @@ struct HeadTile {
         b[i] = to_tf32(number(row + i / 4 * 8 + 2 * lane_of_four() + i % 2,
                               16 * column + i / 2 % 2 * 8 + group()));
   }
-  __device__ void load_b_transposed(Factor<T>& b, int row, int column) const {
+  __device__ void load_b_transposed(Fragment<T>& b, int row, int column) const {
     if constexpr (kBf16)
       load_blocks(b, sideways(row, column));
     else
@@ -131,7 +131,7 @@ struct HeadTile {
         b[i] = to_tf32(number(row + i / 2 % 2 * 8 + group(),
                               16 * column + i / 4 * 8 + i % 2 * 4 + lane_of_four()));
   }
-  __device__ void load_a_transposed(Factor<T>& a, int row, int column) const {
+  __device__ void load_a_transposed(Fragment<T>& a, int row, int column) const {
     if constexpr (kBf16)
       load_blocks_transposed(a, sideways(row, column));
     else
@@ -259,7 +259,7 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
   tiles->q.template start_copy<kMmaThreads>(
       Rows(head.in.q, head.in.q_stride, head.queries, shape.head_width), first_query);
   start_stage(0);
-  Factor<T> q[kColumns];
+  Fragment<T> q[kColumns];
   Square sums[kColumns] = {};
   const float to_exponent = shape.scale * kLog2E;
   float largest[2] = {-infinity<float>(), -infinity<float>()}, sum[2] = {};  // the lane's share
@@ -277,7 +277,7 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
     VCAS_UNROLL
     for (int c = 0; c < kColumns; ++c)
       for (int s = 0; s < kSquares; ++s) {
-        Factor<T> b;
+        Fragment<T> b;
         stage.k.load_b_transposed(b, s * kSquare, c);
         add_product(p[s], q[c], b);
       }
@@ -312,10 +312,10 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
           p[s][f][i] = e;
         }
       drop(p[s], shape, head, first_query + own_row, first_key + s * kSquare);
-      Factor<T> a;
+      Fragment<T> a;
       round_square(a, p[s]);
       for (int c = 0; c < kColumns; ++c) {
-        Factor<T> b;
+        Fragment<T> b;
         stage.v.load_b(b, s * kSquare, c);
         add_product(sums[c], a, b);
       }

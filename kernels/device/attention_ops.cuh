@@ -274,8 +274,8 @@ Grid attention_grid(const Context& context, std::int64_t rows, std::int64_t item
 void compute(Context& context, const AttentionForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const HeadShape<T> shape = head_shape<T>(args.y, args.query, args.qkv, args.heads, args.dropout,
-                                             args.causal, step_key(args));
+    const HeadShape<T> shape =
+        head_shape<T>(args.y.width(), args.heads, args.dropout, args.causal, step_key(args));
     if constexpr (!std::is_same_v<T, double>)
       if (attention_forward_mma(context, args, shape)) return;
     launch(context,
@@ -288,11 +288,10 @@ void compute(Context& context, const AttentionForward& args) {
 }
 
 void compute(Context& context, const AttentionBackward& args) {
-  VCAS_CHECK(!args.dqkv_norm || !args.query_full, "norms of a query apart");
   with_type(args.dqkv.dtype, [&](auto type) {
     using T = decltype(type);
-    const HeadShape<T> shape = head_shape<T>(args.dy, args.query_full, args.qkv_full, args.heads,
-                                             args.dropout, args.causal, step_key(args));
+    const HeadShape<T> shape =
+        head_shape<T>(args.dy.width(), args.heads, args.dropout, args.causal, step_key(args));
     const BackwardTensors<T> tensors{args.dquery.ptr<T>(),
                                      args.dqkv.ptr<T>(),
                                      args.dqkv_norm.ptr<Compute<T>>(),

@@ -58,8 +58,11 @@ class DeviceOps final : public Ops {
   void join(std::int64_t ticket) override { context_.join_side(ticket); }
   ProductChoices* product_choices() override { return context_.product_choices(); }
 
-#define VCAS_RUN(Args) \
-  void run(const Args& args) override { compute(context_, args); }
+#define VCAS_RUN(Args)                  \
+  void run(const Args& args) override { \
+    check_call(args);                   \
+    compute(context_, args);            \
+  }
   VCAS_FOR_EACH_OP(VCAS_RUN)
 #undef VCAS_RUN
 

@@ -57,8 +57,7 @@ class NcclExchange final : public Exchange {
   }
 
   void begin_sum_parts(const Tensor& x, DType wire) override {
-    VCAS_CHECK(wire == x.dtype || (wire == DType::kBF16 && x.dtype == DType::kF32),
-               "terms of a sum over ranks have its type or bf16");
+    check_terms(x, wire);
     begin(x, [=, this] { sum_parts(x, wire); });
   }
   void begin_gather_parts(const Tensor& x) override {
@@ -71,6 +70,7 @@ class NcclExchange final : public Exchange {
     check(status, "an exchange");
   }
   void sum(const Tensor& numbers, double factor) override {
+    check_terms(numbers, numbers.dtype);
     if (numbers.elements() == 0) return;
     context_.beside([=, this] {
       char* const parts = parts_of(numbers.bytes() * static_cast<std::size_t>(place_.size));
@@ -87,14 +87,10 @@ class NcclExchange final : public Exchange {
 
  private:
   void check(int status, const std::string& what) const { nccl_.check(status, what); }
-  Tensor own_part(const Tensor& x) const {
-    const std::int64_t count = x.elements() / place_.size;
-    return x.range(place_.rank * count, (place_.rank + 1) * count);
-  }
+  Tensor own_part(const Tensor& x) const { return part_of(x, place_.rank, place_.size); }
   template <class Work>
   void begin(const Tensor& x, const Work& work) {
-    VCAS_CHECK(x.elements() % (kPartElements * place_.size) == 0,
-               "a tensor of " + std::to_string(x.elements()) + " elements has no equal parts");
+    check_parts(x, place_.size);
     if (x.elements() > 0) context_.beside(work);
   }
 

@@ -1,7 +1,7 @@
 // Products over gathered rows: c[i, j] (+)= sum over k of scale[k] a(k, i) b(k, j).
 #pragma once
 
-#include "kernels/device/mma.cuh"
+#include "kernels/device/chunks.cuh"
 #include "kernels/device/places.cuh"
 
 namespace vcas::VCAS_DEVICE {
@@ -105,13 +105,13 @@ __device__ TilePlace<T> tile_of_block(const Several<GatheredProduct<T>>& group, 
           product.accumulate && whole};
 }
 
-constexpr int kTile = 64, kDepth = 16, kPerThread = 4;
-constexpr int kTileThreads = (kTile / kPerThread) * (kTile / kPerThread);
+constexpr int kPlainTile = 64, kDepth = 16, kPerThread = 4;
+constexpr int kPlainThreads = (kPlainTile / kPerThread) * (kPlainTile / kPerThread);
 
 // Rows are longer than the tile: then lanes that write a column meet in few banks.
 template <class T>
 struct Panel {
-  T value[kDepth][kTile + kPerThread];
+  T value[kDepth][kPlainTile + kPerThread];
 };
 
 template <class C>
@@ -132,20 +132,20 @@ __device__ void multiply_panels(TileSums<C>& sum, const Panel<C>& a, const Panel
 // goes over k in ascending order, 16 rows at a time. So every sum has one order. Each warp finds
 // the rows of both factors, one a lane.
 template <class T>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     gathered_product_kernel(const __grid_constant__ Several<GatheredProduct<T>> group) {
   using C = Compute<T>;
   struct Shared {
     Panel<C> panel[2];  // of a and b
   };
   VCAS_SHARED(Shared, shared);
-  const TilePlace<T> own = tile_of_block(group, {kTile, kTile});
+  const TilePlace<T> own = tile_of_block(group, {kPlainTile, kPlainTile});
   const GatheredProduct<T>& product = *own.product;
   const int thread = static_cast<int>(threadIdx.x), lane = lane_of_thread();
-  const int own_i = thread / (kTile / kPerThread) * kPerThread;
-  const int own_j = thread % (kTile / kPerThread) * kPerThread;
-  const ColumnPlace column[2] = {product.a.column(own.i + thread % kTile),
-                                 product.b.column(own.j + thread % kTile)};
+  const int own_i = thread / (kPlainTile / kPerThread) * kPerThread;
+  const int own_j = thread % (kPlainTile / kPerThread) * kPerThread;
+  const ColumnPlace column[2] = {product.a.column(own.i + thread % kPlainTile),
+                                 product.b.column(own.j + thread % kPlainTile)};
   TileSums<C> sum = {};
   for (std::int32_t first = own.begin; first < own.end; first += kDepth) {
     const std::int32_t looked_up = first + lane % kDepth;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kTileThreads)
         looked_at.place(looked_at.full_row(looked_at.compact_row(looked_up, own.end)));
     VCAS_UNROLL
     for (int factor = 0; factor < 2; ++factor)
-      for (int d = thread / kTile; d < kDepth; d += kTileThreads / kTile) {
+      for (int d = thread / kPlainTile; d < kDepth; d += kPlainThreads / kPlainTile) {
         const int from = factor * kDepth + d;
         const RowPlace row{__shfl_sync(kAllLanes, place.first, from),
                            __shfl_sync(kAllLanes, place.taps, from)};
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kTileThreads)
           value = source.data[row.first * source.stride + column[factor].offset];
           if (factor == 0 && product.scale) value *= product.scale[first + d];
         }
-        shared.panel[factor].value[d][thread % kTile] = value;
+        shared.panel[factor].value[d][thread % kPlainTile] = value;
       }
     __syncthreads();
     multiply_panels(sum, shared.panel[0], shared.panel[1], own_i, own_j);

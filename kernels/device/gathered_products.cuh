@@ -89,7 +89,7 @@ void gathered_products(Context& context, Several<GatheredProduct<T>> group) {
   } else {
     others = group;
   }
-  launch(context, {extent(blocks(others, {kTile, kTile})), extent(kTileThreads)},
+  launch(context, {extent(blocks(others, {kPlainTile, kPlainTile})), extent(kPlainThreads)},
          gathered_product_kernel<T>, others);
   std::int64_t most = 0;
   for (unsigned n = 0; n < in_pieces.size; ++n)

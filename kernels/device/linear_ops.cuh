@@ -1,6 +1,7 @@
-// Linear layers: dense products, and products over gathered rows.
+// Linear layers: dense products, products over gathered rows, and sums of columns.
 #pragma once
 
+#include "kernels/device/column_sum.cuh"
 #include "kernels/device/gathered_products.cuh"
 #include "kernels/device/patch_wgmma.cuh"
 #include "kernels/device/patches.cuh"
@@ -8,8 +9,34 @@
 
 namespace vcas::VCAS_DEVICE {
 
+// sum[c] = (or, with `accumulate`, +=) the sum of column c of x over the rows.
+template <class T>
+struct ColumnSums {
+  Compute<T>* sum;   // [width]
+  Compute<T>* part;  // [slices, width]
+  const T* x;
+  std::int64_t rows;
+  int width;
+  std::int64_t slices;
+  bool accumulate;
+};
+
+// Blocks (128 columns, slice, one of the group), with 8 lanes of rows. The last slice of some
+// columns to end adds up the parts. With kAligned rows lie on packs.
+template <class T, bool kAligned>
+__global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group,
+                                  unsigned* count) {
+  const ColumnSums<T>& of = group.each[blockIdx.z];
+  if (blockIdx.y >= of.slices || static_cast<int>(blockIdx.x) * kColumnTile >= of.width) return;
+  const int c = column_of_thread();
+  const auto own = sum_of_slice<kAligned>(of.x, of.rows, of.width, c, blockIdx.y, of.slices);
+  sum_over_slices<kAligned>(of.sum, of.part, count + blockIdx.z * gridDim.x + blockIdx.x, own, c,
+                            of.width, of.slices, of.accumulate);
+}
+
+// ---- host ----
+
 void compute(Context& context, const LinearForward& args) {
-  check_linear(args.y, args.x, args.weight, args.patches);
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     if (reads_pixels(args.patches, args.x, args.y)) return direct_forward<T>(context, args);
@@ -22,7 +49,6 @@ void compute(Context& context, const LinearForward& args) {
 }
 
 void compute(Context& context, const LinearBackwardInput& args) {
-  check_linear(args.dy, args.dx, args.weight, args.patches);
   with_type(args.dx.dtype, [&](auto type) {
     using T = decltype(type);
     if (reads_pixels(args.patches, args.dx, args.dy)) return direct_backward<T>(context, args);
@@ -39,10 +65,6 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
     Several<GatheredProduct<T>> gathered;
     for (const LinearBackwardWeight& args : group) {
       const std::int64_t d = args.dweight.shape[0], c = args.dweight.shape[1];
-      VCAS_CHECK(args.dy.width() == d && args.patches.taps() * args.x_full.width() == c,
-                 "shapes " + args.dweight.shape.text() + ", " + args.dy.shape.text() + ", " +
-                     args.x_full.shape.text());
-      check_count(args);
       const bool direct = reads_pixels(args.patches, args.x_full, args.dy);
       if (args.patches && !direct) {
         weight_gradient_of_patches<T>(context, args);
@@ -67,6 +89,37 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
                       .pieces = args.pieces_of_sum()});
     }
     if (gathered.size > 0) gathered_products(context, gathered);
+  });
+}
+
+void compute(Context& context, const Group<ColumnSum>& group) {
+  with_type(group[0].x.dtype, [&](auto type) {
+    using T = decltype(type);
+    using C = Compute<T>;
+    constexpr std::int64_t kRowsPerSlice = 32 * kRowLanes, kMostSlices = 64;
+    const auto slices_of = [&](const ColumnSum& args) {
+      return std::clamp<std::int64_t>(ceil_div(args.x.rows(), kRowsPerSlice), 1, kMostSlices);
+    };
+    std::int64_t elements = 0, slices = 0;
+    int width = 0;
+    bool aligned = true;
+    for (const ColumnSum& args : group) {
+      elements += slices_of(args) * args.x.width();
+      slices = std::max(slices, slices_of(args));
+      width = std::max(width, width_of(args.x));
+      aligned = aligned && are_aligned<T>({&args.x, &args.sum});
+    }
+    C* part = scratch<C>(context, elements);
+    Several<ColumnSums<T>> sums;
+    for (const ColumnSum& args : group) {
+      sums.add({args.sum.ptr<C>(), part, args.x.ptr<T>(), args.x.rows(), width_of(args.x),
+                slices_of(args), args.accumulate});
+      part += slices_of(args) * args.x.width();
+    }
+    const std::int64_t tiles = ceil_div(width, kColumnTile);
+    launch(context, {extent(tiles, slices, sums.size), extent(kColumnThreads, kRowLanes)},
+           aligned ? column_sum_kernel<T, true> : column_sum_kernel<T, false>, sums,
+           context.counts(static_cast<std::size_t>(tiles * sums.size)));
   });
 }
 

@@ -3,8 +3,8 @@
 
 #include <limits>
 
+#include "kernels/device/chunks.cuh"
 #include "kernels/device/math.cuh"
-#include "kernels/device/mma.cuh"
 #include "kernels/device/write_row.cuh"
 
 namespace vcas::VCAS_DEVICE {

@@ -118,24 +118,25 @@ __device__ int stages_of(const PatchProduct<T>& of, std::uint32_t any, int value
 // Without tensor cores. A block owns a tile of 64 x 64 entries, a thread 4 x 4 of them. The block
 // goes over taps and channels, 16 numbers at a time. So every sum has one order.
 template <class T>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     patch_product_kernel(const __grid_constant__ PatchProduct<T> product) {
   using C = Compute<T>;
   struct Shared {
     Panel<C> panel[2];  // of x and weight
-    typename PatchProduct<T>::Row row[kTile];
+    typename PatchProduct<T>::Row row[kPlainTile];
   };
   VCAS_SHARED(Shared, shared);
-  const int across = (product.width + kTile - 1) / kTile, thread = static_cast<int>(threadIdx.x);
-  const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) / across * kTile;
-  const std::int32_t first_n = static_cast<std::int32_t>(blockIdx.x) % across * kTile;
+  const int across = (product.width + kPlainTile - 1) / kPlainTile,
+            thread = static_cast<int>(threadIdx.x);
+  const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) / across * kPlainTile;
+  const std::int32_t first_n = static_cast<std::int32_t>(blockIdx.x) % across * kPlainTile;
   const int own_k = thread % kDepth, own_row = thread / kDepth;
-  constexpr int kStep = kTileThreads / kDepth, kRows = kTile / kStep;
+  constexpr int kStep = kPlainThreads / kDepth, kRows = kPlainTile / kStep;
   const std::uint32_t any = find_rows(product, first, shared.row);
   TapColumn<T> column(product, own_k, any);
   const std::int64_t depth = product.patches.kernel * product.patches.kernel * product.channels;
-  const int own_i = thread / (kTile / kPerThread) * kPerThread;
-  const int own_j = thread % (kTile / kPerThread) * kPerThread;
+  const int own_i = thread / (kPlainTile / kPerThread) * kPerThread;
+  const int own_j = thread % (kPlainTile / kPerThread) * kPerThread;
   TileSums<C> sum = {};
   for (int left = stages_of(product, any, kDepth); left > 0; --left) {
     const ColumnPlace in_x = column.in_x();

@@ -98,7 +98,7 @@ void patch_product(Context& context, const PatchProduct<T>& product) {
                    : launch_tiles(PatchMmaTile<T, kSmall>{}, patch_product_mma_kernel<T, kSmall>);
     }
   }
-  launch(context, {extent(product.tiles(kTile, kTile)), extent(kTileThreads)},
+  launch(context, {extent(product.tiles(kPlainTile, kPlainTile)), extent(kPlainThreads)},
          patch_product_kernel<T>, product);
 }
 

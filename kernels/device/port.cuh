@@ -1,5 +1,5 @@
-// All that differs between nvcc and the host compiler. Sources in this folder are compiled by both,
-// into the namespaces vcas::cuda and vcas::emu.
+// All that differs between nvcc and the host compiler. The .cuh of this folder are compiled by
+// both, into the namespaces vcas::cuda and vcas::emu.
 #pragma once
 
 #include "core/philox.h"

@@ -334,7 +334,6 @@ inline int count_of(const Tensor& tensor) {
 
 template <class T>
 ScoredRows<T> scored_rows(const RowScore& args) {
-  check_norms(args);
   return {
       args.score.ptr<Compute<T>>(),
       {args.dy.ptr<T>(), width_of(args.dy), args.dy_norm.ptr<Compute<T>>(), width_of(args.dy_norm)},
@@ -399,7 +398,6 @@ Several<Drawing<T>> drawings(const Group<Draw>& group) {
   Several<Drawing<T>> each;
   for (const Draw& args : group) {
     VCAS_CHECK(args.selection == group[0].selection, "draws of one group by two selections");
-    check_sizes(args);
     each.add(drawing<T>(args));
   }
   return each;
@@ -505,7 +503,6 @@ void compute(Context& context, const Group<Draw>& group) {
 }
 
 void compute(Context& context, const DrawRows& args) {
-  check_chain(args);
   with_type(args.scores[0].dy.dtype, [&](auto type) {
     using T = decltype(type);
     Several<ScoredRows<T>> scores;
@@ -522,7 +519,6 @@ void compute(Context& context, const DrawRows& args) {
 }
 
 void compute(Context& context, const DrawItems& args) {
-  check_chain(args);
   with_type(args.norm.x.dtype, [&](auto type) {
     using T = decltype(type);
     with_packs(args.norm.x, [&](auto aligned) {
@@ -535,9 +531,6 @@ void compute(Context& context, const DrawItems& args) {
 }
 
 void compute(Context& context, const DrawEcho& args) {
-  VCAS_CHECK(args.kept.elements() + args.item.elements() <= args.items,
-             std::to_string(args.item.elements()) + " echoes of " +
-                 std::to_string(args.items - args.kept.elements()) + " items");
   launch(context, one_block(args.items), draw_echo_kernel, args.item.ptr<std::int32_t>(),
          count_of(args.item), scratch<std::uint64_t>(context, args.items), args.items,
          args.kept.ptr<std::int32_t>(), count_of(args.kept), args.id.ptr<std::int32_t>(),

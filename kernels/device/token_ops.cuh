@@ -261,11 +261,6 @@ void compute(Context& context, const PatchExtract& args) {
   const ImageShape shape{static_cast<int>(args.image.shape[1]),
                          static_cast<int>(args.image.shape[2]),
                          static_cast<int>(args.image.shape[3]), static_cast<int>(args.patch)};
-  const std::int64_t items = args.item ? args.item.elements() : args.image.shape[0];
-  const std::int64_t patches = (shape.height / args.patch) * (shape.width / args.patch);
-  VCAS_CHECK(args.y.rows() == items * patches &&
-                 args.y.width() == shape.channels * args.patch * args.patch,
-             "patches " + args.y.shape.text() + " of images " + args.image.shape.text());
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
     const auto run = [&](auto aligned) {
@@ -279,8 +274,6 @@ void compute(Context& context, const PatchExtract& args) {
 
 void compute(Context& context, const PatchTokensForward& args) {
   const std::int64_t tokens = args.y.shape[1], skipped = args.cls ? 1 : 0;
-  VCAS_CHECK(tokens == args.patches.shape[1] + skipped,
-             "tokens " + args.y.shape.text() + " of patches " + args.patches.shape.text());
   const Tensor rows = args.y.reshaped({args.y.shape[0] * tokens, args.y.width()});
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
@@ -295,8 +288,6 @@ void compute(Context& context, const PatchTokensForward& args) {
 void compute(Context& context, const PatchTokensBackward& args) {
   const std::int64_t skipped = args.dy.shape[1] - args.dpatches.shape[1];
   const TokenShape shape{args.dy.shape[0], args.dy.shape[1], args.dy.width(), skipped};
-  VCAS_CHECK(skipped == 0 || skipped == 1,
-             "patches " + args.dpatches.shape.text() + " of tokens " + args.dy.shape.text());
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     launch(context, grid_over(context, shape.tokens * shape.width), patch_tokens_backward_kernel<T>,

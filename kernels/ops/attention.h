@@ -7,6 +7,14 @@
 
 namespace vcas {
 
+// Throws unless rows of qkv, and of the query where it is apart, fit those of y.
+inline void check_attention(const Tensor& y, const Tensor& query, const Tensor& qkv,
+                            std::int64_t heads) {
+  VCAS_CHECK(qkv.width() == (query ? 2 : 3) * y.width() && y.width() % heads == 0,
+             "attention of " + std::to_string(heads) + " heads with y " + y.shape.text() +
+                 ", qkv " + qkv.shape.text());
+}
+
 // Multi-head self-attention over each item's own rows: softmax(Q K^T / sqrt(C / heads)) V.
 // With `causal` a row attends to itself and to rows before it.
 // Dropout acts on the probabilities.
@@ -36,6 +44,7 @@ struct AttentionForward {
     v.in("qkv", qkv), v.in("offsets", offsets), v.in("step", step);
   }
 
+  void check() const { check_attention(y, query, qkv, heads); }
   // Q K^T and P V
   Work work() const {
     return {.flops = 4 * static_cast<double>(pairs) * static_cast<double>(y.width())};
@@ -94,6 +103,10 @@ struct AttentionBackward {
     v.in("step", step);
   }
 
+  void check() const {
+    check_attention(dy, query_full, qkv_full, heads);
+    VCAS_CHECK(!dqkv_norm || !query_full, "norms of a query apart");
+  }
   // Q K^T again, dV = P^T dY, dP = dY V^T, dQ = dS K, dK = dS^T Q
   Work work() const {
     return {.flops = 10 * static_cast<double>(pairs) * static_cast<double>(dy.width()),

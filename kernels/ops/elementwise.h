@@ -27,6 +27,7 @@ struct Dropout {
     if (x.data != y.data) v.in("x", x);
   }
 
+  void check() const { check_equal(kName, y, x); }
   Work work() const { return {.rows_read = rows_named(row)}; }
   // Without a residual only norms are sums.
   Rounding rounding(std::string_view output, const auto& values) const {
@@ -57,6 +58,10 @@ struct Add {
     if (a.data != y.data) v.in("a", a);
   }
 
+  void check() const {
+    check_equal(kName, y, a);
+    check_equal(kName, y, b);
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static Add sample(auto& s) {
@@ -75,6 +80,9 @@ struct Copy {
     v.out("y", y), v.in("x", x);
   }
 
+  void check() const {
+    VCAS_CHECK(y.bytes() == x.bytes(), "copy of " + x.shape.text() + " to " + y.shape.text());
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static Copy sample(auto& s) {

@@ -32,6 +32,15 @@ struct GroupNormForward {
     v.in("given_mean", given_mean), v.in("given_var", given_var);
   }
 
+  void check() const {
+    VCAS_CHECK(mean.width() > 0 && x.width() % mean.width() == 0 &&
+                   mean.rows() == (offsets ? offsets.elements() - 1 : 1) &&
+                   mean.shape == rstd.shape,
+               "statistics " + mean.shape.text() + " of rows " + x.shape.text());
+    VCAS_CHECK(bool{given_mean} == bool{given_var} && (!given_mean || !offsets) &&
+                   (!running_mean || (!offsets && !given_mean)),
+               "running statistics of several sets");
+  }
   // Statistics, y.
   Work work() const { return {.launches = 2}; }
   Rounding rounding(std::string_view output, const auto& values) const {
@@ -92,6 +101,15 @@ struct GroupNormBackward {
   }
 
   std::int64_t sets() const { return offsets ? offsets.elements() - 1 : split > 0 ? 2 : 1; }
+  void check() const {
+    VCAS_CHECK(bool{dgamma} == bool{dbeta}, "dgamma and dbeta come together");
+    VCAS_CHECK(mean_full.width() > 0 && dy.width() % mean_full.width() == 0 && split <= dy.rows() &&
+                   (item || mean_full.rows() == 1 || mean_full.rows() == sets()),
+               "statistics " + mean_full.shape.text() + " of " + std::to_string(sets()) +
+                   " sets of rows " + dy.shape.text());
+    VCAS_CHECK(!dx || dx.rows() == dy.rows() || (dx.rows() > dy.rows() && !offsets && sets() == 1),
+               "dx " + dx.shape.text() + " of dy " + dy.shape.text());
+  }
   // Means, with the gradients of parameters of few sets; dx.
   Work work() const {
     return {.rows_read = rows_named(row), .launches = 1 + bool{dx} + (dgamma && offsets)};
@@ -126,27 +144,6 @@ struct GroupNormBackward {
             .offsets = batch ? Tensor{} : s.offsets(s.kept_items())};
   }
 };
-
-inline void check_norm(const GroupNormForward& args) {
-  VCAS_CHECK(args.mean.width() > 0 && args.x.width() % args.mean.width() == 0 &&
-                 args.mean.rows() == (args.offsets ? args.offsets.elements() - 1 : 1) &&
-                 args.mean.shape == args.rstd.shape,
-             "statistics " + args.mean.shape.text() + " of rows " + args.x.shape.text());
-  VCAS_CHECK(bool{args.given_mean} == bool{args.given_var} && (!args.given_mean || !args.offsets) &&
-                 (!args.running_mean || (!args.offsets && !args.given_mean)),
-             "running statistics of several sets");
-}
-inline void check_norm(const GroupNormBackward& args) {
-  VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
-  VCAS_CHECK(args.mean_full.width() > 0 && args.dy.width() % args.mean_full.width() == 0 &&
-                 args.split <= args.dy.rows() &&
-                 (args.item || args.mean_full.rows() == 1 || args.mean_full.rows() == args.sets()),
-             "statistics " + args.mean_full.shape.text() + " of " + std::to_string(args.sets()) +
-                 " sets of rows " + args.dy.shape.text());
-  VCAS_CHECK(!args.dx || args.dx.rows() == args.dy.rows() ||
-                 (args.dx.rows() > args.dy.rows() && !args.offsets && args.sets() == 1),
-             "dx " + args.dx.shape.text() + " of dy " + args.dy.shape.text());
-}
 
 }  // namespace vcas
 

@@ -113,6 +113,10 @@ struct LayerNormBackward {
             .step = dropout.step};
   }
 
+  void check() const {
+    VCAS_CHECK(bool{dgamma} == bool{dbeta}, "dgamma and dbeta come together");
+    VCAS_CHECK(dx || !dbranch, "the gradient of a branch without that of the sum");
+  }
   Work work() const { return {.rows_read = rows_named(row)}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     const double largest = values.top(dy), inverse = values.top(rstd_full);

@@ -16,6 +16,16 @@ inline bool reads_pixels(const Patches& patches, const Tensor& pixels, const Ten
                                    static_cast<std::size_t>(other.width()) * value);
 }
 
+// Throws unless `weight` [D, C] fits the rows of x, y and the patches.
+inline void check_linear(const Tensor& y, const Tensor& x, const Tensor& weight,
+                         const Patches& patches) {
+  const bool rows_fit = patches ? y.rows() % patches.out_rows() == 0 &&
+                                      y.rows() / patches.out_rows() * patches.in_rows() == x.rows()
+                                : y.rows() == x.rows();
+  VCAS_CHECK(rows_fit && weight.shape == (Shape{y.width(), patches.taps() * x.width()}),
+             "shapes " + y.shape.text() + ", " + x.shape.text() + ", " + weight.shape.text());
+}
+
 // y = x W^T + b, or patches of x
 struct LinearForward {
   static constexpr const char* kName = "linear_forward";
@@ -30,6 +40,11 @@ struct LinearForward {
     v.out("y", y), v.in("x", x), v.in("weight", weight), v.in("bias", bias);
   }
 
+  void check() const {
+    check_linear(y, x, weight, patches);
+    VCAS_CHECK(!bias || bias.elements() == y.width(),
+               "bias " + bias.shape.text() + " of rows " + y.shape.text());
+  }
   Work work() const {
     const std::int64_t values = weight.width();
     const std::int64_t copied = Patches::padded(values, dtype_bytes(y.dtype));
@@ -72,6 +87,7 @@ struct LinearBackwardInput {
     v.out("dx", dx, accumulate), v.in("dy", dy), v.in("weight", weight);
   }
 
+  void check() const { check_linear(dy, dx, weight, patches); }
   Work work() const {
     const std::int64_t values = weight.width();
     const std::int64_t items = patches ? dy.rows() / patches.out_rows() : 0;
@@ -131,6 +147,12 @@ struct LinearBackwardWeight {
     const std::int64_t rows = kept ? kept.elements() : dy.rows();
     return std::max<std::int64_t>(std::min(kBlocks / tiles, rows / kRows), 1);
   }
+  void check() const {
+    VCAS_CHECK(
+        dy.width() == dweight.shape[0] && patches.taps() * x_full.width() == dweight.shape[1],
+        "shapes " + dweight.shape.text() + ", " + dy.shape.text() + ", " + x_full.shape.text());
+    VCAS_CHECK(!count || kept, "the count of a draw without the draw");
+  }
   // Products over all rows, in order, are dense: a launch each. The others are one, and one that
   // adds up pieces. Patches that are copied apart are so first, piece by piece.
   Work work() const {
@@ -165,20 +187,6 @@ struct LinearBackwardWeight {
     return args;
   }
 };
-
-// Throws unless `weight` [D, C] fits the rows of x, y and the patches.
-inline void check_linear(const Tensor& y, const Tensor& x, const Tensor& weight,
-                         const Patches& patches) {
-  const bool rows_fit = patches ? y.rows() % patches.out_rows() == 0 &&
-                                      y.rows() / patches.out_rows() * patches.in_rows() == x.rows()
-                                : y.rows() == x.rows();
-  VCAS_CHECK(rows_fit && weight.shape == (Shape{y.width(), patches.taps() * x.width()}),
-             "shapes " + y.shape.text() + ", " + x.shape.text() + ", " + weight.shape.text());
-}
-
-inline void check_count(const LinearBackwardWeight& args) {
-  VCAS_CHECK(!args.count || args.kept, "the count of a draw without the draw");
-}
 
 // sum[c] = sum over r of x[r, c]: bias gradients.
 struct ColumnSum {

@@ -16,6 +16,7 @@
 // `y_norm` has the Euclidean norm of each row of y before rounding to T, `dx_norm` that of dx.
 // RowScore reads these norms.
 // `visit` lists the tensors. Decorators count bytes, compare backends and name outputs by it.
+// `check`, where there is one, refuses tensors that do not fit, before a backend runs.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +53,12 @@ inline double product(std::int64_t a, std::int64_t b, std::int64_t c) {
   return static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
 }
 inline std::int64_t rows_named(const Tensor& row) { return row ? row.elements() : kAll; }
+
+// Throws unless both have as many elements: of an operation that goes through them in step.
+inline void check_equal(const char* name, const Tensor& y, const Tensor& x) {
+  VCAS_CHECK(y.elements() == x.elements(),
+             std::string(name) + " of " + x.shape.text() + " to " + y.shape.text());
+}
 
 // How far rounding may take two results apart: a few epsilon * sqrt(length) * magnitude.
 // Errors of a sum grow like the square root of the number of its terms.
@@ -151,6 +158,14 @@ void for_each_of(const Args& args, const F& f) {
 template <class Args, class F>
 void for_each_of(const Group<Args>& group, const F& f) {
   for (const Args& one : group) f(one);
+}
+
+// Throws InternalError where tensors do not fit: `check` of an operation or chain, and of its
+// parts.
+template <class Args>
+void check_call(const Args& args) {
+  if constexpr (requires { args.check(); }) args.check();
+  if constexpr (!Operation<Args>) for_each_of(args, [](const auto& one) { check_call(one); });
 }
 
 template <class Args>

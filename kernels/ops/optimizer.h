@@ -33,6 +33,9 @@ struct AdamStep {
     v.in("grad", grad), v.in("clip_factor", clip_factor);
   }
 
+  void check() const {
+    for (const Tensor& of : {first_moment, second_moment, grad}) check_equal(kName, param, of);
+  }
   Work work() const { return {}; }
   // An update may cancel the parameter, and a gradient the moment. Squares do not cancel.
   Rounding rounding(std::string_view output, const auto& values) const {
@@ -97,6 +100,9 @@ struct SgdStep {
     v.in("grad", grad), v.in("clip_factor", clip_factor);
   }
 
+  void check() const {
+    for (const Tensor& of : {momentum, grad}) check_equal(kName, param, of);
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     if (output == "param") return {1, values.top(param)};

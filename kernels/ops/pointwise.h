@@ -82,6 +82,7 @@ struct PointwiseForward {
     v.out("y", y), v.out("y_norm", y_norm), v.in("x", x);
   }
 
+  void check() const { check_equal(kName, y, x); }
   Work work() const { return {}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     const Rounding of_y{1, P::kCancels ? values.top(x) : 0};
@@ -111,6 +112,11 @@ struct PointwiseBackward {
     if (dy.data != dx.data) v.in("dy", dy);
   }
 
+  void check() const {
+    check_equal(kName, dx, dy);
+    VCAS_CHECK(saved_full.width() == dx.width(), std::string(kName) + " of " + dx.shape.text() +
+                                                     " by rows of " + saved_full.shape.text());
+  }
   Work work() const { return {.rows_read = rows_named(row)}; }
   // A slope may be a small difference.
   Rounding rounding(std::string_view output, const auto& values) const {

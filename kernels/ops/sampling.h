@@ -47,6 +47,12 @@ struct RowScore {
     x_norm_full ? v.in("x_norm_full", x_norm_full) : v.in("x_full", x_full);
   }
 
+  void check() const {
+    VCAS_CHECK((!dy_norm || dy_norm.rows() == dy.rows()) &&
+                   (!x_norm_full || x_norm_full.rows() == x_full.rows()),
+               "norms " + dy_norm.shape.text() + " and " + x_norm_full.shape.text() +
+                   " of rows of " + dy.shape.text() + " and " + x_full.shape.text());
+  }
   Work work() const { return {.rows_read = rows_named(row), .launches = 0, .group_launches = 1}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {.length = dy.width() + patches.taps() * x_full.width(),
@@ -64,13 +70,6 @@ struct RowScore {
     return args;
   }
 };
-
-inline void check_norms(const RowScore& args) {
-  VCAS_CHECK((!args.dy_norm || args.dy_norm.rows() == args.dy.rows()) &&
-                 (!args.x_norm_full || args.x_norm_full.rows() == args.x_full.rows()),
-             "norms " + args.dy_norm.shape.text() + " and " + args.x_norm_full.shape.text() +
-                 " of rows of " + args.dy.shape.text() + " and " + args.x_full.shape.text());
-}
 
 // norm[n] = Frobenius norm of the rows offsets[n] .. offsets[n + 1] of x,
 // divided by sqrt(tokens[n + 1] - tokens[n]) where these are given: a score per cost.
@@ -162,6 +161,12 @@ struct Draw {
     v.in("score", score), v.in("id", id), v.in("filled", filled), v.in("step", step);
   }
 
+  void check() const {
+    const std::int64_t n = prob.elements();
+    VCAS_CHECK(count || kept.elements() <= n,
+               std::to_string(kept.elements()) + " of " + std::to_string(n) + " indices");
+    VCAS_CHECK(score.elements() == n, "a score for each probability");
+  }
   Work work() const { return {.launches = 0, .group_launches = 1}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     const bool candidates = output == "prob", all = !count || output == "count";
@@ -190,13 +195,6 @@ struct Draw {
 };
 
 // A draw has a score for each probability, and keeps no more than there are.
-inline void check_sizes(const Draw& args) {
-  const std::int64_t n = args.prob.elements();
-  VCAS_CHECK(args.count || args.kept.elements() <= n,
-             std::to_string(args.kept.elements()) + " of " + std::to_string(n) + " indices");
-  VCAS_CHECK(args.score.elements() == n, "a score for each probability");
-}
-
 // Row scores, and draws by them: one draw for each score.
 struct DrawRows {
   static constexpr const char* kName = "draw_rows";
@@ -209,6 +207,14 @@ struct DrawRows {
     scores.visit(v), draws.visit(v);
   }
 
+  void check() const {
+    VCAS_CHECK(scores.size() == draws.size(), "scores and draws of unequal number");
+    for (std::size_t i = 0; i < draws.size(); ++i) {
+      const Tensor &made = scores[i].score, &read = draws[i].score;
+      VCAS_CHECK(made.data == read.data && made.elements() == read.elements(),
+                 "a draw by other scores than those before it");
+    }
+  }
   std::int64_t launches() const { return 1; }
   static DrawRows sample(auto& s) {
     DrawRows args;
@@ -223,15 +229,6 @@ struct DrawRows {
 };
 
 // A device draws by the scores that the same blocks have written.
-inline void check_chain(const DrawRows& args) {
-  VCAS_CHECK(args.scores.size() == args.draws.size(), "scores and draws of unequal number");
-  for (std::size_t i = 0; i < args.draws.size(); ++i) {
-    const Tensor &made = args.scores[i].score, &read = args.draws[i].score;
-    VCAS_CHECK(made.data == read.data && made.elements() == read.elements(),
-               "a draw by other scores than those before it");
-  }
-}
-
 // Draws items of a batch that were not kept, uniformly without replacement, in random order.
 // They are those of the smallest numbers, one for each item.
 struct DrawEcho {
@@ -248,6 +245,11 @@ struct DrawEcho {
     v.out("item", item), v.in("kept", kept), v.in("id", id), v.in("step", step);
   }
 
+  void check() const {
+    VCAS_CHECK(kept.elements() + item.elements() <= items,
+               std::to_string(item.elements()) + " echoes of " +
+                   std::to_string(items - kept.elements()) + " items");
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static DrawEcho sample(auto& s) {
@@ -317,6 +319,16 @@ struct DrawItems {
     norm.visit(v), draw.visit(v), rows.visit(v);
   }
 
+  void check() const {
+    VCAS_CHECK(draw.selection == Selection::kSystematic && !draw.filled && norm.norm.elements() > 0,
+               "the host must know how many items a draw keeps, and that there are some");
+    VCAS_CHECK(draw.score.data == norm.norm.data && draw.score.elements() == norm.norm.elements(),
+               "a draw by other scores than those before it");
+    for (const NarrowRows& of : rows)
+      VCAS_CHECK(of.kept.data == draw.kept.data && of.kept_scale.data == draw.scale.data &&
+                     of.kept.elements() == draw.kept.elements() && !of.echo,
+                 "rows of other items than those drawn");
+  }
   // Whether the block that draws would take longer for the rows than another launch.
   bool many_rows() const {
     return std::ranges::any_of(rows, [](const NarrowRows& of) { return of.row.elements() > 8192; });
@@ -343,21 +355,6 @@ struct DrawItems {
     return args;
   }
 };
-
-inline void check_chain(const DrawItems& args) {
-  VCAS_CHECK(args.draw.selection == Selection::kSystematic && !args.draw.filled &&
-                 args.norm.norm.elements() > 0,
-             "the host must know how many items a draw keeps, and that there are some");
-  VCAS_CHECK(args.draw.score.data == args.norm.norm.data &&
-                 args.draw.score.elements() == args.norm.norm.elements(),
-             "a draw by other scores than those before it");
-  check_sizes(args.draw);
-  for (const NarrowRows& rows : args.rows)
-    VCAS_CHECK(rows.kept.data == args.draw.kept.data &&
-                   rows.kept_scale.data == args.draw.scale.data &&
-                   rows.kept.elements() == args.draw.kept.elements() && !rows.echo,
-               "rows of other items than those drawn");
-}
 
 // The gate's compaction: y[r] = scale[n] * x[source_row[r]] for the rows r of item n.
 // Rows behind those of the last item are 0.

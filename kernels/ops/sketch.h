@@ -33,6 +33,13 @@ struct ItemSketch {
   }
 
   std::int64_t in_buckets() const { return sketch.width() / out_buckets; }  // B
+  void check() const {
+    VCAS_CHECK(sketch.width() == out_buckets * in_buckets() &&
+                   in_sign.elements() == patches.taps() * x_full.width() &&
+                   out_buckets <= dy.width() && in_buckets() <= in_sign.elements(),
+               "a sketch of " + sketch.shape.text() + ", " + std::to_string(out_buckets) +
+                   " buckets of " + std::to_string(dy.width()) + " outputs");
+  }
   Work work() const {
     return {.flops = 2 * product(dy.rows(), out_buckets, in_buckets()),
             .rows_read = rows_named(row)};
@@ -54,15 +61,6 @@ struct ItemSketch {
             .patches = s.size.convolution ? s.patches() : Patches{}};
   }
 };
-
-inline void check_sketch(const ItemSketch& args) {
-  VCAS_CHECK(args.sketch.width() == args.out_buckets * args.in_buckets() &&
-                 args.in_sign.elements() == args.patches.taps() * args.x_full.width() &&
-                 args.out_buckets <= args.dy.width() &&
-                 args.in_buckets() <= args.in_sign.elements(),
-             "a sketch of " + args.sketch.shape.text() + ", " + std::to_string(args.out_buckets) +
-                 " buckets of " + std::to_string(args.dy.width()) + " outputs");
-}
 
 // gram[i, j] = sum over e of x[i, e] x[j, e]
 struct Gram {

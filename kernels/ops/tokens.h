@@ -21,6 +21,12 @@ struct PatchExtract {
     v.out("y", y), v.in("image", image), v.in("item", item);
   }
 
+  void check() const {
+    const std::int64_t items = item ? item.elements() : image.shape[0];
+    const std::int64_t patches = (image.shape[2] / patch) * (image.shape[3] / patch);
+    VCAS_CHECK(y.rows() == items * patches && y.width() == image.shape[1] * patch * patch,
+               "patches " + y.shape.text() + " of images " + image.shape.text());
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static PatchExtract sample(auto& s) {
@@ -45,6 +51,10 @@ struct PatchTokensForward {
     v.out("y", y), v.in("patches", patches), v.in("cls", cls), v.in("position", position);
   }
 
+  void check() const {
+    VCAS_CHECK(y.shape[1] == patches.shape[1] + (cls ? 1 : 0),
+               "tokens " + y.shape.text() + " of patches " + patches.shape.text());
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static PatchTokensForward sample(auto& s) {
@@ -68,6 +78,11 @@ struct PatchTokensBackward {
     v.in("dy", dy);
   }
 
+  void check() const {
+    const std::int64_t skipped = dy.shape[1] - dpatches.shape[1];
+    VCAS_CHECK(skipped == 0 || skipped == 1,
+               "patches " + dpatches.shape.text() + " of tokens " + dy.shape.text());
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {dy.rows(), values.top(dy)};

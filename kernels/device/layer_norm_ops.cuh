@@ -1,4 +1,4 @@
-// Rows and columns of matrices: column sums, layer norm.
+// Layer norm.
 #pragma once
 
 #include "kernels/device/column_sum.cuh"
@@ -7,35 +7,6 @@
 #include "kernels/device/reduce.cuh"
 
 namespace vcas::VCAS_DEVICE {
-
-// ---- column sums ----
-
-// sum[c] = (or, with `accumulate`, +=) the sum of column c of x over the rows.
-template <class T>
-struct ColumnSums {
-  Compute<T>* sum;   // [width]
-  Compute<T>* part;  // [slices, width]
-  const T* x;
-  std::int64_t rows;
-  int width;
-  std::int64_t slices;
-  bool accumulate;
-};
-
-// Blocks (128 columns, slice, one of the group), with 8 lanes of rows. The last slice of some
-// columns to end adds up the parts. With kAligned rows lie on packs.
-template <class T, bool kAligned>
-__global__ void column_sum_kernel(const __grid_constant__ Several<ColumnSums<T>> group,
-                                  unsigned* count) {
-  const ColumnSums<T>& of = group.each[blockIdx.z];
-  if (blockIdx.y >= of.slices || static_cast<int>(blockIdx.x) * kColumnTile >= of.width) return;
-  const int c = column_of_thread();
-  const auto own = sum_of_slice<kAligned>(of.x, of.rows, of.width, c, blockIdx.y, of.slices);
-  sum_over_slices<kAligned>(of.sum, of.part, count + blockIdx.z * gridDim.x + blockIdx.x, own, c,
-                            of.width, of.slices, of.accumulate);
-}
-
-// ---- layer norm ----
 
 // What a layer norm reads: x, or the sum that becomes x.
 template <class T>
@@ -280,37 +251,6 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- host ----
 
-void compute(Context& context, const Group<ColumnSum>& group) {
-  with_type(group[0].x.dtype, [&](auto type) {
-    using T = decltype(type);
-    using C = Compute<T>;
-    constexpr std::int64_t kRowsPerSlice = 32 * kRowLanes, kMostSlices = 64;
-    const auto slices_of = [&](const ColumnSum& args) {
-      return std::clamp<std::int64_t>(ceil_div(args.x.rows(), kRowsPerSlice), 1, kMostSlices);
-    };
-    std::int64_t elements = 0, slices = 0;
-    int width = 0;
-    bool aligned = true;
-    for (const ColumnSum& args : group) {
-      elements += slices_of(args) * args.x.width();
-      slices = std::max(slices, slices_of(args));
-      width = std::max(width, width_of(args.x));
-      aligned = aligned && are_aligned<T>({&args.x, &args.sum});
-    }
-    C* part = scratch<C>(context, elements);
-    Several<ColumnSums<T>> sums;
-    for (const ColumnSum& args : group) {
-      sums.add({args.sum.ptr<C>(), part, args.x.ptr<T>(), args.x.rows(), width_of(args.x),
-                slices_of(args), args.accumulate});
-      part += slices_of(args) * args.x.width();
-    }
-    const std::int64_t tiles = ceil_div(width, kColumnTile);
-    launch(context, {extent(tiles, slices, sums.size), extent(kColumnThreads, kRowLanes)},
-           aligned ? column_sum_kernel<T, true> : column_sum_kernel<T, false>, sums,
-           context.counts(static_cast<std::size_t>(tiles * sums.size)));
-  });
-}
-
 void compute(Context& context, const LayerNormForward& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
@@ -332,8 +272,6 @@ void compute(Context& context, const LayerNormForward& args) {
 }
 
 void compute(Context& context, const LayerNormBackward& args) {
-  VCAS_CHECK(bool{args.dgamma} == bool{args.dbeta}, "dgamma and dbeta come together");
-  VCAS_CHECK(args.dx || !args.dbranch, "the gradient of a branch without that of the sum");
   const std::int64_t rows = args.dy.rows();
   const int width = width_of(args.dy);
   with_type(args.dy.dtype, [&](auto type) {
