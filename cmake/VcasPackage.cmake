@@ -7,9 +7,6 @@
 include(CMakePackageConfigHelpers)
 
 get_property(components GLOBAL PROPERTY VCAS_COMPONENTS)
-if(NOT components)
-  return()
-endif()
 
 add_library(vcas_archive STATIC)
 set_target_properties(vcas_archive PROPERTIES OUTPUT_NAME vcas EXPORT_NAME archive)

@@ -17,7 +17,7 @@
 namespace vcas {
 namespace {
 
-constexpr double kRedrawSeconds = 0.1;
+constexpr double kRedrawSeconds = 0.1, kLineSeconds = 10;
 constexpr std::size_t kMaxLines = 3;
 constexpr int kMinBarColumns = 4;
 constexpr int kMaxBarColumns = 28;
@@ -111,7 +111,7 @@ void Progress::update(std::int64_t step, std::int64_t total,
   const bool last = step == total && step != step_;
   step_ = step;
   total_ = total;
-  const double interval = options_.live ? kRedrawSeconds : options_.line_seconds;
+  const double interval = options_.live ? kRedrawSeconds : kLineSeconds;
   if (now - drawn_time_ < interval && !last) return;
   drawn_time_ = now;
   text_ = describe();

@@ -28,7 +28,6 @@ int terminal_columns(int fd);  // COLUMNS, then the terminal's width, then 80
 struct ProgressOptions {
   bool live = false;  // redraw in place
   bool color = false;
-  double line_seconds = 10;          // between lines where not live
   LogLevel level = LogLevel::kInfo;  // the bar and the lines of steps are kInfo
   std::function<double()> now = monotonic_seconds;
 };

@@ -63,12 +63,10 @@ struct PatchSizes {
   // Patch r, whose taps are pixels.
   __device__ RowPlace patch(std::int32_t r) const {
     if (height == 0) return {r, tap_bits(0, 0)};
-    const auto own = static_cast<std::uint32_t>(r), across = static_cast<std::uint32_t>(out_width);
-    const std::uint32_t line = own / across, item = line / static_cast<std::uint32_t>(out_height);
-    const auto y = static_cast<std::int32_t>(line - item * out_height) * stride - padding;
-    const auto x = static_cast<std::int32_t>(own - line * across) * stride - padding;
-    return {(static_cast<std::int32_t>(item) * height + y) * width + x,
-            range(-y, height - y) | range(-x, width - x) << kFirstAcross};
+    const ImagePlace place(r, out_height, out_width);
+    const std::int32_t y = place.y * stride - padding, x = place.x * stride - padding;
+    return {(place.item * height + y) * width + x, range(-y, height - y) | range(-x, width - x)
+                                                                               << kFirstAcross};
   }
   // Column c of patches of so many channels.
   __device__ ColumnPlace column(std::int32_t c, std::int32_t channels) const {

@@ -3,6 +3,7 @@
 
 #include "kernels/device/math.cuh"
 #include "kernels/device/neighbours.cuh"
+#include "kernels/device/places.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/ops/patches.h"
 
@@ -49,12 +50,11 @@ struct ScoredRows {
   template <class NormOf>
   __device__ Compute<T> x_norm_of(std::int32_t r, const NormOf& norm_of) const {
     if (patches.height == 0) return norm_of(r);
-    const auto across = static_cast<std::int32_t>(patches.out_width());
-    const auto rows_of_item = static_cast<std::int32_t>(patches.out_rows());
-    const std::int32_t place = r % rows_of_item;
-    const std::int32_t top = place / across * patches.stride - patches.padding;
-    const std::int32_t left = place % across * patches.stride - patches.padding;
-    const std::int64_t first = r / rows_of_item * patches.in_rows();
+    const ImagePlace place(r, static_cast<std::int32_t>(patches.out_height()),
+                           static_cast<std::int32_t>(patches.out_width()));
+    const std::int32_t top = place.y * patches.stride - patches.padding;
+    const std::int32_t left = place.x * patches.stride - patches.padding;
+    const std::int64_t first = place.item * patches.in_rows();
     double squares = 0;
     for (std::int32_t y = max(top, 0); y < min(top + patches.kernel, patches.height); ++y)
       for (std::int32_t x = max(left, 0); x < min(left + patches.kernel, patches.width); ++x)

@@ -52,9 +52,7 @@ inline Grid one_block_a_row(const Tensor& rows) {
 // Threads (of a row, rows).
 inline Grid grid_of_writers(const Tensor& rows) {
   const std::int64_t neighbours = std::max<std::int64_t>(ceil_div(rows.width(), kNeighbours), 1);
-  if (neighbours > kWarp)
-    return {extent(rows.rows()),
-            extent(std::min<std::int64_t>(ceil_div(neighbours, kWarp) * kWarp, kThreads))};
+  if (neighbours > kWarp) return one_block_a_row(rows);
   const auto across = static_cast<std::int64_t>(std::bit_ceil(static_cast<unsigned>(neighbours)));
   return {extent(ceil_div(rows.rows(), kThreads / across)), extent(across, kThreads / across)};
 }
