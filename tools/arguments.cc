@@ -16,11 +16,11 @@
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/config_arguments.h"
 #include "tools/launch.h"
 #include "tools/plan.h"
 #include "tools/replay.h"
 #include "tools/report/report.h"
-#include "tools/setting_arguments.h"
 #include "tools/step_bench.h"
 #include "tools/tokenize.h"
 #include "tools/train.h"
@@ -33,79 +33,6 @@ namespace fs = std::filesystem;
 
 const CLI::Range kPositive(1, 1'000'000'000);
 const CLI::Range kKeepRatio(1e-6, 1.0);
-
-// An unknown device is best explained where it was set.
-void check_device(const LoadedConfig& loaded) {
-  try {
-    device_name(loaded.config);
-  } catch (const Error& error) {
-    const ConfigOrigin& origin = loaded.origins.at("device");
-    if (!origin.given()) throw;
-    throw Error(error.code(),
-                fmt::format("{}; device=\"{}\" was set in {}", error.what(), loaded.config.device,
-                            origin.where),
-                error.hint());
-  }
-}
-
-LoadedConfig load_for_device(const std::string& path, const std::vector<std::string>& overrides) {
-  LoadedConfig loaded = load_config(path, overrides);
-  check_device(loaded);
-  return loaded;
-}
-
-// A configuration right after --resume is not the folder to resume from.
-void move_config(std::string& resume, std::vector<std::string>& files) {
-  if (resume.ends_with(".json") || fs::is_regular_file(resume))
-    files.push_back(std::exchange(resume, {}));
-}
-
-struct SettingArguments : Arguments {
-  using Arguments::Arguments;
-  std::vector<std::string> set;
-
- protected:
-  void add_set() {
-    command
-        .add_option("--set", set,
-                    "Change one setting: section.name=value; also without --set, or as "
-                    "--section.name value")
-        ->allow_extra_args(false)
-        ->take_all();
-    command.footer("Short forms of settings, where they are no options above: " + short_forms() +
-                   ". vcas settings lists all settings.");
-  }
-};
-
-struct ConfigArguments : SettingArguments {
-  std::string config;
-  std::vector<std::string> files;
-
-  explicit ConfigArguments(CLI::App* added) : SettingArguments(added) {
-    command.add_option("-c,--config", config, "Configuration, a JSON file");
-    command.add_option("file", files, "The same without --config");
-    add_set();
-  }
-
- protected:
-  // A configuration may be given without --config.
-  void take_config() {
-    for (const std::string& text : files) {
-      if (!config.empty())
-        fail_usage(fmt::format("\"{}\" is not expected here", text),
-                   fmt::format("the configuration is {}; settings are given as section.name=value",
-                               config));
-      config = text;
-    }
-  }
-
-  LoadedConfig load() const {
-    if (config.empty())
-      fail_usage("no configuration",
-                 "give one as in vcas-train FILE.json; vcas init lists some to start from");
-    return load_for_device(config, set);
-  }
-};
 
 struct TrainArguments final : ConfigArguments {
   std::string resume, resume_mode = "exact", print_mode = "plain", compare, profile_steps, trace;
