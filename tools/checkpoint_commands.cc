@@ -96,6 +96,7 @@ void write_submission(const PredictRequest& request, const Trained& trained,
                       const DataRequest& data, TrainedModel& model) {
   const Benchmark& benchmark = *trained.config().data.kind->benchmark();
   const std::vector<std::string> splits = benchmark.splits(data, request.split);
+  check_output(request.submission, "--submission");
   make_folder(request.submission, "choose another folder for the submission");
   for (const std::string& split : splits) {
     const auto items = benchmark.open_split(data, split);
