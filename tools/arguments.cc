@@ -489,7 +489,7 @@ struct VocabArguments final : Arguments {
   }
   void run() override {
     options.lower_case = !cased;
-    print_vocabulary(options, std::cin, std::cout);
+    print_vocabulary(options, stdin, std::cout);
   }
 };
 
