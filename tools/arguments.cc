@@ -32,7 +32,17 @@ namespace {
 namespace fs = std::filesystem;
 
 const CLI::Range kPositive(1, 1'000'000'000);
-const CLI::Range kKeepRatio(1e-6, 1.0);
+
+// Unlike CLI::Range it lets no NaN pass.
+CLI::Validator within(double low, double high) {
+  const auto fault = [=](const std::string& text) {
+    double value = 0;
+    const bool fits = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+    return fits ? "" : fmt::format("Value {} not in range {} to {}", text, low, high);
+  };
+  return {fault, fmt::format("FLOAT in [{} - {}]", low, high)};
+}
+const CLI::Validator kKeepRatio = within(1e-6, 1);
 
 struct TrainArguments final : ConfigArguments {
   std::string resume, resume_mode = "exact", print_mode = "plain", compare, profile_steps, trace;
@@ -43,11 +53,13 @@ struct TrainArguments final : ConfigArguments {
     command
         .add_option("--resume", resume,
                     "Go on from the newest checkpoint, or from this run or checkpoint")
-        ->expected(0, 1);
+        ->expected(0, 1)
+        ->type_name("[FOLDER]");
     command
         .add_option("--resume-mode", resume_mode,
                     "exact: the same run; fork: a new run from there, settings may change")
-        ->check(CLI::IsMember({"exact", "fork"}));
+        ->check(CLI::IsMember({"exact", "fork"}))
+        ->capture_default_str();
     command.add_flag("--overwrite", overwrite, "Replace the run in the folder");
     command.add_flag("--validate", validate, "Check everything and train nothing");
     command.add_flag("--dry-run", dry_run,
@@ -123,6 +135,8 @@ struct TrainArguments final : ConfigArguments {
 
   void check_modes() const {
     if (forks() && !has("--resume")) fail_usage("--resume-mode without --resume");
+    if (json && !compares())
+      fail_usage("--json without --compare", "it prints a comparison; metrics.jsonl has the run");
     if (compares() && (forks() || (has("--resume") && validate)))
       fail_usage("--compare goes on by --resume alone");
     if (ranks->size() > 1 &&
@@ -193,13 +207,14 @@ struct CompareArguments final : SettingArguments {
         .add_option("--to-accuracy", to_accuracy,
                     "Tell the time until this test accuracy; otherwise until that of exact "
                     "training")
-        ->check(CLI::Range(0.0, 1.0));
+        ->check(within(0, 1));
     add_set();
     command.add_option("--folder", folder, "Where the folders of all runs go");
     command
         .add_option("--resume", resume,
                     "Go on with the newest comparison, or with the one in this folder")
-        ->expected(0, 1);
+        ->expected(0, 1)
+        ->type_name("[FOLDER]");
     command.add_flag("--overwrite", overwrite, "Replace what is in the folder");
     command.add_flag("--keep-weights", keep_weights,
                      "Keep the checkpoints of finished runs; of two runs they are always kept");
@@ -302,7 +317,7 @@ struct PredictArguments final : CheckpointArguments {
     command.add_option(
         "--submission,--glue-submission", submission,
         "Folder for the files that the benchmark's server takes, instead of --input");
-    command.add_option("--split", split, "Split of the submission");
+    command.add_option("--split", split, "Split of the submission")->capture_default_str();
   }
 
   // What is no setting is another input: a shell makes many files of one pattern.
@@ -310,6 +325,8 @@ struct PredictArguments final : CheckpointArguments {
     inputs.insert(inputs.end(), files.begin(), files.end());
     if (inputs.empty() == submission.empty())
       fail_usage("predict needs either --input FILE or --submission FOLDER");
+    if (has("--split") && submission.empty())
+      fail_usage("--split without --submission", "an --input has no splits");
     predict({.checkpoint = checkpoint(),
              .inputs = {inputs.begin(), inputs.end()},
              .probabilities = probabilities,
@@ -379,7 +396,9 @@ struct BenchArguments final : ConfigArguments {
             "bench",
             "Time whole steps, exact and sampled in turns, at the fixed ratios "
             "of the configuration, else 0.2 to 0.5 for items and 0.5 for rows")) {
-    command.add_option("--steps", request.steps, "Timed steps of each kind")->check(kPositive);
+    command.add_option("--steps", request.steps, "Timed steps of each kind")
+        ->check(kPositive)
+        ->capture_default_str();
     command
         .add_option("--pad-to", request.pad_to,
                     "Also time exact steps of texts filled up to this many tokens")
@@ -409,7 +428,8 @@ struct PlanArguments final : ConfigArguments {
                     "Keep ratio of items and rows to tell the savings of; any number of them")
         ->allow_extra_args(false)
         ->take_all()
-        ->check(kKeepRatio);
+        ->check(kKeepRatio)
+        ->capture_default_str();
     command.add_flag("--no-timing", no_timing, "Measure no steps");
     command.add_flag("--json", request.json, "Print JSON");
   }
@@ -430,10 +450,14 @@ struct CheckArguments final : ConfigArguments {
       : ConfigArguments(program.add_subcommand(
             "check", "Test whether sampled gradients of this model have the exact mean")) {
     command.add_option("--draws", request.draws, "Sampled gradients of each kind")
-        ->check(CLI::Range(2, 1'000'000));
+        ->check(CLI::Range(2, 1'000'000))
+        ->capture_default_str();
     command.add_option("--steps", request.steps, "Exact steps of training before")
-        ->check(kPositive);
-    command.add_option("--ratio", request.ratio, "Keep ratio of items and rows")->check(kKeepRatio);
+        ->check(CLI::Range(0, 1'000'000'000))
+        ->capture_default_str();
+    command.add_option("--ratio", request.ratio, "Keep ratio of items and rows")
+        ->check(kKeepRatio)
+        ->capture_default_str();
     command.add_flag("--all", request.all, "Show every tensor");
   }
 
@@ -484,7 +508,9 @@ struct VocabArguments final : Arguments {
 
   explicit VocabArguments(CLI::App& program)
       : Arguments(program.add_subcommand("vocab", "Learn a vocab.txt from lines of text")) {
-    command.add_option("--size", options.size, "Tokens at most")->check(kPositive);
+    command.add_option("--size", options.size, "Tokens at most")
+        ->check(kPositive)
+        ->capture_default_str();
     command.add_flag("--cased", cased, "Keep case and accents");
   }
   void run() override {
