@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <utility>
 
 #include "core/error.h"
 #include "core/files.h"
