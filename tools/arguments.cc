@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <utility>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -16,11 +15,11 @@
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/config_arguments.h"
 #include "tools/launch.h"
 #include "tools/plan.h"
 #include "tools/replay.h"
 #include "tools/report/report.h"
-#include "tools/setting_arguments.h"
 #include "tools/step_bench.h"
 #include "tools/tokenize.h"
 #include "tools/train.h"
@@ -32,80 +31,17 @@ namespace {
 namespace fs = std::filesystem;
 
 const CLI::Range kPositive(1, 1'000'000'000);
-const CLI::Range kKeepRatio(1e-6, 1.0);
 
-// An unknown device is best explained where it was set.
-void check_device(const LoadedConfig& loaded) {
-  try {
-    device_name(loaded.config);
-  } catch (const Error& error) {
-    const ConfigOrigin& origin = loaded.origins.at("device");
-    if (!origin.given()) throw;
-    throw Error(error.code(),
-                fmt::format("{}; device=\"{}\" was set in {}", error.what(), loaded.config.device,
-                            origin.where),
-                error.hint());
-  }
+// Unlike CLI::Range it lets no NaN pass.
+CLI::Validator within(double low, double high) {
+  const auto fault = [=](const std::string& text) {
+    double value = 0;
+    const bool fits = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+    return fits ? "" : fmt::format("Value {} not in range {} to {}", text, low, high);
+  };
+  return {fault, fmt::format("FLOAT in [{} - {}]", low, high)};
 }
-
-LoadedConfig load_for_device(const std::string& path, const std::vector<std::string>& overrides) {
-  LoadedConfig loaded = load_config(path, overrides);
-  check_device(loaded);
-  return loaded;
-}
-
-// A configuration right after --resume is not the folder to resume from.
-void move_config(std::string& resume, std::vector<std::string>& files) {
-  if (resume.ends_with(".json") || fs::is_regular_file(resume))
-    files.push_back(std::exchange(resume, {}));
-}
-
-struct SettingArguments : Arguments {
-  using Arguments::Arguments;
-  std::vector<std::string> set;
-
- protected:
-  void add_set() {
-    command
-        .add_option("--set", set,
-                    "Change one setting: section.name=value; also without --set, or as "
-                    "--section.name value")
-        ->allow_extra_args(false)
-        ->take_all();
-    command.footer("Short forms of settings, where they are no options above: " + short_forms() +
-                   ". vcas settings lists all settings.");
-  }
-};
-
-struct ConfigArguments : SettingArguments {
-  std::string config;
-  std::vector<std::string> files;
-
-  explicit ConfigArguments(CLI::App* added) : SettingArguments(added) {
-    command.add_option("-c,--config", config, "Configuration, a JSON file");
-    command.add_option("file", files, "The same without --config");
-    add_set();
-  }
-
- protected:
-  // A configuration may be given without --config.
-  void take_config() {
-    for (const std::string& text : files) {
-      if (!config.empty())
-        fail_usage(fmt::format("\"{}\" is not expected here", text),
-                   fmt::format("the configuration is {}; settings are given as section.name=value",
-                               config));
-      config = text;
-    }
-  }
-
-  LoadedConfig load() const {
-    if (config.empty())
-      fail_usage("no configuration",
-                 "give one as in vcas-train FILE.json; vcas init lists some to start from");
-    return load_for_device(config, set);
-  }
-};
+const CLI::Validator kKeepRatio = within(1e-6, 1);
 
 struct TrainArguments final : ConfigArguments {
   std::string resume, resume_mode = "exact", print_mode = "plain", compare, profile_steps, trace;
@@ -116,11 +52,13 @@ struct TrainArguments final : ConfigArguments {
     command
         .add_option("--resume", resume,
                     "Go on from the newest checkpoint, or from this run or checkpoint")
-        ->expected(0, 1);
+        ->expected(0, 1)
+        ->type_name("[FOLDER]");
     command
         .add_option("--resume-mode", resume_mode,
                     "exact: the same run; fork: a new run from there, settings may change")
-        ->check(CLI::IsMember({"exact", "fork"}));
+        ->check(CLI::IsMember({"exact", "fork"}))
+        ->capture_default_str();
     command.add_flag("--overwrite", overwrite, "Replace the run in the folder");
     command.add_flag("--validate", validate, "Check everything and train nothing");
     command.add_flag("--dry-run", dry_run,
@@ -196,6 +134,8 @@ struct TrainArguments final : ConfigArguments {
 
   void check_modes() const {
     if (forks() && !has("--resume")) fail_usage("--resume-mode without --resume");
+    if (json && !compares())
+      fail_usage("--json without --compare", "it prints a comparison; metrics.jsonl has the run");
     if (compares() && (forks() || (has("--resume") && validate)))
       fail_usage("--compare goes on by --resume alone");
     if (ranks->size() > 1 &&
@@ -266,13 +206,14 @@ struct CompareArguments final : SettingArguments {
         .add_option("--to-accuracy", to_accuracy,
                     "Tell the time until this test accuracy; otherwise until that of exact "
                     "training")
-        ->check(CLI::Range(0.0, 1.0));
+        ->check(within(0, 1));
     add_set();
     command.add_option("--folder", folder, "Where the folders of all runs go");
     command
         .add_option("--resume", resume,
                     "Go on with the newest comparison, or with the one in this folder")
-        ->expected(0, 1);
+        ->expected(0, 1)
+        ->type_name("[FOLDER]");
     command.add_flag("--overwrite", overwrite, "Replace what is in the folder");
     command.add_flag("--keep-weights", keep_weights,
                      "Keep the checkpoints of finished runs; of two runs they are always kept");
@@ -375,7 +316,7 @@ struct PredictArguments final : CheckpointArguments {
     command.add_option(
         "--submission,--glue-submission", submission,
         "Folder for the files that the benchmark's server takes, instead of --input");
-    command.add_option("--split", split, "Split of the submission");
+    command.add_option("--split", split, "Split of the submission")->capture_default_str();
   }
 
   // What is no setting is another input: a shell makes many files of one pattern.
@@ -383,6 +324,8 @@ struct PredictArguments final : CheckpointArguments {
     inputs.insert(inputs.end(), files.begin(), files.end());
     if (inputs.empty() == submission.empty())
       fail_usage("predict needs either --input FILE or --submission FOLDER");
+    if (has("--split") && submission.empty())
+      fail_usage("--split without --submission", "an --input has no splits");
     predict({.checkpoint = checkpoint(),
              .inputs = {inputs.begin(), inputs.end()},
              .probabilities = probabilities,
@@ -452,7 +395,9 @@ struct BenchArguments final : ConfigArguments {
             "bench",
             "Time whole steps, exact and sampled in turns, at the fixed ratios "
             "of the configuration, else 0.2 to 0.5 for items and 0.5 for rows")) {
-    command.add_option("--steps", request.steps, "Timed steps of each kind")->check(kPositive);
+    command.add_option("--steps", request.steps, "Timed steps of each kind")
+        ->check(kPositive)
+        ->capture_default_str();
     command
         .add_option("--pad-to", request.pad_to,
                     "Also time exact steps of texts filled up to this many tokens")
@@ -482,7 +427,8 @@ struct PlanArguments final : ConfigArguments {
                     "Keep ratio of items and rows to tell the savings of; any number of them")
         ->allow_extra_args(false)
         ->take_all()
-        ->check(kKeepRatio);
+        ->check(kKeepRatio)
+        ->capture_default_str();
     command.add_flag("--no-timing", no_timing, "Measure no steps");
     command.add_flag("--json", request.json, "Print JSON");
   }
@@ -503,10 +449,14 @@ struct CheckArguments final : ConfigArguments {
       : ConfigArguments(program.add_subcommand(
             "check", "Test whether sampled gradients of this model have the exact mean")) {
     command.add_option("--draws", request.draws, "Sampled gradients of each kind")
-        ->check(CLI::Range(2, 1'000'000));
+        ->check(CLI::Range(2, 1'000'000))
+        ->capture_default_str();
     command.add_option("--steps", request.steps, "Exact steps of training before")
-        ->check(kPositive);
-    command.add_option("--ratio", request.ratio, "Keep ratio of items and rows")->check(kKeepRatio);
+        ->check(CLI::Range(0, 1'000'000'000))
+        ->capture_default_str();
+    command.add_option("--ratio", request.ratio, "Keep ratio of items and rows")
+        ->check(kKeepRatio)
+        ->capture_default_str();
     command.add_flag("--all", request.all, "Show every tensor");
   }
 
@@ -557,12 +507,14 @@ struct VocabArguments final : Arguments {
 
   explicit VocabArguments(CLI::App& program)
       : Arguments(program.add_subcommand("vocab", "Learn a vocab.txt from lines of text")) {
-    command.add_option("--size", options.size, "Tokens at most")->check(kPositive);
+    command.add_option("--size", options.size, "Tokens at most")
+        ->check(kPositive)
+        ->capture_default_str();
     command.add_flag("--cased", cased, "Keep case and accents");
   }
   void run() override {
     options.lower_case = !cased;
-    print_vocabulary(options, std::cin, std::cout);
+    print_vocabulary(options, stdin, std::cout);
   }
 };
 

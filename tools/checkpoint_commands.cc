@@ -96,6 +96,7 @@ void write_submission(const PredictRequest& request, const Trained& trained,
                       const DataRequest& data, TrainedModel& model) {
   const Benchmark& benchmark = *trained.config().data.kind->benchmark();
   const std::vector<std::string> splits = benchmark.splits(data, request.split);
+  check_output(request.submission, "--submission");
   make_folder(request.submission, "choose another folder for the submission");
   for (const std::string& split : splits) {
     const auto items = benchmark.open_split(data, split);
@@ -145,19 +146,34 @@ std::vector<double> softmax(const float* logits, std::size_t classes) {
   return shares;
 }
 
+// So that a name is one cell of a table, whatever it has.
+std::string escaped(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const std::size_t which = std::string_view("\\\t\n\r").find(c);
+    if (which == std::string_view::npos)
+      text += c;
+    else
+      text += {'\\', "\\tnr"[which]};
+  }
+  return text;
+}
+
 // A line for each item, which is called as its file is or by its number.
 std::string prediction_table(const RunConfig& config, const std::vector<std::string>& classes,
                              const std::vector<std::string>& files,
                              const std::vector<float>& logits, bool probabilities) {
   const bool regression = config.model.kind->head() == "regression";
   const std::size_t width = regression ? 1 : classes.size();
+  std::vector<std::string> names;
+  std::ranges::transform(classes, std::back_inserter(names), escaped);
   std::string text = files.empty() ? "index\tprediction" : "file\tprediction";
-  if (probabilities) text += fmt::format("\t{}", fmt::join(classes, "\t"));
+  if (probabilities) text += fmt::format("\t{}", fmt::join(names, "\t"));
   for (std::size_t i = 0; i < logits.size() / width; ++i) {
     const float* row = logits.data() + i * width;
-    text += '\n' + (files.empty() ? std::to_string(i) : files[i]) + '\t';
-    text += regression ? fmt::format("{:.4f}", *row)
-                       : classes[std::max_element(row, row + width) - row];
+    text += '\n' + (files.empty() ? std::to_string(i) : escaped(files[i])) + '\t';
+    text +=
+        regression ? fmt::format("{:.4f}", *row) : names[std::max_element(row, row + width) - row];
     if (!probabilities) continue;
     for (const double share : softmax(row, width)) text += fmt::format("\t{:.6f}", share);
   }

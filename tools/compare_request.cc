@@ -160,13 +160,14 @@ const Variant& CompareRequest::base() const {
 }
 
 CompareRequest compare_with_exact(const LoadedConfig& loaded) {
+  if (loaded.config.method.type == "exact")
+    throw Error(ExitCode::kUsage, "the configuration is exact already: nothing to compare",
+                "method.type=vcas compares it with VCAS; vcas compare takes --variant");
   CompareRequest request{.variants = {{"exact", loaded}, {"", loaded}},
                          .seeds = {loaded.config.seed}};
   set_folder(request, loaded);
   request.variants[0].loaded.config.method.type = "exact";
-  Part<MethodKind>& sampled = request.variants[1].loaded.config.method;
-  if (sampled.type == "exact") sampled.type = "vcas";
-  request.variants[1].name = sampled.type;
+  request.variants[1].name = loaded.config.method.type;
   return request;
 }
 
@@ -199,6 +200,9 @@ CompareRequest compare_configs(const std::vector<LoadedConfig>& configs) {
     const bool twice = std::ranges::count(configs, loaded.name, &LoadedConfig::name) > 1;
     const std::string number = fmt::format("-{}", request.variants.size() + 1);
     request.variants.push_back({loaded.name + (twice ? number : ""), loaded});
+    RunConfig config = loaded.config;
+    config.run = configs.front().config.run;  // the comparison has a folder of its own
+    check_comparable(request.variants.back().name, configs.front().config, config);
   }
   request.folder = "runs/compare";
   for (const Variant& variant : request.variants) request.folder += "-" + variant.name;

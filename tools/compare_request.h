@@ -43,13 +43,15 @@ struct CompareRequest {
 using LoadSettings = std::function<LoadedConfig(const std::vector<std::string>& settings)>;
 
 // The exact twin of a configuration against itself, in a folder beside the configuration's own.
+// Throws kUsage for an exact configuration.
 CompareRequest compare_with_exact(const LoadedConfig& loaded);
 
 // Variants of one configuration, each "NAME: KEY=VALUE KEY=VALUE" or "exact".
 // Throws kUsage for bad names, kBadConfig for settings that make results incomparable.
 CompareRequest compare_variants(const std::vector<std::string>& variants, const LoadSettings& load);
 
-// Configurations against each other, named after their files. Throws kBadConfig for other seeds.
+// Configurations against each other, named after their files.
+// Throws kBadConfig for other seeds and for settings that make results incomparable.
 CompareRequest compare_configs(const std::vector<LoadedConfig>& configs);
 
 // "0,1,2". Throws kUsage.

@@ -101,6 +101,16 @@ void bring_back(const fs::path& from, const fs::path& folder) {
 fs::path set_aside(const fs::path& folder) { return folder / "replaced"; }
 fs::path moving(const fs::path& folder) { return folder / "replaced.tmp"; }
 
+// The report is made of a run, and can be made again.
+bool is_kept_in_a_run(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const fs::path folder = path.parent_path();
+  const bool has_name = (is_of_a_run(name) && name != "report.html") || name == kLockFile ||
+                        path == set_aside(folder) || path == moving(folder) ||
+                        name == kComparisonFile || std::ranges::count(kComparisonTables, name) > 0;
+  return has_name && (fs::exists(folder / "metrics.jsonl") || fs::exists(folder / kComparisonFile));
+}
+
 bool is_being_replaced(const fs::path& folder) {
   return fs::exists(set_aside(folder)) || fs::exists(moving(folder));
 }
@@ -137,6 +147,12 @@ std::string differences(const fs::path& checkpoint, const RunConfig& config) {
           fmt::format("{}{} differs from the checkpoint ({} -> {})", changes.empty() ? "" : "\n  ",
                       change.key, change.before, change.after);
   return changes;
+}
+
+bool begins_with(const fs::path& file, std::string_view begin) {
+  std::string text(begin.size(), '\0');
+  std::ifstream(file, std::ios::binary).read(text.data(), std::ssize(text));
+  return text == begin;
 }
 
 // The number of "x-3" among the runs of "x", 1 of "x" itself; empty for other names.
@@ -186,6 +202,25 @@ void make_folder(const fs::path& folder, const std::string& hint) {
   if (error)
     throw Error(ExitCode::kCannotCreate,
                 fmt::format("{}: cannot create: {}", folder.string(), error.message()), hint);
+}
+
+void check_output(const fs::path& target, const std::string& option, std::string_view begin) {
+  const auto refuse = [&](const std::string& why, const std::string& hint) {
+    throw Error(ExitCode::kCannotCreate, fmt::format("{}: {}", target.string(), why), hint);
+  };
+  const std::string elsewhere = "choose another place for " + option;
+  const fs::path whole = fs::weakly_canonical(fs::absolute(target));
+  for (fs::path path = whole; path.has_relative_path(); path = path.parent_path()) {
+    if (is_checkpoint(path))
+      refuse("would be written into the checkpoint " + path.string(), elsewhere);
+    if (is_kept_in_a_run(path))
+      refuse("belongs to the run in " + path.parent_path().string(), elsewhere);
+  }
+  if (begin.empty()) return;
+  if (fs::is_directory(whole)) refuse("is a folder, and a file is needed", elsewhere);
+  if (fs::is_regular_file(whole) && !fs::is_empty(whole) && !begins_with(whole, begin))
+    refuse(fmt::format("there is a file that {} did not write", option),
+           elsewhere + ", or remove the file");
 }
 
 void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {

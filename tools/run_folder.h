@@ -38,6 +38,12 @@ std::filesystem::path take_run_folder(const std::filesystem::path& folder, Folde
 // It may be the folder of its run, or above that. The paths may be written in any way.
 void check_not_source(const std::filesystem::path& folder, const std::filesystem::path& checkpoint);
 
+// Throws kCannotCreate where what `option` writes at `target` would change a run or a checkpoint.
+// A file that is there is replaced only if it begins as what this option writes, with `begin`.
+// For a folder `begin` is empty.
+void check_output(const std::filesystem::path& target, const std::string& option,
+                  std::string_view begin = {});
+
 // The last of FOLDER, FOLDER-2, FOLDER-3, ... that is there and fits.
 // If none fits: the last that is there. If none is there: FOLDER.
 std::filesystem::path newest_run_folder(

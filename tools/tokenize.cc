@@ -3,19 +3,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "data/tokenizer.h"
 #include "data/vocabulary.h"
+#include "tools/input_lines.h"
 
 namespace vcas {
 namespace {
 
-constexpr const char* kInput = "standard input";
 constexpr const char* kOutput = "standard output";
 constexpr std::size_t kWriteBytes = 1 << 16;
 
@@ -40,19 +38,10 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
   const bool at_once = ::isatty(::fileno(in)) == 1;
   std::vector<std::int32_t> ids;
   fmt::memory_buffer text;
-  char* buffer = nullptr;
-  std::size_t capacity = 0;
-  const auto release = [&](void*) { std::free(buffer); };
-  const std::unique_ptr<void, decltype(release)> guard(&buffer, release);
-  for (std::size_t number = 1;; ++number) {
-    const ssize_t length = ::getline(&buffer, &capacity, in);
-    if (length < 0) break;
-    std::string_view line(buffer, static_cast<std::size_t>(length));
-    if (line.ends_with('\n')) line.remove_suffix(1);
+  InputLines lines(in);
+  for (std::string_view line; lines.next(line);) {
     if (const auto bad = first_invalid_utf8(line))
-      throw Error(ExitCode::kBadData,
-                  fmt::format("{}:{}: byte {} is not valid UTF-8", kInput, number, *bad + 1),
-                  "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it");
+      lines.fail_line(fmt::format("byte {} is not valid UTF-8", *bad + 1));
     ids.clear();
     if (request.special) ids.push_back(cls);
     tokenizer->encode(line, ids);
@@ -68,7 +57,6 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
       text.clear();
     }
   }
-  if (std::ferror(in)) fail_errno(ExitCode::kIoError, kInput, "cannot read");
   write(text, out);
 }
 

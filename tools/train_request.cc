@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "kernels/decorators/trace_ops.h"
 #include "optim/checkpoint.h"
 #include "tools/model_setup.h"
 
@@ -51,6 +52,7 @@ void check_request(const TrainRequest& request) {
   if (request.fork && request.use() != FolderUse::kNext)
     check_not_source(request.loaded.folder(), request.from.checkpoint);
   check_run_folder(request.folder(), request.use());
+  if (!request.trace.empty()) check_output(request.trace, "--trace", TraceOps::kBegin);
 }
 
 void keep_threads(TrainRequest& request) {

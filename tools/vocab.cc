@@ -1,22 +1,20 @@
 #include "tools/vocab.h"
 
-#include <fmt/format.h>
-
 #include <string>
 
 #include "core/error.h"
 #include "data/text_lines.h"
+#include "tools/input_lines.h"
 
 namespace vcas {
 
-void print_vocabulary(const VocabularyOptions& options, std::istream& in, std::ostream& out) {
-  std::int64_t number = 0;
-  const auto next_line = [&](std::string& line) {
-    if (!std::getline(in, line)) return false;
-    ++number;
-    if (const std::string fault = text_fault(line); !fault.empty())
-      throw Error(ExitCode::kBadData, fmt::format("standard input:{}: {}", number, fault),
-                  "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it");
+void print_vocabulary(const VocabularyOptions& options, std::FILE* in, std::ostream& out) {
+  InputLines lines(in);
+  const auto next_line = [&](std::string& text) {
+    std::string_view line;
+    if (!lines.next(line)) return false;
+    text = line;
+    if (const std::string fault = text_fault(text); !fault.empty()) lines.fail_line(fault);
     return true;
   };
   for (const std::string& token : train_vocabulary(next_line, options)) out << token << '\n';

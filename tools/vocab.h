@@ -1,7 +1,7 @@
 // vcas vocab: text in, a vocab.txt out.
 #pragma once
 
-#include <istream>
+#include <cstdio>
 #include <ostream>
 
 #include "data/vocabulary_trainer.h"
@@ -10,6 +10,6 @@ namespace vcas {
 
 // Reads the lines of `in` and writes the tokens, one a line. A line that is not UTF-8 or holds a
 // NUL: kBadData with its number.
-void print_vocabulary(const VocabularyOptions& options, std::istream& in, std::ostream& out);
+void print_vocabulary(const VocabularyOptions& options, std::FILE* in, std::ostream& out);
 
 }  // namespace vcas

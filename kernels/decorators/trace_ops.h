@@ -14,6 +14,9 @@ namespace vcas {
 // Readers accept the list of events unfinished. So a crash loses its tail only.
 class TraceOps final : public ForwardingOps {
  public:
+  // Every trace begins so.
+  static constexpr const char* kBegin = "[\n{\"name\":";
+
   // Throws kCannotCreate if the file cannot be written.
   TraceOps(std::unique_ptr<Ops> inner, std::filesystem::path path);
   ~TraceOps() override;

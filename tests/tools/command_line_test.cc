@@ -254,6 +254,21 @@ TEST_CASE("wrong options have an error of their own") {
        "error: runs/tiny: No such file or directory\n"},
       {{"eval", "tiny.json"}, 2, "error: --model is required\n"},
       {{"doctor", "--epochs", "3"}, 2, "error: unknown argument --epochs of vcas doctor\n"},
+      {{"vcas-train", "tiny.json", "--json"},
+       2,
+       "error: --json without --compare\n"
+       "  hint: it prints a comparison; metrics.jsonl has the run\n"},
+      {{"predict", "--model", "out", "--input", "x.tsv", "--split", "dev"},
+       2,
+       "error: --split without --submission\n  hint: an --input has no splits\n"},
+      {{"plan", "tiny.json", "--ratio", "nan"},
+       2,
+       "error: --ratio: Value nan not in range 1e-06 to 1\n"},
+      {{"check", "tiny.json", "--ratio", "1.5"}, 2, "Value 1.5 not in range 1e-06 to 1\n"},
+      {{"check", "tiny.json", "--ratio", "-nan"}, 2, "Value -nan not in range"},
+      {{"compare", "tiny.json", "--to-accuracy", "nan"}, 2, "Value nan not in range 0 to 1\n"},
+      {{"check", "other.json", "--steps", "0"}, 66, "cannot read the configuration other.json"},
+      {{"check", "tiny.json", "--steps", "-1"}, 2, "Value -1 not in range 0 to 1000000000\n"},
       {{"vcas-train", "--", "--validate"}, 66, "cannot read the configuration --validate"},
       {{"inspect", "--", "--odd.json"}, 65, "error: --odd.json: not a safetensors file"},
   };
@@ -268,6 +283,25 @@ TEST_CASE("wrong options have an error of their own") {
   const Outcome odd = run(tiny.path(), {"vcas-train", "--validate", "--", "--odd.json"});
   CHECK(odd.err == "");
   CHECK(odd.code == 0);
+}
+
+TEST_CASE("help tells defaults, and which values may be left out") {
+  const TinyRun tiny;
+  const auto has_line = [&](const std::string& command, const std::string& pattern) {
+    const std::string help = run(tiny.path(), {command, "--help"}).out;
+    CAPTURE(help, pattern);
+    CHECK(std::regex_search(help, std::regex("\n +" + pattern)));
+  };
+  has_line("check", "--draws .*=64\\s");
+  has_line("check", "--steps .*=0\\s");
+  has_line("check", "--ratio .*=0\\.5\\s");
+  has_line("plan", "--ratio .*0\\.5");
+  has_line("bench", "--steps .*=20\\s");
+  has_line("vocab", "--size .*=8000\\s");
+  has_line("predict", "--split .*=test\\s");
+  has_line("train", "--resume-mode .*=exact\\s");
+  has_line("train", "--resume \\[FOLDER\\]");
+  has_line("compare", "--resume \\[FOLDER\\]");
 }
 
 TEST_CASE("VCAS_LOG_LEVEL says what goes to standard error") {

@@ -172,14 +172,18 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
   CHECK(saved_steps(tiny.path() / "out/exact") == std::vector<std::int64_t>{20});
 }
 
-TEST_CASE("an exact configuration is compared with VCAS at its settings") {
+TEST_CASE("an exact configuration has nothing to be compared with, but its variants have") {
   const TinyRun tiny;
   const std::string exact = GENERATE("method.type=exact", "vcas.enabled=false");
-  const Outcome outcome =
-      tiny.train({"--compare", "exact", "--json", "vcas.act_ratio=[0.25]", exact, "train.steps=4"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  const nlohmann::json runs = nlohmann::json::parse(outcome.out)["runs"];
-  CHECK_FALSE(runs[0].contains("act_ratio"));
-  CHECK(runs[1]["act_ratio"] == nlohmann::json({0.25, 0.25}));
+  for (const Outcome& outcome : {tiny.train({"--compare", "exact", exact}),
+                                 run(tiny.path(), {"compare", "tiny.json", exact})}) {
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err ==
+          "error: the configuration is exact already: nothing to compare\n"
+          "  hint: method.type=vcas compares it with VCAS; vcas compare takes --variant\n");
+    CHECK_FALSE(fs::exists(tiny.path() / "runs"));
+  }
+  CHECK(run(tiny.path(), {"compare", "tiny.json", exact, "train.steps=4", "--variant", "exact",
+                          "--variant", "slow: schedule.learning_rate=0.001"})
+            .code == 0);
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "core/metrics.h"
@@ -306,6 +307,7 @@ TEST_CASE("compare: a folder of an earlier program goes on, and configurations o
   write_text(tiny.path() / "long.json", content(tiny.path() / "tiny.json"));
   std::string text = content(tiny.path() / "long.json");
   text.replace(text.find("\"steps\": 40"), 11, "\"steps\": 130");
+  text.replace(0, 1, "{\"run\": {\"folder\": \"unused\"},");
   write_text(tiny.path() / "long.json", text);
   const Outcome whole = run(tiny.path(), {"compare", "long.json", "tiny.json", "--folder", "out"});
   INFO(whole.err);
@@ -328,6 +330,11 @@ TEST_CASE("compare: a folder of an earlier program goes on, and configurations o
 TEST_CASE("compare: bad variants and seeds have errors of their own") {
   const TinyRun tiny;
   write_text(tiny.path() / "other.json", content(tiny.path() / "tiny.json"));
+  std::string fewer = content(tiny.path() / "tiny.json");
+  fewer.replace(fewer.find("\"items\": 256"), 12, "\"items\": 128");
+  write_text(tiny.path() / "fewer.json", fewer);
+  write_text(tiny.path() / "threaded.json",
+             std::regex_replace(fewer, std::regex("\"threads\": 1"), "\"threads\": 2"));
   struct Case {
     std::vector<std::string> arguments;
     int code;
@@ -366,6 +373,13 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
       {{"--to-accuracy", "0.5", "train.measures=[\"f1\"]"},
        78,
        "error: --to-accuracy needs accuracy among the measures\n"},
+      {{"fewer.json"},
+       78,
+       "error: variant \"fewer\": data.synthetic.items differs (256 -> 128); results on other data "
+       "do not compare\n  hint: set it for all, as --set data.synthetic.items=VALUE\n"},
+      {{"threaded.json", "data.synthetic.items=256"},
+       78,
+       "error: variant \"threaded\": threads differs (1 -> 2); it is the same for all variants\n"},
       {{"other.json", exact}, 2, "error: --variant is for one configuration\n"},
   };
   for (const Case& test : cases) {

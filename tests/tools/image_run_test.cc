@@ -544,6 +544,10 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(std::abs(blue + red - 1) < 2e-6);
   CHECK(red > blue);
 
+  fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "a\tb\nc\rd\\n.jpg");
+  CHECK(predict({"--input", "a\tb\nc\rd\\n.jpg"}).out ==
+        "file\tprediction\na\\tb\\nc\\rd\\\\n.jpg\tred\n");
+
   write_text(tiny.path() / "new/c.png", "no picture");
   const Outcome bad = predict({"--input", "new"});
   CHECK(bad.code == 65);

@@ -279,7 +279,7 @@ TEST_CASE("report: what is missing is left out, and said") {
         "error: none: not the folder of a run, which has metrics.jsonl\n  hint: name");
   fails({"good", "typo"}, 66, "error: typo: there is no such folder\n  hint: name the folder of");
   fails({}, 2, "runs is required");
-  fails({"good", "--to", "good/metrics.jsonl/x.html"}, 73, "cannot create");
+  fails({"good", "--to", "good/report.html/x.html"}, 73, "cannot create");
   for (int i = 0; i < 9; ++i) runs.add("many/" + std::to_string(i), RunText().text());
   std::vector<std::string> many;
   for (int i = 0; i < 9; ++i) many.push_back("many/" + std::to_string(i));

@@ -430,6 +430,10 @@ TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
   write_text(glue / "test_mismatched.tsv", table(4, false, 0));
   CHECK(submit("other", "dev_mismatched").begin()->first == "MNLI-mm.tsv");
   CHECK(submit("two", "test") == Lines{{"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
+  const Outcome refused =
+      tiny.vcas({"predict", "--model", "alone", "--glue-submission", "alone/last"});
+  CHECK(refused.code == 73);
+  CHECK(contains(refused.err, "\n  hint: choose another place for --submission\n"));
   write_text(glue / "diagnostic.tsv", table(3, false, 0));
   CHECK(submit("three", "test") == Lines{{"AX.tsv", 4}, {"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
   CHECK(submit("other", "test_mismatched") == Lines{{"MNLI-mm.tsv", 5}});

@@ -28,4 +28,13 @@ TEST_CASE("vocab: lines of text become a vocabulary that tokenises them") {
         "  hint: if the text is Latin-1, iconv -f latin1 -t utf-8 converts it\n");
   CHECK(vocab("", {}).code == 65);
   CHECK(vocab(text, {"--size", "5"}).code == 78);
+
+  std::filesystem::remove(folder.path() / "stdin.txt");
+  std::filesystem::create_directory(folder.path() / "stdin.txt");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"vocab"}, {"tokenize", "--vocab", "vocab.txt"}}) {
+    const Outcome none = run(folder.path(), command);
+    CHECK(none.code == 74);
+    CHECK(none.err == "error: standard input: cannot read: Is a directory\n");
+  }
 }

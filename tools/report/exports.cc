@@ -126,7 +126,7 @@ std::string metrics_csv(const std::vector<RunRecord>& runs) {
       for (const auto& [key, value] : flat.items()) keys.insert(key);
     }
   for (const char* key : {"/event", "/step", "/time"}) keys.erase(key);
-  std::string out = "run,step,time";
+  std::string out = kCsvBegin;
   for (std::string key : keys) {
     std::ranges::replace(key, '/', '.');
     out += fmt::format(",{}", quoted(key.substr(1)));

@@ -10,6 +10,8 @@
 
 namespace vcas {
 
+inline constexpr const char* kCsvBegin = "run,step,time";
+
 // A line of names, then one for each event `train`: RFC 4180, with \n. Unknown values are empty.
 std::string metrics_csv(const std::vector<RunRecord>& runs);
 

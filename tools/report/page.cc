@@ -288,12 +288,12 @@ std::string report_page(const std::vector<RunRecord>& runs,
   std::string names;
   for (const RunRecord& run : runs) names += (names.empty() ? "" : ", ") + run.name;
   std::string out = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "{3}\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<title>{0} - vcas report</title>\n<style>{1}{2}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-      escape_xml(names), kStyle, plot_style());
+      escape_xml(names), kStyle, plot_style(), kPageBegin);
   out += headline(runs);
   out += "<h2>Findings</h2>\n" + warnings(runs, left_out);
   std::vector<Row> rows = result_rows(runs);

@@ -9,6 +9,8 @@
 
 namespace vcas {
 
+inline constexpr const char* kPageBegin = "<!DOCTYPE html>";
+
 std::string report_page(const std::vector<RunRecord>& runs,
                         const std::vector<PlotSection>& sections,
                         const std::vector<std::string>& left_out);

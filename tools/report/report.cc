@@ -45,6 +45,13 @@ void report(const ReportRequest& request) {
                 fmt::format("a report shows {} runs at most, in as many colours; got {}",
                             kPlotColours, runs.size()),
                 "make several reports, each with its own --to");
+  const fs::path page = request.page.empty() ? request.runs.front() / "report.html" : request.page;
+  check_output(page, "--to", kPageBegin);
+  if (!request.csv.empty()) check_output(request.csv, "--csv", kCsvBegin);
+  if (!request.svg_folder.empty()) check_output(request.svg_folder, "--svg");
+  if (!request.tensorboard_folder.empty())
+    for (const RunRecord& run : runs)
+      check_output(request.tensorboard_folder / run.name, "--tensorboard");
   for (const std::string& reason : left_out) say("left out: " + reason);
   for (const RunRecord& run : runs) {
     say(fmt::format("{}: {} train, {} eval, {} variance events of {}", run.name, run.train.size(),
@@ -59,8 +66,7 @@ void report(const ReportRequest& request) {
   if (!request.tensorboard_folder.empty())
     for (const RunRecord& run : runs)
       write(request.tensorboard_folder / run.name / tensorboard_name(run), tensorboard_events(run));
-  write(request.page.empty() ? request.runs.front() / "report.html" : request.page,
-        report_page(runs, sections, left_out));
+  write(page, report_page(runs, sections, left_out));
 }
 
 }  // namespace vcas

@@ -1,0 +1,76 @@
+#include "tools/config_arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <utility>
+
+#include "core/error.h"
+#include "tools/setting_arguments.h"
+
+namespace vcas {
+namespace {
+
+// An unknown device is best explained where it was set.
+void check_device(const LoadedConfig& loaded) {
+  try {
+    device_name(loaded.config);
+  } catch (const Error& error) {
+    const ConfigOrigin& origin = loaded.origins.at("device");
+    if (!origin.given()) throw;
+    throw Error(error.code(),
+                fmt::format("{}; device=\"{}\" was set in {}", error.what(), loaded.config.device,
+                            origin.where),
+                error.hint());
+  }
+}
+
+}  // namespace
+
+LoadedConfig load_for_device(const std::string& path, const std::vector<std::string>& overrides) {
+  LoadedConfig loaded = load_config(path, overrides);
+  check_device(loaded);
+  return loaded;
+}
+
+void move_config(std::string& resume, std::vector<std::string>& files) {
+  if (resume.ends_with(".json") || std::filesystem::is_regular_file(resume))
+    files.push_back(std::exchange(resume, {}));
+}
+
+void SettingArguments::add_set() {
+  command
+      .add_option("--set", set,
+                  "Change one setting: section.name=value; also without --set, or as "
+                  "--section.name value")
+      ->allow_extra_args(false)
+      ->take_all();
+  command.footer("Short forms of settings, where they are no options above: " + short_forms() +
+                 ". vcas settings lists all settings.");
+}
+
+ConfigArguments::ConfigArguments(CLI::App* added) : SettingArguments(added) {
+  command.add_option("-c,--config", config, "Configuration, a JSON file");
+  command.add_option("file", files, "The same without --config");
+  add_set();
+}
+
+void ConfigArguments::take_config() {
+  for (const std::string& text : files) {
+    if (!config.empty())
+      fail_usage(
+          fmt::format("\"{}\" is not expected here", text),
+          fmt::format("the configuration is {}; settings are given as section.name=value", config));
+    config = text;
+  }
+}
+
+LoadedConfig ConfigArguments::load() const {
+  if (config.empty())
+    fail_usage("no configuration",
+               "give one as in vcas-train FILE.json; vcas init lists some to start from");
+  return load_for_device(config, set);
+}
+
+}  // namespace vcas

@@ -1,0 +1,36 @@
+#include "tools/input_lines.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "core/error.h"
+#include "core/files.h"
+
+namespace vcas {
+namespace {
+
+constexpr const char* kInput = "standard input";
+
+}  // namespace
+
+InputLines::~InputLines() { std::free(buffer_); }
+
+bool InputLines::next(std::string_view& line) {
+  const ssize_t length = ::getline(&buffer_, &capacity_, in_);
+  if (length < 0) {
+    if (std::ferror(in_)) fail_errno(ExitCode::kIoError, kInput, "cannot read");
+    return false;
+  }
+  ++number_;
+  line = {buffer_, static_cast<std::size_t>(length)};
+  if (line.ends_with('\n')) line.remove_suffix(1);
+  return true;
+}
+
+void InputLines::fail_line(std::string_view fault) const {
+  throw Error(ExitCode::kBadData, fmt::format("{}:{}: {}", kInput, number_, fault),
+              "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it");
+}
+
+}  // namespace vcas
