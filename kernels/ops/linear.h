@@ -24,7 +24,7 @@ struct LinearForward {
   Tensor x;       // T [R, C]; [pixels, channels] with patches
   Tensor weight;  // T [D, C]
   Tensor bias;    // T [D], optional
-  Patches patches;
+  Patches patches = {};
   template <class V>
   void visit(V&& v) const {
     v.out("y", y), v.in("x", x), v.in("weight", weight), v.in("bias", bias);
@@ -65,7 +65,7 @@ struct LinearBackwardInput {
   Tensor dx;      // T [R, C]; [pixels, channels] with patches
   Tensor dy;      // T [R, D]
   Tensor weight;  // T [D, C]
-  Patches patches;
+  Patches patches = {};
   bool accumulate = false;
   template <class V>
   void visit(V&& v) const {
@@ -105,7 +105,7 @@ struct LinearBackwardWeight {
   Tensor dweight;  // S [D, C]
   Tensor dy;       // T [K, D]
   Tensor x_full;   // T [R, C]; [pixels, channels] with patches
-  Patches patches;
+  Patches patches = {};
   Tensor row;               // i32 [K], optional
   Tensor kept;              // i32 [n], optional: all K rows
   Tensor scale;             // S [n], optional: all ones
