@@ -20,10 +20,10 @@ inline bool reads_pixels(const Patches& patches, const Tensor& pixels, const Ten
 struct LinearForward {
   static constexpr const char* kName = "linear_forward";
   static constexpr Family kFamily = Family::kProducts;
-  Tensor y;       // T [R, D]
-  Tensor x;       // T [R, C]; [pixels, channels] with patches
-  Tensor weight;  // T [D, C]
-  Tensor bias;    // T [D], optional
+  Tensor y;          // T [R, D]
+  Tensor x;          // T [R, C]; [pixels, channels] with patches
+  Tensor weight;     // T [D, C]
+  Tensor bias = {};  // T [D], optional
   Patches patches = {};
   template <class V>
   void visit(V&& v) const {
@@ -106,10 +106,10 @@ struct LinearBackwardWeight {
   Tensor dy;       // T [K, D]
   Tensor x_full;   // T [R, C]; [pixels, channels] with patches
   Patches patches = {};
-  Tensor row;               // i32 [K], optional
-  Tensor kept;              // i32 [n], optional: all K rows
-  Tensor scale;             // S [n], optional: all ones
-  Tensor count;             // i32 [1], optional, only with kept
+  Tensor row = {};          // i32 [K], optional
+  Tensor kept = {};         // i32 [n], optional: all K rows
+  Tensor scale = {};        // S [n], optional: all ones
+  Tensor count = {};        // i32 [1], optional, only with kept
   double expected = 0;      // of count, where it is given: what the product costs
   bool accumulate = false;  // dW += instead of dW =
   template <class V>
