@@ -26,6 +26,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
+#include "core/unique_name.h"
 
 namespace vcas {
 
@@ -121,4 +122,4 @@ class Part {
 }  // namespace vcas
 
 #define VCAS_REGISTER_PART(Base, type, Kind) \
-  static const ::vcas::PartRegistration<Base, Kind> vcas_registration_##Kind(type)
+  static const ::vcas::PartRegistration<Base, Kind> VCAS_UNIQUE_NAME(vcas_registration_)(type)

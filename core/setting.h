@@ -85,7 +85,8 @@ struct Setting {
     Setting& section = chosen ? *this : other_kinds.emplace_back();
     section.key = key;
     section.kind = type;
-    section.bind(place);
+    // A kind without `fields` has no settings.
+    if constexpr (requires { place.fields(section); }) section.bind(place);
     if (chosen) kind.clear();
   }
 

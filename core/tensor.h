@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -68,9 +69,10 @@ struct Tensor {
   // Null for an empty tensor. Throws InternalError when T is not the element type.
   template <class T>
   T* ptr() const {
-    VCAS_CHECK(data == nullptr || dtype == DTypeOf<T>::value,
-               "tensor " + shape.text() + " holds " + std::string(dtype_name(dtype)) + ", not " +
-                   std::string(dtype_name(DTypeOf<T>::value)));
+    constexpr DType wanted = DTypeOf<std::remove_cv_t<T>>::value;
+    VCAS_CHECK(data == nullptr || dtype == wanted, "tensor " + shape.text() + " holds " +
+                                                       std::string(dtype_name(dtype)) + ", not " +
+                                                       std::string(dtype_name(wanted)));
     return static_cast<T*>(data);
   }
 

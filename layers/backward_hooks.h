@@ -92,7 +92,7 @@ struct GradientBucket {
 };
 
 struct BackwardContext {
-  ParameterGradients gradients;    // of all parameters
+  ParameterGradients gradients;    // one a parameter, as parameters().gradient_list() has them
   double loss_scale = 1;           // multiplies the sum of the item losses: 1 / items of the step
   BackwardHooks* hooks = nullptr;  // null: exact
   // Layers that mix the items of a batch take each half of the items for a batch of its own.

@@ -21,7 +21,37 @@ void clear_padding(Exec& exec, const Tensor& y, const RowSet& rows) {
 
 }  // namespace
 
+void Graph::check_building(const char* call) const {
+  if (ops_)
+    throw Error(ExitCode::kBadConfig, std::string("Graph::") + call + " after finish",
+                "build the whole graph before finish plans its memory");
+}
+
+// A finish that threw has left no memory.
+void Graph::check_finished(const char* call) const {
+  if (!step_)
+    throw Error(ExitCode::kBadConfig, std::string("Graph::") + call + " before finish",
+                "call finish once the graph is built");
+}
+
+void Graph::check_loaded(const char* call) const {
+  check_finished(call);
+  if (items_ == 0)
+    throw Error(ExitCode::kBadConfig, std::string("Graph::") + call + " before set_batch",
+                "give the graph a batch first: Model::load, or set_batch and its inputs");
+}
+
+std::size_t Graph::index_of(Value value) const {
+  if (value.index < 0 || value.index >= std::ssize(plan_.nodes))
+    throw Error(ExitCode::kBadConfig,
+                "the graph has no value " + std::to_string(value.index) + ", of " +
+                    std::to_string(plan_.nodes.size()),
+                "take values that input and add of this graph have returned");
+  return static_cast<std::size_t>(value.index);
+}
+
 Value Graph::input(const std::string& name, const ValueSpec& spec) {
+  check_building("input");
   GraphNode node;
   node.name = name;
   node.plan.output = spec;
@@ -36,12 +66,13 @@ Value Graph::optional_input(const std::string& name, const ValueSpec& spec) {
 }
 
 void Graph::set_present(Value optional_input, bool present) {
-  GraphNode& node = plan_.nodes[static_cast<std::size_t>(optional_input.index)];
+  GraphNode& node = plan_.nodes[index_of(optional_input)];
   VCAS_CHECK(node.optional, node.name + " is no optional input");
   node.absent = !present;
 }
 
 Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs) {
+  check_building("add");
   GraphNode node;
   node.name = name;
   node.forward_place = name + "/forward";
@@ -60,13 +91,23 @@ Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vec
 }
 
 void Graph::tie(Value node, Value owner) {
+  check_building("tie");
   VCAS_CHECK(owner.index < node.index, "a node is tied to one before it");
-  plan_.nodes[static_cast<std::size_t>(node.index)].tied_to = owner.index;
+  plan_.nodes[index_of(node)].tied_to = static_cast<int>(index_of(owner));
 }
 
-void Graph::gate(Value value) { plan_.gate_nodes.push_back(value.index); }
+void Graph::keep(Value value) {
+  check_building("keep");
+  plan_.nodes[index_of(value)].kept = true;
+}
+
+void Graph::gate(Value value) {
+  check_building("gate");
+  plan_.gate_nodes.push_back(static_cast<int>(index_of(value)));
+}
 
 void Graph::finish(Ops& ops, const GraphLimits& limits) {
+  check_building("finish");
   ops_ = &ops;
   plan_.queues = ops.queues();
   plan_graph(plan_, limits);
@@ -174,6 +215,7 @@ Layout Graph::weight_layout(int weight_site) const {
 
 void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                       const std::vector<std::int64_t>& masked_offsets) {
+  check_finished("set_batch");
   const auto check = [](std::int64_t count, std::int64_t planned, const char* what) {
     VCAS_CHECK(count <= planned, "batch of " + std::to_string(count) + " " + what +
                                      ", planned for " + std::to_string(planned));
@@ -267,20 +309,28 @@ Tensor Graph::padded_saved(const GraphNode& node, std::size_t i) const {
 }
 
 Tensor Graph::tensor(Value value) const {
-  const GraphNode& node = plan_.nodes[static_cast<std::size_t>(value.index)];
+  check_loaded("tensor");
+  const GraphNode& node = plan_.nodes[index_of(value)];
   const Tensor padded = padded_tensor(node);
   if (!padded) return {};
   return padded.first_rows(full_rows_.of(node.plan.output.layout).rows_before(items_));
 }
 
 Tensor Graph::saved(Value value, int i) const {
-  const GraphNode& node = plan_.nodes[static_cast<std::size_t>(value.index)];
+  check_loaded("saved");
+  const GraphNode& node = plan_.nodes[index_of(value)];
   const auto number = static_cast<std::size_t>(i);
+  if (number >= node.plan.saved.size())
+    throw Error(ExitCode::kBadConfig,
+                node.name + " has no saved tensor " + std::to_string(i) + ", of " +
+                    std::to_string(node.plan.saved.size()),
+                "the layer's plan lists them in `saved`; the first is 0");
   return padded_saved(node, number)
       .first_rows(full_rows_.of(node.plan.saved[number].layout).rows_before(items_));
 }
 
 Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {
+  check_finished("make_exec");
   ops_->copy_to_device(step_.data, &step, sizeof step);
   return {.ops = *ops_,
           .scratch = scratch_arena_,
@@ -313,6 +363,7 @@ void Graph::collect_tensors(const GraphNode& node) {
 }
 
 void Graph::forward(Exec& exec) {
+  check_loaded("forward");
   NodeTensors& tensors = node_tensors_;
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     const GraphNode& node = plan_.nodes[i];
@@ -491,6 +542,13 @@ void Graph::clear_gradients(Exec& exec, const BackwardContext& context, std::siz
 }
 
 void Graph::backward(Exec& exec, const BackwardContext& given) {
+  check_loaded("backward");
+  if (given.gradients.size() != parameters_.size())
+    throw Error(ExitCode::kBadConfig,
+                "Graph::backward got " + std::to_string(given.gradients.size()) +
+                    " gradients for " + std::to_string(parameters_.size()) + " parameters",
+                "give one a parameter, as parameters().gradient_list() does; an empty tensor is "
+                "one that is not wanted");
   BackwardContext context = given;
   if (!context.hooks) context.hooks = &exact_;
   BackwardHooks& hooks = *context.hooks;

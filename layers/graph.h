@@ -21,6 +21,8 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
+// What is called out of order, or with a value or a number that is not there, throws
+// Error(kBadConfig).
 class Graph {
  public:
   explicit Graph(DType dtype) { plan_.dtype = dtype; }
@@ -35,18 +37,16 @@ class Graph {
   void tie(Value node, Value owner);
   // The value can be read after forward.
   // Another value can if backward reads it. Else it is overwritten.
-  void keep(Value value) { plan_.nodes[static_cast<std::size_t>(value.index)].kept = true; }
+  void keep(Value value);
   // A method may narrow the gradient at this value to fewer items. The value must be a cut edge:
   // the only way from the loss to all nodes before it. No layer below may be of kBatch.
   void gate(Value value);
 
   // The spec of an input at any time, of a node after finish.
-  const ValueSpec& spec(Value value) const {
-    return plan_.nodes[static_cast<std::size_t>(value.index)].plan.output;
-  }
+  const ValueSpec& spec(Value value) const { return plan_.nodes[index_of(value)].plan.output; }
 
-  // Checks the graph, plans memory and allocates it. Throws Error(kBadConfig) for a gate that would
-  // bias the gradient, Error(kOutOfMemory).
+  // Checks the graph, plans memory and allocates it. Throws Error(kOutOfMemory), and what
+  // plan_graph throws.
   void finish(Ops& ops, const GraphLimits& limits);
 
   // --- after finish ---
@@ -98,6 +98,10 @@ class Graph {
     std::vector<Tensor> inputs, saved, parameters, state, gradients, dx, added;
   };
 
+  void check_building(const char* call) const;
+  void check_finished(const char* call) const;
+  void check_loaded(const char* call) const;
+  std::size_t index_of(Value value) const;
   void collect_tensors(const GraphNode& node);
   std::size_t node_of(int weight_site) const;
   std::vector<int> last_writers() const;

@@ -1,6 +1,11 @@
 #include "layers/graph_plan.h"
 
+#include <cxxabi.h>
+
+#include <cstdlib>
 #include <limits>
+#include <set>
+#include <typeinfo>
 
 #include "core/sizes.h"
 #include "layers/backward_hooks.h"
@@ -13,6 +18,69 @@ std::size_t GraphPlan::norm_bytes(Layout layout, std::int64_t parts) const {
 
 namespace {
 
+std::string type_of(const Layer& layer) {
+  const char* mangled = typeid(layer).name();
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr), std::free);
+  return name ? name.get() : mangled;
+}
+
+// What a plan says of inputs, sizes and fields that go together.
+void check_plan(const GraphNode& node) {
+  const NodePlan& plan = node.plan;
+  const auto require = [&](bool fits, const std::string& fault) {
+    if (!fits)
+      throw Error(ExitCode::kBadConfig,
+                  node.name + (node.layer ? " (" + type_of(*node.layer) + ")" : "") + ": " + fault,
+                  node.layer ? "correct what the layer's plan returns (docs/layer_api.md)"
+                             : "correct what Graph::input was given");
+  };
+  const auto check_rows = [&](const std::string& what, std::int64_t width, Layout layout) {
+    require(width >= 1, what + ".width is " + std::to_string(width) + ", and must be at least 1");
+    require(layout.rows(1, 1, 1) >= 1, what + ".layout has " + layout.text() + " rows an item");
+  };
+  check_rows("output", plan.output.width, plan.output.layout);
+  if (!node.layer) return;
+  for (const SavedSpec& saved : plan.saved) check_rows("saved", saved.width, saved.layout);
+  require(plan.output_norm_parts >= 1 && plan.dx_norm_parts >= 1,
+          "norms have at least one part a row");
+  for (const auto* specs : {&plan.parameters, &plan.state})
+    for (const ParameterSpec& spec : *specs) {
+      bool holds = spec.shape.rank() > 0;
+      for (int axis = 0; axis < spec.shape.rank(); ++axis) holds &= spec.shape[axis] >= 1;
+      require(holds, spec.name + " has shape " + spec.shape.text() + ", which holds nothing");
+    }
+
+  const auto inputs = std::ssize(node.inputs);
+  require(inputs >= 1, "a layer has at least one input");
+  const auto check_input = [&](const std::string& field, int input) {
+    require(input >= 0 && input < inputs, field + " names input " + std::to_string(input) + " of " +
+                                              std::to_string(inputs) + "; the first is 0");
+  };
+  for (const int input : plan.saved_inputs) check_input("saved_inputs", input);
+  for (const int input : plan.passes_gradient) {
+    check_input("passes_gradient", input);
+    const ValueSpec& spec = node.input_specs[static_cast<std::size_t>(input)];
+    require(spec.width == plan.output.width && spec.layout == plan.output.layout,
+            "passes_gradient names input " + std::to_string(input) +
+                ", whose shape is not that of the output");
+    require(std::ranges::count(plan.passes_gradient, input) == 1,
+            "passes_gradient names input " + std::to_string(input) + " twice");
+  }
+  require(!plan.is_sum || inputs == 2,
+          "is_sum needs two inputs, and there are " + std::to_string(inputs));
+  require(plan.dx_norm_parts == 1 || (!plan.in_place && !plan.accumulates),
+          "writes norms of parts of a dx that is not its own");
+  if (!plan.samples_weight) return;
+  require(!plan.in_place && plan.passes_gradient.empty(),
+          "samples its weight gradient from a dy that does not stay");
+  require(!plan.parameters.empty() && plan.parameters[0].shape.rank() == 2 &&
+              plan.parameters[0].shape[0] == plan.output.width,
+          "samples_weight needs a weight [output.width, inputs] as parameter 0");
+  require(std::ranges::count(plan.saved_inputs, 0) > 0,
+          "samples_weight needs input 0 in saved_inputs");
+}
+
 class Planner {
  public:
   explicit Planner(GraphPlan& plan) : plan_(plan) {}
@@ -22,6 +90,8 @@ class Planner {
  private:
   void plan_nodes();
   void check_sizes(const GraphNode& node) const;
+  void check_tie(const GraphNode& node) const;
+  void check_names() const;
   std::size_t bytes_of(Layout layout, std::int64_t width, DType dtype) const;
   void mark_gradients();
   void mark_writers();
@@ -57,6 +127,7 @@ class Planner {
 
 void Planner::plan() {
   plan_nodes();
+  check_names();
   mark_gradients();
   mark_sums();
   count_mixing();
@@ -72,6 +143,7 @@ void Planner::plan_nodes() {
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     GraphNode& node = plan_.nodes[i];
     if (!node.layer) {
+      check_plan(node);
       check_sizes(node);
       continue;
     }
@@ -85,12 +157,9 @@ void Planner::plan_nodes() {
     } catch (const Error& error) {
       throw Error(error.code(), node.name + ": " + error.what(), error.hint());
     }
+    check_plan(node);
     check_sizes(node);
-    VCAS_CHECK(
-        !node.plan.samples_weight || (!node.plan.in_place && node.plan.passes_gradient.empty()),
-        node.name + " samples its weight gradient from a dy that does not stay");
-    VCAS_CHECK(node.plan.dx_norm_parts == 1 || (!node.plan.in_place && !node.plan.accumulates),
-               node.name + " writes norms of parts of a dx that is not its own");
+    check_tie(node);
     for (const ParameterSpec& spec : node.plan.parameters) {
       if (node.tied_to >= 0 && node.parameters.empty()) {
         const int number = plan_.nodes[static_cast<std::size_t>(node.tied_to)].parameters.at(0);
@@ -122,6 +191,31 @@ void Planner::plan_nodes() {
   std::sort(plan_.gate_nodes.begin(), plan_.gate_nodes.end());
   for (std::size_t g = 0; g < plan_.gate_nodes.size(); ++g)
     plan_.nodes[static_cast<std::size_t>(plan_.gate_nodes[g])].gate = static_cast<int>(g);
+}
+
+void Planner::check_tie(const GraphNode& node) const {
+  if (node.tied_to < 0) return;
+  const GraphNode& owner = plan_.nodes[static_cast<std::size_t>(node.tied_to)];
+  if (node.plan.parameters.empty() || owner.parameters.empty())
+    throw Error(ExitCode::kBadConfig,
+                node.name + " cannot be tied to " + owner.name + ": " +
+                    (owner.parameters.empty() ? owner.name : node.name) + " has no parameters",
+                "tie nodes whose layers have a weight");
+}
+
+// Files tell parameters apart by their names, and reports nodes.
+void Planner::check_names() const {
+  const auto check = [](std::set<std::string>& names, const auto& all, const char* what) {
+    for (const auto& each : all)
+      if (!names.insert(each.name).second)
+        throw Error(ExitCode::kBadConfig,
+                    std::string("two ") + what + " are called \"" + each.name + "\"",
+                    "a name of its own is needed for each node, and each parameter of a layer");
+  };
+  std::set<std::string> nodes, tensors;
+  check(nodes, plan_.nodes, "nodes");
+  check(tensors, plan_.parameters, "parameters");
+  check(tensors, plan_.state, "parameters");
 }
 
 // What layers and the graph multiply is no more than this, times a few.

@@ -103,7 +103,10 @@ struct GraphPlan {
 };
 
 // `plan` comes with dtype, queues, nodes and gates. The rest is planned.
-// Throws Error(kBadConfig) for a gate that would bias the gradient, and what layers throw.
+// Throws what layers throw, and Error(kBadConfig) for:
+//   a plan or a tie that cannot be
+//   two nodes, or two parameters, of one name
+//   a gate that would bias the gradient
 void plan_graph(GraphPlan& plan, const GraphLimits& limits);
 
 }  // namespace vcas

@@ -97,7 +97,10 @@ std::unique_ptr<Layer> make_layer(const std::string& kind, const nlohmann::json&
   const auto found = registry().find(kind);
   if (found == registry().end())
     throw Error(ExitCode::kBadConfig, "no layer is called \"" + kind + "\"",
-                did_you_mean(kind, layer_kinds()));
+                // A linker leaves out what a static library has and nothing names.
+                did_you_mean(kind, layer_kinds(),
+                             "is its object file linked? Put plugs in the program or in an "
+                             "OBJECT library"));
   const LayerConfig settings(kind, config);
   std::unique_ptr<Layer> layer = found->second(settings);
   settings.check_all_used();

@@ -2,14 +2,18 @@
 // rows. docs/layer_api.md shows how to add one.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/row_set.h"
+#include "core/unique_name.h"
 #include "kernels/ops.h"
 #include "layers/backward_hooks.h"
 
@@ -31,7 +35,7 @@ struct Initializer {
 struct ParameterSpec {
   std::string name;  // "weight"; the full name is the node's name, a dot, and this
   Shape shape;
-  Initializer init;
+  Initializer init = {};
   bool decay = true;  // weight decay applies (not to biases, norms, positions)
 };
 
@@ -64,17 +68,18 @@ struct PlanInput {
 
 struct NodePlan {
   ValueSpec output;
-  std::vector<ParameterSpec> parameters;
+  std::vector<ParameterSpec> parameters = {};
   // Tensors of type S that forward keeps up to date and no optimizer changes: running statistics.
   // Files have them beside the parameters. `decay` has no meaning.
-  std::vector<ParameterSpec> state;
-  std::vector<SavedSpec> saved;
-  std::vector<int> saved_inputs;  // which inputs backward reads
-  bool saved_output = false;      // whether backward reads the output
+  std::vector<ParameterSpec> state = {};
+  std::vector<SavedSpec> saved = {};
+  std::vector<int> saved_inputs = {};  // which inputs backward reads
+  bool saved_output = false;           // whether backward reads the output
   RowCoupling coupling = RowCoupling::kItems;
-  bool accumulates = false;          // backward adds io.added to dx; otherwise the graph does
-  bool in_place = false;             // dx[0] may be the memory of dy
-  std::vector<int> passes_gradient;  // inputs whose dx is dy: done by the graph, not by backward
+  bool accumulates = false;  // backward adds io.added to dx; otherwise the graph does
+  bool in_place = false;     // dx[0] may be the memory of dy
+  // Inputs whose dx is dy: done by the graph, not by backward.
+  std::vector<int> passes_gradient = {};
   // Output is input 0, or dropout of it, plus input 1: forward can leave it to a norm.
   // If it has a backward, that takes up one which a norm has left.
   bool is_sum = false;
@@ -176,6 +181,9 @@ class LayerConfig {
     const nlohmann::json* value = find(key, false);
     return value ? convert<T>(key, value) : otherwise;
   }
+  std::string get(const char* key, const char* otherwise) const {
+    return get<std::string>(key, otherwise);
+  }
   std::int64_t get_count(const char* key) const;                        // an integer from 1
   double get_probability(const char* key, double otherwise = 0) const;  // in [0, 1)
   void check_all_used() const;
@@ -186,11 +194,15 @@ class LayerConfig {
   const nlohmann::json* find(const char* key, bool required) const;
   template <class T>
   T convert(const char* key, const nlohmann::json* value) const {
-    // nlohmann::json itself turns 1.5 and true into integers without a word.
+    // nlohmann::json itself turns 1.5, true and 2^40 into an int without a word.
     bool fits = true;
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       fits = value->is_number_integer();
-    else if constexpr (std::is_floating_point_v<T>)
+      if (fits && !(value->is_number_unsigned() ? std::in_range<T>(value->get<std::uint64_t>())
+                                                : std::in_range<T>(value->get<std::int64_t>())))
+        fail(key, "must be from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
+                      std::to_string(std::numeric_limits<T>::max()) + ", got " + value->dump());
+    } else if constexpr (std::is_floating_point_v<T>)
       fits = value->is_number();
     try {
       if (fits) return value->get<T>();
@@ -218,6 +230,6 @@ struct LayerRegistration {
 }  // namespace vcas
 
 // In one source file per layer; `Type` is constructed from a const LayerConfig&.
-#define VCAS_REGISTER_LAYER(kind, Type)                            \
-  static const ::vcas::LayerRegistration vcas_registration_##Type( \
+#define VCAS_REGISTER_LAYER(kind, Type)                                        \
+  static const ::vcas::LayerRegistration VCAS_UNIQUE_NAME(vcas_registration_)( \
       kind, [](const ::vcas::LayerConfig& config) { return std::make_unique<Type>(config); })

@@ -16,7 +16,7 @@ namespace vcas {
 class HfFormat;
 class Model;
 
-// A kind of model: its settings and its graph, in one source file. docs/models.md shows how to add
+// A kind of model: its settings and its graph, in one source file. CONTRIBUTING.md shows how to add
 // one.
 class ModelKind {
  public:

@@ -20,8 +20,8 @@ struct TrainerOptions {
   std::int64_t micro_batch = 0;  // items of one forward; 0: those of a step on a rank
   std::int64_t items = 0;        // of the training data, for methods that number them
   std::uint64_t seed = 0;
-  OptimizerOptions optimizer;
-  ScheduleOptions schedule;
+  OptimizerOptions optimizer = {};
+  ScheduleOptions schedule = {};
   Part<MethodKind> method{"vcas", "What backward computes."};
   std::shared_ptr<Ranks> ranks = one_rank();
   bool sends_bf16 = false;               // gradients travel rounded between ranks

@@ -30,11 +30,11 @@ inline void check_linear(const Tensor& y, const Tensor& x, const Tensor& weight,
 struct LinearForward {
   static constexpr const char* kName = "linear_forward";
   static constexpr Family kFamily = Family::kProducts;
-  Tensor y;       // T [R, D]
-  Tensor x;       // T [R, C]; [pixels, channels] with patches
-  Tensor weight;  // T [D, C]
-  Tensor bias;    // T [D], optional
-  Patches patches;
+  Tensor y;          // T [R, D]
+  Tensor x;          // T [R, C]; [pixels, channels] with patches
+  Tensor weight;     // T [D, C]
+  Tensor bias = {};  // T [D], optional
+  Patches patches = {};
   template <class V>
   void visit(V&& v) const {
     v.out("y", y), v.in("x", x), v.in("weight", weight), v.in("bias", bias);
@@ -80,7 +80,7 @@ struct LinearBackwardInput {
   Tensor dx;      // T [R, C]; [pixels, channels] with patches
   Tensor dy;      // T [R, D]
   Tensor weight;  // T [D, C]
-  Patches patches;
+  Patches patches = {};
   bool accumulate = false;
   template <class V>
   void visit(V&& v) const {
@@ -121,11 +121,11 @@ struct LinearBackwardWeight {
   Tensor dweight;  // S [D, C]
   Tensor dy;       // T [K, D]
   Tensor x_full;   // T [R, C]; [pixels, channels] with patches
-  Patches patches;
-  Tensor row;               // i32 [K], optional
-  Tensor kept;              // i32 [n], optional: all K rows
-  Tensor scale;             // S [n], optional: all ones
-  Tensor count;             // i32 [1], optional, only with kept
+  Patches patches = {};
+  Tensor row = {};          // i32 [K], optional
+  Tensor kept = {};         // i32 [n], optional: all K rows
+  Tensor scale = {};        // S [n], optional: all ones
+  Tensor count = {};        // i32 [1], optional, only with kept
   double expected = 0;      // of count, where it is given: what the product costs
   bool accumulate = false;  // dW += instead of dW =
   template <class V>

@@ -53,6 +53,11 @@ struct Grid final : Figure {
 };
 VCAS_REGISTER_PART(Figure, "grid", Grid);
 
+struct Dot final : Figure {
+  double area() const override { return 0; }
+};
+VCAS_REGISTER_PART(::Figure, "dot", Dot);
+
 struct Drawing {
   Part<Figure> figure{"square", "What to draw."};
   std::string title;
@@ -95,6 +100,12 @@ TEST_CASE("the type chooses which settings are read, wherever it stands", "[conf
   CHECK(read(grid).drawing.figure->area() == 8);
   CHECK(read(grid, {"drawing.box.rows=3"}).drawing.figure->area() == 12);
   CHECK(read("{}", {"drawing.width=5", "drawing.type=grid"}).drawing.figure->area() == 5);
+}
+
+TEST_CASE("a kind without settings has no fields", "[config]") {
+  CHECK(read(R"({"drawing": {"type": "dot"}})").drawing.figure->area() == 0);
+  CHECK(error_of(R"({"drawing": {"type": "dot", "size": 3}})").find("unknown key \"size\"") !=
+        std::string::npos);
 }
 
 TEST_CASE("a part is read by its section's former name and switch", "[config]") {
@@ -192,7 +203,7 @@ TEST_CASE("an error may name settings that the chosen kind lacks", "[config]") {
 
 TEST_CASE("help, keys and schema have the settings of all kinds", "[config]") {
   CHECK(config_help(Page{}) ==
-        "drawing.type\n    What to draw.\n    grid, square; default \"square\"\n"
+        "drawing.type\n    What to draw.\n    dot, grid, square; default \"square\"\n"
         "drawing.side  (square)\n    Length of a side.\n    a number, above 0; default 1.0\n"
         "drawing.colour  (square, grid)\n    The inside.\n    a string; default \"red\"\n"
         "drawing.title\n    Above it.\n    a string; default \"\"\n"

@@ -286,8 +286,9 @@ TEST_CASE("a layer that samples its weight gradient does not work in place", "[g
   Graph graph(DType::kF32);
   const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
   graph.add("bad", std::make_unique<InPlace>(), {x});
-  CHECK_THROWS_WITH(graph.finish(*ops, {.max_items = 2}),
-                    ContainsSubstring("bad samples its weight gradient from a dy that does not"));
+  CHECK_THROWS_WITH(
+      graph.finish(*ops, {.max_items = 2}),
+      ContainsSubstring("InPlace): samples its weight gradient from a dy that does not"));
 }
 
 TEST_CASE("a layer that computes on the host is refused where the host sees no memory", "[graph]") {

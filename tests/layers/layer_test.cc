@@ -6,6 +6,21 @@
 
 using namespace vcas;
 
+namespace plug {
+
+class Doubled final : public Layer {
+ public:
+  explicit Doubled(const LayerConfig&) {}
+  NodePlan plan(const PlanInput& in) const override { return {.output = in.inputs[0]}; }
+  void forward(Exec&, const ForwardIo&) const override {}
+  void backward(Exec&, const BackwardIo&) const override {}
+};
+
+}  // namespace plug
+
+VCAS_REGISTER_LAYER("test_doubled", plug::Doubled);
+VCAS_REGISTER_LAYER("test_twice", plug::Doubled);
+
 namespace {
 
 Error layer_error(const std::string& kind, const nlohmann::json& config) {
@@ -43,6 +58,9 @@ TEST_CASE("an unknown layer or setting is an error that names the nearest", "[la
   CHECK(std::string(kind.what()) == "no layer is called \"layernorm\"");
   CHECK(kind.hint() == "did you mean \"layer_norm\"?");
 
+  CHECK(layer_error("snake", nlohmann::json::object()).hint() ==
+        "is its object file linked? Put plugs in the program or in an OBJECT library");
+
   const Error key = layer_error("linear", {{"width", 3}, {"sampeld", false}});
   CHECK(key.code() == ExitCode::kBadConfig);
   CHECK(std::string(key.what()) == "layer \"linear\" has no setting \"sampeld\"");
@@ -64,6 +82,29 @@ TEST_CASE("settings are read strictly", "[layer]") {
   CHECK_THAT(what("layer_norm", {{"eps", 0}}),
              ContainsSubstring("layer_norm.eps must be positive"));
   CHECK_THAT(what("gelu", 3), ContainsSubstring("settings of layer \"gelu\" are not an object: 3"));
+}
+
+TEST_CASE("an integer setting fits its type", "[layer]") {
+  const LayerConfig config("kind", {{"w", 5000000000}, {"n", -1}, {"mode", "mean"}});
+  CHECK(config.get<std::int64_t>("w") == 5000000000);
+  CHECK_THROWS_WITH(config.get<int>("w"),
+                    "kind.w must be from -2147483648 to 2147483647, got 5000000000");
+  CHECK_THROWS_WITH(config.get<std::uint64_t>("n"),
+                    "kind.n must be from 0 to 18446744073709551615, got -1");
+  CHECK(config.get("mode", "sum") == "mean");
+  CHECK(config.get("other", "sum") == "sum");
+}
+
+TEST_CASE("a layer is registered by its full name, under two names", "[layer]") {
+  CHECK(make_layer("test_doubled"));
+  CHECK(make_layer("test_twice"));
+}
+
+TEST_CASE("a tensor is read by a pointer to const", "[layer]") {
+  float value = 3;
+  const Tensor tensor{&value, DType::kF32, {1}};
+  CHECK(*tensor.ptr<const float>() == 3);
+  CHECK_THROWS_WITH(tensor.ptr<const double>(), ContainsSubstring("holds f32, not f64"));
 }
 
 TEST_CASE("a plan refuses inputs that do not fit", "[layer]") {

@@ -1,0 +1,172 @@
+// Plans that cannot be, and calls of a graph out of order.
+#include <functional>
+
+#include "layers/graph.h"
+#include "tests/support/catch.h"
+
+using namespace vcas;
+
+namespace {
+
+// Copies its input, and plans what a test wants.
+class Planned final : public Layer {
+ public:
+  explicit Planned(std::function<void(NodePlan&)> change) : change_(std::move(change)) {}
+  NodePlan plan(const PlanInput& in) const override {
+    NodePlan plan{.output = in.inputs[0]};
+    change_(plan);
+    return plan;
+  }
+  void forward(Exec&, const ForwardIo&) const override {}
+  void backward(Exec&, const BackwardIo&) const override {}
+
+ private:
+  std::function<void(NodePlan&)> change_;
+};
+
+std::string fault_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadConfig);
+    CHECK_FALSE(error.hint().empty());
+    return error.what();
+  }
+  return "";
+}
+
+// Without the name of the node, and of the layer's type.
+std::string plan_fault(std::function<void(NodePlan&)> change) {
+  const std::string fault = fault_of([&] {
+    const auto ops = make_ops("cpu");
+    Graph graph(DType::kF32);
+    const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+    graph.add("mine", std::make_unique<Planned>(change), {x});
+    graph.finish(*ops, {.max_items = 2});
+  });
+  const std::string name = "mine ((anonymous namespace)::Planned): ";
+  CHECK(fault.starts_with(name));
+  return fault.substr(std::min(name.size(), fault.size()));
+}
+
+ParameterSpec weight(const Shape& shape) { return {.name = "weight", .shape = shape}; }
+
+struct Small {
+  std::unique_ptr<Ops> ops = make_ops("cpu");
+  Graph graph{DType::kF32};
+  Value x, out, loss;
+
+  Small() {
+    x = graph.input("x", {4, Layout::items(1), DType::kF32});
+    const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+    out = graph.add("out", make_layer("linear", {{"width", 4}}), {x});
+    loss = graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
+  }
+  void finish() { graph.finish(*ops, {.max_items = 2}); }
+};
+
+}  // namespace
+
+TEST_CASE("a plan that cannot be is refused with its node and type", "[graph]") {
+  CHECK(plan_fault([](NodePlan& p) { p.passes_gradient = {7}; }) ==
+        "passes_gradient names input 7 of 1; the first is 0");
+  CHECK(plan_fault([](NodePlan& p) {
+          p.passes_gradient = {0, 0};
+        }) == "passes_gradient names input 0 twice");
+  CHECK(plan_fault([](NodePlan& p) { p.passes_gradient = {0}, p.output.width = 5; }) ==
+        "passes_gradient names input 0, whose shape is not that of the output");
+  CHECK(plan_fault([](NodePlan& p) { p.saved_inputs = {-1}; }) ==
+        "saved_inputs names input -1 of 1; the first is 0");
+  CHECK(plan_fault([](NodePlan& p) { p.is_sum = true; }) ==
+        "is_sum needs two inputs, and there are 1");
+  CHECK(plan_fault([](NodePlan& p) { p.output.width = 0; }) ==
+        "output.width is 0, and must be at least 1");
+  CHECK(plan_fault([](NodePlan& p) { p.output.layout = Layout::items(0); }) ==
+        "output.layout has 0 rows an item");
+  CHECK(plan_fault([](NodePlan& p) { p.saved = {{.width = -4}}; }) ==
+        "saved.width is -4, and must be at least 1");
+  CHECK(plan_fault([](NodePlan& p) { p.output_norm_parts = 0; }) ==
+        "norms have at least one part a row");
+  CHECK(plan_fault([](NodePlan& p) { p.dx_norm_parts = 2, p.in_place = true; }) ==
+        "writes norms of parts of a dx that is not its own");
+  CHECK(plan_fault([](NodePlan& p) { p.parameters = {weight({})}; }) ==
+        "weight has shape [], which holds nothing");
+  CHECK(plan_fault([](NodePlan& p) {
+          p.state = {weight({2, -3})};
+        }) == "weight has shape [2, -3], which holds nothing");
+  const std::string no_weight =
+      "samples_weight needs a weight [output.width, inputs] as parameter 0";
+  CHECK(plan_fault([](NodePlan& p) { p.samples_weight = true; }) == no_weight);
+  CHECK(plan_fault([](NodePlan& p) { p.samples_weight = true, p.parameters = {weight({4})}; }) ==
+        no_weight);
+  CHECK(plan_fault([](NodePlan& p) {
+          p.samples_weight = true, p.parameters = {weight({4, 4})};
+        }) == "samples_weight needs input 0 in saved_inputs");
+}
+
+TEST_CASE("an input without width, and a layer without inputs, are refused", "[graph]") {
+  const auto ops = make_ops("cpu");
+  Graph empty(DType::kF32), alone(DType::kF32);
+  empty.input("x", {});
+  CHECK(fault_of([&] { empty.finish(*ops, {.max_items = 2}); }) ==
+        "x: output.width is 0, and must be at least 1");
+  class Source final : public Layer {
+    NodePlan plan(const PlanInput&) const override { return {.output = {.width = 4}}; }
+    void forward(Exec&, const ForwardIo&) const override {}
+    void backward(Exec&, const BackwardIo&) const override {}
+  };
+  alone.add("source", std::make_unique<Source>(), {});
+  CHECK_THAT(fault_of([&] { alone.finish(*ops, {.max_items = 2, .max_tokens = 8}); }),
+             ContainsSubstring("Source): a layer has at least one input"));
+}
+
+TEST_CASE("nodes and parameters have names of their own", "[graph]") {
+  Small nodes, parameters;
+  nodes.graph.add("out", make_layer("gelu"), {nodes.out});
+  CHECK(fault_of([&] { nodes.finish(); }) == "two nodes are called \"out\"");
+  parameters.graph.add("mine", std::make_unique<Planned>([](NodePlan& p) {
+                         p.parameters = p.state = {weight({4})};
+                       }),
+                       {parameters.out});
+  CHECK(fault_of([&] { parameters.finish(); }) == "two parameters are called \"mine.weight\"");
+}
+
+TEST_CASE("only nodes with parameters are tied", "[graph]") {
+  Small small;
+  const Value gelu = small.graph.add("gelu", make_layer("gelu"), {small.out});
+  small.graph.tie(gelu, small.out);
+  CHECK(fault_of([&] { small.finish(); }) == "gelu cannot be tied to out: gelu has no parameters");
+}
+
+TEST_CASE("calls of a graph out of order are refused", "[graph]") {
+  Small small;
+  Graph& graph = small.graph;
+  const std::vector<Tensor> short_list;
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { graph.tensor(small.x); }, [&] { graph.saved(small.loss, 0); },
+           [&] { graph.set_batch(2, {}); }, [&] { graph.make_exec(1, 0, true); }})
+    CHECK_THAT(fault_of(call), ContainsSubstring(" before finish"));
+  CHECK(fault_of([&] { graph.gate(Value{77}); }) == "the graph has no value 77, of 4");
+  CHECK(fault_of([&] { graph.keep(Value{}); }) == "the graph has no value -1, of 4");
+
+  small.finish();
+  CHECK(fault_of([&] { small.finish(); }) == "Graph::finish after finish");
+  CHECK(fault_of([&] { graph.input("late", {4}); }) == "Graph::input after finish");
+  CHECK(fault_of([&] { graph.add("late", make_layer("gelu"), {small.x}); }) ==
+        "Graph::add after finish");
+  CHECK(fault_of([&] { graph.gate(small.out); }) == "Graph::gate after finish");
+  CHECK(fault_of([&] { graph.keep(small.out); }) == "Graph::keep after finish");
+  CHECK(fault_of([&] { graph.tie(small.loss, small.out); }) == "Graph::tie after finish");
+  Exec exec = graph.make_exec(1, 0, true);
+  CHECK(fault_of([&] { graph.forward(exec); }) == "Graph::forward before set_batch");
+  CHECK(fault_of([&] { graph.backward(exec, {}); }) == "Graph::backward before set_batch");
+  CHECK(fault_of([&] { graph.tensor(small.out); }) == "Graph::tensor before set_batch");
+
+  graph.set_batch(2, {});
+  CHECK(fault_of([&] { graph.backward(exec, {}); }) ==
+        "Graph::backward got 0 gradients for 2 parameters");
+  CHECK(fault_of([&] { graph.saved(small.loss, 5); }) ==
+        "loss has no saved tensor 5, of " +
+            std::to_string(graph.plan().nodes.back().plan.saved.size()));
+  CHECK(fault_of([&] { graph.tensor(Value{4}); }) == "the graph has no value 4, of 4");
+}
