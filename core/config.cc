@@ -506,6 +506,10 @@ class ConfigReader {
                                          const JsonNode& node) {
     const std::vector<std::string>& choices = setting.range.choices;
     std::string text = node.value.get<std::string>();
+    if (text.find('\0') != std::string::npos) {  // paths and messages would end there
+      add_value_error(key, node, fmt::format("must have no \\u0000, got {}", shown(node)));
+      return std::nullopt;
+    }
     if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end())
       return text;
     add_value_error(key, node,
