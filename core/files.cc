@@ -103,8 +103,12 @@ FileDescriptor::~FileDescriptor() {
 
 void fail_errno(ExitCode code, const fs::path& path, std::string_view what) {
   const int number = errno;
-  throw Error(code, fmt::format("{}: {}: {}", path.string(), what,
-                                std::generic_category().message(number)));
+  const bool is_full = number == ENOSPC || number == EDQUOT;
+  throw Error(
+      code, fmt::format("{}: {}: {}", path.string(), what, std::generic_category().message(number)),
+      is_full ? "make room there, or choose another place; a run goes on from its last "
+                "checkpoint by --resume"
+              : "");
 }
 
 FileDescriptor open_file(const fs::path& path, int flags) {
