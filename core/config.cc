@@ -86,6 +86,7 @@ void ConfigErrors::throw_if_any() const {
   });
   std::string text;
   for (const Entry& entry : sorted) text += entry.text;
+  std::ranges::replace(text, '\0', ' ');  // the message would end there
   throw Error(ExitCode::kBadConfig, fmt::format("{}{} error{}; nothing was run", text,
                                                 sorted.size(), sorted.size() == 1 ? "" : "s"));
 }

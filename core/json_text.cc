@@ -184,7 +184,6 @@ std::string SourceText::underline(std::size_t begin, std::size_t end) const {
   while (stop < line_end && code_points({&text[stop], 1}) == 0) ++stop;
   std::string shown = text.substr(start, stop - start);
   if (!shown.empty() && shown.back() == '\r') shown.pop_back();
-  std::ranges::replace(shown, '\0', ' ');  // a message ends at it
   const std::string before = start > line_begin ? "..." : "", after = stop < line_end ? "..." : "";
   std::string margin(before.size(),
                      ' ');  // tabs stay tabs, so that the caret stands below its token

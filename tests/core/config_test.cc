@@ -188,6 +188,7 @@ TEST_CASE("values of the wrong type or size", "[config]") {
   check(R"("note": "a\u0000b")", R"(train.note must have no \u0000, got "a\u0000b")");
   check(R"("data": {"columns": ["\u0000"]})",
         R"(train.data.columns[0] must have no \u0000, got "\u0000")");
+  check(R"("no\u0000te": 1)", "unknown key \"no te\" in \"train\"");
   check(R"("learning_rate": 1e400)",
         "1e400 is too large for a number\n    1 | {\"train\": "
         "{\"learning_rate\": 1e400}}\n      |                         "
