@@ -86,6 +86,7 @@ void ConfigErrors::throw_if_any() const {
   });
   std::string text;
   for (const Entry& entry : sorted) text += entry.text;
+  std::ranges::replace(text, '\0', ' ');  // the message would end there
   throw Error(ExitCode::kBadConfig, fmt::format("{}{} error{}; nothing was run", text,
                                                 sorted.size(), sorted.size() == 1 ? "" : "s"));
 }
@@ -506,6 +507,10 @@ class ConfigReader {
                                          const JsonNode& node) {
     const std::vector<std::string>& choices = setting.range.choices;
     std::string text = node.value.get<std::string>();
+    if (text.find('\0') != std::string::npos) {  // paths and messages would end there
+      add_value_error(key, node, fmt::format("must have no \\u0000, got {}", shown(node)));
+      return std::nullopt;
+    }
     if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end())
       return text;
     add_value_error(key, node,

@@ -82,6 +82,12 @@ fs::path file_to_replace(fs::path path) {
   return fs::exists(status) ? fs::canonical(path) : path.parent_path() / fs::read_symlink(path);
 }
 
+std::string hint_of(int number) {
+  if (number != ENOSPC && number != EDQUOT) return {};
+  return "make room there, or choose another place; a run goes on from its last checkpoint by "
+         "--resume";
+}
+
 [[noreturn]] void fail_manifest(const fs::path& path, const std::string& why) {
   throw Error(ExitCode::kBadData, path.string() + ": " + why,
               "the folder is incomplete or damaged; use an earlier one");
@@ -103,8 +109,9 @@ FileDescriptor::~FileDescriptor() {
 
 void fail_errno(ExitCode code, const fs::path& path, std::string_view what) {
   const int number = errno;
-  throw Error(code, fmt::format("{}: {}: {}", path.string(), what,
-                                std::generic_category().message(number)));
+  throw Error(
+      code, fmt::format("{}: {}: {}", path.string(), what, std::generic_category().message(number)),
+      hint_of(number));
 }
 
 FileDescriptor open_file(const fs::path& path, int flags) {
@@ -201,7 +208,8 @@ AtomicFolder::AtomicFolder(fs::path folder)
     temporary_ = fmt::format("{}-{}", first, number);
   if (error)
     throw Error(ExitCode::kCannotCreate,
-                fmt::format("{}: cannot create: {}", temporary_.string(), error.message()));
+                fmt::format("{}: cannot create: {}", temporary_.string(), error.message()),
+                hint_of(error.value()));
 }
 
 AtomicFolder::~AtomicFolder() {

@@ -149,6 +149,11 @@ std::size_t line_start(std::string_view text, std::size_t offset) {
 
 JsonDocument parse_json(std::string_view text, bool ignore_comments) {
   JsonDocument document;
+  // The parser takes it for the end.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    document.error = {nul, "a NUL byte; JSON is text in UTF-8"};
+    return document;
+  }
   std::istringstream stream{std::string(text)};
   PlacedTree tree(text, stream, document);
   Json::sax_parse(stream, &tree, Json::input_format_t::json, /*strict=*/true, ignore_comments);
@@ -170,16 +175,23 @@ std::string SourceText::place(std::size_t offset) const {
 }
 
 std::string SourceText::underline(std::size_t begin, std::size_t end) const {
-  const std::size_t start = line_start(text, begin);
-  std::string_view shown = std::string_view(text).substr(start);
-  shown = shown.substr(0, shown.find('\n'));
-  if (!shown.empty() && shown.back() == '\r') shown.remove_suffix(1);
-  std::string margin;  // tabs stay tabs, so that the caret stands below its token
-  for (const char c : shown.substr(0, begin - start))
+  constexpr std::size_t kAround = 60;  // bytes before the place, and behind it, of a long line
+  const std::size_t line_begin = line_start(text, begin);
+  const std::size_t line_end = std::min(text.find('\n', begin), text.size());
+  std::size_t start = std::max(line_begin, begin - std::min(begin, kAround));
+  std::size_t stop = std::min(line_end, begin + kAround);
+  while (start > line_begin && code_points({&text[start], 1}) == 0) --start;
+  while (stop < line_end && code_points({&text[stop], 1}) == 0) ++stop;
+  std::string shown = text.substr(start, stop - start);
+  if (!shown.empty() && shown.back() == '\r') shown.pop_back();
+  const std::string before = start > line_begin ? "..." : "", after = stop < line_end ? "..." : "";
+  std::string margin(before.size(),
+                     ' ');  // tabs stay tabs, so that the caret stands below its token
+  for (const char c : std::string_view(shown).substr(0, begin - start))
     if (code_points({&c, 1}) == 1) margin += c == '\t' ? '\t' : ' ';
-  const std::string_view marked = shown.substr(std::min(begin - start, shown.size()), end - begin);
+  const std::string marked = shown.substr(std::min(begin - start, shown.size()), end - begin);
   const std::size_t tildes = std::max<std::size_t>(code_points(marked), 1) - 1;
-  return fmt::format("{:5} | {}\n      | {}^{}\n", line(begin), shown, margin,
+  return fmt::format("{:5} | {}{}{}\n      | {}^{}\n", line(begin), before, shown, after, margin,
                      std::string(tildes, '~'));
 }
 

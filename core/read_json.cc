@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/files.h"
+#include "core/json_text.h"
 
 namespace vcas {
 namespace {
@@ -18,9 +19,14 @@ Json parse_file(const std::filesystem::path& file) {
     if (depth >= kMostNested) fail(fmt::format("values nest deeper than {}", kMostNested));
     return true;
   };
-  const std::string text = read_file(file);
+  const SourceText source{file.string(), read_file(file)};
+  // The parser takes it for the end.
+  if (const std::size_t nul = source.text.find('\0'); nul != std::string::npos)
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: a NUL byte; JSON is text in UTF-8", source.place(nul)),
+                "the file is damaged, or has another encoding");
   try {
-    return Json::parse(text, check_depth);
+    return Json::parse(source.text, check_depth);
   } catch (const typename Json::exception& error) {
     const std::string_view what = error.what();  // "[json.exception.parse_error.101] parse ..."
     fail(std::string(what.substr(what.find("] ") + 2)));

@@ -18,7 +18,7 @@ namespace vcas {
 namespace {
 
 // Changes whenever the same files and options give other tokens.
-constexpr std::uint64_t kTextFormatVersion = 4;
+constexpr std::uint64_t kTextFormatVersion = 5;
 
 std::string lower_case(std::string text) {
   for (char& letter : text)
@@ -65,6 +65,11 @@ class LabelReader {
                     fmt::format("{}: label \"{}\" {}", rows.place(), label,
                                 label.empty() ? "is empty" : "has white space around it"),
                     kBadLabelHint);
+      if (label == "-")  // as SNLI has it
+        throw Error(ExitCode::kBadData,
+                    fmt::format("{}: the label \"-\" stands for none", rows.place()),
+                    "data.skip_bad_rows=true leaves such rows out; if it is a class, list all "
+                    "classes in data.text.labels");
       const auto [place, is_new] = ids_.emplace(lower_case(label), std::ssize(ids_));
       if (is_new) names_.push_back(label);
       return static_cast<std::int32_t>(place->second);

@@ -34,9 +34,14 @@ struct TableHints {
         "{} a table: in a .tsv file the line \"{}\", then for each text a line such as \"{}\"",
         label.empty() ? "--input names" : "data.text.train_file and data.text.test_file each name",
         fmt::join(names, "<TAB>"), fmt::join(row, "<TAB>"));
-    columns = fmt::format("{} {}; data.text.header=false if the file has no line of names",
-                          fmt::join(settings, ", "),
-                          settings.size() == 1 ? "names the column" : "name the columns");
+    if (table.header) {
+      columns = fmt::format("{} {}; data.text.header=false if the file has no line of names",
+                            fmt::join(settings, ", "),
+                            settings.size() == 1 ? "names the column" : "name the columns");
+    } else {
+      for (std::size_t i = 0; i < settings.size(); ++i) settings[i] += fmt::format("={}", i);
+      columns = fmt::format("number the columns, such as {}", fmt::join(settings, ", "));
+    }
   }
 };
 

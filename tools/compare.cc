@@ -148,6 +148,7 @@ class SeedRuns {
       run.loaded.config.seed = seed;
       if (request.use == FolderUse::kAsItIs) find_checkpoint(request.folder / name, run);
       const RunData& data = data_for(run.loaded.config, request);
+      check_same_files(run, data);
       contenders_.emplace_back(name, std::move(run), data, progress_);
       label_ += (contenders_.size() > 1 ? " / " : "") + variant.name;
     }

@@ -119,6 +119,12 @@ RunData::RunData(const RunConfig& config, bool check_images)
                 "data.limit=0 takes all");
   load_mismatched(config, train->class_names());
   choose_measures(config);
+  constexpr std::int64_t kManyClasses = 20;  // fewer may come with a few rows for a trial
+  if (tokenizer && train->classes() > std::max(kManyClasses, train->size() / 2))
+    warnings.push_back(
+        fmt::format("{} classes in {} rows: is this the label column (data.text.label), or are "
+                    "its numbers to be predicted (model.head=regression)?",
+                    train->classes(), train->size()));
   if (const std::string why = export_obstacle(config, tokenizer.get(), *train); !why.empty())
     warnings.push_back("vcas export will not write the trained model: " + why);
 }

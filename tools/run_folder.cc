@@ -1,6 +1,7 @@
 #include "tools/run_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -183,6 +184,12 @@ fs::path numbered(fs::path folder, std::int64_t number) {
   return number <= 1 ? folder : folder += fmt::format("-{}", number);
 }
 
+// No other file gets that of one that is kept open. 0: there is none.
+std::uint64_t file_number(const fs::path& file) {
+  struct stat status {};
+  return ::stat(file.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
 // "crash-37.json" is of step 37.
 std::optional<std::int64_t> crashed_step(const std::string& name) {
   constexpr std::string_view kBegin = "crash-", kEnd = ".json";
@@ -230,27 +237,31 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   if (use == FolderUse::kNext)  // another run may take it meanwhile; then there is a next one
     return check_run_folder(next_run_folder(folder), FolderUse::kAsItIs, mark);
   std::error_code error;
-  if (fs::exists(folder, error) && !fs::is_directory(folder, error))
-    refuse("is a file, and a folder is needed", "choose another run.folder");
-  fs::path existing = fs::absolute(folder);
-  while (!fs::exists(existing, error) && existing.has_relative_path())
-    existing = existing.parent_path();
+  fs::path existing = folder;
+  while (!fs::exists(existing, error))
+    existing = existing.has_parent_path() ? existing.parent_path() : ".";
+  if (!fs::is_directory(existing, error))
+    throw Error(ExitCode::kCannotCreate, existing.string() + ": is a file, and a folder is needed",
+                "choose another run.folder");
   if (is_checkpoint(folder))
     refuse("is a checkpoint, not the folder of a run", "choose another run.folder");
-  if (::access(existing.c_str(), W_OK | X_OK) != 0)
+  // Permissions do not tell whether a disk is full, or takes files at all.
+  std::string probe = (existing / "last.tmp-XXXXXX").string();  // if it is left: is_rubbish
+  if (::mkdtemp(probe.data()) == nullptr)
     refuse("cannot create: " + std::error_code(errno, std::generic_category()).message(),
            "choose another run.folder");
+  fs::remove(probe, error);
   if (use == FolderUse::kAsItIs || is_unused(folder)) return;
-  if (use == FolderUse::kNew)
-    refuse("the folder of another run",
-           "go on with that run by --resume, replace it by --overwrite, or choose another "
-           "run.folder");
   if (std::ranges::none_of(std::vector<fs::path>{folder, set_aside(folder), moving(folder)},
                            [&](const fs::path& place) { return fs::exists(place / mark); }))
     refuse(fmt::format("is not empty and not the folder of a run (it has no {}), so it is not "
                        "overwritten",
                        mark),
            "choose another run.folder");
+  if (use == FolderUse::kNew)
+    refuse("the folder of another run",
+           "go on with that run by --resume, replace it by --overwrite, or choose another "
+           "run.folder");
 }
 
 fs::path take_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
@@ -322,7 +333,15 @@ RunFolder::RunFolder(const fs::path& folder, FolderUse use)
       lock_(path_),
       replaced_(path_, use),
       metrics_(path_ / "metrics.jsonl"),
-      log_(path_ / "log.txt", std::ios::app) {}
+      log_(path_ / "log.txt", std::ios::app),
+      lock_number_(file_number(path_ / kLockFile)) {}
+
+void RunFolder::check_place() const {
+  if (file_number(path_ / kLockFile) != lock_number_)
+    throw Error(ExitCode::kIoError,
+                path_.string() + ": was moved or removed while the run was using it",
+                "--resume goes on from its last checkpoint, where the folder is now");
+}
 
 void RunFolder::write_log(std::string_view text) {
   const std::string time = utc_time();

@@ -26,7 +26,7 @@ FolderUse use_of(const RunOptions& options);
 // Creates it with its parents. Throws kCannotCreate with this hint.
 void make_folder(const std::filesystem::path& folder, const std::string& hint);
 
-// Creates nothing. Throws kCannotCreate when `folder` cannot take a run.
+// Leaves nothing. Throws kCannotCreate when `folder` cannot take a run.
 // Only what has the file `mark` is overwritten.
 void check_run_folder(const std::filesystem::path& folder, FolderUse use,
                       const char* mark = "metrics.jsonl");
@@ -81,6 +81,8 @@ class RunFolder {
   const std::filesystem::path& path() const { return path_; }
   MetricsLog& metrics() { return metrics_; }
   void write_log(std::string_view text);  // to log.txt, each line with the time of day
+  // Throws kIoError where the folder was moved or removed since.
+  void check_place() const;
   // The run has saved a checkpoint: what it replaces goes for good.
   void saved() { replaced_.settle(); }
 
@@ -90,6 +92,7 @@ class RunFolder {
   ReplacedRun replaced_;
   MetricsLog metrics_;
   std::ofstream log_;
+  std::uint64_t lock_number_;
 };
 
 // What `vcas compare` writes beside the folders of its runs, and the names of its runs from there.

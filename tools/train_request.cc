@@ -1,6 +1,7 @@
 #include "tools/train_request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -18,6 +19,29 @@ nlohmann::json facts_json(const ModelFacts& facts, const Model& model) {
   for (const auto& [name, text] : model_files(facts, nullptr, model))
     all.update(nlohmann::json::parse(text));
   return all;
+}
+
+// Files that are not what they were when the checkpoint was saved, a line for each.
+std::vector<std::string> changed_files(const nlohmann::json& saved, const RunData& data) {
+  std::vector<std::string> changes;
+  const nlohmann::json found = data.fingerprints();
+  for (const auto& [file, hash] : saved.items())
+    if (!found.contains(file))
+      changes.push_back(file + " is not read any more");
+    else if (!is_same_fingerprint(file, hash, found.at(file)))
+      changes.push_back(file + " has changed");
+  for (const auto& [file, hash] : found.items())
+    if (!saved.contains(file)) changes.push_back(file + " is new");
+  return changes;
+}
+
+[[noreturn]] void fail_changed(const std::vector<std::string>& changes,
+                               const fs::path& checkpoint) {
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("{} since {} was saved; this run would not be an exact continuation",
+                          fmt::join(changes, "\n  "), checkpoint.string()),
+              "bring the files back, or add --resume-mode=fork to start a new run from these "
+              "weights and this optimizer state");
 }
 
 // Throws unless going on from the checkpoint takes nothing away and leaves one timeline.
@@ -66,39 +90,36 @@ void keep_threads(TrainRequest& request) {
   threads.get_to(request.loaded.config.threads_before);
 }
 
+void check_same_files(const TrainRequest& request, const RunData& data) {
+  if (!request.continues()) return;
+  const nlohmann::json state = read_trainer_state(request.from.checkpoint);
+  try {
+    const std::vector<std::string> changes =
+        changed_files(state.value("data", nlohmann::json::object()), data);
+    if (!changes.empty()) fail_changed(changes, request.from.checkpoint);
+  } catch (const nlohmann::json::exception&) {  // damaged: who reads all of it says where
+  }
+}
+
 void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, const RunData& data,
                      const Model& model, bool fork) {
-  std::string changes;
-  const auto add = [&](const std::string& file, const std::string& what) {
-    changes += fmt::format("{}{} {}", changes.empty() ? "" : "\n  ", file, what);
-  };
-  const nlohmann::json found = data.fingerprints();
-  for (const auto& [file, hash] : saved.items())
-    if (!found.contains(file))
-      add(file, "is not read any more");
-    else if (!is_same_fingerprint(file, hash, found.at(file)))
-      add(file, "has changed");
-  for (const auto& [file, hash] : found.items())
-    if (!saved.contains(file)) add(file, "is new");
+  std::vector<std::string> changes = changed_files(saved, data);
   if (const fs::path hashes = checkpoint / kImageHashesFile;
       !fork && fs::exists(hashes) && !data.expect_images(read_file(hashes)))
-    add(hashes.string(), "has more or fewer images than there are");
+    changes.push_back(hashes.string() + " has more or fewer images than there are");
   const nlohmann::json facts = facts_json(read_model_facts(checkpoint), model),
                        found_facts = facts_json(data.facts(), model);
   for (const auto& [fact, before] : facts.items())
     if (const nlohmann::json now = found_facts.value(fact, nlohmann::json()); now != before)
-      add(fact, fmt::format("has changed from {} to {}", before.dump(), now.dump()));
+      changes.push_back(
+          fmt::format("{} has changed from {} to {}", fact, before.dump(), now.dump()));
   if (changes.empty()) return;
   if (fork)
     throw Error(ExitCode::kBadConfig,
-                fmt::format("{} since {} was saved; its gradient norms are of other items", changes,
-                            checkpoint.string()),
+                fmt::format("{} since {} was saved; its gradient norms are of other items",
+                            fmt::join(changes, "\n  "), checkpoint.string()),
                 "bring the files back, or set method.forward=false");
-  throw Error(ExitCode::kBadConfig,
-              fmt::format("{} since {} was saved; this run would not be an exact continuation",
-                          changes, checkpoint.string()),
-              "bring the files back, or add --resume-mode=fork to start a new run from these "
-              "weights and this optimizer state");
+  fail_changed(changes, checkpoint);
 }
 
 }  // namespace vcas

@@ -38,6 +38,9 @@ void check_request(const TrainRequest& request);
 // Throws kBadData for a damaged checkpoint.
 void keep_threads(TrainRequest& request);
 
+// The files alone, of a run that goes on: before the data are held to its settings.
+void check_same_files(const TrainRequest& request, const RunData& data);
+
 // Throws kBadConfig unless the run finds the files of the checkpoint's run, which `saved` lists.
 // It must also make the same of them: statistics and the order of classes may come from elsewhere.
 // `fork`: the message is that of a new run, which takes over what is known of each item.

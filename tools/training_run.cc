@@ -344,6 +344,7 @@ void TrainingRun::save() {
     saved_ = step;
     return;
   }
+  folder_->check_place();
   const double start = monotonic_seconds();
   const nlohmann::json state = {{"step", step},
                                 {"evaluated", evaluated_},

@@ -185,6 +185,10 @@ TEST_CASE("values of the wrong type or size", "[config]") {
   check(R"("data": 3)", "train.data must be an object, got 3");
   check(R"("data": {"path": 3})", "train.data.path must be a string, got 3");
   check(R"("data": {"columns": ["a", 1]})", "train.data.columns[1] must be a string, got 1");
+  check(R"("note": "a\u0000b")", R"(train.note must have no \u0000, got "a\u0000b")");
+  check(R"("data": {"columns": ["\u0000"]})",
+        R"(train.data.columns[0] must have no \u0000, got "\u0000")");
+  check(R"("no\u0000te": 1)", "unknown key \"no te\" in \"train\"");
   check(R"("learning_rate": 1e400)",
         "1e400 is too large for a number\n    1 | {\"train\": "
         "{\"learning_rate\": 1e400}}\n      |                         "
@@ -226,6 +230,20 @@ TEST_CASE("syntax errors point at the offending token", "[config]") {
   SECTION("what stands before a syntax error is read too") {
     CHECK_THAT(error_of(document("{\"devise\": 1, \"model\": {\"heads\": 7, \"width\": }}")),
                ContainsSubstring("did you mean \"device\"") && ContainsSubstring("2 errors"));
+  }
+  SECTION("a NUL is not the end") {
+    CHECK(error_of(document("{\"device\": \"cpu\"}\n" + std::string(1, '\0') + " x")) ==
+          "run.json:2:1: error: a NUL byte; JSON is text in UTF-8\n"
+          "    2 |   x\n"
+          "      | ^\n" +
+              kOneError);
+  }
+  SECTION("a long line is shown around the place") {
+    const std::string x(1000, 'x');
+    CHECK_THAT(
+        error_of(document("{\"x-a\": \"" + x + "\", \"devise\": 1, \"x-b\": \"" + x + "\"}")),
+        ContainsSubstring("    1 | ..." + x.substr(0, 57) + "\", \"devise\": 1, \"x-b\": \"" +
+                          x.substr(0, 39) + "...\n      | " + std::string(63, ' ') + "^~~~~~~~\n"));
   }
   SECTION("nesting has a limit") {
     CHECK_THAT(error_of(document("{\"device\": " + std::string(100000, '['))),

@@ -23,6 +23,20 @@ TEST_CASE("read_json: values nest so deep that walking them is safe, and no deep
   }
 }
 
+TEST_CASE("read_json: a NUL is not the end", "[json]") {
+  TemporaryFolder folder;
+  const auto file = folder.path() / "a.json";
+  atomic_write(file, std::string_view("{}\n \0 x", 7));
+  try {
+    read_json(file);
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadData);
+    CHECK(error.what() == file.string() + ":2:2: a NUL byte; JSON is text in UTF-8");
+    CHECK(error.hint() == "the file is damaged, or has another encoding");
+  }
+}
+
 TEST_CASE("read_json: what is not JSON is named", "[json]") {
   TemporaryFolder folder;
   const auto file = folder.path() / "a.json";

@@ -139,6 +139,13 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
   CHECK(found->content().labels == Ids{0, 1, 0});
   f.check_bad("sentence\tlabel\na\tYes\nb\tyes\n", {},
               "x.tsv:3: \"Yes\" is the only class, and a classifier needs two");
+  // "-" is none, unless it is named.
+  const std::string signs = "sentence\tlabel\na\t+\nb\t-\nc\t0\n";
+  f.check_bad(signs, {}, "x.tsv:3: the label \"-\" stands for none");
+  const auto some = f.load(signs, {.items = {.skip_bad_labels = true}});
+  CHECK(some->class_names() == std::vector<std::string>{"+", "0"});
+  CHECK(some->content().skipped_rows == 1);
+  CHECK(f.load(signs, {.items = {.labels = {"-", "0", "+"}}})->content().labels == Ids{2, 0, 1});
   // They are sorted as numbers where they all are.
   CHECK(f.load("sentence\tlabel\na\t10\nb\t9\nc\t10\n")->class_names() ==
         std::vector<std::string>{"9", "10"});

@@ -120,6 +120,8 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "device=\"auto\" was set in --set device\n  hint: precision=\"f32\" works everywhere\n"},
       {with({"run.folder=/proc/none/x"}), 73, "error: /proc/none/x: cannot create"},
       {with({"run.folder=tiny.json"}), 73, "error: tiny.json: is a file, and a folder is needed"},
+      {with({"run.folder=tiny.json/x/y"}), 73, "error: tiny.json: is a file, and a folder is need"},
+      {with({"run.folder=/proc/x", "--validate"}), 73, "error: /proc/x: cannot create: "},
       {with({"--resume"}), 66,
        "error: runs/tiny: No such file or directory\n  hint: there is nothing to resume; start "
        "without --resume\n"},
@@ -264,7 +266,10 @@ TEST_CASE("a result that does not reach its file is an error") {
     const std::string error = content(tiny.path() / "stderr.txt");
     CAPTURE(arguments, error);
     CHECK(WEXITSTATUS(status) == 74);
-    CHECK(contains(error, "error: standard output: cannot write: No space left on device\n"));
+    CHECK(contains(error,
+                   "error: standard output: cannot write: No space left on device\n"
+                   "  hint: make room there, or choose another place; a run goes on from its last "
+                   "checkpoint by --resume\n"));
   }
 }
 

@@ -297,6 +297,8 @@ TEST_CASE("reliability: sizes that no machine has are told before anything is ta
   refused({"train.batch_size=4611686018427387904"}, 78, "train.batch_size must be");
   refused({"train.eval_batch=1073741824", "model.width=1048576", "model.heads=1"}, 71,
           "bytes are more than any memory");
+  refused({"model.width=200000", "model.depth=50"}, 71,
+          "train.eval_batch too must be small, or the model smaller (model.*)\n");
   refused({"data.synthetic.items=1073741824", "data.synthetic.shape=[16,1024,1024]"}, 71,
           "bytes are more than any memory");
   refused({"data.synthetic.items=1073741824", "data.synthetic.shape=[1,64,64]"}, 71,

@@ -260,3 +260,17 @@ TEST_CASE("runs that start at the same time get folders of their own") {
   for (const char* folder : {"tiny", "tiny-2", "tiny-3", "tiny-4"})
     CHECK(saved_steps(tiny.path() / "runs" / folder) == std::vector<std::int64_t>{1});
 }
+
+TEST_CASE("a run whose folder was moved ends at its next save") {
+  const TinyRun tiny;
+  const Process process(tiny.path(), with(kEndless, {"run.folder=out"}));
+  REQUIRE(wait_for_lines(tiny.path() / "out/metrics.jsonl", 30));
+  fs::rename(tiny.path() / "out", tiny.path() / "moved");
+  process.signal(SIGUSR1);
+  const Outcome outcome = process.wait();
+  CHECK(outcome.code == 74);
+  CHECK(contains(outcome.err,
+                 "error: out: was moved or removed while the run was using it\n  hint: --resume "
+                 "goes on from its last checkpoint, where the folder is now\n"));
+  CHECK_FALSE(fs::exists(tiny.path() / "out"));
+}

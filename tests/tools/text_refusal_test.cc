@@ -47,6 +47,7 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
   REQUIRE(::mkfifo((tiny.path() / "pipe.tsv").c_str(), 0600) == 0);
   fs::create_symlink("loop.tsv", tiny.path() / "loop.tsv");
   write_text(tiny.path() / "spaces.tsv", "sentence\tlabel\na\tgood\nb\tbad \n");
+  write_text(tiny.path() / "signs.tsv", "sentence\tlabel\na\t+\nb\t-\n");
   write_text(tiny.path() / "gaps.tsv", "sentence\tlabel\na\tgood\nb\tbad\nc\t\n");
   struct Case {
     std::vector<std::string> arguments;
@@ -69,7 +70,12 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
             {"data.text.max_length is 12, and the model has 8 positions"}},
            {{"data.text.header=false"},
             78,
-            {"without a header line columns are numbers from 0, got \"sentence\""}},
+            {"without a header line columns are numbers from 0, got \"sentence\"",
+             "hint: number the columns, such as data.text.first=0, data.text.label=1\n"}},
+           {{"data.text.train_file=signs.tsv", "data.text.labels=[]"},
+            65,
+            {"signs.tsv:3: the label \"-\" stands for none\n  hint: data.skip_bad_rows=true leaves "
+             "such rows out; if it is a class, list all classes in data.text.labels\n"}},
            {{"data.text.label="}, 78, {"data.text.label is missing"}},
            {{"data.type=glue", "data.text.task=STS-B"},
             78,

@@ -114,6 +114,11 @@ TEST_CASE("a run does not go on with other data or another vocabulary", "[text]"
               .code == 0);
     write_text(tiny.path() / file, before);
   }
+  // Too few rows for a batch.
+  const std::string rows = content(tiny.path() / "train.tsv");
+  write_text(tiny.path() / "train.tsv", TinyText::table(7));
+  CHECK(contains(resume().err, "error: train.tsv has changed since out/checkpoint-20 was saved;"));
+  write_text(tiny.path() / "train.tsv", rows);
   // Other words for the same rows.
   const std::string vocabulary = content(tiny.path() / "vocab.txt");
   write_text(tiny.path() / "vocab.txt", vocabulary.substr(0, vocabulary.find("##b")) + "##c\n");

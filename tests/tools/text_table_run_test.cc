@@ -100,6 +100,23 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
         "latin1 -t utf-8 converts it; data.skip_bad_rows=true leaves bad lines out\n");
 }
 
+TEST_CASE("a class for almost every row is doubtful", "[text]") {
+  const TinyText tiny;
+  const auto warned = [&](int classes) {
+    std::string table = "sentence\tlabel\n";
+    for (int i = 0; i < 40; ++i) table += fmt::format("a b\t{}\n", i % classes);
+    write_text(tiny.path() / "ids.tsv", table);
+    return tiny
+        .train({"--validate", "data.text.train_file=ids.tsv", "data.text.test_file=ids.tsv",
+                "data.text.labels=[]"})
+        .err;
+  };
+  CHECK(warned(20) == "");
+  CHECK(warned(21) ==
+        "warning: 21 classes in 40 rows: is this the label column (data.text.label), or are its "
+        "numbers to be predicted (model.head=regression)?\n");
+}
+
 TEST_CASE("what is missing is met with an example", "[text]") {
   const TinyText tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);

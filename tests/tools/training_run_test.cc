@@ -543,6 +543,7 @@ TEST_CASE("a folder holds one run, and another one only when told to") {
   CHECK(spared.code == 73);
   CHECK(contains(spared.err, "not the folder of a run"));
   CHECK(fs::exists(tiny.path() / "mine/thesis.tex"));
+  CHECK(tiny.train({"run.folder=mine"}).err == spared.err);
 }
 
 TEST_CASE("a second run in the same folder at the same time is refused") {
