@@ -55,7 +55,11 @@ std::int64_t Duration::steps(std::int64_t steps_per_epoch) const {
 }
 
 std::int64_t Duration::steps() const {
-  VCAS_CHECK(unit_ == Unit::kSteps, "steps of an epoch are not known here");
+  if (unit_ != Unit::kSteps)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("\"{}\": the steps of an epoch are not known here", text()),
+                "MethodKind::settle turns those of a method into steps, "
+                "Duration::steps(steps_per_epoch) any other");
   return steps(0);
 }
 

@@ -30,7 +30,7 @@ class Duration {
 
   // 0 stays 0; else at least 1 and at most kMost.
   std::int64_t steps(std::int64_t steps_per_epoch) const;
-  // For a duration that is known to be in steps.
+  // The same where no epoch is known. Throws Error(kBadConfig) for a duration in epochs.
   std::int64_t steps() const;
 
  private:

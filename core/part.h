@@ -26,6 +26,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
+#include "core/nearest_name.h"
 #include "core/unique_name.h"
 
 namespace vcas {
@@ -108,10 +109,20 @@ class Part {
  private:
   Base& of(const std::string& name) const {
     const auto kind = part_kinds<Base>().find(name);
-    VCAS_CHECK(kind != part_kinds<Base>().end(), "there is no kind \"" + name + "\"");
+    if (kind == part_kinds<Base>().end()) fail(name);
     std::unique_ptr<Base>& made = made_[name];
     if (!made) made = kind->second.make();
     return *made;
+  }
+  [[noreturn]] void fail(const std::string& name) const {
+    std::vector<std::string> types;
+    std::string all = "choose among";
+    for (const auto& [type_name, kind] : part_kinds<Base>()) {
+      all += (types.empty() ? " " : ", ") + type_name;
+      types.push_back(type_name);
+    }
+    throw Error(ExitCode::kBadConfig, std::string("there is no ") + key_ + " \"" + name + "\"",
+                did_you_mean(name, types, all));
   }
 
   std::string help_;

@@ -54,8 +54,18 @@ class ItemChooser {
   virtual ~ItemChooser() = default;
   // `items`: numbers in the dataset of the items of step `step`.
   // `rows`: what each costs (Dataset::rows).
-  virtual ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
-                            std::span<const std::int64_t> rows) = 0;
+  ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
+                    std::span<const std::int64_t> rows) {
+    asked_ = true;
+    return choose_items(step, items, rows);
+  }
+  bool asked() const { return asked_; }  // ever
+
+ private:
+  virtual ItemChoice choose_items(std::int64_t step, std::span<const std::int64_t> items,
+                                  std::span<const std::int64_t> rows) = 0;
+
+  bool asked_ = false;
 };
 
 // Where a trainer gets its batches from.

@@ -39,6 +39,12 @@ RelabelledDataset::RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector
 VectorDataset::VectorDataset(VectorContent content) : content_(std::move(content)) {
   VCAS_CHECK(std::ssize(content_.values) == size() * content_.width,
              "values do not match labels and width");
+  for (std::int64_t i = 0; i < size(); ++i)
+    if (label(i) < -1 || label(i) >= classes())
+      throw Error(
+          ExitCode::kBadData,
+          fmt::format("label {} of item {}, and there are {} classes", label(i), i, classes()),
+          "labels count from 0, and -1 is an unknown one");
 }
 
 void VectorDataset::append(std::int64_t index, const ItemDraw&, Batch& out) const {

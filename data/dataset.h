@@ -127,6 +127,7 @@ struct VectorContent {
 
 class VectorDataset final : public Dataset {
  public:
+  // Throws Error(kBadData) for a label that is no class.
   explicit VectorDataset(VectorContent content);
 
   std::int64_t size() const override { return std::ssize(content_.labels); }

@@ -78,7 +78,9 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_
   items_ = options.limit > 0 ? options.limit : dataset.size();
   steps_per_epoch_ = (options.drop_last ? items_ : items_ + options.batch - 1) / options.batch;
   ring_.resize(options.prefetch + 1);
-  const bool images = dataset.item_shape().size() == 3;
+  const std::vector<std::int64_t> shape = dataset.item_shape();
+  item_values_ = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  const bool images = shape.size() == 3;
   parts_.resize(images ? static_cast<std::size_t>(options.threads - 1) : 0);
   for (std::int64_t ahead = 0; chooser_ && ahead < options.prefetch; ++ahead)
     choose(first_step + ahead);
@@ -188,6 +190,17 @@ void Loader::run(const std::stop_token& stop) {
   }
 }
 
+// A text has offsets in place of values.
+void Loader::append(std::int64_t item, const ItemDraw& draw, Batch& batch) const {
+  const std::int64_t before = std::ssize(batch.values);
+  dataset_.append(item, draw, batch);
+  const std::int64_t values = std::ssize(batch.values) - before;
+  if (values == item_values_ || (values == 0 && !batch.offsets.empty())) return;
+  throw Error(ExitCode::kBadData,
+              fmt::format("item {} has {} values, and its shape {}", item, values, item_values_),
+              "Dataset::append must add as many as Dataset::item_shape says");
+}
+
 // Each thread has the same number of items, side by side. The first that failed is told of.
 void Loader::append(const Contents& contents, const ItemDraw& draw, const std::stop_token& stop,
                     Batch& batch) {
@@ -199,8 +212,7 @@ void Loader::append(const Contents& contents, const ItemDraw& draw, const std::s
     try {
       // Half a batch is fine once nobody waits for it: the destructor should not wait for the rest.
       for (std::int64_t i = items * part / parts; i < items * (part + 1) / parts; ++i)
-        if (!stop.stop_requested())
-          dataset_.append(contents.items[static_cast<std::size_t>(i)], draw, to);
+        if (!stop.stop_requested()) append(contents.items[static_cast<std::size_t>(i)], draw, to);
     } catch (...) {
       failures[static_cast<std::size_t>(part)] = std::current_exception();
     }

@@ -92,6 +92,7 @@ class Loader final : public BatchSource {
   void balance(std::vector<std::int64_t>& items) const;
   void choose(std::int64_t step);
   void fill(std::int64_t step, const Contents& contents, const std::stop_token& stop, Batch& batch);
+  void append(std::int64_t item, const ItemDraw& draw, Batch& batch) const;
   void append(const Contents& contents, const ItemDraw& draw, const std::stop_token& stop,
               Batch& batch);
 
@@ -99,6 +100,7 @@ class Loader final : public BatchSource {
   const LoaderOptions options_;
   ItemChooser* chooser_;  // null: every item is in its batch
   std::int64_t items_;
+  std::int64_t item_values_;  // of an item's shape
   std::int64_t steps_per_epoch_;
   std::int64_t first_step_;
   std::vector<Batch> ring_;   // prefetch + 1: one is in the caller's hands

@@ -1,4 +1,4 @@
-// Owning memory of one backend.
+// Owning memory of one backend, whose Ops outlives it.
 #pragma once
 
 #include <utility>

@@ -57,6 +57,7 @@ struct ProductChoices {
 // What the operations of a training run are for.
 enum class Phase { kForward, kBackward, kProbe, kOptimizer, kEvaluation };
 
+// One thread at a time. It outlives all graphs, trainers and buffers made with it.
 class Ops {
  public:
   virtual ~Ops() = default;

@@ -47,6 +47,7 @@ class Graph {
 
   // Checks the graph, plans memory and allocates it. Throws Error(kOutOfMemory), and what
   // plan_graph throws.
+  // `ops`: one thread at a time. It outlives all graphs, trainers and buffers made with it.
   void finish(Ops& ops, const GraphLimits& limits);
 
   // --- after finish ---

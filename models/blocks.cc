@@ -58,11 +58,12 @@ Value add_labels(Model& model, std::int64_t classes) {
   const auto fill = [classes, known = std::vector<std::int32_t>()](const BatchPart& part) mutable {
     known.clear();
     for (const std::int32_t label : part.of(part.batch.labels, Layout::items(1), "labels"))
-      known.push_back(std::max(label, 0));
+      known.push_back(label == -1 ? 0 : label);  // not known: only the logits are wanted
     check_ids(known, classes, "label", "the classes of the data are not those of the model");
     return std::as_bytes(std::span<const std::int32_t>(known));
   };
-  return model.input("labels", {1, Layout::items(1), DType::kI32}, fill);
+  model.labels = model.input("labels", {1, Layout::items(1), DType::kI32}, fill);
+  return model.labels;
 }
 
 Value add_weights(Model& model) {

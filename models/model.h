@@ -105,6 +105,7 @@ class Model {
   Graph graph;
   std::vector<ModelInput> inputs;
   Value weights{-1};  // input f32 [N, 1] of the items in the loss, which a batch may lack; or none
+  Value labels{-1};   // input i32 [N, 1] of the classes to learn; or none
   Value hidden;       // output of the last block (bert); Graph::keep it to read it
   Value logits;       // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
   // Statistics dtype, one row for each term of the loss: an item, or a masked position.
@@ -131,6 +132,7 @@ class Model {
 };
 
 // As ModelKind::build says. The graph still has to be finished.
+// f64 is for checks of gradients: a Trainer and an Evaluator refuse it.
 std::unique_ptr<Model> build_model(const ModelOptions& options,
                                    const std::vector<std::int64_t>& item_shape,
                                    std::int64_t classes, double label_smoothing,

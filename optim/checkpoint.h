@@ -14,12 +14,14 @@ namespace vcas {
 
 // Writes model.safetensors, optimizer.safetensors and manifest.json.
 // A method that remembers items also has method.safetensors.
-// `state` becomes trainer_state.json. `texts` are files by their names.
-// Throws kDiverged, and writes nothing, for a number that is not finite.
+// `state` becomes trainer_state.json: {{"trainer", trainer.state()}} and what else the caller
+// wants. `texts` are files by their names. Throws kDiverged, and writes nothing, for a number that
+// is not finite.
 void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
                      const nlohmann::json& state, const std::map<std::string, std::string>& texts);
 
 // Sets weights and optimizer tensors. Returns the `state` that was saved with them.
+// Call trainer.restore(state.at("trainer")) then: else steps count from 0.
 // Throws kBadData for damaged files and kBadConfig for those of another model or other data.
 nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& trainer);
 

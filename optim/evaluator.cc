@@ -18,6 +18,7 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
     model_.load(ops_, batch, first, std::min(largest, batch.items - first));
     Exec exec = model_.graph.make_exec(0, 0, false);
     model_.graph.forward(exec);
+    losses_.begin();
     losses_.add();
     losses_.send();
     const LossQueue::Sums sums = losses_.receive();

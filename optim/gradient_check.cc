@@ -106,8 +106,8 @@ class FirstItems final : public ItemChooser {
   // Holds for what is chosen from now on.
   void set_key(const RandomKey& key) { key_ = key; }
 
-  ItemChoice choose(std::int64_t, std::span<const std::int64_t>,
-                    std::span<const std::int64_t>) override {
+  ItemChoice choose_items(std::int64_t, std::span<const std::int64_t>,
+                          std::span<const std::int64_t>) override {
     return draw_items(*host_, score_, ratio_, Selection::kSystematic, key_);
   }
 

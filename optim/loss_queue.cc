@@ -20,6 +20,10 @@ void check_loss(double loss, double squared_norm, const std::string& what,
 }
 
 LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(model), ops_(ops) {
+  if (model.graph.dtype() == DType::kF64)
+    throw Error(ExitCode::kBadConfig,
+                "training and evaluation are in f32 or bf16, and the model is in f64",
+                "f64 is for checks of gradients: build the model with another DType");
   const GraphLimits& limits = model.graph.limits();
   const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
   step_bytes_ = Arena::round_up(kNumberBytes + static_cast<std::size_t>(forwards) * terms *
@@ -31,10 +35,18 @@ LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(mod
   }
 }
 
+void LossQueue::begin() {
+  Step& step = steps_[filling_];
+  step.bytes = kNumberBytes;
+  step.terms.clear();
+  step.weights.clear();
+}
+
 void LossQueue::add(std::span<const float> weights) {
   ops_.enter("losses");
   Step& step = steps_[filling_];
   const auto queue = [&](const Tensor& x) {
+    VCAS_CHECK(step.bytes + x.bytes() <= step_bytes_, "more losses than a step has");
     if (x.elements() > 0)
       ops_.run(
           Copy{.y = buffer_.at(filling_ * step_bytes_ + step.bytes, x.dtype, x.shape), .x = x});
@@ -74,9 +86,6 @@ LossQueue::Sums LossQueue::receive() {
       sums.correct +=
           take(std::int32_t{}) * (step.weights.empty() ? 1.0 : static_cast<double>(*weight++));
   }
-  step.bytes = kNumberBytes;
-  step.terms.clear();
-  step.weights.clear();
   --sent_;
   return sums;
 }

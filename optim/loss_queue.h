@@ -23,8 +23,11 @@ void check_loss(double loss, double squared_norm, const std::string& what,
 class LossQueue {
  public:
   // A step has at most `forwards` forwards of `model`. Its graph is finished in `ops`.
+  // Throws Error(kBadConfig) for a model in f64.
   LossQueue(Model& model, Ops& ops, std::int64_t forwards);
 
+  // A step begins. What a step that failed has added is forgotten.
+  void begin();
   // Takes the losses and hits of the forward that ran last. The next one overwrites them.
   // `weights`: of the hits; empty: all 1. Losses have theirs already.
   void add(std::span<const float> weights = {});
@@ -33,7 +36,7 @@ class LossQueue {
   Tensor squared_norm() const { return number(filling_, 0); }
   Tensor last_squared_norm() const { return number((filling_ + kSteps - 1) % kSteps, 0); }
   Tensor clip_factor() const { return number(filling_, 1); }
-  // What has been added is a step's. The next step begins.
+  // What has been added since `begin` is a step's.
   // At most kSteps may wait to be received.
   void send();
 

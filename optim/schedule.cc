@@ -66,7 +66,9 @@ Schedule::Schedule(const ScheduleOptions& options, std::int64_t total_steps)
       warmup_(std::max(options.warmup_steps.steps(),
                        static_cast<std::int64_t>(
                            std::ceil(options.warmup_ratio * static_cast<double>(total_steps))))),
-      total_(total_steps) {}
+      total_(total_steps) {
+  *kind_;  // throws for an unknown one before the first step
+}
 
 double Schedule::learning_rate(std::int64_t step) const {
   if (step < warmup_) return peak_ * static_cast<double>(step) / static_cast<double>(warmup_);

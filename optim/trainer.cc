@@ -40,6 +40,12 @@ TrainerOptions settled(TrainerOptions options) {
 }  // namespace
 
 void check_shares(std::int64_t batch, std::int64_t micro_batch, int ranks) {
+  if (batch < 1)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("train.batch_size must be above 0, got {}", batch));
+  if (micro_batch < 0)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("train.micro_batch must not be negative, got {}", micro_batch));
   const std::int64_t each = std::max<std::int64_t>(micro_batch, 1);
   if (ranks == 1 || batch % (ranks * each) == 0) return;
   std::vector<std::int64_t> fitting;
@@ -241,8 +247,33 @@ void Trainer::update(StepReport& report, Stopwatch& watch) {
   report.seconds.exchange += watch.lap();
 }
 
+// Whether `batch` is one of a step of this trainer.
+void Trainer::check_batch(const Batch& batch) {
+  const std::int64_t share = options_.batch / place_.size;
+  if (batch.items > share)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("a batch of {} items, and steps have {}", batch.items, share),
+                "give Loader and Trainer the same batch");
+  if (chooser() && !chooser()->asked())
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("method.type={} leaves items out of batches, and no loader has asked "
+                            "it which",
+                            options_.method.type),
+                "make the Loader with trainer.chooser()");
+  if (model_.labels.index < 0) return;
+  const auto unknown = std::ranges::find_if(batch.labels, [](int label) { return label < 0; });
+  if (unknown == batch.labels.end()) return;
+  const std::int64_t place = unknown - batch.labels.begin();
+  throw Error(ExitCode::kBadData,
+              fmt::format("item {} has no label; training needs one",
+                          batch.ids.empty() ? place : batch.ids.at(place)),
+              "leave it out of the training data");
+}
+
 const StepReport& Trainer::queue(const Batch& batch) {
   VCAS_CHECK(!full(), "too many steps at a time");
+  check_batch(batch);
+  losses_.begin();
   Graph& graph = model_.graph;
   StepReport report{.step = step_ + 1, .items = batch.items, .dropped = batch.dropped};
   Stopwatch watch;
@@ -263,6 +294,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
         graph.make_exec(options_.seed, static_cast<std::uint64_t>(first_pass + micro), true);
     const PassKind kind = method_->next(micro);
     context_.gradients.adds = micro > 0;
+    context_.buckets = {};
     if (first + items == batch.items) context_.buckets = buckets_;
     context_.hooks = method_->hooks(kind);
     exec.keeps_norms = method_->keeps_norms(kind);

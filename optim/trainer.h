@@ -28,7 +28,7 @@ struct TrainerOptions {
   std::int64_t bucket_bytes = 25 << 20;  // of gradients that travel together
 };
 
-// Throws Error(kBadConfig) when ranks cannot share steps of `batch` items.
+// Throws Error(kBadConfig) when ranks cannot share steps of `batch` items, or there are none.
 // `micro_batch` 0: each takes its share at once.
 void check_shares(std::int64_t batch, std::int64_t micro_batch, int ranks);
 
@@ -63,12 +63,15 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // The graph of `model` is finished in `ops`.
-  // Throws Error(kBadConfig) for a batch that the ranks cannot share.
+  // Throws Error(kBadConfig) for a batch that the ranks cannot share, and a model in f64.
+  // `probe_source`: for methods that ask for it; may be null for others.
   Trainer(Model& model, Ops& ops, const TrainerOptions& options,
           Training::ProbeSource probe_source);
 
   // Gives the device a step and does not wait for its end (docs/kernels.md).
   // `batch`: this rank's share. All ranks queue and finish in the same order.
+  // Throws Error(kBadConfig) for more items than a step has, or if no loader has asked `chooser`.
+  // Throws Error(kBadData) for an item without the label to learn.
   // The report has no loss, accuracy and gradient norm yet, and the items of this rank alone.
   // If a gradient is not finite, the device keeps the weights, then and in all later steps.
   const StepReport& queue(const Batch& batch);
@@ -138,6 +141,7 @@ class Trainer {
   std::string bad_gradient();
   double loss_scale(const Batch& batch);
   void add_nothing();
+  void check_batch(const Batch& batch);
   bool is_outlier();
   void update(StepReport& report, Stopwatch& watch);
 

@@ -43,7 +43,8 @@ struct DryRun {
                        std::max(config.micro_batch(), config.eval_batch()));
     TrainerOptions options = trainer_options(config, total_steps, steps_per_epoch);
     options.items = train_items(config, data);
-    trainer = std::make_unique<Trainer>(*model, *ops, options, nullptr);
+    const auto no_batches = [](std::int64_t) { return std::unique_ptr<BatchSource>(); };
+    trainer = std::make_unique<Trainer>(*model, *ops, options, no_batches);  // and it runs no step
   }
 
   const Graph& graph() const { return model->graph; }

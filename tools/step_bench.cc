@@ -330,10 +330,11 @@ std::string benchmark_text(const Json& json) {
   return text;
 }
 
-// Ratios to time, where the configuration has none of its own.
+// Ratios to time, where the configuration has none of its own. Both kinds of steps take all items.
 void fix_ratios(Part<MethodKind>& method, int gates) {
   method.type = "vcas";
-  VcasOptions& vcas = *find_vcas(method);
+  auto& vcas = dynamic_cast<VcasKind&>(*method);
+  vcas.forward = false;
   if (vcas.pinned()) return;
   for (int i = 0; i < gates; ++i) vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
   vcas.weight_ratio = {0.5};

@@ -19,7 +19,7 @@ int main() {
   TrainerOptions options{.total_steps = 600, .batch = kBatch};
   options.schedule.learning_rate = 3e-3;
   Trainer trainer(*model, *ops, options, nullptr);
-  Loader batches(*items, {.batch = kBatch});
+  Loader batches(*items, {.batch = kBatch}, /*first_step=*/0, trainer.chooser());
   while (!trainer.done()) trainer.step(batches.next());
 
   Loader test(*test_items, {.batch = kBatch, .shuffle = false, .drop_last = false});

@@ -57,8 +57,8 @@ void ItemMemory::check_items(std::span<const std::int64_t> items) const {
                                                   item, name_, memory_.size()));
 }
 
-ItemChoice ItemMemory::choose(std::int64_t step, std::span<const std::int64_t> items,
-                              std::span<const std::int64_t> rows) {
+ItemChoice ItemMemory::choose_items(std::int64_t step, std::span<const std::int64_t> items,
+                                    std::span<const std::int64_t> rows) {
   check_items(items);
   remember(begun_ - 2);
   const bool needs_all = needs_all_(step);

@@ -24,9 +24,6 @@ class ItemMemory : public ItemChooser {
   // Whether the run ends before an item comes again.
   bool is_one_epoch() const;
 
-  ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
-                    std::span<const std::int64_t> rows) final;
-
   // These do their part of Method's functions of the same names.
   void begin_step(std::int64_t step);
   // `number`: S [items], the numbers of the pass, times the items' weights.
@@ -59,6 +56,9 @@ class ItemMemory : public ItemChooser {
   Ops& host() { return *host_; }
 
  private:
+  ItemChoice choose_items(std::int64_t step, std::span<const std::int64_t> items,
+                          std::span<const std::int64_t> rows) final;
+
   // A choice whose step has not begun: a batch is made ahead of its step.
   struct Pending {
     std::vector<std::int64_t> items;

@@ -106,6 +106,7 @@ class MethodKind {
   virtual ~MethodKind() = default;
   virtual std::string summary() const = 0;  // for the help of method.type
   // Turns durations into steps. Throws Error(kBadConfig) for what the number of steps forbids.
+  // To be called before a Trainer gets settings in epochs.
   virtual void settle(std::int64_t /*steps_per_epoch*/) {}
   // Before the graph is finished: adds the gates that the method needs besides the model's.
   virtual void prepare(Model& /*model*/) const {}

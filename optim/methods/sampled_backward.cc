@@ -1,15 +1,37 @@
 #include "optim/methods/sampled_backward.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace vcas {
 
+namespace {
+
+void check_ratios(const std::vector<double>& ratios, std::size_t count, const char* of_what) {
+  if (ratios.size() != count)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{} keep ratios, and the graph has {} {}", ratios.size(), count, of_what),
+        "set one for each in SampledBackward::pass.ratios");
+  for (const double ratio : ratios)
+    if (!(ratio > 0 && ratio <= 1))
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("a keep ratio of {} among those of the {}", ratio, of_what),
+                  "it must be above 0 and at most 1");
+}
+
+}  // namespace
+
 bool drops_some(const std::vector<double>& ratios) {
   return std::ranges::any_of(ratios, [](double ratio) { return ratio < 1; });
 }
 
-SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan) {
+SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan)
+    : linears_(plan.sampled_weights.size()) {
+  pass.ratios = {std::vector<double>(plan.gate_nodes.size(), 1.0),
+                 std::vector<double>(linears_, 1.0)};
   for (const int node : plan.gate_nodes) {
     gates_.emplace_back(ops, plan);
     last_layout_ = plan.nodes[static_cast<std::size_t>(node)].plan.output.layout;
@@ -23,6 +45,8 @@ std::size_t SampledBackward::bytes() const {
 }
 
 void SampledBackward::begin(Exec& exec) {
+  check_ratios(pass.ratios.act, gates_.size(), "gates");
+  check_ratios(pass.ratios.weight, linears_, "sampled linears");
   BackwardHooks::begin(exec);
   waiting_.clear();
   sketches.clear();

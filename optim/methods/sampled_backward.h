@@ -8,10 +8,12 @@
 
 namespace vcas {
 
-// The keep ratios of a graph.
+// The keep ratios of a graph, each above 0 and at most 1.
 struct KeepRatios {
-  std::vector<double> act;     // rho [gate], from input to output: a share of the batch's items
-  std::vector<double> weight;  // nu [sampled linear]: a share of the rows that are left
+  // rho [Graph::gates()], from input to output: a share of the batch's items.
+  std::vector<double> act;
+  // nu [Graph::sampled_weights().size()]: a share of the rows that are left.
+  std::vector<double> weight;
 };
 
 // Whether one of the ratios is below 1.
@@ -34,7 +36,7 @@ class SampledBackward final : public BackwardHooks {
  public:
   // What the next backwards do.
   struct Pass {
-    KeepRatios ratios;
+    KeepRatios ratios;  // at first all are 1
     Selection selection = Selection::kSystematic;
     bool scores_per_token = false;  // of items: the norm over the root of the tokens
     std::int64_t echoes = 0;        // at each layer that mixes items; 0: as of echoes()
@@ -53,6 +55,7 @@ class SampledBackward final : public BackwardHooks {
   // Has memory for the gates of a finished graph.
   SampledBackward(Ops& ops, const GraphPlan& plan);
 
+  // Throws Error(kBadConfig) for ratios that are not those of the graph, or out of range.
   void begin(Exec& exec) override;
   bool reads_norms() const override { return true; }
   // A gate draws if its ratio is below that of all gates above. Else it passes everything on.
@@ -92,6 +95,7 @@ class SampledBackward final : public BackwardHooks {
   void flush_rows(Exec& exec);
 
   std::vector<SampleGate> gates_;
+  std::size_t linears_;                    // that are sampled
   Layout last_layout_ = Layout::tokens();  // of the last gate
   double ratio_above_ = 1;
   std::vector<Waiting> waiting_;

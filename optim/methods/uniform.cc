@@ -50,8 +50,8 @@ class UniformForward final : public ForwardSelection, private ItemChooser {
   std::string summary() const override { return options_.summary(); }
 
  private:
-  ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
-                    std::span<const std::int64_t>) override {
+  ItemChoice choose_items(std::int64_t step, std::span<const std::int64_t> items,
+                          std::span<const std::int64_t>) override {
     return options_.draw(
         *host_, std::ssize(items),
         {.seed = seed_, .stream = Stream::kForward, .step = static_cast<std::uint64_t>(step)});

@@ -94,6 +94,10 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
                                .seconds = options.times_probes(),
                                .scores_per_token = sampled_.pass.scores_per_token,
                                .most_items = training.micro_batch});
+  if (probe_ && !in_place_ && !training.probe_source)
+    throw Error(ExitCode::kBadConfig,
+                "method.probe \"separate\" needs batches besides those of training",
+                "give the Trainer a probe_source, or set method.probe=in_place");
   if (forward_options.forward)
     forward_ = std::make_unique<ForwardSample>(
         training, forward_options, [this](std::int64_t step) { return probes_at(step); });

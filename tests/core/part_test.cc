@@ -147,6 +147,22 @@ TEST_CASE("a part is a value", "[config]") {
   CHECK(changes[1].key == "drawing.title");
 }
 
+TEST_CASE("a type set to what is no kind is refused where it is used", "[config][error]") {
+  const auto hint_of = [](const char* type) {
+    Part<Figure> figure{type, "What to draw.", "form"};
+    try {
+      figure->area();
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadConfig);
+      CHECK(error.what() == "there is no form \"" + std::string(type) + "\"");
+      return error.hint();
+    }
+    return std::string("no error");
+  };
+  CHECK(hint_of("sqaure") == "did you mean \"square\"?");
+  CHECK(hint_of("circle") == "choose among grid, square");
+}
+
 TEST_CASE("a setting of another kind is an error with its place, unless nothing is set",
           "[config]") {
   CHECK(

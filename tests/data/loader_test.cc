@@ -71,12 +71,13 @@ class ProbeDataset final : public Dataset {
   void append(std::int64_t index, const ItemDraw&, Batch& out) const override {
     ++appended;
     if (index == bad_item_) throw Error(ExitCode::kBadData, "item 12 is rotten", "throw it away");
-    out.values.push_back(static_cast<float>(index));
+    out.values.insert(out.values.end(), index == long_item ? 2 : 1, static_cast<float>(index));
     std::this_thread::sleep_for(delay);
   }
 
   mutable std::atomic<std::int64_t> appended{0};
   std::chrono::milliseconds delay{0};
+  std::int64_t long_item = -1;
 
  private:
   std::int64_t bad_item_;
@@ -322,13 +323,35 @@ TEST_CASE("what the dataset throws in the thread reaches next(), in its turn", "
   CHECK(loader.step() == 2);
 }
 
+TEST_CASE("an item with more values than its shape is refused", "[loader][error]") {
+  ProbeDataset data;
+  data.long_item = 12;
+  Loader loader(data, {.batch = 5, .shuffle = false});
+  loader.next();
+  loader.next();
+  check_error([&] { loader.next(); }, ExitCode::kBadData, "item 12 has 2 values, and its shape 1");
+}
+
+TEST_CASE("vectors have the labels of their classes, or none", "[loader][error]") {
+  const auto vectors = [](std::int32_t label) {
+    return VectorDataset(
+        {.width = 1, .values = {0, 1}, .labels = {0, label}, .class_names = numbered_classes(2)});
+  };
+  CHECK(vectors(1).label(1) == 1);
+  CHECK(vectors(-1).label(1) == -1);
+  check_error([&] { vectors(2); }, ExitCode::kBadData,
+              "label 2 of item 1, and there are 2 classes");
+  check_error([&] { vectors(-2); }, ExitCode::kBadData,
+              "label -2 of item 1, and there are 2 classes");
+}
+
 TEST_CASE("a chooser is asked at fixed calls, and what it drops is not read", "[loader]") {
   // Keeps the odd positions of odd steps, with the step as their weight.
   struct OddOnes final : ItemChooser {
     std::vector<std::int64_t> asked;
     std::thread::id thread = std::this_thread::get_id();
-    ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
-                      std::span<const std::int64_t> rows) override {
+    ItemChoice choose_items(std::int64_t step, std::span<const std::int64_t> items,
+                            std::span<const std::int64_t> rows) override {
       for (std::size_t i = 0; i < 8; ++i) CHECK(rows[i] == 1 + items[i] % 3);
       CHECK(std::this_thread::get_id() == thread);
       CHECK(items.size() == 8);
@@ -373,8 +396,8 @@ TEST_CASE("what a chooser throws reaches who takes the batch", "[loader]") {
   struct Failing final : ItemChooser {
     std::int64_t bad_step;
     explicit Failing(std::int64_t step) : bad_step(step) {}
-    ItemChoice choose(std::int64_t step, std::span<const std::int64_t>,
-                      std::span<const std::int64_t>) override {
+    ItemChoice choose_items(std::int64_t step, std::span<const std::int64_t>,
+                            std::span<const std::int64_t>) override {
       if (step == bad_step) throw Error(ExitCode::kBadData, "no choice");
       return {{0}, {}};
     }

@@ -46,6 +46,19 @@ TEST_CASE("a model has inputs of its own, and loads the items asked for", "[mode
                     ContainsSubstring("3 numbers from 4 on, of a batch of 6"));
 }
 
+TEST_CASE("a label may be unknown, and else is a class", "[model][error]") {
+  ByNumber by;
+  Batch batch = random_text(4, 5, 3);
+  batch.labels[2] = -1;
+  CHECK_NOTHROW(by.model.load(*by.ops, batch, 0, 4));
+  CHECK(by.model.graph.tensor(by.model.labels).ptr<std::int32_t>()[2] == 0);
+  for (const int label : {-2, 3}) {
+    batch.labels[2] = label;
+    CHECK_THROWS_WITH(by.model.load(*by.ops, batch, 0, 4),
+                      "label " + std::to_string(label) + ", and the model knows 3");
+  }
+}
+
 TEST_CASE("a part of a batch has the rows of its items in each layout", "[model]") {
   const Batch batch = random_text(4, 9, 3);  // 5, 1, 7, 3 tokens; 1, 0, 2, 1 masked
   const BatchPart part{batch, 1, 2};

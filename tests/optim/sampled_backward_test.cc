@@ -55,7 +55,9 @@ class Rows {
   std::vector<double> gradient(const Settings& settings, std::uint64_t step,
                                const RowSet* rows = nullptr) {
     *kept_ = -1;
-    SampledBackward sampled(*ops_, {});
+    GraphPlan plan;
+    plan.sampled_weights = {0};
+    SampledBackward sampled(*ops_, plan);
     sampled.pass = {.ratios = {.act = {}, .weight = {settings.ratio}},
                     .selection = settings.selection,
                     .samples_rows = settings.samples_rows,

@@ -1,0 +1,159 @@
+// What a trainer refuses, and how it goes on after a step that failed.
+#include "data/loader.h"
+#include "tests/optim/forward_fixture.h"
+#include "tests/optim/trainer_fixture.h"
+#include "tests/support/catch.h"
+#include "tests/support/watched_ops.h"
+
+using namespace vcas;
+
+namespace {
+
+TrainerOptions exact_options() {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.method.type = "exact";
+  return options;
+}
+
+Batch random_batch(std::int64_t items) {
+  return RandomBatches(items, TrainerFixture::kPixels, TrainerFixture::kClasses).next();
+}
+
+}  // namespace
+
+TEST_CASE("a batch larger than a step is refused", "[trainer][error]") {
+  TrainerOptions options = exact_options();
+  options.micro_batch = 8;
+  TrainerFixture f(options);
+  CHECK(config_error_of([&] { f.trainer->step(random_batch(24)); }) ==
+        "a batch of 24 items, and steps have 16 | give Loader and Trainer the same batch");
+  CHECK(f.trainer->step(random_batch(16)).items == 16);
+  CHECK(f.trainer->step(random_batch(3)).items == 3);
+}
+
+TEST_CASE("a model in f64 is neither trained nor evaluated", "[trainer][error]") {
+  CHECK(config_error_of([] { TrainerFixture(exact_options(), 0, make_ops("cpu"), DType::kF64); }) ==
+        "training and evaluation are in f32 or bf16, and the model is in f64 | f64 is for checks "
+        "of gradients: build the model with another DType");
+}
+
+TEST_CASE("a step that failed in its second micro-batch is forgotten", "[trainer][error]") {
+  TrainerOptions options = exact_options();
+  options.micro_batch = 8;
+  int backwards = 0, bad = -1;
+  TrainerFixture f(options, 0, watched_ops([&](const CrossEntropyBackward&, const std::string&) {
+                     if (++backwards == bad) throw Error(ExitCode::kIoError, "unplugged");
+                   }));
+  TrainerFixture other(options);
+  const Batch batch = random_batch(16);
+  for (int i = 0; i < 4; ++i) {
+    bad = backwards + 2;
+    CHECK_THROWS_WITH(f.trainer->step(batch), "unplugged");
+  }
+  CHECK(f.trainer->step(batch).loss == other.trainer->step(batch).loss);
+  CHECK(f.weights() == other.weights());
+}
+
+TEST_CASE("an item to learn has a label", "[trainer][error]") {
+  TrainerFixture f(exact_options());
+  Batch batch = random_batch(16);
+  batch.labels[5] = -1;
+  CHECK_THROWS_WITH(f.trainer->step(batch), "item 5 has no label; training needs one");
+  for (std::int64_t i = 0; i < 16; ++i) batch.ids.push_back(7 + i);
+  try {
+    f.trainer->step(batch);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadData);
+    CHECK(error.what() == std::string("item 12 has no label; training needs one"));
+    CHECK(error.hint() == "leave it out of the training data");
+  }
+  CHECK_NOTHROW(f.trainer->evaluate(batch));
+}
+
+TEST_CASE("a method that leaves items out is asked for them", "[trainer][error]") {
+  ForwardFixture f({.method = R"("type": "infobatch")"});
+  Loader all(f.data, {.batch = f.settings.batch});
+  CHECK(config_error_of([&] { f.trainer->step(all.next()); }) ==
+        "method.type=infobatch leaves items out of batches, and no loader has asked it which | "
+        "make the Loader with trainer.chooser()");
+  CHECK_NOTHROW(f.run(1));
+}
+
+TEST_CASE("a step has items", "[trainer][error]") {
+  const auto refusal = [](std::int64_t batch, std::int64_t micro_batch) {
+    return config_error_of([&] { check_shares(batch, micro_batch, 1); });
+  };
+  CHECK(refusal(0, 0) == "train.batch_size must be above 0, got 0 | ");
+  CHECK(refusal(8, -1) == "train.micro_batch must not be negative, got -1 | ");
+  TrainerFixture f(exact_options());
+  f.options.batch = 0;
+  CHECK(config_error_of([&] { Trainer(*f.model, *f.ops, f.options, nullptr); }) == refusal(0, 0));
+}
+
+TEST_CASE("settings that only a program can spoil are refused at once", "[trainer][error]") {
+  TrainerFixture f(exact_options());
+  TrainerOptions options = TrainerFixture::defaults();
+  const auto refusal = [&] {
+    return config_error_of([&] { Trainer(*f.model, *f.ops, options, nullptr); });
+  };
+  SECTION("probes without batches") {
+    vcas_of(options).probe = "separate";
+    CHECK(refusal() ==
+          "method.probe \"separate\" needs batches besides those of training | give the Trainer a "
+          "probe_source, or set method.probe=in_place");
+    vcas_of(options).act_ratio = {0.5, 0.5};  // nothing probes
+    CHECK(refusal() == "no error");
+  }
+  SECTION("an unknown method") {
+    options.method.type = "vacs";
+    CHECK(refusal() == "there is no type \"vacs\" | did you mean \"vcas\"?");
+  }
+  SECTION("an unknown schedule") {
+    options.schedule.kind.type = "cosin";
+    CHECK(refusal() == "there is no kind \"cosin\" | did you mean \"cosine\"?");
+  }
+  const std::string kUnsettled =
+      "\"2ep\": the steps of an epoch are not known here | MethodKind::settle turns those of a "
+      "method into steps, Duration::steps(steps_per_epoch) any other";
+  SECTION("a warm-up in epochs") {
+    options.schedule.warmup_steps.set_text("2ep");
+    CHECK(refusal() == kUnsettled);
+  }
+  SECTION("probes every few epochs") {
+    vcas_of(options).update_every.set_text("2ep");
+    CHECK(refusal() == kUnsettled);
+    options.method->settle(10);
+    CHECK(refusal() == "no error");
+  }
+}
+
+TEST_CASE("keep ratios are those of the graph", "[trainer][error]") {
+  TrainerFixture f(exact_options());
+  f.run(1);
+  Graph& graph = f.model->graph;
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
+  SampledBackward sampled(*f.ops, graph.plan());
+  const auto refusal = [&](const KeepRatios& ratios) {
+    sampled.pass.ratios = ratios;
+    return config_error_of([&] {
+      Exec exec = graph.make_exec(1, 0, true);
+      graph.forward(exec);
+      graph.backward(exec, {.gradients = {gradients}, .hooks = &sampled});
+    });
+  };
+  const std::vector<double> act(static_cast<std::size_t>(graph.gates()), 0.5);
+  const std::vector<double> weight(graph.sampled_weights().size(), 0.5);
+  CHECK(refusal(sampled.pass.ratios) == "no error");
+  CHECK(refusal({act, weight}) == "no error");
+  CHECK(refusal({{0.5}, weight}) ==
+        "1 keep ratios, and the graph has 2 gates | set one for each in "
+        "SampledBackward::pass.ratios");
+  CHECK_THAT(refusal({act, {}}),
+             ContainsSubstring("0 keep ratios, and the graph has " + std::to_string(weight.size()) +
+                               " sampled linears"));
+  CHECK(refusal({{0.5, 0}, weight}) ==
+        "a keep ratio of 0 among those of the gates | it must be above 0 and at most 1");
+  CHECK_THAT(refusal({act, std::vector<double>(weight.size(), 1.5)}),
+             ContainsSubstring("a keep ratio of 1.5 among those of the sampled linears"));
+}
