@@ -173,7 +173,7 @@ bool lacks_pretrained(const RunConfig& config);
 bool is_known(const LoadedConfig& loaded, const std::string& key);
 
 LoaderOptions train_loader_options(const RunConfig& config);
-LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);
+LoaderOptions eval_loader_options(const RunConfig& config);
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);
 TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps,
                                std::int64_t steps_per_epoch);

@@ -137,10 +137,6 @@ StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
   return flops;
 }
 
-std::int64_t train_items(const RunConfig& config, const RunData& data) {
-  return config.data.limit > 0 ? config.data.limit : data.train->size();
-}
-
 FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
   const auto mean_rows = [&](const std::vector<std::int64_t>& offsets) {
     return offsets.empty() ? 0
@@ -194,7 +190,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   LoaderOptions probe_options = loader_options();
   probe_options.seed ^= kProbeSeed;
   TrainerOptions options = trainer_options(config, total_steps_, steps_per_epoch_);
-  options.items = train_items();
+  options.items = data.train->size();
   options.ranks = ranks_;
   trainer_ =
       std::make_unique<Trainer>(*model_, *ops_, options, [this, probe_options](std::int64_t first) {
@@ -308,11 +304,6 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   std::optional<TestResult> result = evaluate_tests(config_, data_, evaluate_batch, stop, *ranks_);
   if (result) totals_.eval_seconds += monotonic_seconds() - start;
   return result;
-}
-
-std::int64_t Session::test_items(const Dataset& items) const {
-  const std::int64_t limit = config_.data.eval_limit;
-  return limit > 0 ? std::min(limit, items.size()) : items.size();
 }
 
 double Session::epoch(std::int64_t step) const {
