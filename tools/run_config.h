@@ -69,7 +69,8 @@ struct TrainOptions {
             "What gradients are on their way between processes. bf16: each is rounded once; "
             "sums stay f32. It needs precision=bf16.",
             one_of({"f32", "bf16"}));
-    v.field("label_smoothing", label_smoothing, "Share of the target spread over all classes.",
+    v.field("label_smoothing", label_smoothing,
+            "Share of the target spread over all classes in training; evaluations have none.",
             at_least(0.0), below(1.0));
     v.field("eval_every", eval_every, "Steps between evaluations; 0: once an epoch.", at_least(0));
     v.field("patience", patience,
