@@ -134,9 +134,10 @@ class Session {
  private:
   // What steps cost.
   struct Counted {
-    double forward = 0, backward = 0, probe = 0;  // FLOPs
-    double dropped_forward = 0;                   // of the items that were dropped
-    double formula = 0, formula_backward = 0;     // shares saved
+    double forward = 0, backward = 0, probe = 0;       // FLOPs
+    double dropped_forward = 0;                        // of the items that were dropped
+    double sampled_forward = 0, sampled_backward = 0;  // the part of sampled steps
+    double formula = 0, formula_backward = 0;          // shares saved
   };
   struct Queued {
     Counted counted;
@@ -164,7 +165,8 @@ class Session {
   std::deque<Queued> queued_;
   Counted counted_;  // up to the last step that was finished, on all ranks
   RunTotals totals_;
-  double dropped_forward_ = 0;  // FLOPs, of the steps queued so far
+  // FLOPs, of the steps queued so far.
+  double dropped_forward_ = 0, sampled_forward_ = 0, sampled_backward_ = 0;
   StepFlops exact_step_flops_;
   double padded_step_flops_ = 0;
   // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.
