@@ -17,8 +17,10 @@ void DataOptions::fields(Setting& v) {
   v.field("folder", folder,
           "Where the data files are; empty: where Debian installs them (fashion_mnist, wordnet), "
           "glue/TASK (glue).");
-  v.field("limit", limit, "Train on the first items only; 0: on all.", at_least(0));
-  v.field("eval_limit", eval_limit, "Evaluate on the first items only; 0: on all.", at_least(0));
+  v.field("limit", limit, "Train on so many items, the same at every seed; 0: on all.",
+          at_least(0));
+  v.field("eval_limit", eval_limit, "Evaluate on so many items, the same at every seed; 0: on all.",
+          at_least(0));
   v.field("validation_share", validation_share,
           "Share of the training items to hold out and evaluate on, in place of evaluation data; "
           "0: none.",

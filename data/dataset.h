@@ -31,6 +31,7 @@ enum class DataSite : std::uint32_t {
   kResizedCrop,
   kValidation,
   kCutout,
+  kSubset,
 };
 
 inline PhiloxAddress data_address(std::uint64_t seed, DataSite site, std::uint64_t epoch = 0) {

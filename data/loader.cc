@@ -20,11 +20,9 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   require(options.batch > 0, fmt::format("batch must be above 0, got {}", options.batch));
   require(options.prefetch > 0, fmt::format("prefetch must be above 0, got {}", options.prefetch));
   require(options.threads > 0, fmt::format("threads must be above 0, got {}", options.threads));
-  require(size > 0 && options.limit >= 0 && options.limit <= size,
-          fmt::format("limit {}, but the dataset has {} items", options.limit, size));
-  const std::int64_t items = options.limit > 0 ? options.limit : size;
-  require(!options.drop_last || items >= options.batch,
-          fmt::format("a batch of {} cannot be filled from {} items", options.batch, items),
+  require(size > 0, "the data have no items", "data.folder names where they are");
+  require(!options.drop_last || size >= options.batch,
+          fmt::format("a batch of {} cannot be filled from {} items", options.batch, size),
           "train.batch_size must be smaller, or the data larger");
   const int ranks = options.place.size;
   require(options.batch % ranks == 0 && (options.drop_last || ranks == 1),
@@ -75,7 +73,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_
                ItemChooser* chooser)
     : dataset_(dataset), options_(options), chooser_(chooser), first_step_(first_step) {
   check_options(dataset, options, first_step);
-  items_ = options.limit > 0 ? options.limit : dataset.size();
+  items_ = dataset.size();
   steps_per_epoch_ = (options.drop_last ? items_ : items_ + options.batch - 1) / options.batch;
   ring_.resize(options.prefetch + 1);
   const std::vector<std::int64_t> shape = dataset.item_shape();

@@ -46,7 +46,6 @@ struct LoaderOptions {
   bool shuffle = true;      // a new order each epoch; false: the dataset's own order
   bool drop_last = true;    // false: the last batch of an epoch may be smaller
   std::uint64_t seed = 0;
-  std::int64_t limit = 0;       // and at most this many; 0: all
   AugmentOptions augment = {};  // images only
   std::int64_t prefetch = 2;    // batches made ahead, 1 at least
   Place place = {};             // each rank gets its share of a batch, as many items as the others

@@ -34,7 +34,7 @@ class SoftmaxCrossEntropy final : public Layer {
                                      .logits = io.inputs[0],
                                      .labels = io.inputs[1].reshaped(rows),
                                      .weight = loss_weight(io.inputs),
-                                     .smoothing = smoothing_});
+                                     .smoothing = smoothing(exec)});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
@@ -43,11 +43,14 @@ class SoftmaxCrossEntropy final : public Layer {
                                       .logits = io.inputs_full[0],
                                       .labels = io.inputs_full[1].reshaped({io.dx[0].rows()}),
                                       .weight = loss_weight(io.inputs_full),
-                                      .smoothing = smoothing_,
+                                      .smoothing = smoothing(exec),
                                       .scale = io.loss_scale});
   }
 
  private:
+  // Evaluations compare over settings: they have none.
+  double smoothing(const Exec& exec) const { return exec.training ? smoothing_ : 0; }
+
   double smoothing_;
 };
 

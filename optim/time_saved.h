@@ -12,7 +12,7 @@ struct Estimate {
 };
 
 // The median of the distribution that `ascending` is a sample of.
-// Its interval is made of order statistics, so it holds for any distribution.
+// Its interval is made of order statistics: it has at least 95 % for any distribution.
 // Fewer than 6 values have no such interval: empty.
 // A median of ratios times a sum is off by the skew of the ratios, but no stall moves it.
 std::optional<Estimate> estimate_median(const std::vector<double>& ascending);

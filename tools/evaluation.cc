@@ -127,10 +127,9 @@ class Collected {
 std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& config,
                                       const RunData& data, const EvaluateBatch& evaluate,
                                       const std::function<bool()>& stop, Ranks& ranks) {
-  const LoaderOptions options = eval_loader_options(config, items);
+  const LoaderOptions options = eval_loader_options(config);
   const auto [rank, size, local_rank, local_size] = ranks.place();
-  const std::int64_t count = options.limit > 0 ? options.limit : items.size();
-  const std::int64_t batches = (count + options.batch - 1) / options.batch;
+  const std::int64_t batches = (items.size() + options.batch - 1) / options.batch;
   const std::int64_t first = batches * rank / size, last = batches * (rank + 1) / size;
   Loader loader(items, options, first);
   Collected collected(config, data, items);
@@ -191,9 +190,7 @@ std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData&
 
 std::vector<float> predict_items(const RunConfig& config, const Dataset& items,
                                  const EvaluateBatch& evaluate) {
-  LoaderOptions options = eval_loader_options(config, items);
-  options.limit = 0;
-  Loader loader(items, options);
+  Loader loader(items, eval_loader_options(config));
   std::vector<float> logits;
   for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) evaluate(loader.next(), &logits);
   return logits;

@@ -45,7 +45,7 @@ std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData&
                                          const EvaluateBatch& evaluate,
                                          const std::function<bool()>& stop, Ranks& ranks);
 
-// The logits of all items, whose labels need not be known; data.eval_limit does not count.
+// The logits of all items, in their order. Their labels need not be known.
 std::vector<float> predict_items(const RunConfig& config, const Dataset& items,
                                  const EvaluateBatch& evaluate);
 

@@ -42,7 +42,7 @@ struct DryRun {
                        data.tokenizer.get(), data.limits,
                        std::max(config.micro_batch(), config.eval_batch()));
     TrainerOptions options = trainer_options(config, total_steps, steps_per_epoch);
-    options.items = train_items(config, data);
+    options.items = data.train->size();
     const auto no_batches = [](std::int64_t) { return std::unique_ptr<BatchSource>(); };
     trainer = std::make_unique<Trainer>(*model, *ops, options, no_batches);  // and it runs no step
   }
@@ -110,12 +110,12 @@ StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<do
       if (i > 0) times.sampled[r].push_back(passes + exact.optimizer);
     }
   }
-  Loader tests(*data.test, eval_loader_options(config, *data.test));
+  Loader tests(*data.test, eval_loader_options(config));
   const Batch& batch = tests.next();
   const double before = monotonic_seconds();
   session.trainer().evaluate(batch);
-  double items = static_cast<double>(session.test_items(*data.test));
-  if (data.mismatched) items += static_cast<double>(session.test_items(*data.mismatched));
+  double items = static_cast<double>(data.test->size());
+  if (data.mismatched) items += static_cast<double>(data.mismatched->size());
   times.evaluation = (monotonic_seconds() - before) * items / static_cast<double>(batch.items);
   times.resident_bytes = resident_bytes();
   return times;
@@ -310,13 +310,12 @@ std::string plan_text(const Json& plan) {
 Json facts_of(const LoadedConfig& loaded, const RunData& data, const DryRun& run,
               const StepFlops& flops) {
   const RunConfig& config = loaded.config;
-  const std::int64_t limit = config.data.eval_limit, tests = data.test->size();
   return {
       {"model", config.model.kind.type},
       {"tensors", run.graph().parameters().size()},
       {"parameters", run.graph().parameters().count()},
-      {"train_items", train_items(config, data)},
-      {"test_items", limit > 0 ? std::min(limit, tests) : tests},
+      {"train_items", data.train->size()},
+      {"test_items", data.test->size()},
       {"classes", data.train->classes()},
       {"steps", run.total_steps},
       {"steps_per_epoch", run.steps_per_epoch},

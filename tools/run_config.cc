@@ -166,17 +166,15 @@ bool is_known(const LoadedConfig& loaded, const std::string& key) {
 LoaderOptions train_loader_options(const RunConfig& config) {
   return {.batch = config.train.batch_size,
           .seed = config.seed,
-          .limit = config.data.limit,
           .augment = config.data.kind->augment(),
           .balanced_part = config.train.balance_lengths ? config.micro_batch() : 0,
           .threads = config.data.threads};
 }
 
-LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test) {
+LoaderOptions eval_loader_options(const RunConfig& config) {
   return {.batch = config.eval_batch(),
           .shuffle = false,
           .drop_last = false,
-          .limit = std::min(config.data.eval_limit, test.size()),
           .threads = config.data.threads};
 }
 

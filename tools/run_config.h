@@ -69,7 +69,8 @@ struct TrainOptions {
             "What gradients are on their way between processes. bf16: each is rounded once; "
             "sums stay f32. It needs precision=bf16.",
             one_of({"f32", "bf16"}));
-    v.field("label_smoothing", label_smoothing, "Share of the target spread over all classes.",
+    v.field("label_smoothing", label_smoothing,
+            "Share of the target spread over all classes in training; evaluations have none.",
             at_least(0.0), below(1.0));
     v.field("eval_every", eval_every, "Steps between evaluations; 0: once an epoch.", at_least(0));
     v.field("patience", patience,
@@ -173,7 +174,7 @@ bool lacks_pretrained(const RunConfig& config);
 bool is_known(const LoadedConfig& loaded, const std::string& key);
 
 LoaderOptions train_loader_options(const RunConfig& config);
-LoaderOptions eval_loader_options(const RunConfig& config, const Dataset& test);
+LoaderOptions eval_loader_options(const RunConfig& config);
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);
 TrainerOptions trainer_options(const RunConfig& config, std::int64_t total_steps,
                                std::int64_t steps_per_epoch);

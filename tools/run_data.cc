@@ -117,6 +117,8 @@ RunData::RunData(const RunConfig& config, bool check_images)
                 fmt::format("data.limit is {}, but there are {} items to train on",
                             config.data.limit, train->size()),
                 "data.limit=0 takes all");
+  train = subset_of(std::move(train), config.data.limit);
+  test = subset_of(std::move(test), config.data.eval_limit);
   load_mismatched(config, train->class_names());
   choose_measures(config);
   constexpr std::int64_t kManyClasses = 20;  // fewer may come with a few rows for a trial
@@ -143,6 +145,7 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<Tokenizer> its_tokeniz
   if (test->classes() > 0 || !trained.class_names.empty())
     test = in_order_of(config, std::move(test), trained.class_names);
   if (has_share) test = held_out(config, std::move(test)).validation;
+  test = subset_of(std::move(test), config.data.eval_limit);
   load_mismatched(config, trained.class_names);
   choose_measures(config);
 }
@@ -268,7 +271,7 @@ void RunData::load_mismatched(const RunConfig& config, const std::vector<std::st
       config.data.kind->open_second_test(data_request(config, Split::kTest, tokenizer.get()));
   if (!second.items) return;
   take_notes(second, "mismatched evaluation");
-  mismatched = relabelled(std::move(second.items), names, true);
+  mismatched = subset_of(relabelled(std::move(second.items), names, true), config.data.eval_limit);
 }
 
 // `items` with the classes in the order of `names`.

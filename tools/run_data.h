@@ -30,8 +30,8 @@ struct ModelFacts {
 
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;  // of texts, else null
-  std::unique_ptr<Dataset> train, test;
-  std::unique_ptr<Dataset> mismatched;  // MNLI's second test set, where it is there; else null
+  std::unique_ptr<Dataset> train, test;  // after data.limit and data.eval_limit
+  std::unique_ptr<Dataset> mismatched;   // MNLI's second test set, where it is there; else null
   // Measures of an evaluation: those of train.measures, else those that the task has.
   std::vector<std::string> measures;
   std::string best_measure;              // of measure_names, or "loss": chooses the best checkpoint

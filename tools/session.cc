@@ -137,10 +137,6 @@ StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
   return flops;
 }
 
-std::int64_t train_items(const RunConfig& config, const RunData& data) {
-  return config.data.limit > 0 ? config.data.limit : data.train->size();
-}
-
 FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
   const auto mean_rows = [&](const std::vector<std::int64_t>& offsets) {
     return offsets.empty() ? 0
@@ -194,7 +190,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   LoaderOptions probe_options = loader_options();
   probe_options.seed ^= kProbeSeed;
   TrainerOptions options = trainer_options(config, total_steps_, steps_per_epoch_);
-  options.items = train_items();
+  options.items = data.train->size();
   options.ranks = ranks_;
   trainer_ =
       std::make_unique<Trainer>(*model_, *ops_, options, [this, probe_options](std::int64_t first) {
@@ -243,9 +239,14 @@ void Session::queue_step() {
 
   const ProfiledRange range(ranges_, "step");
   const double looked = ops_->look_seconds();
-  const double forward_before = flops(Phase::kForward);
-  trainer_->queue(batch);
-  dropped_forward_ += (flops(Phase::kForward) - forward_before) * (1 / forward_share(batch) - 1);
+  const Counted before = counted_so_far();
+  const bool exact = trainer_->queue(batch).exact;
+  const double forward = flops(Phase::kForward) - before.forward;
+  dropped_forward_ += forward * (1 / forward_share(batch) - 1);
+  if (!exact) {
+    sampled_forward_ += forward;
+    sampled_backward_ += flops(Phase::kBackward) - before.backward;
+  }
   trainer_->method().add_cost(formula_);
   queued_.push_back({counted_so_far(), ops_->look_seconds() - looked});
 }
@@ -310,11 +311,6 @@ std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   return result;
 }
 
-std::int64_t Session::test_items(const Dataset& items) const {
-  const std::int64_t limit = config_.data.eval_limit;
-  return limit > 0 ? std::min(limit, items.size()) : items.size();
-}
-
 double Session::epoch(std::int64_t step) const {
   return static_cast<double>(step) / static_cast<double>(steps_per_epoch_);
 }
@@ -329,14 +325,17 @@ Session::Counted Session::counted_so_far() const {
           .backward = flops(Phase::kBackward),
           .probe = flops(Phase::kProbe),
           .dropped_forward = dropped_forward_,
+          .sampled_forward = sampled_forward_,
+          .sampled_backward = sampled_backward_,
           .formula = formula_.saved(),
           .formula_backward = formula_.backward_saved()};
 }
 
 Session::Counted Session::sum_over_ranks(Counted own) const {
   if (ranks_->size() == 1) return own;
-  double Counted::*const numbers[] = {&Counted::forward, &Counted::backward, &Counted::probe,
-                                      &Counted::dropped_forward};
+  double Counted::*const numbers[] = {&Counted::forward,         &Counted::backward,
+                                      &Counted::probe,           &Counted::dropped_forward,
+                                      &Counted::sampled_forward, &Counted::sampled_backward};
   constexpr std::size_t kNumbers = std::size(numbers);
   double mine[kNumbers];
   for (std::size_t i = 0; i < kNumbers; ++i) mine[i] = std::exchange(own.*numbers[i], 0);
@@ -355,11 +354,13 @@ double Session::exact_train_seconds(double backward_of_forward) const {
 Savings Session::savings() const {
   Savings savings;
   if (trainer_->finished() == 0) return savings;
-  const auto [forward, own_backward, probe, dropped, formula, formula_backward] = counted_;
+  const auto [forward, own_backward, probe, dropped, sampled_forward, sampled_backward, formula,
+              formula_backward] = counted_;
   const double exact_forward = forward + dropped;
   const double backward = own_backward + probe;
   const double exact_backward =
-      exact_forward * (exact_step_flops_.backward / exact_step_flops_.forward);
+      own_backward - sampled_backward +
+      (sampled_forward + dropped) * (exact_step_flops_.backward / exact_step_flops_.forward);
   savings.backward_flops = 1 - backward / exact_backward;
   savings.flops = 1 - (forward + backward) / (exact_forward + exact_backward);
   savings.formula = formula;
@@ -375,6 +376,8 @@ Savings Session::savings() const {
 
 nlohmann::json Session::state() const {
   const nlohmann::json flops_by_phase = {{"dropped_forward", counted_.dropped_forward},
+                                         {"sampled_forward", counted_.sampled_forward},
+                                         {"sampled_backward", counted_.sampled_backward},
                                          {"forward", counted_.forward},
                                          {"backward", counted_.backward},
                                          {"probe", counted_.probe}};
@@ -402,6 +405,13 @@ void Session::restore(const nlohmann::json& state) {
     for (const auto& [phase, name] : kTrainPhases)
       earlier_flops_[phase] = state.at("flops").at(name).get<double>() / ranks_->size();
     dropped_forward_ = state.at("flops").value("dropped_forward", 0.0) / ranks_->size();
+    // Older states do not tell sampled steps from exact ones.
+    const auto sampled = [&](const char* name, Phase whole) {
+      return state.at("flops").contains(name) ? state["flops"][name].get<double>() / ranks_->size()
+                                              : earlier_flops_[whole];
+    };
+    sampled_forward_ = sampled("sampled_forward", Phase::kForward);
+    sampled_backward_ = sampled("sampled_backward", Phase::kBackward);
     formula_.from_json(state.at("formula"));
     loader_.reset();
     counted_ = sum_over_ranks(counted_so_far());

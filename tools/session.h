@@ -57,9 +57,6 @@ struct StepFlops {
 StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
                            const Batch& batch);
 
-// Items of an epoch, after limits.
-std::int64_t train_items(const RunConfig& config, const RunData& data);
-
 // The formula for `graph`. `batch` says how many rows an item has.
 FormulaFlops make_formula(const Graph& graph, const Batch& batch);
 
@@ -106,8 +103,6 @@ class Session {
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t steps_of(const Duration& duration) const { return duration.steps(steps_per_epoch_); }
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
-  std::int64_t train_items() const { return vcas::train_items(config_, data_); }
-  std::int64_t test_items(const Dataset& items) const;
   double epoch(std::int64_t step) const;
 
   // FLOPs of an exact step of the batch that was timed before the first.
@@ -139,9 +134,10 @@ class Session {
  private:
   // What steps cost.
   struct Counted {
-    double forward = 0, backward = 0, probe = 0;  // FLOPs
-    double dropped_forward = 0;                   // of the items that were dropped
-    double formula = 0, formula_backward = 0;     // shares saved
+    double forward = 0, backward = 0, probe = 0;       // FLOPs
+    double dropped_forward = 0;                        // of the items that were dropped
+    double sampled_forward = 0, sampled_backward = 0;  // the part of sampled steps
+    double formula = 0, formula_backward = 0;          // shares saved
   };
   struct Queued {
     Counted counted;
@@ -169,7 +165,8 @@ class Session {
   std::deque<Queued> queued_;
   Counted counted_;  // up to the last step that was finished, on all ranks
   RunTotals totals_;
-  double dropped_forward_ = 0;  // FLOPs, of the steps queued so far
+  // FLOPs, of the steps queued so far.
+  double dropped_forward_ = 0, sampled_forward_ = 0, sampled_backward_ = 0;
   StepFlops exact_step_flops_;
   double padded_step_flops_ = 0;
   // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.
@@ -181,7 +178,7 @@ class Session {
   std::map<Phase, double> earlier_flops_;  // before a resume, a rank's share
 };
 
-// 0 if there are no values. An even number has the upper of the two in the middle.
+// 0 if there are no values. An even number has the mean of the two in the middle.
 double median(std::vector<double> values);
 
 }  // namespace vcas

@@ -40,7 +40,7 @@ void dry_run(const LoadedConfig& loaded) {
   };
   steps();
   if (!trainer.done()) steps();
-  Loader loader(*data.test, eval_loader_options(loaded.config, *data.test));
+  Loader loader(*data.test, eval_loader_options(loaded.config));
   trainer.evaluate(loader.next());
   fs::path folder = fs::absolute(loaded.folder());
   folder += ".dry-run";
@@ -79,9 +79,8 @@ std::string validate_run(const TrainRequest& request) {
       "test, {} classes{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
       loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
       graph.parameters().size(), format_count(graph.parameters().count()),
-      format_count(session.train_items()), format_count(session.test_items(*data.test)),
-      data.train->classes(), images, notes, folder.string(),
-      format_bytes(static_cast<double>(free_disk_bytes(folder))),
+      format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
+      images, notes, folder.string(), format_bytes(static_cast<double>(free_disk_bytes(folder))),
       format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
 }
 

@@ -260,16 +260,14 @@ void TrainingRun::say_data() {
   const RunConfig& c = config();
   constexpr std::size_t kMostNamed = 10;
   const std::vector<std::string>& classes = data_.train->class_names();
-  say(fmt::format(
-      "  data     {}   train {} · test {}{}{} · {} classes{}", c.data.kind.type,
-      format_count(session_.train_items()), format_count(session_.test_items(*data_.test)),
-      c.data.validation_share > 0 ? " held out" : "",
-      data_.mismatched ? " · mismatched " + format_count(session_.test_items(*data_.mismatched))
-                       : "",
-      classes.size(),
-      classes.empty() || classes.size() > kMostNamed
-          ? ""
-          : fmt::format(": {}", fmt::join(classes, ", "))));
+  say(fmt::format("  data     {}   train {} · test {}{}{} · {} classes{}", c.data.kind.type,
+                  format_count(data_.train->size()), format_count(data_.test->size()),
+                  c.data.validation_share > 0 ? " held out" : "",
+                  data_.mismatched ? " · mismatched " + format_count(data_.mismatched->size()) : "",
+                  classes.size(),
+                  classes.empty() || classes.size() > kMostNamed
+                      ? ""
+                      : fmt::format(": {}", fmt::join(classes, ", "))));
   for (const std::string& note : data_.notes) say("  note     " + note);
 }
 

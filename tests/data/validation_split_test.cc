@@ -57,6 +57,22 @@ TEST_CASE("a share that leaves one side empty is refused", "[split]") {
               "data.validation_share is 0.996: of 100 items 100 are held out");
 }
 
+TEST_CASE("a subset has its share of each class, in order, and is always the same", "[split]") {
+  const auto subset = subset_of(numbered_items(), 20);
+  const std::vector<float> values = values_of(*subset);
+  CHECK(std::ranges::is_sorted(values));
+  CHECK(values.back() > 50);
+  std::vector<int> counts(3);
+  for (std::int64_t item = 0; item < subset->size(); ++item)
+    ++counts[static_cast<std::size_t>(subset->label(item))];
+  CHECK(counts == std::vector<int>{12, 6, 2});
+  CHECK(values_of(*subset_of(numbered_items(), 20)) == values);
+  for (std::int64_t count = 1; count < 100; ++count)
+    CHECK(subset_of(numbered_items(), count)->size() == count);
+  for (const std::int64_t all : {0, 100, 101})
+    CHECK(values_of(*subset_of(numbered_items(), all)) == values_of(*numbered_items()));
+}
+
 TEST_CASE("items of a split, and with other class numbers, have as many rows as before",
           "[split]") {
   class Lengths final : public Dataset {

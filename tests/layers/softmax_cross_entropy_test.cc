@@ -67,6 +67,29 @@ TEST_CASE("softmax cross entropy of the masked positions", "[layer]") {
              ContainsSubstring("masked and 1 rows an item"));
 }
 
+TEST_CASE("softmax cross entropy smooths labels in training alone", "[layer]") {
+  const auto ops = make_ops("cpu");
+  const auto layer = make_layer("softmax_cross_entropy", {{"label_smoothing", 0.1}});
+  double logits[3] = {0, std::log(2), 0}, loss;
+  std::int32_t label = 1, correct;
+  const std::vector<ValueSpec> specs{{3, Layout::items(1), DType::kF64},
+                                     {1, Layout::items(1), DType::kI32}};
+  const std::vector<Tensor> inputs{{logits, DType::kF64, {1, 3}}, {&label, DType::kI32, {1, 1}}};
+  const std::vector<Tensor> saved{{&correct, DType::kI32, {1, 1}}};
+  Arena scratch;
+  for (const bool training : {true, false}) {
+    Exec exec{.ops = *ops, .scratch = scratch, .scratch_beside = scratch, .training = training};
+    const double share = training ? 0.1 / 3 : 0;  // of the labels that are wrong
+    layer->forward(exec, {.inputs = inputs,
+                          .output = {&loss, DType::kF64, {1, 1}},
+                          .saved = saved,
+                          .parameters = {},
+                          .input_specs = specs,
+                          .rows = {}});
+    CHECK_THAT(loss, WithinAbs(std::log(4) - (1 - 2 * share) * std::log(2), 1e-12));
+  }
+}
+
 TEST_CASE("softmax cross entropy keeps whether the largest logit is the label's", "[layer]") {
   const auto ops = make_ops("cpu");
   const auto layer = make_layer("softmax_cross_entropy");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "tests/support/catch.h"
@@ -19,9 +20,36 @@ TEST_CASE("a median and its interval are order statistics", "[time_saved]") {
   // One value that the machine has spoilt moves nothing.
   const auto eleven = estimate_median({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1e9});
   REQUIRE(eleven);
-  CHECK(eleven->low == 3);
+  CHECK(eleven->low == 2);
   CHECK(eleven->middle == 6);
-  CHECK(eleven->high == 9);
+  CHECK(eleven->high == 10);
+}
+
+TEST_CASE("the interval of a median is the narrowest that holds it 19 times of 20",
+          "[time_saved][law]") {
+  // That the median of n values lies between those that have i others outside.
+  const auto coverage = [](int n, int i) {
+    double outside = 0, chance = std::exp2(-n);  // of k values below
+    for (int k = 0; k <= i; ++k) {
+      outside += 2 * chance;
+      chance *= static_cast<double>(n - k) / (k + 1);
+    }
+    return 1 - outside;
+  };
+  CHECK_THAT(coverage(6, 0), WithinAbs(0.96875, 1e-12));
+  for (int n = 6; n <= 60; ++n) {
+    std::vector<double> places(static_cast<std::size_t>(n));
+    std::iota(places.begin(), places.end(), 0);
+    const auto estimate = estimate_median(places);
+    const int low = static_cast<int>(estimate->low);
+    INFO(n << " values, from " << low);
+    CHECK(estimate->high == n - 1 - low);
+    CHECK(coverage(n, low) >= 0.95);
+    CHECK(coverage(n, low + 1) < 0.95);
+  }
+  std::vector<double> many(10001);  // 2^-10001 is no number
+  std::iota(many.begin(), many.end(), 0);
+  CHECK(estimate_median(many)->low == 4901);
 }
 
 TEST_CASE("the interval of a median holds it 19 times of 20", "[time_saved][law]") {

@@ -55,6 +55,10 @@ TEST_CASE("ending: a run whose evaluations do not improve ends, and resumes to t
     CHECK(evaluations[evaluations.size() - 1 - ago]["evaluations_since_best"] == 3 - ago);
     CHECK(evaluations[evaluations.size() - 1 - ago]["loss"] >= best["loss"]);
   }
+  REQUIRE(::run(run.path(), {"report", "out"}).code == 0);
+  const std::string page = content(run.path() / "out/report.html");
+  for (const auto& [key, value] : best.items())
+    CHECK(contains(page, "test " + key + ": last, best") == (key == "loss" || key == "accuracy"));
   const std::int64_t last = evaluations.back()["step"];
   CHECK(end["step"] == last);
   CHECK(saved_steps(run.path() / "out").back() == last);

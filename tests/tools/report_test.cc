@@ -35,6 +35,7 @@ struct RunText {
          {{"type", "vcas"}, {"controller", "paper"}, {"tau_act", 0.025}, {"tau_w", 0.025}}}}}};
   int steps = 40;
   double norm = 1, flops = 0.3, seconds = 2, ratio = 0.5;
+  json clip_factor = nullptr;
   bool old = false, ends = true;
 
   std::string text() const {
@@ -42,21 +43,21 @@ struct RunText {
     first["total_steps"] = steps;
     std::string out = first.dump() + "\n";
     for (int step = 1; step <= steps; ++step) {
-      out += json({{"event", "train"},
-                   {"step", step},
-                   {"time", seconds * step},
-                   {"loss", 2.0 - step * 0.01},
-                   {"accuracy", 0.5},
-                   {"learning_rate", 0.1},
-                   {"gradient_norm", norm},
-                   {"seconds",
-                    {{"forward", 1}, {"backward", seconds - 1}, {"probe", 0}, {"optimizer", 0}}},
-                   {"train_seconds", seconds * step},
-                   {"flops_saved", flops},
-                   {"formula_flops_saved", flops},
-                   {"time_saved", nullptr}})
-                 .dump() +
-             "\n";
+      json line = {
+          {"event", "train"},
+          {"step", step},
+          {"time", seconds * step},
+          {"loss", 2.0 - step * 0.01},
+          {"accuracy", 0.5},
+          {"learning_rate", 0.1},
+          {"gradient_norm", norm},
+          {"seconds", {{"forward", 1}, {"backward", seconds - 1}, {"probe", 0}, {"optimizer", 0}}},
+          {"train_seconds", seconds * step},
+          {"flops_saved", flops},
+          {"formula_flops_saved", flops},
+          {"time_saved", nullptr}};
+      if (!clip_factor.is_null()) line["clip_factor"] = clip_factor;
+      out += line.dump() + "\n";
       if (step % 10 != 0) continue;
       json probe = {{"event", "variance"},
                     {"step", step},
@@ -329,6 +330,14 @@ TEST_CASE("report: findings say what to do") {
   text.ratio = 0.95;
   CHECK(contains(page_of(text), "The last keep ratios are near 1 (items 0.95, rows 0.95)"));
   CHECK(contains(page_of(text), "The seconds saved are not known"));
+  text.start["config"]["optimizer"]["clip"] = "predicted";
+  CHECK_FALSE(contains(page_of(text), "were clipped"));
+  text.start["config"]["optimizer"]["clip"] = "norm";
+  for (const auto& [factor, clipped] : {std::pair{0.0, false}, {0.5, true}, {1.0, false}}) {
+    text.clip_factor = factor;
+    CHECK(contains(page_of(text), "were clipped") == clipped);
+  }
+  text.clip_factor = nullptr;
   text.start["config"]["method"]["type"] = "exact";
   CHECK_FALSE(contains(page_of(text), "were clipped"));
 

@@ -190,6 +190,16 @@ TEST_CASE("a checkpoint needs nothing of what it was made from", "[text]") {
   CHECK(predict().code == 65);
 }
 
+TEST_CASE("exact training saves nothing, however long its texts are", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out", "method.type=exact"}).code == 0);
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
+    if (line["event"] == "train" || line["event"] == "end") {
+      CHECK(line["flops_saved"] == 0.0);
+      CHECK(line["backward_flops_saved"] == 0.0);
+    }
+}
+
 TEST_CASE("the classes of test data are those of the training data", "[text]") {
   const TinyText tiny;
   write_text(tiny.path() / "three.tsv", TinyText::table(64) + "c c\tfine\nc d\tfine\n");

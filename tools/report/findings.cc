@@ -20,13 +20,17 @@ void find_losses_that_are_none(const RunRecord& run, std::vector<Finding>& out) 
 }
 
 void find_clipping(const RunRecord& run, std::vector<Finding>& out) {
-  const double limit = number(member(run.config, "optimizer"), "max_gradient_norm");
-  const std::vector<double> norms = column(run.train, "gradient_norm");
-  const auto clipped = std::ranges::count_if(norms, [&](double norm) { return norm > limit; });
-  if (run.samples() && limit > 0 && 2 * clipped > std::ssize(norms))
+  const nlohmann::json& optimizer = member(run.config, "optimizer");
+  const double limit = number(optimizer, "max_gradient_norm");
+  if (text(optimizer, "clip") == "predicted") return;  // which keeps the mean
+  const auto clipped = std::ranges::count_if(run.train, [&](const nlohmann::json& step) {
+    const double factor = number(step, "clip_factor");  // 0 of a step that was skipped
+    return std::isfinite(factor) ? 0 < factor && factor < 1 : number(step, "gradient_norm") > limit;
+  });
+  if (run.samples() && limit > 0 && 2 * clipped > std::ssize(run.train))
     out.push_back({fmt::format("{} of {} logged gradients were clipped, which costs accuracy where "
                                "they are sampled.",
-                               clipped, norms.size()),
+                               clipped, run.train.size()),
                    fmt::format("Set optimizer.max_gradient_norm ({:g}) above the usual norm, or "
                                "to 0.",
                                limit)});

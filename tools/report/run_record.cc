@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 
@@ -189,8 +188,8 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
 }
 
 std::vector<std::string> measures_of(const std::vector<RunRecord>& runs) {
-  constexpr std::array<std::string_view, 6> kOthers = {"step",  "time",          "epoch",
-                                                       "items", "train_seconds", "train_flops"};
+  constexpr std::string_view kOthers[] = {
+      "step", "time", "epoch", "items", "train_seconds", "train_flops", "evaluations_since_best"};
   std::vector<std::string> names;
   for (const RunRecord& run : runs)
     for (const nlohmann::json& event : run.eval)
