@@ -68,7 +68,8 @@ struct VcasOptions {
             "Variance that sampling rows may add to a weight gradient, over its own variance.",
             at_least(0.0));
     v.field("tau_f", tau_f,
-            "Variance that dropping items before the forward may add (budget controller).",
+            "Variance that dropping items before the forward is expected to add (budget "
+            "controller).",
             at_least(0.0));
     v.field("budget", budget,
             "What the sum of the taus bounds (budget controller). relative: the mean over linear "
