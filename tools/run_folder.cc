@@ -184,6 +184,13 @@ fs::path numbered(fs::path folder, std::int64_t number) {
   return number <= 1 ? folder : folder += fmt::format("-{}", number);
 }
 
+// The folder itself, or the first above it that is there.
+fs::path nearest_existing(fs::path folder) {
+  std::error_code error;
+  while (!fs::exists(folder, error)) folder = folder.has_parent_path() ? folder.parent_path() : ".";
+  return folder;
+}
+
 // No other file gets that of one that is kept open. 0: there is none.
 std::uint64_t file_number(const fs::path& file) {
   struct stat status {};
@@ -237,20 +244,15 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   if (use == FolderUse::kNext)  // another run may take it meanwhile; then there is a next one
     return check_run_folder(next_run_folder(folder), FolderUse::kAsItIs, mark);
   std::error_code error;
-  fs::path existing = folder;
-  while (!fs::exists(existing, error))
-    existing = existing.has_parent_path() ? existing.parent_path() : ".";
+  const fs::path existing = nearest_existing(folder);
   if (!fs::is_directory(existing, error))
     throw Error(ExitCode::kCannotCreate, existing.string() + ": is a file, and a folder is needed",
                 "choose another run.folder");
   if (is_checkpoint(folder))
     refuse("is a checkpoint, not the folder of a run", "choose another run.folder");
-  // Permissions do not tell whether a disk is full, or takes files at all.
-  std::string probe = (existing / "last.tmp-XXXXXX").string();  // if it is left: is_rubbish
-  if (::mkdtemp(probe.data()) == nullptr)
+  if (::access(existing.c_str(), W_OK | X_OK) != 0)
     refuse("cannot create: " + std::error_code(errno, std::generic_category()).message(),
            "choose another run.folder");
-  fs::remove(probe, error);
   if (use == FolderUse::kAsItIs || is_unused(folder)) return;
   if (std::ranges::none_of(std::vector<fs::path>{folder, set_aside(folder), moving(folder)},
                            [&](const fs::path& place) { return fs::exists(place / mark); }))
@@ -262,6 +264,16 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
     refuse("the folder of another run",
            "go on with that run by --resume, replace it by --overwrite, or choose another "
            "run.folder");
+}
+
+void try_run_folder(const fs::path& folder) {
+  std::string probe = (nearest_existing(folder) / "last.tmp-XXXXXX").string();
+  if (::mkdtemp(probe.data()) == nullptr)
+    throw Error(ExitCode::kCannotCreate,
+                fmt::format("{}: cannot create: {}", folder.string(),
+                            std::error_code(errno, std::generic_category()).message()),
+                "choose another run.folder");
+  fs::remove(probe);
 }
 
 fs::path take_run_folder(const fs::path& folder, FolderUse use, const char* mark) {

@@ -26,10 +26,13 @@ FolderUse use_of(const RunOptions& options);
 // Creates it with its parents. Throws kCannotCreate with this hint.
 void make_folder(const std::filesystem::path& folder, const std::string& hint);
 
-// Leaves nothing. Throws kCannotCreate when `folder` cannot take a run.
+// Creates nothing. Throws kCannotCreate when `folder` cannot take a run.
 // Only what has the file `mark` is overwritten.
 void check_run_folder(const std::filesystem::path& folder, FolderUse use,
                       const char* mark = "metrics.jsonl");
+// Makes and removes a folder there: permissions do not tell whether a disk takes one.
+// Throws kCannotCreate.
+void try_run_folder(const std::filesystem::path& folder);
 // The same, and makes the folder. Returns its path: kNext decides it.
 std::filesystem::path take_run_folder(const std::filesystem::path& folder, FolderUse use,
                                       const char* mark = "metrics.jsonl");

@@ -160,7 +160,7 @@ TEST_CASE("a type set to what is no kind is refused where it is used", "[config]
     return std::string("no error");
   };
   CHECK(hint_of("sqaure") == "did you mean \"square\"?");
-  CHECK(hint_of("circle") == "choose among grid, square");
+  CHECK(hint_of("circle") == "choose among dot, grid, square");
 }
 
 TEST_CASE("a setting of another kind is an error with its place, unless nothing is set",
