@@ -185,8 +185,8 @@ std::string SourceText::underline(std::size_t begin, std::size_t end) const {
   std::string shown = text.substr(start, stop - start);
   if (!shown.empty() && shown.back() == '\r') shown.pop_back();
   const std::string before = start > line_begin ? "..." : "", after = stop < line_end ? "..." : "";
-  std::string margin(before.size(),
-                     ' ');  // tabs stay tabs, so that the caret stands below its token
+  // Tabs stay tabs, so that the caret stands below its token.
+  std::string margin(before.size(), ' ');
   for (const char c : std::string_view(shown).substr(0, begin - start))
     if (code_points({&c, 1}) == 1) margin += c == '\t' ? '\t' : ' ';
   const std::string marked = shown.substr(std::min(begin - start, shown.size()), end - begin);
