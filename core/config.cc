@@ -513,9 +513,12 @@ class ConfigReader {
     }
     if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end())
       return text;
+    const std::string nearest = nearest_name(text, choices);
     add_value_error(key, node,
                     fmt::format("{} is not one of: {}", shown(node), fmt::join(choices, ", ")),
-                    did_you_mean(nearest_name(text, choices)));
+                    nearest.empty() && setting.chooses_kind
+                        ? "  one of your own is known to the program that links it\n"
+                        : did_you_mean(nearest));
     return std::nullopt;
   }
 

@@ -17,6 +17,7 @@ class DryOps final : public Ops {
   explicit DryOps(bool queues = false) : queues_(queues) {}
 
   std::string name() const override { return "dry"; }
+  bool has_memory() const override { return false; }
   void* allocate(std::size_t bytes) override {
     allocated_ += bytes;
     next_ += (bytes + 255) / 256 * 256;

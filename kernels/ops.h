@@ -65,6 +65,8 @@ class Ops {
   // "cpu", "check:cpu,emu", ...
   virtual std::string name() const = 0;
 
+  // Whether addresses are those of memory: a dry run has none.
+  virtual bool has_memory() const { return true; }
   // Memory of this backend, 64-byte aligned, zeroed. Throws Error(kOutOfMemory).
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void deallocate(void* data, std::size_t bytes) = 0;

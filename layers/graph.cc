@@ -367,7 +367,7 @@ void Graph::forward(Exec& exec) {
   NodeTensors& tensors = node_tensors_;
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     const GraphNode& node = plan_.nodes[i];
-    if (!node.layer) continue;
+    if (!node.layer || skips(node)) continue;
     collect_tensors(node);
     exec.site = static_cast<std::uint32_t>(i);
     exec.ops.enter(node.forward_place);
@@ -483,7 +483,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   for (const int j : node.plan.passes_gradient)
     if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
       exec.ops.run(Copy{.y = dx, .x = gradient.dy});
-  if (node.has_backward())
+  if (node.has_backward() && !skips(node))
     node.layer->backward(
         exec, {.inputs_full = tensors.inputs,
                .output_full = padded_tensor(node),

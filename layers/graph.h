@@ -102,6 +102,10 @@ class Graph {
   void check_building(const char* call) const;
   void check_finished(const char* call) const;
   void check_loaded(const char* call) const;
+  // Loops of a layer's own would read what a dry run has not.
+  bool skips(const GraphNode& node) const {
+    return node.plan.computes_on_host && !ops_->has_memory();
+  }
   std::size_t index_of(Value value) const;
   void collect_tensors(const GraphNode& node);
   std::size_t node_of(int weight_site) const;

@@ -77,7 +77,7 @@ class MpiRanks final : public Ranks {
 const vcas_mpi_table& load_module() {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
   std::string tried;
-  for (const fs::path& folder : {program, program / VCAS_LIBRARY_FOLDER}) {
+  for (const fs::path& folder : {program, program / VCAS_LIBRARY_FOLDER, fs::path()}) {
     const fs::path file = (folder / "libvcas_mpi.so").lexically_normal();
     void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) {

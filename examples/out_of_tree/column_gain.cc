@@ -10,7 +10,7 @@ class ColumnGain final : public Layer {
   explicit ColumnGain(const LayerConfig& config) : start_(config.get<double>("start", 1.0)) {}
 
   NodePlan plan(const PlanInput& in) const override {
-    check_inputs("column_gain", in, {in.dtype});
+    check_inputs("column_gain", in, {in.dtype == DType::kF64 ? DType::kF64 : DType::kF32});
     const ValueSpec& x = in.inputs[0];
     NodePlan plan;
     plan.output = x;

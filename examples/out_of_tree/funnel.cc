@@ -20,7 +20,7 @@ struct Funnel final : ModelKind {
   void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
              double label_smoothing) const override {
     Graph& graph = model.graph;
-    Value x = add_values(model, item_shape, DType::kF32);
+    Value x = add_values(model, item_shape, graph.dtype());
     for (std::int64_t block = 0; block < depth; ++block) {
       const std::string name = "funnel.layer." + std::to_string(block);
       x = add_linear(graph, name + ".dense", std::max<std::int64_t>(1, width >> block), x);

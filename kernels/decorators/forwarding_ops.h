@@ -12,6 +12,7 @@ class ForwardingOps : public Ops {
   explicit ForwardingOps(std::unique_ptr<Ops> inner) : inner_(std::move(inner)) {}
 
   std::string name() const override { return inner_->name(); }
+  bool has_memory() const override { return inner_->has_memory(); }
   void* allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void deallocate(void* data, std::size_t bytes) override { inner_->deallocate(data, bytes); }
   void copy_to_device(void* device, const void* host, std::size_t bytes) override {

@@ -183,6 +183,10 @@ TEST_CASE("a setting of another kind is an error with its place, unless nothing 
   const std::string misspelled = error_of(R"({"drawing": {"type": "gird", "width": 3}})");
   CHECK(misspelled.find("did you mean \"grid\"?") != std::string::npos);
   CHECK(misspelled.find("1 error;") != std::string::npos);  // what follows from it is not told
+  CHECK(
+      error_of("{}", {"drawing.type=circle"}) ==
+      "--set drawing.type=circle: error: drawing.type \"circle\" is not one of: dot, grid, square\n"
+      "  one of your own is known to the program that links it\n1 error; nothing was run");
   CHECK(error_of(R"({"drawing": {"sde": 1}})").find("did you mean \"side\"?") != std::string::npos);
   CHECK(error_of(R"({"drawing": {"side": 0}})").find("drawing.side must be above 0") !=
         std::string::npos);

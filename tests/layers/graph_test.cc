@@ -5,6 +5,7 @@
 
 #include "kernels/decorators/count_ops.h"
 #include "kernels/decorators/forwarding_ops.h"
+#include "kernels/dry_ops.h"
 #include "layers/memory_plan.h"
 #include "optim/methods/sampled_backward.h"
 #include "tests/support/catch.h"
@@ -318,6 +319,31 @@ TEST_CASE("a layer that computes on the host is refused where the host sees no m
       graph.finish(*ops, {.max_items = 2});
     CHECK_FALSE(graph.repeatable());
   }
+}
+
+TEST_CASE("a dry run skips loops of a layer's own: they have nothing to read", "[graph]") {
+  class Loops final : public Layer {
+   public:
+    NodePlan plan(const PlanInput& in) const override {
+      return {.output = in.inputs[0], .computes_on_host = true};
+    }
+    void forward(Exec&, const ForwardIo&) const override { FAIL("forward"); }
+    void backward(Exec&, const BackwardIo&) const override { FAIL("backward"); }
+  };
+  CountOps ops(std::make_unique<DryOps>());
+  Graph graph(DType::kF32);
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+  const Value hidden = graph.add("hidden", make_layer("linear", {{"width", 4}}), {x});
+  const Value out = graph.add("loops", std::make_unique<Loops>(), {hidden});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
+  graph.finish(ops, {.max_items = 2});
+  graph.set_batch(2, {});
+  Exec exec = graph.make_exec(1, 0, true);
+  graph.forward(exec);
+  const double flops = ops.flops(Phase::kForward);
+  graph.backward(exec, {.gradients = {graph.parameters().gradient_list()}});
+  CHECK(ops.flops(Phase::kForward) > flops);  // backward passes the loops
 }
 
 TEST_CASE("memory blocks alive at the same time never overlap", "[graph]") {
