@@ -66,6 +66,15 @@ void TrainingRun::warn_if_skipped() {
                      format_count(report_.step), report_.gradient_norm));
 }
 
+void TrainingRun::warn_if_warmup_never_ends() {
+  const std::int64_t warmup = session_.steps_of(config().schedule.warmup_steps);
+  if (warmup < session_.total_steps()) return;
+  warn(fmt::format("the warm-up takes {} steps and the run {}: the learning rate never reaches "
+                   "schedule.learning_rate",
+                   format_count(warmup), format_count(session_.total_steps())),
+       "lower schedule.warmup_steps, or give schedule.warmup_ratio instead");
+}
+
 void TrainingRun::warn_if_little_time_is_saved() {
   const std::int64_t step = report_.step;
   if (warned_of_time_ || !method().samples() || 2 * step < session_.total_steps()) return;

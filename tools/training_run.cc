@@ -99,6 +99,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   share_best();
   report_.step = steps();
   for (const std::string& warning : data_.warnings) warn(warning);
+  warn_if_warmup_never_ends();
   complain();
   // Starts the clock; lines are drawn from the first step on.
   if (label_.empty() && first)

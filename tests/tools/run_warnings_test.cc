@@ -34,6 +34,23 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
   CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "optimizer.clip=predicted"}).empty());
 }
 
+TEST_CASE("a warm-up that the run never leaves is worth a warning") {
+  const TinyRun tiny;
+  const auto warns = [&](const std::string& warmup, const std::string& steps) {
+    const Outcome outcome = tiny.train({"run.folder=out", "run.overwrite=true",
+                                        "schedule.warmup_steps=" + warmup, "train.steps=" + steps});
+    REQUIRE(outcome.code == 0);
+    return contains(outcome.err, "warning: the warm-up takes " + warmup + " steps and the run " +
+                                     steps +
+                                     ": the learning rate never reaches schedule.learning_rate\n"
+                                     "  hint: lower schedule.warmup_steps, or give "
+                                     "schedule.warmup_ratio instead\n");
+  };
+  CHECK(warns("4", "4"));
+  CHECK(!warns("3", "4"));
+  CHECK(!warns("0", "4"));
+}
+
 TEST_CASE("micro-batches of one item run without probes, and say so") {
   const TinyRun tiny;
   const std::string setting = GENERATE("train.micro_batch=1", "train.batch_size=1");
