@@ -19,31 +19,41 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
   constexpr std::int64_t kRows = PatchPanel<T>::kRows;
   const std::int64_t items = args.sketch.rows(), a = args.out_buckets, b = args.in_buckets();
   const std::int64_t d = args.dy.width(), channels = args.x_full.width();
-  const auto* offsets = args.offsets.ptr<std::int64_t>();
-  const int slices =
-      cpu.slices_for(items, args.dy.rows() * (d + args.in_sign.elements() + args.sketch.width()));
+  const std::int64_t of_draw[] = {
+      0, args.count ? *args.count.ptr<std::int32_t>() : args.rows_summed()};
+  const auto* offsets = args.kept ? of_draw : args.offsets.ptr<std::int64_t>();
+  const int slices = cpu.slices_for(
+      items, args.rows_summed() * (d + args.in_sign.elements() + args.sketch.width()));
   const PatchGrid grid = output_grid(args.patches);
   const std::int64_t panel_space = args.patches ? PatchPanel<T>::space(grid, channels) : 0;
   const std::int64_t space = on_lines(panel_space + kRows * (a + b));
   T* scratch = cpu.scratch<T>(slices * space);
-  const auto* row = args.row.ptr<std::int32_t>();
+  const auto *row = args.row.ptr<std::int32_t>(), *kept = args.kept.ptr<std::int32_t>();
+  const T* scale = args.scale.ptr<T>();
   const T *dy = args.dy.ptr<T>(), *x = args.x_full.ptr<T>();
   const T *out_sign = args.out_sign.ptr<T>(), *in_sign = args.in_sign.ptr<T>();
   cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
     T* left = scratch + slice * space + panel_space;
     T* right = left + kRows * a;
     const T* line[kRows];
+    std::int32_t kept_row[kRows];
     const auto lines_of_x = [&](std::int64_t first, std::int64_t count) {
-      if (!args.patches) return row_lines(line, x, channels, row, first, count);
+      const std::int32_t* index = row;
+      if (kept) {
+        for (std::int64_t i = 0; i < count; ++i)
+          kept_row[i] = row ? row[kept[first + i]] : kept[first + i];
+        index = kept_row, first = 0;
+      }
+      if (!args.patches) return row_lines(line, x, channels, index, first, count);
       const PatchPanel<T> panel(grid, channels, scratch + slice * space);
-      return panel.lines(x, row, first, count);
+      return panel.lines(x, index, first, count);
     };
     for (std::int64_t n = begin; n < end; ++n)
       for (std::int64_t first = offsets[n]; first == offsets[n] || first < offsets[n + 1];
            first += kRows) {
         const std::int64_t count = std::min(kRows, offsets[n + 1] - first);
-        cpu.loops<T>().patch_fold(left, a, out_sign,
-                                  row_lines<T>(line, dy, d, nullptr, first, count));
+        cpu.loops<T>().patch_fold(left, a, out_sign, row_lines<T>(line, dy, d, kept, first, count));
+        for (std::int64_t i = 0; scale && i < count * a; ++i) left[i] *= scale[first + i / a];
         cpu.loops<T>().patch_fold(right, b, in_sign, lines_of_x(first, count));
         gemm(a, b, count, Factor<T>{left, a, true}, Factor<T>{right, b},
              args.sketch.ptr<T>() + n * a * b, b, first > offsets[n]);

@@ -38,7 +38,7 @@ struct Buckets {
 };
 
 // A block owns kSketchSide x kSketchSide entries of the sketch of item blockIdx.x.
-// It goes over the item's rows, kSketchDepth at a time.
+// It goes over the item's rows, or the first `drawn` that are kept, kSketchDepth at a time.
 // A thread adds up one bucket of each factor, and owns kSketchPerThread entries.
 constexpr int kSketchSide = 32, kSketchDepth = kThreads / kSketchSide;
 constexpr int kSketchPerThread = kSketchSide * kSketchSide / kThreads;
@@ -46,7 +46,8 @@ constexpr int kSketchPerThread = kSketchSide * kSketchSide / kThreads;
 template <class T, bool kPatches>
 __global__ void __launch_bounds__(kThreads)
     item_sketch_kernel(Compute<T>* sketch, Buckets<T> out, Buckets<T, kPatches> in,
-                       const std::int64_t* offsets) {
+                       const std::int64_t* offsets, const std::int32_t* kept,
+                       const Compute<T>* scale, const std::int32_t* count, std::int64_t drawn) {
   struct Shared {
     Compute<T> out[kSketchDepth][kSketchSide], in[kSketchDepth][kSketchSide];
   };
@@ -56,15 +57,17 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t first_b = blockIdx.y % across * kSketchSide;
   const int own = static_cast<int>(threadIdx.x) % kSketchSide;
   const int own_row = static_cast<int>(threadIdx.x) / kSketchSide;
-  const std::int64_t end = offsets[blockIdx.x + 1];
+  const std::int64_t end = offsets ? offsets[blockIdx.x + 1] : count ? *count : drawn;
   Compute<T> sum[kSketchPerThread] = {};
-  for (std::int64_t first = offsets[blockIdx.x]; first < end; first += kSketchDepth) {
+  for (std::int64_t first = offsets ? offsets[blockIdx.x] : 0; first < end; first += kSketchDepth) {
     const std::int64_t r = first + own_row;
     const bool inside = r < end;
+    const std::int64_t source = inside ? at(kept, r) : 0;
     shared.out[own_row][own] =
-        inside && first_a + own < out.buckets ? out.at_bucket(r, first_a + own) : 0;
+        inside && first_a + own < out.buckets ? out.at_bucket(source, first_a + own) : 0;
+    if (inside && scale) shared.out[own_row][own] *= scale[r];
     shared.in[own_row][own] =
-        inside && first_b + own < in.buckets ? in.at_bucket(r, first_b + own) : 0;
+        inside && first_b + own < in.buckets ? in.at_bucket(source, first_b + own) : 0;
     __syncthreads();
     for (int k = 0; k < kSketchDepth; ++k)
       for (int i = 0; i < kSketchPerThread; ++i)
@@ -101,7 +104,8 @@ void item_sketch(Context& context, const ItemSketch& args) {
          Buckets<T>{args.dy.ptr<T>(), args.dy.width(), nullptr, args.out_sign.ptr<C>(), a},
          Buckets<T, kPatches>{args.x_full.ptr<T>(), args.x_full.width(),
                               args.row.ptr<std::int32_t>(), args.in_sign.ptr<C>(), b, args.patches},
-         args.offsets.ptr<std::int64_t>());
+         args.offsets.ptr<std::int64_t>(), args.kept.ptr<std::int32_t>(), args.scale.ptr<C>(),
+         args.count.ptr<std::int32_t>(), args.rows_summed());
 }
 
 void compute(Context& context, const ItemSketch& args) {

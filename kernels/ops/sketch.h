@@ -14,6 +14,8 @@ namespace vcas {
 // out(r, a) = sum over o = a, a + A, ... of out_sign[o] dy[r, o], and
 // in(r, b) = sum over c = b, b + B, ... of in_sign[c] x_full[row[r], c].
 // With patches x_full[row[r]] is a patch.
+// With `kept` the sum is over i < n: scale[i] out(kept[i], a) in(kept[i], b), all of one item.
+// n is the length of kept. If a draw left its number on the device, n is count[0].
 struct ItemSketch {
   static constexpr const char* kName = "item_sketch";
   static constexpr Family kFamily = Family::kSampling;
@@ -21,16 +23,22 @@ struct ItemSketch {
   Tensor dy;                     // T [K, D]
   Tensor x_full;                 // T [R, C]; [pixels, channels] with patches
   Tensor row;                    // i32 [K], optional
-  Tensor offsets;                // i64 [N + 1]: rows of the items in dy
+  Tensor offsets;                // i64 [N + 1]: rows of the items in dy; not with kept
   Tensor out_sign;               // S [D]
   Tensor in_sign;                // S [C]
   std::int64_t out_buckets = 1;  // A
   Patches patches;
+  Tensor kept = {};   // i32 [n], optional
+  Tensor scale = {};  // S [n], only with kept
+  Tensor count = {};  // i32 [1], optional, only with kept
   template <class V>
   void visit(V&& v) const {
     v.out("sketch", sketch), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
     v.in("offsets", offsets), v.in("out_sign", out_sign), v.in("in_sign", in_sign);
+    v.in("kept", kept), v.in("scale", scale), v.in("count", count);
   }
+
+  std::int64_t rows_summed() const { return kept ? kept.elements() : dy.rows(); }  // at most
 
   std::int64_t in_buckets() const { return sketch.width() / out_buckets; }  // B
   void check() const {
@@ -39,15 +47,19 @@ struct ItemSketch {
                    out_buckets <= dy.width() && in_buckets() <= in_sign.elements(),
                "a sketch of " + sketch.shape.text() + ", " + std::to_string(out_buckets) +
                    " buckets of " + std::to_string(dy.width()) + " outputs");
+    VCAS_CHECK(kept ? scale && sketch.rows() == 1 : bool(offsets),
+               "a sketch is of items, or of one draw with its scale");
   }
   Work work() const {
-    return {.flops = 2 * product(dy.rows(), out_buckets, in_buckets()),
-            .rows_read = rows_named(row)};
+    return {.flops = 2 * product(rows_summed(), out_buckets, in_buckets()),
+            .rows_read = kept ? kept.elements() : rows_named(row)};
   }
   Rounding rounding(std::string_view, const auto& values) const {
     const std::int64_t deep = (dy.width() + out_buckets - 1) / out_buckets;
     const std::int64_t wide = (in_sign.elements() + in_buckets() - 1) / in_buckets();
-    return {values.longest_item(offsets) * deep * wide, values.top(dy) * values.top(x_full)};
+    const double largest = scale ? values.top(scale) : 1;
+    const std::int64_t longest = kept ? kept.elements() : values.longest_item(offsets);
+    return {longest * deep * wide, largest * values.top(dy) * values.top(x_full)};
   }
   static ItemSketch sample(auto& s) {
     return {.sketch = s.wide({s.kept_items(), 32 * 16}),

@@ -15,7 +15,7 @@ namespace {
 
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
 constexpr std::int64_t kPooledSpreads = 8, kPooledSquares = 2, kPooledRatios = 2,
-                       kPooledSpending = 4, kPooledCosts = 16, kPooledEchoes = 8;
+                       kPooledSpending = 4, kPooledCosts = 16, kPooledEchoes = 8, kPooledDraws = 8;
 // What was spent over what was aimed at, at most, that the aim follows: by curves, which few
 // batches drive far off, and by passes.
 constexpr double kMostByCurves = 5, kMostByPasses = 25;
@@ -50,6 +50,7 @@ BudgetController::BudgetController(const VcasOptions& options, const ControlledM
       update_every_(options.probe_interval(total_steps)),
       squares_(model.linears.size(), 0.0),
       spread_(model.linears.size(), 0.0),
+      row_factor_(model.linears.size(), 1.0),
       forward_ratio_(model.forward_ratio > 0 ? model.forward_ratio : 1),
       excess_(act_ratio_.size(), 0.0),
       dropped_(act_ratio_.size(), 0.0) {}
@@ -130,6 +131,26 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
   }
 }
 
+// Squared errors of draws of rows over Eq. 3. The first probe draws nothing: Eq. 3 stands for it.
+void BudgetController::pool_row_factors(const std::vector<MeasuredBatch>& probe) {
+  for (std::size_t k = 0; k < row_factor_.size(); ++k) {
+    double sum = 0, draws = 0;
+    for (const MeasuredBatch& batch : probe) {
+      const double factor = batch.drawn_error[k] / batch.drawn_variance[k];
+      if (!(batch.drawn_variance[k] > 0) || !std::isfinite(factor)) continue;
+      sum += factor;
+      ++draws;
+    }
+    if (draws > 0) row_factor_[k] = pool(row_factor_[k], sum / draws, probes_, kPooledDraws);
+  }
+}
+
+std::vector<double> BudgetController::planned_row_factor() const {
+  std::vector<double> planned(row_factor_);
+  for (double& eta : planned) eta = std::max(1.0, eta);
+  return planned;
+}
+
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance, double share) {
   const VarianceCurves::Ratios ratios =
@@ -162,7 +183,10 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   // All items are there on a probe.
   const VarianceCurves::Variances whole =
       curves.at(curves.by_thresholds({act_ratio_, weight_ratio_, 1}));
-  const double verified = dot(importance, batch.v_act) + dot(importance, batch.v_w);
+  const std::vector<double> eta = planned_row_factor();
+  double verified = dot(importance, batch.v_act);
+  for (std::size_t k = 0; k < importance.size(); ++k)
+    verified += importance[k] * eta[k] * batch.v_w[k];
   const double predicted = whole.weighted_act + whole.echo + dot(importance, whole.weight);
   if (!std::isfinite(verified) || !std::isfinite(predicted)) return;
   verified_ += verified;
@@ -252,6 +276,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
   if (!(last_.v_s > 0) || !std::isfinite(last_.v_s))
     return fmt::format("all keep ratios stay: the probe measured V_s = {}", last_.v_s);
   for (const MeasuredBatch& batch : probe) pool_cost(batch);
+  pool_row_factors(probe);
   const std::vector<double> importance = this->importance();
   std::vector<VarianceCurves> curves;
   for (const MeasuredBatch& batch : probe) {
@@ -261,6 +286,7 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
                                   .step = static_cast<std::uint64_t>(probes_),
                                   .repeat = 1});
     curves.back().set_echo_variance(echo_variance());
+    curves.back().set_row_factor(planned_row_factor());
     find(batch, curves.back(), importance, 1 / static_cast<double>(probe.size()));
   }
   pool_echoes();
@@ -303,6 +329,7 @@ nlohmann::ordered_json BudgetController::measured() const {
                                  {"v_w", last_.v_w},
                                  {"v_w_linear", last_.v_w_linear},
                                  {"v_s_linear", last_.v_s_linear},
+                                 {"row_factor", row_factor_},
                                  {"v_f", last_.v_f},
                                  {"spent_f", last_.forward},
                                  {"expected_f", last_.expected_forward},
@@ -318,6 +345,7 @@ nlohmann::json BudgetController::to_json() const {
   nlohmann::json state = ratios_to_json();
   state.update({{"squares", squares_},
                 {"spread", spread_},
+                {"row_factor", row_factor_},
                 {"lambda", lambda_},
                 {"forward_ratio", forward_ratio_},
                 {"spent", spent_},
@@ -350,6 +378,7 @@ void BudgetController::from_json(const nlohmann::json& state) {
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);
     // Absent from the states of earlier programs.
+    read.row_factor_ = state.value("row_factor", row_factor_);
     read.excess_ = state.value("echo_excess", excess_);
     read.dropped_ = state.value("echo_dropped", dropped_);
     read.echo_probes_ = state.value("echo_probes", std::int64_t{0});
@@ -370,6 +399,7 @@ void BudgetController::from_json(const nlohmann::json& state) {
     };
     check("squares", read.squares_, squares_.size());
     check("spread", read.spread_, spread_.size());
+    check("row_factor", read.row_factor_, row_factor_.size());
     check("echo_excess", read.excess_, excess_.size());
     check("echo_dropped", read.dropped_, dropped_.size());
     *this = read;

@@ -44,6 +44,10 @@ class BudgetController final : public Controller {
   std::vector<double> importance() const;
   void pool_variance(const std::vector<MeasuredBatch>& probe);
   void pool_cost(const MeasuredBatch& batch);
+  void pool_row_factors(const std::vector<MeasuredBatch>& probe);
+  // eta [linear] of the curves: as measured, but at least 1. What draws add less than Eq. 3 stays
+  // unspent (docs/decisions/0012-drawn-rows.md).
+  std::vector<double> planned_row_factor() const;
   // phi [gate]; 0 where no layer mixes items.
   std::vector<double> echo_variance() const;
   void pool_echoes();
@@ -60,7 +64,8 @@ class BudgetController final : public Controller {
   // [linear], pooled: the sum of z_r,k^2 over the rows, and V_s,k over it. A gradient grows many
   // times from probe to probe, and the sum with it. So it is pooled over fewer.
   std::vector<double> squares_, spread_;
-  double lambda_ = 1;  // the water level
+  std::vector<double> row_factor_;  // eta [linear], measured and pooled
+  double lambda_ = 1;               // the water level
   double forward_ratio_;
   double spent_ = 0;  // over what was aimed at, pooled
   std::int64_t spent_probes_ = 0;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "optim/methods/row_draw.h"
+
 namespace vcas {
 
 namespace {
@@ -108,13 +110,7 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
   if (draw || pass.weight_variance)
     waiting_.push_back({.dweight = draw ? use.dweight : Tensor{},
                         .accumulate = use.accumulate,
-                        .score = {.dy = use.dy,
-                                  .x_full = use.x_full,
-                                  .row = use.rows.row,
-                                  .dy_norm = use.dy_norm,
-                                  .x_norm_full = use.x_norm_full,
-                                  .filled = use.rows.filled(),
-                                  .patches = use.patches},
+                        .score = row_score(use),
                         .site = site});
 }
 
@@ -139,56 +135,35 @@ void SampledBackward::flush_timed(Exec& exec) {
 
 void SampledBackward::flush_rows(Exec& exec) {
   ArenaFrame frame(exec.scratch_beside);
-  const DType statistics = statistics_dtype(exec.dtype);
-  const bool systematic = pass.selection == Selection::kSystematic;
   Group<RowScore> scores;  // for probes alone
   DrawRows drawn;
   std::vector<KeepProbability> variances;
   Group<LinearBackwardWeight> products;
   for (const Waiting& of : waiting_) {
     RowScore score = of.score;
-    const std::int64_t rows = score.dy.rows();
-    score.score = exec.scratch_beside.take(statistics, {rows});
-    const Tensor prob = exec.scratch_beside.take(statistics, {rows});
-    const double ratio = pass.ratios.weight[of.site], most = budget_of(ratio, rows, systematic);
-    const double budget = score.filled ? ratio : most;
-    if (pass.weight_variance)
-      variances.push_back(
-          {.prob = prob,
-           .variance = {pass.weight_variance.ptr<double>() + of.site, DType::kF64, {1}},
-           .score = score.score,
-           .budget = budget,
-           .filled = score.filled,
-           .whole = systematic});
+    score.score = exec.scratch_beside.take(statistics_dtype(exec.dtype), {score.dy.rows()});
+    const RowDraw rows =
+        row_draw(exec, score, pass.ratios.weight[of.site], pass.selection,
+                 exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), pass.repeat));
+    if (pass.weight_variance) {
+      variances.push_back(rows.probability);
+      variances.back().variance = {pass.weight_variance.ptr<double>() + of.site, DType::kF64, {1}};
+    }
     if (!of.dweight) {
       scores.add(score);
       continue;
     }
-    const std::int64_t kept = systematic ? std::min(rows, static_cast<std::int64_t>(most)) : rows;
-    const bool counts = !systematic || score.filled;
-    const Draw draw{
-        .kept = exec.scratch_beside.take(DType::kI32, {kept}),
-        .scale = exec.scratch_beside.take(statistics, {kept}),
-        .count = counts ? exec.scratch_beside.take(DType::kI32, {1}) : Tensor{},
-        .prob = prob,
-        .score = score.score,
-        .id = score.row,
-        .budget = budget,
-        .filled = score.filled,
-        .selection = pass.selection,
-        .key = exec.key(Stream::kWeight, static_cast<std::uint32_t>(of.site), pass.repeat),
-        .step = exec.step};
     drawn.scores.add(score);
-    drawn.draws.add(draw);
+    drawn.draws.add(rows.draw);
     products.add({.dweight = of.dweight,
                   .dy = score.dy,
                   .x_full = score.x_full,
                   .patches = score.patches,
                   .row = score.row,
-                  .kept = draw.kept,
-                  .scale = draw.scale,
-                  .count = draw.count,
-                  .expected = std::min(most, static_cast<double>(rows)),
+                  .kept = rows.draw.kept,
+                  .scale = rows.draw.scale,
+                  .count = rows.draw.count,
+                  .expected = rows.expected,
                   .accumulate = of.accumulate});
   }
   waiting_.clear();

@@ -65,7 +65,6 @@ class SampledBackward final : public BackwardHooks {
   std::span<const RowSets> at_gate(Exec& exec, const GateSite& site, Gradient& gradient,
                                    const RowSets& rows) override;
   // All rows count now, or a sample of them at the next flush.
-  // P(r) is proportional to ||dy_r|| ||x_r||, capped. A kept row has the weight 1/P(r).
   // The flush also computes the closed form of the variance.
   void weight_gradient(Exec& exec, const WeightUse& use) override;
   // The host waits for nothing.

@@ -54,6 +54,7 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
       batch_(batch),
       importance_(importance),
       echo_variance_(batch.item_score.size(), 0.0),
+      row_factor_(importance.size(), 1.0),
       selection_(selection),
       draws_(draws),
       items_(static_cast<std::size_t>(std::min(batch.items, kMostItemsCompared))),
@@ -146,8 +147,8 @@ double VarianceCurves::level_of(const Shared& group, double lambda) const {
 // A gate that saves nothing, or below which nothing varies, follows the one before.
 // Gates that want more than the one before them share its level: their b, f and phi add up.
 //
-// A row with q < 1 costs and varies by pi q alone, which is z sqrt(lambda w / f) at any pi.
-// So f counts dX and the rows with q = 1, and b leaves out the z^2 of the others.
+// A row with q < 1 costs and varies by pi q alone, which is z sqrt(lambda w eta / f) at any pi.
+// So f counts dX and the rows with q = 1, and b leaves out the eta z^2 of the others.
 std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& point,
                                                                   double lambda) const {
   constexpr double kLeastShare = 0.02;  // of the variance of items: rows do not explain all
@@ -161,7 +162,7 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     if (model_.linears[k].gate < 0) continue;
     Shared& gate = each[static_cast<std::size_t>(model_.linears[k].gate)];
-    gate.value -= importance_[k] * scale_ * point.free_square[k];
+    gate.value -= row_importance(k) * scale_ * point.free_square[k];
     const ControlledModel::Linear& linear = model_.linears[k];
     gate.cost += (linear.input_cost * static_cast<double>(batch_.offsets[k].back()) +
                   linear.weight_cost * point.full_rows[k]) /
@@ -279,7 +280,7 @@ void VarianceCurves::set_items(Point& point, double lambda) const {
   }
 }
 
-// q_r = min(1, z_r / pi_i sqrt(lambda w_k / f_k)), and the variances.
+// q_r = min(1, z_r / pi_i sqrt(lambda w_k eta_k / f_k)), and the variances.
 void VarianceCurves::set_rows(Point& point, double lambda) const {
   point.act = point.weight = 0;
   point.expected_forward = expected_forward(point.forward);
@@ -294,7 +295,7 @@ void VarianceCurves::set_rows(Point& point, double lambda) const {
     const Rows& of = rows_[k];
     const double cost = model_.linears[k].weight_cost / whole_cost_;
     const double level =
-        model_.linears[k].exact ? kNoLevel : std::sqrt(lambda * importance_[k] * scale_ / cost);
+        model_.linears[k].exact ? kNoLevel : std::sqrt(lambda * row_importance(k) * scale_ / cost);
     double weight = 0, rows = 0, kept = 0, full = 0, free = 0;
     for (std::size_t r = 0; r < of.score.size(); ++r) {
       const double p = pi ? (*pi)[of.item[r]] : 1, z = of.score[r];
@@ -313,7 +314,7 @@ void VarianceCurves::set_rows(Point& point, double lambda) const {
     point.full_rows[k] += (of.each * full - point.full_rows[k]) / 2;
     point.free_square[k] += (of.each * free - point.free_square[k]) / 2;
     point.ratios.weight[k] = rows > 0 && importance_[k] > 0 ? kept / rows : 1;
-    point.weight += importance_[k] * scale_ * of.each * weight;
+    point.weight += row_importance(k) * scale_ * of.each * weight;
   }
 }
 
@@ -511,7 +512,8 @@ VarianceCurves::Ratios VarianceCurves::by_thresholds(Ratios ratios) const {
   return ratios;
 }
 
-// sum over r of (1 / pi) (1 / q - 1) z^2, where the sum of pi q is `ratio` times that of pi.
+// eta times the sum over r of (1 / pi) (1 / q - 1) z^2, where the sum of pi q is `ratio` times that
+// of pi.
 double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* pi,
                                        double ratio) const {
   if (ratio >= 1) return 0;
@@ -532,7 +534,7 @@ double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* 
       const double q = std::min(1.0, level * score[r]);
       sum += weight[r] * (1 / q - 1) * score[r] * score[r];
     }
-  return scale_ * of.each * sum;
+  return row_factor_[linear] * scale_ * of.each * sum;
 }
 
 VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {

@@ -6,6 +6,7 @@
 //   s_i(l) score of item i at gate l                                 MeasuredBatch::item_score
 //   m_i    score of item i before the forward                        MeasuredBatch::forward_score
 //   e_i    f_i^2 over the sum of squared norms                       MeasuredBatch::forward_norm
+//   eta_k  what systematic draws of rows of linear k add, over Eq. 3
 //   phi_l  what echoes add to V_act, over the square of the share that gate l drops
 //   pi_i   probability that SampleF and SampleA keep item i, at all gates above
 //   q_r    probability that SampleW keeps row r, if its item is kept
@@ -54,10 +55,12 @@ class VarianceCurves {
 
   // phi_l [gate], weighted. They are 0 at first.
   void set_echo_variance(const std::vector<double>& phi) { echo_variance_ = phi; }
+  // eta_k [linear], 1 at first.
+  void set_row_factor(const std::vector<double>& eta) { row_factor_ = eta; }
 
   // With the item ratios that the batch's thresholds give it, where it has any.
   Ratios by_thresholds(Ratios ratios) const;
-  // At these ratios. V_act is the mean over simulated draws, V_w the closed form (Eq. 3).
+  // At these ratios. V_act is the mean over simulated draws, V_w eta times Eq. 3.
   Variances at(const Ratios& ratios) const;
   // The ratios of least cost with sum over k of w_k (V_act,k + V_w,k) = budget.
   // `start`: a guess at lambda.
@@ -106,6 +109,10 @@ class VarianceCurves {
   PhiloxAddress address_of(std::size_t site) const;
   std::vector<Kept> draw_forward(double ratio, std::uint64_t number) const;
   std::vector<Probabilities> inclusion(const Ratios& ratios) const;
+  // w_k eta_k
+  double row_importance(std::size_t linear) const {
+    return importance_[linear] * row_factor_[linear];
+  }
   double weight_variance(std::size_t linear, const Probabilities* pi, double ratio) const;
   const Probabilities* above(const std::vector<Probabilities>& pi, std::size_t linear) const;
 
@@ -113,6 +120,7 @@ class VarianceCurves {
   const MeasuredBatch& batch_;
   const std::vector<double>& importance_;
   std::vector<double> echo_variance_;  // [gate]
+  std::vector<double> row_factor_;     // [linear]
   Selection selection_;
   RandomKey draws_;
   std::size_t items_;                       // n

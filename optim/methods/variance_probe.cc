@@ -128,7 +128,10 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
     want(linear.total, wide, {buckets});
     if (halves_.empty()) want(linear.gram, wide, {compared, compared});
     const std::int64_t most_rows = graph.plan().max_rows(graph.weight_layout(static_cast<int>(k)));
-    if (options.curves) want(linear.row_score, wide, {most_rows});
+    if (!options.curves) continue;
+    want(linear.row_score, wide, {most_rows});
+    want(linear.drawn, wide, {buckets});
+    want(linear.drawn_variance, DType::kF64, {1});
   }
   measured_ = Buffer(ops, measured);
   exact_.measured =
@@ -185,6 +188,11 @@ void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number, int batches,
     draw(linear.in_sign, site++);
   }
   ops_.copy_to_device(signs_.data(), drawn.data(), drawn.size());
+  // Independent draws have the variance of Eq. 3.
+  const SampledBackward::Pass& pass = sampled_backward_.pass;
+  for (std::size_t k = 0; k < pass.ratios.weight.size(); ++k)
+    exact_.sketches.linears[k].drawn_ratio =
+        pass.selection == Selection::kSystematic ? pass.ratios.weight[k] : 1;
 }
 
 int VarianceProbe::passes() const {
@@ -294,6 +302,8 @@ void VarianceProbe::receive() {
       batch.item_score.empty() ? std::vector<double>{} : batch.item_score.back();
   batch.v_act.assign(linears, 0.0);
   batch.v_w.assign(linears, 0.0);
+  batch.drawn_error.assign(linears, 0.0);
+  batch.drawn_variance.assign(linears, 0.0);
   for (std::size_t k = 0; k < linears; ++k) {
     const GradientSketch& linear = exact_.sketches.linears[k];
     batch.gram.push_back(halves_.empty() ? values(host, linear.gram, compared * compared)
@@ -303,6 +313,10 @@ void VarianceProbe::receive() {
       batch.row_score.push_back(values(host, linear.row_score, batch.offsets[k].back()));
     const std::int64_t buckets = linear.total.elements();
     const std::vector<double> exact = values(host, linear.total, buckets);
+    if (linear.row_score && linear.drawn_ratio < 1) {
+      batch.drawn_error[k] = squared_distance(values(host, linear.drawn, buckets), exact);
+      batch.drawn_variance[k] = values(host, linear.drawn_variance, 1).front();
+    }
     for (const SampledLook& look :
          std::span(sampled_).first(static_cast<std::size_t>(batch.passes)))
       batch.v_act[k] +=

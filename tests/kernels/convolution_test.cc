@@ -234,6 +234,19 @@ TEST_CASE("scores and sketches of patches", "[convolution]") {
                               .out_buckets = a,
                               .patches = of.patches},
                    {.length = 6 * (rows + 1)});
+          const auto kept = t.some_of(rows);
+          check_op(t,
+                   ItemSketch{.sketch = t.wide_unset({1, a * b}),
+                              .dy = dy,
+                              .x_full = x,
+                              .row = narrow ? t.indices(row) : Tensor{},
+                              .out_sign = t.wide_filled({of.out}, sign),
+                              .in_sign = t.wide_filled({values}, sign),
+                              .out_buckets = a,
+                              .patches = of.patches,
+                              .kept = t.indices(kept),
+                              .scale = t.wide_normal({std::ssize(kept)})},
+                   {.length = 6 * (rows + 1)});
         }
   });
 }

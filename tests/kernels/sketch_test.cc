@@ -34,6 +34,27 @@ TEST_CASE("item_sketch", "[sketch]") {
                             .out_buckets = a},
                  {.length = (rows + 1) * (out / a + 1) * (in / b + 1)});
       }
+    for (const auto& [full, out, in, a, b] :
+         {std::array<std::int64_t, 5>{1, 1, 1, 1, 1}, {700, 33, 70, 5, 7}, {60, 100, 50, 64, 33}})
+      for (const bool narrow : {false, true})
+        for (const bool counted : {false, true}) {
+          INFO("a draw of " << full << ", narrow " << narrow << ", counted " << counted);
+          const auto row = t.some_of(full);
+          const std::int64_t rows = narrow ? std::ssize(row) : full;
+          const auto kept = t.some_of(rows);
+          check_op(t,
+                   ItemSketch{.sketch = t.wide_unset({1, a * b}),
+                              .dy = t.normal({rows, out}),
+                              .x_full = t.normal({full, in}),
+                              .row = narrow ? t.indices(row) : Tensor{},
+                              .out_sign = signs(t, out),
+                              .in_sign = signs(t, in),
+                              .out_buckets = a,
+                              .kept = t.indices(kept),
+                              .scale = t.wide_normal({std::ssize(kept)}),
+                              .count = counted ? t.indices({std::ssize(kept) / 2}) : Tensor{}},
+                   {.length = (rows + 1) * (out / a + 1) * (in / b + 1)});
+        }
     CHECK_THROWS_AS(t.ops().run(ItemSketch{.sketch = t.wide_unset({1, 8}),
                                            .dy = t.normal({3, 2}),
                                            .x_full = t.normal({3, 2}),
@@ -42,6 +63,15 @@ TEST_CASE("item_sketch", "[sketch]") {
                                            .in_sign = signs(t, 2),
                                            .out_buckets = 4}),
                     InternalError);
+    CHECK_THROWS_WITH(t.ops().run(ItemSketch{.sketch = t.wide_unset({2, 4}),
+                                             .dy = t.normal({3, 2}),
+                                             .x_full = t.normal({3, 2}),
+                                             .out_sign = signs(t, 2),
+                                             .in_sign = signs(t, 2),
+                                             .out_buckets = 2,
+                                             .kept = t.indices({0}),
+                                             .scale = t.wide_normal({1})}),
+                      ContainsSubstring("one draw with its scale"));
   });
 }
 

@@ -110,7 +110,7 @@ TEST_CASE("what went exact stays exact, through probes and checkpoints", "[auto_
   const auto make = [&] { return make_controller(options, two_gates(), 0, 1000); };
   MeasuredBatch batch = exact_batch();
   batch.tokens.assign(8, 1.0);
-  batch.v_act = batch.v_w = {0, 0};
+  batch.v_act = batch.v_w = batch.drawn_error = batch.drawn_variance = {0, 0};
   batch.row_score.assign(2, std::vector<double>(16, 1.0));
   batch.row_score[0][0] = batch.row_score[1][0] = 50;
   batch.item_score.assign(2, {9, 1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1});

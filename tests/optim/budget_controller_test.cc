@@ -43,7 +43,7 @@ MeasuredBatch batch_of(double scale = 1) {
     batch.row_score.push_back(rows);
     batch.offsets.push_back(offsets);
   }
-  batch.v_act = batch.v_w = {0, 0};
+  batch.v_act = batch.v_w = batch.drawn_error = batch.drawn_variance = {0, 0};
   return batch;
 }
 
@@ -105,6 +105,57 @@ TEST_CASE("a gradient that grows from probe to probe spends most of its budget",
   CHECK(controller.report()["aim"] > 0.6);
   CHECK(spent / v_s > 0.05);
   CHECK(spent / v_s < 0.1);
+}
+
+// `factor` is that of the first linear. The second draws none.
+TEST_CASE("draws of rows that add more than Eq. 3 keep more rows", "[controller]") {
+  const double factor = GENERATE(0.25, 4.0);
+  const auto drawn = [&] {
+    MeasuredBatch batch = batch_of();
+    batch.drawn_error = {factor, 0};
+    batch.drawn_variance = {1, 0};
+    return batch;
+  };
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  BudgetController by_equation_3(budget_options(), two_linears(), 1, 1000);
+  const auto factors = [&] { return controller.measured()["row_factor"]; };
+  CHECK(controller.update({batch_of()}).empty());
+  CHECK(by_equation_3.update({batch_of()}).empty());
+  CHECK(factors() == nlohmann::ordered_json{1.0, 1.0});
+  CHECK(controller.update({drawn()}).empty());
+  CHECK(by_equation_3.update({batch_of()}).empty());
+  CHECK(factors() == nlohmann::ordered_json{(1 + factor) / 2, 1.0});
+  for (int probe = 0; probe < 40; ++probe) {
+    MeasuredBatch useless = drawn();
+    useless.drawn_error[0] = std::numeric_limits<double>::infinity();
+    CHECK(controller.update({drawn(), useless}).empty());
+    CHECK(by_equation_3.update({batch_of(), batch_of()}).empty());
+  }
+  CHECK_THAT(factors()[0].get<double>(), WithinRel(factor, 0.05));
+  CHECK(factors()[1] == 1);
+  if (factor < 1) {  // what draws add less than Eq. 3 stays unspent
+    CHECK(controller.act_ratio() == by_equation_3.act_ratio());
+    CHECK(controller.weight_ratio() == by_equation_3.weight_ratio());
+  } else {
+    CHECK(controller.weight_ratio()[0] > by_equation_3.weight_ratio()[0] + 0.05);
+    const nlohmann::ordered_json found = controller.measured();
+    CHECK_THAT(found["spent_act"].get<double>() + found["spent_w"].get<double>(),
+               WithinRel(0.1, 0.15));
+  }
+
+  const nlohmann::json state = controller.to_json();
+  BudgetController read(budget_options(), two_linears(), 1, 1000);
+  read.from_json(state);
+  CHECK(read.to_json() == state);
+  nlohmann::json before = state;
+  before.erase("row_factor");  // as earlier programs wrote it
+  BudgetController old(budget_options(), two_linears(), 1, 1000);
+  old.from_json(before);
+  CHECK(old.to_json()["row_factor"] == nlohmann::json{1.0, 1.0});
+  before["row_factor"] = {1.0};
+  CHECK_THROWS_WITH(
+      old.from_json(before),
+      "the state of the VCAS controller has 1 numbers in its row_factor, the model 2");
 }
 
 TEST_CASE("batches of several ranks set the mean of their ratios", "[controller][ranks]") {

@@ -190,7 +190,7 @@ namespace {
 struct Tiny {
   ControlledModel model{.gates = 2, .linears = {{0, 3.0, 2.0}, {1, 1.0, 2.0}}};
   MeasuredBatch batch;
-  std::vector<double> importance = {0.7, 1.3}, echo_variance = {0, 0};
+  std::vector<double> importance = {0.7, 1.3}, echo_variance = {0, 0}, row_factor = {1, 1};
 
   explicit Tiny(std::uint64_t seed) {
     constexpr std::size_t kCount = 6, kWidth = 5;
@@ -228,6 +228,7 @@ struct Tiny {
   VarianceCurves curves() const {
     VarianceCurves curves(model, batch, importance, Selection::kBernoulli, kDraws);
     curves.set_echo_variance(echo_variance);
+    curves.set_row_factor(row_factor);
     return curves;
   }
   // Cost of dX and dW over that of an exact backward, and weighted variance, at these ratios.
@@ -329,12 +330,15 @@ TEST_CASE("no other ratios meet the budget at less cost", "[curves][law]") {
   const double all = tiny.at({{0.3, 0.5}, {0.3, 0.3}}).second;
   // Echoes, where there are any, add as much as the rest or more. At the lower gate alone they make
   // the gates share a level.
-  switch (GENERATE(0, 1, 2)) {
+  switch (GENERATE(0, 1, 2, 3)) {
     case 1:
       tiny.echo_variance = {all, 2 * all};
       break;
     case 2:
       tiny.echo_variance = {20 * all, 0};
+      break;
+    case 3:
+      tiny.row_factor = {0.3, 1.5};
       break;
   }
   for (const double budget : {0.1 * all, 0.4 * all}) {

@@ -318,6 +318,51 @@ TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
   }
 }
 
+TEST_CASE("a probe draws rows as SampleW does, and measures their error", "[probe]") {
+  for (const Selection selection : {Selection::kSystematic, Selection::kBernoulli}) {
+    ModelFixture f(read_model_options(
+                       {"type=vit", "width=16", "depth=2", "heads=2", "patch=4", "pooling=mean"}),
+                   {1, 8, 8}, kClasses, kItems, DType::kF64);
+    VarianceProbe probe(
+        f.model->graph, *f.ops, *f.sampled,
+        VarianceProbe::Options{.fraction = 1, .most_passes = kRepeats, .curves = true});
+    PassSettings context = f.context(SamplingMode::kItemsAndRows, 1, 0.3);
+    context.sampling.selection = selection;
+    context.sampling.ratios.weight[1] = 1;
+    f.use(context);  // a probe begins at the ratios in force
+    run_probe(f, probe, 0, context);
+    const std::vector<MeasuredBatch>& batches = probe.result();
+    for (int i = 0; i < kRepeats; ++i) {
+      load_batch(f, i);
+      Exec exec = f.exec(static_cast<std::uint64_t>(i));
+      f.model->graph.forward(exec);
+      context.mode = SamplingMode::kExact;
+      const std::vector<double> exact = f.gradient(exec, context);
+      context.mode = SamplingMode::kItemsAndRows;
+      context.sampling.repeat = 1;
+      const std::vector<double> drawn = f.gradient(exec, context);
+      context.sampling.repeat = 0;
+      const MeasuredBatch& got = batches[static_cast<std::size_t>(i)];
+      const auto& weights = f.model->graph.sampled_weights();
+      for (std::size_t k = 0; k < weights.size(); ++k) {
+        INFO("batch " << i << ", linear " << k);
+        const auto weight = static_cast<std::size_t>(weights[k]);
+        const auto [begin, end] = f.range(f.model->graph.parameters()[weight]);
+        double error = 0;
+        for (std::size_t e = begin; e < end; ++e) error += std::pow(drawn[e] - exact[e], 2);
+        if (k == 1 || selection == Selection::kBernoulli) {  // nothing is drawn, or Eq. 3 is exact
+          CHECK(got.drawn_error[k] == 0);
+          CHECK(got.drawn_variance[k] == 0);
+          continue;
+        }
+        CHECK(error > 0);
+        CHECK_THAT(got.drawn_error[k], WithinRel(error, 1e-9));
+        CHECK_THAT(got.drawn_variance[k], WithinRel(got.v_w[k], 1e-9));
+      }
+    }
+  }
+}
+
 TEST_CASE("sketches stand for gradients without bias", "[probe][law]") {
   ModelFixture f = make_fixture();
   VarianceProbe all = probe_of(f, 1.0), share = probe_of(f, 0.3);

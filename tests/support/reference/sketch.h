@@ -9,13 +9,19 @@ inline void run(const ItemSketch& a) {
   const std::int64_t outs = a.out_buckets, ins = a.in_buckets();
   const std::int64_t d = a.dy.width(), c = a.in_sign.elements();
   std::fill_n(f(a.sketch), a.sketch.elements(), 0.0);
-  for (std::int64_t n = 0; n < a.sketch.rows(); ++n)
-    for (std::int64_t r = i64(a.offsets)[n]; r < i64(a.offsets)[n + 1]; ++r)
+  const std::int64_t drawn = a.count ? i32(a.count)[0] : a.kept.elements();
+  for (std::int64_t n = 0; n < a.sketch.rows(); ++n) {
+    const std::int64_t first = a.kept ? 0 : i64(a.offsets)[n];
+    const std::int64_t end = a.kept ? drawn : i64(a.offsets)[n + 1];
+    for (std::int64_t k = first; k < end; ++k) {
+      const std::int64_t r = index_at(a.kept, k);
       for (std::int64_t o = 0; o < d; ++o)
         for (std::int64_t i = 0; i < c; ++i)
           f(a.sketch)[(n * outs + o % outs) * ins + i % ins] +=
-              f(a.out_sign)[o] * f(a.dy)[r * d + o] * f(a.in_sign)[i] *
-              value_of(a.patches, a.x_full, index_at(a.row, r), i);
+              (a.scale ? f(a.scale)[k] : 1) * f(a.out_sign)[o] * f(a.dy)[r * d + o] *
+              f(a.in_sign)[i] * value_of(a.patches, a.x_full, index_at(a.row, r), i);
+    }
+  }
 }
 
 inline void run(const Gram& a) {
