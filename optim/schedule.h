@@ -39,6 +39,7 @@ class Schedule {
   // The rate of a step, counted from 0: 0 at the first step of a warm-up, the peak at the first
   // step after it.
   double learning_rate(std::int64_t step) const;
+  std::int64_t warmup() const { return warmup_; }  // steps
 
  private:
   Part<Decay> kind_;

@@ -110,6 +110,7 @@ class Trainer {
   ItemChooser* chooser() { return method_->chooser(); }
   std::span<float> item_memory() { return method_->item_memory(); }
   Optimizer& optimizer() { return optimizer_; }
+  const Schedule& schedule() const { return schedule_; }
   Model& model() { return model_; }
   Ops& ops() { return ops_; }
   std::size_t planned_bytes() const;

@@ -67,12 +67,12 @@ void TrainingRun::warn_if_skipped() {
 }
 
 void TrainingRun::warn_if_warmup_never_ends() {
-  const std::int64_t warmup = session_.steps_of(config().schedule.warmup_steps);
+  const std::int64_t warmup = trainer().schedule().warmup();
   if (warmup < session_.total_steps()) return;
   warn(fmt::format("the warm-up takes {} steps and the run {}: the learning rate never reaches "
                    "schedule.learning_rate",
                    format_count(warmup), format_count(session_.total_steps())),
-       "lower schedule.warmup_steps, or give schedule.warmup_ratio instead");
+       "lower schedule.warmup_steps or schedule.warmup_ratio");
 }
 
 void TrainingRun::warn_if_little_time_is_saved() {

@@ -19,9 +19,7 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
   constexpr std::int64_t kRows = PatchPanel<T>::kRows;
   const std::int64_t items = args.sketch.rows(), a = args.out_buckets, b = args.in_buckets();
   const std::int64_t d = args.dy.width(), channels = args.x_full.width();
-  const std::int64_t of_draw[] = {
-      0, args.count ? *args.count.ptr<std::int32_t>() : args.rows_summed()};
-  const auto* offsets = args.kept ? of_draw : args.offsets.ptr<std::int64_t>();
+  const auto* offsets = args.offsets.ptr<std::int64_t>();
   const int slices = cpu.slices_for(
       items, args.rows_summed() * (d + args.in_sign.elements() + args.sketch.width()));
   const PatchGrid grid = output_grid(args.patches);
@@ -30,6 +28,11 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
   T* scratch = cpu.scratch<T>(slices * space);
   const auto *row = args.row.ptr<std::int32_t>(), *kept = args.kept.ptr<std::int32_t>();
   const T* scale = args.scale.ptr<T>();
+  const std::int64_t drawn = args.count ? *args.count.ptr<std::int32_t>() : args.rows_summed();
+  // Where the rows of an item, or of a stretch of the draw, begin.
+  const auto begin_of = [&](std::int64_t n) {
+    return kept ? std::min(n * args.stretch(), drawn) : offsets[n];
+  };
   const T *dy = args.dy.ptr<T>(), *x = args.x_full.ptr<T>();
   const T *out_sign = args.out_sign.ptr<T>(), *in_sign = args.in_sign.ptr<T>();
   cpu.slices(slices, items, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
@@ -49,14 +52,14 @@ void item_sketch(CpuContext& cpu, const ItemSketch& args) {
       return panel.lines(x, index, first, count);
     };
     for (std::int64_t n = begin; n < end; ++n)
-      for (std::int64_t first = offsets[n]; first == offsets[n] || first < offsets[n + 1];
+      for (std::int64_t first = begin_of(n); first == begin_of(n) || first < begin_of(n + 1);
            first += kRows) {
-        const std::int64_t count = std::min(kRows, offsets[n + 1] - first);
+        const std::int64_t count = std::min(kRows, begin_of(n + 1) - first);
         cpu.loops<T>().patch_fold(left, a, out_sign, row_lines<T>(line, dy, d, kept, first, count));
         for (std::int64_t i = 0; scale && i < count * a; ++i) left[i] *= scale[first + i / a];
         cpu.loops<T>().patch_fold(right, b, in_sign, lines_of_x(first, count));
         gemm(a, b, count, Factor<T>{left, a, true}, Factor<T>{right, b},
-             args.sketch.ptr<T>() + n * a * b, b, first > offsets[n]);
+             args.sketch.ptr<T>() + n * a * b, b, first > begin_of(n));
       }
   });
 }

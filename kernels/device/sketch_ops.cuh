@@ -38,7 +38,7 @@ struct Buckets {
 };
 
 // A block owns kSketchSide x kSketchSide entries of the sketch of item blockIdx.x.
-// It goes over the item's rows, or the first `drawn` that are kept, kSketchDepth at a time.
+// It goes over the item's rows, or a stretch of a draw, kSketchDepth at a time.
 // A thread adds up one bucket of each factor, and owns kSketchPerThread entries.
 constexpr int kSketchSide = 32, kSketchDepth = kThreads / kSketchSide;
 constexpr int kSketchPerThread = kSketchSide * kSketchSide / kThreads;
@@ -47,7 +47,8 @@ template <class T, bool kPatches>
 __global__ void __launch_bounds__(kThreads)
     item_sketch_kernel(Compute<T>* sketch, Buckets<T> out, Buckets<T, kPatches> in,
                        const std::int64_t* offsets, const std::int32_t* kept,
-                       const Compute<T>* scale, const std::int32_t* count, std::int64_t drawn) {
+                       const Compute<T>* scale, const std::int32_t* count, std::int64_t drawn,
+                       std::int64_t stretch) {
   struct Shared {
     Compute<T> out[kSketchDepth][kSketchSide], in[kSketchDepth][kSketchSide];
   };
@@ -57,9 +58,11 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t first_b = blockIdx.y % across * kSketchSide;
   const int own = static_cast<int>(threadIdx.x) % kSketchSide;
   const int own_row = static_cast<int>(threadIdx.x) / kSketchSide;
-  const std::int64_t end = offsets ? offsets[blockIdx.x + 1] : count ? *count : drawn;
+  std::int64_t first = blockIdx.x * stretch;
+  std::int64_t end = min(first + stretch, count ? *count : drawn);
+  if (offsets) first = offsets[blockIdx.x], end = offsets[blockIdx.x + 1];
   Compute<T> sum[kSketchPerThread] = {};
-  for (std::int64_t first = offsets ? offsets[blockIdx.x] : 0; first < end; first += kSketchDepth) {
+  for (; first < end; first += kSketchDepth) {
     const std::int64_t r = first + own_row;
     const bool inside = r < end;
     const std::int64_t source = inside ? at(kept, r) : 0;
@@ -105,7 +108,7 @@ void item_sketch(Context& context, const ItemSketch& args) {
          Buckets<T, kPatches>{args.x_full.ptr<T>(), args.x_full.width(),
                               args.row.ptr<std::int32_t>(), args.in_sign.ptr<C>(), b, args.patches},
          args.offsets.ptr<std::int64_t>(), args.kept.ptr<std::int32_t>(), args.scale.ptr<C>(),
-         args.count.ptr<std::int32_t>(), args.rows_summed());
+         args.count.ptr<std::int32_t>(), args.rows_summed(), args.kept ? args.stretch() : 0);
 }
 
 void compute(Context& context, const ItemSketch& args) {

@@ -14,8 +14,9 @@ namespace vcas {
 // out(r, a) = sum over o = a, a + A, ... of out_sign[o] dy[r, o], and
 // in(r, b) = sum over c = b, b + B, ... of in_sign[c] x_full[row[r], c].
 // With patches x_full[row[r]] is a patch.
-// With `kept` the sum is over i < n: scale[i] out(kept[i], a) in(kept[i], b), all of one item.
+// With `kept` it is of a draw instead: the sum of scale[i] out(kept[i], a) in(kept[i], b), i < n.
 // n is the length of kept. If a draw left its number on the device, n is count[0].
+// sketch[0], sketch[1] ... are then of stretches of kept (stretch()), and add up to the draw's.
 struct ItemSketch {
   static constexpr const char* kName = "item_sketch";
   static constexpr Family kFamily = Family::kSampling;
@@ -23,7 +24,7 @@ struct ItemSketch {
   Tensor dy;                     // T [K, D]
   Tensor x_full;                 // T [R, C]; [pixels, channels] with patches
   Tensor row;                    // i32 [K], optional
-  Tensor offsets;                // i64 [N + 1]: rows of the items in dy; not with kept
+  Tensor offsets;                // i64 [N + 1]: rows of the items in dy; without kept alone
   Tensor out_sign;               // S [D]
   Tensor in_sign;                // S [C]
   std::int64_t out_buckets = 1;  // A
@@ -39,6 +40,7 @@ struct ItemSketch {
   }
 
   std::int64_t rows_summed() const { return kept ? kept.elements() : dy.rows(); }  // at most
+  std::int64_t stretch() const { return pieces(kept.elements(), sketch.rows()); }
 
   std::int64_t in_buckets() const { return sketch.width() / out_buckets; }  // B
   void check() const {
@@ -47,8 +49,8 @@ struct ItemSketch {
                    out_buckets <= dy.width() && in_buckets() <= in_sign.elements(),
                "a sketch of " + sketch.shape.text() + ", " + std::to_string(out_buckets) +
                    " buckets of " + std::to_string(dy.width()) + " outputs");
-    VCAS_CHECK(kept ? scale && sketch.rows() == 1 : bool(offsets),
-               "a sketch is of items, or of one draw with its scale");
+    VCAS_CHECK(kept ? !offsets && scale.elements() == kept.elements() : offsets && !scale && !count,
+               "a sketch is of items by their offsets, or of a draw by its scale");
   }
   Work work() const {
     return {.flops = 2 * product(rows_summed(), out_buckets, in_buckets()),
@@ -58,7 +60,7 @@ struct ItemSketch {
     const std::int64_t deep = (dy.width() + out_buckets - 1) / out_buckets;
     const std::int64_t wide = (in_sign.elements() + in_buckets() - 1) / in_buckets();
     const double largest = scale ? values.top(scale) : 1;
-    const std::int64_t longest = kept ? kept.elements() : values.longest_item(offsets);
+    const std::int64_t longest = kept ? stretch() : values.longest_item(offsets);
     return {longest * deep * wide, largest * values.top(dy) * values.top(x_full)};
   }
   static ItemSketch sample(auto& s) {

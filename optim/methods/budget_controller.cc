@@ -131,7 +131,8 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
   }
 }
 
-// Squared errors of draws of rows over Eq. 3. The first probe draws nothing: Eq. 3 stands for it.
+// Squared errors of draws of rows over Eq. 3, or 1 where nothing was drawn: a linear that a large
+// eta has made exact draws nothing more, and must come back.
 void BudgetController::pool_row_factors(const std::vector<MeasuredBatch>& probe) {
   for (std::size_t k = 0; k < row_factor_.size(); ++k) {
     double sum = 0, draws = 0;
@@ -141,7 +142,7 @@ void BudgetController::pool_row_factors(const std::vector<MeasuredBatch>& probe)
       sum += factor;
       ++draws;
     }
-    if (draws > 0) row_factor_[k] = pool(row_factor_[k], sum / draws, probes_, kPooledDraws);
+    row_factor_[k] = pool(row_factor_[k], draws > 0 ? sum / draws : 1, probes_, kPooledDraws);
   }
 }
 
@@ -378,7 +379,9 @@ void BudgetController::from_json(const nlohmann::json& state) {
     state.at("predicted").get_to(read.predicted_);
     state.at("verifications").get_to(read.verifications_);
     // Absent from the states of earlier programs.
-    read.row_factor_ = state.value("row_factor", row_factor_);
+    // A fork may go over to independent draws, which have the variance of Eq. 3.
+    if (options_.selection == "systematic")
+      read.row_factor_ = state.value("row_factor", row_factor_);
     read.excess_ = state.value("echo_excess", excess_);
     read.dropped_ = state.value("echo_dropped", dropped_);
     read.echo_probes_ = state.value("echo_probes", std::int64_t{0});

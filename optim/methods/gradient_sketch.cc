@@ -1,6 +1,7 @@
 #include "optim/methods/gradient_sketch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "optim/methods/row_draw.h"
 
@@ -26,7 +27,7 @@ void GradientSketches::flush(Exec& exec) {
   Group<RowScore> scores;
   DrawRows drawn;
   std::vector<KeepProbability> variances;
-  std::vector<ItemSketch> of_draws;
+  std::vector<std::pair<ItemSketch, ColumnSum>> of_draws;
   for (const WeightUse& use : waiting_) {
     const GradientSketch& linear = linears[static_cast<std::size_t>(use.site)];
     const std::int64_t items = use.rows.items, buckets = linear.out_buckets * linear.in_buckets;
@@ -49,30 +50,33 @@ void GradientSketches::flush(Exec& exec) {
                         .x = sketch.sketch.first_rows(compared)});
     if (!linear.row_score) continue;
     VCAS_CHECK(!use.rows.row, "row scores of a sampled batch");
-    RowScore score = row_score(use);
+    RowScore score = row_score_of(use);
     score.score = linear.row_score.range(0, score.dy.rows());
     if (linear.drawn_ratio >= 1) {
       scores.add(score);
       continue;
     }
-    // The first repeat is not that of training.
+    // Training draws with repeat 0.
     RowDraw rows = row_draw(exec, score, linear.drawn_ratio, Selection::kSystematic,
                             exec.key(Stream::kWeight, static_cast<std::uint32_t>(use.site), 1));
     rows.probability.variance = linear.drawn_variance;
     drawn.scores.add(score);
     drawn.draws.add(rows.draw);
     variances.push_back(rows.probability);
-    ItemSketch& of_draw = of_draws.emplace_back(sketch);
-    of_draw.sketch = linear.drawn.reshaped({1, buckets});
+    ItemSketch of_draw = sketch;
     of_draw.offsets = {};
     of_draw.kept = rows.draw.kept;
     of_draw.scale = rows.draw.scale;
     of_draw.count = rows.draw.count;
+    of_draws.push_back({of_draw, {.sum = linear.drawn, .x = of_draw.sketch}});
   }
   waiting_.clear();
   if (scores.size() > 0) exec.ops.run(scores);
   if (drawn.draws.size() > 0) exec.ops.run(drawn);
-  for (const ItemSketch& sketch : of_draws) exec.ops.run(sketch);
+  for (const auto& [sketch, sum] : of_draws) {
+    exec.ops.run(sketch);
+    exec.ops.run(Group<ColumnSum>{sum});
+  }
   for (const KeepProbability& variance : variances) exec.ops.run(variance);
 }
 

@@ -16,7 +16,7 @@ struct GradientSketch {
   Tensor halves;     // S [2, A * B]: of the first N / 2 items, and of the others; or empty
   Tensor gram;       // S [items, items]: inner products of the items' gradients; or empty
   Tensor row_score;  // S [rows]: ||dy_r|| ||x_r||; or empty
-  // With row_score, where drawn_ratio is below 1. Else they stay as they are.
+  // With row_score, and where drawn_ratio is below 1. Else they stay as they are.
   Tensor drawn;           // S [A * B]: of the gradient of rows that SampleW draws systematically
   Tensor drawn_variance;  // f64 [1]: of that draw by Eq. 3
   double drawn_ratio = 1;

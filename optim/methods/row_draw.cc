@@ -4,7 +4,7 @@
 
 namespace vcas {
 
-RowScore row_score(const WeightUse& use) {
+RowScore row_score_of(const WeightUse& use) {
   return {.dy = use.dy,
           .x_full = use.x_full,
           .row = use.rows.row,

@@ -6,7 +6,7 @@
 namespace vcas {
 
 // ||dy_r|| ||x_r|| of the rows of a weight gradient, without memory for it.
-RowScore row_score(const WeightUse& use);
+RowScore row_score_of(const WeightUse& use);
 
 struct RowDraw {
   KeepProbability probability;  // P(r), proportional to the score, capped; no variance is wanted

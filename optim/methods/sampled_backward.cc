@@ -110,7 +110,7 @@ void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
   if (draw || pass.weight_variance)
     waiting_.push_back({.dweight = draw ? use.dweight : Tensor{},
                         .accumulate = use.accumulate,
-                        .score = row_score(use),
+                        .score = row_score_of(use),
                         .site = site});
 }
 

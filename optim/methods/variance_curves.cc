@@ -512,8 +512,8 @@ VarianceCurves::Ratios VarianceCurves::by_thresholds(Ratios ratios) const {
   return ratios;
 }
 
-// eta times the sum over r of (1 / pi) (1 / q - 1) z^2, where the sum of pi q is `ratio` times that
-// of pi.
+// eta times the sum over r of (1 / pi) (1 / q - 1) z^2.
+// The sum of pi q is `ratio` times that of pi.
 double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* pi,
                                        double ratio) const {
   if (ratio >= 1) return 0;

@@ -190,9 +190,14 @@ void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number, int batches,
   ops_.copy_to_device(signs_.data(), drawn.data(), drawn.size());
   // Independent draws have the variance of Eq. 3.
   const SampledBackward::Pass& pass = sampled_backward_.pass;
-  for (std::size_t k = 0; k < pass.ratios.weight.size(); ++k)
-    exact_.sketches.linears[k].drawn_ratio =
-        pass.selection == Selection::kSystematic ? pass.ratios.weight[k] : 1;
+  if (options_.curves && pass.selection == Selection::kSystematic)
+    for (std::size_t k = 0; k < pass.ratios.weight.size(); ++k)
+      exact_.sketches.linears[k].drawn_ratio = pass.ratios.weight[k];
+}
+
+bool VarianceProbe::draws_rows() const {
+  return std::ranges::any_of(exact_.sketches.linears,
+                             [](const GradientSketch& linear) { return linear.drawn_ratio < 1; });
 }
 
 int VarianceProbe::passes() const {
@@ -313,7 +318,7 @@ void VarianceProbe::receive() {
       batch.row_score.push_back(values(host, linear.row_score, batch.offsets[k].back()));
     const std::int64_t buckets = linear.total.elements();
     const std::vector<double> exact = values(host, linear.total, buckets);
-    if (linear.row_score && linear.drawn_ratio < 1) {
+    if (linear.drawn_ratio < 1) {
       batch.drawn_error[k] = squared_distance(values(host, linear.drawn, buckets), exact);
       batch.drawn_variance[k] = values(host, linear.drawn_variance, 1).front();
     }

@@ -59,12 +59,14 @@ class VarianceProbe {
   // of each at most.
   void begin(std::uint64_t seed, std::uint64_t number, int batches, int passes);
 
-  // The hooks of the exact backward of a batch. Ops::repeat may repeat it.
+  // The hooks of the exact backward of a batch. Ops::repeat may repeat it if it draws no rows.
   BackwardHooks& exact_backward() { return exact_; }
   // Follows it, on the same forward: `passes` backwards with SampleA at the ratios of `sampled`.
   // Their gradients go nowhere. Waits for no measurement.
   void sampled_backwards(Exec& exec, const BackwardContext& context);
 
+  // Whether the exact backward draws rows, at ratios that the next probe may not have.
+  bool draws_rows() const;
   // How many sampled backwards a batch needs at the present ratios.
   // If rows only are dropped: one, for V_w, as V_act is 0. If nothing is: none.
   int passes() const;

@@ -210,9 +210,10 @@ BackwardHooks* Vcas::sampling_hooks(PassKind kind) {
   }
 }
 
-// Neither a pass of which the host learns the sizes too late, nor one that is timed.
+// Neither a pass of which the host learns the sizes too late, nor one that is timed. A probe's
+// draws of rows have other sizes in each probe.
 bool Vcas::repeats(PassKind kind) const {
-  if (kind == PassKind::kMeasured) return !options_.times_probes();
+  if (kind == PassKind::kMeasured) return !options_.times_probes() && !probe_->draws_rows();
   if (timed_) return false;
   return kind != PassKind::kSampled ||
          (sampled_.thresholds.empty() && sampled_.pass.selection == Selection::kSystematic);

@@ -76,6 +76,9 @@ TEST_CASE("a sketch costs a small product", "[op_cost]") {
                         .x_full = memory.f32({7, 6}),
                         .out_buckets = 2};
   CHECK(op_cost(args).flops == 2 * 7 * 2 * 4);
+  ItemSketch draw = args;
+  draw.kept = memory.holding<std::int32_t>({1, 4, 6});
+  CHECK(op_cost(draw).flops == 2 * 3 * 2 * 4);
 }
 
 TEST_CASE("attention costs two products forward and five backward", "[op_cost]") {

@@ -236,7 +236,7 @@ TEST_CASE("scores and sketches of patches", "[convolution]") {
                    {.length = 6 * (rows + 1)});
           const auto kept = t.some_of(rows);
           check_op(t,
-                   ItemSketch{.sketch = t.wide_unset({1, a * b}),
+                   ItemSketch{.sketch = t.wide_unset({2, a * b}),
                               .dy = dy,
                               .x_full = x,
                               .row = narrow ? t.indices(row) : Tensor{},

@@ -37,13 +37,14 @@ TEST_CASE("item_sketch", "[sketch]") {
     for (const auto& [full, out, in, a, b] :
          {std::array<std::int64_t, 5>{1, 1, 1, 1, 1}, {700, 33, 70, 5, 7}, {60, 100, 50, 64, 33}})
       for (const bool narrow : {false, true})
-        for (const bool counted : {false, true}) {
-          INFO("a draw of " << full << ", narrow " << narrow << ", counted " << counted);
+        for (const std::int64_t stretches : {1, 3, 40}) {
+          const bool counted = stretches % 2 == 1;
+          INFO("a draw of " << full << ", narrow " << narrow << ", stretches " << stretches);
           const auto row = t.some_of(full);
           const std::int64_t rows = narrow ? std::ssize(row) : full;
           const auto kept = t.some_of(rows);
           check_op(t,
-                   ItemSketch{.sketch = t.wide_unset({1, a * b}),
+                   ItemSketch{.sketch = t.wide_unset({stretches, a * b}),
                               .dy = t.normal({rows, out}),
                               .x_full = t.normal({full, in}),
                               .row = narrow ? t.indices(row) : Tensor{},
@@ -63,15 +64,21 @@ TEST_CASE("item_sketch", "[sketch]") {
                                            .in_sign = signs(t, 2),
                                            .out_buckets = 4}),
                     InternalError);
-    CHECK_THROWS_WITH(t.ops().run(ItemSketch{.sketch = t.wide_unset({2, 4}),
-                                             .dy = t.normal({3, 2}),
-                                             .x_full = t.normal({3, 2}),
-                                             .out_sign = signs(t, 2),
-                                             .in_sign = signs(t, 2),
-                                             .out_buckets = 2,
-                                             .kept = t.indices({0}),
-                                             .scale = t.wide_normal({1})}),
-                      ContainsSubstring("one draw with its scale"));
+    ItemSketch draw{.sketch = t.wide_unset({1, 4}),
+                    .dy = t.normal({3, 2}),
+                    .x_full = t.normal({3, 2}),
+                    .out_sign = signs(t, 2),
+                    .in_sign = signs(t, 2),
+                    .out_buckets = 2,
+                    .kept = t.indices({0, 2}),
+                    .scale = t.wide_normal({1})};
+    CHECK_THROWS_WITH(t.ops().run(draw), ContainsSubstring("or of a draw by its scale"));
+    draw.scale = t.wide_normal({2});
+    t.ops().run(draw);
+    draw.offsets = t.offsets({0, 3});
+    CHECK_THROWS_WITH(t.ops().run(draw), ContainsSubstring("of items by their offsets"));
+    draw.kept = {};
+    CHECK_THROWS_WITH(t.ops().run(draw), ContainsSubstring("of items by their offsets"));
   });
 }
 

@@ -147,6 +147,11 @@ TEST_CASE("draws of rows that add more than Eq. 3 keep more rows", "[controller]
   BudgetController read(budget_options(), two_linears(), 1, 1000);
   read.from_json(state);
   CHECK(read.to_json() == state);
+  VcasOptions independent = budget_options();
+  independent.selection = "bernoulli";
+  BudgetController fork(independent, two_linears(), 1, 1000);
+  fork.from_json(state);
+  CHECK(fork.to_json()["row_factor"] == nlohmann::json{1.0, 1.0});
   nlohmann::json before = state;
   before.erase("row_factor");  // as earlier programs wrote it
   BudgetController old(budget_options(), two_linears(), 1, 1000);

@@ -144,6 +144,24 @@ TEST_CASE("passes are captured anew when the ratios change", "[trainer][repeat]"
   CHECK(repeated.device->calls() < repeated.device->repetitions());
 }
 
+// Each probe draws at other ratios: a draw of an earlier one, repeated, would be a wrong eta.
+TEST_CASE("probes that draw rows are not repeated", "[trainer][repeat]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options).controller = "budget";
+  vcas_of(options).update_every = 4;
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 0.2;
+  EmuTrainer called(options, false), repeated(options, true);
+  const std::vector<StepReport> reports = check_same(called, repeated, 20);
+  const auto state = [](EmuTrainer& t) { return t.f.vcas().controller().to_json(); };
+  CHECK(state(repeated) == state(called));
+  const auto measured = std::ranges::count_if(reports, &StepReport::measured);
+  CHECK(measured > 4);
+  CHECK(repeated.device->repetitions() == 20 - (measured - 1));  // the first draws nothing
+  CHECK(repeated.device->calls() < repeated.device->repetitions());
+  const auto eta = state(called)["row_factor"].get<std::vector<double>>();
+  CHECK(std::ranges::any_of(eta, [](double factor) { return factor != 1; }));
+}
+
 TEST_CASE("nothing is repeated where the host does not know the sizes", "[trainer][repeat]") {
   TrainerOptions options = sampled();
   vcas_of(options).selection = "bernoulli";

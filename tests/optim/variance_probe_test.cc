@@ -319,10 +319,11 @@ TEST_CASE("V_w is Eq. 3 of the rows that SampleA left", "[probe][law]") {
 }
 
 TEST_CASE("a probe draws rows as SampleW does, and measures their error", "[probe]") {
+  const std::string device = GENERATE("cpu", "emu");
   for (const Selection selection : {Selection::kSystematic, Selection::kBernoulli}) {
     ModelFixture f(read_model_options(
                        {"type=vit", "width=16", "depth=2", "heads=2", "patch=4", "pooling=mean"}),
-                   {1, 8, 8}, kClasses, kItems, DType::kF64);
+                   {1, 8, 8}, kClasses, kItems, DType::kF64, make_ops(device));
     VarianceProbe probe(
         f.model->graph, *f.ops, *f.sampled,
         VarianceProbe::Options{.fraction = 1, .most_passes = kRepeats, .curves = true});
@@ -345,7 +346,7 @@ TEST_CASE("a probe draws rows as SampleW does, and measures their error", "[prob
       const MeasuredBatch& got = batches[static_cast<std::size_t>(i)];
       const auto& weights = f.model->graph.sampled_weights();
       for (std::size_t k = 0; k < weights.size(); ++k) {
-        INFO("batch " << i << ", linear " << k);
+        INFO(device << ", batch " << i << ", linear " << k);
         const auto weight = static_cast<std::size_t>(weights[k]);
         const auto [begin, end] = f.range(f.model->graph.parameters()[weight]);
         double error = 0;

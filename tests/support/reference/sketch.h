@@ -11,8 +11,9 @@ inline void run(const ItemSketch& a) {
   std::fill_n(f(a.sketch), a.sketch.elements(), 0.0);
   const std::int64_t drawn = a.count ? i32(a.count)[0] : a.kept.elements();
   for (std::int64_t n = 0; n < a.sketch.rows(); ++n) {
-    const std::int64_t first = a.kept ? 0 : i64(a.offsets)[n];
-    const std::int64_t end = a.kept ? drawn : i64(a.offsets)[n + 1];
+    const std::int64_t length = (a.kept.elements() + a.sketch.rows() - 1) / a.sketch.rows();
+    const std::int64_t first = a.kept ? n * length : i64(a.offsets)[n];
+    const std::int64_t end = a.kept ? std::min(first + length, drawn) : i64(a.offsets)[n + 1];
     for (std::int64_t k = first; k < end; ++k) {
       const std::int64_t r = index_at(a.kept, k);
       for (std::int64_t o = 0; o < d; ++o)
