@@ -102,7 +102,7 @@ class Graph {
   void check_building(const char* call) const;
   void check_finished(const char* call) const;
   void check_loaded(const char* call) const;
-  // Loops of a layer's own would read what a dry run has not.
+  // In a dry run loops of a layer's own would read memory that is not there.
   bool skips(const GraphNode& node) const {
     return node.plan.computes_on_host && !ops_->has_memory();
   }

@@ -191,6 +191,14 @@ fs::path nearest_existing(fs::path folder) {
   return folder;
 }
 
+// By errno.
+[[noreturn]] void fail_cannot_create(const fs::path& folder) {
+  throw Error(ExitCode::kCannotCreate,
+              fmt::format("{}: cannot create: {}", folder.string(),
+                          std::error_code(errno, std::generic_category()).message()),
+              "choose another run.folder");
+}
+
 // No other file gets that of one that is kept open. 0: there is none.
 std::uint64_t file_number(const fs::path& file) {
   struct stat status {};
@@ -250,9 +258,7 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
                 "choose another run.folder");
   if (is_checkpoint(folder))
     refuse("is a checkpoint, not the folder of a run", "choose another run.folder");
-  if (::access(existing.c_str(), W_OK | X_OK) != 0)
-    refuse("cannot create: " + std::error_code(errno, std::generic_category()).message(),
-           "choose another run.folder");
+  if (::access(existing.c_str(), W_OK | X_OK) != 0) fail_cannot_create(folder);
   if (use == FolderUse::kAsItIs || is_unused(folder)) return;
   if (std::ranges::none_of(std::vector<fs::path>{folder, set_aside(folder), moving(folder)},
                            [&](const fs::path& place) { return fs::exists(place / mark); }))
@@ -268,11 +274,7 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
 
 void try_run_folder(const fs::path& folder) {
   std::string probe = (nearest_existing(folder) / "last.tmp-XXXXXX").string();
-  if (::mkdtemp(probe.data()) == nullptr)
-    throw Error(ExitCode::kCannotCreate,
-                fmt::format("{}: cannot create: {}", folder.string(),
-                            std::error_code(errno, std::generic_category()).message()),
-                "choose another run.folder");
+  if (::mkdtemp(probe.data()) == nullptr) fail_cannot_create(folder);
   fs::remove(probe);
 }
 

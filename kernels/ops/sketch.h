@@ -24,7 +24,7 @@ struct ItemSketch {
   Tensor dy;                     // T [K, D]
   Tensor x_full;                 // T [R, C]; [pixels, channels] with patches
   Tensor row;                    // i32 [K], optional
-  Tensor offsets;                // i64 [N + 1]: rows of the items in dy; without kept alone
+  Tensor offsets;                // i64 [N + 1]: rows of the items in dy; only without kept
   Tensor out_sign;               // S [D]
   Tensor in_sign;                // S [C]
   std::int64_t out_buckets = 1;  // A

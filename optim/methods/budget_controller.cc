@@ -131,8 +131,8 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
   }
 }
 
-// Squared errors of draws of rows over Eq. 3, or 1 where nothing was drawn: a linear that a large
-// eta has made exact draws nothing more, and must come back.
+// Squared errors of draws of rows over Eq. 3, or 1 where nothing was drawn.
+// A linear that a large eta has made exact draws nothing. So it must come back by itself.
 void BudgetController::pool_row_factors(const std::vector<MeasuredBatch>& probe) {
   for (std::size_t k = 0; k < row_factor_.size(); ++k) {
     double sum = 0, draws = 0;

@@ -135,8 +135,8 @@ struct MeasuredBatch {
   std::int64_t items = 0;          // N
   int passes = 0;                  // sampled backwards
   std::vector<double> v_act, v_w;  // [linear]: added by SampleA, by SampleW; means over the passes
-  // [linear]: of a systematic draw of all rows at the ratio in force, its squared error and its
-  // variance by Eq. 3; 0 where there was no draw.
+  // [linear]: squared error of a systematic draw at the ratio in force, and its variance by Eq. 3.
+  // The draw is from all rows. Both are 0 where nothing was drawn.
   std::vector<double> drawn_error, drawn_variance;
   std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
   std::vector<double> tokens;                   // [item]: T_i, 1 without tokens
