@@ -23,8 +23,21 @@ LogLevel log_level() {
   return static_cast<LogLevel>(found - std::begin(kNames));
 }
 
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (const char c : text) {
+    const bool commands = (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == '\x7f';
+    if (commands)
+      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", c);
+    else
+      shown += c;
+  }
+  return shown;
+}
+
 void write_stderr(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  const std::string shown = printable(text);
+  std::fwrite(shown.data(), 1, shown.size(), stderr);
   std::fflush(stderr);
 }
 

@@ -1,6 +1,7 @@
 // Which lines go to standard error: VCAS_LOG_LEVEL.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace vcas {
@@ -11,7 +12,10 @@ enum class LogLevel { kError, kWarning, kInfo, kDebug };
 // Error(kBadConfig) for another word.
 LogLevel log_level();
 
-// Writes to standard error what that takes. Where it takes nothing, a run goes on.
+// Control characters but for LF and tab as \xNN: a name in a file must not command a terminal.
+std::string printable(std::string_view text);
+
+// Writes the printable text to standard error. Where that takes nothing, a run goes on.
 void write_stderr(std::string_view text);
 
 // Writes the line to standard error where lines of this level are wanted.

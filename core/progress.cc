@@ -131,7 +131,7 @@ void Progress::message(std::string_view text, LogLevel level) {
   const std::lock_guard lock(mutex_);
   const bool redraw = block_lines_ > 0;
   std::string output = clear_block();
-  output.append(text).append("\n");
+  output.append(printable(text)).append("\n");
   if (redraw) output += draw_block();
   write(output);
 }

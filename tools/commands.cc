@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/hardware.h"
+#include "core/log.h"
 #include "core/nearest_name.h"
 #include "core/progress.h"
 #include "core/safetensors.h"
@@ -23,7 +24,7 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+void print(const std::string& text) { std::fputs(printable(text).c_str(), stdout); }
 
 std::vector<std::string> template_names() {
   std::vector<std::string> names;

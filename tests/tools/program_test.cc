@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/metrics.h"
+#include "core/safetensors.h"
 #include "tests/support/catch.h"
 
 namespace fs = std::filesystem;
@@ -157,6 +158,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {{"init", "quikstart"},
        2,
        "error: there is no template \"quikstart\"\n  hint: did you mean \"quickstart\"?\n"},
+      {{"a\x1b[2J"}, 2, "error: there is no command \"a\\x1b[2J\"\n"},
       {{"inspect", "none.safetensors"}, 66, "error: none.safetensors: cannot open"},
       {{"inspect", "tiny.json"}, 65, "error: tiny.json: not a safetensors file"},
       {{"eval", "--model", "none"},
@@ -253,6 +255,8 @@ TEST_CASE("eval and inspect read what training saved") {
   CHECK(contains(list.out, "format: pt"));
   CHECK(nlohmann::json::parse(run(tiny.path(), {"inspect", "out/best", "--json"}).out)["tensors"]
             .size() == 32);
+  vcas::write_safetensors(tiny.path() / "odd.safetensors", {}, {{"a\x1b[2J", "b"}});
+  CHECK(contains(run(tiny.path(), {"inspect", "odd.safetensors"}).out, "a\\x1b[2J: b\n"));
 }
 
 TEST_CASE("a result that does not reach its file is an error") {
