@@ -131,15 +131,19 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
   }
 }
 
-// Squared errors of draws of rows over Eq. 3, or 1 where nothing was drawn.
+// Squared errors of draws of rows over Eq. 3, or 1 where nothing was drawn, or next to nothing: the
+// error is one of rounding then.
 // A linear that a large eta has made exact draws nothing. So it must come back by itself.
 void BudgetController::pool_row_factors(const std::vector<MeasuredBatch>& probe) {
+  constexpr double kLeastOfVariance = 1e-6, kMost = 16;
   for (std::size_t k = 0; k < row_factor_.size(); ++k) {
     double sum = 0, draws = 0;
     for (const MeasuredBatch& batch : probe) {
       const double factor = batch.drawn_error[k] / batch.drawn_variance[k];
-      if (!(batch.drawn_variance[k] > 0) || !std::isfinite(factor)) continue;
-      sum += factor;
+      if (!(batch.drawn_variance[k] > kLeastOfVariance * last_.v_s_linear[k]) ||
+          !std::isfinite(factor))
+        continue;
+      sum += std::min(factor, kMost);
       ++draws;
     }
     row_factor_[k] = pool(row_factor_[k], draws > 0 ? sum / draws : 1, probes_, kPooledDraws);

@@ -163,6 +163,21 @@ TEST_CASE("draws of rows that add more than Eq. 3 keep more rows", "[controller]
       "the state of the VCAS controller has 1 numbers in its row_factor, the model 2");
 }
 
+TEST_CASE("one draw of rows is no reason to draw none for long", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  const auto factors = [&](double error, double variance) {
+    MeasuredBatch batch = batch_of();
+    batch.drawn_error = {error, 0};
+    batch.drawn_variance = {variance, 0};
+    CHECK(controller.update({batch}).empty());
+    return controller.measured()["row_factor"];
+  };
+  CHECK(factors(1e9, 1) == nlohmann::ordered_json{16.0, 1.0});
+  CHECK(factors(1, 1) == nlohmann::ordered_json{8.5, 1.0});
+  // Rounding: variances of no weight beside V_s.
+  CHECK(factors(1e-12, 1e-30) == nlohmann::ordered_json{6.0, 1.0});
+}
+
 TEST_CASE("batches of several ranks set the mean of their ratios", "[controller][ranks]") {
   MeasuredBatch even = batch_of();  // items of one size: none can be left out as well
   even.item_score[0].assign(kItems, 0.1);
