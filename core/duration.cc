@@ -45,7 +45,11 @@ bool Duration::set_text(std::string_view text) {
   return false;
 }
 
-std::string Duration::text() const { return fmt::format("{}{}", amount_, suffix(unit_)); }
+std::string Duration::text() const {
+  char digits[400];  // the least number has 324 zeros before its digits, the greatest 309 digits
+  char* const end = std::to_chars(digits, std::end(digits), amount_, std::chars_format::fixed).ptr;
+  return std::string(digits, end) + suffix(unit_);
+}
 
 std::int64_t Duration::steps(std::int64_t steps_per_epoch) const {
   if (amount_ == 0) return 0;

@@ -25,7 +25,7 @@ class Duration {
   void set_plain(double amount);
   // Sets the duration from "500st", "3ep" or "0.5ep"; false, and nothing changes, for other texts.
   bool set_text(std::string_view text);
-  // "3ep"
+  // "3ep": what set_text takes, without an exponent.
   std::string text() const;
 
   // 0 stays 0; else at least 1 and at most kMost.

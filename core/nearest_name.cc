@@ -1,5 +1,8 @@
 #include "core/nearest_name.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -47,6 +50,13 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
                          const std::string& otherwise) {
   const std::string nearest = nearest_name(name, candidates);
   return nearest.empty() ? otherwise : "did you mean \"" + nearest + "\"?";
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::ptrdiff_t kShown = 4;
+  const auto end = names.begin() + std::min(std::ssize(names), kShown);
+  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "),
+                     std::ssize(names) > kShown ? fmt::format(", ... ({})", names.size()) : "");
 }
 
 }  // namespace vcas

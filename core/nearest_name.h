@@ -1,4 +1,4 @@
-// "did you mean": the known name closest to a misspelt one.
+// Names in messages. "did you mean": the known name closest to a misspelt one.
 #pragma once
 
 #include <string>
@@ -14,5 +14,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 // A hint that names it, or `otherwise`.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
                          const std::string& otherwise = "");
+
+// "a, b", or of many the first, with their number: "a, b, c, d, ... (9)".
+std::string some_of(const std::vector<std::string>& names);
 
 }  // namespace vcas

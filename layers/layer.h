@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "core/json_value.h"
 #include "core/row_set.h"
 #include "core/unique_name.h"
 #include "kernels/ops.h"
@@ -194,20 +194,11 @@ class LayerConfig {
   const nlohmann::json* find(const char* key, bool required) const;
   template <class T>
   T convert(const char* key, const nlohmann::json* value) const {
-    // nlohmann::json itself turns 1.5, true and 2^40 into an int without a word.
-    bool fits = true;
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      fits = value->is_number_integer();
-      if (fits && !(value->is_number_unsigned() ? std::in_range<T>(value->get<std::uint64_t>())
-                                                : std::in_range<T>(value->get<std::int64_t>())))
+    if (json_holds<T>(*value)) return value->get<T>();
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+      if (value->is_number_integer())
         fail(key, "must be from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
                       std::to_string(std::numeric_limits<T>::max()) + ", got " + value->dump());
-    } else if constexpr (std::is_floating_point_v<T>)
-      fits = value->is_number();
-    try {
-      if (fits) return value->get<T>();
-    } catch (const nlohmann::json::exception&) {
-    }
     fail(key, "has the wrong type: " + value->dump());
   }
 

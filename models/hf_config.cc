@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -215,8 +216,13 @@ std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) 
 std::string image_processor_text(const HfImageProcessor& images,
                                  const std::vector<std::int64_t>& shape) {
   const auto numbers = [](const std::vector<float>& values) {
-    Json list = Json::array();  // a float's own few digits, not those of the double nearest to it
-    for (const float value : values) list.push_back(std::stod(fmt::format("{}", value)));
+    Json list = Json::array();
+    for (const float value : values) {  // its own few digits, not those of the same double
+      const std::string digits = fmt::format("{}", value);
+      double number = 0;
+      std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      list.push_back(number);
+    }
     return list;
   };
   const Json size = {{"height", shape[1]}, {"width", shape[2]}};

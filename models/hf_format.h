@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json_value.h"
 #include "layers/parameters.h"
 
 namespace vcas {
@@ -26,17 +27,15 @@ class HfConfig {
   // Throws Error(kBadData) for a file that is no JSON object.
   explicit HfConfig(const std::filesystem::path& file);
 
-  // Throws Error(kBadData) for a value of another type.
+  // Throws Error(kBadData) for a value that is no T.
   // Without `otherwise` an absent one is an error too.
   template <class T>
   T get(const char* key) const {
     if (!has(key)) throw Error(ExitCode::kBadData, fmt::format("{}: lacks \"{}\"", file_, key));
-    try {
-      return json_.at(key).get<T>();
-    } catch (const nlohmann::json::exception&) {
-      throw Error(ExitCode::kBadData, fmt::format("{}: \"{}\" has the wrong type: {}", file_, key,
-                                                  json_.at(key).dump()));
-    }
+    const Json& value = json_.at(key);
+    if (json_holds<T>(value)) return value.get<T>();
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: \"{}\" has the wrong type: {}", file_, key, value.dump()));
   }
   template <class T>
   T get(const char* key, const T& otherwise) const {

@@ -1,7 +1,8 @@
 // Residual networks: ResNet (He et al. 2016a) with its basic and bottleneck blocks, and blocks of
 // pre-activation (He et al. 2016b), as WideResNet has them (Zagoruyko & Komodakis 2016). In files
 // names follow the Hugging Face ResNet; those of torchvision are read too.
-#include <regex>
+#include <charconv>
+#include <optional>
 
 #include "models/blocks.h"
 #include "models/hf_config.h"
@@ -23,15 +24,51 @@ constexpr std::pair<const char*, const char*> kHfNames[] = {
     {".shortcut.norm.", ".shortcut.normalization."},
     {"classifier.", "classifier.1."},
 };
-
-// Names of torchvision, and those of Hugging Face.
-const std::pair<std::regex, const char*> kTorchvisionNames[] = {
-    {std::regex("^conv1\\."), "resnet.embedder.embedder.convolution."},
-    {std::regex("^bn1\\."), "resnet.embedder.embedder.normalization."},
-    {std::regex("\\.downsample\\.0\\."), ".shortcut.convolution."},
-    {std::regex("\\.downsample\\.1\\."), ".shortcut.normalization."},
-    {std::regex("^fc\\."), "classifier.1."},
+// Parts with a number after them, which goes before them.
+constexpr std::pair<std::string_view, const char*> kNumberedHfNames[] = {
+    {".conv.", ".convolution."},
+    {".norm.", ".normalization."},
 };
+
+// How names of torchvision begin, and those of Hugging Face.
+constexpr std::pair<std::string_view, const char*> kTorchvisionNames[] = {
+    {"conv1.", "resnet.embedder.embedder.convolution."},
+    {"bn1.", "resnet.embedder.embedder.normalization."},
+    {"fc.", "classifier.1."},
+};
+// The same of the names within a block.
+constexpr std::pair<std::string_view, const char*> kTorchvisionParts[] = {
+    {"conv1.", "layer.0.convolution."},         {"conv2.", "layer.1.convolution."},
+    {"conv3.", "layer.2.convolution."},         {"bn1.", "layer.0.normalization."},
+    {"bn2.", "layer.1.normalization."},         {"bn3.", "layer.2.normalization."},
+    {"downsample.0.", "shortcut.convolution."}, {"downsample.1.", "shortcut.normalization."},
+};
+
+// Takes a number and a dot off the front of a name. Empty: they are not there, or it is too large.
+std::optional<unsigned> take_number(std::string_view& name) {
+  unsigned number = 0;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data(), last, number);
+  if (error != std::errc() || end == last || *end != '.') return std::nullopt;
+  name.remove_prefix(static_cast<std::size_t>(end + 1 - name.data()));
+  return number;
+}
+
+// The name of Hugging Face for one of torchvision. Other names stay.
+std::string from_torchvision(const std::string& name) {
+  for (const auto& [theirs, hf] : kTorchvisionNames)
+    if (name.starts_with(theirs)) return hf + name.substr(theirs.size());
+  constexpr std::string_view kStage = "layer";
+  if (!name.starts_with(kStage)) return name;
+  std::string_view rest = std::string_view(name).substr(kStage.size());
+  const std::optional<unsigned> stage = take_number(rest), block = take_number(rest);
+  if (stage.value_or(0) == 0 || !block) return name;
+  for (const auto& [theirs, hf] : kTorchvisionParts)
+    if (rest.starts_with(theirs))
+      return fmt::format("resnet.encoder.stages.{}.layers.{}.{}{}", *stage - 1, *block, hf,
+                         rest.substr(theirs.size()));
+  return name;
+}
 
 // The picture as it goes through the network.
 struct Picture {
@@ -170,12 +207,13 @@ class ResNet final : public ModelKind, public HfFormat {
     for (const auto& [ours, theirs] : kHfNames)
       if (const std::size_t at = tensor.name.find(ours); at != std::string::npos)
         tensor.name.replace(at, std::string_view(ours).size(), theirs);
-    static const std::regex part("\\.(conv|norm)\\.(\\d+)\\.");
-    std::smatch found;
-    if (std::regex_search(tensor.name, found, part))
-      tensor.name = found.prefix().str() + ".layer." + found[2].str() +
-                    (found[1] == "conv" ? ".convolution." : ".normalization.") +
-                    found.suffix().str();
+    for (const auto& [ours, theirs] : kNumberedHfNames)
+      if (const std::size_t at = tensor.name.find(ours); at != std::string::npos) {
+        std::string_view rest = std::string_view(tensor.name).substr(at + ours.size());
+        if (const std::optional<unsigned> number = take_number(rest))
+          tensor.name =
+              fmt::format("{}.layer.{}{}{}", tensor.name.substr(0, at), *number, theirs, rest);
+      }
     if (tensor.name.ends_with("convolution.weight")) {
       const std::int64_t side = kernel_of(parameter.name);
       tensor.shape = {tensor.shape[0], tensor.shape[1] / (side * side), side, side};
@@ -185,17 +223,7 @@ class ResNet final : public ModelKind, public HfFormat {
   }
 
   std::string current_name(std::string name) const override {
-    for (const auto& [theirs, hf] : kTorchvisionNames) name = std::regex_replace(name, theirs, hf);
-    static const std::regex block("^layer(\\d+)\\.(\\d+)\\.(conv|bn)?(\\d+)?");
-    std::smatch found;
-    if (std::regex_search(name, found, block)) {
-      std::string part = fmt::format("resnet.encoder.stages.{}.layers.{}.",
-                                     std::stoi(found[1].str()) - 1, found[2].str());
-      if (found[4].matched)
-        part += fmt::format("layer.{}.{}", std::stoi(found[4].str()) - 1,
-                            found[3] == "conv" ? "convolution" : "normalization");
-      name = part + found.suffix().str();
-    }
+    name = from_torchvision(name);
     return name.starts_with("embedder.") || name.starts_with("encoder.") ? "resnet." + name : name;
   }
   // PyTorch counts the forwards of a norm, and does not use the number.

@@ -7,18 +7,12 @@
 #include <set>
 
 #include "core/files.h"
+#include "core/nearest_name.h"
 #include "models/hf_format.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
-
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 4;
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
-  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "),
-                     names.size() > kShown ? fmt::format(", ... ({})", names.size()) : "");
-}
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "core/files.h"
+#include "core/json_value.h"
+#include "core/nearest_name.h"
 #include "core/read_json.h"
 #include "core/safetensors.h"
 #include "optim/loss_queue.h"
@@ -16,6 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
+constexpr const char* kStateFile = "trainer_state.json";
 constexpr const char* kMethodFile = "method.safetensors";
 constexpr const char* kItemMemory = "item_memory";
 
@@ -77,13 +80,10 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
     ops.copy_to_device(tensor.data, values.data(), tensor.bytes());
   }
   if (missing.empty()) return;
-  const std::size_t shown = std::min<std::size_t>(missing.size(), 3);
-  throw Error(
-      ExitCode::kBadConfig,
-      fmt::format("{} lacks {} of the model's {} tensors: {}{}", path.string(), missing.size(),
-                  tensors.size(), fmt::join(missing.begin(), missing.begin() + shown, ", "),
-                  missing.size() > shown ? ", ..." : ""),
-      "the file belongs to another model");
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("{} lacks {} of the model's {} tensors: {}", path.string(),
+                          missing.size(), tensors.size(), some_of(missing)),
+              "the file belongs to another model");
 }
 
 void write_item_memory(const fs::path& folder, std::span<const float> memory, std::int64_t step) {
@@ -143,7 +143,7 @@ void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::j
   write_tensors(target.path() / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state(),
                 step);
   write_item_memory(target.path(), trainer.item_memory(), step);
-  atomic_write(target.path() / "trainer_state.json", state.dump(2) + "\n");
+  atomic_write(target.path() / kStateFile, state.dump(2) + "\n");
   for (const auto& [name, text] : texts) atomic_write(target.path() / name, text);
   write_manifest(target.path());
   target.commit();
@@ -154,7 +154,7 @@ nlohmann::json load_checkpoint(const fs::path& folder, Trainer& trainer) {
   load_weights(folder / "model.safetensors", trainer.model(), trainer.ops());
   read_tensors(folder / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state());
   if (has_item_memory(folder, trainer)) read_item_memory(folder, trainer.item_memory());
-  return read_trainer_state(folder);
+  return read_json(folder / kStateFile);
 }
 
 bool has_item_memory(const fs::path& folder, Trainer& trainer) {
@@ -162,7 +162,17 @@ bool has_item_memory(const fs::path& folder, Trainer& trainer) {
 }
 
 nlohmann::json read_trainer_state(const fs::path& folder) {
-  return read_json(folder / "trainer_state.json");
+  const fs::path file = folder / kStateFile;
+  nlohmann::json state = read_json(file);
+  if (!state.is_object() || !json_holds<std::int64_t>(state["step"]) ||
+      !state["session"].is_object() ||
+      (state.contains("data") && !json_holds<std::map<std::string, std::string>>(state["data"])))
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: no object with an integer \"step\", an object \"session\" and "
+                            "texts in \"data\"",
+                            file.string()),
+                "use an earlier checkpoint");
+  return state;
 }
 
 void load_weights(const fs::path& file, Model& model, Ops& ops) {

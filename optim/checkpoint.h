@@ -28,7 +28,8 @@ nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& tra
 // Whether the checkpoint has numbers of items for the method of `trainer`.
 bool has_item_memory(const std::filesystem::path& folder, Trainer& trainer);
 
-// The `state` alone. Throws kBadData.
+// The `state` alone, of a run: an object with an integer `step` and an object `session`.
+// `data`, if it is there, has a text for each file. Throws kBadData for any other.
 nlohmann::json read_trainer_state(const std::filesystem::path& folder);
 
 // Sets the weights from a safetensors file that has all of them.

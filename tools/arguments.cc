@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cinttypes>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -121,11 +121,15 @@ struct TrainArguments final : ConfigArguments {
 
   // "FIRST:LAST"
   void parse_profile_steps(TrainRequest& request) const {
-    const char* text = profile_steps.c_str();
-    int read = 0;
-    if (std::sscanf(text, "%" SCNd64 ":%" SCNd64 "%n", &request.profile_first,
-                    &request.profile_last, &read) != 2 ||
-        text[read] != '\0' || request.profile_first < 1 ||
+    const auto read = [](std::string_view text, std::int64_t& step) {
+      const char* const last = text.data() + text.size();
+      const auto [end, error] = std::from_chars(text.data(), last, step);
+      return error == std::errc() && end == last && step >= 1;
+    };
+    const std::string_view text = profile_steps;
+    const std::size_t colon = text.find(':');
+    if (colon == text.npos || !read(text.substr(0, colon), request.profile_first) ||
+        !read(text.substr(colon + 1), request.profile_last) ||
         request.profile_last < request.profile_first)
       fail_usage(
           fmt::format("--profile-steps takes FIRST:LAST, steps counted from 1; got \"{}\"", text));

@@ -259,13 +259,6 @@ std::vector<std::string> notes(const Json& comparison, double seeds) {
   return lines;
 }
 
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string result = "\"";
-  for (const char c : text) result += c == '"' ? "\"\"" : std::string(1, c);
-  return result + "\"";
-}
-
 }  // namespace
 
 Json run_numbers(const Session& session, const std::optional<TestResult>& evaluation,
@@ -375,10 +368,10 @@ std::string comparison_csv(const Json& comparison) {
   Json columns = Json::object();
   for (const Json& run : comparison["runs"]) columns.update(numbers_of(run));
   std::string text = "variant,seed";
-  for (const auto& [key, value] : columns.items()) text += fmt::format(",{}", quoted(key));
+  for (const auto& [key, value] : columns.items()) text += fmt::format(",{}", csv_field(key));
   for (const Json& run : comparison["runs"]) {
     const Json numbers = numbers_of(run);
-    text += fmt::format("\n{},{}", quoted(run["variant"]), run["seed"].dump());
+    text += fmt::format("\n{},{}", csv_field(run["variant"]), run["seed"].dump());
     for (const auto& [key, value] : columns.items())
       text += fmt::format(",{}", numbers.contains(key) ? numbers[key].dump() : "");
   }

@@ -31,7 +31,8 @@ TrainRequest request_before(const fs::path& run, std::int64_t step) {
 }
 
 void restore(const TrainRequest& request, const RunData& data, Session& session) {
-  const nlohmann::json state = load_checkpoint(request.from.checkpoint, session.trainer());
+  load_checkpoint(request.from.checkpoint, session.trainer());
+  const nlohmann::json state = read_trainer_state(request.from.checkpoint);
   check_same_data(request.from.checkpoint, state.value("data", nlohmann::json::object()), data,
                   session.model(), /*fork=*/false);
   session.restore(state.at("session"));

@@ -38,6 +38,13 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string field = "\"";
+  for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
+  return field + "\"";
+}
+
 std::string timing_table(CountOps& ops) {
   constexpr Phase kPhases[] = {Phase::kForward, Phase::kBackward, Phase::kProbe, Phase::kOptimizer,
                                Phase::kEvaluation};

@@ -1,4 +1,4 @@
-// How programs write numbers for people.
+// How programs write numbers and tables for people.
 #pragma once
 
 #include <optional>
@@ -16,6 +16,9 @@ std::string format_change(const std::optional<Estimate>& saved);  // "-14.4% ±1
 
 // Columns as wide as they need to be; the first one to the left, the others to the right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
+
+// A field of CSV: in quotes where it needs them (RFC 4180).
+std::string csv_field(const std::string& text);
 
 // Seconds per layer and phase of the calls that were timed.
 std::string timing_table(CountOps& ops);

@@ -42,6 +42,11 @@ TEST_CASE("durations are numbers or texts with a unit", "[config]") {
   DurationConfig again;
   read_config(again, document(printed));
   CHECK(config_changes(config, again).empty());
+  read_config(config, {.overrides = {"every=0.00001ep"}});
+  const std::string small = print_config(config, {}, PrintMode::kPlain);
+  CHECK_THAT(small, ContainsSubstring("\"every\": \"0.00001ep\""));
+  read_config(again, document(small));
+  CHECK(config_changes(config, again).empty());
   read_config(config, document(R"({"epochs": 2.5, "every": 7})"));
   CHECK(print_config(config, {}, PrintMode::kPlain) ==
         "{\n  \"epochs\": 2.5,\n  \"every\": 7\n}\n");

@@ -1,5 +1,7 @@
 #include "core/duration.h"
 
+#include <limits>
+
 #include "core/error.h"
 #include "tests/support/catch.h"
 
@@ -29,6 +31,21 @@ TEST_CASE("durations round to a step at least, and to none for zero", "[duration
   CHECK(Duration(0).steps(100) == 0);
   CHECK(Duration::epochs(0.001).steps(100) == 1);
   CHECK(Duration::epochs(1e300).steps(100) == 1'000'000'000'000'000);
+}
+
+TEST_CASE("the text of a duration is read as the same duration", "[duration]") {
+  CHECK(Duration::epochs(0.00001).text() == "0.00001ep");
+  CHECK(Duration::epochs(1e20).text() == "100000000000000000000ep");
+  CHECK(Duration(1'000'000'000'000'000).text() == "1000000000000000st");
+  using Limits = std::numeric_limits<double>;
+  for (const double epochs : {0.0, 0.1, 0.00001, 1.0 / 3, 2.5, 1e15, 1e300, Limits::max(),
+                              Limits::min(), Limits::denorm_min()}) {
+    CAPTURE(epochs);
+    Duration duration = 5;
+    REQUIRE(duration.set_text(Duration::epochs(epochs).text()));
+    CHECK(duration.unit() == Duration::Unit::kEpochs);
+    CHECK(duration.amount() == epochs);
+  }
 }
 
 TEST_CASE("other texts are no durations", "[duration]") {

@@ -1,6 +1,7 @@
 #include "layers/layer.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tests/support/catch.h"
 
@@ -91,6 +92,13 @@ TEST_CASE("an integer setting fits its type", "[layer]") {
                     "kind.w must be from -2147483648 to 2147483647, got 5000000000");
   CHECK_THROWS_WITH(config.get<std::uint64_t>("n"),
                     "kind.n must be from 0 to 18446744073709551615, got -1");
+  CHECK_THROWS_WITH(config.get<double>("mode"), "kind.mode has the wrong type: \"mean\"");
+  const LayerConfig lists("kind", {{"sizes", {1, 5000000000}}, {"names", {{"a", 1}}}});
+  CHECK(lists.get<std::vector<std::int64_t>>("sizes") == std::vector<std::int64_t>{1, 5000000000});
+  CHECK_THROWS_WITH(lists.get<std::vector<int>>("sizes"),
+                    "kind.sizes has the wrong type: [1,5000000000]");
+  CHECK_THROWS_WITH((lists.get<std::map<std::string, bool>>("names")),
+                    "kind.names has the wrong type: {\"a\":1}");
   CHECK(config.get("mode", "sum") == "mean");
   CHECK(config.get("other", "sum") == "sum");
 }

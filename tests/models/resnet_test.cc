@@ -354,3 +354,56 @@ TEST_CASE("weights under the names of torchvision are read", "[resnet]") {
   };
   CHECK(loaded(folder.path() / "torchvision.safetensors") == loaded(golden / "model.safetensors"));
 }
+
+TEST_CASE("names of torchvision become those of transformers, and others stay", "[resnet]") {
+  const ModelOptions options = read_model_options({"type=resnet"});
+  const HfFormat& format = *options.kind->hugging_face();
+  for (const auto& [theirs, hf] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"conv1.weight", "resnet.embedder.embedder.convolution.weight"},
+           {"bn1.running_mean", "resnet.embedder.embedder.normalization.running_mean"},
+           {"fc.bias", "classifier.1.bias"},
+           {"layer1.0.conv1.weight", "resnet.encoder.stages.0.layers.0.layer.0.convolution.weight"},
+           {"layer4.22.bn3.weight",
+            "resnet.encoder.stages.3.layers.22.layer.2.normalization.weight"},
+           {"layer2.0.downsample.0.weight",
+            "resnet.encoder.stages.1.layers.0.shortcut.convolution.weight"},
+           {"layer2.0.downsample.1.bias",
+            "resnet.encoder.stages.1.layers.0.shortcut.normalization.bias"},
+           {"encoder.stages.0.layers.0.layer.0.convolution.weight",
+            "resnet.encoder.stages.0.layers.0.layer.0.convolution.weight"}}) {
+    CAPTURE(theirs);
+    CHECK(format.current_name(theirs) == hf);
+  }
+  const std::string digits(300'000, '1');
+  for (const std::string& name :
+       {"layer" + digits + ".0.conv1.weight", "layer1." + digits + ".conv1.weight",
+        "layer1.0.conv" + digits + ".weight", std::string("layer99999999999.0.conv1.weight"),
+        std::string("layer0.0.conv1.weight"), std::string("layer-1.0.conv1.weight"),
+        std::string("layer1.0.conv1"), std::string("layer1.0"), std::string("layer1"),
+        std::string("layer"), std::string("layer1conv1.weight"), std::string("my.fc.weight")})
+    CHECK(format.current_name(name) == name);
+}
+
+TEST_CASE("a tensor whose name has too large a number is left over", "[resnet]") {
+  const std::filesystem::path golden =
+      std::filesystem::path(VCAS_SOURCE_DIR) / "tests/golden/hf/resnet_basic";
+  const SafetensorsFile stored(golden / "model.safetensors");
+  std::vector<StoredTensor> tensors(stored.tensors().begin(), stored.tensors().end());
+  const std::vector<std::string> names = {"layer" + std::string(300'000, '1') + ".0.conv1.weight",
+                                          "layer99999999999.0.conv1.weight"};
+  for (const std::string& name : names) {
+    StoredTensor tensor = tensors[0];
+    tensor.name = name;
+    tensors.push_back(tensor);
+  }
+  TemporaryFolder folder;
+  write_safetensors(folder.path() / "model.safetensors", tensors);
+  const HfModel description = read_hf_config(golden / "config.json");
+  auto ops = make_ops("cpu");
+  auto model = build_model(description.options, description.image_shape, 3, 0.0);
+  model->graph.finish(*ops, {.max_items = 1});
+  const LoadReport report =
+      load_hf_weights(folder.path() / "model.safetensors", description.options, *model, *ops);
+  CHECK(report.missing.empty());
+  CHECK(report.unexpected == names);
+}

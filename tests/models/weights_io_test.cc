@@ -1,5 +1,6 @@
 #include "models/weights_io.h"
 
+#include <clocale>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -391,6 +392,46 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
         "and only one number for each of hidden_sizes is supported");
   check("\"depths\": [", "\"depths\": [0, ", ExitCode::kBadData,
         "\"depths\" must be from 1 to 16777216, got 0");
+}
+
+TEST_CASE("numbers of config.json are read as they are, or refused", "[weights_io]") {
+  TemporaryFolder folder;
+  const auto check = [&](const char* model, const char* name, const char* key,
+                         const std::string& value, const auto& read) {
+    CAPTURE(model, key, value);
+    const fs::path hf = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf" / model;
+    const fs::path file = folder.path() / name;
+    nlohmann::json config =
+        fs::exists(hf / name) ? nlohmann::json::parse(read_file(hf / name)) : nlohmann::json();
+    config[key] = nlohmann::json::parse(value);
+    atomic_write(file, config.dump());
+    const Error error = error_of(read);
+    CHECK(error.code() == ExitCode::kBadData);
+    CHECK(std::string(error.what()) ==
+          file.string() + ": \"" + key + "\" has the wrong type: " + config[key].dump());
+  };
+  const auto read_config = [&] { read_hf_config(folder.path() / "config.json"); };
+  for (const char* value : {"64.7", "1e300", "true", "18446744073709551615", "\"64\"", "[64]"})
+    check("resnet_basic", "config.json", "embedding_size", value, read_config);
+  for (const char* value : {"[4294967298]", "[1, 2.5]", "[1e300]", "[false]", "{\"0\": 1}", "1"})
+    check("resnet_basic", "config.json", "depths", value, read_config);
+  for (const char* value : {"{\"0\": 1}", "[[\"0\", \"cat\"]]"})
+    check("resnet_basic", "config.json", "id2label", value, read_config);
+  check("bert_mlm", "config.json", "hidden_dropout_prob", "\"0\"", read_config);
+  const auto read_processor = [&] { read_hf_image_processor(folder.path()); };
+  for (const char* value : {"{\"height\": 8.5, \"width\": 8}", "{\"height\": 8, \"width\": 1e300}"})
+    check("vit", "preprocessor_config.json", "size", value, read_processor);
+  check("vit", "preprocessor_config.json", "image_mean", "[1e39]", read_processor);
+  check("vit", "preprocessor_config.json", "resample", "2.5", read_processor);
+}
+
+TEST_CASE("means of images are written with their few digits in any locale", "[weights_io]") {
+  std::setlocale(LC_NUMERIC, "de_DE.UTF-8");  // changes nothing where the machine has none
+  const std::string text =
+      image_processor_text({.mean = {0.485f, 1}, .std = {1e-7f, 0.225f}}, {2, 8, 8});
+  std::setlocale(LC_NUMERIC, "C");
+  CHECK_THAT(text, ContainsSubstring("\"image_mean\": [\n    0.485,\n    1.0\n  ]"));
+  CHECK_THAT(text, ContainsSubstring("\"image_std\": [\n    1e-07,\n    0.225\n  ]"));
 }
 
 TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {

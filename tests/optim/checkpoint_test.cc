@@ -108,6 +108,51 @@ TEST_CASE("a damaged file is found before anything is read") {
   CHECK(loaded.numbers() == before);
 }
 
+TEST_CASE("a state that is none of a run is refused") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "trainer_state.json";
+  const nlohmann::json good = {
+      {"step", 4}, {"session", nlohmann::json::object()}, {"data", {{"a.tsv", "xxh3:0"}}}};
+  atomic_write(file, good.dump());
+  CHECK(read_trainer_state(folder.path()) == good);
+  nlohmann::json earlier = good;
+  earlier.erase("data");
+  atomic_write(file, earlier.dump());
+  CHECK(read_trainer_state(folder.path()) == earlier);
+
+  std::vector<nlohmann::json> bad = {nlohmann::json::array(), nullptr, 4, "step",
+                                     nlohmann::json::object()};
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, nlohmann::json>>{
+           {"step", "4"},
+           {"step", 4.5},
+           {"step", 1e300},
+           {"step", 1ull << 63},
+           {"step", nullptr},
+           {"session", 1},
+           {"session", nlohmann::json::array()},
+           {"session", nullptr},
+           {"data", 5},
+           {"data", nlohmann::json::array()},
+           {"data", {{"a.tsv", 5}}},
+           {"data", nullptr}}) {
+    bad.push_back(good);
+    bad.back()[key] = value;
+  }
+  for (const char* key : {"step", "session"}) {
+    bad.push_back(good);
+    bad.back().erase(key);
+  }
+  for (const nlohmann::json& state : bad) {
+    CAPTURE(state.dump());
+    atomic_write(file, state.dump());
+    std::string text;
+    CHECK(code_of([&] { read_trainer_state(folder.path()); }, text) == ExitCode::kBadData);
+    CHECK(text == file.string() +
+                      ": no object with an integer \"step\", an object \"session\" and texts in "
+                      "\"data\" | use an earlier checkpoint");
+  }
+}
+
 TEST_CASE("the newest complete checkpoint is found and the others are named") {
   const TemporaryFolder folder;
   CHECK_FALSE(find_newest_checkpoint(folder.path()).step);

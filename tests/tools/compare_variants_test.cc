@@ -169,6 +169,19 @@ TEST_CASE("compare: the tables have the numbers of compare.json") {
   CHECK(text[text.size() - 2] == "Runs differ in their steps: savings are of whole runs.");
 }
 
+TEST_CASE("compare: a name that has what ends a line is quoted in the table") {
+  const TinyRun tiny;
+  for (const char* name : {"a\rb.json", "c\nd.json"})
+    write_text(tiny.path() / name, content(tiny.path() / "tiny.json"));
+  const Outcome outcome =
+      run(tiny.path(), {"compare", "a\rb.json", "c\nd.json", "--folder", "out", "train.steps=2"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const std::string csv = content(tiny.path() / "out/compare.csv");
+  CHECK(contains(csv, "\n\"a\rb\",0,2,"));
+  CHECK(contains(csv, "\n\"c\nd\",0,2,"));
+}
+
 TEST_CASE("compare: a run beside others has the bits of a run alone, and leaves no weights") {
   const TinyRun tiny;
   REQUIRE(run(tiny.path(), three_variants({"--folder", "out"})).code == 0);

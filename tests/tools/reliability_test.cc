@@ -192,7 +192,25 @@ TEST_CASE("reliability: a damaged state is refused, and its fault named") {
     CHECK(contains(outcome.err, why));
     CHECK(contains(outcome.err, "\n  hint: use an earlier checkpoint\n"));
   };
-  for (const char* key : {"evaluated", "best", "session", "evaluation"}) {
+  const std::string none =
+      "no object with an integer \"step\", an object \"session\" and texts in \"data\"\n";
+  for (const char* key : {"step", "session"}) {
+    nlohmann::json state = good;
+    state.erase(key);
+    refused(state, none);
+  }
+  refused(nlohmann::json::array(), none);
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"vcas-train", "--resume", "out/checkpoint-2"},
+           {"vcas-train", "--resume", "out/checkpoint-2", "--validate"},
+           {"replay", "out", "--step", "3"}}) {
+    const Outcome outcome = run(tiny.path(), arguments);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 65);
+    CHECK(contains(outcome.err, "out/checkpoint-2/trainer_state.json: " + none +
+                                    "  hint: use an earlier checkpoint\n"));
+  }
+  for (const char* key : {"evaluated", "best", "evaluation"}) {
     nlohmann::json state = good;
     state.erase(key);
     refused(state, std::string("key '") + key + "' not found");

@@ -370,14 +370,16 @@ TEST_CASE("report: a table has a row for each logged step") {
   const Runs runs;
   runs.add("a", RunText().text());
   runs.add("b, c", exact_run().text());
-  REQUIRE(runs.report({"a", "b, c", "--csv", "out/steps.csv"}).code == 0);
+  runs.add("d\re", exact_run().text());
+  REQUIRE(runs.report({"a", "b, c", "d\re", "--csv", "out/steps.csv"}).code == 0);
   const std::string csv = content(runs.path() / "out/steps.csv");
-  CHECK(count(csv, "\n") == 1 + 40 + 40);
+  CHECK(count(csv, "\n") == 1 + 40 + 40 + 40);
   CHECK(
       csv.starts_with("run,step,time,accuracy,flops_saved,formula_flops_saved,gradient_norm,"
                       "learning_rate,loss,seconds.backward,seconds.forward,"));
   CHECK(contains(csv, "\na,1,2.0,0.5,0.3,0.3,1.0,0.1,1.99,1.0,1,0,0,,2.0\n"));
   CHECK(contains(csv, "\n\"b, c\",40,100.0,"));
+  CHECK(contains(csv, "\n\"d\re\",40,100.0,"));
 }
 
 TEST_CASE("report: TensorBoard's files hold the scalars") {

@@ -10,21 +10,16 @@
 #include <numeric>
 #include <set>
 
+#include "tools/report_text.h"
+
 namespace vcas {
 namespace {
 
 using nlohmann::json;
 
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + "\"";
-}
-
 std::string cell(const json& value) {
   if (value.is_null()) return "";
-  return quoted(value.is_string() ? value.get<std::string>() : value.dump());
+  return csv_field(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 template <class Unsigned>
@@ -129,12 +124,12 @@ std::string metrics_csv(const std::vector<RunRecord>& runs) {
   std::string out = kCsvBegin;
   for (std::string key : keys) {
     std::ranges::replace(key, '/', '.');
-    out += fmt::format(",{}", quoted(key.substr(1)));
+    out += fmt::format(",{}", csv_field(key.substr(1)));
   }
   for (const RunRecord& run : runs)
     for (const json& event : run.train) {
       const json flat = event.flatten();
-      out += fmt::format("\n{},{},{}", quoted(run.name), cell(member(event, "step")),
+      out += fmt::format("\n{},{},{}", csv_field(run.name), cell(member(event, "step")),
                          cell(member(event, "time")));
       for (const std::string& key : keys) out += fmt::format(",{}", cell(member(flat, key)));
     }
