@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
-#include "core/compressed_file.h"
 #include "core/error.h"
+#include "data/text_lines.h"
 
 namespace vcas {
 
@@ -16,16 +17,21 @@ std::vector<std::string> numbered_classes(std::int64_t classes) {
 }
 
 std::vector<std::string> read_class_names(const std::filesystem::path& file) {
-  constexpr std::size_t kMostBytes = 1 << 26;
-  std::vector<std::string> names(1);
-  for (const std::uint8_t byte : read_decompressed(file, kMostBytes)) {
-    if (byte != '\n') {
-      if (byte != '\r') names.back() += static_cast<char>(byte);
-    } else if (!names.back().empty()) {
-      names.emplace_back();
-    }
+  std::vector<std::string> names;
+  std::set<std::string> known;
+  TextLines lines(file);
+  for (std::string line; lines.next(line);) {
+    if (line.empty()) continue;
+    if (!known.insert(line).second)
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: an earlier line has the name \"{}\" too", lines.place(), line),
+                  "each class needs a name of its own");
+    names.push_back(line);
   }
-  if (names.back().empty()) names.pop_back();
+  if (names.empty())
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: no line has the name of a class", file.string()),
+                "without this file the classes have numbers");
   return names;
 }
 

@@ -123,6 +123,13 @@ const std::array<Format, 2>& formats() {
   return all;
 }
 
+std::string small_ending(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending)
+    if ('A' <= c && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return ending;
+}
+
 void require(const Format& format, const std::string& name) {
   if (format.decode) return;
   throw Error(ExitCode::kUnavailable,
@@ -133,9 +140,7 @@ void require(const Format& format, const std::string& name) {
 }  // namespace
 
 bool has_image_name(const std::filesystem::path& path) {
-  std::string ending = path.extension().string();
-  for (char& c : ending)
-    if ('A' <= c && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  const std::string ending = small_ending(path);
   for (const Format& format : formats()) {
     if (std::find(format.endings.begin(), format.endings.end(), ending) == format.endings.end())
       continue;
@@ -143,6 +148,11 @@ bool has_image_name(const std::filesystem::path& path) {
     return true;
   }
   return false;
+}
+
+bool has_text_name(const std::filesystem::path& path) {
+  constexpr std::array kEndings = {".csv", ".json", ".md", ".tsv", ".txt", ".xml"};
+  return std::ranges::find(kEndings, small_ending(path)) != kEndings.end();
 }
 
 DecodedImage decode_image(std::string_view bytes, const std::string& path) {

@@ -18,6 +18,9 @@ struct DecodedImage {
 // Whether the name ends in .jpg, .jpeg or .png, in small letters or capitals. A format that this
 // build lacks: kUnavailable.
 bool has_image_name(const std::filesystem::path& path);
+// Whether the name is one of texts and lists, which often lie beside images: .csv, .json, .md,
+// .tsv, .txt or .xml.
+bool has_text_name(const std::filesystem::path& path);
 
 // The pixels as Pillow's convert("RGB") has them, with one difference.
 // Grey with 16 bits becomes its upper eight bits. An orientation in the file is not looked at.

@@ -87,17 +87,20 @@ void ImageFilesDataset::append(std::int64_t index, const ItemDraw& draw, Batch& 
                     index, draw, out.values);
 }
 
-std::vector<fs::path> image_files(const fs::path& folder) try {
-  std::vector<fs::path> files;
+FolderFiles find_image_files(const fs::path& folder) try {
+  FolderFiles files;
   for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::end(entry); ++entry) {
     const fs::path& path = entry->path();
     if (path.filename().string().starts_with('.')) {
       entry.disable_recursion_pending();
     } else if (!entry->is_directory() && has_image_name(path)) {
-      files.push_back(path);
+      files.images.push_back(path);
+    } else if (!entry->is_directory() && !has_text_name(path)) {
+      files.others.push_back(path);
     }
   }
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files.images);
+  std::ranges::sort(files.others);
   return files;
 } catch (const fs::filesystem_error& error) {
   throw Error(ExitCode::kNoInput,

@@ -28,9 +28,14 @@ class ImageFilesDataset final : public LabelledImages<ImageFilesContent> {
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
 };
 
-// Image files of a folder and of those in it, sorted. Hidden ones, those that has_image_name does
-// not know and links to folders are left out. A folder that cannot be listed: kNoInput.
-std::vector<std::filesystem::path> image_files(const std::filesystem::path& folder);
+struct FolderFiles {
+  std::vector<std::filesystem::path> images;  // those that has_image_name knows
+  std::vector<std::filesystem::path> others;  // the rest, without those that has_text_name knows
+};
+
+// Files of a folder and of those in it, sorted. Hidden ones and links to folders are left out.
+// A folder that cannot be listed: kNoInput.
+FolderFiles find_image_files(const std::filesystem::path& folder);
 
 // How all images are decoded before they are used.
 struct ImageCheck {

@@ -8,35 +8,37 @@
 
 #include "core/content_hash.h"
 #include "core/error.h"
+#include "core/nearest_name.h"
+#include "data/image_file.h"
 #include "data/image_kind.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-std::vector<std::string> sub_folders(const fs::path& folder) try {
-  std::vector<std::string> names;
+// Names of what lies in a folder, sorted, without hidden ones.
+struct FolderEntries {
+  std::vector<std::string> folders, files;
+};
+
+FolderEntries list_folder(const fs::path& folder) try {
+  FolderEntries entries;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (std::string name = entry.path().filename(); entry.is_directory() && !name.starts_with('.'))
-      names.push_back(std::move(name));
-  std::sort(names.begin(), names.end());
-  return names;
+    if (std::string name = entry.path().filename(); !name.starts_with('.'))
+      (entry.is_directory() ? entries.folders : entries.files).push_back(std::move(name));
+  std::ranges::sort(entries.folders);
+  std::ranges::sort(entries.files);
+  return entries;
 } catch (const fs::filesystem_error& error) {
   throw Error(ExitCode::kNoInput,
               fmt::format("{}: {}", error.path1().string(), error.code().message()));
-}
-
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 5;
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
-  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "),
-                     names.size() > kShown ? ", ..." : "");
 }
 
 // The files of all classes, before any is decoded.
 struct FoundImages {
   ImageFilesContent content;
   std::uint64_t hash = 0;  // of names and sizes: reading all images would take as long as an epoch
+  std::vector<std::string> left_out;  // as of ImageFolder
 };
 
 FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_classes) {
@@ -45,8 +47,11 @@ FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_c
                 fmt::format("data.folder holds a folder for each class, as in {0}/train/cat/1.jpg "
                             "and {0}/val/cat/2.jpg; data.validation_share=0.1 does without val",
                             folder.parent_path().string()));
-  const std::vector<std::string> found = sub_folders(folder);
+  const auto [found, files_beside] = list_folder(folder);
   FoundImages images;
+  for (const std::string& file : files_beside)
+    if (!has_text_name(file)) images.left_out.push_back((folder / file).string());
+  const bool may_lack_classes = !asked_classes.empty();
   std::vector<std::string>& classes = images.content.class_names;
   classes = asked_classes.empty() ? found : std::move(asked_classes);
   if (found.empty())
@@ -58,11 +63,15 @@ FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_c
   std::vector<std::string> unknown, empty, unreadable;
   ContentHash hash;
   for (const std::string& name : found) {
+    const FolderFiles files = find_image_files(folder / name);
+    for (const fs::path& file : files.others) images.left_out.push_back(file.string());
+    if (files.images.empty()) {
+      empty.push_back(name);
+      continue;
+    }
     const auto known = std::find(classes.begin(), classes.end(), name);
     if (known == classes.end()) unknown.push_back(name);
-    const std::vector<fs::path> files = image_files(folder / name);
-    if (files.empty()) empty.push_back(name);
-    for (const fs::path& file : files) {
+    for (const fs::path& file : files.images) {
       if (::access(file.c_str(), R_OK) != 0) unreadable.push_back(file.string());
       hash.add(file.lexically_relative(folder).string());
       hash.add_number(fs::is_regular_file(file) ? fs::file_size(file) : 0);
@@ -74,8 +83,8 @@ FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_c
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: {} of {} classes are not those of the training data: {}",
                             folder.string(), unknown.size(), found.size(), some_of(unknown)),
-                "both folders must have the same names");
-  if (!empty.empty())
+                "evaluation data may lack classes, but have no others");
+  if (!empty.empty() && (!may_lack_classes || empty.size() == found.size()))
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: {} classes without images: {}", folder.string(), empty.size(),
                             some_of(empty)),
@@ -109,6 +118,7 @@ ImageFolder load_image_folder(const ImageFolderOptions& options) {
   if (content.transform.mean.empty()) content.transform.mean = {0.485f, 0.456f, 0.406f};
   if (content.transform.std.empty()) content.transform.std = {0.229f, 0.224f, 0.225f};
   ImageFolder loaded;
+  loaded.left_out = std::move(images.left_out);
   if (options.check) {
     loaded.checked = std::ssize(content.files);
     loaded.skipped = check_images(*options.check, content);
@@ -139,9 +149,9 @@ class ImageFolders final : public ImageKind {
   void check(const DataOptions& data, ConfigErrors& errors) const override {
     data.check_folder("train/cat/1.jpg and val/cat/2.jpg", errors);
     if (crop_padding_ > 0)
-      errors.add(
-          {"crop_padding", "type"},
-          "needs images of one size; data.image.crop_scale=[0.08,1] cuts parts out of others");
+      errors.add({"crop_padding", "type"},
+                 "needs images of one size, as idx, cifar10 and cifar100 have; to crop images of a "
+                 "folder, set data.image.crop_scale, for example to [0.08,1]");
   }
 
   OpenedData open(const DataRequest& request) const override {
@@ -164,6 +174,12 @@ class ImageFolders final : public ImageKind {
     images.items = std::move(folder.data);
     images.checked = folder.checked;
     images.skipped = std::move(folder.skipped);
+    if (!folder.left_out.empty())
+      images.note += fmt::format(
+          "{}{} files of {} were left out, the first: {}; images are .jpg, .jpeg and .png files in "
+          "folders of classes",
+          images.note.empty() ? "" : "; ", folder.left_out.size(),
+          (options.folder / options.part).string(), folder.left_out.front());
     return images;
   }
 

@@ -28,6 +28,8 @@ struct ImageFolder {
   std::unique_ptr<Dataset> data;
   std::int64_t checked = 0;          // images
   std::vector<std::string> skipped;  // what is wrong with those that were left out
+  // Files in no folder of a class, and those of other kinds (FolderFiles::others).
+  std::vector<std::string> left_out;
 };
 
 // Names of the sub-folders that evaluation images may lie in, the one to read first: those that are
@@ -35,9 +37,10 @@ struct ImageFolder {
 std::vector<std::string> evaluation_parts(const std::filesystem::path& folder);
 
 // Classes are numbered in the order of their names, as bytes, and files sorted by name; both as
-// torchvision's ImageFolder. Files are those of image_files, in a class or deeper. Missing folders,
-// and files that cannot be opened: kNoInput, with a list. Bad images, classes without images, or
-// other classes than asked for: kBadData.
+// torchvision's ImageFolder. Files are those of find_image_files, in a class or deeper. Missing
+// folders, and files that cannot be opened: kNoInput, with a list. Bad images, classes without
+// images, or other classes than asked for: kBadData. Where classes are asked for, a class without
+// images counts as missing, unless all are without.
 ImageFolder load_image_folder(const ImageFolderOptions& options);
 
 }  // namespace vcas

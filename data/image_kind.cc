@@ -17,7 +17,7 @@ std::vector<std::string> list_images(const std::vector<fs::path>& inputs) {
   std::vector<std::string> files;
   for (const fs::path& input : inputs) {
     const std::vector<fs::path> found =
-        fs::is_directory(input) ? image_files(input) : std::vector{input};
+        fs::is_directory(input) ? find_image_files(input).images : std::vector{input};
     if (found.empty())
       throw Error(ExitCode::kNoInput, fmt::format("{}: no images in it", input.string()),
                   "images are files whose name ends in .jpg, .jpeg or .png");
@@ -47,7 +47,7 @@ void ImageSettings::fields(Setting& v) {
   v.field("mean", mean,
           "The mean of each channel, of pixels from 0 to 1. Empty: that of model.pretrained, else "
           "of the data.");
-  v.field("std", std, "The same for the standard deviation.", above(0.0));
+  v.field("std", std, "The same for the standard deviation, at most 1.", above(0.0));
   v.field("crop_scale", crop_scale,
           "[low, high]: train on a random part of each image, between these shares of its area, "
           "resized; empty: as in evaluation.",
@@ -55,7 +55,8 @@ void ImageSettings::fields(Setting& v) {
   v.field("crop_ratio", crop_ratio, "[low, high] of the width of that part over its height.",
           above(0.0));
   v.field("cutout", cutout,
-          "Side of a square at random of a training image that is set to the mean; 0: none.",
+          "Side of a square at random of a training image that is set to the mean, shorter than "
+          "both sides of the image; 0: none.",
           between(0, 1 << 16));
 }
 
@@ -63,6 +64,17 @@ void ImageSettings::validate(ConfigErrors& errors) const {
   const auto is_range = [](const std::vector<double>& range) {
     return range.size() == 2 && range[0] <= range[1];
   };
+  for (const double value : mean)
+    if (!(value >= 0 && value <= 1))
+      errors.add(
+          {"mean"},
+          fmt::format("must be from 0 to 1, got {}: pixels are from 0 to 1, so divide by 255",
+                      value));
+  for (const double value : std)
+    if (!(value <= 1))
+      errors.add({"std"},
+                 fmt::format("must be at most 1, got {}: pixels are from 0 to 1, so divide by 255",
+                             value));
   if (!crop_scale.empty() && !is_range(crop_scale))
     errors.add({"crop_scale"}, "must be [low, high], or empty");
   if (!is_range(crop_ratio)) errors.add({"crop_ratio"}, "must be [low, high]");
@@ -70,7 +82,8 @@ void ImageSettings::validate(ConfigErrors& errors) const {
 
 Setting& ImageKind::add_image_section(Setting& v) {
   v.field("crop_padding", crop_padding_,
-          "Pixels added on each side of a training image before a random crop.",
+          "Pixels added on each side of a training image before a random crop; of images of one "
+          "size, so not of image_folder.",
           between(0, 1 << 16));
   v.field("flip", flip_, "Mirror training images with a probability of 1/2.");
   Setting& section = v.section("image", "Images and their pixels.");

@@ -75,6 +75,12 @@ void ImageTransform::append(const ImageView& image, std::int64_t item, const Ite
                             std::vector<float>& out) const {
   VCAS_CHECK(image.channels == channels_,
              fmt::format("{} channels, expected {}", image.channels, channels_));
+  const std::int64_t cutout = draw.augment.cutout, most = std::min(height_, width_) - 1;
+  if (cutout < 0 || cutout > most)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("cutout must be from 0 to {} for images of {} x {}, got {}", most,
+                            height_, width_, cutout),
+                "a larger square can be the whole image");
   const CropFlip change = draw_crop_flip(draw.augment, draw.seed, draw.epoch, item);
   ImageView view = image;
   std::vector<std::uint8_t> moved;
@@ -95,9 +101,8 @@ void ImageTransform::append(const ImageView& image, std::int64_t item, const Ite
       for (std::int64_t x = 0; x < width_; ++x) out[at++] = table[from[x * step]];
     }
   }
-  if (draw.augment.cutout == 0) return;
-  const ImageBox box =
-      draw_cutout(draw.augment.cutout, height_, width_, draw.seed, draw.epoch, item);
+  if (cutout == 0) return;
+  const ImageBox box = draw_cutout(cutout, height_, width_, draw.seed, draw.epoch, item);
   for (std::int64_t channel = 0; channel < channels_; ++channel)
     for (std::int64_t y = box.y; y < box.y + box.height; ++y)
       std::fill_n(out.end() - ((channels_ - channel) * height_ - y) * width_ + box.x, box.width,

@@ -32,7 +32,8 @@ class ImageTransform {
   const ImageTransformOptions& options() const { return options_; }
   std::vector<std::int64_t> shape() const { return {channels_, height_, width_}; }
 
-  // Appends [channels, height, width] of the item whose pixels are `image`.
+  // Appends [channels, height, width] of the item whose pixels are `image`. A cutout that is not
+  // below height and width can erase all of them: kBadConfig.
   void append(const ImageView& image, std::int64_t item, const ItemDraw& draw,
               std::vector<float>& out) const;
 

@@ -193,7 +193,7 @@ std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_name
                 hint);
   };
   const std::string other_task =
-      "take a model of this task, or start a new classifier by model.new_classifier=true";
+      "take a model of this task, or train with model.pretrained and model.new_classifier=true";
   if (data_names.size() != model_names.size())
     fail(fmt::format("{} and {} classes", model_names.size(), data_names.size()), other_task);
   std::map<std::string, std::int32_t> ids;

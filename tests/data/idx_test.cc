@@ -68,6 +68,13 @@ TEST_CASE("idx files without names or statistics get neutral ones", "[idx]") {
   files.check_bad("train-labels-idx1-ubyte: item 2 has label 255, expected 0 to 1");
   files.labels(idx_file(0x801, {3}, {1, 0, 2}));
   CHECK(load()->class_names() == std::vector<std::string>{"no", "yes", "maybe"});
+  files.folder.write_text("classes.txt", "no\nyes\n\nno\n");
+  check_error(load, ExitCode::kBadData, "classes.txt:4: an earlier line has the name \"no\" too");
+  for (const char* blank : {"", "\r\n\n"}) {
+    files.folder.write_text("classes.txt", blank);
+    check_error(load, ExitCode::kBadData, "classes.txt: no line has the name of a class");
+  }
+  std::filesystem::remove(files.folder.path() / "classes.txt");
 
   Batch batch;
   const auto data = load();

@@ -1,6 +1,7 @@
 #include "data/image_folder.h"
 
 #include "core/safetensors.h"
+#include "data/data_kind.h"
 #include "data/image_file.h"
 #include "tests/data/data_files.h"
 #ifdef VCAS_JPEG
@@ -190,11 +191,11 @@ TEST_CASE("an image that changes between two readings is refused, though its siz
 
 TEST_CASE("an image folder that is not as expected is refused with what is wrong", "[images]") {
   const SmallFolder folder;
-  check_error(
-      [&] {
-        folder.load("val", {"a", "c"});
-      },
-      ExitCode::kBadData, "val: 1 of 1 classes are not those of the training data: b");
+  const Error other = error_of([&] { folder.load("val", {"a", "c"}); });
+  CHECK(other.code() == ExitCode::kBadData);
+  CHECK_THAT(other.what(),
+             ContainsSubstring("val: 1 of 1 classes are not those of the training data: b"));
+  CHECK(other.hint() == "evaluation data may lack classes, but have no others");
   fs::create_directories(folder.path() / "train/c");
   check_error([&] { folder.load(); }, ExitCode::kBadData, "train: 1 classes without images: c");
   fs::create_symlink("nowhere.jpg", folder.path() / "train/c/1.jpg");
@@ -208,6 +209,48 @@ TEST_CASE("an image folder that is not as expected is refused with what is wrong
   CHECK_THAT(missing.hint(), ContainsSubstring((folder.path() / "val/cat/2.jpg").string() +
                                                "; data.validation_share=0.1 does without val"));
 }
+
+TEST_CASE("an empty class of evaluation images counts as missing", "[images]") {
+  const SmallFolder folder;
+  const std::vector<std::string> classes = {"a.b", "b"};
+  for (const char* name : {"val/a.b", "val/old"}) fs::create_directories(folder.path() / name);
+  const auto data = folder.load("val", classes);
+  CHECK(data->class_names() == classes);
+  REQUIRE(data->size() == 1);
+  CHECK(data->label(0) == 1);
+  fs::remove(folder.path() / "val/b/1.jpg");
+  check_error([&] { folder.load("val", classes); }, ExitCode::kBadData,
+              "val: 3 classes without images: a.b, b, old");
+}
+
+TEST_CASE("files that are no images of a class are counted, texts and lists are not", "[images]") {
+  const SmallFolder folder;
+  for (const char* name : {"train/b/4.webp", "train/b/deep/5.jpe", "train/b/boxes.XML",
+                           "train/labels.csv", "val/b/2.gif", "val/b/.2.gif"})
+    folder.write(name, {});
+  const std::string path = folder.path().string();
+  const ImageFolder images = folder.checked(std::nullopt);
+  CHECK(images.data->size() == 4);
+  CHECK(images.left_out ==
+        std::vector{path + "/train/1.jpg", path + "/train/b/4.webp", path + "/train/b/deep/5.jpe"});
+
+  const auto kind = part_kinds<DataKind>().at("image_folder").make();
+  DataRequest request{.folder = folder.path(), .transform = {.size = 8}};
+  const std::string images_are = "; images are .jpg, .jpeg and .png files in folders of classes";
+  CHECK(kind->open(request).note == "3 files of " + path + "/train were left out, the first: " +
+                                        path + "/train/1.jpg" + images_are);
+  fs::create_directories(folder.path() / "test");
+  request.split = Split::kTest;
+  request.known_classes = {"a.b", "b"};
+  const std::string two_folders =
+      path + "/val is evaluated on, and " + path + "/test is not: data.image.eval_folder decides";
+  CHECK(kind->open(request).note == two_folders + "; 1 files of " + path +
+                                        "/val were left out, the first: " + path + "/val/b/2.gif" +
+                                        images_are);
+  fs::remove(folder.path() / "val/b/2.gif");
+  CHECK(kind->open(request).note == two_folders);
+}
+
 TEST_CASE("a check finds every bad image of a folder, and leaves them out where asked",
           "[images]") {
   const SmallFolder folder;
@@ -331,4 +374,6 @@ TEST_CASE("names say which files are images", "[images]") {
 #endif
   CHECK_FALSE(has_image_name("a/jpg"));
   CHECK_FALSE(has_image_name("a/b.jpg.txt"));
+  CHECK(has_text_name("a/b.jpg.TXT"));
+  CHECK_FALSE(has_text_name("a/txt"));
 }

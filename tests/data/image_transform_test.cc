@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config.h"
+#include "data/data_kind.h"
 #include "tests/data/data_files.h"
 
 using namespace vcas;
@@ -126,7 +128,45 @@ TEST_CASE("cutout erases a square, of which any pixel may be the middle", "[imag
     }
     CHECK(found == 1);
   }
+  std::vector<float> values;
+  const auto erase = [&](std::int64_t side) {
+    transform.append(planar_view(pixels.data(), 2, kHeight, kWidth), 0,
+                     {.augment = {.cutout = side}}, values);
+  };
+  check_error([&] { erase(kWidth); }, ExitCode::kBadConfig,
+              "cutout must be from 0 to 3 for images of 5 x 4, got 4");
+  check_error([&] { erase(-1); }, ExitCode::kBadConfig, "got -1");
+  CHECK(values.empty());
   // Five standard errors of a binomial count.
   constexpr double kMean = kItems / 20.0;
   for (const int count : middles) CHECK(std::abs(count - kMean) < 5 * std::sqrt(kMean));
+}
+
+TEST_CASE("settings of images that no image can have are refused with what to do", "[image]") {
+  struct Config {
+    DataOptions data;
+    void fields(Setting& v) { v.section("data", data, "What to train on."); }
+  };
+  const auto read = [](const std::string& settings) {
+    const std::string text = R"({"data": {"type": "image_folder", "folder": "x", )" + settings;
+    Config config;
+    read_config(config, {.documents = {{"data.json", text + "}}"}}});
+  };
+  const auto fault = [&](const std::string& settings) {
+    return std::string(error_of([&] { read(settings); }).what());
+  };
+  const auto image = [](const std::string& settings) {
+    return R"("image": {"size": 8, )" + settings + "}";
+  };
+  CHECK_NOTHROW(read(image(R"("mean": [0, 0.5, 1], "std": [1e-3, 0.5, 1])")));
+  const std::string caffe = fault(image(R"("mean": [123.675, 116, 104], "std": [58.395, 57, 57])"));
+  CHECK_THAT(caffe, ContainsSubstring("data.image.mean must be from 0 to 1, got 123.675: pixels "
+                                      "are from 0 to 1, so divide by 255") &&
+                        ContainsSubstring("data.image.std must be at most 1, got 58.395: pixels "
+                                          "are from 0 to 1, so divide by 255"));
+  CHECK_THAT(fault(image(R"("mean": [-0.1, 0, 0])")), ContainsSubstring("from 0 to 1, got -0.1"));
+  CHECK_THAT(fault(R"("crop_padding": 2)"),
+             ContainsSubstring("data.crop_padding needs images of one size, as idx, cifar10 and "
+                               "cifar100 have; to crop images of a folder, set "
+                               "data.image.crop_scale, for example to [0.08,1]"));
 }
