@@ -123,7 +123,7 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
   RunConfig config = loaded.config;
   config.method.type = "exact";
   const RunData data(config);
-  data.print_warnings();
+  print_warnings(data.warnings);
   const bool forward = drops_before_forward(loaded.config);
   if (forward) Session(loaded.config, data);  // throws for a run that cannot drop items so
   Session session(config, data);

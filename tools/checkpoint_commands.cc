@@ -188,7 +188,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   const RunData data(trained.config(), trained.tokenizer(), trained.facts);
   if (trained.config().data.validation_share > 0) check_held_out_data(trained.checkpoint, data);
   TrainedModel model(trained, data.tokenizer.get(), data.limits);
-  data.print_warnings();
+  print_warnings(data.warnings);
   const double start = monotonic_seconds();
   const TestResult result = *evaluate_tests(
       trained.config(), data, model.evaluate(), [] { return false; }, *one_rank());

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/nearest_name.h"
 #include "optim/checkpoint.h"
 #include "tools/model_setup.h"
 
@@ -33,7 +34,16 @@ nlohmann::json data_read(const fs::path& checkpoint) {
   return read_trainer_state(checkpoint).value("data", nlohmann::json::object());
 }
 
-const char* kHint = "leave it as it was; data.validation_share=0 takes the evaluation data";
+[[noreturn]] void fail_read(const std::string& file, const fs::path& checkpoint, ExitCode code) {
+  throw Error(code,
+              fmt::format("{} is not what {} was trained with: items that were trained on could "
+                          "be evaluated on",
+                          file, checkpoint.string()),
+              "bring the file back; data.validation_share=0 takes the evaluation data");
+}
+
+constexpr const char* kHint =
+    "leave it as it was; data.validation_share=0 takes the evaluation data";
 
 }  // namespace
 
@@ -51,28 +61,34 @@ void check_split(const RunConfig& saved, const RunConfig& config) {
 void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
   const nlohmann::json saved = data_read(checkpoint);
   for (const auto& [file, hash] : data.fingerprints())
-    if (!has_read(saved, file, hash))
-      throw Error(ExitCode::kBadData,
-                  fmt::format("{} is not what {} was trained with: items that were trained on "
-                              "could be evaluated on",
-                              file, checkpoint.string()),
-                  "bring the file back; data.validation_share=0 takes the evaluation data");
+    if (!has_read(saved, file, hash)) fail_read(file, checkpoint, ExitCode::kBadData);
 }
 
-void check_forked_split(const fs::path& checkpoint, const RunConfig& config, const RunData& data) {
-  if (config.data.validation_share == 0) return;
+std::string check_forked_split(const fs::path& checkpoint, const RunConfig& config,
+                               const RunData& data) {
+  if (config.data.validation_share == 0) return {};
   const nlohmann::json saved = data_read(checkpoint);
-  const bool same_data = std::ranges::any_of(data.train->sources(), [&](const SourceFile& source) {
+  const std::map<std::string, std::string> found = data.fingerprints();
+  std::vector<std::string> unread;
+  for (const SourceFile& source : data.train->sources()) {
     const std::string file = source.path.string();
-    return has_read(saved, file, data.fingerprints().at(file));
-  });
-  if (!same_data) return;
+    if (has_read(saved, file, found.at(file))) continue;
+    if (saved.contains(file)) fail_read(file, checkpoint, ExitCode::kBadConfig);
+    unread.push_back(file);
+  }
+  if (unread.size() == data.train->sources().size())
+    return unread.empty() ? ""
+                          : fmt::format(
+                                "{} has not read {}: if it was trained on some of these "
+                                "items, they could be evaluated on",
+                                checkpoint.string(), some_of(unread));
   check_split(load_config((checkpoint / "config.json").string(), {}).config, config);
   if (read_model_facts(checkpoint).class_names != data.facts().class_names)
     throw Error(ExitCode::kBadConfig,
                 "the classes have another order than in the checkpoint: items that were trained on "
                 "could be evaluated on",
                 kHint);
+  return {};
 }
 
 }  // namespace vcas

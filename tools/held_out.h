@@ -17,8 +17,9 @@ void check_split(const RunConfig& saved, const RunConfig& config);
 void check_held_out_data(const std::filesystem::path& checkpoint, const RunData& data);
 
 // For a fork of the checkpoint, whose data may be others. Throws kBadConfig where they are the same
-// and are split otherwise.
-void check_forked_split(const std::filesystem::path& checkpoint, const RunConfig& config,
-                        const RunData& data);
+// and are split otherwise, and where a file has changed. Returns a warning where no file is known,
+// else nothing.
+std::string check_forked_split(const std::filesystem::path& checkpoint, const RunConfig& config,
+                               const RunData& data);
 
 }  // namespace vcas

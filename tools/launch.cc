@@ -76,10 +76,12 @@ void settle_for_ranks(RunConfig& config, const Ranks& ranks) {
     config.train.micro_batch = config.train.batch_size / ranks.size();
 }
 
-std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks) {
+std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks,
+                                   const std::filesystem::path& forked) {
   std::unique_ptr<RunData> data;
   for (const bool first : {true, false}) {
-    if ((ranks.place().local_rank == 0) == first) data = std::make_unique<RunData>(config);
+    if ((ranks.place().local_rank == 0) == first)
+      data = std::make_unique<RunData>(config, /*check_images=*/false, forked);
     ranks.barrier();
   }
   return data;

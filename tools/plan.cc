@@ -338,7 +338,7 @@ Json facts_of(const LoadedConfig& loaded, const RunData& data, const DryRun& run
 void plan_run(const LoadedConfig& loaded, const PlanRequest& request) {
   const RunConfig& config = loaded.config;
   const RunData data(config);
-  data.print_warnings();
+  print_warnings(data.warnings);
   Loader loader(*data.train, train_loader_options(config));
   const DryRun run(config, data, loader.steps_per_epoch());
   const Batch& batch = loader.next();

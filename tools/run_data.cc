@@ -10,10 +10,12 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/log.h"
+#include "core/nearest_name.h"
 #include "core/safetensors.h"
 #include "data/text_dataset.h"
 #include "data/validation_split.h"
 #include "models/weights_io.h"
+#include "tools/model_setup.h"
 #include "tools/run_images.h"
 
 namespace vcas {
@@ -67,6 +69,15 @@ std::unique_ptr<Dataset> in_given_order(const RunConfig& config, std::unique_ptr
   return relabelled(std::move(data), given, true);
 }
 
+void check_item_shape(const Dataset& test, const std::vector<std::int64_t>& trained) {
+  const std::vector<std::int64_t> shape = test.item_shape();
+  if (shape == trained) return;
+  throw Error(ExitCode::kBadData,
+              fmt::format("the test data have items of {}, and those of training are {}",
+                          fmt::join(shape, " x "), fmt::join(trained, " x ")),
+              "data.type and data.folder name the data");
+}
+
 ValidationSplit held_out(const RunConfig& config, std::unique_ptr<Dataset> train) {
   return split_off(std::move(train), config.data.validation_share, config.seed);
 }
@@ -90,16 +101,17 @@ DataRequest data_request(const RunConfig& config, Split split, const Tokenizer* 
   return request;
 }
 
-RunData::RunData(const RunConfig& config, bool check_images)
+RunData::RunData(const RunConfig& config, bool check_images, const fs::path& forked)
     : tokenizer(load_tokenizer(config)),
       transform_(image_transform(config, nullptr)),
       check_images_(check_images) {
   // A head that was trained on another order would start as if trained on wrong labels.
-  const std::vector<std::string> pretrained = pretrained_classes(config);
+  const std::vector<std::string> known =
+      forked.empty() ? pretrained_classes(config) : read_model_facts(forked).class_names;
   const auto load_ordered = [&](Split split, const std::vector<std::string>& known_classes) {
     std::unique_ptr<Dataset> items = load(config, split, known_classes);
-    if (items->classes() > 0 && std::ssize(pretrained) == items->classes())
-      items = in_order_of(config, std::move(items), pretrained);
+    if (items->classes() > 0 && std::ssize(known) == items->classes())
+      items = in_order_of(config, std::move(items), known);
     return items;
   };
   train = load_ordered(Split::kTrain, {});
@@ -112,6 +124,8 @@ RunData::RunData(const RunConfig& config, bool check_images)
   } else {
     test = load_ordered(Split::kTest, train->class_names());
   }
+  if (!tokenizer) check_item_shape(*test, train->item_shape());
+  look_at_classes(config);
   if (config.data.limit > train->size())
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.limit is {}, but there are {} items to train on",
@@ -136,12 +150,7 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<Tokenizer> its_tokeniz
     : tokenizer(std::move(its_tokenizer)), transform_(image_transform(config, &trained)) {
   const bool has_share = config.data.validation_share > 0;
   test = load(config, has_share ? Split::kTrain : Split::kTest, trained.class_names);
-  if (!tokenizer && test->item_shape() != trained.item_shape)
-    throw Error(
-        ExitCode::kBadData,
-        fmt::format("the test data have items of {}, and the model was trained on {}",
-                    fmt::join(test->item_shape(), " x "), fmt::join(trained.item_shape, " x ")),
-        "data.type and data.folder name the data");
+  if (!tokenizer) check_item_shape(*test, trained.item_shape);
   if (test->classes() > 0 || !trained.class_names.empty())
     test = in_order_of(config, std::move(test), trained.class_names);
   if (has_share) test = held_out(config, std::move(test)).validation;
@@ -240,7 +249,7 @@ void RunData::take_notes(const OpenedData& opened, const char* name) {
   limits.masked = std::max(limits.masked, opened.most_masked);
 }
 
-void RunData::print_warnings() const {
+void print_warnings(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) log_line(LogLevel::kWarning, "warning: " + warning);
 }
 
@@ -262,6 +271,30 @@ void RunData::look_at_tokens(const RunConfig& config, const TokenContent& conten
         fmt::format("{:.0f} % of the tokens of the training texts are {}; are {} and "
                     "data.text.lower_case right?",
                     100 * unknown, tokenizer->token(tokenizer->unk()), tokenizer->name()));
+}
+
+// Whether a classifier can learn them.
+void RunData::look_at_classes(const RunConfig& config) {
+  const std::vector<std::string>& names = train->class_names();
+  if (names.size() == 1)
+    throw Error(ExitCode::kBadData,
+                fmt::format("\"{}\" is the only class of the training data, and a classifier needs "
+                            "two",
+                            names.front()),
+                config.data.kind->facts().has_class_folders
+                    ? "a class is a folder right below that of the training data: is there one "
+                      "folder between too many?"
+                    : "");
+  std::vector<bool> has_items(names.size());
+  for (std::int64_t i = 0; i < train->size(); ++i)
+    if (const std::int32_t label = train->label(i); label >= 0)
+      has_items[static_cast<std::size_t>(label)] = true;
+  std::vector<std::string> empty;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (!has_items[i]) empty.push_back(names[i]);
+  if (!names.empty() && !empty.empty())
+    warnings.push_back(fmt::format("{} of {} classes have no training item: {}", empty.size(),
+                                   names.size(), some_of(empty)));
 }
 
 // `names`: those of the model's classes.

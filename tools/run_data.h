@@ -42,12 +42,13 @@ struct RunData {
   std::vector<std::string> warnings;     // of what was left out, and of what may be a mistake
 
   // With `check_images`, or with data.skip_bad_rows, all files of images are decoded.
-  explicit RunData(const RunConfig& config, bool check_images = false);
+  // `forked`: the checkpoint whose classes give their order; empty: the pretrained weights do.
+  explicit RunData(const RunConfig& config, bool check_images = false,
+                   const std::filesystem::path& forked = {});
   // Test data alone, for a model that was trained.
   RunData(const RunConfig& config, std::unique_ptr<Tokenizer> tokenizer, const ModelFacts& trained);
 
-  ModelFacts facts() const;     // of the training data
-  void print_warnings() const;  // to stderr
+  ModelFacts facts() const;  // of the training data
   // File -> hash of all that was read: a run that goes on must find the same.
   std::map<std::string, std::string> fingerprints() const;
   // FolderContents::hashes of all folders of images, one after the other; none: empty.
@@ -65,12 +66,16 @@ struct RunData {
   void load_mismatched(const RunConfig& config, const std::vector<std::string>& names);
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);
+  void look_at_classes(const RunConfig& config);
   void look_at_tokens(const RunConfig& config, const TokenContent& content);
   void choose_measures(const RunConfig& config);
 
   ImageTransformOptions transform_;  // of images
   bool check_images_ = false;
 };
+
+// To stderr.
+void print_warnings(const std::vector<std::string>& warnings);
 
 // Whether fingerprints of a file are of the same content.
 // Checkpoints older than XXH3 have no word before the number. The file is then read again.

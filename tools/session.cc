@@ -293,9 +293,6 @@ StepReport Session::finish_step() {
   if (10 * report.step > 9 * total_steps_) {
     totals_.late_loss += report.loss;
     ++totals_.late_steps;
-  } else {
-    totals_.late_loss = 0;  // a fork may come from a run that had reached its end
-    totals_.late_steps = 0;
   }
   return report;
 }

@@ -7,7 +7,6 @@
 #include "core/progress.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
-#include "tools/held_out.h"
 #include "tools/launch.h"
 #include "tools/report_text.h"
 #include "tools/training_run.h"
@@ -18,7 +17,8 @@ namespace fs = std::filesystem;
 void train(const TrainRequest& request) {
   check_request(request);
   const SignalHandlers signals;
-  const std::unique_ptr<RunData> data = read_data(request.loaded.config, *request.ranks);
+  const std::unique_ptr<RunData> data =
+      read_data(request.loaded.config, *request.ranks, request.forked());
   check_same_start(request.loaded.config, *data, *request.ranks);
   check_same_files(request, *data);
   Progress progress(stderr, progress_options(2));
@@ -62,10 +62,10 @@ void dry_run(const LoadedConfig& loaded) {
 std::string validate_run(const TrainRequest& request) {
   check_request(request);
   const LoadedConfig& loaded = request.loaded;
-  const RunData data(loaded.config, /*check_images=*/true);
-  if (request.fork) check_forked_split(request.from.checkpoint, loaded.config, data);
+  const RunData data(loaded.config, /*check_images=*/true, request.forked());
+  const std::vector<std::string> warnings = run_warnings(request, data);
   Session session(loaded.config, data);
-  data.print_warnings();
+  print_warnings(warnings);
   const Graph& graph = session.model().graph;
   fs::path folder = request.folder();
   if (request.use() == FolderUse::kNext) folder = next_run_folder(folder);

@@ -7,6 +7,7 @@
 #include "core/files.h"
 #include "kernels/decorators/trace_ops.h"
 #include "optim/checkpoint.h"
+#include "tools/held_out.h"
 #include "tools/model_setup.h"
 
 namespace vcas {
@@ -66,6 +67,38 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
                             from.run.string()));
 }
 
+// Moments of another optimizer would be missing.
+void check_same_optimizer(const fs::path& checkpoint, const RunConfig& config) {
+  const std::string before =
+      load_config((checkpoint / "config.json").string(), {}).config.optimizer.kind.type;
+  if (before != config.optimizer.kind.type)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("optimizer.name is {} in {} and {} here: a fork goes on with the state "
+                            "of the optimizer",
+                            before, checkpoint.string(), config.optimizer.kind.type),
+                "leave it as it was; model.pretrained starts from the weights alone");
+}
+
+bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
+  const nlohmann::json saved =
+      read_trainer_state(checkpoint).value("data", nlohmann::json::object());
+  const std::string hash = data.fingerprints().at(data.tokenizer->name());
+  return std::ranges::any_of(saved, [&](const nlohmann::json& of) { return of == hash; });
+}
+
+// Settings with values of their own that nothing reads, and why.
+std::vector<std::string> idle_settings(const RunConfig& config) {
+  std::vector<std::string> idle = config.method->idle_settings();
+  const TrainOptions& train = config.train;
+  if (train.epochs.text() != TrainOptions().epochs.text() && train.steps.amount() > 0)
+    idle.push_back("train.epochs has no effect: train.steps is given");
+  if (train.label_smoothing > 0 && config.model.kind->head() == "regression")
+    idle.push_back("train.label_smoothing has no effect: model.head is \"regression\"");
+  if (config.optimizer.clip != OptimizerOptions().clip && config.optimizer.max_gradient_norm == 0)
+    idle.push_back("optimizer.clip has no effect: optimizer.max_gradient_norm is 0");
+  return idle;
+}
+
 }  // namespace
 
 void check_request(const TrainRequest& request) {
@@ -73,6 +106,7 @@ void check_request(const TrainRequest& request) {
     check_same_config(request.from.checkpoint, request.loaded.config);
     check_continuation(request.from, request.loaded.config.run.overwrite);
   }
+  if (request.fork) check_same_optimizer(request.from.checkpoint, request.loaded.config);
   if (request.fork && request.use() != FolderUse::kNext)
     check_not_source(request.loaded.folder(), request.from.checkpoint);
   check_run_folder(request.folder(), request.use());
@@ -93,12 +127,9 @@ void keep_threads(TrainRequest& request) {
 void check_same_files(const TrainRequest& request, const RunData& data) {
   if (!request.continues()) return;
   const nlohmann::json state = read_trainer_state(request.from.checkpoint);
-  try {
-    const std::vector<std::string> changes =
-        changed_files(state.value("data", nlohmann::json::object()), data);
-    if (!changes.empty()) fail_changed(changes, request.from.checkpoint);
-  } catch (const nlohmann::json::exception&) {  // damaged: who reads all of it says where
-  }
+  const std::vector<std::string> changes =
+      changed_files(state.value("data", nlohmann::json::object()), data);
+  if (!changes.empty()) fail_changed(changes, request.from.checkpoint);
 }
 
 void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, const RunData& data,
@@ -120,6 +151,21 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, co
                             fmt::join(changes, "\n  "), checkpoint.string()),
                 "bring the files back, or set method.forward=false");
   fail_changed(changes, checkpoint);
+}
+
+std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data) {
+  std::vector<std::string> warnings = data.warnings;
+  const RunConfig& config = request.loaded.config;
+  std::ranges::copy(idle_settings(config), std::back_inserter(warnings));
+  if (!request.fork) return warnings;
+  const fs::path& checkpoint = request.from.checkpoint;
+  if (std::string split = check_forked_split(checkpoint, config, data); !split.empty())
+    warnings.push_back(std::move(split));
+  if (data.tokenizer && !has_read_vocabulary(checkpoint, data))
+    warnings.push_back(fmt::format(
+        "{} is not the vocabulary that {} was trained with: its tokens may have other numbers",
+        data.tokenizer->name(), checkpoint.string()));
+  return warnings;
 }
 
 }  // namespace vcas

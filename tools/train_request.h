@@ -24,6 +24,7 @@ struct TrainRequest {
   std::shared_ptr<Ranks> ranks = one_rank();
 
   bool continues() const { return resume && !fork; }
+  std::filesystem::path forked() const { return fork ? from.checkpoint : std::filesystem::path(); }
   FolderUse use() const { return continues() ? FolderUse::kAsItIs : use_of(loaded.config.run); }
   std::filesystem::path folder() const {
     return continues() ? from.run : std::filesystem::path(loaded.folder());
@@ -46,5 +47,9 @@ void check_same_files(const TrainRequest& request, const RunData& data);
 // `fork`: the message is that of a new run, which takes over what is known of each item.
 void check_same_data(const std::filesystem::path& checkpoint, const nlohmann::json& saved,
                      const RunData& data, const Model& model, bool fork);
+
+// What may be a mistake: in the data, of settings that nothing reads, of a fork.
+// Throws as check_forked_split.
+std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data);
 
 }  // namespace vcas

@@ -75,6 +75,14 @@ void TrainingRun::warn_if_warmup_never_ends() {
        "lower schedule.warmup_steps or schedule.warmup_ratio");
 }
 
+void TrainingRun::warn_if_no_step_is_left() {
+  if (!trainer().done()) return;
+  warn(fmt::format("no step is left: {} is of step {}, and the run ends with step {}",
+                   request_.from.checkpoint.string(), format_count(steps()),
+                   format_count(session_.total_steps())),
+       "raise train.steps or train.epochs: a fork counts from the first step of its weights");
+}
+
 void TrainingRun::warn_if_little_time_is_saved() {
   const std::int64_t step = report_.step;
   if (warned_of_time_ || !method().samples() || 2 * step < session_.total_steps()) return;
@@ -185,7 +193,9 @@ std::string TrainingRun::finish() {
                                   session_.backward_of_forward()->middle)),
                               format_change(savings.time))
                 : " (time against exact is not known; vcas compare measures it)";
-  std::string text = fmt::format("done in {}{}", format_duration(seconds), exact);
+  const double whole = seconds + totals.eval_seconds + totals.checkpoint_seconds;
+  std::string text = fmt::format("done in {}, {} of training{}", format_duration(whole),
+                                 format_duration(seconds), exact);
   if (method().samples())
     text += fmt::format("  BP FLOPs {}  train FLOPs {}", format_change(savings.backward_flops),
                         format_change(savings.flops));
@@ -197,14 +207,14 @@ std::string TrainingRun::finish() {
   text += fmt::format("\n  best checkpoint-{}  {} {:.4f}     {}", best_.step, score, best_.score,
                       (folder_->path() / "metrics.jsonl").string());
   const StepSeconds& step = totals.step_seconds;
-  const double whole = seconds + totals.eval_seconds + totals.checkpoint_seconds;
-  const auto share = [&](double part) { return 100 * part / std::max(whole, 1e-9); };
-  text += fmt::format(
-      "\n  time: data {:.1f}%  forward {:.1f}%  backward {:.1f}%  probe {:.1f}%  optimizer {:.1f}% "
-      " "
-      "eval {:.1f}%  checkpoints {:.1f}%\n",
-      share(totals.data_seconds), share(step.forward), share(step.backward), share(step.probe),
-      share(step.optimizer), share(totals.eval_seconds), share(totals.checkpoint_seconds));
+  const auto share = [&](const char* name, double part) {
+    return fmt::format("  {} {:.1f}%", name, 100 * part / std::max(whole, 1e-9));
+  };
+  text += "\n  time:" + share("data", totals.data_seconds) + share("forward", step.forward) +
+          share("backward", step.backward) + share("probe", step.probe) +
+          (ranks_.size() > 1 ? share("exchange", step.exchange) : "") +
+          share("optimizer", step.optimizer) + share("eval", totals.eval_seconds) +
+          share("checkpoints", totals.checkpoint_seconds) + "\n";
   folder_->write_log(text);
   return text;
 }

@@ -11,7 +11,6 @@
 #include "core/progress.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
-#include "tools/held_out.h"
 #include "tools/report/findings.h"
 #include "tools/report_text.h"
 
@@ -91,6 +90,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   const bool first = ranks_.is_first();
   if (request_.continues() && first) folder_.emplace(folder, use);
   if (request_.resume) restore();
+  const std::vector<std::string> warnings = run_warnings(request_, data_);
   check_profile(request_, session_);
   session_.prepare();
   ranks_.barrier();  // all have read what is there
@@ -98,7 +98,8 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   if (first) open_folder();
   share_best();
   report_.step = steps();
-  for (const std::string& warning : data_.warnings) warn(warning);
+  for (const std::string& warning : warnings) warn(warning);
+  if (request_.fork) warn_if_no_step_is_left();
   warn_if_warmup_never_ends();
   complain();
   // Starts the clock; lines are drawn from the first step on.
@@ -154,9 +155,11 @@ void TrainingRun::restore(const nlohmann::json& state) {
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) {
-    check_forked_split(checkpoint, config(), data_);
     if (trainer().done()) evaluated_ = 0;  // nothing is left to train: evaluate what is there
-    session_.totals().clipped_steps = 0;   // by another threshold, maybe
+    // By another threshold, maybe, and of another loss.
+    RunTotals& totals = session_.totals();
+    totals.clipped_steps = totals.late_steps = 0;
+    totals.late_loss = 0;
     return;
   }
   const nlohmann::json& best = state.at("best");

@@ -85,6 +85,7 @@ class TrainingRun {
   void complain();  // what the method complains of
   void warn_if_skipped();
   void warn_if_warmup_never_ends();
+  void warn_if_no_step_is_left();
   void warn_if_little_time_is_saved();
   void warn_if_most_is_clipped();
   void warn_if_ranks_wait();

@@ -63,6 +63,28 @@ void VcasKind::validate(ConfigErrors& errors) const {
                "method.controller=budget with probes in place finds it");
 }
 
+std::vector<std::string> VcasKind::idle_settings() const {
+  const VcasKind plain;
+  std::vector<std::string> idle;
+  const auto add = [&](const char* name, bool differs, const std::string& why) {
+    if (differs) idle.push_back(fmt::format("method.{} has no effect: {}", name, why));
+  };
+  const std::string decides = fmt::format("method.controller is \"{}\"", controller);
+  if (follows_paper()) {
+    add("budget", budget != plain.budget, decides);
+    add("cost", cost != plain.cost, decides);
+  } else {
+    add("s_step", s_step != plain.s_step, decides);
+    add("weight_multiplier", weight_multiplier != plain.weight_multiplier, decides);
+    add("ratio_smoothing", ratio_smoothing != plain.ratio_smoothing, decides);
+  }
+  if (forward) return idle;
+  add("tau_f", tau_f != plain.tau_f, "method.forward is false");
+  add("forward_ratio", forward_ratio != plain.forward_ratio, "method.forward is false");
+  add("forward_floor", forward_floor != plain.forward_floor, "method.forward is false");
+  return idle;
+}
+
 std::unique_ptr<Method> VcasKind::make(const Training& training) const {
   return std::make_unique<Vcas>(training, *this, *this);
 }

@@ -1,65 +1,11 @@
-#include <nlohmann/json.hpp>
-
-#include "core/metrics.h"
 #include "tests/support/catch.h"
-#include "tests/tools/program.h"
+#include "tests/tools/tiny_images.h"
 
 namespace fs = std::filesystem;
 
 namespace {
 
 const fs::path kGolden = fs::path(VCAS_SOURCE_DIR) / "tests/golden";
-
-// A folder with what a small run needs:
-//   vit        a pretrained Vision Transformer that reads 8 x 8
-//   cifar      CIFAR-10 of two classes: 2 is brighter at the top, 5 at the bottom
-//   tiny.json  fine-tunes the one on the other
-class TinyImages : public TemporaryFolder {
- public:
-  TinyImages() {
-    fs::create_directories(path() / "vit");
-    for (const char* name : {"config.json", "model.safetensors"})
-      fs::copy_file(kGolden / "hf/vit" / name, path() / "vit" / name);
-    write_processor({{"image_mean", {0.5, 0.4, 0.3}}, {"image_std", {0.5, 0.25, 0.2}}});
-    fs::create_directories(path() / "cifar");
-    write_text(path() / "cifar/data_batch_1.bin", records(64));
-    write_text(path() / "cifar/test_batch.bin", records(16));
-    write_text(path() / "tiny.json", R"({
-  "threads": 1,
-  "data": {"type": "cifar10", "folder": "cifar", "flip": true, "image": {"crop_scale": [0.5, 1]}},
-  "model": {"type": "vit", "pretrained": "vit", "new_classifier": true},
-  "train": {"steps": 60, "batch_size": 16, "eval_every": 60},
-  "optimizer": {"name": "adam"},
-  "schedule": {"learning_rate": 0.01},
-  "method": {"update_every": 10}
-})");
-  }
-
-  void write_processor(const nlohmann::json& content) const {
-    write_text(path() / "vit/preprocessor_config.json", content.dump());
-  }
-  Outcome train(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"vcas-train", "--config", "tiny.json"});
-    return run(path(), arguments);
-  }
-  nlohmann::json end_of(const std::string& folder) const {
-    return vcas::read_metrics(path() / folder / "metrics.jsonl").back();
-  }
-  nlohmann::json json(const std::string& name) const {
-    return nlohmann::json::parse(content(path() / name));
-  }
-
-  static std::string records(int count) {
-    std::string bytes;
-    for (int i = 0; i < count; ++i) {
-      bytes += static_cast<char>(i % 2 == 0 ? 2 : 5);
-      for (int value = 0; value < 3072; ++value)
-        bytes += static_cast<char>((value % 1024 < 512) == (i % 2 == 0) ? 170 + (value + i) % 60
-                                                                        : 30 + (value * i) % 60);
-    }
-    return bytes;
-  }
-};
 
 bool reads_jpeg(const fs::path& folder) {
   return contains(run(folder, {"--version"}).out, "JPEG: yes");
@@ -100,7 +46,7 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
                         "data.image.std=[0.5]"});
   CHECK(other.code == 65);
   CHECK(contains(other.err,
-                 "the test data have items of 1 x 8 x 8, and the model was trained on "
+                 "the test data have items of 1 x 8 x 8, and those of training are "
                  "3 x 8 x 8"));
 
   const auto first_loss = [&](const std::string& setting) {
@@ -349,138 +295,6 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   CHECK(contains(sizeless.err, "data.image.size is missing: image files differ in size"));
 }
 
-namespace {
-
-// IDX files of `count` images of 8 x 6 in three classes, each with bright rows of its own.
-void write_idx(const fs::path& folder, const std::string& prefix, std::uint8_t count) {
-  const auto header = [](std::uint8_t dims, std::initializer_list<std::uint8_t> sizes) {
-    std::string text = {0, 0, 8, static_cast<char>(dims)};
-    for (const std::uint8_t size : sizes) text += std::string(3, '\0') + static_cast<char>(size);
-    return text;
-  };
-  std::string images = header(3, {count, 8, 6}), labels = header(1, {count});
-  for (int i = 0; i < count; ++i) {
-    labels += static_cast<char>(i % 3);
-    for (int y = 0; y < 8; ++y)
-      for (int x = 0; x < 6; ++x)
-        images += static_cast<char>((y / 3 == i % 3 ? 200 : 20) + (i * 7 + y * x) % 40);
-  }
-  fs::create_directories(folder);
-  write_text(folder / (prefix + "-images-idx3-ubyte"), images);
-  write_text(folder / (prefix + "-labels-idx1-ubyte"), labels);
-}
-
-const std::vector<std::string> kIdx = {
-    "model.pretrained=", "data.type=idx", "data.folder=idx", "data.image.crop_scale=[]",
-    "model.width=16",    "model.depth=1", "model.heads=2",   "model.patch=2"};
-
-Outcome train_idx(const TinyImages& tiny, std::vector<std::string> settings) {
-  settings.insert(settings.begin(), kIdx.begin(), kIdx.end());
-  return tiny.train(settings);
-}
-
-}  // namespace
-
-TEST_CASE("idx files have classes and statistics of their own, to the export", "[image]") {
-  const TinyImages tiny;
-  write_idx(tiny.path() / "idx", "train", 96);
-  write_idx(tiny.path() / "idx", "t10k", 48);
-  const Outcome trained = train_idx(tiny, {"run.folder=out"});
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
-  CHECK(tiny.end_of("out")["eval_accuracy"] == 1.0);
-  REQUIRE(run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"}).code == 0);
-  CHECK(tiny.json("hf/config.json")["id2label"] ==
-        nlohmann::json{{"0", "0"}, {"1", "1"}, {"2", "2"}});
-  const nlohmann::json processor = tiny.json("hf/preprocessor_config.json");
-  CHECK(processor["image_mean"].at(0).get<double>() > 0.3);
-  CHECK(processor["image_std"].at(0).get<double>() > 0.2);
-
-  // As checkpoints were whose data had the names and statistics of Fashion-MNIST.
-  REQUIRE(train_idx(tiny, {"run.folder=old", "data.type=fashion_mnist"}).code == 0);
-  CHECK(tiny.json("old/last/model.json")["class_names"][0] == "T-shirt/top");
-  const Outcome old = run(tiny.path(), {"eval", "--model", "old/last", "--json", "data.type=idx"});
-  INFO(old.err);
-  REQUIRE(old.code == 0);
-  CHECK(nlohmann::json::parse(old.out)["eval_loss"] == tiny.end_of("old")["eval_loss"]);
-}
-
-TEST_CASE("a share of the training data is evaluated on, in eval and after a resume too",
-          "[image]") {
-  const TinyImages tiny;
-  write_idx(tiny.path() / "idx", "train", 96);
-  const Outcome lacking = train_idx(tiny, {"run.folder=out"});
-  CHECK(lacking.code == 66);
-  CHECK(contains(lacking.err, "idx/t10k-images-idx3-ubyte: no such file"));
-  CHECK(contains(lacking.err, "data.validation_share=0.1 does without the last two"));
-  const auto train = [&](std::vector<std::string> settings) {
-    settings.insert(settings.end(), {"data.validation_share=0.25", "train.eval_every=30"});
-    const Outcome outcome = train_idx(tiny, settings);
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
-    return outcome;
-  };
-  CHECK(contains(train({"run.folder=out"}).err, "train 72 · test 24 held out"));
-  const nlohmann::json end = tiny.end_of("out");
-  CHECK(end["eval_accuracy"] == 1.0);
-  const auto eval = [&](const std::string& setting) {
-    return run(tiny.path(), {"eval", "--model", "out/last", "--json", "--set", setting});
-  };
-  CHECK(nlohmann::json::parse(eval("threads=1").out)["eval_loss"] == end["eval_loss"]);
-  CHECK(nlohmann::json::parse(eval("threads=1").out)["eval_items"] == 24);
-  const Outcome other = eval("seed=1");
-  CHECK(other.code == 78);
-  CHECK(contains(other.err,
-                 "seed is 0 in the checkpoint and 1 here: items that were trained on could be "
-                 "evaluated on"));
-  for (const char* setting : {"data.validation_share=0.3", "data.type=fashion_mnist"})
-    CHECK(eval(setting).code == 78);
-  CHECK(nlohmann::json::parse(eval("data.eval_limit=8").out)["eval_items"] == 8);
-  // A fork is held to it too, unless its data are others.
-  const auto fork = [&](std::vector<std::string> settings) {
-    settings.insert(settings.begin(), {"vcas-train", "--resume", "out/checkpoint-30",
-                                       "--resume-mode=fork", "--validate"});
-    return run(tiny.path(), settings);
-  };
-  CHECK(fork({"optimizer.weight_decay=0.1"}).code == 0);
-  const Outcome other_fork = fork({"seed=1"});
-  CHECK(other_fork.code == 78);
-  CHECK(other_fork.err ==
-        "error: seed is 0 in the checkpoint and 1 here: items that were trained on could be "
-        "evaluated on\n  hint: leave it as it was; data.validation_share=0 takes the evaluation "
-        "data\n");
-  CHECK(contains(fork({"data.validation_share=0.3"}).err,
-                 "data.validation_share is 0.25 in the checkpoint and 0.3 here: items that"));
-  fs::copy(tiny.path() / "idx", tiny.path() / "copy");
-  CHECK(fork({"seed=1", "data.folder=copy"}).code == 78);
-  CHECK(fork({"data.folder=copy"}).code == 0);
-  write_idx(tiny.path() / "other", "train", 120);
-  CHECK(fork({"seed=1", "data.folder=other"}).code == 0);
-  write_idx(tiny.path() / "idx", "t10k", 48);
-  CHECK(fork({"seed=1", "data.validation_share=0"}).code == 0);
-  CHECK(nlohmann::json::parse(eval("data.validation_share=0").out)["eval_items"] == 48);
-  fs::remove(tiny.path() / "idx/t10k-images-idx3-ubyte");
-  fs::remove(tiny.path() / "idx/t10k-labels-idx1-ubyte");
-
-  // The files may move, but not change.
-  fs::rename(tiny.path() / "idx", tiny.path() / "moved");
-  CHECK(nlohmann::json::parse(eval("data.folder=moved").out)["eval_loss"] == end["eval_loss"]);
-  write_idx(tiny.path() / "idx", "train", 120);
-  const Outcome changed = eval("threads=1");
-  CHECK(changed.code == 65);
-  CHECK(contains(changed.err, "idx/train-images-idx3-ubyte is not what "));
-  CHECK(contains(changed.err,
-                 "was trained with: items that were trained on could be evaluated on\n"
-                 "  hint: bring the file back; data.validation_share=0 takes the "));
-  fs::remove_all(tiny.path() / "idx");
-  fs::rename(tiny.path() / "moved", tiny.path() / "idx");
-
-  fs::remove_all(tiny.path() / "out/checkpoint-60");
-  for (const char* link : {"best", "last"}) fs::remove(tiny.path() / "out" / link);
-  train({"run.folder=out", "--resume", "data.threads=2"});
-  CHECK(tiny.end_of("out")["eval_loss"] == end["eval_loss"]);
-}
-
 TEST_CASE("a run does not go on with images that become other values", "[image]") {
   const TinyImages tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.eval_every=30"}).code == 0);
@@ -573,28 +387,10 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(contains(submission.err, "data.type \"image_folder\" has no submissions"));
 }
 
-TEST_CASE("labels of idx and cifar files are predicted, with numbers", "[image]") {
+TEST_CASE("labels of cifar files are predicted, with numbers", "[image]") {
   const TinyImages tiny;
-  write_idx(tiny.path() / "idx", "train", 96);
-  write_idx(tiny.path() / "idx", "t10k", 6);
-  REQUIRE(train_idx(tiny, {"run.folder=grey"}).code == 0);
-  const Outcome grey = run(
-      tiny.path(), {"predict", "--model", "grey/best", "--input", "idx/t10k-images-idx3-ubyte"});
-  CHECK(grey.out == "index\tprediction\n0\t0\n1\t1\n2\t2\n3\t0\n4\t1\n5\t2\n");
-  const Outcome other = run(
-      tiny.path(), {"predict", "--model", "grey/best", "--input", "idx/t10k-labels-idx1-ubyte"});
-  CHECK(other.code == 65);
-  CHECK(contains(other.err, "14 bytes, expected an IDX header of 16"));
-
   REQUIRE(tiny.train({"run.folder=colour"}).code == 0);
   const Outcome colour =
       run(tiny.path(), {"predict", "--model", "colour/best", "--input", "cifar/test_batch.bin"});
   CHECK(colour.out.starts_with("index\tprediction\n0\t2\n1\t5\n2\t2\n"));
-  if (!reads_jpeg(tiny.path())) return;
-  fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "red.jpg");
-  // Pictures of another size, of a model that reads 8 x 6 in grey.
-  const Outcome picture =
-      run(tiny.path(), {"predict", "--model", "grey/best", "--input", "red.jpg"});
-  CHECK(picture.code == 0);
-  CHECK(picture.out.starts_with("file\tprediction\nred.jpg\t"));
 }

@@ -11,10 +11,6 @@
 
 namespace {
 
-nlohmann::json end_of(const TinyText& tiny, const std::string& folder) {
-  return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back();
-}
-
 // What the model predicts of the rows of `table`, and what their labels are.
 std::pair<std::vector<std::string>, std::vector<std::string>> predictions_and_labels(
     const TinyText& tiny, const std::string& folder, const std::string& table) {
@@ -57,7 +53,7 @@ TEST_CASE("one's own table is measured as one likes", "[text][measures]") {
   INFO(trained.err);
   REQUIRE(trained.code == 0);
   const auto [predictions, labels] = predictions_and_labels(tiny, "out", "test.tsv");
-  const nlohmann::json end = end_of(tiny, "out");
+  const nlohmann::json end = tiny.end_of("out");
   CHECK_THAT(end["eval_f1"].get<double>(), WithinAbs(f1(predictions, labels, "good"), 1e-12));
   CHECK(end["eval_f1"] != 0.0);
   CHECK(end["eval_matthews"].is_number());
@@ -99,12 +95,12 @@ TEST_CASE("the best checkpoint is that of the measure that was asked for", "[tex
   const auto by_value = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto losses = train("loss");
   const auto lowest = std::ranges::min_element(losses, by_value);
-  CHECK(end_of(tiny, "out")["best_step"] == lowest->first);
-  CHECK(end_of(tiny, "out")["best_loss"] == lowest->second);
+  CHECK(tiny.end_of("out")["best_step"] == lowest->first);
+  CHECK(tiny.end_of("out")["best_loss"] == lowest->second);
   const auto scores = train("f1");
   const auto highest = std::ranges::max_element(scores, by_value);
-  CHECK(end_of(tiny, "out")["best_step"] == highest->first);
-  CHECK(end_of(tiny, "out")["best_f1"] == highest->second);
+  CHECK(tiny.end_of("out")["best_step"] == highest->first);
+  CHECK(tiny.end_of("out")["best_f1"] == highest->second);
   CHECK(highest->first != lowest->first);
 }
 
@@ -130,7 +126,7 @@ TEST_CASE("F1 of more than two classes is their mean, and top5 needs six", "[tex
   const auto [predictions, labels] = predictions_and_labels(tiny, "out", "seven.tsv");
   double sum = 0;
   for (int k = 0; k < 7; ++k) sum += f1(predictions, labels, fmt::format("class{}", k));
-  const nlohmann::json end = end_of(tiny, "out");
+  const nlohmann::json end = tiny.end_of("out");
   CHECK_THAT(end["eval_f1"].get<double>(), WithinAbs(sum / 7, 1e-12));
   CHECK(end["eval_top5"].get<double>() >= end["eval_accuracy"].get<double>());
   CHECK(end["eval_top5"].get<double>() > 0.5);

@@ -85,3 +85,32 @@ TEST_CASE("a run whose ratios stay near 1 is told so, once") {
   CHECK(first != std::string::npos);
   CHECK(outcome.err.find(text, first + 1) == std::string::npos);
 }
+
+TEST_CASE("settings that nothing reads are worth a warning") {
+  const TinyRun tiny;
+  const auto warnings = [&](std::vector<std::string> settings) {
+    settings.push_back("--validate");
+    const Outcome outcome = tiny.train(settings);
+    CHECK(outcome.code == 0);
+    return outcome.err;
+  };
+  CHECK(warnings({}).empty());
+  const std::string budget = " has no effect: method.controller is \"budget\"\n";
+  CHECK(warnings({"method.controller=budget", "method.s_step=0.5", "method.weight_multiplier=0.5",
+                  "method.ratio_smoothing=0.5", "method.cost=flops"}) ==
+        "warning: method.s_step" + budget + "warning: method.weight_multiplier" + budget +
+            "warning: method.ratio_smoothing" + budget);
+  const std::string paper = " has no effect: method.controller is \"paper\"\n";
+  CHECK(warnings({"method.controller=paper", "method.cost=time", "method.budget=absolute"}) ==
+        "warning: method.budget" + paper + "warning: method.cost" + paper);
+  const std::string forward = " has no effect: method.forward is false\n";
+  CHECK(warnings({"method.tau_f=0.5", "method.forward_ratio=0.5", "method.forward_floor=0.5"}) ==
+        "warning: method.tau_f" + forward + "warning: method.forward_ratio" + forward +
+            "warning: method.forward_floor" + forward);
+  CHECK(warnings({"method.forward=true", "method.forward_ratio=0.5"}).empty());
+  CHECK(warnings({"optimizer.clip=predicted"}) ==
+        "warning: optimizer.clip has no effect: optimizer.max_gradient_norm is 0\n");
+  CHECK(warnings({"--epochs", "7", "train.steps=60"}) ==
+        "warning: train.epochs has no effect: train.steps is given\n");
+  CHECK(warnings({"--epochs", "7", "train.steps=0"}).empty());
+}

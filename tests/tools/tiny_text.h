@@ -1,9 +1,11 @@
 // A folder with tables of text, a vocabulary, and tiny.json: a small BERT that learns from them.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/metrics.h"
 #include "tests/tools/program.h"
 
 inline const std::vector<std::string> kCache = {"VCAS_CACHE_DIR=cache"};
@@ -36,6 +38,10 @@ class TinyText : public TemporaryFolder {
   Outcome train(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"vcas-train", "--config", "tiny.json"});
     return vcas(arguments);
+  }
+
+  nlohmann::json end_of(const std::string& folder) const {
+    return vcas::read_metrics(path() / folder / "metrics.jsonl").back();
   }
 
   static std::string table(int rows) {

@@ -1,0 +1,81 @@
+// Forks: new runs from a checkpoint, whose settings and data may differ.
+#include "tests/support/catch.h"
+#include "tests/tools/tiny_text.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Outcome fork(const TinyText& tiny, std::vector<std::string> settings) {
+  settings.insert(settings.begin(), {"--resume", "out", "--resume-mode=fork", "run.folder=fork"});
+  return tiny.train(settings);
+}
+
+void replace_all(const fs::path& file, const std::string& from, const std::string& to) {
+  std::string text = content(file);
+  for (std::size_t at = text.find(from); at != std::string::npos;
+       at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  write_text(file, text);
+}
+
+}  // namespace
+
+TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const double accuracy = tiny.end_of("out")["eval_accuracy"];
+  REQUIRE(accuracy != 0.5);
+  REQUIRE(fork(tiny, {"data.text.labels=[\"good\",\"bad\"]"}).code == 0);
+  CHECK(tiny.end_of("fork")["eval_accuracy"] == accuracy);
+  for (const char* table : {"train.tsv", "test.tsv"}) {
+    replace_all(tiny.path() / table, "good", "a_good");
+    replace_all(tiny.path() / table, "bad", "b_bad");
+  }
+  const Outcome renamed = fork(tiny, {"data.text.labels=[]", "--overwrite"});
+  INFO(renamed.err);
+  CHECK(renamed.code == 78);
+  CHECK(contains(
+      renamed.err,
+      "error: the model's classes are bad, good, the data's a_good, b_bad: the names differ\n"));
+}
+
+TEST_CASE("a fork with another vocabulary is worth a warning", "[fork]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const std::string warning =
+      "vocab.txt is not the vocabulary that out/checkpoint-40 was trained with: its tokens may "
+      "have other numbers";
+  CHECK_FALSE(contains(fork(tiny, {"--validate"}).err, warning));
+  replace_all(tiny.path() / "vocab.txt", "a\nb\n", "b\na\n");
+  CHECK(contains(fork(tiny, {"--validate"}).err, "warning: " + warning));
+  CHECK(contains(fork(tiny, {}).err, "warning: " + warning));
+}
+
+TEST_CASE("a fork without a step left says so, and has no loss of its own", "[fork]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const Outcome done = fork(tiny, {});
+  CHECK(done.code == 0);
+  CHECK(contains(done.err,
+                 "warning: no step is left: out/checkpoint-40 is of step 40, and the run ends with "
+                 "step 40\n  hint: raise train.steps or train.epochs: a fork counts from the first "
+                 "step of its weights\n"));
+  CHECK(tiny.end_of("fork")["train_loss"].is_null());
+  CHECK(tiny.end_of("fork")["eval_loss"] == tiny.end_of("out")["eval_loss"]);
+  const Outcome one = fork(tiny, {"train.steps=41", "--overwrite"});
+  CHECK_FALSE(contains(one.err, "no step is left"));
+  CHECK(tiny.end_of("fork")["totals"]["late_steps"] == 1);
+}
+
+TEST_CASE("a fork keeps the optimizer", "[fork]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const Outcome refused = fork(tiny, {"optimizer.name=sgd"});
+  CHECK(refused.code == 78);
+  CHECK(refused.err ==
+        "error: optimizer.name is adamw in out/checkpoint-40 and sgd here: a fork goes on with the "
+        "state of the optimizer\n"
+        "  hint: leave it as it was; model.pretrained starts from the weights alone\n");
+  CHECK_FALSE(fs::exists(tiny.path() / "fork"));
+}
