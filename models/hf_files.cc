@@ -33,7 +33,9 @@ HfFiles find_hf_files(const fs::path& path) {
     throw Error(ExitCode::kBadConfig,
                 fmt::format("{}: a checkpoint of vcas, and a Hugging Face folder is needed",
                             folder.string()),
-                fmt::format("vcas export --model {} --to FOLDER makes one", folder.string()));
+                fmt::format("vcas export --model {0} --to FOLDER makes one; --resume {0} "
+                            "--resume-mode=fork goes on from it",
+                            folder.string()));
   HfFiles files{folder.empty() ? "." : folder, folder / "config.json",
                 fs::is_directory(path) ? path / "model.safetensors" : path};
   if (fs::is_directory(path) && !fs::exists(files.weights) && fs::exists(path / kIndex))

@@ -508,14 +508,20 @@ std::vector<Slope> check_slopes(Model& model, Ops& ops, const Batch& batch, std:
       set(moved);
       return mean_loss(model, ops, exec);
     };
+    // Four points: the error is of fourth order in the distance.
+    const auto difference = [&](double distance) {
+      return (8 * (loss_at(distance) - loss_at(-distance)) -
+              (loss_at(2 * distance) - loss_at(-2 * distance))) /
+             (12 * distance);
+    };
     // A ReLU that bends between the points bends their difference. Nearer points have fewer, and
     // more rounding.
-    for (const double distance : {0x1p-13, 0x1p-18, 0x1p-23}) {
-      // Four points: the error is of fourth order in the distance.
-      slope.difference = (8 * (loss_at(distance) - loss_at(-distance)) -
-                          (loss_at(2 * distance) - loss_at(-2 * distance))) /
-                         (12 * distance);
-      if (slope.error() <= kMostSlopeError) break;
+    double distance = 0x1p-13;
+    slope.difference = difference(distance);
+    while (slope.error() > kMostSlopeError && distance > 0x1p-28) {
+      Slope nearer = slope;
+      nearer.difference = difference(distance /= 32);
+      if (nearer.error() < slope.error()) slope = nearer;
     }
     slopes.push_back(slope);
   }

@@ -172,8 +172,7 @@ std::string prediction_table(const RunConfig& config, const std::vector<std::str
   for (std::size_t i = 0; i < logits.size() / width; ++i) {
     const float* row = logits.data() + i * width;
     text += '\n' + (files.empty() ? std::to_string(i) : escaped(files[i])) + '\t';
-    text +=
-        regression ? fmt::format("{:.4f}", *row) : names[std::max_element(row, row + width) - row];
+    text += regression ? fmt::format("{}", *row) : names[std::max_element(row, row + width) - row];
     if (!probabilities) continue;
     for (const double share : softmax(row, width)) text += fmt::format("\t{:.6f}", share);
   }
@@ -189,6 +188,12 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   if (trained.config().data.validation_share > 0) check_held_out_data(trained.checkpoint, data);
   TrainedModel model(trained, data.tokenizer.get(), data.limits);
   print_warnings(data.warnings);
+  const nlohmann::json saved =
+      read_trainer_state(trained.checkpoint).value("data", nlohmann::json::object());
+  for (const auto& [file, hash] : data.fingerprints())
+    if (saved.contains(file) && !is_same_fingerprint(file, saved[file], hash))
+      log_line(LogLevel::kWarning, fmt::format("warning: {} has changed since {} was saved", file,
+                                               trained.checkpoint.string()));
   const double start = monotonic_seconds();
   const TestResult result = *evaluate_tests(
       trained.config(), data, model.evaluate(), [] { return false; }, *one_rank());

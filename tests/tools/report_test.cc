@@ -35,7 +35,8 @@ struct RunText {
          {{"type", "vcas"}, {"controller", "paper"}, {"tau_act", 0.025}, {"tau_w", 0.025}}}}}};
   int steps = 40;
   double norm = 1, flops = 0.3, seconds = 2, ratio = 0.5;
-  json clip_factor = nullptr;
+  json clip_factor = nullptr, row_factor = nullptr;  // null: not logged
+  json best = json::object();                        // of the event "end"
   bool old = false, ends = true;
 
   std::string text() const {
@@ -68,6 +69,7 @@ struct RunText {
                     {"act_ratio", {ratio, ratio}},
                     {"weight_ratio", {ratio, ratio}}};
       if (!old) probe.update({{"gate_norm", {1.0, 2.0}}, {"gate_share", {0.2, 0.4}}});
+      if (!row_factor.is_null()) probe["row_factor"] = row_factor;
       out += probe.dump() + "\n";
       out += json({{"event", "eval"},
                    {"step", step},
@@ -81,18 +83,17 @@ struct RunText {
                  .dump() +
              "\n";
     }
-    if (ends)
-      out += json({{"event", "end"},
-                   {"step", steps},
-                   {"time", 1},
-                   {"train_loss", 1.25},
-                   {"train_seconds", seconds * steps},
-                   {"flops_saved", flops},
-                   {"totals",
-                    {{"forward_seconds", steps}, {"backward_seconds", steps * (seconds - 1)}}}})
-                 .dump() +
-             "\n";
-    return out;
+    if (!ends) return out;
+    json end = {
+        {"event", "end"},
+        {"step", steps},
+        {"time", 1},
+        {"train_loss", 1.25},
+        {"train_seconds", seconds * steps},
+        {"flops_saved", flops},
+        {"totals", {{"forward_seconds", steps}, {"backward_seconds", steps * (seconds - 1)}}}};
+    end.update(best);
+    return out + end.dump() + "\n";
   }
 };
 
@@ -348,6 +349,40 @@ TEST_CASE("report: findings say what to do") {
   REQUIRE(runs.report({"run", "exact"}).code == 0);
   CHECK(contains(content(runs.path() / "run/report.html"),
                  "30.0 % of FLOPs saved are only 4.0 % of seconds: a conversion of 0.13."));
+}
+
+TEST_CASE("report: a run that is worse than its exact twin is told") {
+  const Runs runs;
+  const auto finds = [&](const json& own, const json& exact, const char* text) {
+    RunText run, twin = exact_run();
+    run.best = own;
+    twin.best = exact;
+    runs.add("run", run.text());
+    runs.add("exact", twin.text());
+    REQUIRE(runs.report({"run", "exact"}).code == 0);
+    return contains(content(runs.path() / "run/report.html"), text);
+  };
+  const char* accuracy = "best_accuracy is 0.7000, and 0.7500 of the exact twin.";
+  CHECK(finds({{"best_accuracy", 0.7}, {"best_step", 1}}, {{"best_accuracy", 0.75}}, accuracy));
+  CHECK(finds({{"best_loss", 1.1}}, {{"best_loss", 1.0}},
+              "best_loss is 1.1000, and 1.0000 of the exact twin."));
+  const char* any = "of the exact twin.";
+  CHECK_FALSE(finds({{"best_accuracy", 0.74}, {"best_step", 1}},
+                    {{"best_accuracy", 0.75}, {"best_step", 9}}, any));
+  CHECK_FALSE(finds({{"best_loss", 1.04}}, {{"best_loss", 1.0}}, any));
+  CHECK_FALSE(finds({{"best_f1", 0.1}}, {{"best_accuracy", 0.9}}, any));
+}
+
+TEST_CASE("report: draws of rows that add more than Eq. 3 are told") {
+  const Runs runs;
+  RunText text;
+  for (const auto& [factor, told] : {std::pair{1.9, false}, {2.6, true}}) {
+    text.row_factor = {0.5, factor};
+    runs.add("run", text.text());
+    REQUIRE(runs.report({"run"}).code == 0);
+    CHECK(contains(content(runs.path() / "run/report.html"),
+                   "Draws of rows add up to 2.6 times as much variance as Eq. 3 says") == told);
+  }
 }
 
 TEST_CASE("report: a long run is thinned to what the eye can see") {

@@ -519,6 +519,21 @@ TEST_CASE("a regression has no accuracy, and a comparison gives each head its da
   CHECK(contains(shares.err, "--probabilities is for classes, and this model predicts a number"));
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
     CHECK_FALSE(line.contains("accuracy"));
+  // All digits: targets may be small.
+  std::string predicted = tiny.vcas({"predict", "--model", "out/last", "--input", "train.tsv"}).out;
+  predicted = predicted.substr(predicted.find("\n0\t") + 3);
+  CHECK(predicted.find('\n') > std::string("-0.1234").size());
+}
+
+TEST_CASE("eval tells of test data that have changed since the checkpoint", "[text]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
+  const auto eval = [&] { return tiny.vcas({"eval", "--model", "out"}); };
+  CHECK(eval().err.empty());
+  write_text(tiny.path() / "test.tsv", TinyText::table(8));
+  const Outcome changed = eval();
+  CHECK(changed.code == 0);
+  CHECK(changed.err == "warning: test.tsv has changed since out/checkpoint-1 was saved\n");
 }
 
 TEST_CASE("random words need no files: a run, its evaluation, a bench", "[text]") {

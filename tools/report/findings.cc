@@ -48,6 +48,33 @@ void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<
          "Measure them by vcas compare, and report its folder."});
 }
 
+// The best evaluation, by the measure that chose it.
+void find_worse_than_exact(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {
+  constexpr double kOfMeasure = 0.02, kOfLoss = 0.05;
+  if (!twin || !run.samples() || !run.end.is_object()) return;
+  for (const auto& [key, value] : run.end.items()) {
+    if (!key.starts_with("best_") || key == "best_step") continue;
+    const double own = number(run.end, key), exact = number(twin->end, key);
+    const bool is_worse =
+        key.starts_with("best_loss") ? own > (1 + kOfLoss) * exact : own < exact - kOfMeasure;
+    if (is_worse)
+      out.push_back({fmt::format("{} is {:.4f}, and {:.4f} of the exact twin.", key, own, exact),
+                     "See by several seeds whether it is chance (vcas compare --seeds 0,1,2). If "
+                     "not, lower the budget (method.tau_act, method.tau_w)."});
+  }
+}
+
+void find_rows_in_step(const nlohmann::json& probe, std::vector<Finding>& out) {
+  constexpr double kMuch = 2;
+  double most = 0;
+  for (const double eta : numbers(probe, "row_factor")) most = std::max(most, eta);
+  if (most > kMuch)
+    out.push_back({fmt::format("Draws of rows add up to {:.1f} times as much variance as Eq. 3 "
+                               "says (row_factor).",
+                               most),
+                   "Rows may repeat in step with the draws: try method.selection=bernoulli."});
+}
+
 }  // namespace
 
 std::optional<Finding> ratios_near_one(const nlohmann::json& ratios) {
@@ -72,11 +99,15 @@ std::optional<Finding> poor_conversion(double flops, double time) {
 std::vector<Finding> findings(const RunRecord& run, const RunRecord* twin) {
   std::vector<Finding> out;
   find_losses_that_are_none(run, out);
+  find_worse_than_exact(run, twin, out);
   find_clipping(run, out);
   const auto add = [&](const std::optional<Finding>& finding) {
     if (finding) out.push_back(*finding);
   };
-  if (!run.variance.empty()) add(ratios_near_one(run.variance.back()));
+  if (!run.variance.empty()) {
+    find_rows_in_step(run.variance.back(), out);
+    add(ratios_near_one(run.variance.back()));
+  }
   if (run.samples() && !run.train.empty())
     add(poor_conversion(number(run.train.back(), "flops_saved"), time_saved(run, twin)));
   find_time_unknown(run, twin, out);
