@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
 #include "core/mapped_file.h"
 
 namespace vcas {

@@ -34,12 +34,7 @@ class Shape {
     for (int axis = 0; axis + 1 < rank_; ++axis) product *= (*this)[axis];
     return product;
   }
-  bool operator==(const Shape& other) const {
-    if (rank_ != other.rank_) return false;
-    for (int axis = 0; axis < rank_; ++axis)
-      if ((*this)[axis] != other[axis]) return false;
-    return true;
-  }
+  bool operator==(const Shape&) const = default;
 
   // "[3136, 384]"
   std::string text() const {
@@ -50,7 +45,7 @@ class Shape {
   }
 
  private:
-  std::array<std::int64_t, 4> extents_{};
+  std::array<std::int64_t, 4> extents_{};  // 0 behind the rank
   int rank_ = 0;
 };
 

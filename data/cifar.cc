@@ -35,11 +35,10 @@ KindFacts kind_facts(CifarKind kind) {
             {0.4914f, 0.4822f, 0.4465f},
             {0.2470f, 0.2435f, 0.2616f}};
   }
-  const bool coarse = kind == CifarKind::kCifar100Coarse;
   return {2,
-          coarse ? 0 : 1,
-          coarse ? 20 : 100,
-          coarse ? "coarse_label_names.txt" : "fine_label_names.txt",
+          1,
+          100,
+          "fine_label_names.txt",
           "cifar-100-binary.tar.gz",
           {0.5071f, 0.4865f, 0.4409f},
           {0.2673f, 0.2564f, 0.2762f}};

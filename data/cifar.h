@@ -12,7 +12,7 @@
 
 namespace vcas {
 
-enum class CifarKind { kCifar10, kCifar100, kCifar100Coarse };
+enum class CifarKind { kCifar10, kCifar100 };  // of the latter the fine labels
 
 struct CifarOptions {
   std::filesystem::path folder = {};
@@ -24,8 +24,8 @@ struct CifarOptions {
   ImageTransformOptions transform = {};  // without mean or std: the usual values
 };
 
-// Class names come from batches.meta.txt, fine_label_names.txt or coarse_label_names.txt where the
-// folder has it, else they are numbers.
+// Class names come from batches.meta.txt or fine_label_names.txt where the folder has it, else they
+// are numbers.
 std::unique_ptr<Dataset> load_cifar(const CifarOptions& options);
 
 }  // namespace vcas

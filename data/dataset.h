@@ -56,7 +56,7 @@ struct ItemDraw {
 
 struct ImageTransformOptions;
 
-// The const functions are called from the loader's thread and the caller's at the same time.
+// The const functions are called from the loader's threads and the caller's at the same time.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -86,19 +86,15 @@ class Dataset {
   std::vector<SourceFile> sources_;
 };
 
-// Another dataset with its classes renumbered: class i becomes ids[i], a permutation, and keeps its
-// name.
-class RelabelledDataset final : public Dataset {
+// A base for datasets that change something of another, which others may use too.
+class ForwardingDataset : public Dataset {
  public:
-  RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector<std::int32_t> ids);
+  explicit ForwardingDataset(std::shared_ptr<const Dataset> inner) : inner_(std::move(inner)) {}
 
   std::int64_t size() const override { return inner_->size(); }
   std::vector<std::int64_t> item_shape() const override { return inner_->item_shape(); }
-  const std::vector<std::string>& class_names() const override { return class_names_; }
-  std::int32_t label(std::int64_t index) const override {
-    const std::int32_t label = inner_->label(index);
-    return label < 0 ? label : ids_[label];
-  }
+  const std::vector<std::string>& class_names() const override { return inner_->class_names(); }
+  std::int32_t label(std::int64_t index) const override { return inner_->label(index); }
   std::int64_t rows(std::int64_t index) const override { return inner_->rows(index); }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     inner_->append(index, draw, out);
@@ -108,8 +104,23 @@ class RelabelledDataset final : public Dataset {
   }
   const std::vector<SourceFile>& sources() const override { return inner_->sources(); }
 
+ protected:
+  const std::shared_ptr<const Dataset> inner_;
+};
+
+// Another dataset with its classes renumbered: class i becomes ids[i], a permutation, and keeps its
+// name.
+class RelabelledDataset final : public ForwardingDataset {
+ public:
+  RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector<std::int32_t> ids);
+
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::int32_t label(std::int64_t index) const override {
+    const std::int32_t label = inner_->label(index);
+    return label < 0 ? label : ids_[label];
+  }
+
  private:
-  std::unique_ptr<Dataset> inner_;
   std::vector<std::int32_t> ids_;
   std::vector<std::string> class_names_;
 };

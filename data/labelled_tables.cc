@@ -1,5 +1,4 @@
 // data.type "text": tables whose rows have a text, or a pair, and its label.
-#include "core/error.h"
 #include "data/text_kind.h"
 
 namespace vcas {

@@ -50,7 +50,7 @@ struct LoaderOptions {
   std::int64_t prefetch = 2;    // batches made ahead, 1 at least
   Place place = {};             // each rank gets its share of a batch, as many items as the others
   // 0, or a part of a batch: the items of each batch are dealt by their rows to such parts, which
-  // then have about as many rows. Each has its longest items first.
+  // then have about as many rows.
   std::int64_t balanced_part = 0;
   int threads = 1;  // that prepare images; a batch is the same with any number
 };

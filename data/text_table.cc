@@ -196,7 +196,7 @@ std::string TextTable::split_csv() {
 
 TextTable::Fault TextTable::split_json(std::vector<std::string>& fields) const {
   const nlohmann::json object = nlohmann::json::parse(line_, nullptr, false);
-  if (object.is_discarded()) return {"not valid JSON"};
+  if (object.is_discarded()) return {"not valid JSON: each line must be an object of its own"};
   if (!object.is_object())
     return {fmt::format("a JSON {}, expected an object", object.type_name())};
   for (std::size_t i = 0; i < columns_.size(); ++i) {

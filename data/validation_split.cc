@@ -11,27 +11,19 @@
 namespace vcas {
 namespace {
 
-// Some items of a dataset that others use too.
-class SubsetDataset final : public Dataset {
+class SubsetDataset final : public ForwardingDataset {
  public:
   SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> items)
-      : whole_(std::move(whole)), items_(std::move(items)) {}
+      : ForwardingDataset(std::move(whole)), items_(std::move(items)) {}
 
   std::int64_t size() const override { return std::ssize(items_); }
-  std::vector<std::int64_t> item_shape() const override { return whole_->item_shape(); }
-  const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
-  std::int32_t label(std::int64_t index) const override { return whole_->label(items_.at(index)); }
-  std::int64_t rows(std::int64_t index) const override { return whole_->rows(items_.at(index)); }
+  std::int32_t label(std::int64_t index) const override { return inner_->label(items_.at(index)); }
+  std::int64_t rows(std::int64_t index) const override { return inner_->rows(items_.at(index)); }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
-    whole_->append(items_.at(index), draw, out);
+    inner_->append(items_.at(index), draw, out);
   }
-  const ImageTransformOptions* image_transform() const override {
-    return whole_->image_transform();
-  }
-  const std::vector<SourceFile>& sources() const override { return whole_->sources(); }
 
  private:
-  std::shared_ptr<const Dataset> whole_;
   std::vector<std::int64_t> items_;
 };
 

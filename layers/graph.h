@@ -1,7 +1,6 @@
 // A static graph of layers: one forward, any number of backwards on the same saved state.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>

@@ -1,6 +1,5 @@
 #include "models/blocks.h"
 
-#include <algorithm>
 #include <functional>
 #include <numeric>
 

@@ -8,24 +8,19 @@
 namespace vcas {
 namespace {
 
-struct NoSettings : Decay {
-  template <class Visitor>
-  void fields(Visitor&) {}
-};
-
-struct ConstantRate final : NoSettings {
+struct ConstantRate final : Decay {
   std::string summary() const override { return "never"; }
   double share(double) const override { return 1; }
 };
 VCAS_REGISTER_PART(Decay, "constant", ConstantRate);
 
-struct LinearDecay final : NoSettings {
+struct LinearDecay final : Decay {
   std::string summary() const override { return "straight to 0"; }
   double share(double left) const override { return left; }
 };
 VCAS_REGISTER_PART(Decay, "linear", LinearDecay);
 
-struct CosineDecay final : NoSettings {
+struct CosineDecay final : Decay {
   std::string summary() const override { return "along half a cosine"; }
   double share(double left) const override { return 0.5 * (1 - std::cos(std::numbers::pi * left)); }
 };

@@ -372,7 +372,8 @@ struct InspectArguments final : Arguments {
 
   explicit InspectArguments(CLI::App& program)
       : Arguments(program.add_subcommand("inspect", "List the tensors of a safetensors file")) {
-    command.add_option("file", file, "The file, or the folder of a checkpoint")->required();
+    command.add_option("file", file, "The file, the folder of a checkpoint, or a run: its newest")
+        ->required();
     command.add_flag("--json", json, "Print JSON");
   }
   void run() override { inspect_file(file, json); }

@@ -17,6 +17,7 @@
 #include "kernels/cuda_support.h"
 #include "tools/report_text.h"
 #include "tools/run_config.h"
+#include "tools/run_folder.h"
 #include "tools/templates.h"
 #include "tools/version.h"
 
@@ -75,7 +76,12 @@ void print_cuda() {
 }  // namespace
 
 void inspect_file(const fs::path& path, bool json) {
-  const fs::path file = fs::is_directory(path) ? path / "model.safetensors" : path;
+  constexpr const char* kWeights = "model.safetensors";
+  fs::path file = path;
+  if (fs::exists(path / "metrics.jsonl"))
+    file = find_resume_point(path, /*to_resume=*/false).checkpoint / kWeights;
+  else if (fs::is_directory(path))
+    file = path / kWeights;
   const SafetensorsFile content(file);
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   std::vector<std::vector<std::string>> rows = {{"tensor", "type", "shape", "bytes"}};

@@ -151,7 +151,7 @@ void use_pretrained_settings(LoadedConfig& loaded) {
   }
   if (!contradictions.empty())
     throw Error(ExitCode::kBadConfig, contradictions,
-                "leave these settings out; for another dropout, change that file");
+                "leave these settings out, or change that file");
 }
 
 bool lacks_pretrained(const RunConfig& config) {

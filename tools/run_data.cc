@@ -249,6 +249,10 @@ void RunData::take_notes(const OpenedData& opened, const char* name) {
   limits.masked = std::max(limits.masked, opened.most_masked);
 }
 
+std::string classes_text(const std::vector<std::string>& names) {
+  return fmt::format("{} classes{}{}", names.size(), names.empty() ? "" : ": ", some_of(names));
+}
+
 void print_warnings(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) log_line(LogLevel::kWarning, "warning: " + warning);
 }

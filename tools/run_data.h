@@ -74,6 +74,9 @@ struct RunData {
   bool check_images_ = false;
 };
 
+// "2 classes: bad, good"
+std::string classes_text(const std::vector<std::string>& names);
+
 // To stderr.
 void print_warnings(const std::vector<std::string>& warnings);
 

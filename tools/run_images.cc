@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "data/image_kind.h"
-#include "models/weights_io.h"
 
 namespace vcas {
 

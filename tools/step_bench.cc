@@ -140,15 +140,13 @@ struct Subject {
 };
 
 // Items filled up to a fixed length: what training without packed rows computes.
-class PaddedDataset final : public Dataset {
+class PaddedDataset final : public ForwardingDataset {
  public:
   PaddedDataset(std::unique_ptr<Dataset> inner, std::int64_t tokens, std::int32_t pad)
-      : inner_(std::move(inner)), tokens_(tokens), pad_(pad) {}
+      : ForwardingDataset(std::move(inner)), tokens_(tokens), pad_(pad) {}
 
-  std::int64_t size() const override { return inner_->size(); }
   std::vector<std::int64_t> item_shape() const override { return {tokens_}; }
-  const std::vector<std::string>& class_names() const override { return inner_->class_names(); }
-  std::int32_t label(std::int64_t index) const override { return inner_->label(index); }
+  std::int64_t rows(std::int64_t) const override { return tokens_; }
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override {
     const std::int64_t begin = out.offsets.empty() ? 0 : out.offsets.back();
     inner_->append(index, draw, out);
@@ -164,7 +162,6 @@ class PaddedDataset final : public Dataset {
   }
 
  private:
-  std::unique_ptr<Dataset> inner_;
   std::int64_t tokens_;
   std::int32_t pad_;
 };

@@ -77,11 +77,12 @@ std::string validate_run(const TrainRequest& request) {
   for (const std::string& note : data.notes) notes += "    note   " + note + "\n";
   return fmt::format(
       "ok  {} ({} settings, {} defaults)   model {} tensors, {} parameters   data {} train, {} "
-      "test, {} classes{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
+      "test, {}{}\n{}    output {} writable ({} free)   memory {}   device {}\n",
       loaded.name, loaded.origins.count_given(), loaded.origins.count_defaults(),
       graph.parameters().size(), format_count(graph.parameters().count()),
-      format_count(data.train->size()), format_count(data.test->size()), data.train->classes(),
-      images, notes, folder.string(), format_bytes(static_cast<double>(free_disk_bytes(folder))),
+      format_count(data.train->size()), format_count(data.test->size()),
+      classes_text(data.train->class_names()), images, notes, folder.string(),
+      format_bytes(static_cast<double>(free_disk_bytes(folder))),
       format_bytes(static_cast<double>(session.trainer().planned_bytes())), session.ops().name());
 }
 

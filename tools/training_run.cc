@@ -262,16 +262,11 @@ void TrainingRun::greet() {
 
 void TrainingRun::say_data() {
   const RunConfig& c = config();
-  constexpr std::size_t kMostNamed = 10;
-  const std::vector<std::string>& classes = data_.train->class_names();
-  say(fmt::format("  data     {}   train {} · test {}{}{} · {} classes{}", c.data.kind.type,
+  say(fmt::format("  data     {}   train {} · test {}{}{} · {}", c.data.kind.type,
                   format_count(data_.train->size()), format_count(data_.test->size()),
                   c.data.validation_share > 0 ? " held out" : "",
                   data_.mismatched ? " · mismatched " + format_count(data_.mismatched->size()) : "",
-                  classes.size(),
-                  classes.empty() || classes.size() > kMostNamed
-                      ? ""
-                      : fmt::format(": {}", fmt::join(classes, ", "))));
+                  classes_text(data_.train->class_names())));
   for (const std::string& note : data_.notes) say("  note     " + note);
 }
 

@@ -1,5 +1,4 @@
 // Linear layers: products sliced over the threads, each slice one single-threaded GEMM.
-#include <numeric>
 
 #include "kernels/cpu/compute.h"
 #include "kernels/cpu/convolution.h"

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "core/philox.h"
 #include "kernels/dropout.h"

@@ -13,7 +13,6 @@ class Exact final : public Method {
 
 struct ExactKind final : MethodKind {
   std::string summary() const override { return "nothing is sampled"; }
-  void fields(Setting&) {}
   std::unique_ptr<Method> make(const Training&) const override { return std::make_unique<Exact>(); }
 };
 

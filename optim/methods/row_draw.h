@@ -1,7 +1,7 @@
 // SampleW: the draw of the rows of a weight gradient (docs/sampling.md).
 #pragma once
 
-#include "layers/graph.h"
+#include "layers/backward_hooks.h"
 
 namespace vcas {
 

@@ -1,7 +1,6 @@
 #include "optim/methods/sample_gate.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace vcas {
 

@@ -56,20 +56,15 @@ TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[c
   CHECK(kind->open({.folder = folder.path(), .split = Split::kTest}).note.empty());
 }
 
-TEST_CASE("CIFAR-100 has coarse and fine labels", "[cifar]") {
+TEST_CASE("CIFAR-100 has its fine labels", "[cifar]") {
   const TemporaryFolder folder;
   folder.write("train.bin", record({19, 99}, 1));
-  folder.write("test.bin", record({2, 42}, 1));
   std::string names;
-  for (int i = 0; i < 20; ++i) names += "super " + std::to_string(i) + "\n";
-  folder.write("coarse_label_names.txt", Bytes(names.begin(), names.end()));
+  for (int i = 0; i < 100; ++i) names += "class " + std::to_string(i) + "\n";
+  folder.write("fine_label_names.txt", Bytes(names.begin(), names.end()));
   const auto fine = load_cifar({.folder = folder.path(), .kind = CifarKind::kCifar100});
   CHECK(fine->classes() == 100);
-  CHECK(fine->label(0) == 99);
-  const auto coarse = load_cifar(
-      {.folder = folder.path(), .kind = CifarKind::kCifar100Coarse, .split = Split::kTest});
-  CHECK(coarse->classes() == 20);
-  CHECK(coarse->class_names()[coarse->label(0)] == "super 2");
+  CHECK(fine->class_names()[fine->label(0)] == "class 99");
 }
 
 TEST_CASE("bad CIFAR files are refused with what was expected and found", "[cifar]") {

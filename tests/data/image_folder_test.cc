@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 #ifdef VCAS_JPEG
-// An image of one colour, which JPEG keeps to a level or two; `bytes_per_pixel` 4: CMYK.
+// An image of one colour, which JPEG keeps to a level or two; four numbers are CMYK.
 Bytes jpeg(int height, int width, const Bytes& colour) {
   Bytes pixels;
   for (int i = 0; i < height * width; ++i)

@@ -112,7 +112,8 @@ TEST_CASE("json lines: text, numbers and booleans", "[table]") {
                     "{\"b\": \"q\\\"\\u00e9\", \"a\": 3, \"z\": [1]}\n\n"
                     "{\"a\": -1.5, \"b\": true}\n",
                     {"a", "b"}) == Rows{{"3", "q\"\xC3\xA9"}, {"-1.5", "true"}});
-  folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": 2}\n{\"a\": 1,\n", ":2: not valid JSON");
+  folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": 2}\n{\"a\": 1,\n",
+                   ":2: not valid JSON: each line must be an object of its own");
   folder.check_bad("x.jsonl", "[1]\n", ":1: a JSON array, expected an object");
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": null}\n",
                    ":1: \"b\" is a JSON null, expected text or a number");

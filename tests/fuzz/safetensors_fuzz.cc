@@ -1,6 +1,7 @@
 // Whatever the bytes, the parser either throws kBadData or gives tensors that lie within them.
 #include <cstdlib>
 
+#include "core/error.h"
 #include "core/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -261,6 +261,7 @@ TEST_CASE("eval and inspect read what training saved") {
   CHECK(contains(list.out, "format: pt"));
   CHECK(nlohmann::json::parse(run(tiny.path(), {"inspect", "out/best", "--json"}).out)["tensors"]
             .size() == 32);
+  CHECK(run(tiny.path(), {"inspect", "out"}).out == run(tiny.path(), {"inspect", "out/last"}).out);
   vcas::write_safetensors(tiny.path() / "odd.safetensors", {}, {{"a\x1b[2J", "b"}});
   CHECK(contains(run(tiny.path(), {"inspect", "odd.safetensors"}).out, "a\\x1b[2J: b\n"));
 }

@@ -35,7 +35,7 @@ TEST_CASE("each line of a table has its prediction, a blank one as an empty text
 
   for (const char* name : {"train.tsv", "test.tsv"})
     write_text(tiny.path() / name, content(tiny.path() / name) + "\r\n\n");
-  CHECK(contains(tiny.train({"--validate"}).out, "64 train, 16 test, 2 classes\n"));
+  CHECK(contains(tiny.train({"--validate"}).out, "64 train, 16 test, 2 classes: "));
   CHECK(contains(tiny.vcas({"eval", "--model", "out/last"}).out, "(16 items in "));
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
     return tiny.train(arguments);
   };
   const Outcome valid = run({"--validate", "run.folder=out"});
-  CHECK(contains(valid.out, "8 train, 8 test, 2 classes\n"));
+  CHECK(contains(valid.out, "8 train, 8 test, 2 classes: "));
   const std::string trained_on = "bad rows left out of the training data: 2",
                     tested_on = "bad rows left out of the evaluation data: 1";
   CHECK(valid.err == "warning: " + trained_on + "\nwarning: " + tested_on + "\n");
