@@ -25,12 +25,17 @@ LogLevel log_level() {
 
 std::string printable(std::string_view text) {
   std::string shown;
-  for (const char c : text) {
-    const bool commands = (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == '\x7f';
-    if (commands)
-      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", c);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F in UTF-8.
+    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() &&
+                       static_cast<unsigned char>(text[i + 1]) / 0x20 == 0x80 / 0x20;
+    if (is_c1)
+      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", static_cast<unsigned char>(text[++i]));
+    else if ((byte < ' ' && byte != '\n' && byte != '\t') || byte == 0x7f)
+      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", byte);
     else
-      shown += c;
+      shown += text[i];
   }
   return shown;
 }

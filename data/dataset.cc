@@ -22,6 +22,9 @@ std::vector<std::string> read_class_names(const std::filesystem::path& file) {
   TextLines lines(file);
   for (std::string line; lines.next(line);) {
     if (line.empty()) continue;
+    if (const std::string fault = text_fault(line); !fault.empty())
+      throw Error(ExitCode::kBadData, fmt::format("{}: {}", lines.place(), fault),
+                  "names of classes are UTF-8; iconv -f latin1 -t utf-8 converts them");
     if (!known.insert(line).second)
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: an earlier line has the name \"{}\" too", lines.place(), line),

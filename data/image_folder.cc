@@ -11,6 +11,7 @@
 #include "core/nearest_name.h"
 #include "data/image_file.h"
 #include "data/image_kind.h"
+#include "data/text_lines.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -63,6 +64,10 @@ FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_c
   std::vector<std::string> unknown, empty, unreadable;
   ContentHash hash;
   for (const std::string& name : found) {
+    if (const std::string fault = text_fault(name); !fault.empty())
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: the name of a class: {}", (folder / name).string(), fault),
+                  "names of classes are UTF-8: rename the folder");
     const FolderFiles files = find_image_files(folder / name);
     for (const fs::path& file : files.others) images.left_out.push_back(file.string());
     if (files.images.empty()) {

@@ -102,7 +102,7 @@ void read_item_memory(const fs::path& folder, std::span<float> memory) {
                             (folder / kMethodFile).string(),
                             stored ? fmt::format("{}", fmt::join(stored->shape, " x ")) : "no",
                             memory.size()),
-                "bring the data back, or set method.forward=false");
+                "bring the data back, or choose a method that remembers no items");
   file.read_floats(*stored, memory);
 }
 

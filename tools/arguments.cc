@@ -171,7 +171,7 @@ struct TrainArguments final : ConfigArguments {
 
   void start(const TrainRequest& request) const {
     if (validate) {
-      std::fputs(validate_run(request).c_str(), stdout);
+      std::fputs(printable(validate_run(request)).c_str(), stdout);
     } else if (dry_run) {
       vcas::dry_run(request.loaded);
       std::fputs("ok  trained, evaluated, saved and resumed\n", stdout);

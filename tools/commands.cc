@@ -101,7 +101,8 @@ void inspect_file(const fs::path& path, bool json) {
   }
   if (json) {
     const nlohmann::ordered_json all = {{"tensors", tensors}, {"metadata", content.metadata()}};
-    return print(all.dump(2) + "\n");
+    std::fputs((all.dump(2) + "\n").c_str(), stdout);
+    return;
   }
   print(format_table(rows));
   print(fmt::format("{} tensors, {} numbers, {} bytes\n", content.tensors().size(),

@@ -15,9 +15,18 @@ namespace {
 
 // The split depends on the seed, the share, and which items there are with which labels.
 bool decides_split(const std::string& key) {
-  static const std::vector<std::string> kOthers = {
-      "data.folder", "data.text.train_file", "data.limit",      "data.eval_limit",
-      "data.flip",   "data.crop_padding",    "data.text.cache", "data.threads"};
+  static const std::vector<std::string> kOthers = {"data.folder",
+                                                   "data.text.train_file",
+                                                   "data.limit",
+                                                   "data.eval_limit",
+                                                   "data.flip",
+                                                   "data.crop_padding",
+                                                   "data.text.cache",
+                                                   "data.threads",
+                                                   "data.text.test_file",
+                                                   "data.text.vocabulary",
+                                                   "data.text.lower_case",
+                                                   "data.text.max_length"};
   return key == "seed" || (key.starts_with("data.") && !key.starts_with("data.image.") &&
                            std::ranges::count(kOthers, key) == 0);
 }
@@ -28,6 +37,22 @@ bool has_read(const nlohmann::json& saved, const std::string& file, const std::s
   return std::ranges::any_of(saved, [&](const nlohmann::json& of) { return of == hash; }) ||
          std::ranges::any_of(
              saved, [&](const nlohmann::json& of) { return is_same_fingerprint(file, of, hash); });
+}
+
+// The split is that of all files together.
+void check_no_file_is_missing(const nlohmann::json& saved,
+                              const std::map<std::string, std::string>& found,
+                              const fs::path& checkpoint) {
+  for (const auto& [file, hash] : saved.items()) {
+    const bool is_there = std::ranges::any_of(
+        found, [&](const auto& entry) { return entry.first == file || entry.second == hash; });
+    if (is_there || !hash.get<std::string>().starts_with(kFileHash)) continue;
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{} was trained with {}, which is not read now: items that were "
+                            "trained on could be evaluated on",
+                            checkpoint.string(), file),
+                "bring the file back; data.validation_share=0 takes the evaluation data");
+  }
 }
 
 nlohmann::json data_read(const fs::path& checkpoint) {
@@ -62,6 +87,7 @@ void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
   const nlohmann::json saved = data_read(checkpoint);
   for (const auto& [file, hash] : data.fingerprints())
     if (!has_read(saved, file, hash)) fail_read(file, checkpoint, ExitCode::kBadData);
+  check_no_file_is_missing(saved, data.fingerprints(), checkpoint);
 }
 
 std::string check_forked_split(const fs::path& checkpoint, const RunConfig& config,
@@ -70,19 +96,25 @@ std::string check_forked_split(const fs::path& checkpoint, const RunConfig& conf
   const nlohmann::json saved = data_read(checkpoint);
   const std::map<std::string, std::string> found = data.fingerprints();
   std::vector<std::string> unread;
+  bool is_same = false;
   for (const SourceFile& source : data.train->sources()) {
     const std::string file = source.path.string();
-    if (has_read(saved, file, found.at(file))) continue;
-    if (saved.contains(file)) fail_read(file, checkpoint, ExitCode::kBadConfig);
-    unread.push_back(file);
+    if (has_read(saved, file, found.at(file)))
+      is_same = true;
+    else if (saved.contains(file))
+      fail_read(file, checkpoint, ExitCode::kBadConfig);
+    else
+      unread.push_back(file);
   }
-  if (unread.size() == data.train->sources().size())
+  if (!is_same)
     return unread.empty() ? ""
                           : fmt::format(
                                 "{} has not read {}: if it was trained on some of these "
                                 "items, they could be evaluated on",
                                 checkpoint.string(), some_of(unread));
+  if (!unread.empty()) fail_read(unread.front(), checkpoint, ExitCode::kBadConfig);
   check_split(load_config((checkpoint / "config.json").string(), {}).config, config);
+  check_no_file_is_missing(saved, found, checkpoint);
   if (read_model_facts(checkpoint).class_names != data.facts().class_names)
     throw Error(ExitCode::kBadConfig,
                 "the classes have another order than in the checkpoint: items that were trained on "

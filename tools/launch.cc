@@ -77,11 +77,11 @@ void settle_for_ranks(RunConfig& config, const Ranks& ranks) {
 }
 
 std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks,
-                                   const std::filesystem::path& forked) {
+                                   const std::filesystem::path& checkpoint) {
   std::unique_ptr<RunData> data;
   for (const bool first : {true, false}) {
     if ((ranks.place().local_rank == 0) == first)
-      data = std::make_unique<RunData>(config, /*check_images=*/false, forked);
+      data = std::make_unique<RunData>(config, /*check_images=*/false, checkpoint);
     ranks.barrier();
   }
   return data;

@@ -25,9 +25,9 @@ void choose_gpu(const Ranks& ranks);
 // Throws kBadConfig when they cannot share a step.
 void settle_for_ranks(RunConfig& config, const Ranks& ranks);
 
-// One rank of each machine reads first: the others find its caches. `forked`: as in RunData.
+// One rank of each machine reads first: the others find its caches. `checkpoint`: as in RunData.
 std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks,
-                                   const std::filesystem::path& forked = {});
+                                   const std::filesystem::path& checkpoint = {});
 
 // Throws kBadConfig on rank 0 unless all ranks have its version, settings and data.
 void check_same_start(const RunConfig& config, const RunData& data, Ranks& ranks);

@@ -46,7 +46,7 @@ void replay(const ReplayRequest& asked) {
   const std::int64_t step = asked.step > 0 ? asked.step : *crash;
   const TrainRequest request = request_before(asked.run, step);
   const RunConfig& config = request.loaded.config;
-  const RunData data(config);
+  const RunData data(config, /*check_images=*/false, request.from.checkpoint);
   Session session(config, data, {.finite = true});
   if (step > session.total_steps())
     throw Error(ExitCode::kUsage,

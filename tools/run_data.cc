@@ -22,8 +22,6 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kFileHash = "xxh3:";
-
 // The classes of pretrained weights; none where there is no classifier.
 std::vector<std::string> pretrained_classes(const RunConfig& config) {
   if (config.model.pretrained.empty() || config.model.new_classifier) return {};
@@ -101,13 +99,13 @@ DataRequest data_request(const RunConfig& config, Split split, const Tokenizer* 
   return request;
 }
 
-RunData::RunData(const RunConfig& config, bool check_images, const fs::path& forked)
+RunData::RunData(const RunConfig& config, bool check_images, const fs::path& checkpoint)
     : tokenizer(load_tokenizer(config)),
       transform_(image_transform(config, nullptr)),
       check_images_(check_images) {
   // A head that was trained on another order would start as if trained on wrong labels.
   const std::vector<std::string> known =
-      forked.empty() ? pretrained_classes(config) : read_model_facts(forked).class_names;
+      checkpoint.empty() ? pretrained_classes(config) : read_model_facts(checkpoint).class_names;
   const auto load_ordered = [&](Split split, const std::vector<std::string>& known_classes) {
     std::unique_ptr<Dataset> items = load(config, split, known_classes);
     if (items->classes() > 0 && std::ssize(known) == items->classes())
@@ -125,7 +123,6 @@ RunData::RunData(const RunConfig& config, bool check_images, const fs::path& for
     test = load_ordered(Split::kTest, train->class_names());
   }
   if (!tokenizer) check_item_shape(*test, train->item_shape());
-  look_at_classes(config);
   if (config.data.limit > train->size())
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.limit is {}, but there are {} items to train on",
@@ -133,6 +130,13 @@ RunData::RunData(const RunConfig& config, bool check_images, const fs::path& for
                 "data.limit=0 takes all");
   train = subset_of(std::move(train), config.data.limit);
   test = subset_of(std::move(test), config.data.eval_limit);
+  look_at_classes(config);
+  if (const std::vector<std::string> given = config.data.kind->given_classes();
+      !given.empty() && given != train->class_names())
+    warnings.push_back(
+        fmt::format("data.text.labels has another order than the model, whose "
+                    "classes stay {}",
+                    fmt::join(train->class_names(), ", ")));
   load_mismatched(config, train->class_names());
   choose_measures(config);
   constexpr std::int64_t kManyClasses = 20;  // fewer may come with a few rows for a trial
@@ -280,6 +284,7 @@ void RunData::look_at_tokens(const RunConfig& config, const TokenContent& conten
 // Whether a classifier can learn them.
 void RunData::look_at_classes(const RunConfig& config) {
   const std::vector<std::string>& names = train->class_names();
+  if (names.empty()) return;
   if (names.size() == 1)
     throw Error(ExitCode::kBadData,
                 fmt::format("\"{}\" is the only class of the training data, and a classifier needs "
@@ -289,6 +294,7 @@ void RunData::look_at_classes(const RunConfig& config) {
                     ? "a class is a folder right below that of the training data: is there one "
                       "folder between too many?"
                     : "");
+  if (train->sources().empty()) return;  // made up
   std::vector<bool> has_items(names.size());
   for (std::int64_t i = 0; i < train->size(); ++i)
     if (const std::int32_t label = train->label(i); label >= 0)
@@ -296,7 +302,7 @@ void RunData::look_at_classes(const RunConfig& config) {
   std::vector<std::string> empty;
   for (std::size_t i = 0; i < names.size(); ++i)
     if (!has_items[i]) empty.push_back(names[i]);
-  if (!names.empty() && !empty.empty())
+  if (!empty.empty())
     warnings.push_back(fmt::format("{} of {} classes have no training item: {}", empty.size(),
                                    names.size(), some_of(empty)));
 }
@@ -315,11 +321,16 @@ void RunData::load_mismatched(const RunConfig& config, const std::vector<std::st
 std::unique_ptr<Dataset> RunData::in_order_of(const RunConfig& config,
                                               std::unique_ptr<Dataset> items,
                                               const std::vector<std::string>& names) {
-  if (tokenizer || std::ssize(names) != items->classes())
+  // Where some names are the model's, the rest is a mistake. Else it is the usual case: few models
+  // of images name their classes.
+  const bool has_names = std::ranges::any_of(items->class_names(), [&](const std::string& name) {
+    return std::ranges::count(names, name) > 0;
+  });
+  if (tokenizer || has_names || std::ssize(names) != items->classes())
     return relabelled(std::move(items), names, !config.data.kind->given_classes().empty());
   try {
     return relabelled(std::move(items), names, false);
-  } catch (const Error& error) {  // the usual case: few models of images name their classes
+  } catch (const Error& error) {
     const std::string text = std::string(error.what()) + "; they are taken in the same order";
     if (std::ranges::count(warnings, text) == 0) warnings.push_back(text);
     return items;

@@ -42,9 +42,9 @@ struct RunData {
   std::vector<std::string> warnings;     // of what was left out, and of what may be a mistake
 
   // With `check_images`, or with data.skip_bad_rows, all files of images are decoded.
-  // `forked`: the checkpoint whose classes give their order; empty: the pretrained weights do.
+  // `checkpoint`: its classes give their order; empty: those of the pretrained weights do.
   explicit RunData(const RunConfig& config, bool check_images = false,
-                   const std::filesystem::path& forked = {});
+                   const std::filesystem::path& checkpoint = {});
   // Test data alone, for a model that was trained.
   RunData(const RunConfig& config, std::unique_ptr<Tokenizer> tokenizer, const ModelFacts& trained);
 
@@ -79,6 +79,9 @@ std::string classes_text(const std::vector<std::string>& names);
 
 // To stderr.
 void print_warnings(const std::vector<std::string>& warnings);
+
+// How the fingerprint of a file begins, by XXH3. Those of folders and vocabularies begin otherwise.
+constexpr const char* kFileHash = "xxh3:";
 
 // Whether fingerprints of a file are of the same content.
 // Checkpoints older than XXH3 have no word before the number. The file is then read again.

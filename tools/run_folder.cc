@@ -400,7 +400,7 @@ std::optional<std::int64_t> newest_crash(const fs::path& run) {
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   const fs::path folder = given.has_filename() ? given : given.parent_path();  // "run/best/"
   const std::string model_hint =
-      "--model takes a run that has saved, or one of its checkpoints, such as runs/x/best";
+      "give a run that has saved, or one of its checkpoints, such as runs/x/best";
   std::error_code error;
   const fs::path path = fs::canonical(folder, error);  // "run/best" is a link
   if (error)

@@ -18,7 +18,7 @@ void train(const TrainRequest& request) {
   check_request(request);
   const SignalHandlers signals;
   const std::unique_ptr<RunData> data =
-      read_data(request.loaded.config, *request.ranks, request.forked());
+      read_data(request.loaded.config, *request.ranks, request.from.checkpoint);
   check_same_start(request.loaded.config, *data, *request.ranks);
   check_same_files(request, *data);
   Progress progress(stderr, progress_options(2));
@@ -62,7 +62,7 @@ void dry_run(const LoadedConfig& loaded) {
 std::string validate_run(const TrainRequest& request) {
   check_request(request);
   const LoadedConfig& loaded = request.loaded;
-  const RunData data(loaded.config, /*check_images=*/true, request.forked());
+  const RunData data(loaded.config, /*check_images=*/true, request.from.checkpoint);
   const std::vector<std::string> warnings = run_warnings(request, data);
   Session session(loaded.config, data);
   print_warnings(warnings);

@@ -69,14 +69,15 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
 
 // Moments of another optimizer would be missing.
 void check_same_optimizer(const fs::path& checkpoint, const RunConfig& config) {
-  const std::string before =
-      load_config((checkpoint / "config.json").string(), {}).config.optimizer.kind.type;
-  if (before != config.optimizer.kind.type)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("optimizer.name is {} in {} and {} here: a fork goes on with the state "
-                            "of the optimizer",
-                            before, checkpoint.string(), config.optimizer.kind.type),
-                "leave it as it was; model.pretrained starts from the weights alone");
+  const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
+  const auto &before = saved.optimizer.kind, &now = config.optimizer.kind;
+  if (before->state() != now->state())
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("optimizer.name is {} in {} and {} here: a fork goes on with the state "
+                    "of the optimizer",
+                    before.type, checkpoint.string(), now.type),
+        "leave it as it was; vcas export and model.pretrained start from the weights alone");
 }
 
 bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
@@ -87,10 +88,13 @@ bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
 }
 
 // Settings with values of their own that nothing reads, and why.
-std::vector<std::string> idle_settings(const RunConfig& config) {
+std::vector<std::string> idle_settings(const LoadedConfig& loaded) {
+  const RunConfig& config = loaded.config;
   std::vector<std::string> idle = config.method->idle_settings();
   const TrainOptions& train = config.train;
-  if (train.epochs.text() != TrainOptions().epochs.text() && train.steps.amount() > 0)
+  const auto source = [&](const char* key) { return loaded.origins.at(key).source; };
+  if (loaded.origins.at("train.epochs").given() && loaded.origins.at("train.steps").given() &&
+      train.steps.amount() > 0 && source("train.epochs") > source("train.steps"))
     idle.push_back("train.epochs has no effect: train.steps is given");
   if (train.label_smoothing > 0 && config.model.kind->head() == "regression")
     idle.push_back("train.label_smoothing has no effect: model.head is \"regression\"");
@@ -156,7 +160,7 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, co
 std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data) {
   std::vector<std::string> warnings = data.warnings;
   const RunConfig& config = request.loaded.config;
-  std::ranges::copy(idle_settings(config), std::back_inserter(warnings));
+  std::ranges::copy(idle_settings(request.loaded), std::back_inserter(warnings));
   if (!request.fork) return warnings;
   const fs::path& checkpoint = request.from.checkpoint;
   if (std::string split = check_forked_split(checkpoint, config, data); !split.empty())

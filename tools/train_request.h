@@ -15,8 +15,9 @@ namespace vcas {
 struct TrainRequest {
   LoadedConfig loaded;
   bool resume = false;
-  ResumePoint from = {};  // where `resume`; check_same_config says whether its run goes on
-  bool fork = false;      // from there, but as a new run whose settings may differ
+  ResumePoint from =
+      {};             // where `resume`, else empty; check_same_config says whether its run goes on
+  bool fork = false;  // from there, but as a new run whose settings may differ
   bool timing = false;
   // Steps that a profiler or a trace records, counted from 1; 0: none.
   std::int64_t profile_first = 0, profile_last = 0;
@@ -24,7 +25,6 @@ struct TrainRequest {
   std::shared_ptr<Ranks> ranks = one_rank();
 
   bool continues() const { return resume && !fork; }
-  std::filesystem::path forked() const { return fork ? from.checkpoint : std::filesystem::path(); }
   FolderUse use() const { return continues() ? FolderUse::kAsItIs : use_of(loaded.config.run); }
   std::filesystem::path folder() const {
     return continues() ? from.run : std::filesystem::path(loaded.folder());

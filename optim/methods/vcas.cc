@@ -28,8 +28,9 @@ VCAS_REGISTER_PART(MethodKind, "vcas", VcasKind);
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredBatch, items, passes, v_act, v_w, drawn_error,
-                                   drawn_variance, item_score, tokens, gram, row_score, offsets,
-                                   weight_seconds, item_seconds, forward_score, forward_norm)
+                                   drawn_variance, threshold, item_score, tokens, gram, row_score,
+                                   offsets, weight_seconds, item_seconds, forward_score,
+                                   forward_norm)
 
 ControlledModel controlled_model(const Graph& graph, double forward_ratio) {
   ControlledModel model{.gates = graph.gates(),

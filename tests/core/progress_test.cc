@@ -99,8 +99,8 @@ TEST_CASE("progress: in a log, a line at intervals and one at the end", "[progre
   display.time += 2;
   update(31);
   CHECK(display.take() == "step=31 loss=0.5 eta=69s\n");
-  display.progress.message("saved\x1b[2J\r\tby\nπ\x7f");
-  CHECK(display.take() == "saved\\x1b[2J\\x0d\tby\nπ\\x7f\n");
+  display.progress.message("saved\x1b[2J\r\tby\nπ\x7f\u009b\u00a0");
+  CHECK(display.take() == "saved\\x1b[2J\\x0d\tby\nπ\\x7f\\x9b\u00a0\n");
   display.time += 1;
   update(100);
   CHECK(display.take() == "step=100 loss=0.5 eta=0s\n");

@@ -70,6 +70,8 @@ TEST_CASE("idx files without names or statistics get neutral ones", "[idx]") {
   CHECK(load()->class_names() == std::vector<std::string>{"no", "yes", "maybe"});
   files.folder.write_text("classes.txt", "no\nyes\n\nno\n");
   check_error(load, ExitCode::kBadData, "classes.txt:4: an earlier line has the name \"no\" too");
+  files.folder.write_text("classes.txt", "no\ncaf\xe9\n");
+  check_error(load, ExitCode::kBadData, "classes.txt:2: byte 4 is not valid UTF-8");
   for (const char* blank : {"", "\r\n\n"}) {
     files.folder.write_text("classes.txt", blank);
     check_error(load, ExitCode::kBadData, "classes.txt: no line has the name of a class");

@@ -200,6 +200,9 @@ TEST_CASE("an image folder that is not as expected is refused with what is wrong
   check_error([&] { folder.load(); }, ExitCode::kBadData, "train: 1 classes without images: c");
   fs::create_symlink("nowhere.jpg", folder.path() / "train/c/1.jpg");
   check_error([&] { folder.load(); }, ExitCode::kNoInput, "train: 1 files cannot be read: ");
+  fs::create_directories(folder.path() / "train/caf\xe9");
+  check_error([&] { folder.load(); }, ExitCode::kBadData,
+              ": the name of a class: byte 4 is not valid UTF-8");
   fs::remove_all(folder.path() / "val/b");
   check_error([&] { folder.load("val"); }, ExitCode::kBadData, "val: no folder in it");
   fs::remove_all(folder.path() / "val");

@@ -305,9 +305,10 @@ TEST_CASE("a checkpoint with SampleF starts runs without it, and the other way r
   for (const StepReport& report : other_batch.reports) CHECK(report.items + report.dropped == 12);
 
   ForwardFixture other_data({.items = 40});
-  CHECK_THAT(config_error_of([&] { load_checkpoint(folder.path() / "with", *other_data.trainer); }),
-             ContainsSubstring("method.safetensors remembers 48 items, and the training data has "
-                               "40 | bring the data back, or set method.forward=false"));
+  CHECK_THAT(
+      config_error_of([&] { load_checkpoint(folder.path() / "with", *other_data.trainer); }),
+      ContainsSubstring("method.safetensors remembers 48 items, and the training data has "
+                        "40 | bring the data back, or choose a method that remembers no items"));
 }
 
 TEST_CASE("a state of SampleF without a norm and weight for each item is refused", "[forward]") {

@@ -28,6 +28,25 @@ TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") 
   REQUIRE(accuracy != 0.5);
   REQUIRE(fork(tiny, {"data.text.labels=[\"good\",\"bad\"]"}).code == 0);
   CHECK(tiny.end_of("fork")["eval_accuracy"] == accuracy);
+  // Which a run that goes on keeps too.
+  const std::vector<std::string> other_order = {"data.text.labels=[\"good\",\"bad\"]",
+                                                "train.steps=60", "train.checkpoint_every=10",
+                                                "run.folder=fork"};
+  std::vector<std::string> longer = other_order;
+  longer.insert(longer.end(), {"--resume", "out", "--resume-mode=fork", "--overwrite"});
+  const Outcome told = tiny.train(longer);
+  REQUIRE(told.code == 0);
+  CHECK(contains(told.err,
+                 "warning: data.text.labels has another order than the model, whose classes stay "
+                 "bad, good\n"));
+  const nlohmann::json end = tiny.end_of("fork");
+  forget_after(tiny.path() / "fork", 50);
+  longer = other_order;
+  longer.push_back("--resume");
+  const Outcome resumed = tiny.train(longer);
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(tiny.end_of("fork")["eval_loss"] == end["eval_loss"]);
   for (const char* table : {"train.tsv", "test.tsv"}) {
     replace_all(tiny.path() / table, "good", "a_good");
     replace_all(tiny.path() / table, "bad", "b_bad");
@@ -76,6 +95,27 @@ TEST_CASE("a fork keeps the optimizer", "[fork]") {
   CHECK(refused.err ==
         "error: optimizer.name is adamw in out/checkpoint-40 and sgd here: a fork goes on with the "
         "state of the optimizer\n"
-        "  hint: leave it as it was; model.pretrained starts from the weights alone\n");
+        "  hint: leave it as it was; vcas export and model.pretrained start from the weights "
+        "alone\n");
   CHECK_FALSE(fs::exists(tiny.path() / "fork"));
+  CHECK(fork(tiny, {"optimizer.name=adam"}).code == 0);  // which has the same moments
+}
+
+TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fork]") {
+  const TinyText tiny;
+  const auto held_out = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"data.validation_share=0.25", "data.text.test_file="});
+    return settings;
+  };
+  REQUIRE(tiny.train(held_out({"run.folder=out"})).code == 0);
+  CHECK(fork(tiny, held_out({"--validate", "data.text.max_length=10"})).code == 0);
+  fs::copy_file(tiny.path() / "vocab.txt", tiny.path() / "copy.txt");
+  CHECK(fork(tiny, held_out({"--validate", "data.text.vocabulary=copy.txt"})).err.empty());
+  write_text(tiny.path() / "train.tsv", content(tiny.path() / "train.tsv") + "c\tgood\n");
+  const Outcome more = fork(tiny, held_out({"--validate"}));
+  CHECK(more.code == 78);
+  CHECK(more.err ==
+        "error: train.tsv is not what out/checkpoint-40 was trained with: items that were trained "
+        "on could be evaluated on\n"
+        "  hint: bring the file back; data.validation_share=0 takes the evaluation data\n");
 }

@@ -137,6 +137,8 @@ TEST_CASE("a class without a training item is worth a warning", "[image]") {
   write_text(labels, damaged);
   CHECK(contains(train_idx(tiny, {"--validate"}).err,
                  "warning: 3 of 7 classes have no training item: 3, 4, 5\n"));
+  CHECK(contains(train_idx(tiny, {"--validate", "data.limit=2", "train.batch_size=2"}).err,
+                 " of 7 classes have no training item: "));
   damaged.replace(damaged.size() - 96, 96, 96, '\0');
   write_text(labels, damaged);
   write_text(

@@ -394,3 +394,57 @@ TEST_CASE("labels of cifar files are predicted, with numbers", "[image]") {
       run(tiny.path(), {"predict", "--model", "colour/best", "--input", "cifar/test_batch.bin"});
   CHECK(colour.out.starts_with("index\tprediction\n0\t2\n1\t5\n2\t2\n"));
 }
+
+TEST_CASE("a share of the training data stays what it was, with all of its files", "[image]") {
+  const TinyImages tiny;
+  const fs::path second = tiny.path() / "cifar/data_batch_2.bin";
+  write_text(second, TinyImages::records(32));
+  const std::vector<std::string> share = {"data.validation_share=0.25", "train.steps=10",
+                                          "train.eval_every=10"};
+  const auto train = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(), share.begin(), share.end());
+    return tiny.train(settings);
+  };
+  REQUIRE(train({"run.folder=out"}).code == 0);
+  const auto refused = [&](const std::string& text) {
+    const Outcome fork = train({"--resume", "out", "--resume-mode=fork", "--validate"});
+    CHECK(fork.code == 78);
+    CHECK(contains(fork.err, text));
+    const Outcome eval = run(tiny.path(), {"eval", "--model", "out"});
+    CHECK(eval.code != 0);
+    CHECK(contains(eval.err, text));
+  };
+  write_text(tiny.path() / "cifar/data_batch_3.bin", TinyImages::records(16));
+  refused(
+      "cifar/data_batch_3.bin is not what out/checkpoint-10 was trained with: items that were "
+      "trained on could be evaluated on\n");
+  fs::remove(tiny.path() / "cifar/data_batch_3.bin");
+  fs::rename(second, tiny.path() / "away");
+  refused(
+      "out/checkpoint-10 was trained with cifar/data_batch_2.bin, which is not read now: items "
+      "that were trained on could be evaluated on\n");
+  fs::rename(tiny.path() / "away", second);
+  CHECK(run(tiny.path(), {"eval", "--model", "out"}).code == 0);
+}
+
+TEST_CASE("classes of images are matched where some names are the model's", "[image]") {
+  const TinyImages tiny;
+  const auto names = [&](const std::string& second, const std::string& fifth) {
+    write_text(tiny.path() / "cifar/batches.meta.txt",
+               "a\nb\n" + second + "\nd\ne\n" + fifth + "\ng\nh\ni\nj\n");
+  };
+  names("bird", "dog");
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=10"}).code == 0);
+  const auto fork = [&] {
+    return tiny.train({"--resume", "out", "--resume-mode=fork", "--validate", "train.steps=20"});
+  };
+  CHECK(fork().code == 0);
+  names("bird", "hound");
+  const Outcome refused = fork();
+  CHECK(refused.code == 78);
+  CHECK(contains(refused.err, "a, b, bird, d, e, hound, g, h, i, j: the names differ\n"));
+  fs::remove(tiny.path() / "cifar/batches.meta.txt");  // names are numbers then
+  const Outcome numbered = fork();
+  CHECK(numbered.code == 0);
+  CHECK(contains(numbered.err, "; they are taken in the same order\n"));
+}

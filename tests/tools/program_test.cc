@@ -170,10 +170,10 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {{"eval", "--model", "none"},
        66,
        "error: none: No such file or directory\n"
-       "  hint: --model takes a run that has saved, or one of its checkpoints"},
+       "  hint: give a run that has saved, or one of its checkpoints"},
       {{"predict", "--model", ".", "--input", "x.tsv"},
        66,
-       "error: .: no complete checkpoint\n  hint: --model takes a run"},
+       "error: .: no complete checkpoint\n  hint: give a run that has saved"},
       {{"bench", "--config", "tiny.json", "--pad-to", "-1"}, 2, "--pad-to: Value -1 not in range"},
       {{"bench", "--config", "tiny.json", "--pad-to", "8"}, 2, "error: --pad-to needs text\n"},
       {{"compare"}, 2, "error: compare takes a configuration, or several\n"},

@@ -110,7 +110,9 @@ TEST_CASE("settings that nothing reads are worth a warning") {
   CHECK(warnings({"method.forward=true", "method.forward_ratio=0.5"}).empty());
   CHECK(warnings({"optimizer.clip=predicted"}) ==
         "warning: optimizer.clip has no effect: optimizer.max_gradient_norm is 0\n");
-  CHECK(warnings({"--epochs", "7", "train.steps=60"}) ==
-        "warning: train.epochs has no effect: train.steps is given\n");
+  const std::string steps = "warning: train.epochs has no effect: train.steps is given\n";
+  CHECK(warnings({"--epochs", "7"}) == steps);
+  CHECK(warnings({"train.steps=60", "--epochs", "7"}) == steps);
+  CHECK(warnings({"--epochs", "7", "train.steps=60"}).empty());
   CHECK(warnings({"--epochs", "7", "train.steps=0"}).empty());
 }
