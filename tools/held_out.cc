@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "core/nearest_name.h"
@@ -43,10 +44,10 @@ bool has_read(const nlohmann::json& saved, const std::string& file, const std::s
 void check_no_file_is_missing(const nlohmann::json& saved,
                               const std::map<std::string, std::string>& found,
                               const fs::path& checkpoint) {
-  for (const auto& [file, hash] : saved.items()) {
-    const bool is_there = std::ranges::any_of(
-        found, [&](const auto& entry) { return entry.first == file || entry.second == hash; });
-    if (is_there || !hash.get<std::string>().starts_with(kFileHash)) continue;
+  std::set<std::string> hashes;
+  for (const auto& [file, hash] : found) hashes.insert(hash);
+  for (const auto& [file, hash] : saved.get<std::map<std::string, std::string>>()) {
+    if (!hash.starts_with(kFileHash) || found.contains(file) || hashes.contains(hash)) continue;
     throw Error(ExitCode::kBadConfig,
                 fmt::format("{} was trained with {}, which is not read now: items that were "
                             "trained on could be evaluated on",
