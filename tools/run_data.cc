@@ -321,12 +321,12 @@ void RunData::load_mismatched(const RunConfig& config, const std::vector<std::st
 std::unique_ptr<Dataset> RunData::in_order_of(const RunConfig& config,
                                               std::unique_ptr<Dataset> items,
                                               const std::vector<std::string>& names) {
-  // Where some names are the model's, the rest is a mistake. Else it is the usual case: few models
-  // of images name their classes.
-  const bool has_names = std::ranges::any_of(items->class_names(), [&](const std::string& name) {
-    return std::ranges::count(names, name) > 0;
-  });
-  if (tokenizer || has_names || std::ssize(names) != items->classes())
+  // Few models of images name their classes. Names of both with other numbers are a mistake.
+  bool is_shuffled = false;
+  for (std::size_t i = 0; i < items->class_names().size(); ++i)
+    if (const auto known = std::ranges::find(names, items->class_names()[i]); known != names.end())
+      is_shuffled |= known - names.begin() != static_cast<std::ptrdiff_t>(i);
+  if (tokenizer || is_shuffled || std::ssize(names) != items->classes())
     return relabelled(std::move(items), names, !config.data.kind->given_classes().empty());
   try {
     return relabelled(std::move(items), names, false);
