@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/read_numbers.h"
 #include "optim/evaluator.h"
 #include "optim/methods/item_choice.h"
 #include "optim/methods/variance_probe.h"
@@ -31,14 +32,10 @@ PhiloxAddress address_of(std::uint64_t seed, std::uint32_t site) {
 
 // The numbers of a tensor of floating point, in double.
 std::vector<double> read(Ops& ops, const Tensor& tensor) {
+  std::vector<std::byte> host(tensor.bytes());
+  ops.copy_to_host(host.data(), tensor.data, tensor.bytes());
   std::vector<double> out(static_cast<std::size_t>(tensor.elements()));
-  if (tensor.dtype == DType::kF64) {
-    ops.copy_to_host(out.data(), tensor.data, tensor.bytes());
-    return out;
-  }
-  std::vector<float> host(out.size());
-  ops.copy_to_host(host.data(), tensor.ptr<float>(), tensor.bytes());
-  std::ranges::copy(host, out.begin());
+  read_numbers(host.data(), tensor.dtype, std::span(out));
   return out;
 }
 

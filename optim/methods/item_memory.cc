@@ -4,25 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "core/read_numbers.h"
 #include "optim/methods/item_choice.h"
 
 namespace vcas {
-
-namespace {
-
-// Numbers of T on a host as floats.
-template <class T>
-void read_as(const std::byte* from, std::span<float> to) {
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    T value;
-    std::memcpy(&value, from + i * sizeof value, sizeof value);
-    to[i] = static_cast<float>(value);
-  }
-}
-
-}  // namespace
 
 ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll needs_all)
     : ops_(training.ops),
@@ -110,7 +96,7 @@ std::vector<float> ItemMemory::numbers_of(const Seen& seen) const {
   if (seen.shared) return seen.numbers;
   std::vector<float> numbers(seen.items.size());
   const std::byte* host = mailboxes_[seen.step % kSlots]->receive();
-  numbers_.dtype == DType::kF64 ? read_as<double>(host, numbers) : read_as<float>(host, numbers);
+  read_numbers(host, numbers_.dtype, std::span(numbers));
   for (std::size_t i = 0; i < seen.weights.size(); ++i)
     numbers[i] = seen.weights[i] > 0 ? numbers[i] / seen.weights[i] : kNeverSeen;
   return numbers;

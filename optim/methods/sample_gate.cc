@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/read_numbers.h"
+
 namespace vcas {
 
 ItemNorm item_scores(const Tensor& norm, const Tensor& dy, const RowSets& rows, Layout layout,
@@ -90,10 +92,7 @@ double SampleGate::by_threshold(Ops& ops, const DrawSettings& settings, const Te
   host_bytes_.resize(score.bytes());
   ops.copy_to_host(host_bytes_.data(), score.data, score.bytes());
   host_score_.resize(static_cast<std::size_t>(score.elements()));
-  for (std::size_t i = 0; i < host_score_.size(); ++i)
-    host_score_[i] = score.dtype == DType::kF64
-                         ? reinterpret_cast<const double*>(host_bytes_.data())[i]
-                         : reinterpret_cast<const float*>(host_bytes_.data())[i];
+  read_numbers(host_bytes_.data(), score.dtype, std::span(host_score_));
   const double kept = settings.threshold->kept(host_score_, target);
   if (settings.moves_threshold) settings.threshold->follow(host_score_, target);
   return kept;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <span>
 
+#include "core/read_numbers.h"
 #include "optim/methods/item_choice.h"
 
 namespace vcas {
@@ -268,15 +268,8 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
 // The first `count` numbers of a tensor of measured_, which lies at `host`.
 std::vector<double> VarianceProbe::values(const std::byte* host, const Tensor& tensor,
                                           std::int64_t count) const {
-  const std::byte* from = host + measured_.offset_of(tensor);
   std::vector<double> out(static_cast<std::size_t>(count));
-  if (tensor.dtype == DType::kF64) {
-    std::memcpy(out.data(), from, out.size() * sizeof(double));
-  } else {
-    std::vector<float> narrow(out.size());
-    std::memcpy(narrow.data(), from, narrow.size() * sizeof(float));
-    out.assign(narrow.begin(), narrow.end());
-  }
+  read_numbers(host + measured_.offset_of(tensor), tensor.dtype, std::span(out));
   return out;
 }
 
