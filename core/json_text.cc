@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "core/utf8.h"
+
 namespace vcas {
 namespace {
 
@@ -135,12 +137,6 @@ class PlacedTree final : public nlohmann::json_sax<Json> {
   std::vector<JsonNode*> open_;      // parents are never moved while a child is open
 };
 
-std::size_t code_points(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 std::size_t line_start(std::string_view text, std::size_t offset) {
   return offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;  // npos + 1 == 0
 }
@@ -180,15 +176,15 @@ std::string SourceText::underline(std::size_t begin, std::size_t end) const {
   const std::size_t line_end = std::min(text.find('\n', begin), text.size());
   std::size_t start = std::max(line_begin, begin - std::min(begin, kAround));
   std::size_t stop = std::min(line_end, begin + kAround);
-  while (start > line_begin && code_points({&text[start], 1}) == 0) --start;
-  while (stop < line_end && code_points({&text[stop], 1}) == 0) ++stop;
+  while (start > line_begin && !starts_code_point(text[start])) --start;
+  while (stop < line_end && !starts_code_point(text[stop])) ++stop;
   std::string shown = text.substr(start, stop - start);
   if (!shown.empty() && shown.back() == '\r') shown.pop_back();
   const std::string before = start > line_begin ? "..." : "", after = stop < line_end ? "..." : "";
   // Tabs stay tabs, so that the caret stands below its token.
   std::string margin(before.size(), ' ');
   for (const char c : std::string_view(shown).substr(0, begin - start))
-    if (code_points({&c, 1}) == 1) margin += c == '\t' ? '\t' : ' ';
+    if (starts_code_point(c)) margin += c == '\t' ? '\t' : ' ';
   const std::string marked = shown.substr(std::min(begin - start, shown.size()), end - begin);
   const std::size_t tildes = std::max<std::size_t>(code_points(marked), 1) - 1;
   return fmt::format("{:5} | {}{}{}\n      | {}^{}\n", line(begin), before, shown, after, margin,

@@ -14,6 +14,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/utf8.h"
+
 namespace vcas {
 namespace {
 
@@ -32,18 +34,11 @@ bool is_on(std::string_view value) { return !value.empty() && value != "0"; }
 
 bool is_smart_terminal(int fd) { return ::isatty(fd) && environment("TERM") != "dumb"; }
 
-bool starts_character(char byte) { return (byte & 0xC0) != 0x80; }  // UTF-8
-
-int width_of(std::string_view text) {
-  return static_cast<int>(std::ranges::count_if(text, starts_character));
-}
+int width_of(std::string_view text) { return static_cast<int>(code_points(text)); }
 
 std::string clip(std::string_view text, int columns) {
-  std::size_t end = 0;
-  for (int width = 0; end < text.size(); ++end) {
-    if (starts_character(text[end]) && ++width > columns) break;
-  }
-  return std::string(text.substr(0, end));
+  return std::string(
+      text.substr(0, bytes_of_code_points(text, static_cast<std::size_t>(std::max(columns, 0)))));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/nearest_name.h"
+#include "core/utf8.h"
 
 namespace vcas {
 namespace {
@@ -39,11 +40,6 @@ bool is_cjk(std::int32_t point) {
   return std::any_of(std::begin(kBlocks), std::end(kBlocks), [&](const auto& block) {
     return block.first <= point && point <= block.second;
   });
-}
-
-std::size_t code_points(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
 }
 
 void append_utf8(std::string& text, std::int32_t point) {

@@ -8,6 +8,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
+
 namespace vcas {
 namespace {
 
@@ -27,24 +29,12 @@ constexpr std::array<int, 11> kViridis = {0x440154, 0x482475, 0x414487, 0x355f8d
                                           0x2a788e, 0x21918c, 0x22a884, 0x44bf70,
                                           0x7ad151, 0xbddf26, 0xfde725};
 
-std::size_t letters(std::string_view text) {  // UTF-8 continuation bytes are none
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
-// Bytes of the first letters.
-std::size_t bytes_of(std::string_view text, std::size_t count) {
-  std::size_t end = 0;
-  for (; end < text.size(); ++end)
-    if ((text[end] & 0xC0) != 0x80 && count-- == 0) break;
-  return end;
-}
-
 // "vit.encoder…output.dense"
 std::string shorten(const std::string& text, std::size_t most = kMostLetters) {
-  const std::size_t count = letters(text), head = most / 3, tail = most - head - 1;
+  const std::size_t count = code_points(text), head = most / 3, tail = most - head - 1;
   if (count <= most) return text;
-  return text.substr(0, bytes_of(text, head)) + "…" + text.substr(bytes_of(text, count - tail));
+  return text.substr(0, bytes_of_code_points(text, head)) + "…" +
+         text.substr(bytes_of_code_points(text, count - tail));
 }
 
 std::string number_text(double value, Unit unit) {
@@ -203,7 +193,7 @@ template <class Names>
 double room_for(const Names& names, double letter, std::size_t letters_at_most = kMostLetters) {
   std::size_t most = 0;
   for (const std::string& name : names)
-    most = std::max(most, letters(shorten(name, letters_at_most)));
+    most = std::max(most, code_points(shorten(name, letters_at_most)));
   return letter * static_cast<double>(most);
 }
 
