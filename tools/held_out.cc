@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/error.h"
 #include "core/nearest_name.h"
@@ -15,21 +14,19 @@ namespace fs = std::filesystem;
 namespace {
 
 // The split depends on the seed, the share, and which items there are with which labels.
-bool decides_split(const std::string& key) {
-  static const std::vector<std::string> kOthers = {"data.folder",
-                                                   "data.text.train_file",
-                                                   "data.limit",
-                                                   "data.eval_limit",
-                                                   "data.flip",
-                                                   "data.crop_padding",
-                                                   "data.text.cache",
-                                                   "data.threads",
-                                                   "data.text.test_file",
-                                                   "data.text.vocabulary",
-                                                   "data.text.lower_case",
-                                                   "data.text.max_length"};
+// Items of masked words are parts of all tokens.
+bool decides_split(const std::string& key, bool tokens_decide) {
+  static const std::vector<std::string> kOthers = {
+      "data.folder",       "data.text.train_file", "data.text.test_file",
+      "data.limit",        "data.eval_limit",      "data.flip",
+      "data.crop_padding", "data.text.cache",      "data.threads"};
+  static const std::vector<std::string> kOfTokens = {"data.text.vocabulary", "data.text.lower_case",
+                                                     "data.text.max_length"};
+  const auto is_in = [&](const std::vector<std::string>& keys) {
+    return std::ranges::count(keys, key) > 0;
+  };
   return key == "seed" || (key.starts_with("data.") && !key.starts_with("data.image.") &&
-                           std::ranges::count(kOthers, key) == 0);
+                           !is_in(kOthers) && (tokens_decide || !is_in(kOfTokens)));
 }
 
 // Whether the checkpoint was trained with this file, whatever it was called. Equal hashes come
@@ -40,20 +37,23 @@ bool has_read(const nlohmann::json& saved, const std::string& file, const std::s
              saved, [&](const nlohmann::json& of) { return is_same_fingerprint(file, of, hash); });
 }
 
-// The split is that of all files together.
-void check_no_file_is_missing(const nlohmann::json& saved,
-                              const std::map<std::string, std::string>& found,
-                              const fs::path& checkpoint) {
-  std::set<std::string> hashes;
-  for (const auto& [file, hash] : found) hashes.insert(hash);
-  for (const auto& [file, hash] : saved.get<std::map<std::string, std::string>>()) {
-    if (!hash.starts_with(kFileHash) || found.contains(file) || hashes.contains(hash)) continue;
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("{} was trained with {}, which is not read now: items that were "
-                            "trained on could be evaluated on",
-                            checkpoint.string(), file),
-                "bring the file back; data.validation_share=0 takes the evaluation data");
-  }
+// In the order of the files' names, which is that of their items.
+std::vector<std::string> file_hashes(const std::map<std::string, std::string>& fingerprints) {
+  std::vector<std::string> hashes;
+  for (const auto& [file, hash] : fingerprints)
+    if (hash.starts_with(kFileHash)) hashes.push_back(hash);
+  return hashes;
+}
+
+// The split is that of all files together. Older checkpoints have other hashes.
+void check_all_files(const nlohmann::json& saved, const RunData& data, const fs::path& checkpoint) {
+  const std::vector<std::string> before = file_hashes(saved);
+  if (before.empty() || before == file_hashes(data.fingerprints())) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("the files are not those that {} was trained with, all and in their "
+                          "order: items that were trained on could be evaluated on",
+                          checkpoint.string()),
+              "bring them back; data.validation_share=0 takes the evaluation data");
 }
 
 nlohmann::json data_read(const fs::path& checkpoint) {
@@ -76,7 +76,7 @@ constexpr const char* kHint =
 void check_split(const RunConfig& saved, const RunConfig& config) {
   if (config.data.validation_share == 0) return;
   for (const ConfigChange& change : config_changes(saved, config))
-    if (decides_split(change.key))
+    if (decides_split(change.key, config.model.kind->head() == "mlm"))
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
                               "could be evaluated on",
@@ -88,7 +88,7 @@ void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
   const nlohmann::json saved = data_read(checkpoint);
   for (const auto& [file, hash] : data.fingerprints())
     if (!has_read(saved, file, hash)) fail_read(file, checkpoint, ExitCode::kBadData);
-  check_no_file_is_missing(saved, data.fingerprints(), checkpoint);
+  check_all_files(saved, data, checkpoint);
 }
 
 std::string check_forked_split(const fs::path& checkpoint, const RunConfig& config,
@@ -115,7 +115,7 @@ std::string check_forked_split(const fs::path& checkpoint, const RunConfig& conf
                                 checkpoint.string(), some_of(unread));
   if (!unread.empty()) fail_read(unread.front(), checkpoint, ExitCode::kBadConfig);
   check_split(load_config((checkpoint / "config.json").string(), {}).config, config);
-  check_no_file_is_missing(saved, found, checkpoint);
+  check_all_files(saved, data, checkpoint);
   if (read_model_facts(checkpoint).class_names != data.facts().class_names)
     throw Error(ExitCode::kBadConfig,
                 "the classes have another order than in the checkpoint: items that were trained on "

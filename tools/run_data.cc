@@ -324,8 +324,9 @@ std::unique_ptr<Dataset> RunData::in_order_of(const RunConfig& config,
   // Few models of images name their classes. Names of both with other numbers are a mistake.
   bool is_shuffled = false;
   for (std::size_t i = 0; i < items->class_names().size(); ++i)
-    if (const auto known = std::ranges::find(names, items->class_names()[i]); known != names.end())
-      is_shuffled |= known - names.begin() != static_cast<std::ptrdiff_t>(i);
+    for (std::size_t known = 0; known < names.size(); ++known)
+      is_shuffled |=
+          known != i && ::strcasecmp(names[known].c_str(), items->class_names()[i].c_str()) == 0;
   if (tokenizer || is_shuffled || std::ssize(names) != items->classes())
     return relabelled(std::move(items), names, !config.data.kind->given_classes().empty());
   try {

@@ -88,13 +88,17 @@ bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
 }
 
 // Settings with values of their own that nothing reads, and why.
-std::vector<std::string> idle_settings(const LoadedConfig& loaded) {
-  const RunConfig& config = loaded.config;
+std::vector<std::string> idle_settings(const TrainRequest& request) {
+  const RunConfig& config = request.loaded.config;
   std::vector<std::string> idle = config.method->idle_settings();
   const TrainOptions& train = config.train;
-  const auto source = [&](const char* key) { return loaded.origins.at(key).source; };
-  if (loaded.origins.at("train.epochs").given() && loaded.origins.at("train.steps").given() &&
-      train.steps.amount() > 0 && source("train.epochs") > source("train.steps"))
+  // Steps that come later are meant to overrule epochs. Checkpoints have both.
+  const ConfigOrigin &epochs = request.loaded.origins.at("train.epochs"),
+                     &steps = request.loaded.origins.at("train.steps");
+  const bool together = !request.resume && (epochs.source == steps.source ||
+                                            (epochs.label == "--set" && steps.label == "--set"));
+  if (epochs.given() && steps.given() && train.steps.amount() > 0 &&
+      (together || epochs.source > steps.source))
     idle.push_back("train.epochs has no effect: train.steps is given");
   if (train.label_smoothing > 0 && config.model.kind->head() == "regression")
     idle.push_back("train.label_smoothing has no effect: model.head is \"regression\"");
@@ -160,7 +164,7 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, co
 std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data) {
   std::vector<std::string> warnings = data.warnings;
   const RunConfig& config = request.loaded.config;
-  std::ranges::copy(idle_settings(request.loaded), std::back_inserter(warnings));
+  std::ranges::copy(idle_settings(request), std::back_inserter(warnings));
   if (!request.fork) return warnings;
   const fs::path& checkpoint = request.from.checkpoint;
   if (std::string split = check_forked_split(checkpoint, config, data); !split.empty())

@@ -111,6 +111,16 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
   CHECK(fork(tiny, held_out({"--validate", "data.text.max_length=10"})).code == 0);
   fs::copy_file(tiny.path() / "vocab.txt", tiny.path() / "copy.txt");
   CHECK(fork(tiny, held_out({"--validate", "data.text.vocabulary=copy.txt"})).err.empty());
+  const auto as_mlm = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"data.type=mlm", "model.head=mlm", "data.text.labels=[]",
+                                     "data.text.train_file=corpus.txt"});
+    return held_out(settings);
+  };
+  REQUIRE(tiny.train(as_mlm({"run.folder=mlm", "train.steps=1", "train.batch_size=1"})).code == 0);
+  const Outcome longer = tiny.train(as_mlm({"--resume", "mlm", "--resume-mode=fork", "--validate",
+                                            "data.text.max_length=10", "train.batch_size=1"}));
+  CHECK(longer.code == 78);
+  CHECK(contains(longer.err, "data.text.max_length is 12 in the checkpoint and 10 here"));
   write_text(tiny.path() / "train.tsv", content(tiny.path() / "train.tsv") + "c\tgood\n");
   const Outcome more = fork(tiny, held_out({"--validate"}));
   CHECK(more.code == 78);

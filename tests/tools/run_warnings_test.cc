@@ -113,6 +113,7 @@ TEST_CASE("settings that nothing reads are worth a warning") {
   const std::string steps = "warning: train.epochs has no effect: train.steps is given\n";
   CHECK(warnings({"--epochs", "7"}) == steps);
   CHECK(warnings({"train.steps=60", "--epochs", "7"}) == steps);
-  CHECK(warnings({"--epochs", "7", "train.steps=60"}).empty());
+  CHECK(warnings({"--epochs", "7", "train.steps=60"}) == steps);
+  CHECK(warnings({"train.steps=60"}).empty());
   CHECK(warnings({"--epochs", "7", "train.steps=0"}).empty());
 }

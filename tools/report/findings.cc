@@ -48,26 +48,32 @@ void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<
          "Measure them by vcas compare, and report its folder."});
 }
 
-// The best evaluation, by the measure that chose it.
+// The best evaluation, by the measure that chose it: by more than chance among its items.
 void find_worse_than_exact(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {
   constexpr double kOfMeasure = 0.02, kOfLoss = 0.05;
   if (!twin || !run.samples() || !run.end.is_object()) return;
+  const double items = run.eval.empty() ? 0 : number(run.eval.back(), "items");
+  const double least = std::max(kOfMeasure, 2 * std::sqrt(0.5 / items));
   for (const auto& [key, value] : run.end.items()) {
     if (!key.starts_with("best_") || key == "best_step") continue;
     const double own = number(run.end, key), exact = number(twin->end, key);
     const bool is_worse =
-        key.starts_with("best_loss") ? own > (1 + kOfLoss) * exact : own < exact - kOfMeasure;
+        key.starts_with("best_loss") ? own > (1 + kOfLoss) * exact : own < exact - least;
     if (is_worse)
-      out.push_back({fmt::format("{} is {:.4f}, and {:.4f} of the exact twin.", key, own, exact),
-                     "See by several seeds whether it is chance (vcas compare --seeds 0,1,2). If "
-                     "not, lower the budget (method.tau_act, method.tau_w)."});
+      out.push_back(
+          {fmt::format("{} is {:.4f}, and {:.4f} of the exact twin.", key, own, exact),
+           fmt::format("See by several seeds whether it is chance (vcas compare "
+                       "--seeds 0,1,2). If not, {}.",
+                       run.has_ratios() ? "lower the budget (method.tau_act, method.tau_w)"
+                                        : "keep more")});
   }
 }
 
-void find_rows_in_step(const nlohmann::json& probe, std::vector<Finding>& out) {
+void find_rows_in_step(const RunRecord& run, std::vector<Finding>& out) {
   constexpr double kMuch = 2;
   double most = 0;
-  for (const double eta : numbers(probe, "row_factor")) most = std::max(most, eta);
+  if (text(member(run.config, "method"), "selection") == "bernoulli") return;
+  for (const double eta : numbers(run.variance.back(), "row_factor")) most = std::max(most, eta);
   if (most > kMuch)
     out.push_back({fmt::format("Draws of rows add up to {:.1f} times as much variance as Eq. 3 "
                                "says (row_factor).",
@@ -105,7 +111,7 @@ std::vector<Finding> findings(const RunRecord& run, const RunRecord* twin) {
     if (finding) out.push_back(*finding);
   };
   if (!run.variance.empty()) {
-    find_rows_in_step(run.variance.back(), out);
+    find_rows_in_step(run, out);
     add(ratios_near_one(run.variance.back()));
   }
   if (run.samples() && !run.train.empty())
