@@ -362,7 +362,7 @@ TEST_CASE("report: a run that is worse than its exact twin is told") {
     REQUIRE(runs.report({"run", "exact"}).code == 0);
     return contains(content(runs.path() / "run/report.html"), text);
   };
-  // Of 64 items.
+  // Chance among 64 items makes 0.18.
   const char* accuracy = "best_accuracy is 0.5600, and 0.7500 of the exact twin.";
   CHECK(finds({{"best_accuracy", 0.56}, {"best_step", 1}}, {{"best_accuracy", 0.75}}, accuracy));
   CHECK(finds({{"best_loss", 1.1}}, {{"best_loss", 1.0}},
