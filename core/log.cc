@@ -26,14 +26,14 @@ LogLevel log_level() {
 std::string printable(std::string_view text) {
   std::string shown;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+    const bool is_c0 = (byte(i) < ' ' && text[i] != '\n' && text[i] != '\t') || byte(i) == 0x7f;
     // U+0080 to U+009F in UTF-8.
-    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() &&
-                       static_cast<unsigned char>(text[i + 1]) / 0x20 == 0x80 / 0x20;
-    if (is_c1)
-      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", static_cast<unsigned char>(text[++i]));
-    else if ((byte < ' ' && byte != '\n' && byte != '\t') || byte == 0x7f)
-      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", byte);
+    const bool is_c1 =
+        byte(i) == 0xc2 && i + 1 < text.size() && 0x80 <= byte(i + 1) && byte(i + 1) < 0xa0;
+    if (is_c1) ++i;
+    if (is_c0 || is_c1)
+      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", byte(i));
     else
       shown += text[i];
   }

@@ -128,7 +128,7 @@ class RelabelledDataset final : public ForwardingDataset {
 // Names "0", "1", ...: for datasets that come without.
 std::vector<std::string> numbered_classes(std::int64_t classes);
 // Names from a file, plain or compressed: its lines without the blank ones.
-// None, or one twice: kBadData.
+// None, one twice, or one that is no UTF-8: kBadData.
 std::vector<std::string> read_class_names(const std::filesystem::path& file);
 
 struct VectorContent {

@@ -60,7 +60,8 @@ nlohmann::json data_read(const fs::path& checkpoint) {
   return read_trainer_state(checkpoint).value("data", nlohmann::json::object());
 }
 
-[[noreturn]] void fail_read(const std::string& file, const fs::path& checkpoint, ExitCode code) {
+[[noreturn]] void fail_other_file(const std::string& file, const fs::path& checkpoint,
+                                  ExitCode code) {
   throw Error(code,
               fmt::format("{} is not what {} was trained with: items that were trained on could "
                           "be evaluated on",
@@ -87,7 +88,7 @@ void check_split(const RunConfig& saved, const RunConfig& config) {
 void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
   const nlohmann::json saved = data_read(checkpoint);
   for (const auto& [file, hash] : data.fingerprints())
-    if (!has_read(saved, file, hash)) fail_read(file, checkpoint, ExitCode::kBadData);
+    if (!has_read(saved, file, hash)) fail_other_file(file, checkpoint, ExitCode::kBadData);
   check_all_files(saved, data, checkpoint);
 }
 
@@ -103,7 +104,7 @@ std::string check_forked_split(const fs::path& checkpoint, const RunConfig& conf
     if (has_read(saved, file, found.at(file)))
       is_same = true;
     else if (saved.contains(file))
-      fail_read(file, checkpoint, ExitCode::kBadConfig);
+      fail_other_file(file, checkpoint, ExitCode::kBadConfig);
     else
       unread.push_back(file);
   }
@@ -113,7 +114,7 @@ std::string check_forked_split(const fs::path& checkpoint, const RunConfig& conf
                                 "{} has not read {}: if it was trained on some of these "
                                 "items, they could be evaluated on",
                                 checkpoint.string(), some_of(unread));
-  if (!unread.empty()) fail_read(unread.front(), checkpoint, ExitCode::kBadConfig);
+  if (!unread.empty()) fail_other_file(unread.front(), checkpoint, ExitCode::kBadConfig);
   check_split(load_config((checkpoint / "config.json").string(), {}).config, config);
   check_all_files(saved, data, checkpoint);
   if (read_model_facts(checkpoint).class_names != data.facts().class_names)
