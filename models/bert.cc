@@ -302,9 +302,7 @@ class Bert final : public ModelKind, public HfFormat {
                        settings_.pooling);
   }
 
-  std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
-    return renamed(kBertNames, parameter);
-  }
+  HfNames names() const override { return kBertNames; }
 
   // Norms had other names once.
   std::string current_name(std::string name) const override {
@@ -319,7 +317,7 @@ class Bert final : public ModelKind, public HfFormat {
            (settings_.tied_decoder && name.starts_with("cls.predictions.decoder."));
   }
   bool belongs_to_head(const std::string& name) const override {
-    return HfFormat::belongs_to_head(name) || name.starts_with("cls.") ||
+    return ModelKind::belongs_to_head(name) || name.starts_with("cls.") ||
            name.starts_with("bert.pooler.");
   }
   // An untied decoder has a bias of its own since transformers 5, which reads no other then.

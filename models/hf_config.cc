@@ -246,21 +246,25 @@ std::string image_processor_text(const HfImageProcessor& images,
   return config.dump(2) + "\n";
 }
 
-ModelOptions pretrained_options(const ModelOptions& asked) {
+ModelOptions hf_options(const ModelOptions& asked) {
   const HfFiles files = find_hf_files(asked.pretrained);
   const HfModel model = read_hf_config(files.config);
-  ModelOptions options = model.options;
-  if (options.kind.type != asked.kind.type)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("model.type is \"{}\", but {} is a {}", asked.kind.type,
-                            files.config.string(), options.kind.type),
-                fmt::format("set model.type to \"{}\"", options.kind.type));
-  options.kind->take_choices(*asked.kind);
+  const ModelOptions options = with_choices(model.options, asked, files.config);
   if (asked.kind->head() != "mlm" && !asked.new_classifier)
     check_classifier(model, options, files.config.string());
-  options.pretrained = asked.pretrained;
-  options.new_classifier = asked.new_classifier;
   return options;
+}
+
+ModelOptions with_choices(ModelOptions trained, const ModelOptions& asked, const fs::path& file) {
+  if (trained.kind.type != asked.kind.type)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("model.type is \"{}\", but {} is a {}", asked.kind.type, file.string(),
+                            trained.kind.type),
+                fmt::format("set model.type to \"{}\"", trained.kind.type));
+  trained.kind->take_choices(*asked.kind);
+  trained.pretrained = asked.pretrained;
+  trained.new_classifier = asked.new_classifier;
+  return trained;
 }
 
 }  // namespace vcas

@@ -55,6 +55,11 @@ std::string image_processor_text(const HfImageProcessor& images,
 // Throws Error(kBadConfig) where the kind of model differs.
 // It also throws that for a classifier of another kind of task, unless asked.new_classifier
 // starts a new one. Throws what read_hf_config throws.
-ModelOptions pretrained_options(const ModelOptions& asked);
+ModelOptions hf_options(const ModelOptions& asked);
+
+// `trained`, which `file` describes, with the choices of `asked`.
+// Throws Error(kBadConfig) where the kind of model differs.
+ModelOptions with_choices(ModelOptions trained, const ModelOptions& asked,
+                          const std::filesystem::path& file);
 
 }  // namespace vcas

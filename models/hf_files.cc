@@ -29,13 +29,6 @@ std::map<std::string, std::string> read_weight_map(const fs::path& index) {
 
 HfFiles find_hf_files(const fs::path& path) {
   const fs::path folder = fs::is_directory(path) ? path : path.parent_path();
-  if (fs::exists(folder / "trainer_state.json"))
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("{}: a checkpoint of vcas, and a Hugging Face folder is needed",
-                            folder.string()),
-                fmt::format("vcas export --model {0} --to FOLDER makes one; --resume {0} "
-                            "--resume-mode=fork goes on from it",
-                            folder.string()));
   HfFiles files{folder.empty() ? "." : folder, folder / "config.json",
                 fs::is_directory(path) ? path / "model.safetensors" : path};
   if (fs::is_directory(path) && !fs::exists(files.weights) && fs::exists(path / kIndex))
@@ -50,12 +43,13 @@ HfFiles find_hf_files(const fs::path& path) {
   if (!fs::exists(files.weights)) {
     if (fs::exists(folder / "pytorch_model.bin"))
       other_format(folder / "pytorch_model.bin", "pickled PyTorch weights");
-    throw Error(ExitCode::kNoInput,
-                fmt::format("{}: no such file{}", files.weights.string(),
-                            fs::is_directory(path) ? "" : " or folder"),
-                "model.pretrained is a folder with config.json, model.safetensors and, of texts, "
-                "vocab.txt, of images, preprocessor_config.json, as save_pretrained of "
-                "transformers writes it; tools/get_data gets some, such as bert-base-uncased");
+    throw Error(
+        ExitCode::kNoInput,
+        fmt::format("{}: no such file{}", files.weights.string(),
+                    fs::is_directory(path) ? "" : " or folder"),
+        "model.pretrained is a run, or a folder with config.json, model.safetensors and, of texts, "
+        "vocab.txt, of images, preprocessor_config.json, as save_pretrained of "
+        "transformers writes it; tools/get_data gets some, such as bert-base-uncased");
   }
   if (!fs::exists(files.config))
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such file", files.config.string()),

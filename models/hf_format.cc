@@ -31,19 +31,30 @@ HfConfig HfConfig::part(const char* key) const {
   return part;
 }
 
-std::vector<HfTensorShape> renamed(const HfNames& names, const Parameter& parameter) {
-  std::vector<std::int64_t> shape;
-  for (int axis = 0; axis < parameter.shape.rank(); ++axis) shape.push_back(parameter.shape[axis]);
-  for (const auto& [ours, theirs] : names) {
-    const std::size_t at = parameter.name.find(ours);
-    if (at == std::string::npos) continue;
+std::vector<HfTensorShape> HfFormat::tensors(const Parameter& parameter) const {
+  return renamed(names(), own_shape(parameter));
+}
+
+HfTensorShape own_shape(const Parameter& parameter) {
+  HfTensorShape own{.name = parameter.name, .shape = {}};
+  for (int axis = 0; axis < parameter.shape.rank(); ++axis)
+    own.shape.push_back(parameter.shape[axis]);
+  return own;
+}
+
+std::vector<HfTensorShape> renamed(const HfNames& names, const HfTensorShape& ours) {
+  for (const auto& [before, after] : names) {
+    const std::size_t at = ours.name.find(before);
+    if (at == std::string::npos || ours.shape.empty()) continue;
     std::vector<HfTensorShape> tensors;
-    shape[0] /= std::ssize(theirs);
-    for (const std::string& name : theirs)
-      tensors.push_back({std::string(parameter.name).replace(at, ours.size(), name), shape});
+    for (const std::string& name : after) {
+      tensors.push_back(ours);
+      tensors.back().name.replace(at, before.size(), name);
+      tensors.back().shape[0] /= std::ssize(after);
+    }
     return tensors;
   }
-  return {{parameter.name, shape}};
+  return {ours};
 }
 
 std::string with_prefix(const std::string& prefix, const std::string& name) {

@@ -72,6 +72,10 @@ struct HfTensorShape {
   bool channels_last = false;  // in ours: a convolution [D, C, k, k] is [D, k, k, C]
 };
 
+// Parts of our names, and what files have in their place.
+// Several names: ours is their rows stacked.
+using HfNames = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
 class HfFormat {
  public:
   virtual ~HfFormat() = default;
@@ -92,17 +96,15 @@ class HfFormat {
     return "";
   }
 
-  // A parameter in files: tensors that lie one after another in ours.
-  virtual std::vector<HfTensorShape> tensors(const Parameter& parameter) const = 0;
+  // Names that are ours alone.
+  virtual HfNames names() const { return {}; }
+  // A parameter in files: tensors that lie one after another in ours. Here renamed by names().
+  virtual std::vector<HfTensorShape> tensors(const Parameter& parameter) const;
   // The name that transformers writes today.
   virtual std::string current_name(std::string name) const = 0;
   // Whether a tensor has nothing of its own: numbers of rows, second copies of tied tensors.
   virtual bool holds_nothing(const std::string& name) const {
     return name.ends_with(".position_ids");
-  }
-  // Whether a tensor may be missing in a file, and then starts anew.
-  virtual bool belongs_to_head(const std::string& name) const {
-    return name.starts_with("classifier.");
   }
   // The name of each second copy, by the name of the first.
   // They are written, and read if they are there.
@@ -111,12 +113,11 @@ class HfFormat {
   virtual std::string counter_beside(const std::string& /*name*/) const { return ""; }
 };
 
-// Parts of our names, and what files have in their place.
-// Several names: ours is their rows stacked.
-using HfNames = std::vector<std::pair<std::string, std::vector<std::string>>>;
+// As the parameter lies in checkpoints.
+HfTensorShape own_shape(const Parameter& parameter);
 
-// Renames by the first of `names` that occurs in the name of the parameter.
-std::vector<HfTensorShape> renamed(const HfNames& names, const Parameter& parameter);
+// Renames by the first of `names` that occurs in the name of a tensor of ours.
+std::vector<HfTensorShape> renamed(const HfNames& names, const HfTensorShape& ours);
 
 // `name` with `prefix` before it. Models that were saved without a head lack the prefix.
 std::string with_prefix(const std::string& prefix, const std::string& name);

@@ -58,14 +58,6 @@ void Model::load_weights(Ops& ops, const BatchPart& part) {
                      to.bytes());
 }
 
-void ModelOptions::validate(ConfigErrors& errors) const {
-  if (pretrained.empty() || kind->hugging_face()) return;
-  std::string types;
-  for (const auto& [type, registered] : part_kinds<ModelKind>())
-    if (registered.make()->hugging_face()) types += (types.empty() ? "\"" : " or \"") + type + "\"";
-  errors.add({"pretrained", "type"}, "needs model.type " + types);
-}
-
 ModelOptions read_model_options(const std::vector<std::string>& settings) {
   ModelOptions options;
   read_config(options, {.overrides = settings});

@@ -30,11 +30,16 @@ class ModelKind {
   // What is learned: "classification" of items, "regression" or "mlm", masked words.
   virtual std::string head() const { return "classification"; }
 
+  // Whether a tensor may be missing where weights are read, and then starts anew.
+  virtual bool belongs_to_head(const std::string& name) const {
+    return name.starts_with("classifier.");
+  }
+  // Takes from `asked` the choices that weights leave to the user.
+  virtual void take_choices(const ModelKind& /*asked*/) {}
+
   // Null where transformers has no such models.
   virtual HfFormat* hugging_face() { return nullptr; }
   const HfFormat* hugging_face() const { return const_cast<ModelKind*>(this)->hugging_face(); }
-  // Takes from `asked` the choices that a config.json leaves to the user.
-  virtual void take_choices(const ModelKind& /*asked*/) {}
 
   // For models that read text.
   virtual bool reads_text() const { return false; }
@@ -52,12 +57,11 @@ struct ModelOptions {
   void fields(Setting& v) {
     kind.fields(v);
     v.field("pretrained", pretrained,
-            "Weights to start from: a Hugging Face folder or its model.safetensors. Its "
-            "config.json then sets the sizes and dropout (vit, bert).");
+            "Weights to start from: a run, one of its checkpoints, a Hugging Face folder or its "
+            "model.safetensors. They then set the sizes and dropout.");
     v.field("new_classifier", new_classifier,
             "Start the classifier anew, whatever the pretrained weights have: for another task.");
   }
-  void validate(ConfigErrors& errors) const;
 };
 
 // From settings such as "type=bert" and "width=768".

@@ -202,7 +202,7 @@ class ResNet final : public ModelKind, public HfFormat {
   }
 
   std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
-    std::vector<HfTensorShape> tensors = renamed({}, parameter);
+    std::vector<HfTensorShape> tensors = HfFormat::tensors(parameter);
     HfTensorShape& tensor = tensors[0];
     for (const auto& [ours, theirs] : kHfNames)
       if (const std::size_t at = tensor.name.find(ours); at != std::string::npos)

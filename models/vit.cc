@@ -138,8 +138,9 @@ class Vit final : public ModelKind, public HfFormat {
         shape[2]);
   }
 
+  HfNames names() const override { return kVitNames; }
   std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
-    std::vector<HfTensorShape> tensors = renamed(kVitNames, parameter);
+    std::vector<HfTensorShape> tensors = HfFormat::tensors(parameter);
     for (auto& [name, shape, channels_last] : tensors) {
       if (name.ends_with("projection.weight"))  // a convolution: [D, C, patch, patch]
         shape = {shape[0], shape[1] / (patch_ * patch_), patch_, patch_};

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -80,25 +82,31 @@ static std::size_t copy_to_parameter(const Parameter& parameter,
   return tensors.size();
 }
 
-LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Model& model,
-                           Ops& ops) {
-  const HfFormat& format = *options.kind->hugging_face();
-  const HfWeights weights(path);
-  const std::map<std::string, HfTensor> stored = current_tensors(format, weights, path);
-  LoadReport report;
+// How the parameters of a model lie in a file.
+struct StoredForm {
+  fs::path path;
+  std::map<std::string, HfTensor> tensors;
+  std::function<std::vector<HfTensorShape>(const Parameter&)> parts;
+  bool has_whole_heads = false;  // a part of a head is of no use without the others
+};
+
+static LoadReport load(const StoredForm& form, const ModelOptions& options, Model& model,
+                       Ops& ops) {
+  LoadReport report{.file = form.path};
   std::vector<std::string> lacking;  // below the head
   std::set<std::string> used;
   std::size_t parts_in_model = 0;
+  bool has_head = false;
   std::vector<std::pair<const Parameter*, std::vector<HfTensor>>> wanted;
   const std::vector<Parameter> stored_parameters = model.graph.parameters().stored();
   for (const Parameter& parameter : stored_parameters) {
     std::vector<HfTensor> tensors;
-    const std::vector<HfTensorShape> parts = format.tensors(parameter);
+    const std::vector<HfTensorShape> parts = form.parts(parameter);
     for (const HfTensorShape& part : parts) {
       ++parts_in_model;
-      const bool head = format.belongs_to_head(part.name);
-      const auto found = stored.find(part.name);
-      if (found == stored.end()) {
+      const bool head = options.kind->belongs_to_head(part.name);
+      const auto found = form.tensors.find(part.name);
+      if (found == form.tensors.end()) {
         (head ? report.missing : lacking).push_back(part.name);
         continue;
       }
@@ -109,12 +117,13 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
       }
       if (found->second.stored->shape == part.shape) {
         tensors.push_back(found->second);
+        has_head |= head;
         continue;
       }
       throw Error(
           ExitCode::kBadConfig,
           fmt::format("{} has shape {} in {} but the model has {}", part.name,
-                      shape_text(found->second.stored->shape), path.string(),
+                      shape_text(found->second.stored->shape), form.path.string(),
                       shape_text(part.shape)),
           head ? "the weights were trained for another task; model.new_classifier=true starts a "
                  "new classifier"
@@ -122,19 +131,59 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
     }
     if (tensors.size() == parts.size()) wanted.emplace_back(&parameter, std::move(tensors));
   }
-  for (const auto& [name, tensor] : stored)
+  for (const auto& [name, tensor] : form.tensors)
     if (!used.contains(name)) report.unexpected.push_back(name);
   if (!lacking.empty())
     throw Error(ExitCode::kBadConfig,
-                fmt::format("{} lacks {} of the model's {} tensors: {}", path.string(),
+                fmt::format("{} lacks {} of the model's {} tensors: {}", form.path.string(),
                             lacking.size(), parts_in_model, some_of(lacking)),
                 "the file belongs to another model");
 
+  if (form.has_whole_heads && has_head && !options.new_classifier && !report.missing.empty())
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{} was trained with another head, which lacks {}", form.path.string(),
+                            some_of(report.missing)),
+                "model.head and model.pooling say which; model.new_classifier=true starts a new "
+                "classifier");
   for (const auto& [parameter, tensors] : wanted)
     report.loaded +=
-        copy_to_parameter(*parameter, tensors, format.tensors(*parameter)[0].channels_last, ops);
+        copy_to_parameter(*parameter, tensors, form.parts(*parameter)[0].channels_last, ops);
   model.graph.parameters().round_values(ops);
   return report;
+}
+
+LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Model& model,
+                           Ops& ops) {
+  const HfFormat& format = *options.kind->hugging_face();
+  const HfWeights weights(path);
+  return load({.path = path,
+               .tensors = current_tensors(format, weights, path),
+               .parts = [&](const Parameter& parameter) { return format.tensors(parameter); }},
+              options, model, ops);
+}
+
+LoadReport load_own_weights(const fs::path& path, const ModelOptions& options, Model& model,
+                            Ops& ops) {
+  const HfFormat* format = options.kind->hugging_face();
+  // Models with other heads may stack other rows.
+  const HfNames names = format ? format->names() : HfNames();
+  const SafetensorsFile file(path);
+  std::deque<StoredTensor> tensors;
+  StoredForm form{.path = path,
+                  .tensors = {},
+                  .parts = [&](const Parameter& p) { return renamed(names, own_shape(p)); },
+                  .has_whole_heads = true};
+  for (const StoredTensor& stored : file.tensors()) {
+    const std::vector<HfTensorShape> parts =
+        renamed(names, {.name = stored.name, .shape = stored.shape});
+    const std::size_t size = stored.bytes.size() / parts.size();
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      form.tensors[parts[i].name] = {
+          &tensors.emplace_back(parts[i].name, stored.dtype, parts[i].shape,
+                                stored.bytes.subspan(i * size, size)),
+          &file};
+  }
+  return load(form, options, model, ops);
 }
 
 void save_hf_model(const fs::path& folder, const HfModel& description, const Model& model,

@@ -1,4 +1,4 @@
-// Weights in the form of Hugging Face, with its names and layouts.
+// Weights to start from, most of them in the form of Hugging Face, with its names and layouts.
 // docs/models.md lists the classes that are read.
 #pragma once
 
@@ -14,6 +14,7 @@ namespace vcas {
 
 // What became of the tensors, in names of the file.
 struct LoadReport {
+  std::filesystem::path file;
   std::size_t loaded = 0;               // tensors of the file that are in the model now
   std::vector<std::string> missing;     // of the head: they keep their initial values
   std::vector<std::string> unexpected;  // in the file, and the model has no use for them
@@ -27,6 +28,11 @@ struct LoadReport {
 // With options.new_classifier the classifier keeps its initial values.
 LoadReport load_hf_weights(const std::filesystem::path& file, const ModelOptions& options,
                            Model& model, Ops& ops);
+
+// The same for the model.safetensors of a checkpoint, with the names of ours.
+// It also throws where a part of a head that was trained is missing: the rest would not fit to it.
+LoadReport load_own_weights(const std::filesystem::path& file, const ModelOptions& options,
+                            Model& model, Ops& ops);
 
 // Writes config.json and model.safetensors into the folder.
 // Throws Error(kBadConfig) for a model that transformers has no class for.

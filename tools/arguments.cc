@@ -18,6 +18,7 @@
 #include "tools/config_arguments.h"
 #include "tools/launch.h"
 #include "tools/plan.h"
+#include "tools/pretrained.h"
 #include "tools/replay.h"
 #include "tools/report/report.h"
 #include "tools/step_bench.h"

@@ -11,10 +11,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "data/text_kind.h"
-#include "data/vocabulary.h"
 #include "kernels/device_name.h"
-#include "models/weights_io.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -126,41 +123,6 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
   LoadedConfig loaded = load_config(load_config_text(path), overrides, !run.empty());
   if (!run.empty()) forget_folder(loaded, run);
   return loaded;
-}
-
-void use_pretrained_settings(LoadedConfig& loaded) {
-  RunConfig& config = loaded.config;
-  TokenSettings* tokens = config.data.kind->tokens();
-  const RunConfig asked = config;
-  std::string model, tokenizer = tokens ? tokens->vocabulary : "";  // what speaks
-  if (!config.model.pretrained.empty()) {
-    const HfFiles files = find_hf_files(config.model.pretrained);
-    model = files.config.string();
-    if (tokenizer.empty()) tokenizer = files.folder.string();
-    config.model = pretrained_options(config.model);
-  }
-  if (tokens) tokens->lower_case = lower_case_of(tokenizer).value_or(tokens->lower_case);
-  std::string contradictions;
-  for (const ConfigChange& change : config_changes(asked, config)) {
-    const std::string& source = change.key.starts_with("model.") ? model : tokenizer;
-    if (const ConfigOrigin& origin = loaded.origins.at(change.key); origin.given())
-      contradictions +=
-          fmt::format("{}{}: {} is {}, but {} says {}", contradictions.empty() ? "" : "\n  ",
-                      origin.where, change.key, change.before, source, change.after);
-    loaded.origins.set(change.key, {.where = source, .label = source});
-  }
-  if (!contradictions.empty())
-    throw Error(ExitCode::kBadConfig, contradictions,
-                "leave these settings out, or change that file");
-}
-
-bool lacks_pretrained(const RunConfig& config) {
-  return !config.model.pretrained.empty() && !std::filesystem::exists(config.model.pretrained);
-}
-
-bool is_known(const LoadedConfig& loaded, const std::string& key) {
-  const bool decided = key.starts_with("model.") || key == "data.text.lower_case";
-  return !decided || loaded.origins.at(key).given() || !lacks_pretrained(loaded.config);
 }
 
 LoaderOptions train_loader_options(const RunConfig& config) {

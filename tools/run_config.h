@@ -164,15 +164,6 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides,
                          bool saved = false);
 
-// Gives `loaded` what Hugging Face folders say: the sizes and dropout of model.pretrained, the case
-// of the tokenizer. Throws kBadConfig where settings were given that say otherwise.
-void use_pretrained_settings(LoadedConfig& loaded);
-
-// Whether model.pretrained names what is not there, so that it says nothing yet.
-bool lacks_pretrained(const RunConfig& config);
-// False for a setting that such a folder will decide.
-bool is_known(const LoadedConfig& loaded, const std::string& key);
-
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config);
 std::int64_t total_steps(const RunConfig& config, std::int64_t steps_per_epoch);

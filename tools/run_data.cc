@@ -14,8 +14,8 @@
 #include "core/safetensors.h"
 #include "data/text_dataset.h"
 #include "data/validation_split.h"
-#include "models/weights_io.h"
 #include "tools/model_setup.h"
+#include "tools/pretrained.h"
 #include "tools/run_images.h"
 
 namespace vcas {
@@ -25,16 +25,7 @@ namespace {
 // The classes of pretrained weights; none where there is no classifier.
 std::vector<std::string> pretrained_classes(const RunConfig& config) {
   if (config.model.pretrained.empty() || config.model.new_classifier) return {};
-  const HfFiles files = find_hf_files(config.model.pretrained);
-  const HfWeights weights(files.weights);
-  const HfTensor* classifier = weights.find("classifier.weight");
-  if (!classifier || classifier->stored->shape.empty()) return {};
-  const std::int64_t classes = classifier->stored->shape[0];
-  std::vector<std::string> names = read_hf_config(files.config).labels;
-  if (std::ssize(names) == classes) return names;
-  names.clear();
-  for (std::int64_t i = 0; i < classes; ++i) names.push_back(fmt::format("LABEL_{}", i));
-  return names;
+  return pretrained_facts(find_pretrained(config.model.pretrained)).class_names;
 }
 
 // What keeps vcas export from writing the model, once it is trained; empty where nothing does.
@@ -85,7 +76,7 @@ ValidationSplit held_out(const RunConfig& config, std::unique_ptr<Dataset> train
 std::unique_ptr<Tokenizer> load_tokenizer(const RunConfig& config) {
   const DataKind& kind = *config.data.kind;
   return kind.make_tokenizer(
-      kind.facts().needs_vocabulary ? find_hf_files(config.model.pretrained).folder : fs::path());
+      kind.facts().needs_vocabulary ? find_pretrained(config.model.pretrained).folder : fs::path());
 }
 
 DataRequest data_request(const RunConfig& config, Split split, const Tokenizer* tokenizer) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "data/image_kind.h"
+#include "tools/pretrained.h"
 
 namespace vcas {
 
@@ -38,25 +39,26 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
     const std::vector<std::int64_t>& shape = trained->item_shape;
     if (before && shape[1] == shape[2]) transform.size = shape[1];
   } else if (!config.model.pretrained.empty()) {
-    const HfFiles files = find_hf_files(config.model.pretrained);
-    const std::vector<std::int64_t> shape = read_hf_config(files.config).image_shape;
+    const Pretrained from = find_pretrained(config.model.pretrained);
+    const ModelFacts facts = pretrained_facts(from);
+    const std::vector<std::int64_t>& shape = facts.item_shape;
     if (shape.size() == 3 && shape[1] == shape[2]) {
       if (transform.size != 0 && transform.size != shape[1])
         throw Error(
             ExitCode::kBadConfig,
             fmt::format("data.image.size is {}, but the model of {} reads images of {} x {}",
-                        transform.size, files.config.string(), shape[1], shape[2]),
+                        transform.size, from.config.string(), shape[1], shape[2]),
             "leave data.image.size out");
       transform.size = shape[1];
     }
-    before = read_hf_image_processor(files.folder);
+    before = facts.images;
     if (before && !before->size.empty() && shape.size() == 3 &&
         before->size != std::vector{shape[1], shape[2]})
       throw Error(
           ExitCode::kBadConfig,
           fmt::format("{} makes images of {}, but the model of {} reads {} x {}",
-                      (files.folder / kHfImageProcessorFile).string(),
-                      fmt::join(before->size, " x "), files.config.string(), shape[1], shape[2]),
+                      (from.folder / kHfImageProcessorFile).string(),
+                      fmt::join(before->size, " x "), from.config.string(), shape[1], shape[2]),
           "\"size\" and \"crop_size\" of the one, \"image_size\" of the other");
   }
   std::string interpolation = image.interpolation;

@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "kernels/dry_ops.h"
-#include "models/weights_io.h"
 #include "tools/launch.h"
+#include "tools/pretrained.h"
 
 namespace vcas {
 namespace {
@@ -181,7 +181,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   model_ = std::move(ready.model);
   model_->graph.parameters().initialize(*ops_, config.seed);
   if (!config.model.pretrained.empty())
-    pretrained_ = load_hf_weights(find_hf_files(config.model.pretrained).weights,
+    pretrained_ = load_pretrained(find_pretrained(config.model.pretrained),
                                   model_options(config, data.tokenizer.get()), *model_, *ops_);
   Loader loader(*data.train, loader_options());
   formula_ = make_formula(model_->graph, loader.next());

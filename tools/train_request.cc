@@ -9,6 +9,7 @@
 #include "optim/checkpoint.h"
 #include "tools/held_out.h"
 #include "tools/model_setup.h"
+#include "tools/pretrained.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -72,12 +73,11 @@ void check_same_optimizer(const fs::path& checkpoint, const RunConfig& config) {
   const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
   const auto &before = saved.optimizer.kind, &now = config.optimizer.kind;
   if (before->state() != now->state())
-    throw Error(
-        ExitCode::kBadConfig,
-        fmt::format("optimizer.name is {} in {} and {} here: a fork goes on with the state "
-                    "of the optimizer",
-                    before.type, checkpoint.string(), now.type),
-        "leave it as it was; vcas export and model.pretrained start from the weights alone");
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("optimizer.name is {} in {} and {} here: a fork goes on with the state "
+                            "of the optimizer",
+                            before.type, checkpoint.string(), now.type),
+                "leave it as it was; model.pretrained starts from the weights alone");
 }
 
 bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
@@ -85,6 +85,21 @@ bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
       read_trainer_state(checkpoint).value("data", nlohmann::json::object());
   const std::string hash = data.fingerprints().at(data.tokenizer->name());
   return std::ranges::any_of(saved, [&](const nlohmann::json& of) { return of == hash; });
+}
+
+// The checkpoint whose weights a new run starts from. Empty: there is none.
+fs::path parent_of(const TrainRequest& request) {
+  const std::string& pretrained = request.loaded.config.model.pretrained;
+  if (request.resume) return request.fork ? request.from.checkpoint : fs::path();
+  if (pretrained.empty()) return {};
+  const Pretrained from = find_pretrained(pretrained);
+  return from.is_checkpoint ? from.folder : fs::path();
+}
+
+// Masked words tell nothing of labels.
+bool has_learned_labels(const fs::path& checkpoint, const RunConfig& config) {
+  const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
+  return before.model.kind->head() != "mlm" || config.model.kind->head() == "mlm";
 }
 
 // Settings with values of their own that nothing reads, and why.
@@ -165,10 +180,13 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
   std::vector<std::string> warnings = data.warnings;
   const RunConfig& config = request.loaded.config;
   std::ranges::copy(idle_settings(request), std::back_inserter(warnings));
-  if (!request.fork) return warnings;
-  const fs::path& checkpoint = request.from.checkpoint;
-  if (std::string split = check_forked_split(checkpoint, config, data); !split.empty())
-    warnings.push_back(std::move(split));
+  const fs::path checkpoint = parent_of(request);
+  if (checkpoint.empty()) return warnings;
+  if (has_learned_labels(checkpoint, config)) {
+    std::string split = check_forked_split(checkpoint, config, data);
+    // Other data are what weights alone are for.
+    if (request.fork && !split.empty()) warnings.push_back(std::move(split));
+  }
   if (data.tokenizer && !has_read_vocabulary(checkpoint, data))
     warnings.push_back(fmt::format(
         "{} is not the vocabulary that {} was trained with: its tokens may have other numbers",

@@ -251,7 +251,8 @@ void TrainingRun::greet() {
                   static_cast<double>(graph.parameters().count()) / 1e6,
                   graph.parameters().size()));
   if (session_.pretrained())
-    say(fmt::format("  weights  {}   {}", c.model.pretrained, session_.pretrained()->text()));
+    say(fmt::format("  weights  {}   {}", session_.pretrained()->file.string(),
+                    session_.pretrained()->text()));
   say_data();
   say(fmt::format("  plan     {} steps ({} an epoch, batch {}) · {} of {}",
                   format_count(session_.total_steps()), format_count(session_.steps_per_epoch()),

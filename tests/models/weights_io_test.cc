@@ -218,7 +218,7 @@ TEST_CASE("a classifier for another kind of task is refused", "[weights_io]") {
     nlohmann::json config = nlohmann::json::parse(read_file(kBert / "config.json"));
     config.update(changes);
     atomic_write(folder.path() / "config.json", config.dump());
-    return pretrained_options(with(read_model_options(asked), {"head=" + head}));
+    return hf_options(with(read_model_options(asked), {"head=" + head}));
   };
   const std::string file = (folder.path() / "config.json").string();
   for (const char* other : {"BertForTokenClassification", "BertForMultipleChoice"})
@@ -265,7 +265,7 @@ TEST_CASE("a classifier for another kind of task is refused", "[weights_io]") {
       read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/vit/config.json"));
   config["architectures"] = {"ViTForMultiLabelClassification"};
   atomic_write(folder.path() / "config.json", config.dump());
-  check_error([&] { pretrained_options(vit); }, ExitCode::kBadConfig,
+  check_error([&] { hf_options(vit); }, ExitCode::kBadConfig,
               "only the classifier of ViTForImageClassification is read");
 }
 
@@ -337,7 +337,8 @@ TEST_CASE("the files of a model are found, or what is there instead is named", "
   TemporaryFolder folder;
   const auto name = [&](const char* file) { return (folder.path() / file).string(); };
   const std::string needed =
-      "model.pretrained is a folder with config.json, model.safetensors and, of texts, vocab.txt, "
+      "model.pretrained is a run, or a folder with config.json, model.safetensors and, of texts, "
+      "vocab.txt, "
       "of images, preprocessor_config.json, as save_pretrained of transformers writes it; "
       "tools/get_data gets some, such as bert-base-uncased";
   check_error([&] { find_hf_files(folder.path()); }, ExitCode::kNoInput,
@@ -437,14 +438,14 @@ TEST_CASE("means of images are written with their few digits in any locale", "[w
 TEST_CASE("pretrained sizes replace those of the settings", "[weights_io]") {
   const std::string pretrained = "pretrained=" + kBert.string();
   const auto options =
-      to_json(pretrained_options(read_model_options({"type=bert", "head=mlm", pretrained})));
+      to_json(hf_options(read_model_options({"type=bert", "head=mlm", pretrained})));
   CHECK(options["width"] == 24);
   CHECK(options["depth"] == 3);
   CHECK(options["ffn_ratio"] == 52.0 / 24);
   CHECK(options["head"] == "mlm");
   CHECK(options["vocabulary"] == 60);
   const ModelOptions vit = read_model_options({"type=vit", pretrained});
-  check_error([&] { pretrained_options(vit); }, ExitCode::kBadConfig, "model.type is \"vit\", but ",
+  check_error([&] { hf_options(vit); }, ExitCode::kBadConfig, "model.type is \"vit\", but ",
               "set model.type to \"bert\"");
 }
 
@@ -491,7 +492,7 @@ TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[weights_io]"
   for (const std::string name : {"vit", "vit_mean"}) {
     const ModelOptions asked =
         read_model_options({"type=vit", "pretrained=" VCAS_SOURCE_DIR "/tests/golden/hf/" + name});
-    CHECK(to_json(pretrained_options(asked))["pooling"] == (name == "vit" ? "first" : "mean"));
+    CHECK(to_json(hf_options(asked))["pooling"] == (name == "vit" ? "first" : "mean"));
   }
   TemporaryFolder folder;
   const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {

@@ -50,11 +50,6 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   const Outcome fed_back = run(tiny.path(), {"vcas-train", "-c", "printed.json", "--validate"});
   INFO(fed_back.err);
   CHECK(fed_back.code == 0);
-  const Outcome own = tiny.train({"model.pretrained=same/last"});
-  CHECK(own.code == 78);
-  CHECK(contains(own.err,
-                 "same/last: a checkpoint of vcas, and a Hugging Face folder is needed\n"
-                 "  hint: vcas export --model same/last --to FOLDER makes one"));
   const Outcome anew = train("4", "anew", "model.new_classifier=true");
   CHECK(anew.code == 0);
   CHECK(contains(anew.err, "; new: classifier.weight, classifier.bias"));

@@ -61,10 +61,6 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "--set train.gradient_exchange: error: train.gradient_exchange must be \"f32\" with "
        "precision \"f32\"\n"
        "1 error; nothing was run\n"},
-      {with({"model.type=mlp", "model.pretrained=x"}), 78,
-       "--set model.pretrained: error: model.pretrained needs model.type \"bert\" or \"resnet\" or "
-       "\"vit\"\n"
-       "1 error; nothing was run\n"},
       {with({"model.patch=3"}), 78,
        "error: patch_embed.patch 3 does not divide the image of 8 x 8"},
       {with({"data.synthetic.shape=[12]"}), 78,

@@ -63,8 +63,7 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
            {{"model.pretrained=bert-base-uncased", "data.text.vocabulary="},
             66,
             {"error: bert-base-uncased: no such file or folder\n  hint: model.pretrained is a "
-             "folder "
-             "with config.json, model.safetensors and, of texts, vocab.txt, "}},
+             "run, or a folder with config.json, model.safetensors and, of texts, vocab.txt, "}},
            {{"model.max_positions=8"},
             78,
             {"data.text.max_length is 12, and the model has 8 positions"}},

@@ -1,0 +1,184 @@
+// Runs that start from the weights of other runs.
+#include "tests/support/catch.h"
+#include "tests/tools/tiny_images.h"
+#include "tests/tools/tiny_text.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+double eval_loss(const fs::path& run) {
+  return vcas::read_metrics(run / "metrics.jsonl").back()["eval_loss"];
+}
+
+// A step that changes nothing.
+const std::vector<std::string> kStill = {"train.steps=1", "schedule.learning_rate=1e-30"};
+
+std::vector<std::string> with(std::vector<std::string> settings,
+                              const std::vector<std::string>& more) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE("a run starts from the weights of another run, of any model", "[pretrained]") {
+  const TinyRun tiny;
+  const std::vector<std::string> vit, mlp = {"model.type=mlp", "model.width=12", "model.depth=2"},
+                                      resnet = {"model.type=resnet", "model.stem=cifar",
+                                                "model.stages=[1,1]", "model.widths=[8,16]"};
+  // Sizes that were left out are those of the weights.
+  for (const auto& [type, sizes, left_out] :
+       {std::tuple{"vit", vit, std::vector<std::string>()},
+        {"mlp", mlp, std::vector<std::string>{"model.type=mlp"}},
+        {"resnet", resnet, {"model.type=resnet", "model.norm=frozen"}}}) {
+    INFO(type);
+    if (type != std::string("vit")) {
+      write_text(tiny.path() / "tiny.json", R"({
+  "threads": 1,
+  "data": {"type": "synthetic",
+           "synthetic": {"items": 256, "eval_items": 64, "classes": 4, "shape": [1, 8, 8]}},
+  "train": {"steps": 10, "batch_size": 16}, "schedule": {"learning_rate": 0.003}
+})");
+    }
+    REQUIRE(tiny.train(with(sizes, {"run.folder=out", "--overwrite"})).code == 0);
+    for (const char* named : {"out", "out/best", "out/last/model.safetensors"}) {
+      const Outcome again =
+          tiny.train(with(with(left_out, kStill), {"run.folder=again", "--overwrite",
+                                                   std::string("model.pretrained=") + named}));
+      INFO(again.err);
+      REQUIRE(again.code == 0);
+      CHECK(contains(again.err, "model.safetensors   loaded "));
+      CHECK_FALSE(contains(again.err, "; new: "));
+      if (named != std::string("out/best"))
+        CHECK(eval_loss(tiny.path() / "again") == eval_loss(tiny.path() / "out"));
+    }
+  }
+  // The last of them is a ResNet.
+  const auto start = [&](const std::vector<std::string>& more) {
+    return tiny.train(with({"model.type=resnet", "run.folder=more", "--overwrite", "train.steps=1",
+                            "model.pretrained=out"},
+                           more));
+  };
+  const Outcome other = start({"data.synthetic.classes=3"});
+  CHECK(other.code == 78);
+  CHECK(
+      contains(other.err,
+               "error: classifier.weight has shape [4, 16] in out/checkpoint-10/model.safetensors "
+               "but the model has [3, 16]\n"
+               "  hint: the weights were trained for another task; model.new_classifier=true "
+               "starts a new classifier\n"));
+  const Outcome anew = start({"data.synthetic.classes=3", "model.new_classifier=true"});
+  CHECK(anew.code == 0);
+  CHECK(contains(anew.err, "; new: classifier.weight, classifier.bias\n"));
+  CHECK(start({"model.norm=frozen"}).code == 0);
+  const Outcome sized = start({"model.widths=[8,8,8,8]"});
+  INFO(sized.err);
+  CHECK(sized.code == 78);
+  CHECK(contains(
+      sized.err,
+      "--set model.widths: model.widths is [8,8,8,8], but out/checkpoint-10/config.json says "
+      "[8,16]\n  hint: leave these settings out: the weights were trained so\n"));
+  const Outcome type = start({"model.type=mlp"});
+  CHECK(type.code == 78);
+  CHECK(contains(type.err,
+                 "error: model.type is \"mlp\", but out/checkpoint-10/config.json is a resnet\n"));
+  // It goes on without looking at the weights again.
+  REQUIRE(start({"train.steps=4", "train.checkpoint_every=2"}).code == 0);
+  const double end = eval_loss(tiny.path() / "more");
+  forget_after(tiny.path() / "more", 2);
+  REQUIRE(run(tiny.path(), {"vcas-train", "--resume", "more"}).code == 0);
+  CHECK(eval_loss(tiny.path() / "more") == end);
+  const fs::path weights = tiny.path() / "out/checkpoint-10/model.safetensors";
+  std::string bytes = content(weights);
+  bytes.back() ^= 1;
+  write_text(weights, bytes);
+  const Outcome damaged = start({});
+  CHECK(damaged.code == 65);
+  CHECK(contains(damaged.err, "model.safetensors"));
+}
+
+TEST_CASE("images become those that the weights of a run were trained with", "[pretrained]") {
+  const TinyImages tiny;
+  write_idx(tiny.path() / "idx", "train", 60);
+  write_idx(tiny.path() / "idx", "t10k", 30);
+  REQUIRE(train_idx(tiny, {"run.folder=out", "train.steps=4", "data.image.mean=[0.25]",
+                           "data.image.std=[0.5]"})
+              .code == 0);
+  const Outcome again = tiny.train(
+      with(kStill, {"data.type=idx", "data.folder=idx", "data.image.crop_scale=[]",
+                    "model.new_classifier=false", "run.folder=again", "model.pretrained=out"}));
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(eval_loss(tiny.path() / "again") == eval_loss(tiny.path() / "out"));
+}
+
+TEST_CASE("a classifier starts from a run of masked words", "[pretrained]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=words", "data.type=mlm", "model.head=mlm", "train.steps=2",
+                      "train.batch_size=2", "data.text.train_file=corpus.txt",
+                      "data.text.test_file=corpus.txt", "data.text.labels=[]"})
+              .code == 0);
+  const std::vector<std::string> classify = {"model.pretrained=words", "run.folder=classes",
+                                             "--overwrite", "train.steps=2"};
+  const Outcome classes = tiny.train(with(classify, {"data.text.vocabulary="}));
+  INFO(classes.err);
+  REQUIRE(classes.code == 0);
+  CHECK(contains(classes.err,
+                 "; new: bert.pooler.dense.weight, bert.pooler.dense.bias, "
+                 "classifier.weight, classifier.bias; unused: cls.predictions"));
+  CHECK_FALSE(contains(classes.err, "warning"));
+  write_text(tiny.path() / "other.txt",
+             "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\nd\nc\nb\na\n##a\n##b\n");
+  const Outcome other = tiny.train(with(classify, {"data.text.vocabulary=other.txt"}));
+  CHECK(other.code == 0);
+  CHECK(contains(other.err,
+                 "warning: other.txt is not the vocabulary that words/checkpoint-2 was "
+                 "trained with: its tokens may have other numbers\n"));
+
+  // A head is of one piece.
+  REQUIRE(tiny.train({"run.folder=words", "--overwrite", "model.pooling=mean"}).code == 0);
+  const Outcome pooled = tiny.train(classify);
+  CHECK(pooled.code == 78);
+  CHECK(
+      contains(pooled.err,
+               "error: words/checkpoint-40/model.safetensors was trained with another head, which "
+               "lacks bert.pooler.dense.weight, bert.pooler.dense.bias\n"
+               "  hint: model.head and model.pooling say which; model.new_classifier=true starts "
+               "a new classifier\n"));
+  CHECK(tiny.train(with(classify, {"model.new_classifier=true"})).code == 0);
+  CHECK(tiny.train(with(classify, {"model.pooling=mean"})).code == 0);
+  for (const char* name : {"train.tsv", "test.tsv"})
+    write_text(tiny.path() / name, "sentence\tlabel\na a\t1\nb b\t0.5\na b\t2\nc\t3\n");
+  const Outcome number = tiny.train(with(classify, {"model.pooling=mean", "model.head=regression",
+                                                    "data.text.labels=[]", "train.batch_size=2"}));
+  CHECK(number.code == 78);
+  CHECK(contains(number.err,
+                 "error: words/checkpoint-40/config.json: model.head is \"classification\", and "
+                 "\"regression\" here\n"));
+}
+
+TEST_CASE("what weights were trained on is not held out", "[pretrained]") {
+  const TinyText tiny;
+  const std::vector<std::string> share = {"data.validation_share=0.25", "data.text.test_file="};
+  REQUIRE(tiny.train(with(share, {"run.folder=out", "train.steps=2"})).code == 0);
+  const auto start = [&](const std::vector<std::string>& more) {
+    return tiny.train(with(
+        with(share, {"model.pretrained=out", "run.folder=again", "--overwrite", "train.steps=2"}),
+        more));
+  };
+  const Outcome same = start({});
+  INFO(same.err);
+  CHECK(same.code == 0);
+  const Outcome other = start({"seed=1"});
+  CHECK(other.code == 78);
+  CHECK(contains(other.err,
+                 "error: seed is 0 in the checkpoint and 1 here: items that were trained "
+                 "on could be evaluated on\n"));
+  CHECK(start({"seed=1", "data.validation_share=0", "data.text.test_file=test.tsv"}).code == 0);
+  // Other data are none of those.
+  write_text(tiny.path() / "more.tsv", TinyText::table(48));
+  const Outcome unknown = start({"seed=1", "data.text.train_file=more.tsv"});
+  CHECK(unknown.code == 0);
+  CHECK_FALSE(contains(unknown.err, "warning"));
+}

@@ -1,0 +1,112 @@
+#include "tools/pretrained.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "data/text_kind.h"
+#include "data/tokenizer.h"
+#include "data/vocabulary.h"
+#include "models/weights_io.h"
+#include "optim/checkpoint.h"
+#include "tools/model_setup.h"
+
+namespace vcas {
+namespace fs = std::filesystem;
+namespace {
+
+// `asked` with what the checkpoint was trained with.
+ModelOptions options_of(const Pretrained& from, const ModelOptions& asked) {
+  const ModelOptions trained = load_config(from.config.string(), {}).config.model;
+  ModelOptions options = with_choices(trained, asked, from.config);
+  const std::string before = trained.kind->head(), now = asked.kind->head();
+  if (before != now && before != "mlm" && now != "mlm" && !asked.new_classifier)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{}: model.head is \"{}\", and \"{}\" here", from.config.string(), before, now),
+        "model.new_classifier=true starts a new classifier over its blocks");
+  if (options.kind->reads_text() && options.kind->vocabulary() == 0)
+    options.kind->set_vocabulary(read_tokenizer(from.folder)->size());
+  return options;
+}
+
+// The classes of a classifier in Hugging Face's form.
+std::vector<std::string> hf_classes(const Pretrained& from) {
+  const HfWeights weights(from.weights);
+  const HfTensor* classifier = weights.find("classifier.weight");
+  if (!classifier || classifier->stored->shape.empty()) return {};
+  const std::int64_t classes = classifier->stored->shape[0];
+  std::vector<std::string> names = read_hf_config(from.config).labels;
+  if (std::ssize(names) == classes) return names;
+  names.clear();
+  for (std::int64_t i = 0; i < classes; ++i) names.push_back(fmt::format("LABEL_{}", i));
+  return names;
+}
+
+}  // namespace
+
+Pretrained find_pretrained(const fs::path& path) {
+  fs::path folder = fs::is_directory(path) ? path : path.parent_path();
+  if (const std::vector<std::int64_t> steps = checkpoint_steps(folder); !steps.empty())
+    folder = checkpoint_folder(folder, steps.back());
+  if (fs::exists(folder / "trainer_state.json"))
+    return {.folder = folder,
+            .config = folder / "config.json",
+            .weights = folder / "model.safetensors",
+            .is_checkpoint = true};
+  const HfFiles files = find_hf_files(path);
+  return {.folder = files.folder, .config = files.config, .weights = files.weights};
+}
+
+ModelFacts pretrained_facts(const Pretrained& from) {
+  if (from.is_checkpoint) return read_model_facts(from.folder);
+  return {.item_shape = read_hf_config(from.config).image_shape,
+          .class_names = hf_classes(from),
+          .images = read_hf_image_processor(from.folder)};
+}
+
+LoadReport load_pretrained(const Pretrained& from, const ModelOptions& options, Model& model,
+                           Ops& ops) {
+  if (!from.is_checkpoint) return load_hf_weights(from.weights, options, model, ops);
+  check_manifest(from.folder);
+  return load_own_weights(from.weights, options, model, ops);
+}
+
+void use_pretrained_settings(LoadedConfig& loaded) {
+  RunConfig& config = loaded.config;
+  TokenSettings* tokens = config.data.kind->tokens();
+  const RunConfig asked = config;
+  std::string model, tokenizer = tokens ? tokens->vocabulary : "";  // what speaks
+  const char* hint = "leave these settings out, or change that file";
+  if (!config.model.pretrained.empty()) {
+    const Pretrained from = find_pretrained(config.model.pretrained);
+    model = from.config.string();
+    if (from.is_checkpoint) hint = "leave these settings out: the weights were trained so";
+    if (tokenizer.empty()) tokenizer = from.folder.string();
+    config.model = from.is_checkpoint ? options_of(from, config.model) : hf_options(config.model);
+  }
+  if (tokens) tokens->lower_case = lower_case_of(tokenizer).value_or(tokens->lower_case);
+  std::string contradictions;
+  for (const ConfigChange& change : config_changes(asked, config)) {
+    const std::string& source = change.key.starts_with("model.") ? model : tokenizer;
+    if (const ConfigOrigin& origin = loaded.origins.at(change.key); origin.given())
+      contradictions +=
+          fmt::format("{}{}: {} is {}, but {} says {}", contradictions.empty() ? "" : "\n  ",
+                      origin.where, change.key, change.before, source, change.after);
+    loaded.origins.set(change.key, {.where = source, .label = source});
+  }
+  if (!contradictions.empty()) throw Error(ExitCode::kBadConfig, contradictions, hint);
+}
+
+bool lacks_pretrained(const RunConfig& config) {
+  return !config.model.pretrained.empty() && !fs::exists(config.model.pretrained);
+}
+
+bool is_known(const LoadedConfig& loaded, const std::string& key) {
+  const bool decided = key.starts_with("model.") || key == "data.text.lower_case";
+  return !decided || loaded.origins.at(key).given() || !lacks_pretrained(loaded.config);
+}
+
+}  // namespace vcas
