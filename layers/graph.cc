@@ -67,12 +67,17 @@ Value Graph::optional_input(const std::string& name, const ValueSpec& spec) {
 
 void Graph::set_present(Value optional_input, bool present) {
   GraphNode& node = plan_.nodes[index_of(optional_input)];
-  VCAS_CHECK(node.optional, node.name + " is no optional input");
+  if (!node.optional)
+    throw Error(ExitCode::kBadConfig, node.name + " is no optional input",
+                "Graph::optional_input adds one");
   node.absent = !present;
 }
 
 Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs) {
   check_building("add");
+  if (!layer)
+    throw Error(ExitCode::kBadConfig, name + " has no layer",
+                "Graph::input adds values that are given");
   GraphNode node;
   node.name = name;
   node.forward_place = name + "/forward";
@@ -81,19 +86,18 @@ Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vec
   node.probe_place = name + "/probe";
   node.weights_place = name + "/weights";
   node.layer = std::move(layer);
-  for (const Value value : inputs) {
-    VCAS_CHECK(value.index >= 0 && value.index < static_cast<int>(plan_.nodes.size()),
-               "node " + name + " reads a value that does not exist yet");
-    node.inputs.push_back(value.index);
-  }
+  for (const Value value : inputs) node.inputs.push_back(static_cast<int>(index_of(value)));
   plan_.nodes.push_back(std::move(node));
   return {static_cast<int>(plan_.nodes.size()) - 1};
 }
 
 void Graph::tie(Value node, Value owner) {
   check_building("tie");
-  VCAS_CHECK(owner.index < node.index, "a node is tied to one before it");
-  plan_.nodes[index_of(node)].tied_to = static_cast<int>(index_of(owner));
+  GraphNode& tied = plan_.nodes[index_of(node)];
+  if (owner.index >= node.index)
+    throw Error(ExitCode::kBadConfig, tied.name + " is tied to no node before it",
+                "the owner of a weight comes first");
+  tied.tied_to = static_cast<int>(index_of(owner));
 }
 
 void Graph::keep(Value value) {
@@ -155,7 +159,11 @@ std::size_t Graph::node_of(int weight_site) const {
   const auto found =
       std::find_if(plan_.nodes.begin(), plan_.nodes.end(),
                    [&](const GraphNode& node) { return node.weight_site == weight_site; });
-  VCAS_CHECK(found != plan_.nodes.end(), "no sampled linear " + std::to_string(weight_site));
+  if (found == plan_.nodes.end())
+    throw Error(ExitCode::kBadConfig,
+                "the graph has no sampled linear " + std::to_string(weight_site) + ", of " +
+                    std::to_string(plan_.sampled_weights.size()),
+                "they count from 0, as in Graph::sampled_weights");
   return static_cast<std::size_t>(found - plan_.nodes.begin());
 }
 
@@ -216,21 +224,33 @@ Layout Graph::weight_layout(int weight_site) const {
 void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token_offsets,
                       const std::vector<std::int64_t>& masked_offsets) {
   check_finished("set_batch");
-  const auto check = [](std::int64_t count, std::int64_t planned, const char* what) {
-    VCAS_CHECK(count <= planned, "batch of " + std::to_string(count) + " " + what +
-                                     ", planned for " + std::to_string(planned));
+  const auto check = [](std::int64_t count, std::int64_t planned, const char* what,
+                        const char* limit) {
+    if (count > planned)
+      throw Error(ExitCode::kBadConfig,
+                  "a batch of " + std::to_string(count) + " " + what +
+                      ", and the graph has room for " + std::to_string(planned),
+                  std::string("finish it with a larger GraphLimits::") + limit +
+                      ", or take smaller batches");
   };
-  VCAS_CHECK(items >= 1, "an empty batch");
-  check(items, plan_.limits.max_items, "items");
+  if (items < 1)
+    throw Error(ExitCode::kBadConfig, "a batch without items", "set_batch needs at least one");
+  check(items, plan_.limits.max_items, "items", "max_items");
   for (const auto* offsets : {&token_offsets, &masked_offsets})
-    VCAS_CHECK(offsets->empty() || std::ssize(*offsets) == items + 1,
-               std::to_string(offsets->size()) + " offsets of " + std::to_string(items) + " items");
+    if (!offsets->empty() && std::ssize(*offsets) != items + 1)
+      throw Error(
+          ExitCode::kBadConfig,
+          std::to_string(offsets->size()) + " offsets of " + std::to_string(items) + " items",
+          "there is one more than items, and the first is 0");
+  RowBound tokens = bound_of(token_offsets, plan_.limits.max_tokens),
+           masked = bound_of(masked_offsets, plan_.limits.max_masked);
+  check(tokens.rows, plan_.limits.max_tokens, "tokens", "max_tokens");
+  check(masked.rows, plan_.limits.max_masked, "masked positions", "max_masked");
   const bool same_items = items == items_;
   items_ = items;
-  tokens_ = bound_of(token_offsets, plan_.limits.max_tokens);
-  masked_ = bound_of(masked_offsets, plan_.limits.max_masked);
-  check(tokens_.rows, plan_.limits.max_tokens, "tokens");
-  check(masked_.rows, plan_.limits.max_masked, "masked positions");
+  tokens_ = std::move(tokens);
+  masked_ = std::move(masked);
+  has_run_ = false;
   for (std::size_t l = 0; l < full_rows_.entries().size(); ++l) {
     const Layout layout = full_rows_.entries()[l].layout;
     RowSet& rows = full_rows_.entries()[l].rows;
@@ -364,6 +384,7 @@ void Graph::collect_tensors(const GraphNode& node) {
 
 void Graph::forward(Exec& exec) {
   check_loaded("forward");
+  has_run_ = true;
   NodeTensors& tensors = node_tensors_;
   for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
     const GraphNode& node = plan_.nodes[i];
@@ -543,6 +564,9 @@ void Graph::clear_gradients(Exec& exec, const BackwardContext& context, std::siz
 
 void Graph::backward(Exec& exec, const BackwardContext& given) {
   check_loaded("backward");
+  if (!has_run_)
+    throw Error(ExitCode::kBadConfig, "Graph::backward before forward",
+                "it reads what forward leaves of the batch");
   if (given.gradients.size() != parameters_.size())
     throw Error(ExitCode::kBadConfig,
                 "Graph::backward got " + std::to_string(given.gradients.size()) +

@@ -32,7 +32,8 @@ class Graph {
   // Adds a node after its inputs. The last node added is the loss.
   Value add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs);
   // Parameter 0 of `node` becomes parameter 0 of `owner`, a node before it.
-  // The gradients of both uses add up. Not for a weight that SampleW samples.
+  // The gradients of both uses add up. Other parameters stay each node's own.
+  // SampleW samples the gradient of the owner's use alone: that of `node` must be exact.
   void tie(Value node, Value owner);
   // The value can be read after forward.
   // Another value can if backward reads it. Else it is overwritten.
@@ -71,6 +72,8 @@ class Graph {
   // One Exec at a time: all share the memory that holds the number of the step.
   Exec make_exec(std::uint64_t seed, std::uint64_t step, bool training);
   void forward(Exec& exec);
+  // A device has repeated a pass that ran forward on this batch.
+  void note_forward() { has_run_ = true; }
   // Exact, or as context.hooks decide. Parameter gradients go to context.gradients.
   void backward(Exec& exec, const BackwardContext& context);
 
@@ -142,6 +145,7 @@ class Graph {
   std::vector<Gradient> gradient_views_;                 // of this backward, by node
   std::vector<std::vector<std::int64_t>> host_offsets_;  // of each layout
   std::int64_t items_ = 0;
+  bool has_run_ = false;  // forward, of the present batch
   RowBound tokens_, masked_;
   bool pads_ = false;  // batches of items of different lengths
   bool repeatable_ = true;

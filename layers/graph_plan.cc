@@ -93,6 +93,7 @@ class Planner {
   void check_sizes(const GraphNode& node) const;
   void check_tie(const GraphNode& node) const;
   void check_names() const;
+  void check_loss() const;
   std::size_t bytes_of(Layout layout, std::int64_t width, DType dtype) const;
   void mark_gradients();
   void mark_writers();
@@ -129,6 +130,7 @@ class Planner {
 void Planner::plan() {
   plan_nodes();
   check_names();
+  check_loss();
   mark_gradients();
   mark_sums();
   count_mixing();
@@ -217,6 +219,16 @@ void Planner::check_names() const {
   check(nodes, plan_.nodes, "nodes");
   check(tensors, plan_.parameters, "parameters");
   check(tensors, plan_.state, "parameters");
+}
+
+// Backward begins at the last node, which has no dy.
+void Planner::check_loss() const {
+  const char* hint = "the node that is added last is the loss: its rows are the terms";
+  if (plan_.nodes.empty() || !plan_.nodes.back().layer)
+    throw Error(ExitCode::kBadConfig, "the graph has no loss", hint);
+  const GraphNode& loss = plan_.nodes.back();
+  if (loss.plan.output.width != 1 || loss.plan.samples_weight || !loss.plan.passes_gradient.empty())
+    throw Error(ExitCode::kBadConfig, loss.name + " is the last node, and no loss", hint);
 }
 
 // What layers and the graph multiply is no more than this, times a few.

@@ -106,6 +106,9 @@ void fill_initial(Ops& ops, const Parameter& parameter, const RandomKey& key) {
 }  // namespace
 
 void Parameters::initialize(Ops& ops, std::uint64_t seed) {
+  if (list_.empty())
+    throw Error(ExitCode::kBadConfig, "Parameters::initialize of no parameters",
+                "the graph has them after Graph::finish");
   RandomKey key{.seed = seed, .stream = Stream::kInit};
   for (const Parameter& parameter : stored()) {
     if (parameter.master.dtype == DType::kF64)

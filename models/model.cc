@@ -7,8 +7,10 @@
 namespace vcas {
 
 std::int64_t BatchPart::rows_before(std::int64_t item, Layout layout) const {
-  VCAS_CHECK(item >= 0 && item <= batch.items,
-             "item " + std::to_string(item) + " of a batch of " + std::to_string(batch.items));
+  if (item < 0 || item > batch.items)
+    throw Error(ExitCode::kBadConfig,
+                "item " + std::to_string(item) + " of a batch of " + std::to_string(batch.items),
+                "load items that the batch has");
   const auto at = [&](const std::vector<std::int64_t>& offsets) {
     return offsets.empty() ? 0 : offsets.at(item);
   };

@@ -73,13 +73,18 @@ struct BatchPart {
   std::int64_t first, items;
 
   // The part for these items of `all`, numbers of the whole batch with this layout.
-  // `what` they are is for messages.
+  // `what` they are is for messages. Throws Error(kBadData) unless `all` has as many as the model
+  // reads.
   template <class T>
   std::span<const T> of(const std::vector<T>& all, Layout layout, const char* what) const {
     const std::int64_t begin = rows_before(first, layout), count = rows(layout);
-    VCAS_CHECK(count >= 0 && begin + count <= std::ssize(all),
-               std::to_string(count) + " " + what + " from " + std::to_string(begin) +
-                   " on, of a batch of " + std::to_string(all.size()));
+    const std::int64_t needed = rows_before(batch.items, layout);
+    if (std::ssize(all) != needed)
+      throw Error(ExitCode::kBadData,
+                  "a batch with " + std::to_string(all.size()) + " " + what + ", and the model " +
+                      "reads " + std::to_string(needed) + " of " + std::to_string(batch.items) +
+                      " items",
+                  "the items must be those that the model was built for");
     return {all.data() + begin, static_cast<std::size_t>(count)};
   }
   // Rows of the items of the batch before `item`, and of these items.

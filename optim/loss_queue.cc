@@ -19,11 +19,32 @@ void check_loss(double loss, double squared_norm, const std::string& what,
                  (std::isfinite(squared_norm) ? "" : "; weights unchanged"));
 }
 
-LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(model), ops_(ops) {
-  if (model.graph.dtype() == DType::kF64)
+// Whether a forward leaves what is read of it here.
+static void check_model(const Model& model) {
+  const Graph& graph = model.graph;
+  if (graph.dtype() == DType::kF64)
     throw Error(ExitCode::kBadConfig,
                 "training and evaluation are in f32 or bf16, and the model is in f64",
                 "f64 is for checks of gradients: build the model with another DType");
+  if (model.loss.index + 1 != std::ssize(graph.plan().nodes))
+    throw Error(ExitCode::kBadConfig,
+                "Model::loss is not the last node of the graph, where backward begins",
+                "add it last; a layer of its own can add two losses up");
+  const GraphNode& node = graph.plan().nodes.back();
+  const ValueSpec& loss = graph.spec(model.loss);
+  if (loss.width != 1 || loss.dtype != DType::kF32)
+    throw Error(ExitCode::kBadConfig, node.name + " is no f32 [terms, 1], as losses are",
+                "the layer's plan says so in `output` (docs/layer_api.md)");
+  if (!model.has_accuracy) return;
+  const SavedSpec* hits = node.plan.saved.empty() ? nullptr : &node.plan.saved[0];
+  if (!hits || hits->width != 1 || hits->dtype != DType::kI32 || hits->layout != loss.layout)
+    throw Error(ExitCode::kBadConfig,
+                node.name + " saves no i32 [terms, 1] of hits, which the accuracy is made of",
+                "set Model::has_accuracy to false, or save them as tensor 0");
+}
+
+LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(model), ops_(ops) {
+  check_model(model);
   const GraphLimits& limits = model.graph.limits();
   const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
   step_bytes_ = Arena::round_up(kNumberBytes + static_cast<std::size_t>(forwards) * terms *

@@ -29,10 +29,29 @@ std::vector<SlabRange> own_parts(const std::vector<GradientBucket>& buckets, con
   return own;
 }
 
+// What a configuration would say of the options.
+struct GivenSettings {
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  Part<MethodKind> method;
+
+  void fields(Setting& v) {
+    v.section("optimizer", optimizer, "");
+    v.section("schedule", schedule, "");
+    v.section("method", method, "");
+  }
+};
+
 // The options with what one rank takes at once.
 TrainerOptions settled(TrainerOptions options) {
   const int ranks = options.ranks->size();
   check_shares(options.batch, options.micro_batch, ranks);
+  if (options.total_steps < 1)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("TrainerOptions::total_steps is {}", options.total_steps),
+                "the learning rate falls over so many steps: there is at least one");
+  GivenSettings given{options.optimizer, options.schedule, options.method};
+  read_config(given, {.documents = {{"TrainerOptions", to_json(given).dump()}}});
   if (options.micro_batch == 0) options.micro_batch = options.batch / ranks;
   return options;
 }
@@ -93,9 +112,18 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
       schedule_(options.schedule, options.total_steps),
       norms_(options.optimizer.skip_deviations),
       gradients_(model.graph.parameters().gradient_list()) {
-  VCAS_CHECK(model.graph.limits().ranks == place_.size,
-             fmt::format("a graph finished for {} ranks, and there are {}",
-                         model.graph.limits().ranks, place_.size));
+  const GraphLimits& limits = model.graph.limits();
+  if (limits.ranks != place_.size)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("a graph finished for {} ranks, and there are {}", limits.ranks, place_.size),
+        "give GraphLimits and TrainerOptions the same ranks");
+  if (options_.micro_batch > limits.max_items)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("a forward of {} items, and the graph has room for {}",
+                            options_.micro_batch, limits.max_items),
+                "finish it with a larger GraphLimits::max_items, or set "
+                "TrainerOptions::micro_batch");
   context_.gradients.tensors = gradients_;
   context_.on_bucket = [this](const GradientBucket& bucket) {
     const Tensor& slab = model_.graph.parameters().gradients();
@@ -159,6 +187,7 @@ void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds,
   ops_.repeat(pass.recording, std::ref(noted));
   const double rest = watch.lap();
   if (!called) {
+    model_.graph.note_forward();
     seconds.forward += pass.forward_share * rest;
     seconds.backward += (1 - pass.forward_share) * rest;
     return;
@@ -271,7 +300,9 @@ void Trainer::check_batch(const Batch& batch) {
 }
 
 const StepReport& Trainer::queue(const Batch& batch) {
-  VCAS_CHECK(!full(), "too many steps at a time");
+  if (full())
+    throw Error(ExitCode::kBadConfig, "Trainer::queue of too many steps",
+                "call Trainer::finish while Trainer::full");
   check_batch(batch);
   losses_.begin();
   Graph& graph = model_.graph;
@@ -329,13 +360,16 @@ const StepReport& Trainer::queue(const Batch& batch) {
 }
 
 StepReport Trainer::step(const Batch& batch) {
-  VCAS_CHECK(queued_.empty(), "a step while another is queued");
+  if (!queued_.empty())
+    throw Error(ExitCode::kBadConfig, "Trainer::step while another is queued",
+                "call Trainer::finish first");
   queue(batch);
   return finish();
 }
 
 StepReport Trainer::finish() {
-  VCAS_CHECK(!queued_.empty(), "no step to finish");
+  if (queued_.empty())
+    throw Error(ExitCode::kBadConfig, "Trainer::finish of no step", "Trainer::queue begins one");
   auto [report, loss_scale] = queued_.front();
   queued_.erase(queued_.begin());
   Stopwatch watch;
@@ -402,7 +436,9 @@ std::size_t Trainer::planned_bytes() const {
 }
 
 nlohmann::json Trainer::state() const {
-  VCAS_CHECK(at_rest() && queued_.empty(), "state asked for in the middle of a probe or step");
+  if (!at_rest() || !queued_.empty())
+    throw Error(ExitCode::kBadConfig, "Trainer::state in the middle of a measurement or step",
+                "finish all steps, and wait until Trainer::at_rest");
   nlohmann::json state = {
       {"step", step_},
       {"optimizer_steps", optimizer_.steps()},
@@ -416,8 +452,10 @@ nlohmann::json Trainer::state() const {
   return state;
 }
 
-void Trainer::restore(const nlohmann::json& state) {
-  VCAS_CHECK(queued_.empty(), "a state restored in the middle of a step");
+void Trainer::restore(const nlohmann::json& state) try {
+  if (!queued_.empty())
+    throw Error(ExitCode::kBadConfig, "Trainer::restore while a step is queued",
+                "call Trainer::finish first");
   ops_.run(Fill{.y = losses_.last_squared_norm(), .value = 0});  // forgets a step that diverged
   step_ = state.at("step").get<std::int64_t>();
   optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
@@ -432,6 +470,9 @@ void Trainer::restore(const nlohmann::json& state) {
       "method", nlohmann::json{{"type", "vcas"}, {"state", state.value("vcas", nlohmann::json())}});
   if (method.at("type") == options_.method.type) method_->restore(method.at("state"));
   forget_sampled_passes();
+} catch (const nlohmann::json::exception& e) {
+  throw Error(ExitCode::kBadData, fmt::format("the state of a trainer: {}", e.what()),
+              "take one that Trainer::state has made");
 }
 
 }  // namespace vcas

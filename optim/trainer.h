@@ -63,7 +63,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // The graph of `model` is finished in `ops`.
-  // Throws Error(kBadConfig) for a batch that the ranks cannot share, and a model in f64.
+  // Throws Error(kBadConfig) for a batch that the ranks cannot share or the graph has no room for,
+  // options that no configuration could have, and what LossQueue refuses.
   // `probe_source`: for methods that ask for it; may be null for others.
   Trainer(Model& model, Ops& ops, const TrainerOptions& options,
           Training::ProbeSource probe_source);
@@ -71,7 +72,8 @@ class Trainer {
   // Gives the device a step and does not wait for its end (docs/kernels.md).
   // `batch`: this rank's share. All ranks queue and finish in the same order.
   // Throws Error(kBadConfig) for more items than a step has, or if no loader has asked `chooser`.
-  // Throws Error(kBadData) for an item without the label to learn.
+  // Throws Error(kBadData) for an item without the label to learn, and what Model::load throws.
+  // A step that threw is none: the next batch takes its place.
   // The report has no loss, accuracy and gradient norm yet, and the items of this rank alone.
   // If a gradient is not finite, the device keeps the weights, then and in all later steps.
   const StepReport& queue(const Batch& batch);
@@ -116,7 +118,9 @@ class Trainer {
   std::size_t planned_bytes() const;
 
   // Everything besides parameters and optimizer tensors.
+  // Throws Error(kBadConfig) while a step is queued, `state` also where not at_rest.
   nlohmann::json state() const;
+  // Throws Error(kBadData) for what is no such state.
   void restore(const nlohmann::json& state);
 
  private:

@@ -63,11 +63,17 @@ void ItemMemory::begin_step(std::int64_t step) {
   remember(step - 2);
   pending_.erase(pending_.begin(), pending_.upper_bound(step));
   begun_ = step + 1;
+  if (!seen_.empty() && seen_.back().step == step) seen_.pop_back();
   seen_.emplace_back().step = step;
 }
 
 void ItemMemory::end_pass(const Batch& batch, std::int64_t first, const Tensor& number) {
-  VCAS_CHECK(std::ssize(batch.ids) == batch.items, "a batch without the numbers of its items");
+  if (std::ssize(batch.ids) != batch.items)
+    throw Error(ExitCode::kBadData,
+                fmt::format("a batch of {} items with {} ids, and {} remembers items by them",
+                            batch.items, batch.ids.size(), name_),
+                "fill Batch::ids, as Loader does");
+  check_items(batch.ids);
   Seen& now = seen_.back();
   const std::int64_t items = number.elements();
   ops_.enter("items/norms");

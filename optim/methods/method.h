@@ -52,6 +52,7 @@ class Method {
   virtual ItemChooser* chooser() { return nullptr; }
 
   // Step `step` counts from 0. May run passes of its own.
+  // It is the same again after a step that threw: what that has measured is forgotten.
   virtual void begin_step(std::int64_t /*step*/) {}
   // The kind of pass `micro` of this step.
   virtual PassKind next(std::int64_t micro) const = 0;

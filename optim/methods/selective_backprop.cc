@@ -33,6 +33,8 @@ class SelectiveBackprop final : public BackwardSelection {
   }
   void begin_step(std::int64_t step) override {
     BackwardSelection::begin_step(step);
+    if (step == step_) history_ = before_;
+    step_ = step;
     before_ = history_;
     own_.clear();
   }
@@ -103,6 +105,7 @@ class SelectiveBackprop final : public BackwardSelection {
   SelectiveOptions options_;
   std::deque<float> history_;  // of losses, the last ones
   std::deque<float> before_;   // the same when the step began
+  std::int64_t step_ = -1;     // that has begun
   std::vector<double> own_;    // losses of the step on this rank
 };
 

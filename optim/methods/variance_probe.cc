@@ -236,7 +236,14 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   if (sent_) receive();
   batches_.push_back(batch_sizes());
   SampledBackward::Pass& pass = sampled_backward_.pass;
-  const SampledBackward::Pass training = pass;
+  struct Training {  // comes back where a backward throws, too
+    SampledBackward& sampled;
+    SampledBackward::Pass pass;
+    ~Training() {
+      sampled.sketches.linears.clear();
+      sampled.pass = std::move(pass);
+    }
+  } training{sampled_backward_, pass};
   pass.samples_rows = false;
   pass.moves_thresholds = false;
   sampled_backward_.sketches.space = exact_.sketches.space;
@@ -250,7 +257,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
     sampled.halves = true;
     graph_.backward(exec, sampled);
     sampled.halves = false;
-    pass.ratios.act = training.ratios.act;
+    pass.ratios.act = training.pass.ratios.act;
   }
   const auto passes = static_cast<std::size_t>(batches_.back().passes);
   for (SampledLook& look : std::span(sampled_).first(passes)) {
@@ -259,8 +266,6 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
     pass.weight_variance = look.weight_variance;
     graph_.backward(exec, sampled);
   }
-  sampled_backward_.sketches.linears.clear();
-  pass = training;
   mailbox_->send(measured_.data(), measured_.bytes());
   sent_ = true;
 }
@@ -288,6 +293,11 @@ double VarianceProbe::variance_of_halves(const std::byte* host, std::size_t line
 }
 
 // What the last batch has measured.
+void VarianceProbe::keep_measured(int batches) {
+  if (sent_) receive();
+  batches_.erase(batches_.begin() + batches, batches_.end());
+}
+
 void VarianceProbe::receive() {
   const std::byte* host = mailbox_->receive();
   sent_ = false;

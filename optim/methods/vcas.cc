@@ -166,6 +166,10 @@ bool Vcas::probes_at(std::int64_t step) const {
 
 void Vcas::begin_step(std::int64_t step) {
   if (forward_) forward_->begin_step(step);
+  if (probing_ && step == begun_step_) {
+    probe_->keep_measured(measured_before_);
+    probing_ = in_place_ && measured_before_ > 0;
+  }
   if (!probing_ && begins_probe(step)) {
     // The ranks share the backwards of a probe, rounded up.
     const int passes = quotient_up(options_.probe_batches() * controller_->probe_passes(),
@@ -176,6 +180,8 @@ void Vcas::begin_step(std::int64_t step) {
     probing_ = true;
     if (!in_place_) run_separate_probe();
   }
+  begun_step_ = step;
+  measured_before_ = probing_ && in_place_ ? probe_->measured() : 0;
   step_kind_ = next(0);
   step_ratios_ = sampled_.pass.ratios;
   // The step behind a probe: its batch may differ, but not its weights by much.

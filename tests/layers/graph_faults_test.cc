@@ -120,6 +120,23 @@ TEST_CASE("an input without width, and a layer without inputs, are refused", "[g
              ContainsSubstring("Source): a layer has at least one input"));
 }
 
+TEST_CASE("the last node is a loss", "[graph]") {
+  const auto ops = make_ops("cpu");
+  Graph empty(DType::kF32), given(DType::kF32);
+  CHECK(fault_of([&] { empty.finish(*ops, {.max_items = 2}); }) == "the graph has no loss");
+  given.input("x", {4, Layout::items(1), DType::kF32});
+  CHECK(fault_of([&] { given.finish(*ops, {.max_items = 2}); }) == "the graph has no loss");
+  for (const char* layer : {"linear", "gelu"}) {
+    Graph graph(DType::kF32);
+    const Value in = graph.input("x", {4, Layout::items(1), DType::kF32});
+    const nlohmann::json settings =
+        layer == std::string("linear") ? nlohmann::json{{"width", 1}} : nlohmann::json::object();
+    graph.add("out", make_layer(layer, settings), {in});
+    CHECK(fault_of([&] { graph.finish(*ops, {.max_items = 2}); }) ==
+          "out is the last node, and no loss");
+  }
+}
+
 TEST_CASE("nodes and parameters have names of their own", "[graph]") {
   Small nodes, parameters;
   nodes.graph.add("out", make_layer("gelu"), {nodes.out});
@@ -148,6 +165,10 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
     CHECK_THAT(fault_of(call), ContainsSubstring(" before finish"));
   CHECK(fault_of([&] { graph.gate(Value{77}); }) == "the graph has no value 77, of 4");
   CHECK(fault_of([&] { graph.keep(Value{}); }) == "the graph has no value -1, of 4");
+  CHECK(fault_of([&] { graph.add("none", nullptr, {small.x}); }) == "none has no layer");
+  CHECK(fault_of([&] { graph.tie(small.x, small.out); }) == "x is tied to no node before it");
+  CHECK(fault_of([&] { graph.add("ahead", make_layer("gelu"), {Value{7}}); }) ==
+        "the graph has no value 7, of 4");
 
   small.finish();
   CHECK(fault_of([&] { small.finish(); }) == "Graph::finish after finish");
@@ -162,7 +183,18 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
   CHECK(fault_of([&] { graph.backward(exec, {}); }) == "Graph::backward before set_batch");
   CHECK(fault_of([&] { graph.tensor(small.out); }) == "Graph::tensor before set_batch");
 
+  CHECK(fault_of([&] { graph.set_batch(3, {}); }) ==
+        "a batch of 3 items, and the graph has room for 2");
+  CHECK(fault_of([&] { graph.set_batch(0, {}); }) == "a batch without items");
+  CHECK(fault_of([&] { graph.set_batch(2, {0, 1}); }) == "2 offsets of 2 items");
+  CHECK(fault_of([&] { graph.gate_above(9); }) == "the graph has no sampled linear 9, of 1");
   graph.set_batch(2, {});
+  CHECK(fault_of([&] { graph.backward(exec, {}); }) == "Graph::backward before forward");
+  graph.forward(exec);
+  graph.set_batch(1, {});
+  CHECK(fault_of([&] { graph.backward(exec, {}); }) == "Graph::backward before forward");
+  graph.set_batch(2, {});
+  graph.forward(exec);
   CHECK(fault_of([&] { graph.backward(exec, {}); }) ==
         "Graph::backward got 0 gradients for 2 parameters");
   CHECK(fault_of([&] { graph.saved(small.loss, 5); }) ==

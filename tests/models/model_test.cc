@@ -43,7 +43,7 @@ TEST_CASE("a model has inputs of its own, and loads the items asked for", "[mode
   Batch short_of_one = batch;
   short_of_one.ids.pop_back();
   CHECK_THROWS_WITH(by.model.load(*by.ops, short_of_one, 4, 3),
-                    ContainsSubstring("3 numbers from 4 on, of a batch of 6"));
+                    ContainsSubstring("a batch with 6 numbers, and the model reads 7 of 7 items"));
 }
 
 TEST_CASE("a label may be unknown, and else is a class", "[model][error]") {

@@ -208,7 +208,7 @@ inline ForwardFixture::Settings fixed_gradient(Content content, std::int64_t mic
           .batch = 16,
           .micro_batch = micro_batch,
           .total_steps = 1000,
-          .learning_rate = 0,
+          .learning_rate = 1e-30,
           .dropout = 0,
           .device = device,
           .method = method};

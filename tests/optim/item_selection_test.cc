@@ -227,7 +227,7 @@ TEST_CASE("choices of items: Selective-Backprop keeps items by the losses of its
           "[selection]") {
   const std::string device = GENERATE("cpu", "emu");
   ForwardFixture::Settings settings{
-      .learning_rate = 0, .dropout = 0, .device = device, .method = kHistory};
+      .learning_rate = 1e-30, .dropout = 0, .device = device, .method = kHistory};
   Passes run(settings);
   std::vector<float> history;
   double share = 0;
@@ -281,7 +281,7 @@ TEST_CASE("choices of items: the gradient of Selective-Backprop is the mean of k
       table<std::string, Content>({{kHistory, Content::kImages}, {kRank, Content::kTexts}}));
   const auto settings = [content = content](const std::string& type) {
     return ForwardFixture::Settings{
-        .content = content, .learning_rate = 0, .dropout = 0, .method = type};
+        .content = content, .learning_rate = 1e-30, .dropout = 0, .method = type};
   };
   Passes chosen(settings(method));
   ForwardFixture f(settings(method)), exact(settings(R"("type": "exact")"));
@@ -369,7 +369,8 @@ TEST_CASE("choices of items: a share of 1 has the bits of exact training", "[sel
 
 TEST_CASE("choices of items: an empty draw gives a zero gradient", "[selection]") {
   ForwardFixture::Settings settings{
-      .learning_rate = 0, .method = R"("type": "uniform", "keep": 0.01, "selection": "bernoulli")"};
+      .learning_rate = 1e-30,
+      .method = R"("type": "uniform", "keep": 0.01, "selection": "bernoulli")"};
   ForwardFixture f(settings);
   f.run(1);
   CHECK(f.trainer->method().report().at("kept") == 0);
@@ -405,7 +406,7 @@ TEST_CASE("choices of items: a resumed run has the bits of the whole run", "[sel
 }
 
 TEST_CASE("choices of items: what they drop is not computed", "[selection]") {
-  const ForwardFixture::Settings settings{.learning_rate = 0, .method = R"("type": "exact")"};
+  const ForwardFixture::Settings settings{.learning_rate = 1e-30, .method = R"("type": "exact")"};
   const auto flops = [&](const std::string& method) {
     ForwardFixture::Settings chosen = settings;
     chosen.method = method;

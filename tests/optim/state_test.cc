@@ -72,9 +72,6 @@ class Centered final : public ModelKind, public HfFormat {
   nlohmann::ordered_json write(const HfModel&) const override { return {{"model_type", "x"}}; }
   std::string architecture() const override { return "Centered"; }
   std::vector<std::string> architectures_without_classifier() const override { return {}; }
-  std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
-    return renamed({}, parameter);
-  }
   std::string current_name(std::string name) const override { return name; }
 };
 

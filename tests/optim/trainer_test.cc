@@ -230,7 +230,8 @@ TEST_CASE("a step ahead of its report trains with the same bits", "[trainer]") {
     CHECK(ahead.trainer->finished() == std::ssize(got));
     while (ahead.trainer->full()) got.push_back(ahead.trainer->finish());
   }
-  CHECK_THROWS_AS(ahead.trainer->state(), InternalError);
+  CHECK_THROWS_WITH(ahead.trainer->state(),
+                    "Trainer::state in the middle of a measurement or step");
   while (ahead.trainer->queued() > 0) got.push_back(ahead.trainer->finish());
   CHECK(ahead.weights() == one.weights());
   REQUIRE(got.size() == want.size());
@@ -362,7 +363,7 @@ TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[tra
   TrainerOptions options = TrainerFixture::defaults();
   options.batch = 32;
   options.optimizer.kind.type = "sgd";
-  options.schedule.learning_rate = 0;  // the same weights at every step
+  options.schedule.learning_rate = 1e-30;  // the same weights at every step
   vcas_of(options).selection = GENERATE("systematic", "bernoulli");
   options.method.type = "exact";
   options.micro_batch = 8;
