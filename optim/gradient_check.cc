@@ -327,9 +327,10 @@ class SamplingChecker {
   }
 
   // Sum over the items of (1/p - 1) ||h||^2 for each sampled linear, h the item's part of its
-  // gradient. p follows from the top gate, the only one that draws. Empty: too many items.
+  // gradient. p follows from the top gate, the only one that draws. Empty: too many items, or
+  // ones that a layer mixes.
   std::vector<double> item_variances(Exec& exec) {
-    if (items_ > kMostItemsCompared || items_ < 2) return {};
+    if (items_ > kMostItemsCompared || items_ < 2 || mixes_items(graph_)) return {};
     const std::size_t linears = graph_.sampled_weights().size();
     std::vector<double> variances(linears);
     sampled_.pass.ratios = {std::vector<double>(static_cast<std::size_t>(graph_.gates()), 1),

@@ -63,8 +63,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // The graph of `model` is finished in `ops`.
-  // Throws Error(kBadConfig) for a batch that the ranks cannot share or the graph has no room for,
-  // options that no configuration could have, and what LossQueue refuses.
+  // Throws Error(kBadConfig) for a batch that the ranks cannot share or the graph has no room for.
+  // It also throws that for options that no configuration could have, and what LossQueue refuses.
   // `probe_source`: for methods that ask for it; may be null for others.
   Trainer(Model& model, Ops& ops, const TrainerOptions& options,
           Training::ProbeSource probe_source);

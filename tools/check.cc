@@ -9,6 +9,7 @@
 #include "core/progress.h"
 #include "optim/gradient_check.h"
 #include "optim/methods/forward_sample.h"
+#include "optim/methods/vcas.h"
 #include "tools/report_text.h"
 #include "tools/session.h"
 
@@ -16,6 +17,9 @@ namespace vcas {
 namespace {
 
 constexpr double kLevel = 1e-3;
+// Below this ratio rare outcomes have much weight, and few draws miss them.
+constexpr double kUsualRatio = 0.25;
+constexpr std::int64_t kManyDraws = 1024;
 constexpr std::size_t kShown = 10;  // tensors
 // Differences of the loss: in so many directions, on so few items.
 constexpr int kDirections = 3;
@@ -85,7 +89,12 @@ std::string not_checked(const RunConfig& config, const Batch& batch) {
   const auto add = [&](const std::string& what) { text += "not checked: " + what + "\n"; };
   if (config.method.type != "vcas")
     add(fmt::format("draws of method.type \"{}\": these are those of vcas", config.method.type));
-  if (config.optimizer.max_gradient_norm > 0) add("clipping, which biases sampled gradients");
+  if (config.optimizer.max_gradient_norm > 0 && config.optimizer.clip == "norm")
+    add("clipping, which biases sampled gradients");
+  if (const auto* vcas = dynamic_cast<const VcasOptions*>(&*config.method);
+      vcas && vcas->kept_items != "fixed" && !vcas->follows_paper())
+    add(fmt::format("method.kept_items \"{}\": here as many items as the ratio says",
+                    vcas->kept_items));
   if (config.micro_batch() < batch.items)
     add(fmt::format("micro-batches after the first, of {} items", config.micro_batch()));
   return text;
@@ -111,10 +120,10 @@ void judge(const SamplingCheck& sampling, double slope_error) {
   if (faults.empty()) return;
   throw Error(
       ExitCode::kInternal, faults,
-      fmt::format("see whether seed=1 fails too: by chance one check in {:.0f} does. A layer "
-                  "of your own: docs/layer_api.md, \"The test\". Else it is a bug in vcas; "
-                  "please report it",
-                  1 / kLevel));
+      fmt::format("see whether --draws {} fails too: by chance one check in {:.0f} does, and more "
+                  "where few draws miss rare ones, as at a small --ratio. A layer of your own: "
+                  "docs/layer_api.md, \"The test\". Else it is a bug in vcas; please report it",
+                  kManyDraws, 1 / kLevel));
 }
 
 }  // namespace
@@ -153,14 +162,16 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
   const std::string text = fmt::format(
       "{} parameters in {} tensors, {} items, after {} exact steps; {} draws of each kind, ratio "
       "{}\n{}{}"
-      "bound    |z| <= {:.2f} in {} tests: a right model fails once in {:.0f} checks (Bonferroni)\n"
+      "bound    |z| <= {:.2f} in {} tests: a right model fails once in {:.0f} checks "
+      "(Bonferroni){}\n"
       "{}"
       "slopes   exact gradient against differences of the loss, f64, {} items: off by {:.1e}, at "
       "most {:.0e}\n{}",
       format_count(session.model().graph.parameters().count()),
       session.model().graph.parameters().size(), items, request.steps, request.draws, request.ratio,
       table_of(sampling, request.all), closed_forms(sampling), sampling.bound,
-      format_count(sampling.tests), 1 / kLevel, least_shifts(sampling),
+      format_count(sampling.tests), 1 / kLevel,
+      request.ratio < kUsualRatio ? ", more often at so small a ratio" : "", least_shifts(sampling),
       std::min(kSlopeItems, batch.items), slope_error, kMostSlopeError,
       not_checked(loaded.config, batch));
   std::fputs(text.c_str(), stdout);

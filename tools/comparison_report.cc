@@ -44,8 +44,7 @@ Json saved_json(const Json& base, const Json& run) {
                 {"formula_backward_flops", begun ? run["formula_backward_flops_saved"] : none},
                 {"seconds", share("seconds", "train")},
                 {"backward_seconds", saved_share(sampled(run), sampled(base))}};
-  // More time for fewer FLOPs is no conversion.
-  const bool converts = saved["flops"] > 0.0 && saved["seconds"] > 0.0;
+  const bool converts = saved["flops"] > 0.0 && saved["seconds"].is_number();
   saved["conversion"] =
       converts ? Json(saved["seconds"].get<double>() / saved["flops"].get<double>()) : none;
   return saved;
@@ -103,8 +102,10 @@ Spread spread_of(const std::vector<double>& values) {
 
 Json summary_of(const Json& comparison, const std::string& variant) {
   Json values = Json::object(), differences = Json::object();
+  double seeds = 0;
   for (const Json& run : comparison["runs"]) {
     if (run["variant"] != variant || !has_numbers(run)) continue;
+    ++seeds;
     const Json base = numbers_of(base_run(comparison, run)), numbers = numbers_of(run);
     for (const auto& [key, value] : numbers.items()) {
       values[key].push_back(value);
@@ -123,6 +124,14 @@ Json summary_of(const Json& comparison, const std::string& variant) {
       error = spread.deviation.get<double>() / std::sqrt(spread.count);
     list = {{"mean", spread.mean}, {"spread", error}, {"seeds", spread.count}};
   }
+  // A mean of ratios would be one of the seeds that saved least.
+  if (values.contains("saved.conversion")) {
+    const double flops = values["saved.flops"]["mean"], seconds = values["saved.seconds"]["mean"];
+    if (flops > 0)
+      values["saved.conversion"].update({{"mean", seconds / flops}, {"seeds", seeds}});
+    else
+      values.erase("saved.conversion");
+  }
   return {{"name", variant}, {"values", values}, {"minus_base", differences}};
 }
 
@@ -135,6 +144,8 @@ struct Style {
 constexpr Style kCount{"{:.0f}", "{:.0f}"}, kLoss{"{:.4f}", "{:.4f}"},
     kDifference{"{:+.4f}", "{:.4f}"}, kPercent{"{:.1f}%", "{:.1f}", 100},
     kTera{"{:.4g}", "{:.2g}", 1e-12}, kSeconds{"{:.1f}", "{:.1f}"}, kRatio{"{:.2f}", "{:.2f}"};
+
+constexpr const char* kNever = "never";
 
 std::string cell(const Json& number, const Style& style, double seeds) {
   const auto write = [&](const char* format, const Json& value) {
@@ -178,15 +189,20 @@ class Table {
 
   // `none`: where a variant lacks the number.
   void add(const std::string& label, const std::string& key, const Style& style,
-           const char* none = "-", const char* group = "values") {
+           const std::string& none = "-", const char* group = "values") {
     std::vector<std::string>& row = rows_.emplace_back(1, label);
     for (const Json& variant : summary_) {
       const bool is_base = variant["name"] == base_;
       const Json number = member(variant[group], key);
       if (is_base && (style.value == kDifference.value || key.starts_with("saved.")))
         row.emplace_back();
+      else if (number.is_null())
+        row.push_back(none);
+      else if (none == kNever && number["seeds"] < seeds_)  // a mean of the others would flatter
+        row.push_back(
+            fmt::format("{} in {} of {}", kNever, seeds_ - number["seeds"].get<double>(), seeds_));
       else
-        row.push_back(number.is_null() ? none : cell(number, style, seeds_));
+        row.push_back(cell(number, style, seeds_));
     }
   }
 
@@ -233,8 +249,8 @@ class Table {
       add(fmt::format("  {}", phase), fmt::format("seconds.{}", phase), kSeconds);
     add("time saved / FLOPs saved", "saved.conversion", kRatio);
     if (!any("until.accuracy", [](const Json&) { return true; })) return;
-    add("seconds until " + until_, "until.seconds", kSeconds, "never");
-    add("TFLOP until " + until_, "until.flops", kTera, "never");
+    add("seconds until " + until_, "until.seconds", kSeconds, kNever);
+    add("TFLOP until " + until_, "until.flops", kTera, kNever);
   }
 
   const Json& summary_;
@@ -301,13 +317,14 @@ Json run_numbers(const Session& session, const std::optional<TestResult>& evalua
 
 void add_measurements(Json& run, const std::filesystem::path& folder) {
   Json evaluations = Json::array(), best = Json::object();
-  std::vector<double> items, rows;
+  double items = 0, rows = 0, exact = 0;  // sums over probes: few batches have most of V_s
   for (const Json line : read_metrics(folder / "metrics.jsonl")) {
     if (line["step"] > run["steps"]) continue;
     if (line["event"] == "variance" && 2 * line["step"].get<double>() >= run["steps"] &&
         line["v_s"] > 0.0 && line["v_act"].is_number() && line["v_w"].is_number()) {
-      items.push_back(line["v_act"].get<double>() / line["v_s"].get<double>());
-      rows.push_back(line["v_w"].get<double>() / line["v_s"].get<double>());
+      items += line["v_act"].get<double>();
+      rows += line["v_w"].get<double>();
+      exact += line["v_s"].get<double>();
     }
     if (line["event"] != "eval") continue;
     Json evaluation = line;
@@ -320,7 +337,7 @@ void add_measurements(Json& run, const std::filesystem::path& folder) {
   }
   run["best"] = best;
   run["evaluations"] = evaluations;
-  if (!items.empty()) run["added_variance"] = {{"items", median(items)}, {"rows", median(rows)}};
+  if (exact > 0) run["added_variance"] = {{"items", items / exact}, {"rows", rows / exact}};
 }
 
 void add_summary(Json& comparison) {

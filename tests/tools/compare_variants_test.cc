@@ -100,6 +100,10 @@ TEST_CASE("compare: variants at seeds have means, spreads and paired differences
              WithinRel(1 - numbers(all, "half", "/flops/total")[0] /
                                numbers(all, "exact", "/flops/total")[0],
                        1e-9));
+  CHECK_THAT(half["values"]["saved.conversion"]["mean"].get<double>(),
+             WithinRel(mean(numbers(all, "half", "/saved/seconds")) /
+                           mean(numbers(all, "half", "/saved/flops")),
+                       1e-9));
   for (const char* part : {"\n  minus exact", " ±", "\nMeans of 3 seeds", "\n  data "})
     CHECK(contains(outcome.out, part));
 }
@@ -110,22 +114,18 @@ TEST_CASE("compare: what sampling added, and savings over padded texts") {
                      "sampled: method.update_every=4"})
               .code == 0);
   const json all = json::parse(content(tiny.path() / "out/compare.json"));
-  std::vector<double> items, rows;
-  double padded = 0;
+  double items = 0, rows = 0, exact = 0, padded = 0;
   for (const json& line : vcas::read_metrics(tiny.path() / "out/sampled/metrics.jsonl")) {
     if (line["event"] == "start") padded = line["padded_step_flops"];
     if (line["event"] != "variance" || 2 * line["step"].get<int>() < all["runs"][1]["steps"])
       continue;
-    items.push_back(line["v_act"].get<double>() / line["v_s"].get<double>());
-    rows.push_back(line["v_w"].get<double>() / line["v_s"].get<double>());
+    items += line["v_act"].get<double>();
+    rows += line["v_w"].get<double>();
+    exact += line["v_s"].get<double>();
   }
-  REQUIRE(items.size() > 1);
-  const auto middle = [](std::vector<double> values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-  };
-  CHECK(all["runs"][1]["added_variance"]["items"] == middle(items));
-  CHECK(all["runs"][1]["added_variance"]["rows"] == middle(rows));
+  const json& added = all["runs"][1]["added_variance"];
+  CHECK_THAT(added["items"].get<double>(), WithinRel(items / exact, 1e-9));
+  CHECK_THAT(added["rows"].get<double>(), WithinRel(rows / exact, 1e-9));
   CHECK_FALSE(all["runs"][0].contains("added_variance"));
 
   // Shorter texts cost less than padded ones, by the same count.
@@ -239,6 +239,30 @@ TEST_CASE("compare: the time until an accuracy is that of the first evaluation t
   compare({"--to-accuracy", all["runs"][0]["best"]["accuracy"].dump()});
   const std::string never = compare({"--to-accuracy", "1"});
   CHECK(contains(never.substr(never.find("\nseconds until accuracy 1 ")), " never "));
+}
+
+TEST_CASE("compare: an accuracy that some seeds never had has no mean") {
+  const TinyRun tiny;
+  const auto compare = [&](const std::string& accuracy) {
+    const Outcome outcome =
+        run(tiny.path(), {"compare", "tiny.json", "train.eval_every=4", "--overwrite", "--seeds",
+                          "0,1", "--to-accuracy", accuracy});
+    REQUIRE(outcome.code == 0);
+    return outcome.out;
+  };
+  compare("0.5");
+  const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
+  const auto best = [&](std::size_t run) {
+    return all["runs"][run]["best"]["accuracy"].get<double>();
+  };
+  REQUIRE(all["runs"][0]["variant"] == "exact");
+  std::vector<double> exact;
+  for (std::size_t run = 0; run < all["runs"].size(); ++run)
+    if (all["runs"][run]["variant"] == "exact") exact.push_back(best(run));
+  REQUIRE(exact.size() == 2);
+  REQUIRE(exact[0] != exact[1]);
+  const std::string table = compare(json(std::max(exact[0], exact[1])).dump());
+  CHECK(contains(table.substr(table.find("\nTFLOP until accuracy ")), " never in 1 of 2 "));
 }
 
 TEST_CASE("compare: seeds that are finished are not run again after a stop or a kill") {

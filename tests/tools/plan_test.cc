@@ -150,6 +150,12 @@ TEST_CASE("check: a model of the program passes, trained or not") {
         "slopes   exact gradient", "ok  no sampled gradient is shifted so far\n"})
     CHECK(contains(outcome.out, part));
   CHECK_FALSE(contains(outcome.out, "not checked"));
+  const Outcome by_norm =
+      of_program(tiny, {"check", "--draws", "2", "--ratio", "0.2", "method.controller=budget"});
+  CHECK(
+      contains(by_norm.out,
+               "not checked: method.kept_items \"auto\": here as many items as the ratio says\n"));
+  CHECK(contains(by_norm.out, "(Bonferroni), more often at so small a ratio\n"));
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
 }
 

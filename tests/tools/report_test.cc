@@ -370,6 +370,10 @@ TEST_CASE("report: a run that is worse than its exact twin is told") {
   const char* any = "of the exact twin.";
   CHECK_FALSE(finds({{"best_accuracy", 0.58}, {"best_step", 1}},
                     {{"best_accuracy", 0.75}, {"best_step", 9}}, any));
+  // Correlations differ twice as much by chance, and F1 by how rare its class is.
+  CHECK(finds({{"best_matthews", 0.3}}, {{"best_matthews", 0.7}}, any));
+  CHECK_FALSE(finds({{"best_matthews", 0.4}}, {{"best_matthews", 0.7}}, any));
+  CHECK_FALSE(finds({{"best_f1", 0.1}}, {{"best_f1", 0.9}}, any));
   CHECK_FALSE(finds({{"best_loss", 1.04}}, {{"best_loss", 1.0}}, any));
   CHECK_FALSE(finds({{"best_f1", 0.1}}, {{"best_accuracy", 0.9}}, any));
 }

@@ -48,17 +48,27 @@ void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<
          "Measure them by vcas compare, and report its folder."});
 }
 
+// So far two models that are equally good may differ: two standard errors of a difference of
+// shares, or of correlations. That of F1 depends on how many items are of its class.
+double chance(const std::string& measure, double items) {
+  const bool is_share = measure.starts_with("accuracy") || measure.starts_with("top5");
+  return 2 * std::sqrt((is_share ? 0.5 : 2.0) / items);
+}
+
 // The best evaluation, by the measure that chose it: by more than chance among its items.
 void find_worse_than_exact(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {
   constexpr double kOfMeasure = 0.02, kOfLoss = 0.05;
+  constexpr std::string_view kBest = "best_";
   if (!twin || !run.samples() || !run.end.is_object()) return;
   const double items = run.eval.empty() ? 0 : number(run.eval.back(), "items");
-  const double least = std::max(kOfMeasure, 2 * std::sqrt(0.5 / items));
   for (const auto& [key, value] : run.end.items()) {
-    if (!key.starts_with("best_") || key == "best_step") continue;
+    if (!key.starts_with(kBest) || key == "best_step") continue;
+    const std::string measure = key.substr(kBest.size());
+    if (measure.starts_with("f1")) continue;
     const double own = number(run.end, key), exact = number(twin->end, key);
-    const bool is_worse =
-        key.starts_with("best_loss") ? own > (1 + kOfLoss) * exact : own < exact - least;
+    const bool is_worse = measure.starts_with("loss")
+                              ? own > (1 + kOfLoss) * exact
+                              : own < exact - std::max(kOfMeasure, chance(measure, items));
     if (is_worse)
       out.push_back(
           {fmt::format("{} is {:.4f}, and {:.4f} of the exact twin.", key, own, exact),
