@@ -231,7 +231,7 @@ TEST_CASE("gathered products of a group have the bits of each alone", "[tensor_c
 }
 
 // Each has tiles of 256 x 128 for the multiprocessors that the emulator counts.
-TEST_CASE("gathered products by specialized warps", "[tensor_core]") {
+TEST_CASE("gathered products by specialized warps", "[tensor_core][specialized]") {
   on_tensor_cores(Precision::kBf16, [&](TestTensors& t) {
     const auto in_pieces = product(
         t, {2100, 128, 256}, Rows::kNarrowScaled,
@@ -254,6 +254,32 @@ TEST_CASE("gathered products by specialized warps", "[tensor_core]") {
     t.ops().run(group);
     for (std::size_t n = 0; n < group.size(); ++n)
       CHECK(t.read_bytes(group[n].dweight) == alone[n]);
+  });
+}
+
+// Each launch has tiles for a GPU of 132 multiprocessors. The emulator has enough with less.
+// The first has 72 tiles of 256 x 128, by specialized warps, and the group 68 of them. The second
+// has 136 of 128 x 128, since its width is no multiple of 256. Sums of ten stages go round the four
+// places twice, those of a piece four times.
+TEST_CASE("gathered products with tiles for a whole GPU", "[tensor_core][specialized]") {
+  on_tensor_cores(Precision::kBf16, [&](TestTensors& t) {
+    const bool gpu = t.ops().name() == "cuda";
+    const std::int64_t in = gpu ? 1024 : 128;
+    const auto counted = [&](const Size& size) {
+      return product(
+          t, size, Rows::kNarrowCounted, [&](const Shape& shape) { return normal(t, shape); },
+          [&](std::int64_t count) { return powers_of_two(t, count); });
+    };
+    for (const std::int64_t out : {gpu ? 2304 : 512, gpu ? 2176 : 384}) {
+      INFO(out << " x " << in);
+      check_op(t, counted({600, in, out}), {.length = 601});
+    }
+    Group<LinearBackwardWeight> group;
+    for (const Size& size :
+         {Size{330, in, gpu ? 2048 : 512}, Size{0, 128, 512}, Size{2100, 128, 256}})
+      group.add(counted(size));
+    CHECK(group[2].pieces_of_sum() == 2);
+    check_op(t, group, {.length = 2101});
   });
 }
 

@@ -7,14 +7,15 @@
 
 namespace vcas {
 
-// body(tensors) on every device with tensor cores that is here, and on an emulated one of sm_90a.
+// body(tensors) on every device with tensor cores that is here. The emulator is one of sm_90a too.
 inline void on_tensor_cores(Precision precision, const std::function<void(TestTensors&)>& body) {
-  for (const std::string& device : test_devices())
-    if (device != "cpu")
-      on_backend(device, *make_ops(device, precision), compute_dtype(precision), body);
-  if (precision == Precision::kBf16)
-    on_backend("emu, sm_90a", *make_emu_ops(emu::ThreadOrder::kForward, precision, true),
-               DType::kBF16, body);
+  for (const std::string& device : test_devices()) {
+    if (device == "cpu") continue;
+    on_backend(device, *make_ops(device, precision), compute_dtype(precision), body);
+    if (device == "emu" && precision == Precision::kBf16)
+      on_backend("emu, sm_90a", *make_emu_ops(emu::ThreadOrder::kForward, precision, true),
+                 DType::kBF16, body);
+  }
 }
 
 inline float tf32(double x) { return emu::round_to_tf32(static_cast<float>(x)); }
