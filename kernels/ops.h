@@ -105,6 +105,7 @@ class Ops {
   // They may run beside those called next, until these are told to `join` the ticket.
   // So may they beside copies, marks and what `deallocate` frees.
   // Another body has a larger ticket. Bodies begin no further ones.
+  // They copy nothing from the host.
   // What `repeat` calls joins all that it begins.
   virtual std::int64_t beside(const std::function<void()>& body) {
     body();

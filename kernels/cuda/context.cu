@@ -199,6 +199,8 @@ Context::~Context() {
   if (crossed_) cudaEventDestroy(crossed_);
 }
 
+// Nothing that was staged is still on its way then. That holds in a body of run_side too: its
+// stream comes after all that was called before, and it stages nothing.
 void Context::wait(const std::string& for_what) {
   check(cudaStreamSynchronize(branch_.stream), for_what);
   staged_ = 0;
@@ -231,6 +233,7 @@ void Context::deallocate(void* data) {
 
 void Context::copy_to_device(void* device, const void* host, std::size_t bytes) {
   check_not_capturing("a copy from the host");
+  VCAS_CHECK(!in_side_, "a copy from the host in a body beside others");
   if (bytes == 0) return;
   const std::string what = "copy to the device";
   if (bytes > kMostStagingBytes) {

@@ -78,6 +78,7 @@ class Context {
   void deallocate(void* data);
   void copy_to_device(void* device, const void* host, std::size_t bytes) {
     check_not_capturing("a copy from the host");
+    VCAS_CHECK(!in_side_, "a copy from the host in a body beside others");
     if (bytes) std::memcpy(device, host, bytes);
   }
   void copy_to_host(void* host, const void* device, std::size_t bytes) {

@@ -120,6 +120,29 @@ TEST_CASE("a graph that does not join its branch is an error that says so", "[be
   }
 }
 
+TEST_CASE("a body copies to the host, but not from it", "[beside]") {
+  for (const std::string& device : test_devices()) {
+    if (device == "cpu") continue;
+    INFO(device);
+    const auto ops = make_ops(device);
+    TestTensors t(*ops, DType::kF32);
+    const Tensor y = t.unset({1});
+    float read = 0;
+    const auto write = [&] { ops->copy_to_device(y.data, &read, sizeof read); };
+    ops->beside([&] {
+      ops->run(set(y, 3));
+      ops->copy_to_host(&read, y.data, sizeof read);
+    });
+    CHECK(read == 3);
+    CHECK_THROWS_WITH(ops->beside(write),
+                      ContainsSubstring("a copy from the host in a body beside others"));
+    ops->join(Ops::kAllTickets);
+    read = 4;
+    write();
+    CHECK(t.read(y)[0] == 4);
+  }
+}
+
 TEST_CASE("a body in a body is an error that says so", "[beside]") {
   for (const std::string& device : test_devices()) {
     if (device == "cpu") continue;
