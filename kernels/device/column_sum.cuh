@@ -44,7 +44,7 @@ template <bool kAligned, class T>
 __device__ Neighbours<Compute<T>> sum_of_slice(const T* x, std::int64_t rows, int width, int c,
                                                std::int64_t slice, std::int64_t slices) {
   Neighbours<Compute<T>> own{};
-  constexpr int kAtOnce = 4;
+  constexpr int kAtOnce = kAligned ? 8 : 4;
   const std::int64_t step = slices * kRowLanes;
   if (c < width)
     for (std::int64_t first = slice * kRowLanes + threadIdx.y; first < rows;

@@ -79,11 +79,11 @@ inline void check_shared(const Context& context, std::size_t bytes, const std::s
 }
 
 // Enough blocks of kThreads for every multiprocessor, for kernels whose threads go round
-// (`for_each_element`).
-inline Grid grid_over(const Context& context, std::int64_t elements) {
-  constexpr unsigned kBlocksPerMultiprocessor = 8;  // of 256 threads: all that fit
+// (`for_each_element`). As many are on one at once as registers allow: more would come behind them.
+// Threads of up to 32 registers have room for 8 blocks.
+inline Grid grid_over(const Context& context, std::int64_t elements, unsigned at_once = 8) {
   return {extent(std::min<std::int64_t>(ceil_div(elements, kThreads),
-                                        context.multiprocessors() * kBlocksPerMultiprocessor)),
+                                        context.multiprocessors() * at_once)),
           extent(kThreads)};
 }
 

@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(kThreads, kHeldBytes<T, kHeld> == 12 ? 4 : 1)
   const C variance = warp_sum(squares) / static_cast<C>(width);
   const C s = C(1) / square_root(variance + eps);
   LaneSquares<C> squares_of_y;
+  T* const y_row = computed_once<kAligned>(y + r * width);
   constexpr int kHeldGamma = (kHeldBytes<T, kHeld>) > 16 ? 0 : kHeld;
   const WarpRow<T, kHeldGamma, kAligned> gammas(gamma, width), betas(beta, width);
   for_lane_columns<kHeld>(width, [&](int k, int c) {
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, kHeldBytes<T, kHeld> == 12 ? 4 : 1)
     const auto g = gammas.at(k, c), b = betas.at(k, c);
     for (int i = 0; i < kNeighbours; ++i)
       out.value[i] = (out.value[i] - x_first - m) * s * g.value[i] + b.value[i];
-    store_neighbours<kAligned>(y + r * width, c, width, out);
+    store_neighbours<kAligned>(y_row, c, width, out);
     squares_of_y.template add<kAligned>(out, c, width);
   });
   if (y_norm) write_norm(y_norm + r, squares_of_y, y + r * width, width);
@@ -128,6 +129,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr bool kAligned = kHeld > 0;
   constexpr int kHeldAdded = (kHeldBytes<T, kHeld>) > 16 ? 0 : kHeld;
   constexpr int kHeldGamma = (kHeldBytes<T, kHeld>) > 12 ? 0 : kHeld;
+  constexpr bool kOnce = kAligned && kHeldBytes<T, kHeld> <= 24;  // else there are no registers
   const int width = kWidth > 0 ? kWidth : t.width;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   VCAS_DYNAMIC_SHARED(C, sums);  // [warps, 2, width], with t.part
@@ -164,6 +166,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const C shift = warp_sum(g_sum) / static_cast<C>(width);
     const C slope = warp_sum(product) / static_cast<C>(width);
     LaneSquares<C> squares, squares_of_branch;
+    T* const dx_row = computed_once<kOnce>(t.dx + r * width);
+    [[maybe_unused]] T* const branch_row = computed_once<kOnce>(t.dbranch + r * width);
     [[maybe_unused]] RowMask<C> mask(t.dropout, full, width);
     for_lane_columns<kHeld>(width, [&](int k, int c) {
       Neighbours<C> out = added.at(k, c), dgamma{}, dbeta{};
@@ -182,12 +186,12 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       if (!t.dx) return;
       const Packed<T> packed = pack<T>(out);
-      store_packed<kAligned>(t.dx + r * width, c, width, packed);
+      store_packed<kAligned>(dx_row, c, width, packed);
       squares.template add<kAligned>(out, c, width);
       if constexpr (kBranch) {
         out = unpack(packed);
         mask.template apply<kAligned>(out, c, k);
-        store_neighbours<kAligned>(t.dbranch + r * width, c, width, out);
+        store_neighbours<kAligned>(branch_row, c, width, out);
         squares_of_branch.template add<kAligned>(out, c, width);
       }
     });

@@ -114,8 +114,8 @@ __device__ void for_each_neighbours(std::int64_t n, const Body& body) {
     body(first, static_cast<int>(min(std::int64_t{kNeighbours}, n - first)));
   });
 }
-inline Grid grid_over_neighbours(const Context& context, std::int64_t n) {
-  return grid_over(context, ceil_div(n, kNeighbours));
+inline Grid grid_over_neighbours(const Context& context, std::int64_t n, unsigned at_once = 8) {
+  return grid_over(context, ceil_div(n, kNeighbours), at_once);
 }
 
 // body(k, c) for every column c where neighbours of the running lane begin, k counting them. With
@@ -140,13 +140,14 @@ class WarpRow {
  public:
   using C = Compute<T>;
   WarpRow() = default;  // zeros
-  __device__ WarpRow(const T* row, int width) : row_(row), width_(width) {
+  __device__ WarpRow(const T* row, int width) : row_(computed_once<kAligned>(row)), width_(width) {
     if constexpr (kHeld > 0)
-      for_lane_columns<kHeld>(width, [&](int k, int c) { held_[k] = load_aligned(row + c); });
+      for_lane_columns<kHeld>(width, [&](int k, int c) { held_[k] = load_aligned(row_ + c); });
   }
   // Writes the row first: made(k, c), as of for_lane_columns.
   template <class Made>
-  __device__ WarpRow(T* row, int width, const Made& made) : row_(row), width_(width) {
+  __device__ WarpRow(T* to, int width, const Made& made) : row_(to), width_(width) {
+    T* const row = computed_once<kAligned>(to);
     for_lane_columns<kHeld>(width, [&](int k, int c) {
       const Packed<T> packed = pack<T>(made(k, c));
       if constexpr (kHeld > 0) held_[k] = packed;

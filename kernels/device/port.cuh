@@ -38,6 +38,14 @@ struct Words {
   std::uint32_t word[4];
 };
 
+// p, with kOnce computed here once: nvcc does not see of what. Loads and stores then add offsets
+// that it knows by themselves. Else it may compute each address anew, by several instructions.
+template <bool kOnce, class T>
+__device__ __forceinline__ T* computed_once(T* p) {
+  if constexpr (kOnce) asm("" : "+l"(p));
+  return p;
+}
+
 __device__ inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
   const uint4 counter = make_uint4(static_cast<unsigned>(index), static_cast<unsigned>(index >> 32),
                                    address.high0, address.high1);
@@ -70,6 +78,11 @@ namespace vcas::emu {
 struct Words {
   std::uint32_t word[4];
 };
+
+template <bool kOnce, class T>
+T* computed_once(T* p) {
+  return p;
+}
 
 inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
   Words out;
