@@ -125,11 +125,10 @@ std::vector<std::string> idle_settings(const TrainRequest& request) {
 }  // namespace
 
 void check_request(const TrainRequest& request) {
-  if (request.continues()) {
-    check_same_config(request.from.checkpoint, request.loaded.config);
-    check_continuation(request.from, request.loaded.config.run.overwrite);
-  }
+  if (request.continues()) check_same_config(request.from.checkpoint, request.loaded.config);
   if (request.fork) check_same_optimizer(request.from.checkpoint, request.loaded.config);
+  if (!request.ranks->is_first()) return;  // the others write nothing
+  if (request.continues()) check_continuation(request.from, request.loaded.config.run.overwrite);
   if (request.fork && request.use() != FolderUse::kNext)
     check_not_source(request.loaded.folder(), request.from.checkpoint);
   check_run_folder(request.folder(), request.use());

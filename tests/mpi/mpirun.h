@@ -20,24 +20,33 @@ inline std::string mpirun_of(int ranks) {
   return "mpirun --oversubscribe --bind-to none -np " + std::to_string(ranks) + " ";
 }
 
+// The exit code is that of the line's last command.
+inline Outcome shell(const std::filesystem::path& folder, const std::string& line) {
+  const std::string programs = std::filesystem::path(VCAS_PROGRAM).parent_path().string();
+  write_text(folder / "line.sh",
+             "export PATH=" + programs + ":/usr/bin:/bin CUDA_VISIBLE_DEVICES= TERM=dumb" +
+                 " HOME=" + folder.string() + " OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1" +
+                 " OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated" +
+                 " OMPI_MCA_mpi_yield_when_idle=1" +
+                 " OMPI_MCA_btl_vader_single_copy_mechanism=none\n" + line + "\n");
+  const std::string command =
+      "cd '" + folder.string() + "' && env -i timeout -s KILL 200 sh line.sh >out.txt 2>err.txt";
+  const int status = std::system(command.c_str());
+  return {WEXITSTATUS(status), content(folder / "out.txt"), content(folder / "err.txt")};
+}
+
 class RanksRun : public TinyRun {
  public:
-  // Its last command's exit code.
-  Outcome shell(const std::string& line) const {
-    const std::string programs = std::filesystem::path(VCAS_PROGRAM).parent_path().string();
-    write_text(path() / "line.sh",
-               "export PATH=" + programs + ":/usr/bin:/bin CUDA_VISIBLE_DEVICES= TERM=dumb" +
-                   " HOME=" + path().string() + " OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1" +
-                   " OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated" +
-                   " OMPI_MCA_mpi_yield_when_idle=1" +
-                   " OMPI_MCA_btl_vader_single_copy_mechanism=none\n" + line + "\n");
-    const std::string command =
-        "cd '" + path().string() + "' && env -i timeout -s KILL 200 sh line.sh >out.txt 2>err.txt";
-    const int status = std::system(command.c_str());
-    return {WEXITSTATUS(status), content(path() / "out.txt"), content(path() / "err.txt")};
-  }
+  Outcome shell(const std::string& line) const { return ::shell(path(), line); }
   // Runs `vcas-train tiny.json arguments` on each.
   Outcome mpirun(int ranks, const std::string& arguments) const {
     return shell(mpirun_of(ranks) + "vcas-train tiny.json " + arguments);
   }
 };
+
+// A line of `vcas-train ../tiny.json arguments` on two ranks. Each has a folder, a and b.
+inline std::string in_two_folders(const std::string& arguments) {
+  const std::string program = " vcas-train ../tiny.json " + arguments;
+  return "mpirun --oversubscribe --bind-to none -np 1 -wdir $PWD/a" + program +
+         " : -np 1 -wdir $PWD/b" + program;
+}
