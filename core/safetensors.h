@@ -41,6 +41,7 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
+  const std::string& path() const { return path_; }
   const std::vector<StoredTensor>& tensors() const { return content_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return content_.metadata; }
   const StoredTensor* find(std::string_view name) const;  // null where there is none

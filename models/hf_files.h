@@ -35,6 +35,7 @@ class HfWeights {
   HfWeights(const HfWeights&) = delete;
   HfWeights& operator=(const HfWeights&) = delete;
 
+  const std::deque<SafetensorsFile>& files() const { return files_; }
   const std::vector<HfTensor>& tensors() const { return tensors_; }
   const HfTensor* find(std::string_view name) const;  // null where there is none
 

@@ -98,7 +98,7 @@ struct TrainArguments final : ConfigArguments {
     if (own_config) {
       request.loaded = load();
     } else {
-      request.from = find_resume_point(resume, true);
+      request.from = find_for_all(*ranks, [&] { return find_resume_point(resume, true); });
       request.loaded = load_for_device((request.from.checkpoint / "config.json").string(), set);
     }
     LoadedConfig& loaded = request.loaded;
@@ -109,8 +109,10 @@ struct TrainArguments final : ConfigArguments {
     if (own_config && !(prints && lacks_pretrained(loaded.config))) use_pretrained_settings(loaded);
     if (prints) return print(loaded);
     if (request.resume && own_config && !compares())
-      request.from =
-          find_resume_point(resume.empty() ? folder_to_resume(loaded) : fs::path(resume), true);
+      request.from = find_for_all(*ranks, [&] {
+        return find_resume_point(resume.empty() ? folder_to_resume(loaded) : fs::path(resume),
+                                 true);
+      });
     if (!compares()) keep_threads(request);
     if (forks()) loaded.own_folder = request.from.run.string() + "-fork";
     start(request);

@@ -11,14 +11,53 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/read_json.h"
+#include "data/source_file.h"
+#include "models/hf_config.h"
+#include "models/hf_files.h"
+#include "tools/pretrained.h"
 #include "tools/version.h"
 
 namespace vcas {
+namespace fs = std::filesystem;
 namespace {
 
+// Sizes and CRCs of all files.
+nlohmann::json content_of_checkpoint(const fs::path& folder) {
+  return {{folder.string(), read_json(folder / "manifest.json")}};
+}
+
+nlohmann::json content_of_pretrained(const Pretrained& from) {
+  if (from.is_checkpoint) return content_of_checkpoint(from.folder);
+  nlohmann::json hashes;
+  const auto add = [&](const fs::path& file) {
+    hashes[file.string()] = fmt::format("{}{:016x}", kFileHash, source_file(file).hash);
+  };
+  const HfWeights weights(from.weights);
+  for (const SafetensorsFile& file : weights.files()) add(file.path());
+  add(from.config);
+  if (const fs::path images = from.folder / kHfImageProcessorFile; fs::exists(images)) add(images);
+  return hashes;
+}
+
 // What must be the same on all ranks.
-nlohmann::json start_of(const RunConfig& config, const RunData& data) {
-  return {{"version", version()}, {"settings", to_json(config)}, {"data", data.fingerprints()}};
+nlohmann::json start_of(const TrainRequest& request, const RunData& data) {
+  const RunConfig& config = request.loaded.config;
+  nlohmann::json start = {
+      {"version", version()}, {"settings", to_json(config)}, {"data", data.fingerprints()}};
+  if (request.resume) start["checkpoint"] = content_of_checkpoint(request.from.checkpoint);
+  if (const std::string& pretrained = config.model.pretrained; !pretrained.empty())
+    start["weights"] = content_of_pretrained(find_pretrained(pretrained));
+  return start;
+}
+
+// "/data/d~1test.tsv" -> "data/d/test.tsv"
+std::string readable(std::string pointer) {
+  pointer.erase(0, 1);
+  for (const auto& [escaped, character] : {std::pair{"~1", '/'}, {"~0", '~'}})
+    for (std::size_t at = 0; (at = pointer.find(escaped, at)) != pointer.npos; ++at)
+      pointer.replace(at, 2, 1, character);
+  return pointer;
 }
 
 // "settings/train/batch_size is 32, not 64"
@@ -26,12 +65,12 @@ std::string difference(const nlohmann::json& first, const nlohmann::json& other)
   const nlohmann::json flat = first.flatten(), other_flat = other.flatten();
   for (const auto& [key, value] : flat.items())
     if (!other_flat.contains(key) || other_flat[key] != value)
-      return fmt::format("{} is {}, not {}", key.substr(1),
+      return fmt::format("{} is {}, not {}", readable(key),
                          other_flat.contains(key) ? other_flat[key].dump() : "absent",
                          value.dump());
   for (const auto& [key, value] : other_flat.items())
     if (!flat.contains(key))
-      return fmt::format("{} is {}, not absent", key.substr(1), value.dump());
+      return fmt::format("{} is {}, not absent", readable(key), value.dump());
   return {};
 }
 
@@ -76,8 +115,21 @@ void settle_for_ranks(RunConfig& config, const Ranks& ranks) {
     config.train.micro_batch = config.train.batch_size / ranks.size();
 }
 
+ResumePoint find_for_all(Ranks& ranks, const std::function<ResumePoint()>& find) {
+  if (ranks.is_first()) {
+    ResumePoint found = find();
+    broadcast_json(ranks, {found.run.string(), found.checkpoint.string()});
+    return found;
+  }
+  const nlohmann::json found = broadcast_json(ranks, {});
+  const ResumePoint same{.run = found[0].get<std::string>(),
+                         .checkpoint = found[1].get<std::string>()};
+  check_manifest(same.checkpoint);
+  return same;
+}
+
 std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks,
-                                   const std::filesystem::path& checkpoint) {
+                                   const fs::path& checkpoint) {
   std::unique_ptr<RunData> data;
   for (const bool first : {true, false}) {
     if ((ranks.place().local_rank == 0) == first)
@@ -87,9 +139,10 @@ std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks,
   return data;
 }
 
-void check_same_start(const RunConfig& config, const RunData& data, Ranks& ranks) {
+void check_same_start(const TrainRequest& request, const RunData& data) {
+  Ranks& ranks = *request.ranks;
   if (ranks.size() == 1) return;
-  nlohmann::json mine = start_of(config, data);
+  nlohmann::json mine = start_of(request, data);
   mine["host"] = host_name();
   std::vector<nlohmann::json> all = gather_json(ranks, mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

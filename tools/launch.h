@@ -25,12 +25,16 @@ void choose_gpu(const Ranks& ranks);
 // Throws kBadConfig when they cannot share a step.
 void settle_for_ranks(RunConfig& config, const Ranks& ranks);
 
+// Where the run goes on, as `find` says on rank 0. The others might find another checkpoint, and
+// only one may settle what a killed run has left. Throws kBadData for a damaged one.
+ResumePoint find_for_all(Ranks& ranks, const std::function<ResumePoint()>& find);
+
 // One rank of each machine reads first: the others find its caches. `checkpoint`: as in RunData.
 std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks,
                                    const std::filesystem::path& checkpoint = {});
 
-// Throws kBadConfig on rank 0 unless all ranks have its version, settings and data.
-void check_same_start(const RunConfig& config, const RunData& data, Ranks& ranks);
+// Throws kBadConfig on rank 0 unless all ranks have its version, settings, data and weights.
+void check_same_start(const TrainRequest& request, const RunData& data);
 
 // Throws kUnavailable unless all ranks compute on such a device: a rank may have found no GPU.
 void check_same_device(const std::string& device, Ranks& ranks);

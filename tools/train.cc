@@ -19,7 +19,7 @@ void train(const TrainRequest& request) {
   const SignalHandlers signals;
   const std::unique_ptr<RunData> data =
       read_data(request.loaded.config, *request.ranks, request.from.checkpoint);
-  check_same_start(request.loaded.config, *data, *request.ranks);
+  check_same_start(request, *data);
   check_same_files(request, *data);
   Progress progress(stderr, progress_options(2));
   TrainingRun run(request, *data, progress);

@@ -20,6 +20,100 @@ const std::string kSaves = "train.micro_batch=8 train.checkpoint_every=20 ";
 
 }  // namespace
 
+TEST_CASE("ranks: other pretrained weights on a rank are refused", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  fs::create_directories(tiny.path() / "a");
+  fs::create_directories(tiny.path() / "b");
+  for (const std::string folder : {"a", "b"}) {
+    const Outcome made = tiny.shell(
+        "cd " + folder + " && vcas-train ../tiny.json run.folder=own train.steps=2 seed=" +
+        (folder == "a" ? "1" : "2") + " && vcas export --model own --to hf");
+    INFO(made.err);
+    REQUIRE(made.code == 0);
+  }
+  const struct {
+    std::string pretrained, says;
+  } cases[] = {{"own", "weights/own/checkpoint-2/files/config.json/crc32 is "},
+               {"hf", "weights/hf/model.safetensors is "}};
+  for (const auto& [pretrained, says] : cases) {
+    const Outcome outcome =
+        tiny.shell(in_two_folders("run.folder=out train.steps=2 model.pretrained=" + pretrained));
+    CAPTURE(pretrained, outcome.err);
+    CHECK(outcome.code == 78);
+    CHECK(contains(outcome.err, "rank 1 ("));
+    CHECK(contains(outcome.err, says));
+    CHECK_FALSE(fs::exists(tiny.path() / "a/out"));
+  }
+}
+
+TEST_CASE("ranks: all go on from the checkpoint that rank 0 finds", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const fs::path a = tiny.path() / "a/out", b = tiny.path() / "b/out";
+  const std::string arguments = kSaves + "run.folder=out --resume";
+  REQUIRE(tiny.shell("vcas-train tiny.json run.folder=whole " + kSaves).code == 0);
+  copy_folder(tiny.path() / "whole", a);
+
+  SECTION("where another rank sees a newer one") {
+    forget_after(a, 20);
+    copy_folder(tiny.path() / "whole", b);
+    const Outcome outcome = tiny.shell(in_two_folders(arguments));
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(contains(outcome.err, "resuming out/checkpoint-20 at step 20/40"));
+    CHECK(saved_steps(a) == std::vector<std::int64_t>{20, 40});
+  }
+  SECTION("where it is damaged on another rank") {
+    copy_folder(tiny.path() / "whole", b);
+    fs::resize_file(b / "checkpoint-40/model.safetensors", 1000);
+    const Outcome outcome = tiny.shell(in_two_folders(arguments));
+    INFO(outcome.err);
+    CHECK(outcome.code == 65);
+    CHECK(contains(outcome.err, "error: rank 1 ("));
+    CHECK(contains(outcome.err, "out/checkpoint-40/model.safetensors: 1000 bytes"));
+  }
+  SECTION("where another rank has another one of the same step") {
+    REQUIRE(
+        tiny.shell(
+                "mkdir b && cd b && vcas-train ../tiny.json seed=1 train.steps=20 run.folder=out " +
+                kSaves)
+            .code == 0);
+    forget_after(a, 20);
+    fs::copy(a / "checkpoint-20/config.json", b / "checkpoint-20/config.json",
+             fs::copy_options::overwrite_existing);
+    std::string manifest = content(b / "checkpoint-20/manifest.json");
+    json files = json::parse(manifest),
+         right = json::parse(content(a / "checkpoint-20/manifest.json"));
+    files["files"]["config.json"] = right["files"]["config.json"];
+    write_text(b / "checkpoint-20/manifest.json", files.dump());
+    const Outcome outcome = tiny.shell(in_two_folders(arguments));
+    INFO(outcome.err);
+    CHECK(outcome.code == 78);
+    CHECK(contains(outcome.err, "checkpoint/out/checkpoint-20/files/model.safetensors/crc32 is "));
+  }
+}
+
+TEST_CASE("ranks: a run that was replacing another when it was killed is settled once", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  REQUIRE(tiny.mpirun(4, "run.folder=whole train.micro_batch=4 train.checkpoint_every=20").code ==
+          0);
+  const std::string want = tiny.weights("whole");
+  forget_after(tiny.path() / "whole", 20);
+  for (int i = 0; i < 3; ++i) {
+    const std::string folder = "out" + std::to_string(i);
+    copy_folder(tiny.path() / "whole", tiny.path() / folder);
+    const Outcome outcome =
+        tiny.shell("cd " + folder + " && mkdir replaced && mv checkpoint-20 *.json* *.txt " +
+                   "replaced && cd .. && " + mpirun_of(4) + "vcas-train tiny.json --resume " +
+                   "train.micro_batch=4 train.checkpoint_every=20 run.folder=" + folder);
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(tiny.weights(folder) == want);
+  }
+}
+
 TEST_CASE("ranks: the folder of the run is rank 0's alone", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
@@ -31,4 +125,22 @@ TEST_CASE("ranks: the folder of the run is rank 0's alone", "[mpi]") {
   CHECK(outcome.code == 0);
   CHECK(fs::exists(tiny.path() / "a/out/last"));
   CHECK(content(tiny.path() / "b/out/own.txt") == "not of a run");
+}
+
+TEST_CASE("ranks: a file that differs is named by its path", "[mpi]") {
+  if (lacks_mpi()) return;
+  const TinyText tiny;
+  for (const char* folder : {"a", "b"}) {
+    fs::create_directories(tiny.path() / folder / "d");
+    for (const char* file : {"vocab.txt", "train.tsv", "test.tsv"})
+      fs::copy_file(tiny.path() / file, tiny.path() / folder / "d" / file);
+  }
+  write_text(tiny.path() / "b/d/test.tsv", TinyText::table(15));
+  const Outcome outcome =
+      shell(tiny.path(),
+            in_two_folders("run.folder=out data.text.train_file=d/train.tsv "
+                           "data.text.test_file=d/test.tsv data.text.vocabulary=d/vocab.txt"));
+  INFO(outcome.err);
+  CHECK(outcome.code == 78);
+  CHECK(contains(outcome.err, "data/d/test.tsv is \"xxh3:"));
 }
