@@ -136,11 +136,15 @@ void settle_replaced(const fs::path& folder) {
   if (fs::exists(moving(folder))) bring_back(moving(folder), folder);
 }
 
-// A line for each setting that decides what is trained and is not that of the checkpoint.
-std::string differences(const fs::path& checkpoint, const RunConfig& config) {
+RunConfig saved_config(const fs::path& checkpoint) {
   RunConfig saved;
   read_config(saved, {.saved = true,
                       .documents = {load_config_text((checkpoint / "config.json").string())}});
+  return saved;
+}
+
+// A line for each setting that decides what is trained and is not that of the checkpoint.
+std::string differences(const RunConfig& saved, const RunConfig& config) {
   std::string changes;
   for (const ConfigChange& change : config_changes(saved, config))
     if (!is_harmless(change.key))
@@ -439,7 +443,7 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
 
 bool has_same_settings(const fs::path& saved, const RunConfig& config) {
   try {
-    return differences(saved, config).empty();
+    return differences(saved_config(saved), config).empty();
   } catch (const Error&) {  // of a newer program, or damaged
     return false;
   }
@@ -451,7 +455,15 @@ bool can_go_on(const fs::path& run, const RunConfig& config) {
 }
 
 void check_same_config(const fs::path& checkpoint, const RunConfig& config) {
-  if (const std::string changes = differences(checkpoint, config); !changes.empty())
+  const RunConfig saved = saved_config(checkpoint);
+  if (config.ranks > 1 && saved.train.micro_batch == 0)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{}: a step is one micro-batch (train.micro_batch is 0), which {} ranks "
+                    "cannot share bit for bit",
+                    checkpoint.string(), config.ranks),
+        "go on in one process, or add --resume-mode=fork to start a new run from there");
+  if (const std::string changes = differences(saved, config); !changes.empty())
     throw Error(ExitCode::kBadConfig, changes + "; this run would not be an exact continuation",
                 "add --resume-mode=fork to start a new run from these weights and this optimizer "
                 "state");

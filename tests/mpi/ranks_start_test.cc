@@ -144,3 +144,21 @@ TEST_CASE("ranks: a file that differs is named by its path", "[mpi]") {
   CHECK(outcome.code == 78);
   CHECK(contains(outcome.err, "data/d/test.tsv is \"xxh3:"));
 }
+
+TEST_CASE("ranks: one micro-batch a step cannot be shared by a resume", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  REQUIRE(tiny.shell("vcas-train tiny.json run.folder=out train.steps=20").code == 0);
+  for (const std::string resume : {"vcas-train --resume out",
+                                   "vcas-train tiny.json run.folder=out "
+                                   "train.steps=20 --resume"}) {
+    const Outcome outcome = tiny.shell(mpirun_of(2) + resume);
+    CAPTURE(resume, outcome.err);
+    CHECK(outcome.code == 78);
+    CHECK(contains(outcome.err,
+                   "out/checkpoint-20: a step is one micro-batch (train.micro_batch is 0), which "
+                   "2 ranks cannot share bit for bit"));
+    CHECK(contains(outcome.err, "hint: go on in one process, or add --resume-mode=fork"));
+    CHECK_FALSE(contains(outcome.err, "differs from the checkpoint"));
+  }
+}
