@@ -93,7 +93,7 @@ struct TrainArguments final : ConfigArguments {
     else if (!trace.empty())
       fail_usage("--trace without --profile-steps", "such as --profile-steps 20:22");
     check_modes();
-    check_launcher(*ranks);
+    if (!validate && !dry_run && !has("--print-config")) check_launcher(*ranks);
     const bool own_config = resume.empty() || !config.empty() || compares();
     if (own_config) {
       request.loaded = load();

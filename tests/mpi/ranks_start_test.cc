@@ -162,3 +162,13 @@ TEST_CASE("ranks: one micro-batch a step cannot be shared by a resume", "[mpi]")
     CHECK_FALSE(contains(outcome.err, "differs from the checkpoint"));
   }
 }
+
+TEST_CASE("ranks: one of several single processes may check a run", "[mpi]") {
+  const RanksRun tiny;
+  for (const char* mode : {"--validate", "--print-config", "--dry-run"}) {
+    const Outcome outcome =
+        tiny.shell(std::string("SLURM_NTASKS=4 vcas-train tiny.json run.folder=out ") + mode);
+    CAPTURE(mode, outcome.err);
+    CHECK(outcome.code == 0);
+  }
+}
