@@ -124,6 +124,18 @@ class Collected {
   Counts counts_;
 };
 
+// Throws on all ranks what has befallen the first of some. Rank 0 has the folder to note it.
+[[noreturn]] void fail_on_all(Ranks& ranks, const std::optional<Error>& mine) {
+  const std::vector<nlohmann::json> all = gather_json(
+      ranks, mine ? nlohmann::json{mine->what(), mine->hint()} : nlohmann::json::array());
+  nlohmann::json first;
+  for (std::size_t rank = 0; rank < all.size() && first.empty(); ++rank)
+    if (!all[rank].empty())
+      first = {fmt::format("{} on rank {}", all[rank][0].get<std::string>(), rank), all[rank][1]};
+  first = broadcast_json(ranks, first);
+  throw Error(ExitCode::kDiverged, first[0], first[1]);
+}
+
 std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& config,
                                       const RunData& data, const EvaluateBatch& evaluate,
                                       const std::function<bool()>& stop, Ranks& ranks) {
@@ -135,13 +147,21 @@ std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& con
   Collected collected(config, data, items);
   std::vector<float> logits;  // of a batch
   bool stopped = false;
-  for (std::int64_t i = first; i < last && !(stopped = stop()); ++i) {
-    const Batch& batch = loader.next();
-    logits.clear();
-    const Evaluation part = evaluate(batch, collected.needs_logits() ? &logits : nullptr);
-    collected.add(batch, part, logits);
+  std::optional<Error> diverged;
+  try {
+    for (std::int64_t i = first; i < last && !(stopped = stop()); ++i) {
+      const Batch& batch = loader.next();
+      logits.clear();
+      const Evaluation part = evaluate(batch, collected.needs_logits() ? &logits : nullptr);
+      collected.add(batch, part, logits);
+    }
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kDiverged || size == 1) throw;
+    diverged = error;
   }
-  if (largest(ranks, stopped ? 1 : 0) > 0) return std::nullopt;
+  const double most = largest(ranks, diverged ? 2 : stopped ? 1 : 0);
+  if (most > 1) fail_on_all(ranks, diverged);
+  if (most > 0) return std::nullopt;
   collected.gather(ranks);
   TestResult result;
   if (ranks.is_first()) result = collected.result(items.class_names());

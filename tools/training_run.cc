@@ -465,7 +465,10 @@ void TrainingRun::rest() {
     if ((save_now || signal != 0) && (saved_ != step || saved_evaluated_ != evaluated_)) save();
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
-    throw note_crash(error, step);
+    const Error noted = note_crash(error, step);
+    // As in leave_to_first, but a save that fails is the first's alone.
+    if (!ranks_.is_first()) ranks_.barrier();
+    throw noted;
   }
   if (signal == 0) return;
   leave_to_first();

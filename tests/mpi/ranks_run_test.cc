@@ -4,6 +4,7 @@
 #include "tests/core/environment.h"
 #include "tests/mpi/mpirun.h"
 #include "tests/support/catch.h"
+#include "tests/tools/tiny_text.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -233,6 +234,26 @@ TEST_CASE("ranks: a loss that is not finite ends all with a note", "[mpi]") {
   CHECK(contains(outcome.err, "error: rank 0 ("));
   CHECK(contains(outcome.err, "crash-"));
   CHECK_FALSE(contains(outcome.err, "rank 1 ("));
+}
+
+TEST_CASE("ranks: an evaluation that diverges on one rank ends all with a note", "[mpi]") {
+  if (lacks_mpi()) return;
+  const TinyText tiny;
+  std::string rows = "sentence\tlabel\n";
+  for (int i = 0; i < 15; ++i) rows += "a b\t1\n";
+  write_text(tiny.path() / "train_numbers.tsv", rows);
+  write_text(tiny.path() / "numbers.tsv", rows + "a b\t1e30\n");
+  const Outcome outcome = shell(
+      tiny.path(), mpirun_of(2) +
+                       "vcas-train tiny.json run.folder=out train.steps=2 data.text.labels=[] "
+                       "model.head=regression data.text.test_file=numbers.tsv "
+                       "data.text.train_file=train_numbers.tsv");
+  INFO(outcome.err);
+  CHECK(outcome.code == 70);
+  CHECK(contains(outcome.err, "error: rank 0 ("));
+  CHECK(contains(outcome.err, "evaluation at step 2: loss is inf on rank 1"));
+  CHECK(fs::exists(tiny.path() / "out/crash-2.json"));
+  CHECK_FALSE(contains(outcome.err, "error: rank 1 ("));
 }
 
 TEST_CASE("ranks: what one rank lacks ends all with its code", "[mpi]") {
