@@ -51,6 +51,16 @@ class FormulaFlops {
                           const std::vector<double>& sketch_share,
                           const std::vector<double>& act_ratio);
 
+  // In forwards of a whole batch. Several ranks have the mean of what each finds of its share.
+  struct Cost {
+    double forward = 0, backward = 0;
+  };
+  const Cost& cost() const { return cost_; }
+  // A step, with its probe if it has one.
+  void add_step(const Cost& cost);
+  // Forgets all steps.
+  void clear();
+
   // Saved shares of what the same steps cost in exact training. 0 before the first step.
   // Negative: probes cost more than sampling saves.
   // "Backward" leaves forwards out: the paper's "BP".
@@ -66,7 +76,7 @@ class FormulaFlops {
 
   std::vector<Linear> linears_;  // sizes sum to 1
   std::int64_t steps_ = 0;
-  double forward_ = 0, backward_ = 0;
+  Cost cost_;
 };
 
 }  // namespace vcas

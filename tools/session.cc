@@ -21,8 +21,9 @@ constexpr std::pair<Phase, const char*> kTrainPhases[] = {
 
 // The share of the FLOPs of a whole step's forward that the items of the batch take.
 // FLOPs go with rows. The mean rows of the whole step's items follow from the weights.
+// The batch has items.
 double forward_share(const Batch& batch) {
-  if (batch.dropped == 0 || batch.items == 0) return 1;
+  if (batch.dropped == 0) return 1;
   const auto count = static_cast<double>(batch.items);
   double rows = 0, weights = 0, weighted_rows = 0;
   for (std::size_t i = 0; i < batch.weights.size(); ++i) {
@@ -242,13 +243,22 @@ void Session::queue_step() {
   const Counted before = counted_so_far();
   const bool exact = trainer_->queue(batch).exact;
   const double forward = flops(Phase::kForward) - before.forward;
-  dropped_forward_ += forward * (1 / forward_share(batch) - 1);
+  // A rank may get no item: then nothing tells the rows of those that it would have had.
+  dropped_forward_ += batch.items > 0 ? forward * (1 / forward_share(batch) - 1)
+                                      : exact_step_flops_.forward / ranks_->size();
   if (!exact) {
     sampled_forward_ += forward;
     sampled_backward_ += flops(Phase::kBackward) - before.backward;
   }
-  trainer_->method().add_cost(formula_);
-  queued_.push_back({counted_so_far(), ops_->look_seconds() - looked});
+  Counted counted = counted_so_far();
+  if (batch.items > 0) {
+    FormulaFlops step = formula_;
+    step.clear();
+    trainer_->method().add_cost(step);
+    counted.formula_forward = step.cost().forward;
+    counted.formula_backward = step.cost().backward;
+  }
+  queued_.push_back({counted, ops_->look_seconds() - looked});
 }
 
 void Session::finish_steps(bool all, const std::function<void(const StepReport&)>& take) {
@@ -265,6 +275,8 @@ StepReport Session::step() {
 StepReport Session::finish_step() {
   StepReport report = trainer_->finish();
   counted_ = sum_over_ranks(queued_.front().counted);
+  formula_.add_step(
+      {counted_.formula_forward / ranks_->size(), counted_.formula_backward / ranks_->size()});
   report.seconds.backward -= queued_.front().look_seconds;
   report.seconds.probe += queued_.front().look_seconds;
   queued_.pop_front();
@@ -323,16 +335,15 @@ Session::Counted Session::counted_so_far() const {
           .probe = flops(Phase::kProbe),
           .dropped_forward = dropped_forward_,
           .sampled_forward = sampled_forward_,
-          .sampled_backward = sampled_backward_,
-          .formula = formula_.saved(),
-          .formula_backward = formula_.backward_saved()};
+          .sampled_backward = sampled_backward_};
 }
 
 Session::Counted Session::sum_over_ranks(Counted own) const {
   if (ranks_->size() == 1) return own;
   double Counted::*const numbers[] = {&Counted::forward,         &Counted::backward,
                                       &Counted::probe,           &Counted::dropped_forward,
-                                      &Counted::sampled_forward, &Counted::sampled_backward};
+                                      &Counted::sampled_forward, &Counted::sampled_backward,
+                                      &Counted::formula_forward, &Counted::formula_backward};
   constexpr std::size_t kNumbers = std::size(numbers);
   double mine[kNumbers];
   for (std::size_t i = 0; i < kNumbers; ++i) mine[i] = std::exchange(own.*numbers[i], 0);
@@ -351,8 +362,8 @@ double Session::exact_train_seconds(double backward_of_forward) const {
 Savings Session::savings() const {
   Savings savings;
   if (trainer_->finished() == 0) return savings;
-  const auto [forward, own_backward, probe, dropped, sampled_forward, sampled_backward, formula,
-              formula_backward] = counted_;
+  const auto [forward, own_backward, probe, dropped, sampled_forward, sampled_backward,
+              formula_forward, formula_backward] = counted_;
   const double exact_forward = forward + dropped;
   const double backward = own_backward + probe;
   const double exact_backward =
@@ -360,8 +371,8 @@ Savings Session::savings() const {
       (sampled_forward + dropped) * (exact_step_flops_.backward / exact_step_flops_.forward);
   savings.backward_flops = 1 - backward / exact_backward;
   savings.flops = 1 - (forward + backward) / (exact_forward + exact_backward);
-  savings.formula = formula;
-  savings.formula_backward = formula_backward;
+  savings.formula = formula_.saved();
+  savings.formula_backward = formula_.backward_saved();
   if (const auto& of = backward_of_forward_; of && totals_.dropped_items == 0) {
     const auto saved = [&](double ratio) {
       return 1 - train_seconds() / exact_train_seconds(ratio);

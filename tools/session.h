@@ -137,7 +137,7 @@ class Session {
     double forward = 0, backward = 0, probe = 0;       // FLOPs
     double dropped_forward = 0;                        // of the items that were dropped
     double sampled_forward = 0, sampled_backward = 0;  // the part of sampled steps
-    double formula = 0, formula_backward = 0;          // shares saved
+    double formula_forward = 0, formula_backward = 0;  // FormulaFlops::Cost of the last step
   };
   struct Queued {
     Counted counted;
@@ -161,7 +161,7 @@ class Session {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Loader> loader_;
   std::optional<LoadReport> pretrained_;
-  FormulaFlops formula_;
+  FormulaFlops formula_;  // of the steps that are finished, on all ranks
   std::deque<Queued> queued_;
   Counted counted_;  // up to the last step that was finished, on all ranks
   RunTotals totals_;

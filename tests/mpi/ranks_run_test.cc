@@ -256,6 +256,33 @@ TEST_CASE("ranks: an evaluation that diverges on one rank ends all with a note",
   CHECK_FALSE(contains(outcome.err, "error: rank 1 ("));
 }
 
+TEST_CASE("ranks: steps that leave a rank without items count as saved", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const Outcome outcome =
+      tiny.mpirun(2,
+                  "run.folder=out data.synthetic.items=32 train.steps=200 train.batch_size=2 "
+                  "train.checkpoint_every=100 method.type=infobatch method.prune_ratio=0.9 "
+                  "method.prune_until=1");
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const json end = lines_of(tiny.path() / "out").back();
+  REQUIRE(end["event"] == "end");
+  const double share = end["forward_share"];
+  CHECK(share < 0.8);
+  for (const char* saved : {"flops_saved", "formula_flops_saved", "formula_backward_flops_saved"}) {
+    CAPTURE(saved);
+    CHECK_THAT(end[saved].get<double>(), WithinAbs(1 - share, 1e-9));
+  }
+  forget_after(tiny.path() / "out", 100);
+  REQUIRE(tiny.mpirun(2,
+                      "run.folder=out data.synthetic.items=32 train.steps=200 train.batch_size=2 "
+                      "train.checkpoint_every=100 method.type=infobatch method.prune_ratio=0.9 "
+                      "method.prune_until=1 --resume")
+              .code == 0);
+  CHECK(lines_of(tiny.path() / "out").back()["formula_flops_saved"] == end["formula_flops_saved"]);
+}
+
 TEST_CASE("ranks: what one rank lacks ends all with its code", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
