@@ -34,7 +34,7 @@ void FolderContents::expect(std::string_view hashes) {
   for (std::size_t i = 0; i < hashes_.size(); ++i) {
     std::uint64_t value = 0;
     std::memcpy(&value, hashes.data() + kBytes * i, kBytes);
-    hashes_[i] = value;
+    if (value != 0) hashes_[i] = value;
   }
 }
 

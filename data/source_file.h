@@ -22,7 +22,7 @@ class FolderContents {
   void note(std::size_t file, std::string_view bytes, const std::string& path);
   // kBytes each, in the order of the files; zeros: it was not read.
   std::string hashes() const;
-  // As if the files had been read that these are of.
+  // As if the files had been read that these are of. Zeros leave a file as it is.
   void expect(std::string_view hashes);
 
  private:

@@ -333,10 +333,18 @@ bool TrainingRun::evaluate() {
   return true;
 }
 
+// Rank 0 gets those of the images that others have read: the checkpoint has all.
+void TrainingRun::gather_image_hashes() {
+  const std::string own = data_.image_hashes();
+  for (const std::vector<std::byte>& hashes : ranks_.gather(std::as_bytes(std::span(own))))
+    data_.expect_images({reinterpret_cast<const char*>(hashes.data()), hashes.size()});
+}
+
 void TrainingRun::save() {
   const std::int64_t step = trainer().steps();
   trainer().check_ranks();
   trainer().gather_state();
+  gather_image_hashes();
   saved_evaluated_ = evaluated_;
   if (!folder_) {
     saved_ = step;

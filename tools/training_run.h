@@ -70,6 +70,7 @@ class TrainingRun {
   void write_start();
   // False when a signal cut the evaluation short.
   bool evaluate();
+  void gather_image_hashes();
   void save();
   void note(MetricEvent event, std::int64_t step, const nlohmann::ordered_json& fields);
   void note_checkpoint(const nlohmann::json& seconds);  // in the metrics

@@ -145,6 +145,30 @@ TEST_CASE("ranks: a file that differs is named by its path", "[mpi]") {
   CHECK(contains(outcome.err, "data/d/test.tsv is \"xxh3:"));
 }
 
+TEST_CASE("ranks: images that any rank has read are in the checkpoint", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  for (const char* part : {"train", "val"})
+    for (const char* name : {"x", "y"})
+      for (int i = 0; i < 8; ++i) {
+        const fs::path to = tiny.path() / "img" / part / name / (std::to_string(i) + ".jpg");
+        fs::create_directories(to.parent_path());
+        fs::copy_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/images/red.jpg", to);
+      }
+  const Outcome outcome = tiny.mpirun(
+      2,
+      "run.folder=out data.type=image_folder data.folder=img data.image.size=8 train.batch_size=4 "
+      "train.steps=4 method.type=exact");
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const std::string hashes = content(tiny.path() / "out/last/images.hashes");
+  REQUIRE(hashes.size() == 32 * sizeof(std::uint64_t));
+  for (std::size_t i = 0; i < hashes.size(); i += sizeof(std::uint64_t)) {
+    CAPTURE(i);
+    CHECK(hashes.substr(i, sizeof(std::uint64_t)) != std::string(sizeof(std::uint64_t), '\0'));
+  }
+}
+
 TEST_CASE("ranks: one micro-batch a step cannot be shared by a resume", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
