@@ -143,7 +143,9 @@ void keep_threads(TrainRequest& request) {
   if (!threads.is_number_unsigned() || threads < 1 || threads > kMostThreads)
     throw Error(ExitCode::kBadData, fmt::format("{}: trainer_state.json has {} threads",
                                                 request.from.checkpoint.string(), threads.dump()));
-  threads.get_to(request.loaded.config.threads_before);
+  const int ranks = request.ranks->size();
+  if (state.value("ranks", nlohmann::json(ranks)) == ranks)  // an earlier version does not say
+    threads.get_to(request.loaded.config.threads_before);
 }
 
 void check_same_files(const TrainRequest& request, const RunData& data) {

@@ -36,6 +36,7 @@ struct TrainRequest {
 void check_request(const TrainRequest& request);
 
 // A run that goes on computes with as many threads as before: others give other bits.
+// Not on another number of ranks. Its bits are others anyway, and so are each rank's cores.
 // Throws kBadData for a damaged checkpoint.
 void keep_threads(TrainRequest& request);
 

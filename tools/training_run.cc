@@ -243,9 +243,9 @@ void TrainingRun::greet() {
                     format_count(trainer().steps()), format_count(session_.total_steps()),
                     session_.epoch(trainer().steps()),
                     format_count(trainer().steps() * c.train.batch_size)));
-    if (threads_of(c) != usable_threads() && c.threads == 0)
+    if (const int usable = usable_threads(c.local_ranks); threads_of(c) != usable && c.threads == 0)
       say(fmt::format("  threads  {} as before, for the same bits; {} are usable", threads_of(c),
-                      usable_threads()));
+                      usable));
   }
   say(fmt::format("  model    {}   {:.2f} M parameters in {} tensors", c.model.kind.type,
                   static_cast<double>(graph.parameters().count()) / 1e6,
@@ -361,6 +361,7 @@ void TrainingRun::save() {
                                   {"evaluations_since", best_.evaluations_since}}},
                                 {"data", data_.fingerprints()},
                                 {"threads", threads_of(config())},
+                                {"ranks", ranks_.size()},
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_->path(), step);
   std::map<std::string, std::string> texts =

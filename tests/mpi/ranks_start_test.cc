@@ -169,6 +169,23 @@ TEST_CASE("ranks: images that any rank has read are in the checkpoint", "[mpi]")
   }
 }
 
+TEST_CASE("ranks: threads are kept for as many ranks only", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const std::string arguments = kSaves + "threads=0 run.folder=out ";
+  REQUIRE(tiny.shell("OMP_NUM_THREADS=3 vcas-train tiny.json train.steps=20 " + arguments).code ==
+          0);
+  REQUIRE(json::parse(content(tiny.path() / "out/last/trainer_state.json"))["threads"] == 3);
+  const Outcome one = tiny.shell("vcas-train tiny.json --resume train.steps=20 " + arguments);
+  INFO(one.err);
+  CHECK(contains(one.err, "  threads  3 as before, for the same bits; 1 are usable"));
+  const Outcome two = tiny.mpirun(2, "--resume train.steps=20 " + arguments);
+  INFO(two.err);
+  CHECK(two.code == 0);
+  CHECK(contains(two.err, "cpu (1 threads) · 2 ranks"));
+  CHECK_FALSE(contains(two.err, "as before"));
+}
+
 TEST_CASE("ranks: one micro-batch a step cannot be shared by a resume", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
