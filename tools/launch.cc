@@ -193,9 +193,8 @@ void Watchdog::watch(const std::stop_token& stop) {
     if (stop.stop_requested()) return;
     write_stderr(fmt::format(
         "error: {}no step, evaluation or checkpoint has ended for {:.0f} s: a rank hangs\n"
-        "  hint: look at the machines; --resume goes on from the last checkpoint; "
-        "run.rank_timeout sets the time\n",
-        speaker_, seconds_));
+        "  hint: look at the machines; {}run.rank_timeout sets the time\n",
+        speaker_, seconds_, can_resume_ ? "--resume goes on from the last checkpoint; " : ""));
     // A kernel that hangs may hinder the end, and to give it up may hang too.
     std::packaged_task<void()> giving_up(give_up_);
     const std::future<void> given_up = giving_up.get_future();

@@ -1,6 +1,7 @@
 // What the ranks of a run settle before it, and who speaks for them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -51,6 +52,8 @@ class Watchdog {
 
   // A step, a batch of an evaluation or a checkpoint has ended.
   void alive();
+  // There is a checkpoint now, which the last words name.
+  void can_resume() { can_resume_ = true; }
 
  private:
   void watch(const std::stop_token& stop);
@@ -61,7 +64,8 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::uint64_t signs_ = 0;  // of life; guarded by mutex_
-  std::jthread thread_;      // last: it ends before the rest goes
+  std::atomic<bool> can_resume_ = false;
+  std::jthread thread_;  // last: it ends before the rest goes
 };
 
 }  // namespace vcas

@@ -459,6 +459,7 @@ void TrainingRun::rest() {
   const bool evaluate_now =
       is_due(step, evaluated_, eval_every_) || (t.done() && evaluated_ < step);
   const Agreed asked = agree();
+  if (saved_ >= 0) watchdog_.can_resume();  // rank 0 is done with that save
   bool save_now =
       asked.save || t.done() ||
       (checkpoint_every_ > 0 && is_due(step, std::max<std::int64_t>(saved_, 0), checkpoint_every_));

@@ -222,6 +222,7 @@ TEST_CASE("ranks: a rank that hangs ends the run", "[mpi]") {
   INFO(hung.err);
   CHECK(hung.code == 69);
   CHECK(contains(hung.err, "no step, evaluation or checkpoint has ended for 3 s: a rank hangs"));
+  CHECK_FALSE(contains(hung.err, "--resume"));
 }
 
 TEST_CASE("ranks: a loss that is not finite ends all with a note", "[mpi]") {
