@@ -125,7 +125,7 @@ int run_command(std::vector<std::string> arguments) {
     program.app.parse(arguments);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help, version
-      program.app.exit(error);
+      if (ranks->is_first()) program.app.exit(error);
       flush_output();
       return 0;
     }

@@ -213,3 +213,20 @@ TEST_CASE("ranks: one of several single processes may check a run", "[mpi]") {
     CHECK(outcome.code == 0);
   }
 }
+
+TEST_CASE("ranks: what all would print is printed once", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  CHECK(count(tiny.shell(mpirun_of(2) + "vcas --version").out, "vcas ") == 1);
+  CHECK(count(tiny.shell(mpirun_of(2) + "vcas-train --help").out, "--resume-mode") == 1);
+  fs::copy_file(VCAS_PROGRAM, tiny.path() / "alone");
+  const Outcome missing = tiny.shell(mpirun_of(2) + "./alone train tiny.json");
+  INFO(missing.err);
+  CHECK(missing.code == 69);
+  CHECK(count(missing.err, "libvcas_mpi.so cannot be loaded") == 1);
+}
