@@ -182,6 +182,8 @@ TEST_CASE("an image that changes between two readings is refused, though its siz
   // Another process goes on.
   const auto later = folder.load();
   later->sources().at(0).contents->expect(hashes);
+  later->sources().at(0).contents->expect(std::string(hashes.size(), '\0'));
+  CHECK(later->sources().at(0).contents->hashes() == hashes);
   read(*later, 0);
   read(*later, 2);  // nobody has read it before
   check_changed(*later);

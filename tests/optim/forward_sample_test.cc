@@ -346,4 +346,10 @@ TEST_CASE("what SampleF drops is not counted as computed", "[forward]") {
   formula.add_exact_step(0.25);
   CHECK(formula.saved() == 0.75);
   CHECK(formula.backward_saved() == 0.75);
+  FormulaFlops of_two_ranks = formula;  // one of which gets no item
+  of_two_ranks.clear();
+  CHECK(of_two_ranks.saved() == 0);
+  of_two_ranks.add_step({formula.cost().forward / 2, formula.cost().backward / 2});
+  CHECK(of_two_ranks.saved() == 0.875);
+  CHECK(of_two_ranks.backward_saved() == 0.875);
 }
