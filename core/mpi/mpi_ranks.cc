@@ -3,12 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
 #include "core/mpi/mpi_module.h"
 
@@ -76,12 +73,6 @@ class MpiRanks final : public Ranks {
   Place place_;
 };
 
-// 0: the variable is not set.
-int number_of(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? std::atoi(text) : 0;
-}
-
 // The module stays loaded: MPI has threads and exit handlers of its own.
 const vcas_mpi_table& load_module() {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
@@ -97,15 +88,16 @@ const vcas_mpi_table& load_module() {
       return *static_cast<const vcas_mpi_table*>(table);
     tried += fmt::format("\n  {}: no table of functions", file.string());
   }
-  // It befalls all ranks. The first one's end is the others', before they speak.
-  int rank = 0;
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    rank = std::max(rank, number_of(variable));
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(2));
   throw Error(ExitCode::kUnavailable,
               "this process is one of several of MPI, and libvcas_mpi.so cannot be loaded:" + tried,
               "install MPI (Debian: libopenmpi-dev openmpi-bin) and build vcas again with "
               "VCAS_MPI=on, or start one process without mpirun");
+}
+
+// 0: the variable is not set.
+int number_of(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : 0;
 }
 
 }  // namespace
