@@ -46,7 +46,7 @@ endfunction()
 # It has all sources of this folder and of these subfolders.
 # So the linker never drops layers and models that register themselves.
 # Headers are installed under include/vcas/<name>.
-# With include/vcas on the path, "core/error.h" finds them.
+# "vcas/core/error.h" finds them there, and so does "core/error.h".
 # Warnings are ours alone: the options do not reach those who link the installed library.
 function(vcas_component name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;FOLDERS" ${ARGN})
@@ -62,7 +62,8 @@ function(vcas_component name)
     POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name})
   target_compile_features(vcas_${name} PUBLIC cxx_std_20)
   target_include_directories(vcas_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/vcas>)
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/vcas>)
   target_link_libraries(vcas_${name} PUBLIC $<BUILD_INTERFACE:vcas_options> ${ARG_DEPENDS})
   vcas_units(vcas_${name})
   set_property(GLOBAL APPEND PROPERTY VCAS_COMPONENTS vcas_${name})

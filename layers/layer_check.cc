@@ -206,6 +206,10 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
     got.y = bench.forward();
     const Numbers dy =
         test.loss ? Numbers{} : random_normals(100, static_cast<std::int64_t>(got.y.size()), 0, 1);
+    if (!bench.plan().computes_on_host)
+      bench.expect(!bench.loops_itself(dy),
+                   "numbers come from loops of the layer's own: its plan says computes_on_host");
+    bench.forward();
     bench.poison_unsaved();
     got.gradients = bench.backward({.dy = dy});
     check_calls(bench, dy, got.gradients, tolerance);
@@ -231,6 +235,9 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
 }  // namespace
 
 std::vector<std::string> layer_faults(const LayerCase& test) {
+  const auto is_empty = [](const LayerInput& input) { return input.width < 1; };
+  if (test.tokens.empty() || test.inputs.empty() || std::ranges::any_of(test.inputs, is_empty))
+    return {"the case has no items or numbers: it needs tokens, and inputs of a width"};
   std::vector<std::string> faults;
   LayerCase equal_items = test;
   bool differs = false;

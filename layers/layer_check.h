@@ -9,6 +9,7 @@
 //     N - K echoes;
 //   - that parameter gradients are added, replaced too where the plan says so, dx is added or
 //     written in place as the plan says, and what is not wanted is left out;
+//   - that a layer computes by operations, or says that it has loops of its own;
 //   - that no byte is written outside the outputs, no more scratch taken than planned, and nothing
 //     read that the plan does not ask to be kept.
 #pragma once

@@ -1,5 +1,5 @@
 // y = x * gain, one learned gain a column: the layer that docs/layer_api.md walks through.
-#include "layers/layer.h"
+#include "vcas/layers/layer.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Checks the layer against finite differences, and all else that a layer promises.
 #include <cstdio>
 
-#include "layers/layer_check.h"
+#include "vcas/layers/layer_check.h"
 
 int main() {
   const std::vector<std::string> faults = vcas::layer_faults(

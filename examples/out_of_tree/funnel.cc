@@ -2,7 +2,7 @@
 // block. It is chosen by "type=funnel".
 #include <algorithm>
 
-#include "models/blocks.h"
+#include "vcas/models/blocks.h"
 
 namespace {
 

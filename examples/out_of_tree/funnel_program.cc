@@ -1,4 +1,4 @@
 // The program `vcas` with this project's layer and model: `funnel train funnel.json`.
-#include "tools/program.h"
+#include "vcas/tools/program.h"
 
 int main(int argc, char** argv) { return vcas::run_program(argc, argv); }

@@ -1,9 +1,9 @@
 // Trains a funnel with VCAS on random vectors, and evaluates it.
 #include <cstdio>
 
-#include "data/loader.h"
-#include "data/synthetic.h"
-#include "optim/trainer.h"
+#include "vcas/data/loader.h"
+#include "vcas/data/synthetic.h"
+#include "vcas/optim/trainer.h"
 
 using namespace vcas;
 

@@ -111,6 +111,15 @@ TEST_CASE("loops that a device would not repeat are a fault", "[check_layer]") {
              ContainsSubstring("a pass that the device repeats gives other bits"));
 }
 
+TEST_CASE("a case without numbers is a fault", "[check_layer]") {
+  const std::string fault =
+      "the case has no items or numbers: it needs tokens, and inputs of a width";
+  for (const LayerCase& test : {LayerCase{.kind = "gelu", .inputs = {{.width = 0}}},
+                                LayerCase{.kind = "gelu", .inputs = {}},
+                                LayerCase{.kind = "gelu", .inputs = {{}}, .tokens = {}}})
+    CHECK(layer_faults(test) == std::vector<std::string>{fault});
+}
+
 TEST_CASE("check_layer notices every fault", "[check_layer]") {
   const auto [fault, message] = GENERATE(table<std::string, std::string>({
       {"input is not kept", "finite differences, gradient of gain"},
@@ -128,6 +137,7 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"needs dx", "gradients change where dx of input 0 is not wanted"},
       {"says it writes gradients", "parameter gradients that are replaced get other bits"},
       {"adds to no rows", "backward on 0 kept items, replacing, gradient of gain"},
+      {"says nothing of its loops", "numbers come from loops of the layer's own"},
       {"says it writes norms", "output_norm: entry 0"},
       {"says it writes norms", "dx_norm: entry 0"},
   }));

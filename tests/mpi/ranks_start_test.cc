@@ -224,9 +224,4 @@ TEST_CASE("ranks: what all would print is printed once", "[mpi]") {
   };
   CHECK(count(tiny.shell(mpirun_of(2) + "vcas --version").out, "vcas ") == 1);
   CHECK(count(tiny.shell(mpirun_of(2) + "vcas-train --help").out, "--resume-mode") == 1);
-  fs::copy_file(VCAS_PROGRAM, tiny.path() / "alone");
-  const Outcome missing = tiny.shell(mpirun_of(2) + "./alone train tiny.json");
-  INFO(missing.err);
-  CHECK(missing.code == 69);
-  CHECK(count(missing.err, "libvcas_mpi.so cannot be loaded") >= 1);
 }

@@ -95,7 +95,7 @@ TEST_CASE("a fork keeps the optimizer", "[fork]") {
   CHECK(refused.err ==
         "error: optimizer.name is adamw in out/checkpoint-40 and sgd here: a fork goes on with the "
         "state of the optimizer\n"
-        "  hint: leave it as it was; vcas export and model.pretrained start from the weights "
+        "  hint: leave it as it was; model.pretrained starts from the weights "
         "alone\n");
   CHECK_FALSE(fs::exists(tiny.path() / "fork"));
   CHECK(fork(tiny, {"optimizer.name=adam"}).code == 0);  // which has the same moments

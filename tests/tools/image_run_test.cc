@@ -197,7 +197,7 @@ TEST_CASE("recipes with pretrained weights say what is missing", "[image]") {
   CHECK(weights.code == 66);
   CHECK(contains(weights.err, "vit-base-patch16-224-in21k: no such file or folder"));
   CHECK(contains(weights.err,
-                 "hint: model.pretrained is a folder with config.json, "
+                 "hint: model.pretrained is a run, or a folder with config.json, "
                  "model.safetensors and, of texts, vocab.txt, of images, "
                  "preprocessor_config.json"));
   const Outcome records = validate("vit_base_cifar10", {"model.pretrained=vit"});
