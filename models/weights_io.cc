@@ -139,10 +139,17 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                             lacking.size(), parts_in_model, some_of(lacking)),
                 "the file belongs to another model");
 
-  if (form.has_whole_heads && has_head && !options.new_classifier && !report.missing.empty())
+  std::vector<std::string> differing;
+  if (form.has_whole_heads && has_head && !options.new_classifier) {
+    differing = report.missing;
+    std::ranges::copy_if(
+        report.unexpected, std::back_inserter(differing),
+        [&](const std::string& name) { return options.kind->belongs_to_head(name); });
+  }
+  if (!differing.empty())
     throw Error(ExitCode::kBadConfig,
-                fmt::format("{} was trained with another head, which lacks {}", form.path.string(),
-                            some_of(report.missing)),
+                fmt::format("{} was trained with another head: they differ in {}",
+                            form.path.string(), some_of(differing)),
                 "model.head and model.pooling say which; model.new_classifier=true starts a new "
                 "classifier");
   for (const auto& [parameter, tensors] : wanted)
@@ -177,11 +184,11 @@ LoadReport load_own_weights(const fs::path& path, const ModelOptions& options, M
     const std::vector<HfTensorShape> parts =
         renamed(names, {.name = stored.name, .shape = stored.shape});
     const std::size_t size = stored.bytes.size() / parts.size();
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      form.tensors[parts[i].name] = {
-          &tensors.emplace_back(parts[i].name, stored.dtype, parts[i].shape,
-                                stored.bytes.subspan(i * size, size)),
-          &file};
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      tensors.push_back(
+          {parts[i].name, stored.dtype, parts[i].shape, stored.bytes.subspan(i * size, size)});
+      form.tensors[parts[i].name] = {&tensors.back(), &file};
+    }
   }
   return load(form, options, model, ops);
 }

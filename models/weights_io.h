@@ -30,7 +30,8 @@ LoadReport load_hf_weights(const std::filesystem::path& file, const ModelOptions
                            Model& model, Ops& ops);
 
 // The same for the model.safetensors of a checkpoint, with the names of ours.
-// It also throws where a part of a head that was trained is missing: the rest would not fit to it.
+// It also throws where parts of a head that was trained are missing, or have no place: a head is of
+// one piece.
 LoadReport load_own_weights(const std::filesystem::path& file, const ModelOptions& options,
                             Model& model, Ops& ops);
 

@@ -45,8 +45,9 @@ nlohmann::json start_of(const TrainRequest& request, const RunData& data) {
   const RunConfig& config = request.loaded.config;
   nlohmann::json start = {
       {"version", version()}, {"settings", to_json(config)}, {"data", data.fingerprints()}};
-  if (request.resume) start["checkpoint"] = content_of_checkpoint(request.from.checkpoint);
-  if (const std::string& pretrained = config.model.pretrained; !pretrained.empty())
+  if (request.resume)
+    start["checkpoint"] = content_of_checkpoint(request.from.checkpoint);
+  else if (const std::string& pretrained = config.model.pretrained; !pretrained.empty())
     start["weights"] = content_of_pretrained(find_pretrained(pretrained));
   return start;
 }

@@ -137,8 +137,10 @@ ModelOptions model_options(const RunConfig& config, const Tokenizer* tokenizer) 
   ModelKind& model = *options.kind;
   const std::int64_t tokens = tokenizer->size();
   if (model.vocabulary() == 0) model.set_vocabulary(tokens);
-  const bool other_weights =
-      !options.pretrained.empty() && tokens <= model.vocabulary() - kVocabularyPadding;
+  // Those of a run may have any number of rows: it was trained so.
+  const bool other_weights = !options.pretrained.empty() &&
+                             !std::filesystem::exists(options.pretrained + "/model.json") &&
+                             tokens <= model.vocabulary() - kVocabularyPadding;
   if (tokens > model.vocabulary() || other_weights)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("the tokenizer has {} tokens, but the model has {}", tokens,

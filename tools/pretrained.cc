@@ -48,10 +48,14 @@ std::vector<std::string> hf_classes(const Pretrained& from) {
 }  // namespace
 
 Pretrained find_pretrained(const fs::path& path) {
-  fs::path folder = fs::is_directory(path) ? path : path.parent_path();
+  fs::path folder = path.has_filename() ? path : path.parent_path();  // "run/best/"
+  if (folder.filename() == "model.safetensors" && fs::is_regular_file(folder))
+    folder = folder.has_parent_path() ? folder.parent_path() : ".";
+  // "best" may move while the run is trained.
+  if (fs::is_symlink(folder)) folder = folder.parent_path() / fs::read_symlink(folder);
   if (const std::vector<std::int64_t> steps = checkpoint_steps(folder); !steps.empty())
     folder = checkpoint_folder(folder, steps.back());
-  if (fs::exists(folder / "trainer_state.json"))
+  if (fs::exists(folder / "model.json"))  // trainer_state.json may be that of transformers
     return {.folder = folder,
             .config = folder / "config.json",
             .weights = folder / "model.safetensors",
@@ -61,7 +65,14 @@ Pretrained find_pretrained(const fs::path& path) {
 }
 
 ModelFacts pretrained_facts(const Pretrained& from) {
-  if (from.is_checkpoint) return read_model_facts(from.folder);
+  if (from.is_checkpoint) {
+    ModelFacts facts = read_model_facts(from.folder);
+    // Images of one size never were resized, so nothing says how others should be.
+    if (facts.images &&
+        !load_config(from.config.string(), {}).config.data.kind->facts().has_class_folders)
+      facts.images->squeeze = false;
+    return facts;
+  }
   return {.item_shape = read_hf_config(from.config).image_shape,
           .class_names = hf_classes(from),
           .images = read_hf_image_processor(from.folder)};
@@ -77,6 +88,10 @@ LoadReport load_pretrained(const Pretrained& from, const ModelOptions& options, 
 void use_pretrained_settings(LoadedConfig& loaded) {
   RunConfig& config = loaded.config;
   TokenSettings* tokens = config.data.kind->tokens();
+  // The run may save others while this one is trained.
+  if (std::string& path = config.model.pretrained; !path.empty())
+    if (const Pretrained from = find_pretrained(path); from.is_checkpoint)
+      path = from.folder.string();
   const RunConfig asked = config;
   std::string model, tokenizer = tokens ? tokens->vocabulary : "";  // what speaks
   const char* hint = "leave these settings out, or change that file";
@@ -90,8 +105,9 @@ void use_pretrained_settings(LoadedConfig& loaded) {
   if (tokens) tokens->lower_case = lower_case_of(tokenizer).value_or(tokens->lower_case);
   std::string contradictions;
   for (const ConfigChange& change : config_changes(asked, config)) {
+    const bool is_left_open = change.key == "model.vocabulary" && change.before == "0";
     const std::string& source = change.key.starts_with("model.") ? model : tokenizer;
-    if (const ConfigOrigin& origin = loaded.origins.at(change.key); origin.given())
+    if (const ConfigOrigin& origin = loaded.origins.at(change.key); origin.given() && !is_left_open)
       contradictions +=
           fmt::format("{}{}: {} is {}, but {} says {}", contradictions.empty() ? "" : "\n  ",
                       origin.where, change.key, change.before, source, change.after);

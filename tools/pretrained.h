@@ -28,6 +28,7 @@ LoadReport load_pretrained(const Pretrained& from, const ModelOptions& options, 
                            Ops& ops);
 
 // Gives `loaded` what the weights say: sizes and dropout of the model, the case of texts.
+// model.pretrained becomes the checkpoint that a run now has.
 // Throws Error(kBadConfig) where a given setting says otherwise.
 void use_pretrained_settings(LoadedConfig& loaded);
 

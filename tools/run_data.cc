@@ -90,9 +90,20 @@ DataRequest data_request(const RunConfig& config, Split split, const Tokenizer* 
   return request;
 }
 
+// A checkpoint has what the run's that it started from says, which may be gone. Files of Hugging
+// Face's that have changed are noticed.
+static RunConfig going_on(RunConfig config, const fs::path& checkpoint) {
+  std::string& pretrained = config.model.pretrained;
+  if (!pretrained.empty() && !checkpoint.empty() &&
+      (lacks_pretrained(config) || find_pretrained(pretrained).is_checkpoint))
+    pretrained = checkpoint.string();
+  return config;
+}
+
 RunData::RunData(const RunConfig& config, bool check_images, const fs::path& checkpoint)
-    : tokenizer(load_tokenizer(config)),
-      transform_(image_transform(config, nullptr)),
+    : tokenizer(load_tokenizer(going_on(config, checkpoint))),
+      goes_on(!checkpoint.empty()),
+      transform_(image_transform(going_on(config, checkpoint), nullptr)),
       check_images_(check_images) {
   // A head that was trained on another order would start as if trained on wrong labels.
   const std::vector<std::string> known =

@@ -30,6 +30,7 @@ struct ModelFacts {
 
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;  // of texts, else null
+  bool goes_on = false;                  // from a checkpoint, which has the weights
   std::unique_ptr<Dataset> train, test;  // after data.limit and data.eval_limit
   std::unique_ptr<Dataset> mismatched;   // MNLI's second test set, where it is there; else null
   // Measures of an evaluation: those of train.measures, else those that the task has.

@@ -136,6 +136,16 @@ void settle_replaced(const fs::path& folder) {
   if (fs::exists(moving(folder))) bring_back(moving(folder), folder);
 }
 
+// Weights that a run started from: another checkpoint of theirs may be the newest now.
+bool is_of_one_run(const ConfigChange& change) {
+  const auto run_of = [](const std::string& checkpoint) {
+    const std::size_t end = checkpoint.rfind("/checkpoint-");
+    return end == checkpoint.npos ? "" : checkpoint.substr(0, end);
+  };
+  return change.key == "model.pretrained" && !run_of(change.before).empty() &&
+         run_of(change.before) == run_of(change.after);
+}
+
 RunConfig saved_config(const fs::path& checkpoint) {
   RunConfig saved;
   read_config(saved, {.saved = true,
@@ -147,7 +157,7 @@ RunConfig saved_config(const fs::path& checkpoint) {
 std::string differences(const RunConfig& saved, const RunConfig& config) {
   std::string changes;
   for (const ConfigChange& change : config_changes(saved, config))
-    if (!is_harmless(change.key))
+    if (!is_harmless(change.key) && !is_of_one_run(change))
       changes +=
           fmt::format("{}{} differs from the checkpoint ({} -> {})", changes.empty() ? "" : "\n  ",
                       change.key, change.before, change.after);

@@ -181,7 +181,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   finite_ = ready.finite;
   model_ = std::move(ready.model);
   model_->graph.parameters().initialize(*ops_, config.seed);
-  if (!config.model.pretrained.empty())
+  if (!config.model.pretrained.empty() && !data.goes_on)
     pretrained_ = load_pretrained(find_pretrained(config.model.pretrained),
                                   model_options(config, data.tokenizer.get()), *model_, *ops_);
   Loader loader(*data.train, loader_options());

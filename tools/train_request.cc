@@ -24,9 +24,17 @@ nlohmann::json facts_json(const ModelFacts& facts, const Model& model) {
 }
 
 // Files that are not what they were when the checkpoint was saved, a line for each.
-std::vector<std::string> changed_files(const nlohmann::json& saved, const RunData& data) {
+std::vector<std::string> changed_files(const nlohmann::json& before, const RunData& data) {
   std::vector<std::string> changes;
-  const nlohmann::json found = data.fingerprints();
+  nlohmann::json found = data.fingerprints(), saved = before;
+  // A tokenizer is the same wherever its files lie.
+  if (data.tokenizer)
+    for (const auto& [file, hash] : before.items())
+      if (hash == found.value(data.tokenizer->name(), nlohmann::json())) {
+        found.erase(data.tokenizer->name());
+        saved.erase(file);
+        break;
+      }
   for (const auto& [file, hash] : saved.items())
     if (!found.contains(file))
       changes.push_back(file + " is not read any more");
@@ -129,8 +137,9 @@ void check_request(const TrainRequest& request) {
   if (request.fork) check_same_optimizer(request.from.checkpoint, request.loaded.config);
   if (!request.ranks->is_first()) return;  // the others write nothing
   if (request.continues()) check_continuation(request.from, request.loaded.config.run.overwrite);
-  if (request.fork && request.use() != FolderUse::kNext)
-    check_not_source(request.loaded.folder(), request.from.checkpoint);
+  if (const fs::path parent = parent_of(request);
+      !parent.empty() && request.use() != FolderUse::kNext)
+    check_not_source(request.loaded.folder(), parent);
   check_run_folder(request.folder(), request.use());
   if (!request.trace.empty()) check_output(request.trace, "--trace", TraceOps::kBegin);
 }
@@ -185,8 +194,11 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
   if (checkpoint.empty()) return warnings;
   if (has_learned_labels(checkpoint, config)) {
     std::string split = check_forked_split(checkpoint, config, data);
-    // Other data are what weights alone are for.
-    if (request.fork && !split.empty()) warnings.push_back(std::move(split));
+    // Other classes are what weights alone are for.
+    const bool learns_more =
+        request.fork || (!config.model.new_classifier &&
+                         read_model_facts(checkpoint).class_names == data.facts().class_names);
+    if (learns_more && !split.empty()) warnings.push_back(std::move(split));
   }
   if (data.tokenizer && !has_read_vocabulary(checkpoint, data))
     warnings.push_back(fmt::format(

@@ -83,19 +83,34 @@ TEST_CASE("a run starts from the weights of another run, of any model", "[pretra
   CHECK(type.code == 78);
   CHECK(contains(type.err,
                  "error: model.type is \"mlp\", but out/checkpoint-10/config.json is a resnet\n"));
-  // It goes on without looking at the weights again.
+  for (const char* none : {"out/checkpoint-9", "out/bset", "out/config.json", "out/best/none"}) {
+    const Outcome absent = start({std::string("model.pretrained=") + none});
+    CAPTURE(none, absent.err);
+    CHECK(absent.code != 0);
+    CHECK(contains(absent.err, none));
+  }
+  const Outcome itself = start({"run.folder=out"});
+  CHECK(itself.code == 73);
+  CHECK(
+      contains(itself.err, "error: out: holds out/checkpoint-10, which the new run starts from\n"));
+  // A checkpoint of transformers' own trainer is a Hugging Face folder.
+  fs::create_directories(tiny.path() / "theirs");
+  write_text(tiny.path() / "theirs/trainer_state.json", "{}");
+  CHECK(contains(start({"model.pretrained=theirs"}).err, "theirs/model.safetensors: no such file"));
   REQUIRE(start({"train.steps=4", "train.checkpoint_every=2"}).code == 0);
   const double end = eval_loss(tiny.path() / "more");
-  forget_after(tiny.path() / "more", 2);
-  REQUIRE(run(tiny.path(), {"vcas-train", "--resume", "more"}).code == 0);
-  CHECK(eval_loss(tiny.path() / "more") == end);
   const fs::path weights = tiny.path() / "out/checkpoint-10/model.safetensors";
   std::string bytes = content(weights);
   bytes.back() ^= 1;
   write_text(weights, bytes);
-  const Outcome damaged = start({});
+  const Outcome damaged = start({"run.folder=other"});
   CHECK(damaged.code == 65);
   CHECK(contains(damaged.err, "model.safetensors"));
+  // A run that goes on has all that it needs.
+  forget_after(tiny.path() / "more", 2);
+  fs::remove_all(tiny.path() / "out");
+  REQUIRE(run(tiny.path(), {"vcas-train", "--resume", "more"}).code == 0);
+  CHECK(eval_loss(tiny.path() / "more") == end);
 }
 
 TEST_CASE("images become those that the weights of a run were trained with", "[pretrained]") {
@@ -140,14 +155,18 @@ TEST_CASE("a classifier starts from a run of masked words", "[pretrained]") {
   REQUIRE(tiny.train({"run.folder=words", "--overwrite", "model.pooling=mean"}).code == 0);
   const Outcome pooled = tiny.train(classify);
   CHECK(pooled.code == 78);
-  CHECK(
-      contains(pooled.err,
-               "error: words/checkpoint-40/model.safetensors was trained with another head, which "
-               "lacks bert.pooler.dense.weight, bert.pooler.dense.bias\n"
-               "  hint: model.head and model.pooling say which; model.new_classifier=true starts "
-               "a new classifier\n"));
+  CHECK(contains(pooled.err,
+                 "error: words/checkpoint-40/model.safetensors was trained with another head: they "
+                 "differ in bert.pooler.dense.weight, bert.pooler.dense.bias\n"
+                 "  hint: model.head and model.pooling say which; model.new_classifier=true starts "
+                 "a new classifier\n"));
   CHECK(tiny.train(with(classify, {"model.new_classifier=true"})).code == 0);
   CHECK(tiny.train(with(classify, {"model.pooling=mean"})).code == 0);
+  REQUIRE(tiny.train({"run.folder=first", "train.steps=2"}).code == 0);
+  const Outcome unused =
+      tiny.train(with(classify, {"model.pretrained=first", "model.pooling=mean"}));
+  CHECK(unused.code == 78);
+  CHECK(contains(unused.err, "another head: they differ in bert.pooler.dense.bias, bert.pooler."));
   for (const char* name : {"train.tsv", "test.tsv"})
     write_text(tiny.path() / name, "sentence\tlabel\na a\t1\nb b\t0.5\na b\t2\nc\t3\n");
   const Outcome number = tiny.train(with(classify, {"model.pooling=mean", "model.head=regression",
@@ -156,6 +175,28 @@ TEST_CASE("a classifier starts from a run of masked words", "[pretrained]") {
   CHECK(contains(number.err,
                  "error: words/checkpoint-40/config.json: model.head is \"classification\", and "
                  "\"regression\" here\n"));
+}
+
+TEST_CASE("a run goes on while the one that it started from goes on too", "[pretrained]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=4", "train.checkpoint_every=2"}).code == 0);
+  const std::vector<std::string> child = {"model.pretrained=out", "run.folder=child",
+                                          "train.steps=4", "train.checkpoint_every=2",
+                                          "data.text.vocabulary="};
+  REQUIRE(tiny.train(child).code == 0);
+  CHECK(nlohmann::json::parse(content(tiny.path() / "child/config.json"))["model"]["pretrained"] ==
+        "out/checkpoint-4");
+  const double end = eval_loss(tiny.path() / "child");
+  forget_after(tiny.path() / "child", 2);
+  forget_after(tiny.path() / "out", 2);
+  for (const auto& resume : {std::vector<std::string>{"vcas-train", "--resume", "child"},
+                             with(with({"vcas-train", "-c", "tiny.json"}, child), {"--resume"})}) {
+    const Outcome resumed = tiny.vcas(resume);
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(eval_loss(tiny.path() / "child") == end);
+    forget_after(tiny.path() / "child", 2);
+  }
 }
 
 TEST_CASE("what weights were trained on is not held out", "[pretrained]") {
@@ -180,5 +221,10 @@ TEST_CASE("what weights were trained on is not held out", "[pretrained]") {
   write_text(tiny.path() / "more.tsv", TinyText::table(48));
   const Outcome unknown = start({"seed=1", "data.text.train_file=more.tsv"});
   CHECK(unknown.code == 0);
-  CHECK_FALSE(contains(unknown.err, "warning"));
+  CHECK(contains(unknown.err,
+                 "warning: out/checkpoint-2 has not read more.tsv: if it was trained "
+                 "on some of these items, they could be evaluated on\n"));
+  const Outcome task =
+      start({"seed=1", "data.text.train_file=more.tsv", "model.new_classifier=true"});
+  CHECK_FALSE(contains(task.err, "warning"));
 }
