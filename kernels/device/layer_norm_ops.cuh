@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, kHeldBytes<T, kHeld> == 12 ? 4 : 1)
   const C variance = warp_sum(squares) / static_cast<C>(width);
   const C s = C(1) / square_root(variance + eps);
   LaneSquares<C> squares_of_y;
-  T* const y_row = computed_once<kAligned>(y + r * width);
+  T* const y_row = computed_once<kAligned>(y, r * width);
   constexpr int kHeldGamma = (kHeldBytes<T, kHeld>) > 16 ? 0 : kHeld;
   const WarpRow<T, kHeldGamma, kAligned> gammas(gamma, width), betas(beta, width);
   for_lane_columns<kHeld>(width, [&](int k, int c) {
@@ -166,8 +166,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const C shift = warp_sum(g_sum) / static_cast<C>(width);
     const C slope = warp_sum(product) / static_cast<C>(width);
     LaneSquares<C> squares, squares_of_branch;
-    T* const dx_row = computed_once<kOnce>(t.dx + r * width);
-    [[maybe_unused]] T* const branch_row = computed_once<kOnce>(t.dbranch + r * width);
+    T* const dx_row = computed_once<kOnce>(t.dx, r * width);
+    [[maybe_unused]] T* const branch_row = computed_once<kOnce>(t.dbranch, r * width);
     [[maybe_unused]] RowMask<C> mask(t.dropout, full, width);
     for_lane_columns<kHeld>(width, [&](int k, int c) {
       Neighbours<C> out = added.at(k, c), dgamma{}, dbeta{};

@@ -38,10 +38,12 @@ struct Words {
   std::uint32_t word[4];
 };
 
-// p, with kOnce computed here once: nvcc does not see of what. Loads and stores then add offsets
-// that it knows by themselves. Else it may compute each address anew, by several instructions.
+// base + offset, with kOnce computed here once: nvcc does not see of what. Loads and stores then
+// add offsets that it knows by themselves. Else it may compute each address anew, by several
+// instructions. Where there is no base the address is not to be used.
 template <bool kOnce, class T>
-__device__ __forceinline__ T* computed_once(T* p) {
+__device__ __forceinline__ T* computed_once(T* base, std::int64_t offset = 0) {
+  T* p = base + offset;
   if constexpr (kOnce) asm("" : "+l"(p));
   return p;
 }
@@ -80,8 +82,8 @@ struct Words {
 };
 
 template <bool kOnce, class T>
-T* computed_once(T* p) {
-  return p;
+T* computed_once(T* base, std::int64_t offset = 0) {
+  return base ? base + offset : base;
 }
 
 inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
