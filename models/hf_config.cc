@@ -255,16 +255,4 @@ ModelOptions hf_options(const ModelOptions& asked) {
   return options;
 }
 
-ModelOptions with_choices(ModelOptions trained, const ModelOptions& asked, const fs::path& file) {
-  if (trained.kind.type != asked.kind.type)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("model.type is \"{}\", but {} is a {}", asked.kind.type, file.string(),
-                            trained.kind.type),
-                fmt::format("set model.type to \"{}\"", trained.kind.type));
-  trained.kind->take_choices(*asked.kind);
-  trained.pretrained = asked.pretrained;
-  trained.new_classifier = asked.new_classifier;
-  return trained;
-}
-
 }  // namespace vcas

@@ -57,9 +57,4 @@ std::string image_processor_text(const HfImageProcessor& images,
 // starts a new one. Throws what read_hf_config throws.
 ModelOptions hf_options(const ModelOptions& asked);
 
-// `trained`, which `file` describes, with the choices of `asked`.
-// Throws Error(kBadConfig) where the kind of model differs.
-ModelOptions with_choices(ModelOptions trained, const ModelOptions& asked,
-                          const std::filesystem::path& file);
-
 }  // namespace vcas

@@ -96,7 +96,7 @@ class HfFormat {
     return "";
   }
 
-  // Names that are ours alone.
+  // Parts of our names that files do not have.
   virtual HfNames names() const { return {}; }
   // A parameter in files: tensors that lie one after another in ours. Here renamed by names().
   virtual std::vector<HfTensorShape> tensors(const Parameter& parameter) const;

@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.h"
@@ -58,6 +60,19 @@ void Model::load_weights(Ops& ops, const BatchPart& part) {
   const Tensor to = graph.tensor(weights);
   ops.copy_to_device(to.data, part.of(part.batch.weights, Layout::items(1), "weights").data(),
                      to.bytes());
+}
+
+ModelOptions with_choices(ModelOptions trained, const ModelOptions& asked,
+                          const std::filesystem::path& file) {
+  if (trained.kind.type != asked.kind.type)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("model.type is \"{}\", but {} is a {}", asked.kind.type, file.string(),
+                            trained.kind.type),
+                fmt::format("set model.type to \"{}\"", trained.kind.type));
+  trained.kind->take_choices(*asked.kind);
+  trained.pretrained = asked.pretrained;
+  trained.new_classifier = asked.new_classifier;
+  return trained;
 }
 
 ModelOptions read_model_options(const std::vector<std::string>& settings) {

@@ -1,6 +1,7 @@
 // Models built from a few settings: a graph with its inputs, logits and loss.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -31,6 +32,7 @@ class ModelKind {
   virtual std::string head() const { return "classification"; }
 
   // Whether a tensor may be missing where weights are read, and then starts anew.
+  // `name`: as files of Hugging Face's have it, of other models ours.
   virtual bool belongs_to_head(const std::string& name) const {
     return name.starts_with("classifier.");
   }
@@ -63,6 +65,11 @@ struct ModelOptions {
             "Start the classifier anew, whatever the pretrained weights have: for another task.");
   }
 };
+
+// `trained`, which `file` describes, with the choices of `asked`.
+// Throws Error(kBadConfig) where the kind of model differs.
+ModelOptions with_choices(ModelOptions trained, const ModelOptions& asked,
+                          const std::filesystem::path& file);
 
 // From settings such as "type=bert" and "width=768".
 ModelOptions read_model_options(const std::vector<std::string>& settings);

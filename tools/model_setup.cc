@@ -137,7 +137,7 @@ ModelOptions model_options(const RunConfig& config, const Tokenizer* tokenizer) 
   ModelKind& model = *options.kind;
   const std::int64_t tokens = tokenizer->size();
   if (model.vocabulary() == 0) model.set_vocabulary(tokens);
-  // Those of a run may have any number of rows: it was trained so.
+  // A run may have been trained with any number of rows.
   const bool other_weights = !options.pretrained.empty() &&
                              !std::filesystem::exists(options.pretrained + "/model.json") &&
                              tokens <= model.vocabulary() - kVocabularyPadding;

@@ -71,6 +71,7 @@ class VarianceProbe {
   // If rows only are dropped: one, for V_w, as V_act is 0. If nothing is: none.
   int passes() const;
 
+  // Batches of this probe so far.
   int measured() const { return static_cast<int>(batches_.size()); }
   // Forgets all but so many batches: the step that measured the others has failed.
   void keep_measured(int batches);

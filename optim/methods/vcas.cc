@@ -166,7 +166,7 @@ bool Vcas::probes_at(std::int64_t step) const {
 
 void Vcas::begin_step(std::int64_t step) {
   if (forward_) forward_->begin_step(step);
-  if (probing_ && step == begun_step_) {
+  if (probing_ && step == begun_step_) {  // it threw, and is made again
     probe_->keep_measured(measured_before_);
     probing_ = in_place_ && measured_before_ > 0;
   }
