@@ -22,7 +22,7 @@ struct DataOptions;
 struct ImageSettings;
 struct TokenSettings;
 
-enum class LabelKind { kAny, kClasses, kNumbers, kMaskedWords };
+enum class LabelKind { kAny, kClasses, kNumbers, kMaskedWords, kNextWords };
 
 // What the settings alone say of the items.
 struct DataFacts {

@@ -32,6 +32,7 @@ enum class DataSite : std::uint32_t {
   kValidation,
   kCutout,
   kSubset,
+  kGenerate,
 };
 
 inline PhiloxAddress data_address(std::uint64_t seed, DataSite site, std::uint64_t epoch = 0) {

@@ -1,106 +1,41 @@
 #include "data/mlm.h"
 
 #include <fmt/format.h>
-#include <glob.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <span>
 #include <utility>
 
-#include "core/content_hash.h"
 #include "core/error.h"
-#include "core/signals.h"
-#include "data/text_kind.h"
-#include "data/text_table.h"
 
 namespace vcas {
 namespace {
 
 constexpr std::uint64_t kMlmFormatVersion = 3;
 constexpr std::int64_t kSpecial = 2;  // [CLS] and [SEP]
-constexpr const char* kMissingHint =
-    "data.text.train_file and data.text.test_file each name a text with a document on each line, a "
-    "folder, or files by a pattern; apt-get install wordnet-base, then sed -n 's/.* | //p' "
-    "/usr/share/wordnet/data.noun > corpus.txt makes such a text";
-
-// kAuto of plain text. Shards such as "c4.json-00001.gz" have a suffix of their own.
-TableFormat format_of(const std::filesystem::path& file) {
-  const std::string name = file.filename().string();
-  for (const auto& [part, format] :
-       {std::pair(".json", TableFormat::kJsonl), std::pair(".tsv", TableFormat::kTsv),
-        std::pair(".csv", TableFormat::kCsv)})
-    if (name.find(part) != std::string::npos) return format;
-  return TableFormat::kAuto;
-}
-
-// How many bad rows or lines were left out.
-std::int64_t for_each_document(const std::filesystem::path& file, const MlmOptions& options,
-                               const std::function<void(const std::string&)>& use) {
-  const TableFormat format = format_of(file);
-  if (format != TableFormat::kAuto) {
-    TextTable table(file, {options.text_field},
-                    {.format = format,
-                     .header = options.header,
-                     .skip_bad_rows = options.skip_bad_rows,
-                     .column_hint = "data.text.first names the column of the text"});
-    std::vector<std::string> fields;
-    while (table.next(fields)) use(fields[0]);
-    return table.skipped();
-  }
-  TextLines lines(file);
-  std::string line;
-  std::int64_t skipped = 0;
-  while (lines.next(line)) {
-    const std::string fault = text_fault(line);
-    if (fault.empty()) {
-      use(line);
-    } else if (options.skip_bad_rows) {
-      ++skipped;
-    } else {
-      throw Error(ExitCode::kBadData, fmt::format("{}: {}", lines.place(), fault),
-                  "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it; "
-                  "data.skip_bad_rows=true leaves bad lines out");
-    }
-  }
-  return skipped;
-}
-
-// How many bad rows or lines were left out.
-std::int64_t tokenise_documents(const MlmOptions& options, const Tokenizer& tokenizer,
-                                const TokenSink& sink) {
-  const auto room = static_cast<std::size_t>(options.max_length - kSpecial);
-  bool empty = true;
-  std::vector<std::int32_t> item;
+// Documents joined with [SEP], in items [CLS] ... [SEP].
+void tokenise_documents(std::int64_t max_length, const Tokenizer& tokenizer,
+                        const EachText& for_each_text, const TokenSink& sink) {
+  const auto room = static_cast<std::size_t>(max_length - kSpecial);
+  std::vector<std::int32_t> item, waiting;
   const auto add_item = [&](std::span<const std::int32_t> ids) {
     item.assign(1, tokenizer.cls());
     item.insert(item.end(), ids.begin(), ids.end());
     item.push_back(tokenizer.sep());
     sink(item);
-    empty = false;
   };
-  std::vector<std::int32_t> waiting;
-  std::int64_t skipped = 0;
-  for (const std::filesystem::path& file : options.files) {
-    skipped += for_each_document(file, options, [&](const std::string& text) {
-      stop_if_asked();
-      const std::size_t before = waiting.size();
-      if (before > 0) waiting.push_back(tokenizer.sep());
-      tokenizer.encode(text, waiting);
-      if (before > 0 && waiting.size() == before + 1) waiting.pop_back();  // an empty document
-      std::size_t used = 0;
-      for (; waiting.size() - used >= room; used += room)
-        add_item(std::span(waiting).subspan(used, room));
-      waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(used));
-    });
-  }
+  for_each_text([&](const std::string& text, bool) {
+    const std::size_t before = waiting.size();
+    if (before > 0) waiting.push_back(tokenizer.sep());
+    tokenizer.encode(text, waiting);
+    if (before > 0 && waiting.size() == before + 1) waiting.pop_back();  // an empty document
+    std::size_t used = 0;
+    for (; waiting.size() - used >= room; used += room)
+      add_item(std::span(waiting).subspan(used, room));
+    waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(used));
+  });
   if (!waiting.empty()) add_item(waiting);
-  if (empty)
-    throw Error(ExitCode::kBadData,
-                fmt::format("{}: there is no text{}", options.files.back().string(),
-                            bad_rows_text(skipped)));
-  return skipped;
 }
 
 }  // namespace
@@ -196,31 +131,7 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
   out.masked_offsets.push_back(std::ssize(out.masked_rows));
 }
 
-std::vector<std::filesystem::path> corpus_files(const std::string& name) {
-  std::vector<std::filesystem::path> files;
-  if (std::filesystem::is_directory(name)) {
-    for (const auto& entry : std::filesystem::directory_iterator(name))
-      if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.'))
-        files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-  } else if (!plain_or_compressed(name) && name.find_first_of("*?[") != std::string::npos) {
-    glob_t found{};
-    if (::glob(name.c_str(), 0, nullptr, &found) == 0)
-      files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-    ::globfree(&found);
-  } else {
-    files = {name};
-  }
-  if (files.empty())
-    throw Error(ExitCode::kNoInput, fmt::format("{}: there are no such files", name), kMissingHint);
-  return files;
-}
-
-std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const Tokenizer& tokenizer) {
-  MlmOptions options = given;
-  if (options.files.empty())
-    throw Error(ExitCode::kBadConfig, "a masked language model needs text files, and none is named",
-                kMissingHint);
+std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer& tokenizer) {
   if (options.max_length <= kSpecial)
     throw Error(
         ExitCode::kBadConfig,
@@ -230,27 +141,15 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const Tokenizer& t
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.text.mask_probability must be above 0 and below 1, got {}",
                             options.mask_probability));
-  for (std::filesystem::path& file : options.files)
-    file = find_plain_or_compressed(file, kMissingHint);
-
   ContentHash key;
-  std::vector<SourceFile> sources;
-  for (const std::filesystem::path& file : options.files) {
-    sources.push_back(source_file(file));
-    key.add_number(sources.back().hash);
-    key.add_number(static_cast<std::uint64_t>(format_of(file)));
-  }
-  key.add(options.text_field);
-  for (const bool flag : {options.header, options.skip_bad_rows}) key.add_number(flag);
-  key.add_number(static_cast<std::uint64_t>(options.max_length));
   key.add("mlm");
   key.add_number(kMlmFormatVersion);
+  key.add_number(static_cast<std::uint64_t>(options.max_length));
   key.add_number(tokenizer.fingerprint());
-  const auto make = [&](const TokenSink& sink) {
-    return tokenise_documents(options, tokenizer, sink);
-  };
-  TokenStream tokens =
-      options.cache ? cached_token_stream(key.value(), make) : token_stream_in_memory(make);
+  Corpus corpus =
+      read_corpus(options.corpus, key, [&](const EachText& each, const TokenSink& sink) {
+        tokenise_documents(options.max_length, tokenizer, each, sink);
+      });
   MlmDataset::Masking masking{.probability = options.mask_probability,
                               .mask = tokenizer.mask(),
                               .separator = tokenizer.sep(),
@@ -258,9 +157,9 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& given, const Tokenizer& t
   if (options.whole_words)
     for (std::int32_t id = 0; id < tokenizer.size(); ++id)
       masking.continues.push_back(tokenizer.continues_word(id));
-  auto dataset =
-      std::make_unique<MlmDataset>(std::move(tokens), options.max_length, std::move(masking));
-  dataset->set_sources(std::move(sources));
+  auto dataset = std::make_unique<MlmDataset>(std::move(corpus.tokens), options.max_length,
+                                              std::move(masking));
+  dataset->set_sources(std::move(corpus.sources));
   return dataset;
 }
 
@@ -270,11 +169,9 @@ class MaskedWords final : public TextKind {
  public:
   void fields(Setting& v) {
     Setting& text = v.section("text", kTextHelp);
-    files_.fields(text,
-                  "Text to train on, a document a line, or a table (.tsv, .csv, .jsonl), maybe "
-                  ".gz, .xz or .zst; a folder of such files or a pattern such as c4/*.json.gz.");
-    text.field("first", options_.text_field, "Column of the text in tables; empty: text.");
-    add_header(text, options_.header);
+    corpus_.fields(text,
+                   "Text to train on, a document a line, or a table (.tsv, .csv, .jsonl), maybe "
+                   ".gz, .xz or .zst; a folder of such files or a pattern such as c4/*.json.gz.");
     text.field("mask_probability", options_.mask_probability, "Share of tokens to predict (mlm).",
                above(0.0), below(1.0));
     text.field("whole_words", options_.whole_words, "Mask all pieces of a word together (mlm).");
@@ -284,16 +181,13 @@ class MaskedWords final : public TextKind {
   std::string summary() const override { return "plain text to learn masked words from"; }
   DataFacts facts() const override { return text_facts(LabelKind::kMaskedWords); }
   void check(const DataOptions& data, ConfigErrors& errors) const override {
-    files_.check(data, "such as corpus.txt with a document on each line", errors);
+    corpus_.files.check(data, "such as corpus.txt with a document on each line", errors);
   }
 
   OpenedData open(const DataRequest& request) const override {
     MlmOptions options = options_;
-    options.files = corpus_files(files_.of(request.split));
-    if (options.text_field.empty()) options.text_field = "text";
+    options.corpus = corpus_.options(request, tokens_);
     options.max_length = tokens_.max_length;
-    options.skip_bad_rows = request.skip_bad_rows;
-    options.cache = tokens_.cache;
     auto masked = load_mlm(options, *request.tokenizer);
     OpenedData data;
     data.most_masked = masked->masked_count(masked->item_shape()[0]);
@@ -303,8 +197,8 @@ class MaskedWords final : public TextKind {
   }
 
  private:
-  FileSettings files_;
-  MlmOptions options_{.text_field = ""};  // what the settings say of it
+  CorpusSettings corpus_;
+  MlmOptions options_;  // what the settings say of it
 };
 VCAS_REGISTER_PART(DataKind, "mlm", MaskedWords);
 

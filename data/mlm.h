@@ -6,28 +6,20 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "data/corpus.h"
 #include "data/dataset.h"
-#include "data/token_stream.h"
-#include "data/tokenizer.h"
 
 namespace vcas {
 
 struct MlmOptions {
-  // Text, plain or compressed, with a document a line.
-  // Tables (.tsv, .csv, .jsonl, .json) have it in the column `text_field`.
-  std::vector<std::filesystem::path> files = {};
-  std::string text_field = "text";
-  bool header = true;             // of tables; false: columns are numbers, from 0
+  CorpusOptions corpus = {};
   std::int64_t max_length = 128;  // tokens of an item
   double mask_probability = 0.15;
-  bool whole_words = false;    // a word's pieces are masked together
-  bool skip_bad_rows = false;  // or lines: leave them out and count them, instead of an error
-  bool cache = true;
+  bool whole_words = false;  // a word's pieces are masked together
 };
 
 class MlmDataset final : public Dataset {
@@ -67,12 +59,7 @@ class MlmDataset final : public Dataset {
   std::vector<std::string> class_names_;  // none
 };
 
-// The files that a setting names, sorted by name: a file, a folder's, or those of a pattern.
-// A pattern is "c4/*.json.gz", for example. Throws kNoInput if there are none.
-std::vector<std::filesystem::path> corpus_files(const std::string& name);
-
-// The last, shorter item is kept. Without the cache all tokens are in memory.
-// Throws kNoInput for missing files and kBadData for files without text.
+// The last, shorter item is kept. Throws as corpus_tokens does.
 std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace vcas

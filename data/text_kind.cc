@@ -131,7 +131,7 @@ DataFacts TextKind::text_facts(LabelKind labels, std::string task) const {
           .task = std::move(task),
           .max_length = tokens_.max_length,
           .needs_vocabulary = tokens_.vocabulary.empty(),
-          .is_predictable = labels != LabelKind::kMaskedWords};
+          .is_predictable = labels != LabelKind::kMaskedWords && labels != LabelKind::kNextWords};
 }
 
 OpenedData LabelledTextKind::open_unlabelled(const DataRequest& request,

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ class Tokenizer {
   // Appends the ids of `text`, without [CLS] and [SEP]. Invalid UTF-8 is kBadData.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
 
+  // The text of tokens, as far as they tell it.
+  virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+
   virtual const std::string& name() const = 0;  // of the file it was read from
   virtual std::int32_t size() const = 0;        // tokens
   virtual std::int32_t pieces() const = 0;      // the first so many tokens make up words
@@ -32,6 +36,7 @@ class Tokenizer {
   // kBadData, with the nearest token, where there is none.
   virtual std::int32_t id(std::string_view token) const = 0;
   virtual std::int32_t unk() const = 0;
+  virtual std::int32_t separator() const = 0;  // between documents
   std::int32_t cls() const { return id("[CLS]"); }
   std::int32_t sep() const { return id("[SEP]"); }
   std::int32_t pad() const { return id("[PAD]"); }

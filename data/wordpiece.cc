@@ -144,6 +144,19 @@ std::int32_t WordPiece::id(std::string_view token) const {
               did_you_mean(token, tokens));
 }
 
+std::string WordPiece::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (const std::int32_t id : ids) {
+    std::string_view piece = token(id);
+    if (continues_word(id))
+      piece.remove_prefix(2);
+    else if (!text.empty())
+      text += ' ';
+    text += piece;
+  }
+  return text;
+}
+
 void WordPiece::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
   if (const auto bad = first_invalid_utf8(text))
     throw Error(ExitCode::kBadData,

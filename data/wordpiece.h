@@ -55,6 +55,9 @@ class WordPiece final : public Tokenizer {
 
   bool has(std::string_view token) const override;
   std::int32_t id(std::string_view token) const override;
+  // Words with a blank between them.
+  std::string decode(std::span<const std::int32_t> ids) const override;
+  std::int32_t separator() const override { return sep(); }
   std::int32_t unk() const override { return unknown_; }
 
   // vocab.txt, tokenizer_config.json, special_tokens_map.json and tokenizer.json: BertTokenizer

@@ -1,6 +1,7 @@
 // Multi-head self-attention of each item's rows over themselves. With one input every row asks:
 //   input    [R, 3C]  query, key and value side by side
 //   output   [R, C]
+// With `causal` a row attends to itself and to rows before it.
 // With two inputs only the first row of each item asks:
 //   input 0  [N, C]   its query
 //   input 1  [R, 2C]  key and value of all rows
@@ -14,7 +15,9 @@ namespace {
 class Attention final : public Layer {
  public:
   explicit Attention(const LayerConfig& config)
-      : heads_(config.get_count("heads")), dropout_(config.get_probability("dropout", 0)) {}
+      : heads_(config.get_count("heads")),
+        dropout_(config.get_probability("dropout", 0)),
+        causal_(config.get("causal", false)) {}
 
   NodePlan plan(const PlanInput& in) const override {
     const bool first_rows = in.inputs.size() == 2;
@@ -22,6 +25,9 @@ class Attention final : public Layer {
       check_inputs("attention", in, {in.dtype, in.dtype});
     else
       check_inputs("attention", in, {in.dtype});
+    if (first_rows && causal_)
+      throw Error(ExitCode::kBadConfig,
+                  "attention: causal, and the first row of each item alone asks; it sees no other");
     const ValueSpec& query = in.inputs.front();
     const ValueSpec& qkv = in.inputs.back();
     if (first_rows && (qkv.width != 2 * query.width || query.layout != Layout::items(1)))
@@ -66,6 +72,7 @@ class Attention final : public Layer {
                                   .heads = heads_,
                                   .pairs = pairs(rows, io.inputs.size()),
                                   .dropout = exec.training ? dropout_ : 0,
+                                  .causal = causal_,
                                   .key = exec.key(Stream::kDropout, exec.site),
                                   .step = exec.step});
   }
@@ -95,6 +102,7 @@ class Attention final : public Layer {
                                    .heads = heads_,
                                    .pairs = pairs(rows, io.dx.size()),
                                    .dropout = exec.training ? dropout_ : 0,
+                                   .causal = causal_,
                                    .key = exec.key(Stream::kDropout, exec.site),
                                    .step = exec.step});
   }
@@ -103,13 +111,16 @@ class Attention final : public Layer {
   static Tensor first_of_two(std::span<const Tensor> inputs) {
     return inputs.size() == 2 ? inputs[0] : Tensor{};
   }
-  // Pairs of a query and a key: each row of an item with each, or its first row with each.
-  static std::int64_t pairs(const RowSet& rows, std::size_t inputs) {
-    return inputs == 2 ? rows.rows : rows.squares;
+  // Pairs of a query and a key: each row of an item with each, or with those up to it, or its first
+  // row with each.
+  std::int64_t pairs(const RowSet& rows, std::size_t inputs) const {
+    if (inputs == 2) return rows.rows;
+    return causal_ ? (rows.squares + rows.rows) / 2 : rows.squares;
   }
 
   std::int64_t heads_;
   double dropout_;
+  bool causal_;
 };
 
 VCAS_REGISTER_LAYER("attention", Attention);

@@ -7,12 +7,12 @@
 #include "models/blocks.h"
 #include "models/hf_config.h"
 #include "models/hf_format.h"
+#include "models/text_inputs.h"
 
 namespace vcas {
 
 namespace {
 
-constexpr double kInitStd = 0.02;
 constexpr const char* kBias = "cls.predictions.bias";
 constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
 
@@ -21,50 +21,6 @@ const HfNames kBertNames = {
     {".self.key_value.", {".self.key.", ".self.value."}},
     {kDecoderBias, {kBias}},
 };
-
-constexpr const char* kOtherTokenizer = "the tokenizer does not belong to the model";
-
-// The ids of tokens or texts, all below `limit`.
-ModelInput::Fill ids(std::vector<std::int32_t> Batch::*all, std::int64_t limit, const char* what) {
-  return [=](const BatchPart& part) {
-    VCAS_CHECK(!part.batch.offsets.empty(), "a batch of text without offsets");
-    const auto ids = part.of(part.batch.*all, Layout::tokens(), what);
-    check_ids(ids, limit, what, kOtherTokenizer);
-    return std::as_bytes(ids);
-  };
-}
-
-// The number of each token in its item, below `limit`.
-ModelInput::Fill positions(std::int64_t limit) {
-  return [limit, numbers = std::vector<std::int32_t>()](const BatchPart& part) mutable {
-    numbers.clear();
-    for (std::int64_t n = part.first; n < part.first + part.items; ++n) {
-      const std::int64_t length = part.batch.offsets.at(n + 1) - part.batch.offsets.at(n);
-      if (length > limit)
-        throw Error(
-            ExitCode::kBadData,
-            fmt::format("an item of {} tokens, and the model has {} positions", length, limit),
-            "data.text.max_length cuts items off");
-      for (std::int64_t i = 0; i < length; ++i) numbers.push_back(static_cast<std::int32_t>(i));
-    }
-    return std::as_bytes(std::span<const std::int32_t>(numbers));
-  };
-}
-
-// The masked rows, counted from the first row of these items.
-ModelInput::Fill masked_rows() {
-  return [rows = std::vector<std::int32_t>()](const BatchPart& part) mutable {
-    const std::int64_t first = part.rows_before(part.first, Layout::tokens());
-    rows.clear();
-    for (const std::int32_t row : part.of(part.batch.masked_rows, Layout::masked(), "masked rows"))
-      rows.push_back(row - static_cast<std::int32_t>(first));
-    return std::as_bytes(std::span<const std::int32_t>(rows));
-  };
-}
-
-std::span<const std::byte> masked_labels(const BatchPart& part) {
-  return std::as_bytes(part.of(part.batch.masked_labels, Layout::masked(), "masked labels"));
-}
 
 // The number of each item, 0 where the batch has none.
 ModelInput::Fill targets() {
@@ -141,10 +97,10 @@ class BertGraph {
 
  private:
   Value linear(const std::string& name, std::int64_t width, Value x) {
-    return add_linear(graph_, name, width, x, kInitStd);
+    return add_linear(graph_, name, width, x, kTransformerStd);
   }
   Value exact_linear(const std::string& name, std::int64_t width, Value x) {
-    return add_linear(graph_, name, width, x, kInitStd, false);
+    return add_linear(graph_, name, width, x, kTransformerStd, false);
   }
 
   struct Embedded {
@@ -153,24 +109,20 @@ class BertGraph {
   };
 
   Embedded embeddings() {
-    const auto lookup = [&](const char* table, std::int64_t entries, const char* input,
-                            const ModelInput::Fill& fill) {
-      const Value index = model_.input(input, {1, Layout::tokens(), DType::kI32}, fill);
-      return graph_.add(
-          std::string("bert.embeddings.") + table,
-          make_layer("embedding",
-                     {{"vocabulary", entries}, {"width", options_.width}, {"init_std", kInitStd}}),
-          {index});
+    const auto lookup = [&](const std::string& table, std::int64_t entries,
+                            const std::string& input, const ModelInput::Fill& fill) {
+      return add_lookup(model_, "bert.embeddings." + table, entries, options_.width, input, fill);
     };
     const auto sum = [&](const char* name, Value a, Value b) {
       return graph_.add(std::string("bert.embeddings.") + name, make_layer("add"), {a, b});
     };
     const Value words = lookup("word_embeddings", options_.vocabulary, "tokens",
-                               ids(&Batch::tokens, options_.vocabulary, "token"));
-    const Value types = lookup("token_type_embeddings", options_.type_vocabulary, "token_types",
-                               ids(&Batch::token_types, options_.type_vocabulary, "text type"));
+                               token_ids(&Batch::tokens, options_.vocabulary, "token"));
+    const Value types =
+        lookup("token_type_embeddings", options_.type_vocabulary, "token_types",
+               token_ids(&Batch::token_types, options_.type_vocabulary, "text type"));
     const Value places = lookup("position_embeddings", options_.max_positions, "positions",
-                                positions(options_.max_positions));
+                                token_positions(options_.max_positions));
     Value x = sum("with_position", sum("with_type", words, types), places);
     x = add_norm(graph_, "bert.embeddings.LayerNorm", x, options_.eps());
     x = add_dropout(graph_, "bert.embeddings.dropout", x, options_.dropout);
@@ -209,15 +161,13 @@ class BertGraph {
   }
 
   void masked_words(Value words, Value x, double label_smoothing) {
-    const ValueSpec spec{1, Layout::masked(), DType::kI32};
-    const Value rows = model_.input("masked_rows", spec, masked_rows());
-    x = graph_.add("cls.predictions.rows", make_layer("select_rows"), {x, rows});
+    x = add_masked_rows(model_, "cls.predictions.rows", x);
     x = exact_linear("cls.predictions.transform.dense", options_.width, x);
     x = graph_.add("cls.predictions.transform.gelu", make_layer("gelu"), {x});
     x = add_norm(graph_, "cls.predictions.transform.LayerNorm", x, options_.eps());
     model_.logits = exact_linear("cls.predictions.decoder", options_.vocabulary, x);
     if (options_.tied_decoder) graph_.tie(model_.logits, words);
-    add_cross_entropy(model_, model_.input("labels", spec, masked_labels), label_smoothing);
+    add_word_loss(model_, label_smoothing);
   }
 
   Model& model_;

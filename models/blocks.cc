@@ -25,6 +25,31 @@ Value add_norm(Graph& graph, const std::string& name, Value x, double eps) {
   return graph.add(name, make_layer("layer_norm", {{"eps", eps}}), {x});
 }
 
+Value add_pre_norm_block(Graph& graph, const PreNormBlock& block, const TransformerSettings& sizes,
+                         const std::string& name, Value x) {
+  // 2 * depth branches add up in the residual stream: each starts smaller (Radford et al. 2019).
+  const auto branch_std = [&](std::int64_t fan_in) {
+    const std::int64_t branches = 2 * sizes.depth;
+    return block.init_std > 0 ? block.init_std / std::sqrt(static_cast<double>(branches))
+                              : 1 / std::sqrt(static_cast<double>(fan_in * branches));
+  };
+  const std::int64_t width = sizes.width, inner = sizes.inner_width();
+  Value y = add_norm(graph, name + block.norm, x, block.eps);
+  y = add_linear(graph, name + block.qkv, 3 * width, y, block.init_std);
+  y = graph.add(name + block.attention,
+                make_layer("attention", {{"heads", sizes.heads},
+                                         {"dropout", sizes.attention_dropout},
+                                         {"causal", block.causal}}),
+                {y});
+  y = add_linear(graph, name + block.projection, width, y, branch_std(width));
+  x = add_residual(graph, name + block.residual, x, y, sizes.dropout);
+  y = add_norm(graph, name + block.inner_norm, x, block.eps);
+  y = add_linear(graph, name + block.inner, inner, y, block.init_std);
+  y = graph.add(name + block.activation, make_layer(block.activation_layer), {y});
+  y = add_linear(graph, name + block.outer, width, y, branch_std(inner));
+  return add_residual(graph, name + block.inner_residual, x, y, sizes.dropout);
+}
+
 void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what,
                const char* hint) {
   for (const std::int32_t id : ids)

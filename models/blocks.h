@@ -7,6 +7,9 @@
 
 namespace vcas {
 
+// Standard deviation of the first weights of BERT and GPT-2.
+inline constexpr double kTransformerStd = 0.02;
+
 // Adds a dropout node unless p is 0.
 Value add_dropout(Graph& graph, const std::string& name, Value x, double p);
 
@@ -56,7 +59,8 @@ struct TransformerSettings {
     v.field("ffn_ratio", ffn_ratio, "Inner width of the feed-forward over width.", above(0.0),
             at_most(1000.0));
     v.field("norm_eps", norm_eps,
-            "Added to variances in layer norms; 0: 1e-6 of a vit, 1e-12 of a bert.", at_least(0.0));
+            "Added to variances in layer norms; 0: 1e-6 of a vit, 1e-12 of a bert, 1e-5 of a gpt.",
+            at_least(0.0));
     v.field("dropout", dropout, "Dropout after embeddings and in residual branches.", at_least(0.0),
             below(1.0));
     v.field("attention_dropout", attention_dropout, "Dropout of attention probabilities.",
@@ -69,6 +73,19 @@ struct TransformerSettings {
   }
   std::int64_t inner_width() const { return std::llround(ffn_ratio * static_cast<double>(width)); }
 };
+
+// A block whose norms stand before its branches, x + f(norm(x)) (Radford et al. 2019): names of its
+// nodes, behind that of the block, and what else differs between models.
+struct PreNormBlock {
+  const char *norm, *qkv, *attention, *projection, *residual;
+  const char *inner_norm, *inner, *activation, *outer, *inner_residual;
+  const char* activation_layer = "gelu";
+  bool causal = false;
+  double eps = 1e-6;
+  double init_std = 0;  // of the first weights; 0: the layer's own
+};
+Value add_pre_norm_block(Graph& graph, const PreNormBlock& block, const TransformerSettings& sizes,
+                         const std::string& name, Value x);
 
 class HfConfig;
 

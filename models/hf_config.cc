@@ -151,7 +151,7 @@ std::string hf_config_text(const HfModel& description, std::int64_t classes) {
   const HfFormat& format = *options.kind->hugging_face();
   Json config = {{"architectures", {format.architecture()}}};
   config.update(format.write(description));
-  if (options.kind->head() != "mlm") {
+  if (!options.kind->learns_words()) {
     config.update(label_entries(description, classes));
     config["problem_type"] = problem_type(options.kind->head());
   }
@@ -250,7 +250,7 @@ ModelOptions hf_options(const ModelOptions& asked) {
   const HfFiles files = find_hf_files(asked.pretrained);
   const HfModel model = read_hf_config(files.config);
   const ModelOptions options = with_choices(model.options, asked, files.config);
-  if (asked.kind->head() != "mlm" && !asked.new_classifier)
+  if (!asked.kind->learns_words() && !asked.new_classifier)
     check_classifier(model, options, files.config.string());
   return options;
 }

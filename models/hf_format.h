@@ -69,7 +69,9 @@ class HfConfig {
 struct HfTensorShape {
   std::string name;
   std::vector<std::int64_t> shape;
-  bool channels_last = false;  // in ours: a convolution [D, C, k, k] is [D, k, k, C]
+  // Ours has other axes last: a convolution [D, C, k, k] is [D, k, k, C], a matrix [C, D] is [D,
+  // C].
+  bool transposed = false;
 };
 
 // Parts of our names, and what files have in their place.

@@ -28,8 +28,10 @@ class ModelKind {
   // Throws Error(kBadConfig) when the model does not fit the data.
   virtual void build(Model& model, const std::vector<std::int64_t>& item_shape,
                      std::int64_t classes, double label_smoothing) const = 0;
-  // What is learned: "classification" of items, "regression" or "mlm", masked words.
+  // What is learned: "classification" of items, "regression", "mlm", masked words, or "lm", next
+  // ones.
   virtual std::string head() const { return "classification"; }
+  bool learns_words() const { return head() == "mlm" || head() == "lm"; }
 
   // Whether a tensor may be missing where weights are read, and then starts anew.
   // `name`: as files of Hugging Face's have it, of other models ours.
@@ -122,8 +124,8 @@ class Model {
   std::vector<ModelInput> inputs;
   Value weights{-1};  // input f32 [N, 1] of the items in the loss, which a batch may lack; or none
   Value labels{-1};   // input i32 [N, 1] of the classes to learn; or none
-  Value hidden;       // output of the last block (bert); Graph::keep it to read it
-  Value logits;       // [N, classes], [N, 1] of a regression, [P, vocabulary] of masked words
+  Value hidden;       // output of the last block (bert, gpt); Graph::keep it to read it
+  Value logits;       // [N, classes], [N, 1] of a regression, [P, vocabulary] of words
   // Statistics dtype, one row for each term of the loss: an item, or a masked position.
   // Saved tensor 0 is i32 of the same rows, 1 = right, if the model has an accuracy.
   Value loss;

@@ -217,7 +217,7 @@ class ResNet final : public ModelKind, public HfFormat {
     if (tensor.name.ends_with("convolution.weight")) {
       const std::int64_t side = kernel_of(parameter.name);
       tensor.shape = {tensor.shape[0], tensor.shape[1] / (side * side), side, side};
-      tensor.channels_last = true;
+      tensor.transposed = true;
     }
     return tensors;
   }

@@ -1,8 +1,6 @@
 // Vision Transformer (Dosovitskiy et al. 2021): patches, learned positions, pre-norm blocks. Names
 // follow the Hugging Face ViT, with query, key and value as one linear layer. Without a class token
 // it is the vision half of SigLIP (Zhai et al. 2023).
-#include <cmath>
-
 #include "models/blocks.h"
 #include "models/hf_config.h"
 #include "models/hf_format.h"
@@ -79,8 +77,19 @@ class Vit final : public ModelKind, public HfFormat {
                                                    {"cls", first}}),
                         {images});
     x = add_dropout(graph, "vit.embeddings.dropout", x, sizes_.dropout);
+    const PreNormBlock names{.norm = ".layernorm_before",
+                             .qkv = ".attention.qkv",
+                             .attention = ".attention",
+                             .projection = ".attention.output.dense",
+                             .residual = ".attention.residual",
+                             .inner_norm = ".layernorm_after",
+                             .inner = ".intermediate.dense",
+                             .activation = ".intermediate.gelu",
+                             .outer = ".output.dense",
+                             .inner_residual = ".residual",
+                             .eps = eps()};
     for (std::int64_t block = 0; block < sizes_.depth; ++block) {
-      x = add_block(graph, "vit.encoder.layer." + std::to_string(block), x);
+      x = add_pre_norm_block(graph, names, sizes_, "vit.encoder.layer." + std::to_string(block), x);
       graph.gate(x);
     }
     // The norm works row by row, so it may follow the choice of the class token, and then has N
@@ -141,7 +150,7 @@ class Vit final : public ModelKind, public HfFormat {
   HfNames names() const override { return kVitNames; }
   std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
     std::vector<HfTensorShape> tensors = HfFormat::tensors(parameter);
-    for (auto& [name, shape, channels_last] : tensors) {
+    for (auto& [name, shape, transposed] : tensors) {
       if (name.ends_with("projection.weight"))  // a convolution: [D, C, patch, patch]
         shape = {shape[0], shape[1] / (patch_ * patch_), patch_, patch_};
       if (name == "vit.embeddings.cls_token") shape = {1, 1, shape[0]};
@@ -158,27 +167,6 @@ class Vit final : public ModelKind, public HfFormat {
   std::string current_name(std::string name) const override { return with_prefix("vit.", name); }
 
  private:
-  Value add_block(Graph& graph, const std::string& name, Value x) const {
-    const std::int64_t width = sizes_.width, inner = sizes_.inner_width();
-    // 2 * depth branches add up in the residual stream: each starts smaller (Radford et al. 2019).
-    const auto branch_std = [&](std::int64_t fan_in) {
-      return 1 / std::sqrt(static_cast<double>(fan_in * 2 * sizes_.depth));
-    };
-    Value y = add_norm(graph, name + ".layernorm_before", x, eps());
-    y = add_linear(graph, name + ".attention.qkv", 3 * width, y);
-    y = graph.add(
-        name + ".attention",
-        make_layer("attention", {{"heads", sizes_.heads}, {"dropout", sizes_.attention_dropout}}),
-        {y});
-    y = add_linear(graph, name + ".attention.output.dense", width, y, branch_std(width));
-    x = add_residual(graph, name + ".attention.residual", x, y, sizes_.dropout);
-    y = add_norm(graph, name + ".layernorm_after", x, eps());
-    y = add_linear(graph, name + ".intermediate.dense", inner, y);
-    y = graph.add(name + ".intermediate.gelu", make_layer("gelu"), {y});
-    y = add_linear(graph, name + ".output.dense", width, y, branch_std(inner));
-    return add_residual(graph, name + ".residual", x, y, sizes_.dropout);
-  }
-
   bool is_siglip() const { return pooling_ == "mean"; }
   double eps() const { return sizes_.norm_eps > 0 ? sizes_.norm_eps : 1e-6; }
 

@@ -47,12 +47,14 @@ static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
   return stored;
 }
 
-// The numbers of a convolution [D, C, k, k] as [D, k, k, C], or back.
-static std::vector<float> reordered(const std::vector<float>& values,
-                                    const std::vector<std::int64_t>& shape, bool back) {
-  const std::int64_t channels = shape[1], pixels = shape[2] * shape[3];
+// The numbers of a convolution [D, C, k, k] as [D, k, k, C], of a matrix [C, D] as [D, C], or back.
+static std::vector<float> transposed(const std::vector<float>& values,
+                                     const std::vector<std::int64_t>& shape, bool back) {
+  const bool matrix = shape.size() == 2;
+  const std::int64_t outputs = matrix ? 1 : shape[0], channels = shape[matrix ? 0 : 1],
+                     pixels = matrix ? shape[1] : shape[2] * shape[3];
   std::vector<float> out(values.size());
-  for (std::int64_t d = 0; d < shape[0]; ++d)
+  for (std::int64_t d = 0; d < outputs; ++d)
     for (std::int64_t c = 0; c < channels; ++c)
       for (std::int64_t p = 0; p < pixels; ++p) {
         const auto theirs = static_cast<std::size_t>((d * channels + c) * pixels + p);
@@ -64,12 +66,12 @@ static std::vector<float> reordered(const std::vector<float>& values,
 
 // Returns how many tensors were copied: the parameter is made of them.
 static std::size_t copy_to_parameter(const Parameter& parameter,
-                                     const std::vector<HfTensor>& tensors, bool channels_last,
+                                     const std::vector<HfTensor>& tensors, bool is_transposed,
                                      Ops& ops) {
   std::vector<float> values;
   for (const HfTensor& tensor : tensors) {
     std::vector<float> part = tensor.read_floats();
-    if (channels_last) part = reordered(part, tensor.stored->shape, false);
+    if (is_transposed) part = transposed(part, tensor.stored->shape, false);
     values.insert(values.end(), part.begin(), part.end());
   }
   const Tensor& master = parameter.master;
@@ -154,7 +156,7 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                 "classifier");
   for (const auto& [parameter, tensors] : wanted)
     report.loaded +=
-        copy_to_parameter(*parameter, tensors, form.parts(*parameter)[0].channels_last, ops);
+        copy_to_parameter(*parameter, tensors, form.parts(*parameter)[0].transposed, ops);
   model.graph.parameters().round_values(ops);
   return report;
 }
@@ -209,7 +211,7 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
         host.emplace_back(static_cast<std::size_t>(parameter.master.elements()));
     ops.copy_to_host(values.data(), parameter.master.data, parameter.master.bytes());
     const std::vector<HfTensorShape> parts = format.tensors(parameter);
-    if (parts[0].channels_last) values = reordered(values, parts[0].shape, true);
+    if (parts[0].transposed) values = transposed(values, parts[0].shape, true);
     const std::span<const std::byte> bytes = std::as_bytes(std::span<const float>(values));
     const std::size_t size = bytes.size() / parts.size();
     for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -341,6 +341,34 @@ struct PredictArguments final : CheckpointArguments {
   }
 };
 
+struct GenerateArguments final : CheckpointArguments {
+  GenerateRequest generated;
+
+  explicit GenerateArguments(CLI::App& program)
+      : CheckpointArguments(
+            program.add_subcommand("generate", "Go on with a text, by a model of next words")) {
+    command.add_option("--prompt", generated.prompt, "The text; empty: a new document");
+    command.add_option("--tokens", generated.tokens, "Most tokens to add")
+        ->check(kPositive)
+        ->capture_default_str();
+    command
+        .add_option("--temperature", generated.temperature,
+                    "Divides the logits; 0: always the most probable token")
+        ->check(within(0, 1e6))
+        ->capture_default_str();
+    command
+        .add_option("--top-k", generated.top_k,
+                    "Draw among the most probable so many; 0: among all")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    command.add_option("--seed", generated.seed, "Of the draws")->capture_default_str();
+  }
+  void run() override {
+    generated.checkpoint = checkpoint();
+    generate(generated);
+  }
+};
+
 struct ExportArguments final : CheckpointArguments {
   std::string folder;
 
@@ -539,6 +567,7 @@ std::vector<std::unique_ptr<Arguments>> add_commands(CLI::App& program) {
   commands.push_back(std::make_unique<CompareArguments>(program));
   commands.push_back(std::make_unique<EvalArguments>(program));
   commands.push_back(std::make_unique<PredictArguments>(program));
+  commands.push_back(std::make_unique<GenerateArguments>(program));
   commands.push_back(std::make_unique<ExportArguments>(program));
   commands.push_back(std::make_unique<ReportArguments>(program));
   commands.push_back(std::make_unique<InspectArguments>(program));

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <limits>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -61,12 +64,12 @@ struct Trained {
   }
 };
 
-// Its model, with memory for items within `limits`.
+// Its model, with memory for batches of `items` within `limits`.
 class TrainedModel {
  public:
-  TrainedModel(const Trained& trained, const Tokenizer* tokenizer, const BatchLimits& limits)
-      : ready_(make_model(trained.config(), trained.facts, tokenizer, limits,
-                          trained.config().eval_batch())),
+  TrainedModel(const Trained& trained, const Tokenizer* tokenizer, const BatchLimits& limits,
+               std::int64_t items)
+      : ready_(make_model(trained.config(), trained.facts, tokenizer, limits, items)),
         evaluator_(*ready_.model, *ready_.ops),
         name_(trained.checkpoint.string()) {
     load_weights(trained.checkpoint / "model.safetensors", *ready_.model, *ready_.ops);
@@ -146,6 +149,43 @@ std::vector<double> softmax(const float* logits, std::size_t classes) {
   return shares;
 }
 
+// A batch of one item, the tokens, whose last one is to predict the next.
+void set_text(std::span<const std::int32_t> tokens, Batch& batch) {
+  const std::int64_t rows = std::ssize(tokens);
+  batch.clear();
+  batch.items = 1;
+  batch.offsets = {0, rows};
+  batch.tokens.assign(tokens.begin(), tokens.end());
+  batch.token_types.assign(tokens.size(), 0);
+  batch.masked_offsets = {0, 1};
+  batch.masked_rows = {static_cast<std::int32_t>(rows - 1)};
+  batch.masked_labels = {0};  // not known: only the logits are wanted
+}
+
+// The token of these logits [vocabulary] that the number in [0, 1) draws.
+std::int32_t drawn_token(const GenerateRequest& request, std::vector<float> logits,
+                         double uniform) {
+  const auto most = std::ranges::max_element(logits);
+  if (request.temperature == 0) return static_cast<std::int32_t>(most - logits.begin());
+  std::vector<float> sorted = logits;
+  const auto kept = static_cast<std::size_t>(request.top_k);
+  if (kept > 0 && kept < sorted.size()) {
+    std::ranges::nth_element(sorted, sorted.begin() + static_cast<std::ptrdiff_t>(kept - 1),
+                             std::greater());
+    for (float& logit : logits)
+      if (logit < sorted[kept - 1]) logit = -std::numeric_limits<float>::infinity();
+  }
+  for (float& logit : logits) logit = static_cast<float>(logit / request.temperature);
+  const std::vector<double> shares = softmax(logits.data(), logits.size());
+  double sum = 0;
+  std::size_t token = 0, last = 0;
+  for (; token < shares.size() && sum <= uniform; ++token) {
+    sum += shares[token];
+    if (shares[token] > 0) last = token;
+  }
+  return static_cast<std::int32_t>(last);
+}
+
 // So that a name is one cell of a table, whatever it has.
 std::string escaped(const std::string& name) {
   std::string text;
@@ -186,7 +226,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   check_split(trained.saved, trained.config());
   const RunData data(trained.config(), trained.tokenizer(), trained.facts);
   if (trained.config().data.validation_share > 0) check_held_out_data(trained.checkpoint, data);
-  TrainedModel model(trained, data.tokenizer.get(), data.limits);
+  TrainedModel model(trained, data.tokenizer.get(), data.limits, trained.config().eval_batch());
   print_warnings(data.warnings);
   const nlohmann::json saved =
       read_trainer_state(trained.checkpoint).value("data", nlohmann::json::object());
@@ -214,7 +254,8 @@ void predict(const PredictRequest& request) {
   const RunConfig& config = trained.config();
   check_request(request, config);
   const auto tokenizer = trained.tokenizer();
-  TrainedModel model(trained, tokenizer.get(), tokenizer ? text_limits(config) : BatchLimits{});
+  TrainedModel model(trained, tokenizer.get(), tokenizer ? text_limits(config) : BatchLimits{},
+                     config.eval_batch());
   DataRequest data = data_request(config, Split::kTest, tokenizer.get());
   if (!request.submission.empty()) return write_submission(request, trained, data, model);
   data.known_classes = trained.facts.class_names;
@@ -230,6 +271,50 @@ void predict(const PredictRequest& request) {
     log_line(LogLevel::kWarning, "warning: left out " + fault);
 }
 
+void generate(const GenerateRequest& request) {
+  const Trained trained(request.checkpoint);
+  if (trained.config().model.kind->head() != "lm")
+    throw Error(ExitCode::kUsage,
+                fmt::format("generate goes on with texts, and model.type \"{}\" does not",
+                            trained.config().model.kind.type),
+                "model.type \"gpt\" learns to");
+  const auto tokenizer = trained.tokenizer();
+  const std::int64_t positions = trained.config().model.kind->max_positions();
+  TrainedModel model(trained, tokenizer.get(), {.tokens = positions, .masked = 1}, 1);
+  std::vector<std::int32_t> tokens;
+  tokenizer->encode(request.prompt, tokens);
+  const bool begins = tokens.empty();
+  const std::int32_t separator = tokenizer->separator();
+  if (begins) tokens.push_back(separator);
+  const EvaluateBatch evaluate = model.evaluate();
+  std::size_t printed = 0;
+  const auto print = [&] {
+    const std::string text = tokenizer->decode(std::span(tokens).subspan(begins ? 1 : 0));
+    std::fputs(text.c_str() + printed, stdout);
+    std::fflush(stdout);
+    printed = text.size();
+  };
+  print();
+  Batch batch;
+  std::vector<float> logits;
+  for (std::int64_t i = 0; i < request.tokens; ++i) {
+    const auto first =
+        static_cast<std::size_t>(std::max<std::int64_t>(0, std::ssize(tokens) - positions));
+    set_text(std::span(tokens).subspan(first), batch);
+    logits.clear();
+    evaluate(batch, &logits);
+    logits.resize(static_cast<std::size_t>(tokenizer->size()));  // rows that no token has go
+    const std::int32_t token =
+        drawn_token(request, logits,
+                    philox_uniform(data_address(request.seed, DataSite::kGenerate),
+                                   static_cast<std::uint64_t>(i)));
+    if (token == separator) break;
+    tokens.push_back(token);
+    print();
+  }
+  std::fputs("\n", stdout);
+}
+
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
   const Trained trained(request);
   std::error_code ignored;
@@ -241,7 +326,7 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
   AtomicFolder folder(target);
   const auto tokenizer = trained.tokenizer();
   TrainedModel model(trained, tokenizer.get(),
-                     tokenizer ? BatchLimits{.tokens = 1, .masked = 1} : BatchLimits{});
+                     tokenizer ? BatchLimits{.tokens = 1, .masked = 1} : BatchLimits{}, 1);
   HfModel description{.options = model_options(trained.config(), tokenizer.get()),
                       .image_shape = trained.facts.item_shape,
                       .labels = trained.facts.class_names};

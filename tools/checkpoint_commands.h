@@ -1,6 +1,7 @@
-// vcas eval, predict and export: what can be done with a trained model.
+// vcas eval, predict, generate and export: what can be done with a trained model.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -28,6 +29,17 @@ struct PredictRequest {
   std::string split = "test";
 };
 void predict(const PredictRequest& request);
+
+// Prints a text and how the model goes on with it, token by token, up to the end of a document.
+struct GenerateRequest {
+  CheckpointRequest checkpoint;
+  std::string prompt = {};
+  std::int64_t tokens = 100;
+  double temperature = 1;  // divides the logits; 0: always the most probable token
+  std::int64_t top_k = 0;  // draw among the most probable so many; 0: among all
+  std::uint64_t seed = 0;
+};
+void generate(const GenerateRequest& request);
 
 // Writes a folder that transformers loads: config.json and model.safetensors.
 // Text models have the vocabulary there too.

@@ -66,10 +66,10 @@ double sum_of(const std::vector<double>& values) {
 class Collected {
  public:
   Collected(const RunConfig& config, const RunData& data, const Dataset& items)
-      : data_(data), classes_(items.classes()), masked_(config.model.kind->head() == "mlm") {}
+      : data_(data), classes_(items.classes()), words_(config.model.kind->learns_words()) {}
 
-  // Whether `add` needs the logits: not of masked words, of which accuracy alone is measured.
-  bool needs_logits() const { return !masked_; }
+  // Whether `add` needs the logits: not of words, of which accuracy alone is measured.
+  bool needs_logits() const { return !words_; }
 
   void add(const Batch& batch, const Evaluation& part, const std::vector<float>& logits) {
     const auto terms = static_cast<double>(part.terms);
@@ -78,7 +78,7 @@ class Collected {
     counts_.right.push_back(part.accuracy * terms);
     counts_.terms.push_back(terms);
     counts_.targets.insert(counts_.targets.end(), batch.targets.begin(), batch.targets.end());
-    if (masked_) return;
+    if (words_) return;
     if (classes_ == 0) {
       counts_.numbers.insert(counts_.numbers.end(), logits.begin(), logits.end());
       return;
@@ -108,6 +108,7 @@ class Collected {
  private:
   double measure(const std::string& name) const {
     const Counts& c = counts_;
+    if (name == "perplexity") return std::exp(sum_of(c.loss) / sum_of(c.terms));
     if (name == "accuracy") return sum_of(c.right) / sum_of(c.terms);
     if (name == "pearson") return pearson_correlation(c.numbers, c.targets);
     if (name == "spearman") return spearman_correlation(c.numbers, c.targets);
@@ -120,7 +121,7 @@ class Collected {
 
   const RunData& data_;
   std::int64_t classes_;
-  bool masked_;
+  bool words_;
   Counts counts_;
 };
 
@@ -171,7 +172,7 @@ std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& con
 }  // namespace
 
 bool is_better(const std::string& measure, double value, double than) {
-  return measure.starts_with("loss") ? value < than : value > than;
+  return measure.starts_with("loss") || measure == "perplexity" ? value < than : value > than;
 }
 
 double TestResult::value(const std::string& name) const {

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // The split depends on the seed, the share, and which items there are with which labels.
-// Items of masked words are parts of all tokens.
+// Items of texts to learn words from are parts of all tokens.
 bool decides_split(const std::string& key, bool tokens_decide) {
   static const std::vector<std::string> kOthers = {
       "data.folder",       "data.text.train_file", "data.text.test_file",
@@ -77,7 +77,7 @@ constexpr const char* kHint =
 void check_split(const RunConfig& saved, const RunConfig& config) {
   if (config.data.validation_share == 0) return;
   for (const ConfigChange& change : config_changes(saved, config))
-    if (decides_split(change.key, config.model.kind->head() == "mlm"))
+    if (decides_split(change.key, config.model.kind->learns_words()))
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
                               "could be evaluated on",

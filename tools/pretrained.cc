@@ -22,7 +22,8 @@ ModelOptions options_of(const Pretrained& from, const ModelOptions& asked) {
   const ModelOptions trained = load_config(from.config.string(), {}).config.model;
   ModelOptions options = with_choices(trained, asked, from.config);
   const std::string before = trained.kind->head(), now = asked.kind->head();
-  if (before != now && before != "mlm" && now != "mlm" && !asked.new_classifier)
+  if (before != now && !trained.kind->learns_words() && !asked.kind->learns_words() &&
+      !asked.new_classifier)
     throw Error(
         ExitCode::kBadConfig,
         fmt::format("{}: model.head is \"{}\", and \"{}\" here", from.config.string(), before, now),

@@ -56,15 +56,20 @@ void RunConfig::validate(ConfigErrors& errors) const {
   if (facts.needs_size && model.pretrained.empty())
     errors.add({"data.image.size", "data.type"},
                "is missing: image files differ in size, and a model reads one");
-  if (reads_text && (head == "mlm") != (facts.labels == LabelKind::kMaskedWords))
+  if (reads_text && (head == "lm") != (facts.labels == LabelKind::kNextWords))
+    errors.add({"model.type", "data.type"},
+               fmt::format("\"{}\" does not fit data.type \"{}\": model.type \"gpt\" and data.type "
+                           "\"lm\" go together",
+                           model.kind.type, data.kind.type));
+  else if (reads_text && (head == "mlm") != (facts.labels == LabelKind::kMaskedWords))
     errors.add({"model.head", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and data of masked "
                            "words go together; set model.head to \"{}\"",
                            head, data.kind.type, head == "mlm" ? "classification" : "mlm"));
   const std::vector<std::string> measures =
-      head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
-      : head == "mlm"      ? std::vector<std::string>{"accuracy"}
-                           : std::vector<std::string>{"accuracy", "f1", "matthews", "top5"};
+      head == "regression"         ? std::vector<std::string>{"pearson", "spearman"}
+      : model.kind->learns_words() ? std::vector<std::string>{"accuracy", "perplexity"}
+                                   : std::vector<std::string>{"accuracy", "f1", "matthews", "top5"};
   for (const std::string& measure : train.measures)
     if (std::ranges::count(measures, measure) == 0)
       errors.add({"train.measures", "model.type"},

@@ -346,6 +346,7 @@ void RunData::choose_measures(const RunConfig& config) {
   if (measures.empty()) measures = config.data.kind->measures();
   if (measures.empty() && config.model.kind->head() == "regression")
     measures = {"pearson", "spearman"};
+  if (measures.empty() && config.model.kind->head() == "lm") measures = {"perplexity", "accuracy"};
   if (measures.empty()) measures = {"accuracy"};
   const auto is_measured = [&](const char* name) { return std::ranges::count(measures, name) > 0; };
   const auto fail = [](const std::string& message, const std::string& hint) {

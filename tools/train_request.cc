@@ -104,10 +104,10 @@ fs::path parent_of(const TrainRequest& request) {
   return from.is_checkpoint ? from.folder : fs::path();
 }
 
-// Masked words tell nothing of labels.
+// Words tell nothing of labels.
 bool has_learned_labels(const fs::path& checkpoint, const RunConfig& config) {
   const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
-  return before.model.kind->head() != "mlm" || config.model.kind->head() == "mlm";
+  return !before.model.kind->learns_words() || config.model.kind->learns_words();
 }
 
 // Settings with values of their own that nothing reads, and why.

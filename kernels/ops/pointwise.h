@@ -30,6 +30,40 @@ struct Gelu {
   }
 };
 
+// y = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form of GELU, of GPT-2
+// (Hendrycks, Gimpel 2016).
+struct GeluTanh {
+  static constexpr const char* kLayer = "gelu_tanh";
+  static constexpr const char* kForward = "gelu_tanh_forward";
+  static constexpr const char* kBackward = "gelu_tanh_backward";
+  static constexpr Family kFamily = Family::kGelu;
+  static constexpr bool kSlopeOfOutput = false;
+  static constexpr bool kCancels = true;
+  template <class M, class T>
+  VCAS_HOST_DEVICE static T value(T x) {
+    const T e = tail<M>(x);
+    return x * (x < T(0) ? e : T(1)) / (T(1) + e);
+  }
+  template <class M, class T>
+  VCAS_HOST_DEVICE static T slope(T x) {
+    const T e = tail<M>(x), part = T(1) / (T(1) + e);
+    return part * ((x < T(0) ? e : T(1)) +
+                   T(2) * e * part * x * kScale<T> * (T(1) + 3 * kCube<T> * x * x));
+  }
+
+ private:
+  template <class T>
+  static constexpr T kScale = T(0.79788456080286535588);
+  template <class T>
+  static constexpr T kCube = T(0.044715);
+  // exp(-2 |u|)
+  template <class M, class T>
+  VCAS_HOST_DEVICE static T tail(T x) {
+    const T u = x * (kScale<T> + kScale<T> * kCube<T> * x * x);
+    return M::exp_negative(u < T(0) ? 2 * u : -2 * u);
+  }
+};
+
 // y = tanh(x)
 struct Tanh {
   static constexpr const char* kLayer = "tanh";
@@ -67,7 +101,7 @@ struct Relu {
 };
 
 // F(X, P) of each.
-#define VCAS_FOR_EACH_POINTWISE(F, X) F(X, Gelu) F(X, Tanh) F(X, Relu)
+#define VCAS_FOR_EACH_POINTWISE(F, X) F(X, Gelu) F(X, GeluTanh) F(X, Tanh) F(X, Relu)
 
 // y = value(x)
 template <class P>

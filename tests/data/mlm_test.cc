@@ -29,7 +29,7 @@ Ids unmasked(const Batch& batch) {
 }
 
 std::unique_ptr<MlmDataset> load(MlmOptions options) {
-  options.cache = false;
+  options.corpus.cache = false;
   return load_mlm(options, tiny_tokenizer());
 }
 
@@ -48,7 +48,7 @@ const MlmDataset::Masking kMasking{.mask = kMask, .separator = kSep, .vocabulary
 TEST_CASE("documents are joined with [SEP] and cut into items", "[mlm]") {
   const TemporaryFolder folder;
   const auto text = folder.write_text("x.txt", "a b c d\n\ne a\nb\n");
-  const auto data = load({.files = {text}, .max_length = 5});
+  const auto data = load({.corpus = {.files = {text}}, .max_length = 5});
   REQUIRE(data->size() == 3);
   CHECK(data->item_shape() == std::vector<std::int64_t>{5});
   CHECK(unmasked(item(*data, 0)) == Ids{kCls, kA, kB, kC, kSep});
@@ -58,24 +58,25 @@ TEST_CASE("documents are joined with [SEP] and cut into items", "[mlm]") {
 
   const auto json =
       folder.write_text("y.jsonl", "{\"text\": \"a b c\"}\n{\"text\": \"d\", \"url\": 1}\n");
-  const auto both = load({.files = {json, text}, .max_length = 6});
+  const auto both = load({.corpus = {.files = {json, text}}, .max_length = 6});
   CHECK(unmasked(item(*both, 0)) == Ids{kCls, kA, kB, kC, kSep, kSep});
   CHECK(unmasked(item(*both, 1)) == Ids{kCls, kD, kSep, kA, kB, kSep});
 
   const auto tsv = folder.write_text("y.tsv", "id\ttext\nb\ta b c\nb\td\n");
   const auto csv = folder.write_text("y.csv", "a,e\n");
-  CHECK(unmasked(item(*load({.files = {tsv}, .max_length = 7}), 0)) ==
+  CHECK(unmasked(item(*load({.corpus = {.files = {tsv}}, .max_length = 7}), 0)) ==
         Ids{kCls, kA, kB, kC, kSep, kD, kSep});
-  CHECK(unmasked(item(*load({.files = {csv}, .text_field = "1", .header = false}), 0)) ==
-        Ids{kCls, kE, kSep});
+  CHECK(unmasked(item(*load({.corpus = {.files = {csv}, .text_field = "1", .header = false}}),
+                      0)) == Ids{kCls, kE, kSep});
 }
 
 TEST_CASE("compressed corpora are read", "[mlm]") {
   const TemporaryFolder folder;
   const std::string text = "a b c\nd e\n";
-  const auto plain = load({.files = {folder.write_text("x.txt", text)}, .max_length = 4});
+  const auto plain =
+      load({.corpus = {.files = {folder.write_text("x.txt", text)}}, .max_length = 4});
   const auto packed =
-      load({.files = {folder.write("y.txt.gz", gzip(Bytes(text.begin(), text.end())))},
+      load({.corpus = {.files = {folder.write("y.txt.gz", gzip(Bytes(text.begin(), text.end())))}},
             .max_length = 4});
   CHECK(packed->size() == plain->size());
   CHECK(item(*packed, 1).tokens == item(*plain, 1).tokens);
@@ -106,9 +107,9 @@ TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
 TEST_CASE("tokens from the cache are those in memory, and sources are named", "[mlm][cache]") {
   const TemporaryFolder folder;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
-  const MlmOptions options{
-      .files = {folder.write_text("x.txt", "a b c d\ne a\n"), folder.write_text("y.txt", "b c\n")},
-      .max_length = 5};
+  const MlmOptions options{.corpus = {.files = {folder.write_text("x.txt", "a b c d\ne a\n"),
+                                                folder.write_text("y.txt", "b c\n")}},
+                           .max_length = 5};
   const auto memory = load(options);
   const auto made = load_mlm(options, tiny_tokenizer()),
              cached = load_mlm(options, tiny_tokenizer());
@@ -169,7 +170,8 @@ TEST_CASE("masks belong to seed, epoch and item", "[mlm]") {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 400; ++i) text += "a b c d e ";
-  const auto data = load({.files = {folder.write_text("x.txt", text)}, .max_length = 42});
+  const auto data =
+      load({.corpus = {.files = {folder.write_text("x.txt", text)}}, .max_length = 42});
   const ItemDraw draw{.seed = 3, .epoch = 5};
   const Batch first = item(*data, 4, draw);
   CHECK(item(*data, 4, draw).tokens == first.tokens);
@@ -202,7 +204,7 @@ TEST_CASE("whole words are masked together, separators never", "[mlm]") {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 200; ++i) text += "aings b\n";  // a ##ing ##s b
-  const auto data = load({.files = {folder.write_text("x.txt", text)},
+  const auto data = load({.corpus = {.files = {folder.write_text("x.txt", text)}},
                           .max_length = 102,
                           .mask_probability = 0.3,
                           .whole_words = true});
@@ -227,19 +229,20 @@ TEST_CASE("bad rows and lines of a corpus are left out and counted where asked f
   const TemporaryFolder folder;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
   MlmOptions options{
-      .files = {folder.write_text("x.txt", "a b\nc\xFF\nd e\n"),
-                folder.write_text("y.jsonl", "{\"text\": null}\n{\"text\": \"a\"}\n{}\n")}};
+      .corpus = {
+          .files = {folder.write_text("x.txt", "a b\nc\xFF\nd e\n"),
+                    folder.write_text("y.jsonl", "{\"text\": null}\n{\"text\": \"a\"}\n{}\n")}}};
   const Error error = error_of([&] { load(options); });
   CHECK(error.what() == (folder.path() / "x.txt").string() + ":2: byte 2 is not valid UTF-8");
   CHECK_THAT(error.hint(), ContainsSubstring("data.skip_bad_rows=true leaves bad lines out"));
-  options.skip_bad_rows = true;
+  options.corpus.skip_bad_rows = true;
   const auto made = load_mlm(options, tiny_tokenizer()),
              cached = load_mlm(options, tiny_tokenizer());
   for (const auto* data : {made.get(), cached.get()}) {
     CHECK(unmasked(item(*data, 0)) == Ids{kCls, kA, kB, kSep, kD, kE, kSep, kA, kSep});
     CHECK(data->skipped_rows() == 3);
   }
-  options.files = {folder.write_text("z.txt", "\xFF\n")};
+  options.corpus.files = {folder.write_text("z.txt", "\xFF\n")};
   check_error([&] { load(options); }, ExitCode::kBadData,
               "z.txt: there is no text; bad rows left out: 1");
 }
@@ -249,20 +252,22 @@ TEST_CASE("corpora that cannot be used", "[mlm]") {
   const auto check = [&](const MlmOptions& options, ExitCode code, const std::string& text) {
     check_error([&] { load(options); }, code, text);
   };
-  check({}, ExitCode::kBadConfig, "needs text files, and none is named");
-  check({.files = {folder.path() / "none.txt"}}, ExitCode::kNoInput, "none.txt: no such file");
-  check({.files = {folder.write_text("empty.txt", "\n\n")}}, ExitCode::kBadData,
+  check({}, ExitCode::kBadConfig, "words are learned from text files, and none is named");
+  check({.corpus = {.files = {folder.path() / "none.txt"}}}, ExitCode::kNoInput,
+        "none.txt: no such file");
+  check({.corpus = {.files = {folder.write_text("empty.txt", "\n\n")}}}, ExitCode::kBadData,
         "empty.txt: there is no text");
-  check({.files = {folder.write_text("bad.txt", "a\nb\xFF\n")}}, ExitCode::kBadData,
+  check({.corpus = {.files = {folder.write_text("bad.txt", "a\nb\xFF\n")}}}, ExitCode::kBadData,
         "bad.txt:2: byte 2 is not valid UTF-8");
-  check({.files = {folder.write_text("x.jsonl", "{\"txt\": \"a\"}\n")}}, ExitCode::kBadData,
-        "x.jsonl:1: no column \"text\" among txt");
-  CHECK(load({.files = {folder.write_text("y.jsonl", "{\"text\": null}\n{\"text\": \"a\"}\n")},
-              .skip_bad_rows = true})
+  check({.corpus = {.files = {folder.write_text("x.jsonl", "{\"txt\": \"a\"}\n")}}},
+        ExitCode::kBadData, "x.jsonl:1: no column \"text\" among txt");
+  CHECK(load({.corpus = {.files = {folder.write_text("y.jsonl",
+                                                     "{\"text\": null}\n{\"text\": \"a\"}\n")},
+                         .skip_bad_rows = true}})
             ->size() == 1);
   const auto good = folder.write_text("x.txt", "a\n");
-  check({.files = {good}, .max_length = 2}, ExitCode::kBadConfig,
+  check({.corpus = {.files = {good}}, .max_length = 2}, ExitCode::kBadConfig,
         "data.text.max_length must be above 2");
-  check({.files = {good}, .mask_probability = 1.0}, ExitCode::kBadConfig,
+  check({.corpus = {.files = {good}}, .mask_probability = 1.0}, ExitCode::kBadConfig,
         "data.text.mask_probability must be above 0 and below 1, got 1");
 }

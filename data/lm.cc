@@ -1,0 +1,109 @@
+#include "data/lm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+
+namespace vcas {
+namespace {
+
+constexpr std::uint64_t kLmFormatVersion = 1;
+
+}  // namespace
+
+LmDataset::LmDataset(TokenStream tokens, std::int64_t item_rows)
+    : stream_(std::move(tokens)), item_rows_(item_rows) {
+  VCAS_CHECK(item_rows > 0 && predicted() > 0,
+             fmt::format("items of {} rows of {} tokens", item_rows, predicted() + 1));
+}
+
+void LmDataset::append(std::int64_t index, const ItemDraw& /*draw*/, Batch& out) const {
+  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
+  const std::int64_t begin = index * item_rows_;
+  const auto rows = static_cast<std::size_t>(std::min(item_rows_, predicted() - begin));
+  const auto item = stream_.tokens().subspan(static_cast<std::size_t>(begin), rows + 1);
+  for (auto* offsets : {&out.offsets, &out.masked_offsets}) {
+    if (offsets->empty()) offsets->push_back(0);
+    offsets->push_back(offsets->back() + std::ssize(item) - 1);
+  }
+  const std::size_t before = out.tokens.size();
+  out.tokens.insert(out.tokens.end(), item.begin(), item.end() - 1);
+  out.token_types.resize(out.tokens.size(), 0);
+  out.masked_labels.insert(out.masked_labels.end(), item.begin() + 1, item.end());
+  out.masked_rows.resize(before + rows);
+  std::iota(out.masked_rows.begin() + static_cast<std::ptrdiff_t>(before), out.masked_rows.end(),
+            static_cast<std::int32_t>(before));
+}
+
+std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t max_length,
+                                   const Tokenizer& tokenizer) {
+  ContentHash key;
+  key.add("lm");
+  key.add_number(kLmFormatVersion);
+  key.add_number(tokenizer.fingerprint());
+  Corpus corpus = read_corpus(options, key, [&](const EachText& each, const TokenSink& sink) {
+    std::vector<std::int32_t> ids;
+    bool any = false;
+    each([&](const std::string& text, bool begins) {
+      ids.clear();
+      tokenizer.encode(text, ids);
+      if (ids.empty()) return;
+      if (begins && any) ids.insert(ids.begin(), tokenizer.separator());
+      sink(ids);
+      any = true;
+    });
+  });
+  if (corpus.tokens.tokens().size() < 2)
+    throw Error(ExitCode::kBadData, fmt::format("{}: a single token, which no other predicts",
+                                                corpus.sources.back().path.string()));
+  auto dataset = std::make_unique<LmDataset>(std::move(corpus.tokens), max_length);
+  dataset->set_sources(std::move(corpus.sources));
+  return dataset;
+}
+
+namespace {
+
+class NextWords final : public TextKind {
+ public:
+  void fields(Setting& v) {
+    Setting& text = v.section("text", kTextHelp);
+    corpus_.fields(text,
+                   "Text to train on, or a table (.tsv, .csv, .jsonl), maybe .gz, .xz or .zst; a "
+                   "folder of such files or a pattern such as c4/*.json.gz.");
+    text.field("documents", documents_,
+               "What of plain text is a document: a file with its line ends, or a line (lm).",
+               one_of({"files", "lines"}));
+    tokens_.fields(text);
+  }
+
+  std::string summary() const override { return "plain text to learn next words from"; }
+  DataFacts facts() const override { return text_facts(LabelKind::kNextWords); }
+  void check(const DataOptions& data, ConfigErrors& errors) const override {
+    corpus_.files.check(data, "such as corpus.txt", errors);
+  }
+
+  OpenedData open(const DataRequest& request) const override {
+    CorpusOptions options = corpus_.options(request, tokens_);
+    options.whole_files = documents_ == "files";
+    auto words = load_lm(options, tokens_.max_length, *request.tokenizer);
+    OpenedData data;
+    data.most_masked = words->item_shape()[0];
+    data.skipped_rows = words->skipped_rows();
+    data.items = std::move(words);
+    return data;
+  }
+
+ private:
+  CorpusSettings corpus_;
+  std::string documents_ = "files";
+};
+VCAS_REGISTER_PART(DataKind, "lm", NextWords);
+
+}  // namespace
+
+}  // namespace vcas

@@ -1,0 +1,44 @@
+// Causal language modelling (Radford et al., "GPT-2", 2019) on plain text.
+// Documents are tokenised and joined with the tokenizer's separator, then cut into items of equal
+// length. Each token of an item is to predict the next one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/corpus.h"
+#include "data/dataset.h"
+
+namespace vcas {
+
+class LmDataset final : public Dataset {
+ public:
+  // The last token of `tokens`, two or more, predicts none. Each item has `item_rows` of the
+  // others; the last may have fewer.
+  LmDataset(TokenStream tokens, std::int64_t item_rows);
+
+  std::int64_t size() const override { return (predicted() + item_rows_ - 1) / item_rows_; }
+  std::vector<std::int64_t> item_shape() const override {
+    return {std::min(item_rows_, predicted())};
+  }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::int32_t label(std::int64_t) const override { return -1; }
+  // All rows are masked positions, and their labels the tokens behind them.
+  void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
+  std::int64_t skipped_rows() const { return stream_.skipped_rows(); }
+
+ private:
+  std::int64_t predicted() const { return std::ssize(stream_.tokens()) - 1; }
+
+  TokenStream stream_;
+  std::int64_t item_rows_;
+  std::vector<std::string> class_names_;  // none
+};
+
+// `max_length`: tokens of an item. Throws as read_corpus does, and kBadData for a single token.
+std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t max_length,
+                                   const Tokenizer& tokenizer);
+
+}  // namespace vcas
