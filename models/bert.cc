@@ -252,6 +252,7 @@ class Bert final : public ModelKind, public HfFormat {
                        settings_.pooling);
   }
 
+  bool names_padding() const override { return true; }
   HfNames names() const override { return kBertNames; }
 
   // Norms had other names once.

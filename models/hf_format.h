@@ -98,6 +98,9 @@ class HfFormat {
     return "";
   }
 
+  // Whether write() names the token of padding.
+  virtual bool names_padding() const { return false; }
+
   // Parts of our names that files do not have.
   virtual HfNames names() const { return {}; }
   // A parameter in files: tensors that lie one after another in ours. Here renamed by names().

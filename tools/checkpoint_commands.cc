@@ -14,6 +14,7 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "core/progress.h"
+#include "models/hf_format.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
 #include "tools/evaluation.h"
@@ -330,7 +331,8 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
   HfModel description{.options = model_options(trained.config(), tokenizer.get()),
                       .image_shape = trained.facts.item_shape,
                       .labels = trained.facts.class_names};
-  if (tokenizer) description.pad_token = tokenizer->pad();
+  if (description.options.kind->hugging_face()->names_padding())
+    description.pad_token = tokenizer->pad();
   save_hf_model(folder.path(), description, model.model(), model.ops());
   if (tokenizer)
     for (const auto& [name, text] : tokenizer->files(model.model().max_positions))

@@ -14,6 +14,7 @@
 #include "core/safetensors.h"
 #include "data/text_dataset.h"
 #include "data/validation_split.h"
+#include "models/hf_format.h"
 #include "tools/model_setup.h"
 #include "tools/pretrained.h"
 #include "tools/run_images.h"
@@ -32,7 +33,9 @@ std::vector<std::string> pretrained_classes(const RunConfig& config) {
 std::string export_obstacle(const RunConfig& config, const Tokenizer* tokenizer,
                             const Dataset& train) {
   if (!tokenizer) return hf_obstacle(config.model, train.item_shape());
-  if (!tokenizer->has("[PAD]")) return tokenizer->name() + " has no token [PAD]";
+  const HfFormat* format = config.model.kind->hugging_face();
+  if (format && format->names_padding() && !tokenizer->has("[PAD]"))
+    return tokenizer->name() + " has no token [PAD]";
   return hf_obstacle(config.model, {});
 }
 

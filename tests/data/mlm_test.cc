@@ -90,7 +90,7 @@ TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
   folder.write_text(".hidden", "b b b b b\n");
   const std::string path = folder.path().string();
   const auto first = [](const std::vector<std::filesystem::path>& files) {
-    return unmasked(item(*load({.files = files, .max_length = 8}), 0));
+    return unmasked(item(*load({.corpus = {.files = files}, .max_length = 8}), 0));
   };
   const Ids all = {kCls, kA, kB, kC, kSep, kD, kE, kSep};
   CHECK(first(corpus_files(path)) == all);

@@ -39,10 +39,10 @@ TEST_CASE("a signal ends tokenising; a run stopped before its first step is save
 
 TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") {
   const TinyText tiny;
-  for (const std::string more : {"data.type=text", "data.type=mlm"}) {
+  for (const std::string more : {"data.type=text", "data.type=mlm", "data.type=lm"}) {
     std::vector<std::string> settings = {more};
-    if (more == "data.type=mlm") {
-      settings.push_back("model.head=mlm");
+    if (more != "data.type=text") {
+      settings.push_back(more == "data.type=mlm" ? "model.head=mlm" : "model.type=gpt");
       settings.push_back("data.text.train_file=corpus.txt");
       settings.push_back("data.text.test_file=corpus.txt");
       settings.push_back("train.batch_size=2");

@@ -1,0 +1,146 @@
+#include "data/lm.h"
+
+#include "tests/core/environment.h"
+#include "tests/data/data_files.h"
+#include "tests/data/tiny_vocabulary.h"
+
+using namespace vcas;
+
+namespace {
+
+using TokenIds = std::vector<std::int32_t>;
+
+// Remembers what it is asked to encode, and has a token for each byte.
+class Bytewise final : public Tokenizer {
+ public:
+  void encode(std::string_view text, TokenIds& ids) const override {
+    texts.emplace_back(text);
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    return {ids.begin(), ids.end()};
+  }
+  const std::string& name() const override { return name_; }
+  std::int32_t size() const override { return 257; }
+  std::int32_t pieces() const override { return 256; }
+  bool lower_case() const override { return false; }
+  std::string_view token(std::int32_t) const override { return "x"; }
+  bool continues_word(std::int32_t) const override { return false; }
+  std::uint64_t fingerprint() const override { return 7; }
+  bool has(std::string_view) const override { return false; }
+  std::int32_t id(std::string_view) const override { return 0; }
+  std::int32_t separator() const override { return 256; }
+  std::int32_t unk() const override { return 0; }
+  std::map<std::string, std::string> files(std::int64_t) const override { return {}; }
+
+  mutable std::vector<std::string> texts;
+
+ private:
+  std::string name_ = "bytewise";
+};
+
+Batch batch_of(const Dataset& data, const std::vector<std::int64_t>& items) {
+  Batch batch;
+  for (const std::int64_t i : items) data.append(i, {}, batch);
+  return batch;
+}
+
+// All tokens, which the items have between them.
+TokenIds tokens_of(const CorpusOptions& options, const Tokenizer& tokenizer) {
+  const auto data = load_lm(options, 1 << 20, tokenizer);
+  REQUIRE(data->size() == 1);
+  const Batch batch = batch_of(*data, {0});
+  TokenIds all = batch.tokens;
+  all.push_back(batch.masked_labels.back());
+  return all;
+}
+
+TokenIds byte_ids(const std::string& text) {
+  TokenIds ids;
+  for (const char c : text) ids.push_back(c == '|' ? 256 : static_cast<unsigned char>(c));
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("each token of an item is to predict the next one", "[lm]") {
+  const TemporaryFolder folder;
+  const CorpusOptions options{.files = {folder.write_text("x.txt", "a b c d e a b c")},
+                              .cache = false};
+  const auto data = load_lm(options, 3, tiny_tokenizer());
+  REQUIRE(data->size() == 3);  // seven tokens predict one
+  CHECK(data->item_shape() == std::vector<std::int64_t>{3});
+  CHECK(data->classes() == 0);
+  const Batch batch = batch_of(*data, {2, 0});
+  CHECK(batch.tokens == TokenIds{kB, kA, kB, kC});
+  CHECK(batch.masked_labels == TokenIds{kC, kB, kC, kD});
+  CHECK(batch.masked_rows == TokenIds{0, 1, 2, 3});
+  CHECK(batch.offsets == std::vector<std::int64_t>{0, 1, 4});
+  CHECK(batch.masked_offsets == batch.offsets);
+  CHECK(batch.token_types == TokenIds(4, 0));
+  CHECK(load_lm(options, 7, tiny_tokenizer())->size() == 1);
+  CHECK(load_lm(options, 100, tiny_tokenizer())->item_shape() == std::vector<std::int64_t>{7});
+}
+
+TEST_CASE("documents are files, lines or rows, with a separator between them", "[lm]") {
+  const TemporaryFolder folder;
+  const auto x = folder.write_text("x.txt", "a b\r\n\n  c\nd");
+  const auto y = folder.write_text("y.txt", "e\n");
+  const Bytewise tokenizer;
+  CorpusOptions options{.files = {x, y}, .whole_files = true, .cache = false};
+  CHECK(tokens_of(options, tokenizer) == byte_ids("a b\n\n  c\nd\n|e\n"));
+  options.whole_files = false;
+  CHECK(tokens_of(options, tokenizer) == byte_ids("a b|  c|d|e"));
+  options.whole_files = true;
+  options.files = {folder.write_text("z.jsonl", "{\"text\": \"a\\nb\"}\n{\"text\": \"c\"}\n"), y};
+  CHECK(tokens_of(options, tokenizer) == byte_ids("a\nb|c|e\n"));
+}
+
+TEST_CASE("a file is encoded in parts that begin with no white space", "[lm]") {
+  const TemporaryFolder folder;
+  const std::string text =
+      "one\n\n two\n\tthree\nfour\n\u00A0five\n\u2003six\n\u3000seven\n\u201Ceight\u201D\nnine\n";
+  const Bytewise tokenizer;
+  const CorpusOptions options{
+      .files = {folder.write_text("x.txt", text)}, .whole_files = true, .cache = false};
+  CHECK(tokens_of(options, tokenizer) == byte_ids(text));
+  CHECK(tokenizer.texts ==
+        std::vector<std::string>{"one\n\n two\n\tthree\n",
+                                 "four\n\u00A0five\n\u2003six\n\u3000seven\n\u201Ceight\u201D\n",
+                                 "nine\n"});
+}
+
+TEST_CASE("tokens of next words come from the cache, whatever the length of items", "[lm][cache]") {
+  const TemporaryFolder folder;
+  const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
+  const CorpusOptions options{.files = {folder.write_text("x.txt", "a b c d e\n")}};
+  const Bytewise tokenizer;
+  load_lm(options, 3, tokenizer);
+  CHECK(tokenizer.texts.size() == 1);
+  const auto longer = load_lm(options, 4, tokenizer);
+  CHECK(tokenizer.texts.size() == 1);
+  CHECK(batch_of(*longer, {0}).tokens == byte_ids("a b "));
+  REQUIRE(longer->sources().size() == 1);
+  CHECK(longer->sources()[0].path.filename() == "x.txt");
+  CorpusOptions whole = options;
+  whole.whole_files = true;
+  load_lm(whole, 4, tokenizer);
+  CHECK(tokenizer.texts.size() == 2);
+}
+
+TEST_CASE("texts that predict nothing", "[lm]") {
+  const TemporaryFolder folder;
+  const auto check = [&](const std::string& text, const std::string& what) {
+    check_error(
+        [&] {
+          load_lm({.files = {folder.write_text("x.txt", text)}, .cache = false}, 8,
+                  tiny_tokenizer());
+        },
+        ExitCode::kBadData, what);
+  };
+  check("a\n", "x.txt: a single token, which no other predicts");
+  check("\n\n", "x.txt: there is no text");
+  check("a b\nb\xFF\n", "x.txt:2: byte 2 is not valid UTF-8");
+  check_error([&] { load_lm({.cache = false}, 8, tiny_tokenizer()); }, ExitCode::kBadConfig,
+              "words are learned from text files, and none is named");
+}

@@ -1,0 +1,101 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/files.h"
+#include "tests/support/catch.h"
+#include "tests/tools/tiny_text.h"
+
+namespace {
+
+// tiny.json as a small GPT that learns the sequence a b c d.
+std::vector<std::string> as_gpt(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"data.type=lm", "data.text.train_file=words.txt",
+                                     "data.text.test_file=corpus.txt", "data.text.max_length=12",
+                                     "model.type=gpt", "model.dropout=0", "train.batch_size=4"});
+  return arguments;
+}
+
+struct TinyWords : TinyText {
+  TinyWords() {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "a b c d ";
+    write_text(path() / "words.txt", text + "\n");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text][lm]") {
+  const TinyWords tiny;
+  const Outcome trained = tiny.train(as_gpt({"run.folder=out", "train.steps=120"}));
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  const nlohmann::json end = tiny.end_of("out");
+  CHECK(end["eval_loss"] < 0.5);
+  CHECK(end["eval_accuracy"] > 0.7);
+  CHECK(std::abs(std::log(end["eval_perplexity"].get<double>()) - end["eval_loss"].get<double>()) <
+        1e-12);
+  CHECK(contains(trained.out, "perplexity"));
+
+  const Outcome evaluated = tiny.vcas({"eval", "--model", "out/best", "--json"});
+  REQUIRE(evaluated.code == 0);
+  const nlohmann::json best = nlohmann::json::parse(evaluated.out);
+  CHECK(best["eval_perplexity"] <= end["eval_perplexity"]);
+
+  const auto go_on = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"generate", "--model", "out"});
+    const Outcome outcome = tiny.vcas(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    return outcome.out;
+  };
+  // The text grows beyond the 16 positions of the model.
+  std::string expected = "c d";
+  for (int i = 0; i < 10; ++i) expected += " a b c d";
+  CHECK(go_on({"--prompt", "c d", "--tokens", "40", "--temperature", "0"}) == expected + "\n");
+  CHECK(go_on({"--prompt", "c d", "--tokens", "40", "--top-k", "1", "--temperature", "9"}) ==
+        expected + "\n");
+  const std::vector<std::string> hot = {"--prompt", "a", "--tokens", "30", "--temperature", "50"};
+  const std::string drawn = go_on(hot);
+  CHECK(drawn == go_on(hot));
+  CHECK(drawn != go_on({"--prompt", "a", "--tokens", "30", "--temperature", "50", "--seed", "1"}));
+  CHECK(go_on({"--tokens", "1", "--temperature", "0"}).size() == 2);
+
+  REQUIRE(tiny.vcas({"export", "--model", "out", "--to", "hf"}).code == 0);
+  const auto config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  CHECK(config["architectures"] == nlohmann::json{"GPT2LMHeadModel"});
+  CHECK(config["activation_function"] == "gelu");
+  const Outcome again = tiny.train(
+      as_gpt({"run.folder=again", "model.pretrained=hf", "data.text.vocabulary=", "train.steps=1",
+              "schedule.learning_rate=1e-30"}));
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(tiny.end_of("again")["eval_loss"] == end["eval_loss"]);
+}
+
+TEST_CASE("next words and models that do not fit each other", "[text][lm]") {
+  const TinyWords tiny;
+  const auto refused = [&](const std::vector<std::string>& arguments, int code,
+                           const std::string& text) {
+    const Outcome outcome = tiny.vcas(arguments);
+    CHECK(outcome.code == code);
+    INFO(outcome.err);
+    CHECK(contains(outcome.err, text));
+  };
+  refused({"train", "tiny.json", "model.type=gpt"}, 78,
+          "\"gpt\" does not fit data.type \"text\": model.type \"gpt\" and data.type \"lm\" go "
+          "together");
+  std::vector<std::string> bert = as_gpt({"train", "tiny.json"});
+  bert.push_back("model.type=bert");
+  refused(bert, 78, "\"bert\" does not fit data.type \"lm\": model.type \"gpt\" and data.type");
+  std::vector<std::string> f1 = as_gpt({"train", "tiny.json"});
+  f1.push_back("train.measures=[\"f1\"]");
+  refused(f1, 78, "has \"f1\", which is not among accuracy, perplexity");
+  REQUIRE(tiny.train({"run.folder=bert", "train.steps=2"}).code == 0);
+  refused({"generate", "--model", "bert", "--prompt", "a"}, 2,
+          "generate goes on with texts, and model.type \"bert\" does not");
+  REQUIRE(tiny.train(as_gpt({"run.folder=gpt", "train.steps=2"})).code == 0);
+  refused({"predict", "--model", "gpt", "--input", "x.tsv"}, 2,
+          "predict reads texts and images; data.type of this model is \"lm\"");
+  refused({"generate", "--model", "gpt", "--temperature", "-1"}, 2, "not in range 0 to");
+}
