@@ -361,7 +361,7 @@ struct GenerateArguments final : CheckpointArguments {
                     "Draw among the most probable so many; 0: among all")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
-    command.add_option("--seed", generated.seed, "Of the draws")->capture_default_str();
+    command.add_option("--seed", generated.seed, "Seed of the draws")->capture_default_str();
   }
   void run() override {
     generated.checkpoint = checkpoint();

@@ -30,7 +30,8 @@ struct PredictRequest {
 };
 void predict(const PredictRequest& request);
 
-// Prints a text and how the model goes on with it, token by token, up to the end of a document.
+// Prints a text, and then token by token how the model goes on with it.
+// It stops at the end of a document.
 struct GenerateRequest {
   CheckpointRequest checkpoint;
   std::string prompt = {};

@@ -25,7 +25,7 @@ Config read(const std::string& text, bool saved = false,
 }  // namespace
 
 TEST_CASE("each kind of data has a summary and knows whether it is text", "[config]") {
-  const std::vector<std::string> texts = {"glue", "mlm", "synthetic_text", "text", "wordnet"};
+  const std::vector<std::string> texts = {"glue", "lm", "mlm", "synthetic_text", "text", "wordnet"};
   for (const auto& [name, kind] : part_kinds<DataKind>()) {
     INFO(name);
     const auto made = kind.make();
@@ -35,7 +35,7 @@ TEST_CASE("each kind of data has a summary and knows whether it is text", "[conf
   }
   const std::string help = config_help(Config{});
   CHECK(help.find("idx: IDX files") != std::string::npos);
-  CHECK(help.find("data.text.max_length  (glue, mlm, text, wordnet)") != std::string::npos);
+  CHECK(help.find("data.text.max_length  (glue, lm, mlm, text, wordnet)") != std::string::npos);
 }
 
 TEST_CASE("facts follow from the settings", "[config]") {
@@ -47,6 +47,7 @@ TEST_CASE("facts follow from the settings", "[config]") {
   CHECK(facts(R"("type": "glue", "text": {"task": "?"})").labels == LabelKind::kAny);
   const std::string files = R"("train_file": "a", "test_file": "b")";
   CHECK(facts(R"("type": "mlm", "text": {)" + files + "}").labels == LabelKind::kMaskedWords);
+  CHECK(facts(R"("type": "lm", "text": {)" + files + "}").labels == LabelKind::kNextWords);
   const DataFacts text = facts(R"("type": "text", "text": {"max_length": 9, )" + files + "}");
   CHECK(text.max_length == 9);
   CHECK(text.needs_vocabulary);
@@ -70,7 +71,7 @@ TEST_CASE("a configuration with the settings of all kinds is read where a run sa
                                    "and \"synthetic_text\", and data.type is \"cifar10\"") &&
                      ContainsSubstring("\"eval_folder\" in \"data.image\" is a setting of "
                                        "\"image_folder\"") &&
-                     ContainsSubstring("is a setting of \"glue\", \"mlm\", \"text\" and "
+                     ContainsSubstring("is a setting of \"glue\", \"lm\", \"mlm\", \"text\" and "
                                        "\"wordnet\", and") &&
                      ContainsSubstring("5 errors"));
   CHECK_THROWS_WITH(read(R"({"data": {"text": {"max_lenght": 64}}})"),

@@ -376,7 +376,7 @@ TEST_CASE("a config.json that is none, or of another model", "[weights_io]") {
   check("\"hidden_size\"", "\"hidden\"", ExitCode::kBadData,
         file.string() + ": lacks \"hidden_size\"");
   check("\"bert\"", "\"roberta\"", ExitCode::kBadConfig,
-        "only bert, resnet, vit, siglip are supported");
+        "only bert, gpt2, resnet, vit, siglip are supported");
   check("\"gelu\"", "\"relu\"", ExitCode::kBadConfig,
         "\"hidden_act\" is \"relu\", and only \"gelu\" is supported");
   check("\"1\": \"neutral\"", "\"7\": \"neutral\"", ExitCode::kBadData, "3 entries and none for 1");

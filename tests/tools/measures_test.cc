@@ -169,7 +169,8 @@ TEST_CASE("measures that the data do not have are refused before training", "[te
            "train.measures has \"f1\", which is not among pearson, spearman, those of model.head "
            "\"regression\""},
           {{R"(train.measures=["f1"])", "model.head=mlm", "data.type=mlm", "data.text.labels=[]"},
-           "train.measures has \"f1\", which is not among accuracy, those of model.head \"mlm\""},
+           "train.measures has \"f1\", which is not among accuracy, perplexity, those of "
+           "model.head \"mlm\""},
           {{R"(train.measures=["top5"])"},
            "train.measures has \"top5\", and the data have 2 classes\n  hint: of at most 5 classes "
            "every prediction is among the first 5\n"},

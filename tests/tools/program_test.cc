@@ -25,7 +25,7 @@ TEST_CASE("wrong configurations: every error at once, with its place and exit co
         "    2 |   \"train\": {\"epohcs\": 3},\n"
         "      |             ^~~~~~~~\n"
         "  did you mean \"epochs\"?\n"
-        "wrong.json:3:21: error: model.type \"vti\" is not one of: bert, mlp, resnet, vit\n"
+        "wrong.json:3:21: error: model.type \"vti\" is not one of: bert, gpt, mlp, resnet, vit\n"
         "  did you mean \"vit\"?\n"
         "wrong.json:4:33: error: schedule.learning_rate must be above 0, got -1\n"
         "3 errors; nothing was run\n");
