@@ -4,7 +4,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <limits>
 #include <unordered_map>
@@ -13,163 +12,23 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json_text.h"
+#include "data/tokenizer_files.h"
 
 namespace vcas {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfig = "tokenizer_config.json";
-constexpr const char* kTokenizer = "tokenizer.json";
-constexpr const char* kSaveAgain =
-    "load the tokenizer in transformers and save it again, so that its files agree";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
   throw Error(ExitCode::kBadData, message, hint);
 }
 
-void check_utf8(const SourceText& source) {
-  const auto bad = first_invalid_utf8(source.text);
-  if (!bad) return;
-  fail(fmt::format("{}:{}: invalid UTF-8 (byte {:#04x} at offset {})", source.name,
-                   source.line(*bad), static_cast<unsigned char>(source.text[*bad]), *bad));
-}
-
-// A JSON document with named and placed access; all failures are kBadData.
-class JsonFile {
- public:
-  JsonFile(std::string_view text, const std::string& name) : source_{name, std::string(text)} {
-    check_utf8(source_);
-    document_ = parse_json(source_.text, /*ignore_comments=*/false);
-    if (document_.error)
-      fail(fmt::format("{}: {}", source_.place(document_.error->offset), document_.error->message),
-           "the file is damaged or cut off: copy or download it again");
-    if (!root().value.is_object()) fail(fmt::format("{}: not a JSON object", name));
-  }
-
-  const JsonNode& root() const { return document_.root; }
-
-  // The latest of that name, as JSON readers have it; null counts as absent.
-  static const JsonNode* find(const JsonNode& object, std::string_view name) {
-    const auto found = std::find_if(object.children.rbegin(), object.children.rend(),
-                                    [&](const JsonNode& child) { return child.name == name; });
-    return found == object.children.rend() || found->value.is_null() ? nullptr : &*found;
-  }
-
-  std::optional<bool> boolean(const JsonNode& object, std::string_view name) const {
-    const JsonNode* node = find(object, name);
-    if (!node) return std::nullopt;
-    if (!node->value.is_boolean()) fail_at(*node, fmt::format("{} must be true or false", name));
-    return node->value.get<bool>();
-  }
-
-  std::int64_t integer(const JsonNode& node, std::int64_t most) const {
-    if (!node.value.is_number_integer() || node.value < 0 || node.value > most)
-      fail_at(node, fmt::format("\"{}\" must be an integer from 0 to {}", node.name, most));
-    return node.value.get<std::int64_t>();
-  }
-
-  const std::string& string(const JsonNode& object, const std::string& name) const {
-    const JsonNode* node = find(object, name);
-    if (!node || !node->value.is_string())
-      fail_at(node ? *node : object, fmt::format("{} must be a string", name));
-    return node->value.get_ref<const std::string&>();
-  }
-
-  // The part `name` of the document, which must say that it is of `type`.
-  const JsonNode& part(const std::string& name, const std::string& type) const {
-    const JsonNode* node = find(root(), name);
-    if (!node || !node->value.is_object())
-      fail(fmt::format("{}: no {} of type {}", source_.name, name, type),
-           "only tokenizers of BERT's kind can be read");
-    if (string(*node, "type") != type)
-      fail_at(
-          *node,
-          fmt::format("{} is of type \"{}\", expected \"{}\"", name, string(*node, "type"), type),
-          "only tokenizers of BERT's kind can be read");
-    return *node;
-  }
-
-  [[noreturn]] void fail_at(const JsonNode& node, const std::string& message,
-                            const std::string& hint = {}) const {
-    fail(fmt::format("{}: {}", source_.place(node.begin), message), hint);
-  }
-
- private:
-  SourceText source_;
-  JsonDocument document_;
-};
-
-bool is_json(const fs::path& path, std::string_view text) {
-  if (path.extension() == ".json" || path.extension() == ".txt") return path.extension() == ".json";
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && text[first] == '{';
-}
-
 // The tokenizer_config.json that speaks for a folder, or for the vocab.txt beside it.
 fs::path config_of(const fs::path& path) {
-  if (fs::is_directory(path)) return path / kConfig;
-  return path.filename() == "vocab.txt" ? path.parent_path() / kConfig : fs::path();
-}
-
-// How texts are searched for the added token `content`, as `token` says.
-AddedToken read_added_token(const JsonFile& file, const JsonNode& token, std::int32_t id,
-                            const std::string& content) {
-  for (const char* flag : {"single_word", "lstrip", "rstrip"})
-    if (file.boolean(token, flag).value_or(false))
-      file.fail_at(
-          token, fmt::format("added token \"{}\" sets {}, which is not supported", content, flag));
-  return {.id = id,
-          .normalized = file.boolean(token, "normalized").value_or(false),
-          .special = file.boolean(token, "special").value_or(false)};
-}
-
-// A token of added_tokens_decoder in a tokenizer_config.json.
-struct ConfiguredToken {
-  const JsonNode* node;
-  std::string content;
-  AddedToken token;
-};
-
-// In the order of their ids.
-std::vector<ConfiguredToken> configured_tokens(const JsonFile& config) {
-  std::vector<ConfiguredToken> tokens;
-  const JsonNode* decoder = JsonFile::find(config.root(), "added_tokens_decoder");
-  for (std::size_t i = 0; decoder && i < decoder->children.size(); ++i) {
-    const JsonNode& node = decoder->children[i];
-    std::int32_t id = -1;
-    const char* end = node.name.data() + node.name.size();
-    if (std::from_chars(node.name.data(), end, id).ptr != end || id < 0)
-      config.fail_at(node, fmt::format("added_tokens_decoder: \"{}\" is no id", node.name));
-    const std::string& content = config.string(node, "content");
-    tokens.push_back({&node, content, read_added_token(config, node, id, content)});
-  }
-  std::ranges::sort(tokens, {}, [](const ConfiguredToken& token) { return token.token.id; });
-  return tokens;
-}
-
-// Gives the tokens of a vocab.txt those that tokenizer_config.json adds.
-void add_configured_tokens(const JsonFile& config, Vocabulary& vocabulary) {
-  for (const ConfiguredToken& added : configured_tokens(config)) {
-    const std::int32_t id = added.token.id,
-                       size = static_cast<std::int32_t>(vocabulary.tokens.size());
-    const auto known = std::ranges::find(vocabulary.tokens, added.content);
-    if (id > size || (id < size ? vocabulary.tokens[static_cast<std::size_t>(id)] != added.content
-                                : known != vocabulary.tokens.end()))
-      config.fail_at(
-          *added.node,
-          fmt::format("added token \"{}\" has id {}, which does not fit the {} tokens of "
-                      "{}",
-                      added.content, id, size - vocabulary.appended, vocabulary.name),
-          "ids of tokens are numbers of lines, and new tokens follow the last line");
-    if (id == size) {
-      vocabulary.tokens.push_back(added.content);
-      ++vocabulary.appended;
-    }
-    std::erase_if(vocabulary.added, [&](const AddedToken& other) { return other.id == id; });
-    vocabulary.added.push_back(added.token);
-  }
+  if (fs::is_directory(path)) return path / kTokenizerConfig;
+  return path.filename() == "vocab.txt" ? path.parent_path() / kTokenizerConfig : fs::path();
 }
 
 // Throws unless tokenizer_config.json says of the normalizer what tokenizer.json in the same folder
@@ -188,8 +47,8 @@ void check_normalizers(const JsonFile& tokenizer, const JsonFile& config, const 
     const bool here = given.value_or(speaks_for_all ? otherwise_here : there);
     if (here != there)
       fail(fmt::format("{}: {} of {} is {}{}, normalizer.{} of {} is {}", folder.string(), name,
-                       kConfig, given ? "" : "not given, which means ", here, theirs, kTokenizer,
-                       there),
+                       kTokenizerConfig, given ? "" : "not given, which means ", here, theirs,
+                       kTokenizerJson, there),
            "correct the one that does not fit the weights");
     return std::pair(there, here);
   };
@@ -198,39 +57,8 @@ void check_normalizers(const JsonFile& tokenizer, const JsonFile& config, const 
   check("strip_accents", "strip_accents", there, here);
 }
 
-// Throws where an added_tokens.json has tokens that `vocabulary`, read in its folder, has not.
-void check_added_tokens_file(const fs::path& folder, const Vocabulary& vocabulary) {
-  const fs::path path = folder / "added_tokens.json";
-  if (!fs::exists(path)) return;
-  const JsonFile file(read_file(path), path.string());
-  for (const JsonNode& token : file.root().children) {
-    const std::int64_t id = file.integer(token, std::numeric_limits<std::int32_t>::max());
-    if (id >= std::ssize(vocabulary.tokens) ||
-        vocabulary.tokens[static_cast<std::size_t>(id)] != token.name)
-      file.fail_at(token,
-                   fmt::format("token \"{}\" is added as {}, and {} does not have it", token.name,
-                               id, vocabulary.name),
-                   kSaveAgain);
-  }
-}
-
-// Throws unless every file of the folder agrees with its tokenizer.json.
-void check_folder(const fs::path& folder, const Vocabulary& vocabulary) {
-  if (const fs::path path = folder / kConfig; fs::exists(path)) {
-    const JsonFile config(read_file(path), path.string());
-    for (const ConfiguredToken& added : configured_tokens(config))
-      if (std::ranges::none_of(vocabulary.added, [&](const AddedToken& token) {
-            return token.id == added.token.id && token.normalized == added.token.normalized &&
-                   vocabulary.tokens[static_cast<std::size_t>(token.id)] == added.content;
-          }))
-        config.fail_at(
-            *added.node,
-            fmt::format("token \"{}\" is added as {} with normalized {}, and {} does not "
-                        "add it so",
-                        added.content, added.token.id, added.token.normalized, vocabulary.name),
-            kSaveAgain);
-  }
-  check_added_tokens_file(folder, vocabulary);
+TokenList token_list(Vocabulary& vocabulary) {
+  return {vocabulary.name, vocabulary.tokens, vocabulary.added, vocabulary.appended};
 }
 
 }  // namespace
@@ -291,62 +119,26 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name) 
   vocabulary.name = name;
   const JsonNode* entries = JsonFile::find(model, "vocab");
   if (!entries || !entries->value.is_object()) file.fail_at(model, "the model has no vocab");
-  const JsonNode* added = JsonFile::find(file.root(), "added_tokens");
-  const std::size_t most = entries->children.size() + (added ? added->children.size() : 0);
-  std::unordered_map<std::string_view, std::int32_t> ids;
-  std::vector<const std::string*> tokens(most, nullptr);
-  const auto add = [&](const std::string& token, const JsonNode& id_node) {
-    const auto id =
-        static_cast<std::int32_t>(file.integer(id_node, static_cast<std::int64_t>(most) - 1));
-    const auto known = ids.emplace(token, id).first;
-    if (known->second != id)
-      file.fail_at(id_node, fmt::format("token \"{}\" has id {} already", token, known->second));
-    const std::string*& place = tokens[static_cast<std::size_t>(id)];
-    if (place && *place != token)
-      file.fail_at(id_node, fmt::format("id {} is that of \"{}\" already", id, *place));
-    place = &token;
-    return id;
-  };
-  for (const JsonNode& entry : entries->children) add(entry.name, entry);
-  const auto pieces = static_cast<std::int32_t>(ids.size());
-  for (std::size_t i = 0; added && i < added->children.size(); ++i) {
-    const JsonNode& token = added->children[i];
-    const std::string& content = file.string(token, "content");
-    const JsonNode* id = JsonFile::find(token, "id");
-    if (content.empty() || !id) file.fail_at(token, "an added token needs a content and an id");
-    const bool is_piece = ids.contains(content);
-    vocabulary.added.push_back(read_added_token(file, token, add(content, *id), content));
-    if (is_piece) continue;
-    if (vocabulary.added.back().id < pieces)
-      file.fail_at(*id,
-                   fmt::format("added token \"{}\" has id {}, which is for the {} of the vocab",
-                               content, vocabulary.added.back().id, pieces));
-    ++vocabulary.appended;
-  }
-  while (!tokens.empty() && !tokens.back()) tokens.pop_back();
-  for (const std::string* token : tokens) {
-    if (!token) file.fail_at(*entries, fmt::format("no token has id {}", vocabulary.tokens.size()));
-    vocabulary.tokens.push_back(*token);
-  }
-
+  read_tokens(file, *entries, JsonFile::find(file.root(), "added_tokens"), token_list(vocabulary));
   const std::string& unknown = file.string(model, "unk_token");
-  const auto found = ids.find(unknown);
-  if (found == ids.end())
+  const auto found = std::ranges::find(vocabulary.tokens, unknown);
+  if (found == vocabulary.tokens.end())
     file.fail_at(model, fmt::format("unk_token \"{}\" is not in the vocab", unknown));
-  vocabulary.unknown = found->second;
+  vocabulary.unknown = static_cast<std::int32_t>(found - vocabulary.tokens.begin());
   return vocabulary;
 }
 
 Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
   if (fs::is_directory(path)) {
-    const fs::path json = path / kTokenizer;
+    const fs::path json = path / kTokenizerJson;
     if (!fs::exists(json) && !fs::exists(path / "vocab.txt"))
       throw Error(ExitCode::kNoInput,
-                  fmt::format("{}: neither tokenizer.json nor vocab.txt is there", path.string()));
+                  fmt::format("{}: neither tokenizer.json nor vocab.txt nor vocab.json is there",
+                              path.string()));
     if (!fs::exists(json)) return read_vocabulary(path / "vocab.txt", lower_case);
     lower_case_of(path);  // the files must agree
-    const Vocabulary vocabulary = parse_tokenizer_json(read_file(json), json.string());
-    check_folder(path, vocabulary);
+    Vocabulary vocabulary = parse_tokenizer_json(read_file(json), json.string());
+    check_folder(path, token_list(vocabulary));
     return vocabulary;
   }
   if (!fs::exists(path))
@@ -364,15 +156,15 @@ Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
          {std::pair("strip_accents", &vocabulary.strip_accents),
           std::pair("tokenize_chinese_chars", &vocabulary.separate_cjk)})
       *value = file.boolean(file.root(), name).value_or(*value);
-    add_configured_tokens(file, vocabulary);
+    add_configured_tokens(file, token_list(vocabulary));
   }
-  if (!config.empty()) check_added_tokens_file(config.parent_path(), vocabulary);
+  if (!config.empty()) check_added_tokens_file(config.parent_path(), token_list(vocabulary));
   return vocabulary;
 }
 
 std::optional<bool> lower_case_of(const fs::path& path) {
   std::optional<JsonFile> tokenizer, config;
-  if (const fs::path json = fs::is_directory(path) ? path / kTokenizer : path;
+  if (const fs::path json = fs::is_directory(path) ? path / kTokenizerJson : path;
       json.extension() == ".json" && fs::exists(json))
     tokenizer.emplace(read_file(json), json.string());
   if (const fs::path json = config_of(path); fs::exists(json))

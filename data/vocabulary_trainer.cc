@@ -41,11 +41,12 @@ struct Word {
   std::int64_t count = 0;
 };
 
-// Byte-pair encoding over the distinct words of a text.
+// Byte-pair encoding over the distinct words of a text. Pieces that continue a word begin with
+// `prefix` bytes that are no part of it.
 class Merger {
  public:
-  Merger(std::vector<Word> words, std::vector<std::string>& tokens)
-      : words_(std::move(words)), tokens_(tokens) {
+  Merger(std::vector<Word> words, std::vector<std::string>& tokens, std::size_t prefix)
+      : words_(std::move(words)), tokens_(tokens), prefix_(prefix) {
     for (const std::string& token : tokens_) ids_.emplace(token, static_cast<Piece>(ids_.size()));
     for (std::size_t i = 0; i < words_.size(); ++i) count_pairs(i, 1);
     for (const auto& [pair, places] : pairs_) queue_.push(candidate(pair));
@@ -62,6 +63,7 @@ class Merger {
       const auto [known, is_new] = ids_.emplace(best.text, static_cast<Piece>(tokens_.size()));
       const Piece piece = known->second;
       if (is_new) tokens_.push_back(best.text);
+      merges_.push_back({best.pair.first, best.pair.second, piece});
       std::set<Pair> changed;
       const std::set<std::size_t> places = pairs_[best.pair].words;
       for (const std::size_t place : places) replace(place, best.pair, piece, changed);
@@ -70,6 +72,8 @@ class Merger {
     }
     return false;
   }
+
+  const std::vector<BpeMerge>& merges() const { return merges_; }
 
  private:
   using Pair = std::pair<Piece, Piece>;
@@ -87,7 +91,8 @@ class Merger {
   };
 
   Candidate candidate(const Pair& pair) const {
-    return {pairs_.at(pair).count, tokens_[pair.first] + tokens_[pair.second].substr(2), pair};
+    return {pairs_.at(pair).count, tokens_[pair.first] + tokens_[pair.second].substr(prefix_),
+            pair};
   }
 
   void count_pairs(std::size_t place, int sign) {
@@ -126,10 +131,16 @@ class Merger {
 
   std::vector<Word> words_;
   std::vector<std::string>& tokens_;
+  std::size_t prefix_;
   std::unordered_map<std::string, Piece> ids_;  // of tokens_
   std::map<Pair, Places> pairs_;
   std::priority_queue<Candidate> queue_;
+  std::vector<BpeMerge> merges_;
 };
+
+[[noreturn]] void fail_without_text() {
+  throw Error(ExitCode::kBadData, "there is no text to learn a vocabulary from");
+}
 
 }  // namespace
 
@@ -152,8 +163,7 @@ std::vector<std::string> train_vocabulary(const std::function<bool(std::string&)
     }
     end_word();
   }
-  if (counts.empty())
-    throw Error(ExitCode::kBadData, "there is no text to learn a vocabulary from");
+  if (counts.empty()) fail_without_text();
 
   std::vector<std::string> tokens(std::begin(kSpecialTokens), std::end(kSpecialTokens));
   std::set<std::int32_t> characters;
@@ -176,10 +186,50 @@ std::vector<std::string> train_vocabulary(const std::function<bool(std::string&)
     added.count = count;
     for (const std::int32_t id : ids_of_word) added.pieces.push_back(pieces[id]);
   }
-  Merger merger(std::move(words), tokens);
+  Merger merger(std::move(words), tokens, /*prefix=*/2);
   while (std::ssize(tokens) < options.size && merger.merge()) {
   }
   return tokens;
+}
+
+BpeVocabulary train_byte_bpe(const std::function<bool(std::string&)>& next_line,
+                             std::int64_t size) {
+  BpeVocabulary vocabulary{.name = "the vocabulary learnt", .tokens = byte_tokens()};
+  std::vector<std::string>& tokens = vocabulary.tokens;
+  const std::int64_t least = std::ssize(tokens) + 1;
+  if (size < least)
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("a vocabulary of {} cannot hold the 256 bytes and {}", size, kEndOfText),
+        fmt::format("ask for {} or more", least));
+  std::map<std::string, std::int64_t, std::less<>> counts;
+  std::string line;
+  while (next_line(line))
+    for (std::string_view rest = line; !rest.empty();) {
+      const std::string_view word = first_word(rest);
+      rest.remove_prefix(word.size());
+      const auto known = counts.find(word);
+      if (known == counts.end())
+        counts.emplace(word, 1);
+      else
+        ++known->second;
+    }
+  if (counts.empty()) fail_without_text();
+
+  const ByteBpe bytes(vocabulary);
+  std::vector<Word> words;
+  for (const auto& [word, count] : counts) {
+    Word& added = words.emplace_back();
+    added.count = count;
+    bytes.encode(word, added.pieces);
+  }
+  Merger merger(std::move(words), tokens, /*prefix=*/0);
+  while (std::ssize(tokens) + 1 < size && merger.merge()) {
+  }
+  vocabulary.merges = merger.merges();
+  vocabulary.added.push_back({.id = static_cast<std::int32_t>(tokens.size())});
+  tokens.emplace_back(kEndOfText);
+  return vocabulary;
 }
 
 }  // namespace vcas

@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <span>
 
 #include "core/content_hash.h"
 #include "core/error.h"
-#include "core/nearest_name.h"
 #include "core/utf8.h"
 
 namespace vcas {
@@ -104,7 +102,7 @@ void WordPiece::add_normalized(std::int32_t id) {
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: nothing is left of the added token \"{}\" when it is normalized",
                             name_, token(id)));
-  for (const Patterns::Pattern& other : normalized_.all)
+  for (const TokenPatterns::Pattern& other : normalized_.all())
     if (other.text == normal)
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: the added tokens \"{}\" and \"{}\" are the same when normalized",
@@ -130,27 +128,17 @@ std::uint64_t WordPiece::fingerprint() const {
   return hash.value();
 }
 
-bool WordPiece::has(std::string_view token) const {
-  return find(hash_text(token), false, token) >= 0;
-}
-
-std::int32_t WordPiece::id(std::string_view token) const {
-  const std::int32_t found = find(hash_text(token), false, token);
-  if (found >= 0) return found;
-  std::vector<std::string> tokens;
-  tokens.reserve(static_cast<std::size_t>(size()));
-  for (std::int32_t i = 0; i < size(); ++i) tokens.emplace_back(this->token(i));
-  throw Error(ExitCode::kBadData, fmt::format("{}: no token \"{}\"", name_, token),
-              did_you_mean(token, tokens));
+std::int32_t WordPiece::find(std::string_view token) const {
+  return find(hash_text(token), false, token);
 }
 
 std::string WordPiece::decode(std::span<const std::int32_t> ids) const {
   std::string text;
-  for (const std::int32_t id : ids) {
-    std::string_view piece = token(id);
-    if (continues_word(id))
-      piece.remove_prefix(2);
-    else if (!text.empty())
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    std::string_view piece = token(ids[i]);
+    if (i > 0 && piece.starts_with(kContinuation))
+      piece.remove_prefix(kContinuation.size());
+    else if (i > 0)
       text += ' ';
     text += piece;
   }
@@ -158,46 +146,13 @@ std::string WordPiece::decode(std::span<const std::int32_t> ids) const {
 }
 
 void WordPiece::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
-  if (const auto bad = first_invalid_utf8(text))
-    throw Error(ExitCode::kBadData,
-                fmt::format("text to tokenize: invalid UTF-8 at byte {} ({:#04x})", *bad,
-                            static_cast<unsigned char>(text[*bad])));
+  check_text(text);
   std::string word;
   const auto encode_words = [&](std::string_view part) { encode_plain(part, word, ids); };
-  if (normalized_.all.empty()) return as_they_are_.split(text, ids, encode_words);
+  if (normalized_.all().empty()) return as_they_are_.split(text, ids, encode_words);
   as_they_are_.split(text, ids, [&](std::string_view part) {
     normalized_.split(normalized(part), ids, encode_words);
   });
-}
-
-void WordPiece::Patterns::add(std::string text, std::int32_t id) {
-  begins[static_cast<unsigned char>(text.front())] = true;
-  const auto shorter = std::ranges::find_if(
-      all, [&](const Pattern& other) { return other.text.size() < text.size(); });
-  all.insert(shorter, {std::move(text), id});
-}
-
-const WordPiece::Patterns::Pattern* WordPiece::Patterns::find(std::string_view text,
-                                                              std::size_t& begin) const {
-  for (begin = 0; begin < text.size(); ++begin) {
-    if (!begins[static_cast<unsigned char>(text[begin])]) continue;
-    for (const Pattern& pattern : all)
-      if (text.substr(begin).starts_with(pattern.text)) return &pattern;
-  }
-  return nullptr;
-}
-
-template <class Encode>
-void WordPiece::Patterns::split(std::string_view text, std::vector<std::int32_t>& ids,
-                                Encode encode_between) const {
-  while (true) {
-    std::size_t begin = 0;
-    const Pattern* found = find(text, begin);
-    encode_between(text.substr(0, begin));
-    if (!found) return;
-    ids.push_back(found->id);
-    text.remove_prefix(begin + found->text.size());
-  }
 }
 
 void WordPiece::encode_plain(std::string_view text, std::string& word,

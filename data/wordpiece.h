@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/token_patterns.h"
 #include "data/tokenizer.h"
 #include "data/vocabulary.h"
 
@@ -37,6 +38,8 @@ class WordPiece final : public Tokenizer {
   explicit WordPiece(const Vocabulary& vocabulary);
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
+  // Words are joined by blanks, as the decoder of `tokenizers` joins them without clean-up.
+  std::string decode(std::span<const std::int32_t> ids) const override;
 
   const std::string& name() const override { return name_; }
   std::int32_t size() const override { return static_cast<std::int32_t>(ends_.size()) - 1; }
@@ -53,10 +56,7 @@ class WordPiece final : public Tokenizer {
 
   std::uint64_t fingerprint() const override;
 
-  bool has(std::string_view token) const override;
-  std::int32_t id(std::string_view token) const override;
-  // Words with a blank between them.
-  std::string decode(std::span<const std::int32_t> ids) const override;
+  std::int32_t find(std::string_view token) const override;
   std::int32_t separator() const override { return sep(); }
   std::int32_t unk() const override { return unknown_; }
 
@@ -73,22 +73,6 @@ class WordPiece final : public Tokenizer {
   struct Slot {
     std::uint32_t hash = 0;
     std::int32_t id = -1;
-  };
-  // Texts of added tokens, to be found in other texts.
-  struct Patterns {
-    struct Pattern {
-      std::string text;
-      std::int32_t id;
-    };
-    std::vector<Pattern> all;        // longest first
-    std::array<bool, 256> begins{};  // by first byte
-
-    void add(std::string text, std::int32_t id);
-    // The first that occurs, the longest there, or null with `begin` at the end.
-    const Pattern* find(std::string_view text, std::size_t& begin) const;
-    // Appends the ids of all, and of what lies between by `encode_between`(text).
-    template <class Encode>
-    void split(std::string_view text, std::vector<std::int32_t>& ids, Encode encode_between) const;
   };
 
   Kind kind_of(std::int32_t code_point) const;
@@ -115,7 +99,7 @@ class WordPiece final : public Tokenizer {
       longest_{};                  // bytes of the longest token that begins, continues a word
   std::vector<AddedToken> added_;  // longest first
   std::int32_t pieces_;
-  Patterns as_they_are_, normalized_;  // of added_
+  TokenPatterns as_they_are_, normalized_;  // of added_
 };
 
 }  // namespace vcas

@@ -529,7 +529,7 @@ struct TokenizeArguments final : Arguments {
       : Arguments(program.add_subcommand("tokenize", "Lines of text to lines of token ids")) {
     command
         .add_option("--vocab", request.vocabulary,
-                    "vocab.txt, tokenizer.json or a folder with one of them")
+                    "vocab.txt, tokenizer.json, or a folder with a tokenizer's files")
         ->required();
     command.add_flag("--cased", request.cased, "Keep case and accents");
     command.add_flag("--special", request.special, "[CLS] before and [SEP] after each line");
@@ -539,16 +539,23 @@ struct TokenizeArguments final : Arguments {
 
 struct VocabArguments final : Arguments {
   VocabularyOptions options;
+  std::string kind = "wordpiece";
   bool cased = false;
 
   explicit VocabArguments(CLI::App& program)
-      : Arguments(program.add_subcommand("vocab", "Learn a vocab.txt from lines of text")) {
+      : Arguments(program.add_subcommand("vocab", "Learn a vocabulary from lines of text")) {
+    command
+        .add_option("--kind", kind,
+                    "wordpiece: a vocab.txt as BERT has it; bpe: a tokenizer.json as GPT-2 has it")
+        ->check(CLI::IsMember({"wordpiece", "bpe"}))
+        ->capture_default_str();
     command.add_option("--size", options.size, "Tokens at most")
         ->check(kPositive)
         ->capture_default_str();
-    command.add_flag("--cased", cased, "Keep case and accents");
+    command.add_flag("--cased", cased, "Keep case and accents, as bpe always does");
   }
   void run() override {
+    if (kind == "bpe") return print_byte_bpe(options.size, stdin, std::cout);
     options.lower_case = !cased;
     print_vocabulary(options, stdin, std::cout);
   }

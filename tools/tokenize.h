@@ -7,7 +7,7 @@
 namespace vcas {
 
 struct TokenizeRequest {
-  std::filesystem::path vocabulary;  // vocab.txt, tokenizer.json or a folder with one of them
+  std::filesystem::path vocabulary;  // as `read_tokenizer` takes it
   bool cased = false;
   bool special = false;  // [CLS] before and [SEP] after each line
 };

@@ -1,4 +1,4 @@
-// vcas vocab: text in, a vocab.txt out.
+// vcas vocab: text in, a vocabulary out.
 #pragma once
 
 #include <cstdio>
@@ -8,8 +8,11 @@
 
 namespace vcas {
 
-// Reads the lines of `in` and writes the tokens, one a line. A line that is not UTF-8 or holds a
-// NUL: kBadData with its number.
+// Reads the lines of `in` and writes the tokens of a WordPiece, one a line.
+// A line that is not UTF-8 or holds a NUL: kBadData with its number.
 void print_vocabulary(const VocabularyOptions& options, std::FILE* in, std::ostream& out);
+
+// The same of a byte-level BPE with at most `size` tokens. It writes a tokenizer.json.
+void print_byte_bpe(std::int64_t size, std::FILE* in, std::ostream& out);
 
 }  // namespace vcas

@@ -27,10 +27,9 @@ class Bytewise final : public Tokenizer {
   std::string_view token(std::int32_t) const override { return "x"; }
   bool continues_word(std::int32_t) const override { return false; }
   std::uint64_t fingerprint() const override { return 7; }
-  bool has(std::string_view) const override { return false; }
-  std::int32_t id(std::string_view) const override { return 0; }
+  std::int32_t find(std::string_view) const override { return -1; }
   std::int32_t separator() const override { return 256; }
-  std::int32_t unk() const override { return 0; }
+  std::int32_t unk() const override { return -1; }
   std::map<std::string, std::string> files(std::int64_t) const override { return {}; }
 
   mutable std::vector<std::string> texts;

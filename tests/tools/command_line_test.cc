@@ -298,6 +298,7 @@ TEST_CASE("help tells defaults, and which values may be left out") {
   has_line("plan", "--ratio .*0\\.5");
   has_line("bench", "--steps .*=20\\s");
   has_line("vocab", "--size .*=8000\\s");
+  has_line("vocab", "--kind .*=wordpiece\\s");
   has_line("predict", "--split .*=test\\s");
   has_line("train", "--resume-mode .*=exact\\s");
   has_line("train", "--resume \\[FOLDER\\]");

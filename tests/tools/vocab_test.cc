@@ -38,3 +38,27 @@ TEST_CASE("vocab: lines of text become a vocabulary that tokenises them") {
     CHECK(none.err == "error: standard input: cannot read: Is a directory\n");
   }
 }
+
+TEST_CASE("vocab: lines of text become a byte-level BPE") {
+  const TemporaryFolder folder;
+  const auto on = [&](const std::string& text, const std::vector<std::string>& command) {
+    write_text(folder.path() / "stdin.txt", text);
+    return run(folder.path(), command);
+  };
+  const std::string text = "low low low\nlow low low\n";
+  const Outcome learnt = on(text, {"vocab", "--kind", "bpe", "--size", "260"});
+  CHECK(learnt.code == 0);
+  write_text(folder.path() / "tokenizer.json", learnt.out);
+  const auto tokenize = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"tokenize", "--vocab", "tokenizer.json"});
+    return on("low low\n\n LOW<|endoftext|>", more);
+  };
+  CHECK(tokenize({}).out == "257 258\n\n220 43 46 54 259\n");
+  CHECK(tokenize({"--cased"}).out == tokenize({}).out);
+  const Outcome special = tokenize({"--special"});
+  CHECK(special.code == 65);
+  CHECK(contains(special.err, "tokenizer.json: no token \"[CLS]\""));
+  CHECK(on(text, {"vocab", "--kind", "bpe", "--size", "256"}).code == 78);
+  CHECK(on(text, {"vocab", "--kind", "unigram"}).code == 2);
+  CHECK(on("fine\nb\xFF\n", {"vocab", "--kind", "bpe"}).code == 65);
+}
