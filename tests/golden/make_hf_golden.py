@@ -42,7 +42,8 @@ def randomize(model, generator):
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             norm = name.lower().endswith(("norm.weight", "norm_before.weight", "norm_after.weight",
-                                          "norm1.weight", "norm2.weight", "normalization.weight"))
+                                          "norm1.weight", "norm2.weight", "normalization.weight",
+                                          "ln_1.weight", "ln_2.weight", "ln_f.weight"))
             parameter.copy_(1 + 0.3 * noise if norm else 0.2 * noise)
 
 
@@ -115,6 +116,35 @@ def masked_words(inputs, generator):
         "masked_labels": labels[chosen].int(),
         "masked_offsets": torch.cat([torch.zeros(1, dtype=torch.long), chosen.sum(1).cumsum(0)]),
     }
+
+
+def run_gpt(name, seed, bare, **sizes):
+    """Every row predicts some token. `bare`: saved without a head."""
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_positions=16, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0,
+        embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="sdpa", **sizes))
+    generator = torch.Generator().manual_seed(seed)
+    randomize(model, generator)
+    model.double().eval()
+    inputs = padded(generator)
+    del inputs["token_type_ids"]
+    mask = inputs["attention_mask"]
+    blocks = []  # the last of hidden_states is normalized
+    model.transformer.h[-1].register_forward_hook(lambda block, args, out: blocks.append(out))
+    output = model(**inputs)
+    output.logits = packed(output.logits, mask)
+    labels = torch.randint(0, VOCABULARY, (sum(LENGTHS),), generator=generator)
+    # That of the model is computed in float32.
+    output.loss = torch.nn.functional.cross_entropy(output.logits, labels)
+    output.loss.backward()
+    offsets = torch.tensor([0] + LENGTHS).cumsum(0)
+    store(name, model.transformer if bare else model, {
+        "tokens": packed(inputs["input_ids"], mask).int(),
+        "offsets": offsets,
+        "masked_rows": torch.arange(sum(LENGTHS)).int(),
+        "masked_labels": labels.int(),
+        "masked_offsets": offsets.clone(),
+    }, output, packed(blocks[0], mask))
 
 
 def run_images(name, model, seed):
@@ -196,6 +226,8 @@ def main():
                layer_type="basic")
     run_resnet("resnet_bottleneck", 8, depths=[1, 2], hidden_sizes=[16, 24], embedding_size=8,
                layer_type="bottleneck")
+    run_gpt("gpt2", 9, False, n_inner=40)
+    run_gpt("gpt2_bare", 10, True, activation_function="gelu", layer_norm_epsilon=1e-3)
 
 
 main()

@@ -9,7 +9,8 @@ namespace {
 constexpr std::size_t kHeads = 2, kHeadWidth = 5, kWidth = kHeads * kHeadWidth;
 
 // softmax(Q K^T / sqrt(head width)) V of each item and head.
-std::vector<double> attention(const LayerValues& v) {
+// With `causal` a query has no keys behind it.
+std::vector<double> attention_of(const LayerValues& v, bool causal) {
   const auto qkv = [&](std::size_t row, std::size_t part, std::size_t column) {
     return v.inputs[0][(row * 3 + part) * kWidth + column];
   };
@@ -19,22 +20,25 @@ std::vector<double> attention(const LayerValues& v) {
     const auto end = static_cast<std::size_t>(v.offsets[item + 1]);
     for (std::size_t query = first; query < end; ++query)
       for (std::size_t head = 0; head < kHeads; ++head) {
+        const std::size_t keys_end = causal ? query + 1 : end;
         std::vector<double> weight;
         double sum = 0;
-        for (std::size_t key = first; key < end; ++key) {
+        for (std::size_t key = first; key < keys_end; ++key) {
           double score = 0;
           for (std::size_t c = head * kHeadWidth; c < (head + 1) * kHeadWidth; ++c)
             score += qkv(query, 0, c) * qkv(key, 1, c);
           weight.push_back(std::exp(score / std::sqrt(kHeadWidth)));
           sum += weight.back();
         }
-        for (std::size_t key = first; key < end; ++key)
+        for (std::size_t key = first; key < keys_end; ++key)
           for (std::size_t c = head * kHeadWidth; c < (head + 1) * kHeadWidth; ++c)
             y[query * kWidth + c] += weight[key - first] / sum * qkv(key, 2, c);
       }
   }
   return y;
 }
+
+std::vector<double> attention(const LayerValues& v) { return attention_of(v, false); }
 
 // The same of the first row of each item, with its query from the first input.
 std::vector<double> first_rows(const LayerValues& v) {
@@ -71,6 +75,16 @@ TEST_CASE("attention", "[layer]") {
                .formula = attention});
 }
 
+TEST_CASE("causal attention", "[layer]") {
+  for (const double dropout : {0.0, 0.3}) {
+    LayerCase test{.kind = "attention",
+                   .config = {{"heads", kHeads}, {"causal", true}, {"dropout", dropout}},
+                   .inputs = {{.width = 3 * kWidth}}};
+    if (dropout == 0) test.formula = [](const LayerValues& v) { return attention_of(v, true); };
+    check_layer(test);
+  }
+}
+
 TEST_CASE("attention with dropout", "[layer]") {
   check_layer({.kind = "attention",
                .config = {{"heads", kHeads}, {"dropout", 0.3}},
@@ -88,7 +102,7 @@ TEST_CASE("attention of the first rows", "[layer]") {
   }
 }
 
-TEST_CASE("attention refuses widths that do not divide", "[layer]") {
+TEST_CASE("attention refuses inputs that do not fit", "[layer]") {
   CHECK_THAT(
       layer_faults({.kind = "attention", .config = {{"heads", 5}}, .inputs = {{.width = 72}}})
           .at(0),
@@ -102,4 +116,10 @@ TEST_CASE("attention refuses widths that do not divide", "[layer]") {
           {.kind = "attention", .config = {{"heads", 5}}, .inputs = {{.width = 10}, {.width = 20}}})
           .at(0),
       ContainsSubstring("10 in tokens rows an item") && ContainsSubstring("must be 1 row"));
+  CHECK_THAT(layer_faults({.kind = "attention",
+                           .config = {{"heads", 2}, {"causal", true}},
+                           .inputs = {{.width = 10, .layout = Layout::items(1)}, {.width = 20}}})
+                 .at(0),
+             ContainsSubstring(
+                 "attention: causal, and the first row of each item alone asks; it sees no other"));
 }

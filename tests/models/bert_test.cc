@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/support/catch.h"
+#include "tests/support/check_mean.h"
 #include "tests/support/check_slope.h"
 
 using namespace vcas;
@@ -29,18 +29,6 @@ std::vector<double> numbers(const Tensor& tensor) {
   return out;
 }
 
-// Weights of deviation 0.02 leave attention nearly uniform and gradients nearly zero.
-void enlarge_weights(const Parameters& parameters, double factor) {
-  for (const Parameter& parameter : parameters.list())
-    if (parameter.init.kind == Initializer::Kind::kNormal)
-      for (std::int64_t i = 0; i < parameter.value.elements(); ++i) {
-        if (parameter.value.dtype == DType::kF64)
-          parameter.value.ptr<double>()[i] *= factor;
-        else
-          parameter.value.ptr<float>()[i] *= static_cast<float>(factor);
-      }
-}
-
 struct Kind {
   std::string head, pooling;
 };
@@ -64,36 +52,10 @@ TEST_CASE("the gradient of a BERT is the slope of its loss", "[model][bert]") {
 
 TEST_CASE("the mean of many sampled gradients of a BERT is the exact one", "[model][bert][law]") {
   for (const auto& [head, pooling] : kKinds) {
+    INFO(head << " " << pooling);
     ModelFixture f(tiny_bert(head, pooling), {}, kClasses, 8, DType::kF64);
     enlarge_weights(f.model->graph.parameters(), 20);
-    Exec exec = f.exec();
-    f.model->graph.forward(exec);
-    const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-    PassSettings context = f.context(SamplingMode::kItemsAndRows, 1, 0.4);
-    context.sampling.ratios.act = {0.4, 0.7};
-
-    // Each tensor's error along its exact gradient, where a wrong scale shows.
-    constexpr int kDraws = 2048;
-    const auto& list = f.model->graph.parameters().list();
-    std::vector<double> sum(list.size()), squares(list.size());
-    for (int draw = 0; draw < kDraws; ++draw) {
-      Exec at = f.exec(static_cast<std::uint64_t>(draw));
-      const auto sampled = f.gradient(at, context);
-      for (std::size_t p = 0; p < list.size(); ++p) {
-        const auto [begin, end] = f.range(list[p]);
-        double along = 0;
-        for (std::size_t i = begin; i < end; ++i) along += (sampled[i] - exact[i]) * exact[i];
-        sum[p] += along;
-        squares[p] += along * along;
-      }
-    }
-    for (std::size_t p = 0; p < list.size(); ++p) {
-      const double mean = sum[p] / kDraws, variance = squares[p] / kDraws - mean * mean;
-      INFO(head << " " << pooling << ": " << list[p].name << " " << mean << " of standard error "
-                << std::sqrt(variance / kDraws));
-      CHECK(std::abs(mean) <= 5 * std::sqrt(variance / kDraws) + 1e-12);
-      if (list[p].name.starts_with("bert.encoder.layer.")) CHECK(variance > 0);
-    }
+    check_mean(f, "bert.encoder.layer.");
   }
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 const fs::path kBert = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_classification";
 const fs::path kMlm = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_mlm";
+const fs::path kGpt = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/gpt2";
 const fs::path kUntied = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/bert_mlm_untied";
 
 // A copy of a golden file with its tensors changed.
@@ -108,6 +109,37 @@ TEST_CASE("old names of norms and names without a prefix are read", "[weights_io
               "bert.encoder.layer.0.output.LayerNorm.weight are both "
               "bert.encoder.layer.0.output.LayerNorm.weight",
               "remove the one");
+}
+
+TEST_CASE("a GPT-2 has a prefix or none, and masks and second copies say nothing", "[weights_io]") {
+  TemporaryFolder folder;
+  const ModelOptions options = read_hf_config(kGpt / "config.json").options;
+  const Loaded now(options, kGpt / "model.safetensors");
+  CHECK(now.report.text() == "loaded 28 tensors");
+  for (const std::string prefix : {"transformer.", ""}) {
+    const SafetensorsFile file(kGpt / "model.safetensors");
+    const std::vector<float> zeros(60 * 16);
+    const auto more = [&](const std::string& name, const std::vector<std::int64_t>& shape,
+                          std::size_t count) {
+      return StoredTensor{name, StoredType::kF32, shape,
+                          std::as_bytes(std::span(zeros).first(count))};
+    };
+    std::vector<StoredTensor> tensors = {
+        more(prefix + "h.0.attn.bias", {1, 1, 16, 16}, 256),
+        more(prefix + "h.1.attn.bias", {1, 1, 16, 16}, 256),
+        more(prefix + "h.0.attn.masked_bias", {}, 1),
+        more("lm_head.weight", {60, 16}, 60 * 16),
+    };
+    for (StoredTensor tensor : file.tensors()) {
+      tensor.name.replace(0, std::string("transformer.").size(), prefix);
+      tensors.push_back(tensor);
+    }
+    const fs::path other = folder.path() / "other.safetensors";
+    write_safetensors(other, tensors);
+    const Loaded loaded(options, other);
+    CHECK(loaded.report.text() == now.report.text());
+    CHECK(loaded.values() == now.values());
+  }
 }
 
 TEST_CASE("a missing head starts anew, and what is left over is named", "[weights_io]") {
