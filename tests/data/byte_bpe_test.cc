@@ -192,7 +192,8 @@ TEST_CASE("merges go by rank, the first of a word before others", "[bpe]") {
       for (bool merged = true; merged;) {
         merged = false;
         for (const BpeMerge& merge : vocabulary.merges) {
-          const auto at = std::ranges::search(want, BpeIds{merge.left, merge.right}).begin();
+          const BpeIds pair = {merge.left, merge.right};
+          const auto at = std::search(want.begin(), want.end(), pair.begin(), pair.end());
           if (at == want.end()) continue;
           *at = merge.token;
           want.erase(at + 1);
