@@ -142,12 +142,12 @@ TEST_CASE("every code point has the class of the tokenizers library", "[bpe]") {
     for (const char* kind : {"aL", "1N", "!O"})
       if (bpe_ids(tokenizer, kind[0] + text).size() == text.size()) got = kind[1];
     if (got == want[point]) continue;
-    // A letter or a number that is not in the tables of utf8proc yet.
+    // A letter or a number of Unicode 15.1 or 16, which utf8proc may not have yet.
     ++newer;
     INFO(std::hex << point << " is " << got << " here, " << want[point] << " there");
     CHECK((got == 'O' && want[point] != 'S' && point > 0x600));
   }
-  CHECK(newer < 6000);
+  CHECK(newer <= 5004);
 }
 
 TEST_CASE("words of a text are those of GPT-2's pattern", "[bpe]") {
@@ -192,7 +192,8 @@ TEST_CASE("merges go by rank, the first of a word before others", "[bpe]") {
       for (bool merged = true; merged;) {
         merged = false;
         for (const BpeMerge& merge : vocabulary.merges) {
-          const auto at = std::ranges::search(want, BpeIds{merge.left, merge.right}).begin();
+          const BpeIds pair = {merge.left, merge.right};
+          const auto at = std::search(want.begin(), want.end(), pair.begin(), pair.end());
           if (at == want.end()) continue;
           *at = merge.token;
           want.erase(at + 1);
