@@ -92,6 +92,7 @@ class ByteBpe final : public Tokenizer {
   }
   std::int32_t pieces() const override { return size() - vocabulary_.appended; }
   bool lower_case() const override { return false; }
+  bool adds_blank() const override { return vocabulary_.add_prefix_space; }
   // As files have it: a leading blank is "\u0120".
   std::string_view token(std::int32_t id) const override;
   bool continues_word(std::int32_t) const override { return false; }  // each may begin a text

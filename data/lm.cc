@@ -42,6 +42,12 @@ void LmDataset::append(std::int64_t index, const ItemDraw& /*draw*/, Batch& out)
 
 std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t max_length,
                                    const Tokenizer& tokenizer) {
+  if (options.whole_files && tokenizer.adds_blank())
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{} adds a blank before each text, and whole files are encoded in parts",
+                    tokenizer.name()),
+        "data.text.documents=lines, or \"add_prefix_space\": false there");
   ContentHash key;
   key.add("lm");
   key.add_number(kLmFormatVersion);

@@ -38,6 +38,7 @@ class LmDataset final : public Dataset {
 };
 
 // `max_length`: tokens of an item. Throws as read_corpus does, and kBadData for a single token.
+// kBadConfig: whole files, and a tokenizer that adds blanks.
 std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t max_length,
                                    const Tokenizer& tokenizer);
 

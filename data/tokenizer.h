@@ -27,6 +27,7 @@ class Tokenizer {
   virtual std::int32_t pieces() const = 0;      // the first so many tokens make up words
   virtual bool lower_case() const = 0;          // capitals become small letters
   virtual std::string_view token(std::int32_t id) const = 0;
+  virtual bool adds_blank() const { return false; }        // before a text that begins with none
   virtual bool continues_word(std::int32_t id) const = 0;  // a piece that no word begins with
   // Hash of everything that decides the ids, for keys of caches.
   virtual std::uint64_t fingerprint() const = 0;

@@ -122,7 +122,7 @@ class Gpt final : public ModelKind, public HfFormat {
     config.expect("tie_word_embeddings", true, true);
   }
 
-  Json write(const HfModel& /*model*/) const override {
+  Json write(const HfModel& model) const override {
     const auto* activation =
         std::ranges::find(kActivations, settings_.activation, [](auto& a) { return a.first; });
     return {{"model_type", "gpt2"},
@@ -138,6 +138,8 @@ class Gpt final : public ModelKind, public HfFormat {
             {"embd_pdrop", settings_.dropout},
             {"attn_pdrop", settings_.attention_dropout},
             {"initializer_range", kTransformerStd},
+            {"bos_token_id", model.separator},
+            {"eos_token_id", model.separator},
             {"tie_word_embeddings", true}};
   }
 

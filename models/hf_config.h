@@ -17,6 +17,7 @@ struct HfModel {
   std::vector<std::int64_t> image_shape;  // {channels, height, width} of a vit
   std::vector<std::string> labels;        // names of the classes in order; empty: not given
   std::int32_t pad_token = 0;             // of a bert; written only
+  std::int32_t separator = 0;             // between documents, of a gpt; written only
   // Empty where the file does not say; read only.
   std::string architecture;  // "BertForMaskedLM"
   std::string problem_type;  // "single_label_classification"

@@ -331,7 +331,9 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
   HfModel description{.options = model_options(trained.config(), tokenizer.get()),
                       .image_shape = trained.facts.item_shape,
                       .labels = trained.facts.class_names};
-  if (description.options.kind->hugging_face()->names_padding())
+  const ModelKind& kind = *trained.config().model.kind;
+  if (kind.head() == "lm") description.separator = tokenizer->separator();
+  if (const HfFormat* format = kind.hugging_face(); format && format->names_padding())
     description.pad_token = tokenizer->pad();
   save_hf_model(folder.path(), description, model.model(), model.ops());
   if (tokenizer)

@@ -24,6 +24,7 @@ class Bytewise final : public Tokenizer {
   std::int32_t size() const override { return 257; }
   std::int32_t pieces() const override { return 256; }
   bool lower_case() const override { return false; }
+  bool adds_blank() const override { return blank; }
   std::string_view token(std::int32_t) const override { return "x"; }
   bool continues_word(std::int32_t) const override { return false; }
   std::uint64_t fingerprint() const override { return 7; }
@@ -33,6 +34,7 @@ class Bytewise final : public Tokenizer {
   std::map<std::string, std::string> files(std::int64_t) const override { return {}; }
 
   mutable std::vector<std::string> texts;
+  bool blank = false;
 
  private:
   std::string name_ = "bytewise";
@@ -140,6 +142,10 @@ TEST_CASE("texts that predict nothing", "[lm]") {
   check("a\n", "x.txt: a single token, which no other predicts");
   check("\n\n", "x.txt: there is no text");
   check("a b\nb\xFF\n", "x.txt:2: byte 2 is not valid UTF-8");
+  Bytewise blank;
+  blank.blank = true;
+  check_error([&] { load_lm({.whole_files = true}, 8, blank); }, ExitCode::kBadConfig,
+              "bytewise adds a blank before each text, and whole files are encoded in parts");
   check_error([&] { load_lm({.cache = false}, 8, tiny_tokenizer()); }, ExitCode::kBadConfig,
               "words are learned from text files, and none is named");
 }

@@ -51,7 +51,7 @@ TEST_CASE("nor does a step on text", "[trainer][memory][text]") {
   VcasOptions vcas;
   vcas.act_ratio = {0.3, 0.6};
   vcas.weight_ratio = {0.5};
-  for (const std::string head : {"classification", "regression", "mlm"}) {
+  for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
     TextTrainer text(head, 3, vcas);
     OneBatch source;
     text.trainer->step(source.next());

@@ -63,7 +63,7 @@ TEST_CASE("a branch of weight gradients changes no bit of a convolutional networ
 }
 
 TEST_CASE("a branch of weight gradients changes no bit of a BERT", "[trainer][text][beside]") {
-  const std::string head = GENERATE("classification", "mlm");
+  const std::string head = GENERATE("classification", "mlm", "lm");
   const bool exact = GENERATE(false, true);
   INFO(head << (exact ? ", exact" : ", vcas"));
   check_orders([&](ThreadOrder order) {

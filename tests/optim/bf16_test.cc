@@ -64,7 +64,7 @@ TEST_CASE("a BERT trains with VCAS in bf16 as it does in f32", "[trainer][bf16][
   VcasOptions vcas;
   vcas.act_ratio = {0.5, 0.8};
   vcas.weight_ratio = {0.5};
-  for (const std::string head : {"classification", "regression", "mlm"}) {
+  for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
     INFO(head);
     const auto losses = [&](DType dtype) {
       OneBatch source;

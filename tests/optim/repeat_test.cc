@@ -191,7 +191,7 @@ std::vector<Batch> texts() {
 }  // namespace
 
 TEST_CASE("passes over texts of different lengths are repeated", "[trainer][text][repeat]") {
-  const std::string head = GENERATE("classification", "regression", "mlm");
+  const std::string head = GENERATE("classification", "regression", "mlm", "lm");
   const bool exact = GENERATE(false, true);
   const auto method = exact ? std::nullopt : std::optional(sampled_text());
   INFO(head << (exact ? ", exact" : ", vcas"));

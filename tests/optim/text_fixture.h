@@ -1,4 +1,4 @@
-// A trainer of a tiny BERT on one batch of random text.
+// A trainer of a tiny BERT, or of a GPT for the head "lm", on one batch of random text.
 #pragma once
 
 #include <optional>
@@ -22,10 +22,14 @@ struct TextTrainer {
                        std::unique_ptr<Ops> device = make_ops("cpu"), DType dtype = DType::kF32,
                        std::shared_ptr<Ranks> ranks = one_rank())
       : ops(std::move(device)) {
-    model = build_model(
-        read_model_options({"type=bert", "width=8", "depth=2", "heads=2", "max_positions=8",
-                            "vocabulary=" + std::to_string(kVocabulary), "head=" + head}),
-        {}, kClasses, 0.0, dtype);
+    std::vector<std::string> settings = {
+        "type=gpt", "width=8",         "depth=2",
+        "heads=2",  "max_positions=8", "vocabulary=" + std::to_string(kVocabulary)};
+    if (head != "lm") {
+      settings[0] = "type=bert";
+      settings.push_back("head=" + head);
+    }
+    model = build_model(read_model_options(settings), {}, kClasses, 0.0, dtype);
     const std::int64_t items = micro_batch ? micro_batch : kItems;
     model->graph.finish(ops, {.max_items = items,
                               .max_tokens = 8 * items,

@@ -7,7 +7,7 @@
 using namespace vcas;
 
 TEST_CASE("micro-batches of text are divided by the terms of the whole step", "[trainer][text]") {
-  for (const std::string head : {"classification", "regression", "mlm"}) {
+  for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
     OneBatch source;
     TextTrainer whole(head), parts(head, 3);  // 3, 3 and 2 items: other numbers of masked words
     for (int step = 0; step < 3; ++step) {
@@ -25,7 +25,7 @@ TEST_CASE("items of different lengths cost a wait at each gate", "[trainer][text
   VcasOptions vcas;
   vcas.act_ratio = {0.3, 0.6};
   vcas.weight_ratio = {0.5};
-  for (const std::string head : {"classification", "regression", "mlm"}) {
+  for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
     INFO(head);
     TextTrainer exact(head), sampled(head, 0, vcas);
     OneBatch source;
@@ -37,7 +37,7 @@ TEST_CASE("items of different lengths cost a wait at each gate", "[trainer][text
     };
     CHECK(waits_of_a_step(exact, source.next()) == 1);
     CHECK(waits_of_a_step(sampled, source.next()) == 1 + 2);
-    if (head == "mlm") continue;
+    if (head.ends_with("lm")) continue;
     Batch even = source.next();  // of as many tokens in each item
     even.tokens.resize(static_cast<std::size_t>(TextTrainer::kItems), 1);
     even.token_types.resize(even.tokens.size());
@@ -48,7 +48,7 @@ TEST_CASE("items of different lengths cost a wait at each gate", "[trainer][text
 }
 
 TEST_CASE("training lowers the loss of every head", "[trainer][text]") {
-  for (const std::string head : {"classification", "regression", "mlm"}) {
+  for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
     OneBatch source;
     TextTrainer text(head);
     const double before = text.trainer->evaluate(source.next()).loss;
@@ -59,18 +59,18 @@ TEST_CASE("training lowers the loss of every head", "[trainer][text]") {
 }
 
 TEST_CASE("an evaluation gives the logits back", "[trainer][text]") {
-  for (const std::string head : {"classification", "regression", "mlm"}) {
+  for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
     OneBatch source;
     const Batch& batch = source.next();
     TextTrainer whole(head), parts(head, 3);
     std::vector<float> a, b;
     const Evaluation once = whole.trainer->evaluate(batch, &a);
     const Evaluation split = parts.trainer->evaluate(batch, &b);
-    const bool mlm = head == "mlm", classes = head == "classification";
-    const std::int64_t terms = mlm ? std::ssize(batch.masked_rows) : TextTrainer::kItems;
+    const bool words = head.ends_with("lm"), classes = head == "classification";
+    const std::int64_t terms = words ? std::ssize(batch.masked_rows) : TextTrainer::kItems;
     CHECK(once.items == TextTrainer::kItems);
     CHECK(once.terms == terms);
-    CHECK(std::ssize(a) == terms * (mlm       ? TextTrainer::kVocabulary
+    CHECK(std::ssize(a) == terms * (words     ? TextTrainer::kVocabulary
                                     : classes ? TextTrainer::kClasses
                                               : 1));
     REQUIRE(a.size() == b.size());

@@ -65,6 +65,7 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
   const auto config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
   CHECK(config["architectures"] == nlohmann::json{"GPT2LMHeadModel"});
   CHECK(config["activation_function"] == "gelu");
+  CHECK(config["eos_token_id"] == 3);  // [SEP]
   const Outcome again = tiny.train(
       as_gpt({"run.folder=again", "model.pretrained=hf", "data.text.vocabulary=", "train.steps=1",
               "schedule.learning_rate=1e-30"}));
