@@ -16,7 +16,7 @@ namespace {
 // In probes. Variances of a gradient vary more from batch to batch than ratios do.
 constexpr std::int64_t kPooledSpreads = 8, kPooledSquares = 2, kPooledRatios = 2,
                        kPooledSpending = 4, kPooledCosts = 16, kPooledEchoes = 8, kPooledDraws = 8;
-// What was spent over what was aimed at, at most, that the aim follows: by curves, which few
+// What a probe spent over what was aimed at, at most, that the aim follows: by curves, which few
 // batches drive far off, and by passes.
 constexpr double kMostByCurves = 5, kMostByPasses = 25;
 constexpr std::int64_t kVerifiedEvery = 10;
@@ -224,15 +224,16 @@ void BudgetController::pool_echoes() {
 }
 
 // Batches differ from the one that set the ratios, and a few spend very much. What is spent on the
-// average, over the aim, lowers it. SampleF's part is what was expected: single norms that have
-// grown unseen would drown all else.
+// average, over the aim, lowers it. A gradient that changes at once would lower it for long.
+// So one probe counts a few times its aim at most. SampleF's part is what was expected: single
+// norms that have grown unseen would drown all else.
 void BudgetController::correct_aim(double budget) {
   if (!drops_some(act_ratio_) && !drops_some(weight_ratio_) && forward_ratio_ >= 1) return;
   const double spent = (last_.expected_forward + last_.act + last_.weight) / budget;
   if (!std::isfinite(spent)) return;
-  spent_ = pool(spent_, spent / aim_, ++spent_probes_, kPooledSpending);
-  if (spent_probes_ >= kPooledSpending)
-    aim_ = 1 / std::clamp(spent_, 1.0, last_.measured ? kMostByPasses : kMostByCurves);
+  const double most = last_.measured ? kMostByPasses : kMostByCurves;
+  spent_ = pool(spent_, std::min(spent / aim_, most), ++spent_probes_, kPooledSpending);
+  if (spent_probes_ >= kPooledSpending) aim_ = 1 / std::max(spent_, 1.0);
 }
 
 void BudgetController::move_ratios(const VarianceCurves::Ratios& ratios) {

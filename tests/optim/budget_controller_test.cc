@@ -107,6 +107,29 @@ TEST_CASE("a gradient that grows from probe to probe spends most of its budget",
   CHECK(spent / v_s < 0.1);
 }
 
+TEST_CASE("one probe that spends very much does not lower the aim for long", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  const auto aim_after = [&](const MeasuredBatch& batch) {
+    CHECK(controller.update({batch}).empty());
+    return controller.report()["aim"].get<double>();
+  };
+  for (int probe = 0; probe < 6; ++probe) CHECK(aim_after(batch_of()) > 0.8);
+  // All items and rows are alike: the share that was enough is far from it.
+  MeasuredBatch even = batch_of();
+  even.item_score = {std::vector<double>(kItems, 1.0)};
+  for (int k = 0; k < 2; ++k) {
+    for (std::size_t i = 0; i < kItems; ++i) even.gram[k][i * (kItems + 1)] = 1;
+    even.row_score[k].assign(2 * kItems, 0.7);
+  }
+  const double lowered = aim_after(even);
+  const nlohmann::ordered_json found = controller.measured();
+  CHECK(found["spent_act"].get<double>() + found["spent_w"].get<double>() > 1);  // of 0.1
+  CHECK(lowered < 0.6);
+  CHECK(lowered > 0.4);
+  for (int probe = 0; probe < 11; ++probe) aim_after(batch_of());
+  CHECK(aim_after(batch_of()) > 0.8);
+}
+
 // `factor` is that of the first linear. The second draws none.
 TEST_CASE("draws of rows that add more than Eq. 3 keep more rows", "[controller]") {
   const double factor = GENERATE(0.25, 4.0);
