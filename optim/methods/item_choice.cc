@@ -76,7 +76,8 @@ void check_forward_choice(const Training& training, const std::string& setting,
   const Model& model = training.model;
   if (model.graph.spec(model.loss).layout == Layout::masked())
     fail(
-        "the loss has a term for each masked word, and nobody knows how many an item has that is "
+        "the loss has a term for each predicted word, and nobody knows how many an item has that "
+        "is "
         "not read",
         instead);
   if (model.weights.index < 0) fail("the loss of this model takes no weights of items", instead);

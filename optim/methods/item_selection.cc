@@ -23,9 +23,10 @@ BackwardSelection::BackwardSelection(const Training& training, const std::string
   VCAS_CHECK(graph.gates() > 0 && graph.plan().gate_nodes.back() == model_.logits.index,
              setting + ": MethodKind::prepare comes before Graph::finish");
   if (graph.spec(model_.loss).layout != Layout::items(1))
-    throw Error(ExitCode::kBadConfig,
-                setting + ": the loss has a term for each masked word, and items are chosen by one",
-                "choose another method.type");
+    throw Error(
+        ExitCode::kBadConfig,
+        setting + ": the loss has a term for each predicted word, and items are chosen by one",
+        "choose another method.type");
   check_items_apart(graph, setting);
   if (training.micro_batch == 1)
     throw Error(ExitCode::kBadConfig, setting + ": a pass of one item has nothing to drop",

@@ -54,7 +54,7 @@ TEST_CASE("SampleF refuses masked words", "[forward]") {
   model->graph.finish(*ops, {.max_items = 4, .max_tokens = 32, .max_masked = 32});
   const Training training{.model = *model, .ops = *ops, .batch = 4, .micro_batch = 4, .items = 48};
   CHECK_THROWS_WITH(ForwardSample(training, {.forward = true, .forward_ratio = 0.5}, nullptr),
-                    ContainsSubstring("the loss has a term for each masked word"));
+                    ContainsSubstring("the loss has a term for each predicted word"));
 }
 
 TEST_CASE("SampleF refuses steps of one item and data of unknown size", "[forward]") {

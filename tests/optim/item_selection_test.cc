@@ -482,7 +482,7 @@ TEST_CASE("choices of items: what they refuse", "[selection][config]") {
     const Training training{
         .model = *model, .ops = *ops, .batch = 4, .micro_batch = 4, .items = 48};
     CHECK_THAT(config_error_of([&] { part->make(training); }),
-               ContainsSubstring(setting + ": the loss has a term for each masked word"));
+               ContainsSubstring(setting + ": the loss has a term for each predicted word"));
   }
   SECTION("layers that mix the items of a batch") {
     CHECK_THAT(

@@ -135,5 +135,5 @@ TEST_CASE("SampleF says where it cannot work or saves nothing", "[forward]") {
                     "data.text.test_file=corpus.txt", "train.batch_size=2", "run.folder=out"}));
   INFO(masked.err);
   CHECK(masked.code == 78);
-  CHECK(contains(masked.err, "method.forward: the loss has a term for each masked word"));
+  CHECK(contains(masked.err, "method.forward: the loss has a term for each predicted word"));
 }
