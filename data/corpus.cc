@@ -16,8 +16,8 @@ namespace vcas {
 namespace {
 
 constexpr const char* kMissingHint =
-    "data.text.train_file and data.text.test_file each name a text with a document on each line, a "
-    "folder, or files by a pattern; apt-get install wordnet-base, then sed -n 's/.* | //p' "
+    "data.text.train_file and data.text.test_file each name a text, a folder, or files by a "
+    "pattern; apt-get install wordnet-base, then sed -n 's/.* | //p' "
     "/usr/share/wordnet/data.noun > corpus.txt makes such a text";
 
 // kAuto of plain text. Shards such as "c4.json-00001.gz" have a suffix of their own.
@@ -51,30 +51,32 @@ std::int64_t for_each_line(const std::filesystem::path& file, bool skip_bad,
   return skipped;
 }
 
-// Perhaps: the last of these begins other punctuation too.
-bool begins_with_blank(std::string_view line) {
-  static constexpr std::string_view kBlanks[] = {
-      " ", "\t", "\v", "\f", "\r", "\u0085", "\u00A0", "\u1680", "\u205F", "\u3000", "\xE2\x80"};
-  return line.empty() || std::ranges::any_of(kBlanks, [&](std::string_view blank) {
-           return line.starts_with(blank);
-         });
+// The end of the last word of a text, before white space: 0 where there is none.
+// Words that end in these bytes may be white space of Unicode.
+std::size_t end_of_words(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(" \t\n\v\f\r");
+  if (last == std::string_view::npos) return 0;
+  const std::string_view words = text.substr(0, last + 1);
+  const std::string_view sign = words.substr(words.size() - std::min<std::size_t>(3, words.size()));
+  for (const std::string_view blank : {"\u0085", "\u00A0", "\u1680", "\u205F", "\u3000"})
+    if (sign.ends_with(blank)) return 0;
+  return sign.starts_with("\xE2\x80") ? 0 : words.size();
 }
 
-// A file in texts that tokenizers may see apart: each ends with a line end, and no blank follows.
+// A file in texts that tokenizers may see apart: each ends with a word, and white space follows.
 std::int64_t for_each_stretch(const std::filesystem::path& file, bool skip_bad,
                               const UseText& use) {
   std::string text;
   bool begins = true;
-  const auto flush = [&] {
-    if (!text.empty()) use(text, std::exchange(begins, false));
-    text.clear();
-  };
   const std::int64_t skipped = for_each_line(file, skip_bad, [&](const std::string& line) {
-    if (!begins_with_blank(line)) flush();
     text += line;
     text += '\n';
+    const std::size_t end = end_of_words(text);
+    if (end == 0) return;
+    use(text.substr(0, end), std::exchange(begins, false));
+    text.erase(0, end);
   });
-  flush();
+  if (!text.empty()) use(text, begins);
   return skipped;
 }
 

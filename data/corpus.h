@@ -29,7 +29,7 @@ struct Corpus {
   std::vector<SourceFile> sources;
 };
 
-// `begins`: the text begins a document. Others go on with it, after white space.
+// `begins`: the text begins a document. Others go on with it, and begin with white space.
 using UseText = std::function<void(const std::string& text, bool begins)>;
 using EachText = std::function<void(const UseText&)>;
 

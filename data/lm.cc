@@ -12,7 +12,7 @@
 namespace vcas {
 namespace {
 
-constexpr std::uint64_t kLmFormatVersion = 1;
+constexpr std::uint64_t kLmFormatVersion = 2;
 
 }  // namespace
 
@@ -54,14 +54,15 @@ std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t ma
   key.add_number(tokenizer.fingerprint());
   Corpus corpus = read_corpus(options, key, [&](const EachText& each, const TokenSink& sink) {
     std::vector<std::int32_t> ids;
-    bool any = false;
+    bool any = false, separated = true;  // from the document before
     each([&](const std::string& text, bool begins) {
       ids.clear();
       tokenizer.encode(text, ids);
+      separated = separated && !begins;
       if (ids.empty()) return;
-      if (begins && any) ids.insert(ids.begin(), tokenizer.separator());
+      if (any && !separated) ids.insert(ids.begin(), tokenizer.separator());
       sink(ids);
-      any = true;
+      any = separated = true;
     });
   });
   if (corpus.tokens.tokens().size() < 2)

@@ -12,8 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Our layers, and the activation_function of Hugging Face.
-constexpr std::pair<const char*, const char*> kActivations[] = {{"gelu", "gelu"},
-                                                                {"gelu_tanh", "gelu_new"}};
+constexpr std::pair<const char*, const char*> kActivations[] = {
+    {"gelu", "gelu"}, {"gelu_tanh", "gelu_new"}, {"gelu_tanh", "gelu_pytorch_tanh"}};
 
 struct GptSettings : TransformerSettings {
   std::string activation = "gelu";
@@ -113,7 +113,8 @@ class Gpt final : public ModelKind, public HfFormat {
     const auto wanted = config.get<std::string>("activation_function", "gelu_new");
     const auto* found = std::ranges::find(kActivations, wanted, [](auto& a) { return a.second; });
     if (found == std::end(kActivations))
-      config.fail_unsupported("activation_function", "only gelu and gelu_new are");
+      config.fail_unsupported("activation_function",
+                              "only gelu, gelu_new and gelu_pytorch_tanh are");
     settings_.activation = found->first;
     config.expect("scale_attn_weights", true, true);
     config.expect("scale_attn_by_inverse_layer_idx", false, false);

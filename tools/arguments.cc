@@ -359,7 +359,7 @@ struct GenerateArguments final : CheckpointArguments {
     command
         .add_option("--top-k", generated.top_k,
                     "Draw among the most probable so many; 0: among all")
-        ->check(CLI::NonNegativeNumber)
+        ->check(within(0, 1e9))
         ->capture_default_str();
     command.add_option("--seed", generated.seed, "Seed of the draws")->capture_default_str();
   }

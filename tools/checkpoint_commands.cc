@@ -167,6 +167,7 @@ void set_text(std::span<const std::int32_t> tokens, Batch& batch) {
 std::int32_t drawn_token(const GenerateRequest& request, std::vector<float> logits,
                          double uniform) {
   const auto most = std::ranges::max_element(logits);
+  const float largest = *most;
   if (request.temperature == 0) return static_cast<std::int32_t>(most - logits.begin());
   std::vector<float> sorted = logits;
   const auto kept = static_cast<std::size_t>(request.top_k);
@@ -176,7 +177,8 @@ std::int32_t drawn_token(const GenerateRequest& request, std::vector<float> logi
     for (float& logit : logits)
       if (logit < sorted[kept - 1]) logit = -std::numeric_limits<float>::infinity();
   }
-  for (float& logit : logits) logit = static_cast<float>(logit / request.temperature);
+  for (float& logit : logits)
+    logit = static_cast<float>((static_cast<double>(logit) - largest) / request.temperature);
   const std::vector<double> shares = softmax(logits.data(), logits.size());
   double sum = 0;
   std::size_t token = 0, last = 0;

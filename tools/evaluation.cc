@@ -171,8 +171,12 @@ std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& con
 
 }  // namespace
 
+bool lower_is_better(const std::string& measure) {
+  return measure.starts_with("loss") || measure == "perplexity";
+}
+
 bool is_better(const std::string& measure, double value, double than) {
-  return measure.starts_with("loss") || measure == "perplexity" ? value < than : value > than;
+  return lower_is_better(measure) ? value < than : value > than;
 }
 
 double TestResult::value(const std::string& name) const {

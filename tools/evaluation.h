@@ -37,6 +37,7 @@ struct TestResult {
 using EvaluateBatch = std::function<Evaluation(const Batch&, std::vector<float>* logits)>;
 
 // Whether a value of the measure is better than another: of a loss the lower one.
+bool lower_is_better(const std::string& measure);
 bool is_better(const std::string& measure, double value, double than);
 
 // On the test data, of which each rank evaluates its share of the batches. All get the result,

@@ -35,6 +35,7 @@ void print_byte_bpe(std::int64_t size, std::FILE* in, std::ostream& out) {
   InputLines lines(in);
   const auto next_line = [&](std::string& text) {
     if (!next_text(lines, text)) return false;
+    if (text.ends_with('\r')) text.pop_back();  // as files are read
     text += '\n';
     return true;
   };

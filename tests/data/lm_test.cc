@@ -1,5 +1,7 @@
 #include "data/lm.h"
 
+#include "data/byte_bpe.h"
+#include "data/vocabulary_trainer.h"
 #include "tests/core/environment.h"
 #include "tests/data/data_files.h"
 #include "tests/data/tiny_vocabulary.h"
@@ -97,18 +99,44 @@ TEST_CASE("documents are files, lines or rows, with a separator between them", "
   CHECK(tokens_of(options, tokenizer) == byte_ids("a\nb|c|e\n"));
 }
 
-TEST_CASE("a file is encoded in parts that begin with no white space", "[lm]") {
+TEST_CASE("a file is encoded in parts that end with a word before white space", "[lm]") {
   const TemporaryFolder folder;
   const std::string text =
-      "one\n\n two\n\tthree\nfour\n\u00A0five\n\u2003six\n\u3000seven\n\u201Ceight\u201D\nnine\n";
+      "\none\n\n two \n\tthree\nfour\u3000\nfive\u00A0\n\u201Csix\u201D\nseven\n\n";
   const Bytewise tokenizer;
   const CorpusOptions options{
       .files = {folder.write_text("x.txt", text)}, .whole_files = true, .cache = false};
   CHECK(tokens_of(options, tokenizer) == byte_ids(text));
   CHECK(tokenizer.texts ==
-        std::vector<std::string>{"one\n\n two\n\tthree\n",
-                                 "four\n\u00A0five\n\u2003six\n\u3000seven\n\u201Ceight\u201D\n",
-                                 "nine\n"});
+        std::vector<std::string>{"\none", "\n\n two", " \n\tthree",
+                                 "\nfour\u3000\nfive\u00A0\n\u201Csix\u201D\nseven", "\n\n"});
+}
+
+// GPT-2's pattern looks at what is behind white space, which a cut must not hide.
+TEST_CASE("parts of a file have the tokens of the whole", "[lm]") {
+  const TemporaryFolder folder;
+  const std::string text = "a b \n b\n\n\na\n \n  b \u3000\nb\u3000\na\n\n a\n";
+  const auto lines = [left = 3, &text](std::string& line) mutable {
+    line = text;
+    return left-- > 0;
+  };
+  const ByteBpe tokenizer(train_byte_bpe(lines, 300));
+  TokenIds whole;
+  tokenizer.encode(text, whole);
+  CHECK(whole.size() < text.size() - 4);  // some of its white space is merged
+  const CorpusOptions options{
+      .files = {folder.write_text("x.txt", text)}, .whole_files = true, .cache = false};
+  CHECK(tokens_of(options, tokenizer) == whole);
+}
+
+TEST_CASE("a document that begins with white space alone is separated too", "[lm]") {
+  const TemporaryFolder folder;
+  const CorpusOptions options{
+      .files = {folder.write_text("x.txt", "a\n"), folder.write_text("y.txt", "\n\n"),
+                folder.write_text("z.txt", "\n b\n")},
+      .whole_files = true,
+      .cache = false};
+  CHECK(tokens_of(options, tiny_tokenizer()) == TokenIds{kA, kSep, kB});
 }
 
 TEST_CASE("tokens of next words come from the cache, whatever the length of items", "[lm][cache]") {
@@ -126,7 +154,7 @@ TEST_CASE("tokens of next words come from the cache, whatever the length of item
   CorpusOptions whole = options;
   whole.whole_files = true;
   load_lm(whole, 4, tokenizer);
-  CHECK(tokenizer.texts.size() == 2);
+  CHECK(tokenizer.texts.size() == 3);
 }
 
 TEST_CASE("texts that predict nothing", "[lm]") {

@@ -58,7 +58,8 @@ TEST_CASE("vocab: lines of text become a byte-level BPE") {
   const Outcome special = tokenize({"--special"});
   CHECK(special.code == 65);
   CHECK(contains(special.err, "tokenizer.json: no token \"[CLS]\""));
-  CHECK(contains(on("a\r\nb\r\n", {"vocab", "--kind", "bpe"}).out, "\"\u010d\u010a\": 256"));
+  CHECK(on("\r\n\r\n", {"vocab", "--kind", "bpe"}).out ==
+        on("\n\n", {"vocab", "--kind", "bpe"}).out);
   CHECK(on(text, {"vocab", "--kind", "bpe", "--size", "256"}).code == 78);
   CHECK(on(text, {"vocab", "--kind", "unigram"}).code == 2);
   CHECK(on("fine\nb\xFF\n", {"vocab", "--kind", "bpe"}).code == 65);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tools/evaluation.h"
+
 namespace vcas {
 namespace {
 
@@ -66,7 +68,7 @@ void find_worse_than_exact(const RunRecord& run, const RunRecord* twin, std::vec
     const std::string measure = key.substr(kBest.size());
     if (measure.starts_with("f1")) continue;
     const double own = number(run.end, key), exact = number(twin->end, key);
-    const bool is_worse = measure.starts_with("loss")
+    const bool is_worse = lower_is_better(measure)
                               ? own > (1 + kOfLoss) * exact
                               : own < exact - std::max(kOfMeasure, chance(measure, items));
     if (is_worse)

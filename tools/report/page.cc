@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/progress.h"
+#include "tools/evaluation.h"
 #include "tools/report/findings.h"
 #include "tools/version.h"
 
@@ -138,7 +139,7 @@ std::vector<Row> result_rows(const std::vector<RunRecord>& runs) {
                       ? "–"
                       : fmt::format(
                             "{}, {}", number_text(values.back(), "{:.4f}"),
-                            number_text(best_of(values, measure.starts_with("loss")), "{:.4f}"));
+                            number_text(best_of(values, lower_is_better(measure)), "{:.4f}"));
          }});
   return rows;
 }

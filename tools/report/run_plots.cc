@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "tools/evaluation.h"
+
 namespace vcas {
 namespace {
 
@@ -113,7 +115,7 @@ void add_evaluations(PlotSection& section, const std::vector<RunRecord>& runs) {
       Plot plot = overlay(runs, &RunRecord::eval, measures[i], against);
       plot.id = fmt::format("test-{}-by-{}", i, by(against));
       plot.title = fmt::format("Test {} by {}", measures[i], by(against));
-      plot.hint = measures[i].starts_with("loss")
+      plot.hint = lower_is_better(measures[i])
                       ? "Lower is better. A rise at the end is overfitting."
                       : "Higher is better. Runs of other seeds differ too: compare by several.";
       plot.y_title = "test " + measures[i];
