@@ -14,6 +14,7 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "core/progress.h"
+#include "data/text_lines.h"
 #include "models/hf_format.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
@@ -275,6 +276,8 @@ void predict(const PredictRequest& request) {
 }
 
 void generate(const GenerateRequest& request) {
+  if (const std::string fault = text_fault(request.prompt); !fault.empty())
+    throw Error(ExitCode::kUsage, "--prompt: " + fault);
   const Trained trained(request.checkpoint);
   if (trained.config().model.kind->head() != "lm")
     throw Error(ExitCode::kUsage,

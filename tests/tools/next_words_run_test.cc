@@ -59,6 +59,7 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
   const std::string drawn = go_on(hot);
   CHECK(drawn == go_on(hot));
   CHECK(drawn != go_on({"--prompt", "a", "--tokens", "30", "--temperature", "50", "--seed", "1"}));
+  CHECK(go_on({"--prompt", "c d", "--tokens", "40", "--temperature", "1e-300"}) == expected + "\n");
   CHECK(go_on({"--tokens", "1", "--temperature", "0"}).size() == 2);
 
   REQUIRE(tiny.vcas({"export", "--model", "out", "--to", "hf"}).code == 0);
@@ -98,5 +99,7 @@ TEST_CASE("next words and models that do not fit each other", "[text][lm]") {
   REQUIRE(tiny.train(as_gpt({"run.folder=gpt", "train.steps=2"})).code == 0);
   refused({"predict", "--model", "gpt", "--input", "x.tsv"}, 2,
           "predict reads texts and images; data.type of this model is \"lm\"");
+  refused({"generate", "--model", "gpt", "--prompt", "a\xFF"}, 2,
+          "--prompt: byte 2 is not valid UTF-8");
   refused({"generate", "--model", "gpt", "--temperature", "-1"}, 2, "not in range 0 to");
 }
