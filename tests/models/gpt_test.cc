@@ -190,7 +190,7 @@ TEST_CASE("a config.json of GPT-2 that is of another model is refused", "[model]
   check("add_cross_attention", true, "false is supported");
   check("tie_word_embeddings", false, "true is supported");
   check("embd_pdrop", 0.1, "0.0 is supported");
-  check("activation_function", "relu", "gelu and gelu_new are supported");
+  check("activation_function", "relu", "gelu, gelu_new and gelu_pytorch_tanh are supported");
 }
 
 TEST_CASE("what a config.json of GPT-2 does not say is as in transformers", "[model][gpt]") {

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +42,11 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
   const Outcome evaluated = tiny.vcas({"eval", "--model", "out/best", "--json"});
   REQUIRE(evaluated.code == 0);
   const nlohmann::json best = nlohmann::json::parse(evaluated.out);
-  CHECK(best["eval_perplexity"] <= end["eval_perplexity"]);
+  const double lowest = best["eval_perplexity"], last = end["eval_perplexity"];
+  CHECK(lowest <= last);
+  REQUIRE(tiny.vcas({"report", "out"}).code == 0);
+  const std::string page = content(tiny.path() / "out/report.html");
+  CHECK(contains(page, fmt::format("{:.4f}, {:.4f}", last, lowest)));
 
   const auto go_on = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"generate", "--model", "out"});
