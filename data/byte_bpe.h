@@ -7,7 +7,7 @@
 // 4. The two neighbours of the merge with the lowest number become one token, again and again.
 //    The first such pair of the word goes before others.
 // Every text has tokens, and no token is unknown. Letters and numbers are those of utf8proc.
-// Those that Unicode has added since are neither here, and may be so in `tokenizers`.
+// utf8proc may lack those that Unicode has added since, and `tokenizers` may have them.
 #pragma once
 
 #include <array>

@@ -198,15 +198,6 @@ bool is_pair(const fs::path& path) {
   return !model || !model->value.is_object();
 }
 
-Json added_token_json(const ByteBpe& tokenizer, const AddedToken& token) {
-  return {{"content", tokenizer.token(token.id)},
-          {"single_word", false},
-          {"lstrip", false},
-          {"rstrip", false},
-          {"normalized", token.normalized},
-          {"special", token.special}};
-}
-
 Json vocab_json(const ByteBpe& tokenizer) {
   Json vocab = Json::object();
   // Not operator[]: an ordered object looks through all it has.

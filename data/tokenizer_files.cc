@@ -219,4 +219,13 @@ void check_folder(const fs::path& folder, const TokenList& list) {
   check_added_tokens_file(folder, list);
 }
 
+nlohmann::ordered_json added_token_json(const Tokenizer& tokenizer, const AddedToken& token) {
+  return {{"content", tokenizer.token(token.id)},
+          {"single_word", false},
+          {"lstrip", false},
+          {"rstrip", false},
+          {"normalized", token.normalized},
+          {"special", token.special}};
+}
+
 }  // namespace vcas

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/json_text.h"
+#include "data/tokenizer.h"
 #include "data/vocabulary.h"
 
 namespace vcas {
@@ -55,6 +57,9 @@ struct TokenList {
   std::vector<AddedToken>& added;
   std::int32_t& appended;
 };
+
+// An added token as files have it, without its id.
+nlohmann::ordered_json added_token_json(const Tokenizer& tokenizer, const AddedToken& token);
 
 // Adds the tokens of `vocab`, an object of ids, and those of the list `added`, which may be null.
 // Ids must be 0 to n-1, with tokens that are added alone at the end.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/tokenizer_files.h"
 #include "data/wordpiece.h"
 
 namespace vcas {
@@ -12,15 +13,6 @@ using Json = nlohmann::ordered_json;
 std::vector<AddedToken> by_id(std::vector<AddedToken> tokens) {
   std::ranges::sort(tokens, {}, &AddedToken::id);
   return tokens;
-}
-
-Json added_token_json(const WordPiece& tokenizer, const AddedToken& token) {
-  return {{"content", tokenizer.token(token.id)},
-          {"single_word", false},
-          {"lstrip", false},
-          {"rstrip", false},
-          {"normalized", token.normalized},
-          {"special", token.special}};
 }
 
 Json tokenizer_json(const WordPiece& tokenizer) {

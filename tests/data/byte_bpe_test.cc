@@ -11,6 +11,7 @@
 #include "data/vocabulary_trainer.h"
 #include "data/wordpiece.h"
 #include "tests/data/data_files.h"
+#include "tests/data/utf8_text.h"
 
 using namespace vcas;
 using nlohmann::json;
@@ -33,15 +34,6 @@ BpeIds bpe_ids(const Tokenizer& tokenizer, std::string_view text) {
   BpeIds ids;
   tokenizer.encode(text, ids);
   return ids;
-}
-
-std::string utf8_of(std::uint32_t point) {
-  std::string text;
-  if (point < 0x80) return text += static_cast<char>(point);
-  const int more = point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
-  text += static_cast<char>((0xFF00 >> (more + 1)) | (point >> (6 * more)));
-  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | ((point >> (6 * i)) & 0x3F));
-  return text;
 }
 
 std::vector<std::string> words_of(std::string_view text) {
@@ -137,7 +129,7 @@ TEST_CASE("every code point has the class of the tokenizers library", "[bpe]") {
   int newer = 0;
   for (std::uint32_t point = 0; point < 0x110000; ++point) {
     if (0xD800 <= point && point < 0xE000) continue;
-    const std::string text = utf8_of(point);
+    const std::string text = utf8(point);
     char got = 'S';
     for (const char* kind : {"aL", "1N", "!O"})
       if (bpe_ids(tokenizer, kind[0] + text).size() == text.size()) got = kind[1];
@@ -223,7 +215,7 @@ TEST_CASE("what was encoded is decoded to the same bytes", "[bpe]") {
     for (int n = 0; n < 40; ++n) {
       constexpr std::uint32_t kLimits[] = {0x80, 0x800, 0x10000, 0x110000};
       const auto point = static_cast<std::uint32_t>(random() % kLimits[random() % 4]);
-      text += point < 0xD800 || point > 0xDFFF ? utf8_of(point) : " ";
+      text += point < 0xD800 || point > 0xDFFF ? utf8(point) : " ";
     }
     CHECK(tokenizer.decode(bpe_ids(tokenizer, text)) == text);
   }
