@@ -167,7 +167,7 @@ class BertGraph {
     x = add_norm(graph_, "cls.predictions.transform.LayerNorm", x, options_.eps());
     model_.logits = exact_linear("cls.predictions.decoder", options_.vocabulary, x);
     if (options_.tied_decoder) graph_.tie(model_.logits, words);
-    add_word_loss(model_, label_smoothing);
+    add_word_loss(model_, options_.vocabulary, label_smoothing);
   }
 
   Model& model_;

@@ -83,7 +83,7 @@ class Gpt final : public ModelKind, public HfFormat {
                    {{"width", settings_.vocabulary}, {"bias", false}, {"sampled", false}}),
         {x});
     graph.tie(model.logits, words);
-    add_word_loss(model, label_smoothing);
+    add_word_loss(model, settings_.vocabulary, label_smoothing);
   }
   std::string head() const override { return "lm"; }
 

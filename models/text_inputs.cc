@@ -21,8 +21,13 @@ ModelInput::Fill masked_rows() {
   };
 }
 
-std::span<const std::byte> masked_labels(const BatchPart& part) {
-  return std::as_bytes(part.of(part.batch.masked_labels, Layout::masked(), "masked labels"));
+// The tokens that were there, all below `limit`.
+ModelInput::Fill masked_labels(std::int64_t limit) {
+  return [limit](const BatchPart& part) {
+    const auto ids = part.of(part.batch.masked_labels, Layout::masked(), "masked labels");
+    check_ids(ids, limit, "label", kOtherTokenizer);
+    return std::as_bytes(ids);
+  };
 }
 
 }  // namespace
@@ -68,8 +73,9 @@ Value add_masked_rows(Model& model, const std::string& name, Value x) {
   return model.graph.add(name, make_layer("select_rows"), {x, rows});
 }
 
-void add_word_loss(Model& model, double label_smoothing) {
-  add_cross_entropy(model, model.input("labels", kMaskedSpec, masked_labels), label_smoothing);
+void add_word_loss(Model& model, std::int64_t vocabulary, double label_smoothing) {
+  add_cross_entropy(model, model.input("labels", kMaskedSpec, masked_labels(vocabulary)),
+                    label_smoothing);
 }
 
 }  // namespace vcas

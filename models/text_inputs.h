@@ -22,7 +22,7 @@ ModelInput::Fill token_positions(std::int64_t limit);
 // Rows of x whose words are to be predicted: [P, width of x].
 Value add_masked_rows(Model& model, const std::string& name, Value x);
 
-// Adds the words of these rows and the loss of the logits [P, vocabulary].
-void add_word_loss(Model& model, double label_smoothing);
+// Adds the words of these rows, all below `vocabulary`, and the loss of the logits [P, vocabulary].
+void add_word_loss(Model& model, std::int64_t vocabulary, double label_smoothing);
 
 }  // namespace vcas

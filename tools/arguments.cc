@@ -211,8 +211,8 @@ struct CompareArguments final : SettingArguments {
     command.add_option("--seeds", seeds, "Seeds of each variant, such as 0,1,2");
     command
         .add_option("--to-accuracy", to_accuracy,
-                    "Tell the time until this test accuracy; otherwise until that of exact "
-                    "training")
+                    "Tell the time until this test accuracy; otherwise until what chooses the best "
+                    "checkpoint is as good as at the base's end")
         ->check(within(0, 1));
     add_set();
     command.add_option("--folder", folder, "Where the folders of all runs go");

@@ -120,7 +120,7 @@ struct Contender {
 
   void take_turn() { advance((run.steps() / kBlock + 1) * kBlock); }
 
-  void note_numbers() { numbers = run_numbers(session(), run.evaluation(), measure_names(data)); }
+  void note_numbers() { numbers = run_numbers(session(), run.evaluation(), data); }
 
   void finish(bool stops) {
     if (!stops) run.finish();

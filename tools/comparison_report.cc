@@ -50,15 +50,27 @@ Json saved_json(const Json& base, const Json& run) {
   return saved;
 }
 
-// What training took until an evaluation had this accuracy; null where none had.
-Json until_json(const Json& run, double accuracy) {
-  for (const Json& evaluation : run["evaluations"])
-    if (member(evaluation, "accuracy") >= accuracy)
-      return {{"accuracy", accuracy},
-              {"step", evaluation["step"]},
-              {"seconds", member(evaluation, "train_seconds")},
-              {"flops", member(evaluation, "train_flops")}};
-  return {{"accuracy", accuracy}, {"step", nullptr}, {"seconds", nullptr}, {"flops", nullptr}};
+// The measure of "until": that of --to-accuracy, else what chooses the base's best checkpoint.
+std::string reached_measure(const Json& comparison) {
+  if (!comparison["to_accuracy"].is_null()) return "accuracy";
+  for (const Json& run : comparison["runs"])
+    if (run["variant"] == comparison["base"] && has_numbers(run)) return run["best_measure"];
+  return "accuracy";
+}
+
+// What training took until an evaluation had a measure as good as `value`; null where none had.
+Json until_json(const Json& run, const std::string& measure, double value) {
+  Json until = {{"measure", measure}, {"value", value}};
+  for (const char* key : {"step", "seconds", "flops"}) until[key] = nullptr;
+  for (const Json& evaluation : run["evaluations"]) {
+    const Json reached = member(evaluation, measure);
+    if (!reached.is_number() || is_better(measure, value, reached)) continue;
+    until["step"] = evaluation["step"];
+    until["seconds"] = member(evaluation, "train_seconds");
+    until["flops"] = member(evaluation, "train_flops");
+    break;
+  }
+  return until;
 }
 
 // All numbers in it, by their paths: {"seconds": {"train": 3}} has "seconds.train".
@@ -165,7 +177,7 @@ class Table {
   explicit Table(const Json& comparison) : summary_(comparison["summary"]) {
     base_ = comparison["base"];
     until_ = comparison["to_accuracy"].is_null()
-                 ? fmt::format("accuracy of {}", base_)
+                 ? fmt::format("{} of {}", reached_measure(comparison), base_)
                  : fmt::format("accuracy {}", comparison["to_accuracy"].get<double>());
     for (const Json& variant : summary_)
       if (const Json steps = member(variant["values"], "steps"); !steps.is_null())
@@ -248,7 +260,7 @@ class Table {
     for (const char* phase : {"forward", "backward", "probe", "optimizer", "data"})
       add(fmt::format("  {}", phase), fmt::format("seconds.{}", phase), kSeconds);
     add("time saved / FLOPs saved", "saved.conversion", kRatio);
-    if (!any("until.accuracy", [](const Json&) { return true; })) return;
+    if (!any("until.value", [](const Json&) { return true; })) return;
     add("seconds until " + until_, "until.seconds", kSeconds, kNever);
     add("TFLOP until " + until_, "until.flops", kTera, kNever);
   }
@@ -278,7 +290,7 @@ std::vector<std::string> notes(const Json& comparison, double seeds) {
 }  // namespace
 
 Json run_numbers(const Session& session, const std::optional<TestResult>& evaluation,
-                 const std::vector<std::string>& measures) {
+                 const RunData& data) {
   const Json savings = session.savings().to_json();
   const RunTotals& totals = session.totals();
   const std::int64_t steps = session.trainer().steps();
@@ -310,7 +322,8 @@ Json run_numbers(const Session& session, const std::optional<TestResult>& evalua
   json.update(session.trainer().method().report());
   if (totals.late_steps > 0)
     json["train_loss"] = totals.late_loss / static_cast<double>(totals.late_steps);
-  for (const std::string& measure : measures) json["eval_" + measure] = nullptr;
+  json["best_measure"] = data.best_measure;
+  for (const std::string& measure : measure_names(data)) json["eval_" + measure] = nullptr;
   if (evaluation) json.update(evaluation->to_json("eval_"));
   return json;
 }
@@ -346,9 +359,10 @@ void add_summary(Json& comparison) {
     const Json& base = base_run(comparison, run);
     if (run["variant"] != comparison["base"]) run["saved"] = saved_json(base, run);
     const Json& asked = comparison["to_accuracy"];
-    const Json accuracy = asked.is_null() ? member(base, "eval_accuracy") : asked;
-    if (accuracy.is_number() && member(run, "eval_accuracy").is_number())
-      run["until"] = until_json(run, accuracy);
+    const std::string measure = reached_measure(comparison);
+    const Json value = asked.is_null() ? member(base, "eval_" + measure) : asked;
+    if (value.is_number() && member(run, "eval_" + measure).is_number())
+      run["until"] = until_json(run, measure, value);
   }
   // Scripts of two-run comparisons read it there.
   for (const Json& run : comparison["runs"])

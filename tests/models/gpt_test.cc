@@ -159,6 +159,10 @@ TEST_CASE("text that does not fit a GPT is refused", "[model][gpt]") {
     check_refusal([&] { f.model->load(*f.ops, batch, 0, 4); }, ExitCode::kBadData,
                   fmt::format("token {}, and the model knows 11", token), other_tokenizer);
   }
+  Batch other_words = good;
+  other_words.masked_labels[1] = 11;
+  check_refusal([&] { f.model->load(*f.ops, other_words, 0, 4); }, ExitCode::kBadData,
+                "label 11, and the model knows 11", other_tokenizer);
   Batch longer = good;
   longer.tokens.insert(longer.tokens.end(), 9, 1);
   longer.offsets.back() += 9;

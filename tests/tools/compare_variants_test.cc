@@ -207,33 +207,39 @@ TEST_CASE("compare: a run beside others has the bits of a run alone, and leaves 
   CHECK(run(tiny.path(), {"eval", "--model", "kept/half/seed3/best"}).code == 0);
 }
 
-TEST_CASE("compare: the time until an accuracy is that of the first evaluation that has it") {
+TEST_CASE("compare: the time until a measure is that of the first evaluation that has it") {
   const TinyRun tiny;
-  const auto compare = [&](const std::vector<std::string>& more) {
+  const auto compare = [&](const std::vector<std::string>& more,
+                           const std::string& measure = "accuracy") {
     std::vector<std::string> arguments = {"compare", "tiny.json", "train.eval_every=4",
-                                          "--overwrite"};
+                                          "train.best_measure=" + measure, "--overwrite"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = run(tiny.path(), arguments);
     INFO(outcome.err);
     REQUIRE(outcome.code == 0);
     const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
     const double target =
-        more.empty() ? all["runs"][0]["eval_accuracy"].get<double>() : std::stod(more[1]);
+        more.empty() ? all["runs"][0]["eval_" + measure].get<double>() : std::stod(more[1]);
+    const std::string reached = more.empty() ? measure : "accuracy";
     for (const json& run : all["runs"]) {
       const json* first = nullptr;
       for (const json& evaluation : run["evaluations"])
-        if (!first && evaluation["accuracy"] >= target) first = &evaluation;
+        if (!first &&
+            (reached == "loss" ? evaluation["loss"] <= target : evaluation["accuracy"] >= target))
+          first = &evaluation;
       CHECK(run["evaluations"].size() == 10);
-      CHECK(run["until"]["accuracy"] == target);
+      CHECK(run["until"]["measure"] == reached);
+      CHECK(run["until"]["value"] == target);
       CHECK(run["until"]["step"] == (first ? (*first)["step"] : json()));
       CHECK(run["until"]["seconds"] == (first ? (*first)["train_seconds"] : json()));
       CHECK(run["until"]["flops"] == (first ? (*first)["train_flops"] : json()));
     }
-    CHECK(all["runs"][0]["until"]["step"].is_number() == (target < 1));
+    CHECK(all["runs"][0]["until"]["step"].is_number() == (reached == "loss" || target < 1));
     return outcome.out;
   };
   CHECK(contains(compare({}), "\nseconds until accuracy of exact "));
-  CHECK(contains(compare({"--to-accuracy", "0.3"}), "\nTFLOP until accuracy 0.3 "));
+  CHECK(contains(compare({}, "loss"), "\nseconds until loss of exact "));
+  CHECK(contains(compare({"--to-accuracy", "0.3"}, "loss"), "\nTFLOP until accuracy 0.3 "));
   // As good as the best one, no better: accuracies of 64 items are exact in decimals.
   const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
   compare({"--to-accuracy", all["runs"][0]["best"]["accuracy"].dump()});
