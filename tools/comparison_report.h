@@ -19,14 +19,14 @@ nlohmann::ordered_json run_numbers(const Session& session,
 
 // Adds what the metrics.jsonl of a run has up to its "steps" to its numbers:
 // "evaluations", and in "best" the best value of each measure among them;
-// "added_variance" of "items" and "rows": sums of V_act and of V_w over that of V_s, over the
-// probes of the second half. It is missing where none measured V_s.
+// "added_variance" of "items" and "rows": sums of V_act and of V_w over that of V_s.
+// They are over the probes of the second half. It is missing where none measured V_s.
 void add_measurements(nlohmann::ordered_json& run, const std::filesystem::path& folder);
 
 // `comparison` is compare.json: "base", "seeds", "to_accuracy", "variants" and "runs".
 // Adds "saved" and "until" to each run that has numbers, against the base at the same seed.
-// "until" tells when accuracy "to_accuracy" was reached. Without one it tells when the measure
-// that chooses the best checkpoint was as good as in the base's last evaluation.
+// "until" tells when accuracy "to_accuracy" was reached. Without one its measure is that which
+// chooses the best checkpoint, and its value that of the base's last evaluation.
 // "saved" stands at the top too where there are two runs.
 // Adds "summary": of each variant the mean and standard deviation of every number over seeds.
 // There "minus_base" has the mean of the differences and its standard error, paired by seed.
