@@ -27,7 +27,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vcas)
 install(EXPORT vcasTargets NAMESPACE vcas:: DESTINATION ${package_dir})
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/vcasConfig.cmake.in ${PROJECT_BINARY_DIR}/vcasConfig.cmake
-  INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+  INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(
   ${PROJECT_BINARY_DIR}/vcasConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/vcasConfig.cmake ${PROJECT_BINARY_DIR}/vcasConfigVersion.cmake
