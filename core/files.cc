@@ -8,9 +8,11 @@
 #include <zlib.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -26,6 +28,18 @@ constexpr const char* kManifestName = "manifest.json";
 fs::path temporary_name(fs::path path) {
   if (!path.has_filename()) path = path.parent_path();  // "folder/"
   return path += ".tmp";
+}
+
+// `create` makes PATH.tmp, else PATH.tmp-2 and so on: what is there may be anybody's.
+// Where it fails otherwise, the result is false, and errno tells why.
+template <class Create>
+bool make_temporary(fs::path& temporary, const Create& create) {
+  const std::string first = temporary.string();
+  for (int number = 2; !create(); ++number) {
+    if (errno != EEXIST) return false;
+    temporary = fmt::format("{}-{}", first, number);
+  }
+  return true;
 }
 
 // A signal may come while the system waits for a disk.
@@ -71,15 +85,19 @@ FileSummary summary_of(const fs::path& path) {
   return summary;
 }
 
+constexpr const char* kOtherName = "give the name of a file that may be made or replaced";
+
 // A link stays, and what it leads to is replaced. Devices and pipes are not.
 fs::path file_to_replace(fs::path path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  if (error == std::errc::too_many_symbolic_link_levels)
+    throw Error(ExitCode::kCannotCreate, path.string() + ": links that lead to no end", kOtherName);
   if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))
-    throw Error(ExitCode::kCannotCreate, path.string() + ": not a regular file",
-                "give the name of a file that may be made or replaced");
-  if (!fs::is_symlink(path, error)) return path;
-  return fs::exists(status) ? fs::canonical(path) : path.parent_path() / fs::read_symlink(path);
+    throw Error(ExitCode::kCannotCreate, path.string() + ": not a regular file", kOtherName);
+  if (fs::exists(status)) return fs::is_symlink(path) ? fs::canonical(path) : path;
+  while (fs::is_symlink(path, error)) path = path.parent_path() / fs::read_symlink(path);
+  return path;
 }
 
 std::string hint_of(int number) {
@@ -173,10 +191,13 @@ std::string read_file(const fs::path& path) {
 }
 
 AtomicFile::AtomicFile(fs::path path)
-    : path_(file_to_replace(std::move(path))),
-      temporary_(temporary_name(path_)),
-      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC)) {
-  if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path_, "cannot create");
+    : path_(file_to_replace(std::move(path))), temporary_(temporary_name(path_)) {
+  const auto create = [&] {
+    file_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL);  // follows no link
+    return file_.get() >= 0;
+  };
+  if (!make_temporary(temporary_, create))
+    fail_errno(ExitCode::kCannotCreate, path_, "cannot create");
 }
 
 AtomicFile::~AtomicFile() {
@@ -203,13 +224,10 @@ AtomicFolder::AtomicFolder(fs::path folder)
       temporary_(temporary_name(folder_)) {
   std::error_code error;
   if (temporary_.has_parent_path()) fs::create_directories(temporary_.parent_path(), error);
-  const std::string first = temporary_.string();
-  for (int number = 2; !error && !fs::create_directory(temporary_, error); ++number)
-    temporary_ = fmt::format("{}-{}", first, number);
-  if (error)
-    throw Error(ExitCode::kCannotCreate,
-                fmt::format("{}: cannot create: {}", temporary_.string(), error.message()),
-                hint_of(error.value()));
+  errno = error.value();
+  const auto create = [&] { return ::mkdir(temporary_.c_str(), 0777) == 0; };
+  if (error || !make_temporary(temporary_, create))
+    fail_errno(ExitCode::kCannotCreate, temporary_, "cannot create");
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -241,6 +259,22 @@ void AtomicFolder::commit() {
   }
   committed_ = true;
   sync_parent(folder_);
+}
+
+std::string finished_name(const std::string& name) {
+  static const std::regex kTemporary("(.*)\\.tmp(-[0-9]+)?");
+  std::smatch parts;
+  return std::regex_match(name, parts, kTemporary) ? parts[1].str() : "";
+}
+
+void remove_abandoned(const fs::path& folder, std::string_view prefix) {
+  const auto oldest = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code ignored;  // somebody else may have removed it
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = finished_name(entry.path().filename().string());
+    if (!name.empty() && name.starts_with(prefix) && entry.last_write_time(ignored) < oldest)
+      fs::remove(entry.path(), ignored);
+  }
 }
 
 void write_manifest(const fs::path& folder) {

@@ -58,8 +58,9 @@ class InputFile {
 
 std::string read_file(const std::filesystem::path& path);
 
-// Writes PATH.tmp; `commit` syncs it to disk and renames it to PATH. Without a commit the old PATH
-// stays as it was.
+// Writes a new file beside PATH; `commit` syncs it to disk and renames it to PATH. Without a commit
+// the old PATH stays as it was. The new file is PATH.tmp, else PATH.tmp-2 and so on: what it finds
+// there may be anybody's.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -80,7 +81,7 @@ class AtomicFile {
 void atomic_write(const std::filesystem::path& path, std::string_view text);
 
 // The same for a folder: fill `path()`, then `commit`. A folder already there is replaced.
-// `path()` is new: FOLDER.tmp, else FOLDER.tmp-2 and so on. What it finds there may be anybody's.
+// `path()` is new: FOLDER.tmp, else FOLDER.tmp-2 and so on.
 class AtomicFolder {
  public:
   explicit AtomicFolder(std::filesystem::path folder);
@@ -95,6 +96,13 @@ class AtomicFolder {
   std::filesystem::path folder_, temporary_;
   bool committed_ = false;
 };
+
+// "x" of "x.tmp" and "x.tmp-2", as killed processes leave them; empty for other names.
+std::string finished_name(const std::string& name);
+
+// Removes such files of names with this prefix that were not written to for an hour: a process
+// that lives writes to its file all the time. For folders that many processes share.
+void remove_abandoned(const std::filesystem::path& folder, std::string_view prefix);
 
 // manifest.json: size and CRC-32 of every file of the folder. Written last, so a folder without
 // one is incomplete. `check_manifest` throws kBadData and names the first file that differs.

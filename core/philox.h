@@ -16,7 +16,7 @@ enum class Stream : std::uint32_t {
   kDropout = 2,  // dropout masks
   kGate = 3,     // SampleA draws
   kWeight = 4,   // SampleW draws
-  kProbe = 5,    // which gradient entries a variance probe looks at
+  kProbe = 5,    // of variance probes and gradient checks
   kData = 6,     // shuffling and augmentation
   kForward = 7,  // SampleF draws
 };

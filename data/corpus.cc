@@ -37,6 +37,7 @@ std::int64_t for_each_line(const std::filesystem::path& file, bool skip_bad,
   std::string line;
   std::int64_t skipped = 0;
   while (lines.next(line)) {
+    stop_if_asked();
     const std::string fault = text_fault(line);
     if (fault.empty()) {
       use(line);
@@ -64,15 +65,17 @@ std::size_t end_of_words(std::string_view text) {
 }
 
 // A file in texts that tokenizers may see apart: each ends with a word, and white space follows.
+// Text that waits has no such end, so only the new line is searched for one.
 std::int64_t for_each_stretch(const std::filesystem::path& file, bool skip_bad,
                               const UseText& use) {
   std::string text;
   bool begins = true;
   const std::int64_t skipped = for_each_line(file, skip_bad, [&](const std::string& line) {
+    const std::size_t words = end_of_words(line);
+    const std::size_t end = text.size() + words;
     text += line;
     text += '\n';
-    const std::size_t end = end_of_words(text);
-    if (end == 0) return;
+    if (words == 0) return;
     use(text.substr(0, end), std::exchange(begins, false));
     text.erase(0, end);
   });
@@ -94,7 +97,10 @@ std::int64_t for_each_text(const std::filesystem::path& file, const CorpusOption
                    .skip_bad_rows = options.skip_bad_rows,
                    .column_hint = "data.text.first names the column of the text"});
   std::vector<std::string> fields;
-  while (table.next(fields)) use(fields[0], true);
+  while (table.next(fields)) {
+    stop_if_asked();
+    use(fields[0], true);
+  }
   return table.skipped();
 }
 
@@ -122,10 +128,7 @@ Corpus read_corpus(const CorpusOptions& options, ContentHash key,
     tokenise(
         [&](const UseText& use) {
           for (const std::filesystem::path& file : files)
-            skipped += for_each_text(file, options, [&](const std::string& text, bool begins) {
-              stop_if_asked();
-              use(text, begins);
-            });
+            skipped += for_each_text(file, options, use);
         },
         [&](std::span<const std::int32_t> ids) {
           sink(ids);
@@ -157,6 +160,10 @@ std::vector<std::filesystem::path> corpus_files(const std::string& name) {
   }
   if (files.empty())
     throw Error(ExitCode::kNoInput, fmt::format("{}: there are no such files", name), kMissingHint);
+  for (const std::filesystem::path& file : files)
+    if (const std::string fault = text_fault(file.string()); !fault.empty())
+      throw Error(ExitCode::kBadData, fmt::format("{}: the path: {}", file.string(), fault),
+                  "names of files are UTF-8: rename the file or its folder");
   return files;
 }
 

@@ -40,6 +40,7 @@ Corpus read_corpus(const CorpusOptions& options, ContentHash key,
 
 // The files that a setting names, sorted by name: a file, a folder's, or those of a pattern.
 // A pattern is "c4/*.json.gz", for example. Throws kNoInput if there are none.
+// Throws kBadData for a path that is not UTF-8, for checkpoints name it.
 std::vector<std::filesystem::path> corpus_files(const std::string& name);
 
 // Settings in data.text that such data have in common.

@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::uint64_t kMlmFormatVersion = 3;
 constexpr std::int64_t kSpecial = 2;  // [CLS] and [SEP]
+constexpr int kRowBits = 20;          // of a position of random numbers; the item has the others
+constexpr std::int64_t kRowLimit = std::int64_t{1} << kRowBits;
+
 // Documents joined with [SEP], in items [CLS] ... [SEP].
 void tokenise_documents(std::int64_t max_length, const Tokenizer& tokenizer,
                         const EachText& for_each_text, const TokenSink& sink) {
@@ -42,7 +45,8 @@ void tokenise_documents(std::int64_t max_length, const Tokenizer& tokenizer,
 
 MlmDataset::MlmDataset(TokenStream tokens, std::int64_t item_rows, Masking masking)
     : stream_(std::move(tokens)), item_rows_(item_rows), masking_(std::move(masking)) {
-  VCAS_CHECK(item_rows > kSpecial, fmt::format("items of {} rows", item_rows));
+  VCAS_CHECK(item_rows > kSpecial && item_rows < kRowLimit,
+             fmt::format("items of {} rows", item_rows));
 }
 
 std::int64_t MlmDataset::size() const {
@@ -95,13 +99,15 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
 
   // Words in random order until the number is full; a word that would exceed it is passed over.
   const PhiloxAddress address = data_address(draw.seed, DataSite::kMask, draw.epoch);
-  constexpr int kIndexBits = 20;
   const auto draw_words = [&](std::int64_t position, std::uint32_t(&bits)[4]) {
-    philox_draw(address, static_cast<std::uint64_t>(index) << kIndexBits | position, bits);
+    philox_draw(address, static_cast<std::uint64_t>(index) << kRowBits | position, bits);
   };
-  VCAS_CHECK(rows < (std::int64_t{1} << kIndexBits), "an item is too long for its random numbers");
   std::int64_t missing = masked_count(rows);
   const std::size_t first_masked = out.masked_rows.size();
+  const auto mask_rows = [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t row = from; row < to; ++row)
+      out.masked_rows.push_back(static_cast<std::int32_t>(base + row));
+  };
   for (std::uint32_t i = 0; i < count && missing > 0; ++i) {
     std::uint32_t bits[4];
     draw_words(i, bits);
@@ -109,9 +115,11 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
     const auto [begin_row, end_row] = words[i];
     if (end_row - begin_row > missing) continue;
     missing -= end_row - begin_row;
-    for (std::int64_t row = begin_row; row < end_row; ++row)
-      out.masked_rows.push_back(static_cast<std::int32_t>(base + row));
+    mask_rows(begin_row, end_row);
   }
+  // No word fits: part of the first one is masked, as without any there would be no loss.
+  if (count > 0 && out.masked_rows.size() == first_masked)
+    mask_rows(words[0].begin, words[0].begin + missing);
   std::sort(out.masked_rows.begin() + static_cast<std::ptrdiff_t>(first_masked),
             out.masked_rows.end());
   for (std::size_t i = first_masked; i < out.masked_rows.size(); ++i) {
@@ -137,6 +145,12 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer&
         ExitCode::kBadConfig,
         fmt::format("data.text.max_length must be above {}, the special tokens of an item, got {}",
                     kSpecial, options.max_length));
+  if (options.max_length >= kRowLimit)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("data.text.max_length must be below {}, the rows of an item that have "
+                            "random numbers, got {}",
+                            kRowLimit, options.max_length),
+                "128 to 512 is usual; longer documents make several items");
   if (!(options.mask_probability > 0 && options.mask_probability < 1))
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.text.mask_probability must be above 0 and below 1, got {}",

@@ -44,7 +44,7 @@ class MlmDataset final : public Dataset {
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
   std::int64_t skipped_rows() const { return stream_.skipped_rows(); }
   // Masked tokens of an item of `rows`. The number is fixed, so memory can be planned.
-  // Whole words may leave a few of them out.
+  // Whole words may leave a few of them out. Where no word fits, one is masked in part.
   std::int64_t masked_count(std::int64_t rows) const;
 
  private:
@@ -59,7 +59,7 @@ class MlmDataset final : public Dataset {
   std::vector<std::string> class_names_;  // none
 };
 
-// The last, shorter item is kept. Throws as corpus_tokens does.
+// The last, shorter item is kept. Throws as read_corpus does, and kBadConfig for bad options.
 std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace vcas

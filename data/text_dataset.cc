@@ -91,13 +91,14 @@ class LabelReader {
     if (found_) {
       const bool numeric = std::all_of(names_.begin(), names_.end(), is_number);
       std::vector<std::string> sorted = names_;
-      std::sort(sorted.begin(), sorted.end(), [&](const std::string& a, const std::string& b) {
+      const auto before = [&](const std::string& a, const std::string& b) {
         return numeric ? *parse_number<std::int64_t>(a) < *parse_number<std::int64_t>(b) : a < b;
-      });
+      };
+      std::sort(sorted.begin(), sorted.end(), before);
       std::vector<std::int32_t> rank;
       for (const std::string& name : names_)
-        rank.push_back(static_cast<std::int32_t>(std::find(sorted.begin(), sorted.end(), name) -
-                                                 sorted.begin()));
+        rank.push_back(static_cast<std::int32_t>(
+            std::lower_bound(sorted.begin(), sorted.end(), name, before) - sorted.begin()));
       for (std::int32_t& label : content.labels) label = rank[label];
       names_ = std::move(sorted);
     }
@@ -159,6 +160,23 @@ class TableRows final : public TextRows {
   std::vector<std::string> fields_;
 };
 
+// Where each name stands in `known`; empty if one does not, or two stand at one place.
+std::vector<std::int32_t> places_of(const std::vector<std::string>& names,
+                                    const std::vector<std::string>& known, bool any_case) {
+  const auto key = [&](const std::string& name) { return any_case ? lower_case(name) : name; };
+  std::map<std::string, std::int32_t> left;
+  for (std::size_t i = 0; i < known.size(); ++i)
+    if (!left.emplace(key(known[i]), static_cast<std::int32_t>(i)).second) return {};
+  std::vector<std::int32_t> places;
+  for (const std::string& name : names) {
+    const auto found = left.find(key(name));
+    if (found == left.end()) return {};
+    places.push_back(found->second);
+    left.erase(found);
+  }
+  return places;
+}
+
 }  // namespace
 
 TextDataset::TextDataset(TokenContent content) : content_(std::move(content)) {
@@ -196,24 +214,18 @@ std::vector<std::int32_t> match_labels(const std::vector<std::string>& data_name
       "take a model of this task, or train with model.pretrained and model.new_classifier=true";
   if (data_names.size() != model_names.size())
     fail(fmt::format("{} and {} classes", model_names.size(), data_names.size()), other_task);
-  std::map<std::string, std::int32_t> ids;
-  for (const std::string& name : model_names)
-    ids.emplace(lower_case(name), static_cast<std::int32_t>(ids.size()));
-  std::vector<std::int32_t> match;
-  for (const std::string& name : data_names) {
-    const auto found = ids.find(lower_case(name));
-    if (found != ids.end()) match.push_back(found->second);
-  }
-  if (match.size() == data_names.size()) return match;
+  for (const bool any_case : {false, true})
+    if (const auto match = places_of(data_names, model_names, any_case); !match.empty())
+      return match;
   const bool bare_model = std::all_of(model_names.begin(), model_names.end(), is_bare);
   if (!bare_model && !std::all_of(data_names.begin(), data_names.end(), is_bare))
     fail("the names differ", other_task);
   if (!bare_model || !names_are_given)
     fail("they cannot be matched by name, and numbers may stand for another order",
          "set data.text.labels to the names of the classes, in the order of the numbers");
-  match.resize(data_names.size());
-  std::iota(match.begin(), match.end(), 0);
-  return match;
+  std::vector<std::int32_t> same_order(data_names.size());
+  std::iota(same_order.begin(), same_order.end(), 0);
+  return same_order;
 }
 
 void ItemOptions::add_to(ContentHash& hash) const {

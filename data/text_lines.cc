@@ -30,12 +30,17 @@ bool TextLines::next(std::string& line) {
     rest_.remove_prefix(end + 1);
   }
   if (line.ends_with('\r')) line.pop_back();
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (line_ == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+  if (line_ == 1) line.erase(0, line.size() - without_byte_order_mark(line).size());
   return true;
 }
 
 std::string TextLines::place() const { return fmt::format("{}:{}", name_, line_); }
+
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  return text;
+}
 
 std::string text_fault(std::string_view line) {
   const std::size_t nul = line.find('\0');

@@ -32,6 +32,9 @@ class TextLines {
   std::int64_t line_ = 0;
 };
 
+// The mark at the beginning of a file belongs to no word.
+std::string_view without_byte_order_mark(std::string_view text);
+
 // What is wrong with a line whatever its format: "byte 7 is not valid UTF-8" or "byte 7 is NUL",
 // counted from 1; empty where nothing is.
 std::string text_fault(std::string_view line);

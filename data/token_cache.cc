@@ -8,6 +8,7 @@
 
 #include "core/content_hash.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "core/safetensors.h"
 
 namespace vcas {
@@ -96,6 +97,7 @@ TokenContent cached_tokens(std::uint64_t key, const std::function<TokenContent()
   TokenContent content = make();
   try {
     fs::create_directories(*folder);
+    remove_abandoned(*folder, "tokens-");
     write_content(path, content);
   } catch (const std::exception&) {  // a full or read-only disk stops no training
   }

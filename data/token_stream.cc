@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <fstream>
-#include <random>
 
 #include "core/content_hash.h"
 #include "core/error.h"
@@ -78,16 +76,6 @@ std::uint64_t hash_of(const fs::path& path, const Trailer& trailer) {
   return hash.value();
 }
 
-// What runs that were killed left behind: a run that lives writes to its file all the time.
-void remove_abandoned(const fs::path& folder) {
-  std::error_code ignored;  // somebody else may have removed it
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().filename().string().starts_with("tokens-") &&
-        entry.path().extension() == ".tmp" &&
-        entry.last_write_time(ignored) < fs::file_time_type::clock::now() - std::chrono::hours(1))
-      fs::remove(entry.path(), ignored);
-}
-
 }  // namespace
 
 TokenStream::TokenStream(std::vector<std::int32_t> tokens, std::int64_t skipped_rows)
@@ -131,12 +119,8 @@ TokenStream cached_token_stream(std::uint64_t key, const MakeTokens& make) {
   }
   try {
     fs::create_directories(*folder);
-    remove_abandoned(*folder);
-    // Runs that start together each write a file of their own.
-    fs::path own = path;
-    own += fmt::format(".{:08x}", std::random_device{}());
-    write_token_stream(own, make);
-    fs::rename(own, path);
+    remove_abandoned(*folder, "tokens-");
+    write_token_stream(path, make);  // runs that start together each write a file of their own
     return TokenStream(path);
   } catch (const fs::filesystem_error&) {
   } catch (const Error& error) {

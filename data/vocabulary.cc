@@ -12,14 +12,13 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json_text.h"
+#include "data/text_lines.h"
 #include "data/tokenizer_files.h"
 
 namespace vcas {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
   throw Error(ExitCode::kBadData, message, hint);
@@ -64,7 +63,7 @@ TokenList token_list(Vocabulary& vocabulary) {
 }  // namespace
 
 Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool lower_case) {
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  text = without_byte_order_mark(text);
   if (text.empty()) fail(fmt::format("{}: is empty, expected one token a line", name));
   check_utf8({name, std::string(text)});
   Vocabulary vocabulary{.name = name, .strip_accents = lower_case, .lower_case = lower_case};

@@ -13,6 +13,7 @@ namespace vcas {
 
 namespace {
 
+constexpr double kBertEps = 1e-12;
 constexpr const char* kBias = "cls.predictions.bias";
 constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
 
@@ -53,7 +54,7 @@ struct BertSettings : TransformerSettings {
     v.field("max_positions", max_positions, "Most tokens of an item.", between(1, 1 << 24));
     v.field("type_vocabulary", type_vocabulary, "Kinds of text in an item.", between(1, 1 << 20));
     v.field("classifier_dropout", classifier_dropout,
-            "Dropout before the classifier; null: as dropout.", at_least(0.0), below(1.0));
+            "Dropout before the classifier; null: as dropout.", dropout_range());
     v.field("vocabulary", vocabulary,
             "Rows of the table of words; 0: as many as the tokenizer has tokens.",
             between(0, 1 << 30));
@@ -61,8 +62,6 @@ struct BertSettings : TransformerSettings {
             "Masked words are scored with the table of words; false: with weights of their own "
             "(head mlm).");
   }
-
-  double eps() const { return norm_eps > 0 ? norm_eps : 1e-12; }
 };
 
 class BertGraph {
@@ -124,7 +123,7 @@ class BertGraph {
     const Value places = lookup("position_embeddings", options_.max_positions, "positions",
                                 token_positions(options_.max_positions));
     Value x = sum("with_position", sum("with_type", words, types), places);
-    x = add_norm(graph_, "bert.embeddings.LayerNorm", x, options_.eps());
+    x = add_norm(graph_, "bert.embeddings.LayerNorm", x, options_.eps(kBertEps));
     x = add_dropout(graph_, "bert.embeddings.dropout", x, options_.dropout);
     return {words, x};
   }
@@ -132,7 +131,7 @@ class BertGraph {
   // Dropout of y, x + y, and the norm of it.
   Value residual(const std::string& name, Value x, Value y) {
     x = add_residual(graph_, name + ".residual", x, y, options_.dropout);
-    return add_norm(graph_, name + ".LayerNorm", x, options_.eps());
+    return add_norm(graph_, name + ".LayerNorm", x, options_.eps(kBertEps));
   }
 
   // With `first` only the first row of each item goes on.
@@ -164,7 +163,7 @@ class BertGraph {
     x = add_masked_rows(model_, "cls.predictions.rows", x);
     x = exact_linear("cls.predictions.transform.dense", options_.width, x);
     x = graph_.add("cls.predictions.transform.gelu", make_layer("gelu"), {x});
-    x = add_norm(graph_, "cls.predictions.transform.LayerNorm", x, options_.eps());
+    x = add_norm(graph_, "cls.predictions.transform.LayerNorm", x, options_.eps(kBertEps));
     model_.logits = exact_linear("cls.predictions.decoder", options_.vocabulary, x);
     if (options_.tied_decoder) graph_.tie(model_.logits, words);
     add_word_loss(model_, options_.vocabulary, label_smoothing);
@@ -209,13 +208,13 @@ class Bert final : public ModelKind, public HfFormat {
   std::vector<std::string> model_types() const override { return {"bert"}; }
 
   void read(const HfConfig& config, HfModel& model) override {
-    read_transformer(config, settings_, 0.1, "attention_probs_dropout_prob", 1e-12);
+    read_transformer(config, settings_, 0.1, "attention_probs_dropout_prob", kBertEps);
     config.expect<std::string>("hidden_act", "gelu", "gelu");
     settings_.vocabulary = config.count("vocab_size");
     settings_.max_positions = config.count("max_position_embeddings");
     settings_.type_vocabulary = config.count("type_vocab_size");
     if (config.has("classifier_dropout"))
-      settings_.classifier_dropout = config.get<double>("classifier_dropout");
+      settings_.classifier_dropout = read_number(config, "classifier_dropout", 0, dropout_range());
     config.expect<std::string>("position_embedding_type", "absolute", "absolute");
     config.expect("is_decoder", false, false);
     settings_.tied_decoder = config.get("tie_word_embeddings", true);
@@ -227,7 +226,8 @@ class Bert final : public ModelKind, public HfFormat {
 
   nlohmann::ordered_json write(const HfModel& model) const override {
     nlohmann::ordered_json config = {{"model_type", "bert"}};
-    config.update(transformer_sizes(settings_, settings_.eps(), "attention_probs_dropout_prob"));
+    config.update(
+        transformer_sizes(settings_, settings_.eps(kBertEps), "attention_probs_dropout_prob"));
     config["vocab_size"] = settings_.vocabulary;
     config["max_position_embeddings"] = settings_.max_positions;
     config["type_vocab_size"] = settings_.type_vocabulary;

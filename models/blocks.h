@@ -41,6 +41,8 @@ Value add_weights(Model& model);
 void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char* what,
                const char* hint);
 
+inline Range dropout_range() { return {.low = 0, .high = 1, .high_open = true}; }
+
 // Sizes and dropout of a stack of transformer blocks.
 struct TransformerSettings {
   std::int64_t width = 192;
@@ -60,11 +62,11 @@ struct TransformerSettings {
             at_most(1000.0));
     v.field("norm_eps", norm_eps,
             "Added to variances in layer norms; 0: 1e-6 of a vit, 1e-12 of a bert, 1e-5 of a gpt.",
-            at_least(0.0));
-    v.field("dropout", dropout, "Dropout after embeddings and in residual branches.", at_least(0.0),
-            below(1.0));
+            between(0.0, 1.0));
+    v.field("dropout", dropout, "Dropout after embeddings and in residual branches.",
+            dropout_range());
     v.field("attention_dropout", attention_dropout, "Dropout of attention probabilities.",
-            at_least(0.0), below(1.0));
+            dropout_range());
   }
   void validate(ConfigErrors& errors) const {
     if (width % heads != 0)
@@ -72,6 +74,8 @@ struct TransformerSettings {
                                                  ", got " + std::to_string(heads));
   }
   std::int64_t inner_width() const { return std::llround(ffn_ratio * static_cast<double>(width)); }
+  // `standard`: that of the kind of model.
+  double eps(double standard) const { return norm_eps > 0 ? norm_eps : standard; }
 };
 
 // A block whose norms stand before its branches, x + f(norm(x)) (Radford et al. 2019): names of its
@@ -89,6 +93,11 @@ Value add_pre_norm_block(Graph& graph, const PreNormBlock& block, const Transfor
 
 class HfConfig;
 
+// A number of a config.json of Hugging Face; `otherwise` where the key is absent.
+// Throws Error(kBadData) for one outside the range.
+double read_number(const HfConfig& config, const char* key, double otherwise, const Range& range);
+// The eps of a norm. Unlike settings, files have no 0 that stands for the standard one.
+double read_eps(const HfConfig& config, const char* key, double otherwise);
 // Reads sizes and dropout from a config.json of Hugging Face.
 // `dropout` and `eps` stand in for absent keys.
 void read_transformer(const HfConfig& config, TransformerSettings& settings, double dropout,

@@ -15,6 +15,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::pair<const char*, const char*> kActivations[] = {
     {"gelu", "gelu"}, {"gelu_tanh", "gelu_new"}, {"gelu_tanh", "gelu_pytorch_tanh"}};
 
+constexpr double kGptEps = 1e-5;
+
 struct GptSettings : TransformerSettings {
   std::string activation = "gelu";
   std::int64_t max_positions = 1024;
@@ -30,8 +32,6 @@ struct GptSettings : TransformerSettings {
             "Rows of the table of words; 0: as many as the tokenizer has tokens.",
             between(0, 1 << 30));
   }
-
-  double eps() const { return norm_eps > 0 ? norm_eps : 1e-5; }
 };
 
 class Gpt final : public ModelKind, public HfFormat {
@@ -68,7 +68,7 @@ class Gpt final : public ModelKind, public HfFormat {
                              .inner_residual = ".residual",
                              .activation_layer = settings_.activation.c_str(),
                              .causal = true,
-                             .eps = settings_.eps(),
+                             .eps = settings_.eps(kGptEps),
                              .init_std = kTransformerStd};
     for (std::int64_t i = 0; i < settings_.depth; ++i) {
       x = add_pre_norm_block(graph, block, settings_, "transformer.h." + std::to_string(i), x);
@@ -76,7 +76,7 @@ class Gpt final : public ModelKind, public HfFormat {
     }
     model.hidden = x;
     x = add_masked_rows(model, "transformer.rows", x);
-    x = add_norm(graph, "transformer.ln_f", x, settings_.eps());
+    x = add_norm(graph, "transformer.ln_f", x, settings_.eps(kGptEps));
     model.logits = graph.add(
         "lm_head",
         make_layer("linear",
@@ -106,10 +106,10 @@ class Gpt final : public ModelKind, public HfFormat {
     settings_.ffn_ratio = config.has("n_inner") ? static_cast<double>(config.count("n_inner")) /
                                                       static_cast<double>(settings_.width)
                                                 : 4;
-    settings_.norm_eps = config.get("layer_norm_epsilon", 1e-5);
-    settings_.dropout = config.get("resid_pdrop", 0.1);
+    settings_.norm_eps = read_eps(config, "layer_norm_epsilon", kGptEps);
+    settings_.dropout = read_number(config, "resid_pdrop", 0.1, dropout_range());
     config.expect("embd_pdrop", settings_.dropout, 0.1);
-    settings_.attention_dropout = config.get("attn_pdrop", 0.1);
+    settings_.attention_dropout = read_number(config, "attn_pdrop", 0.1, dropout_range());
     const auto wanted = config.get<std::string>("activation_function", "gelu_new");
     const auto* found = std::ranges::find(kActivations, wanted, [](auto& a) { return a.second; });
     if (found == std::end(kActivations))
@@ -134,7 +134,7 @@ class Gpt final : public ModelKind, public HfFormat {
             {"n_positions", settings_.max_positions},
             {"vocab_size", settings_.vocabulary},
             {"activation_function", activation->second},
-            {"layer_norm_epsilon", settings_.eps()},
+            {"layer_norm_epsilon", settings_.eps(kGptEps)},
             {"resid_pdrop", settings_.dropout},
             {"embd_pdrop", settings_.dropout},
             {"attn_pdrop", settings_.attention_dropout},

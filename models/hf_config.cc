@@ -131,6 +131,24 @@ std::string kind_of(const std::string& model_type, const std::string& file) {
                           model_type, fmt::join(supported, ", ")));
 }
 
+constexpr const char* kMendConfig = "correct the file, or take another model";
+
+// Throws for a setting that a run could not read back from its checkpoints.
+void check_ranges(ModelOptions& options, const std::string& file) {
+  const Setting root = describe(options);
+  for (const Setting* setting : all_settings(root)) {
+    const Json value = settings_to_json(*setting);
+    for (const Json& number : value.is_array() ? value : Json::array({value}))
+      if (const std::string violation =
+              number.is_number() ? setting->range.violation(number.get<double>()) : "";
+          !violation.empty())
+        throw Error(ExitCode::kBadData,
+                    fmt::format("{}: model.{} is {} by it, and {}", file, setting->key,
+                                number.dump(), violation),
+                    kMendConfig);
+  }
+}
+
 }  // namespace
 
 HfModel read_hf_config(const fs::path& file) {
@@ -143,6 +161,7 @@ HfModel read_hf_config(const fs::path& file) {
       !classes.empty())
     model.architecture = classes[0];
   model.options.kind->hugging_face()->read(config, model);
+  check_ranges(model.options, config.file());
   return model;
 }
 
@@ -164,6 +183,19 @@ std::string hf_obstacle(const ModelOptions& options, const std::vector<std::int6
                 : fmt::format("transformers has no class for model.type \"{}\"", options.kind.type);
 }
 
+double read_number(const HfConfig& config, const char* key, double otherwise, const Range& range) {
+  const double number = config.get(key, otherwise);
+  if (const std::string violation = range.violation(number); !violation.empty())
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: \"{}\" {}, got {}", config.file(), key, violation, number),
+                kMendConfig);
+  return number;
+}
+
+double read_eps(const HfConfig& config, const char* key, double otherwise) {
+  return read_number(config, key, otherwise, {.low = 0, .high = 1, .low_open = true});
+}
+
 void read_transformer(const HfConfig& config, TransformerSettings& settings, double dropout,
                       const char* attention_dropout_key, double eps) {
   settings.width = config.count("hidden_size");
@@ -171,9 +203,9 @@ void read_transformer(const HfConfig& config, TransformerSettings& settings, dou
   settings.heads = config.count("num_attention_heads");
   settings.ffn_ratio =
       static_cast<double>(config.count("intermediate_size")) / static_cast<double>(settings.width);
-  settings.dropout = config.get("hidden_dropout_prob", dropout);
-  settings.attention_dropout = config.get(attention_dropout_key, dropout);
-  settings.norm_eps = config.get("layer_norm_eps", eps);
+  settings.dropout = read_number(config, "hidden_dropout_prob", dropout, dropout_range());
+  settings.attention_dropout = read_number(config, attention_dropout_key, dropout, dropout_range());
+  settings.norm_eps = read_eps(config, "layer_norm_eps", eps);
 }
 
 Json transformer_sizes(const TransformerSettings& settings, double eps,

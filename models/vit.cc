@@ -168,7 +168,7 @@ class Vit final : public ModelKind, public HfFormat {
 
  private:
   bool is_siglip() const { return pooling_ == "mean"; }
-  double eps() const { return sizes_.norm_eps > 0 ? sizes_.norm_eps : 1e-6; }
+  double eps() const { return sizes_.eps(1e-6); }
 
   TransformerSettings sizes_;
   std::int64_t patch_ = 4;

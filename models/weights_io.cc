@@ -183,8 +183,9 @@ LoadReport load_own_weights(const fs::path& path, const ModelOptions& options, M
                   .parts = [&](const Parameter& p) { return renamed(names, own_shape(p)); },
                   .has_whole_heads = true};
   for (const StoredTensor& stored : file.tensors()) {
-    const std::vector<HfTensorShape> parts =
-        renamed(names, {.name = stored.name, .shape = stored.shape});
+    std::vector<HfTensorShape> parts = renamed(names, {.name = stored.name, .shape = stored.shape});
+    // Rows that are left over make one of the shapes wrong.
+    if (!stored.shape.empty()) parts.back().shape[0] += stored.shape[0] % std::ssize(parts);
     const std::size_t size = stored.bytes.size() / parts.size();
     for (std::size_t i = 0; i < parts.size(); ++i) {
       tensors.push_back(

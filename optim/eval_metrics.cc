@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
 
 #include "core/error.h"
 
@@ -17,11 +16,26 @@ void check_sizes(std::span<const T> a, std::span<const T> b) {
   VCAS_CHECK(!a.empty() && a.size() == b.size(), "a measure needs equally many values of both");
 }
 
-// [classes, classes] of label (row) and prediction (column).
-std::vector<double> confusion(Classes predictions, Classes labels, std::int64_t classes) {
-  std::vector<double> counts(classes * classes);
-  for (std::size_t i = 0; i < labels.size(); ++i) ++counts[labels[i] * classes + predictions[i]];
+struct ClassCounts {
+  double right = 0, predicted = 0, labelled = 0;
+};
+
+// Counts of each class up to the largest that occurs.
+std::vector<ClassCounts> class_counts(Classes predictions, Classes labels) {
+  check_sizes(predictions, labels);
+  std::vector<ClassCounts> counts(
+      1 + std::max(std::ranges::max(predictions), std::ranges::max(labels)));
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    counts[labels[i]].right += predictions[i] == labels[i];
+    ++counts[predictions[i]].predicted;
+    ++counts[labels[i]].labelled;
+  }
   return counts;
+}
+
+double f1_of(const ClassCounts& of) {
+  const double either = of.predicted + of.labelled;
+  return either > 0 ? 2 * of.right / either : 0;
 }
 
 std::vector<double> ranks(std::span<const double> values) {
@@ -49,22 +63,17 @@ double accuracy(Classes predictions, Classes labels) {
 }
 
 double f1_score(Classes predictions, Classes labels, std::int32_t positive) {
-  check_sizes(predictions, labels);
-  double both = 0, either = 0;
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    both += predictions[i] == positive && labels[i] == positive;
-    either += (predictions[i] == positive) + (labels[i] == positive);
-  }
-  return either > 0 ? 2 * both / either : 0;
+  const std::vector<ClassCounts> counts = class_counts(predictions, labels);
+  return positive < std::ssize(counts) ? f1_of(counts[positive]) : 0;
 }
 
 double macro_f1_score(Classes predictions, Classes labels) {
-  check_sizes(predictions, labels);
-  std::set<std::int32_t> classes(predictions.begin(), predictions.end());
-  classes.insert(labels.begin(), labels.end());
-  double sum = 0;
-  for (const std::int32_t k : classes) sum += f1_score(predictions, labels, k);
-  return sum / static_cast<double>(classes.size());
+  double sum = 0, classes = 0;
+  for (const ClassCounts& of : class_counts(predictions, labels)) {
+    sum += f1_of(of);
+    classes += of.predicted + of.labelled > 0;
+  }
+  return sum / classes;
 }
 
 std::int64_t count_among_largest(std::span<const float> logits, std::int64_t classes,
@@ -82,23 +91,13 @@ std::int64_t count_among_largest(std::span<const float> logits, std::int64_t cla
 }
 
 double matthews_correlation(Classes predictions, Classes labels) {
-  check_sizes(predictions, labels);
-  const std::int64_t classes =
-      1 + std::max(*std::max_element(predictions.begin(), predictions.end()),
-                   *std::max_element(labels.begin(), labels.end()));
-  const std::vector<double> counts = confusion(predictions, labels, classes);
   const auto total = static_cast<double>(labels.size());
   double right = 0, both = 0, predicted_squares = 0, label_squares = 0;
-  for (std::int64_t k = 0; k < classes; ++k) {
-    double predicted = 0, labelled = 0;
-    for (std::int64_t j = 0; j < classes; ++j) {
-      predicted += counts[j * classes + k];
-      labelled += counts[k * classes + j];
-    }
-    right += counts[k * classes + k];
-    both += predicted * labelled;
-    predicted_squares += predicted * predicted;
-    label_squares += labelled * labelled;
+  for (const ClassCounts& of : class_counts(predictions, labels)) {
+    right += of.right;
+    both += of.predicted * of.labelled;
+    predicted_squares += of.predicted * of.predicted;
+    label_squares += of.labelled * of.labelled;
   }
   const double spread = (total * total - predicted_squares) * (total * total - label_squares);
   return spread > 0 ? (right * total - both) / std::sqrt(spread) : 0;
@@ -128,7 +127,8 @@ std::optional<std::vector<std::int32_t>> mixed_up_classes(Classes predictions, C
                                                           std::int32_t classes) {
   if (classes < 2 || classes > kMostMixedUp || accuracy(predictions, labels) * classes >= 1)
     return std::nullopt;
-  const std::vector<double> counts = confusion(predictions, labels, classes);
+  std::vector<double> counts(classes * classes);  // of label (row) and prediction (column)
+  for (std::size_t i = 0; i < labels.size(); ++i) ++counts[labels[i] * classes + predictions[i]];
   std::vector<std::int32_t> meaning(classes), best;
   std::iota(meaning.begin(), meaning.end(), 0);
   double most = -1;

@@ -296,7 +296,7 @@ void generate(const GenerateRequest& request) {
   std::size_t printed = 0;
   const auto print = [&] {
     const std::string text = tokenizer->decode(std::span(tokens).subspan(begins ? 1 : 0));
-    std::fputs(text.c_str() + printed, stdout);
+    std::fwrite(text.data() + printed, 1, text.size() - printed, stdout);
     std::fflush(stdout);
     printed = text.size();
   };

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "data/text_lines.h"
 
 namespace vcas {
 namespace {
@@ -24,7 +25,9 @@ bool InputLines::next(std::string_view& line) {
   }
   ++number_;
   line = {buffer_, static_cast<std::size_t>(length)};
-  if (line.ends_with('\n')) line.remove_suffix(1);
+  for (const char end : {'\n', '\r'})
+    if (line.ends_with(end)) line.remove_suffix(1);
+  if (number_ == 1) line = without_byte_order_mark(line);
   return true;
 }
 

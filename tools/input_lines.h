@@ -1,4 +1,4 @@
-// Lines of text from a stream such as standard input.
+// Lines of text from a stream such as standard input: those that TextLines reads from a file.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ class InputLines {
   InputLines& operator=(const InputLines&) = delete;
   ~InputLines();
 
-  // The next line without its LF, valid until the next call; false after the last.
+  // The next line without its end, valid until the next call; false after the last.
   // Throws kIoError where the stream cannot be read: it may be a folder.
   bool next(std::string_view& line);
   // Throws kBadData with the number of the line that next() gave last.

@@ -42,9 +42,7 @@ bool is_of_a_run(const std::string& name) {
 
 // What an interrupted run leaves of what it was writing or removing.
 bool is_rubbish(const std::string& name) {
-  const std::size_t suffix = name.rfind(".tmp");
-  if (suffix == std::string::npos) return false;
-  const std::string whole = name.substr(0, suffix);
+  const std::string whole = finished_name(name);
   return is_of_a_run(whole) || whole == kComparisonFile ||
          std::ranges::count(kComparisonTables, whole) > 0;
 }
@@ -287,9 +285,12 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
 }
 
 void try_run_folder(const fs::path& folder) {
-  std::string probe = (nearest_existing(folder) / "last.tmp-XXXXXX").string();
-  if (::mkdtemp(probe.data()) == nullptr) fail_cannot_create(folder);
-  fs::remove(probe);
+  // By its name a start removes what a kill leaves of it.
+  const fs::path probe = nearest_existing(folder) / fmt::format("last.tmp-{}", ::getpid());
+  if (::mkdir(probe.c_str(), 0700) == 0)
+    fs::remove(probe);
+  else if (errno != EEXIST)  // left by a killed process
+    fail_cannot_create(folder);
 }
 
 fs::path take_run_folder(const fs::path& folder, FolderUse use, const char* mark) {

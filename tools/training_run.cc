@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/error.h"
 #include "core/hardware.h"
@@ -163,10 +164,15 @@ void TrainingRun::restore(const nlohmann::json& state) {
     return;
   }
   const nlohmann::json& best = state.at("best");
-  best_ = {best.at("step"), best.at("score"), best.value("evaluations_since", std::int64_t{0})};
-  evaluation_.loss = state.at("evaluation").at("loss");
-  for (Measure& measure : evaluation_.measures)
-    state.at("evaluation").at(measure.name).get_to(measure.value);
+  // JSON has null for what is not finite, such as the perplexity of a very large loss.
+  const auto number = [](const nlohmann::json& value) {
+    return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  };
+  best_ = {best.at("step"), number(best.at("score")),
+           best.value("evaluations_since", std::int64_t{0})};
+  const nlohmann::json& evaluation = state.at("evaluation");
+  evaluation_.loss = number(evaluation.at("loss"));
+  for (Measure& measure : evaluation_.measures) measure.value = number(evaluation.at(measure.name));
   saved_ = trainer().steps();
   saved_evaluated_ = evaluated_;
 }
@@ -309,7 +315,9 @@ bool TrainingRun::evaluate() {
   evaluation_ = *result;
   evaluated_ = trainer().steps();
   const double score = evaluation_.value(data_.best_measure);
-  const bool improved = best_.step == 0 || is_better(data_.best_measure, score, best_.score);
+  const bool beats = std::isfinite(best_.score) ? is_better(data_.best_measure, score, best_.score)
+                                                : std::isfinite(score);
+  const bool improved = best_.step == 0 || beats;
   if (improved)
     best_ = {evaluated_, score};
   else

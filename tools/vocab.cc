@@ -35,8 +35,7 @@ void print_byte_bpe(std::int64_t size, std::FILE* in, std::ostream& out) {
   InputLines lines(in);
   const auto next_line = [&](std::string& text) {
     if (!next_text(lines, text)) return false;
-    if (text.ends_with('\r')) text.pop_back();  // as files are read
-    text += '\n';
+    text += '\n';  // as the files of a corpus have it
     return true;
   };
   const ByteBpe tokenizer(train_byte_bpe(next_line, size));

@@ -369,6 +369,28 @@ nlohmann::json BudgetController::to_json() const {
   return state;
 }
 
+void BudgetController::check_ranges() const {
+  const auto check = [](const char* key, double value, const Range& range) {
+    if (const std::string violation = range.violation(value); !violation.empty())
+      throw Error(
+          ExitCode::kBadData,
+          fmt::format("the state of the VCAS controller: {} {}, got {}", key, violation, value),
+          "resume from an earlier checkpoint");
+  };
+  for (const double ratio : act_ratio_) check("act_ratio", ratio, between(0, 1));
+  for (const double ratio : weight_ratio_) check("weight_ratio", ratio, between(0, 1));
+  const Range share = {.low = 0, .high = 1, .low_open = true};
+  check("forward_ratio", forward_ratio_, share);
+  check("aim", aim_, share);
+  check("lambda", lambda_, between(1e-31, 1e31));  // ten times what VarianceCurves::within leaves
+  for (const auto& [key, count] : {std::pair{"probes", probes_},
+                                   {"spent_probes", spent_probes_},
+                                   {"verifications", verifications_},
+                                   {"echo_probes", echo_probes_},
+                                   {"timed_probes", timed_probes_}})
+    check(key, static_cast<double>(count), between(0, 1e15));
+}
+
 void BudgetController::from_json(const nlohmann::json& state) {
   if (state.is_null()) return;
   try {
@@ -410,6 +432,7 @@ void BudgetController::from_json(const nlohmann::json& state) {
     check("row_factor", read.row_factor_, row_factor_.size());
     check("echo_excess", read.excess_, excess_.size());
     check("echo_dropped", read.dropped_, dropped_.size());
+    read.check_ranges();
     *this = read;
   } catch (const nlohmann::json::exception& e) {
     throw Error(ExitCode::kBadData, fmt::format("the state of the VCAS controller: {}", e.what()));

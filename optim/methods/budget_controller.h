@@ -54,6 +54,7 @@ class BudgetController final : public Controller {
   // Adds `share` of what was found on a batch.
   void find(const MeasuredBatch& batch, const VarianceCurves& curves,
             const std::vector<double>& importance, double share);
+  void check_ranges() const;  // of what was read from a state
   // The mean over the batches of their optima.
   VarianceCurves::Optimum optimum(const std::vector<VarianceCurves>& curves, double budget) const;
   void correct_aim(double budget);

@@ -10,6 +10,15 @@
 
 namespace vcas {
 
+// Whether it is one that a draw from so many items can make.
+static bool fits(const ItemChoice& choice, std::int64_t items) {
+  const auto& [kept, weights] = choice;
+  return !kept.empty() && kept.front() >= 0 && kept.back() < items &&
+         std::ranges::adjacent_find(kept, std::ranges::greater_equal()) == kept.end() &&
+         (weights.empty() || weights.size() == kept.size()) &&
+         std::ranges::all_of(weights, [](float w) { return w > 0 && std::isfinite(w); });
+}
+
 ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll needs_all)
     : ops_(training.ops),
       host_(make_ops("cpu")),
@@ -177,6 +186,13 @@ void ItemMemory::restore(const nlohmann::json& state) try {
     step.at("items").get_to(made.items);
     step.at("kept").get_to(made.choice.kept);
     step.at("weights").get_to(made.choice.weights);
+    check_items(made.items);
+    if (!fits(made.choice, std::ssize(made.items)))
+      throw Error(ExitCode::kBadData,
+                  fmt::format("the state of {} has no choice among the {} items of step {}: kept "
+                              "ones must increase, each with a weight above 0 or all with none",
+                              name_, made.items.size(), step.at("step").dump()),
+                  "resume from an earlier checkpoint");
   }
   seen_.clear();
   for (const nlohmann::json& step : state.at("seen")) {

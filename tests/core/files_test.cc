@@ -90,6 +90,20 @@ TEST_CASE("files: a link stays, and a pipe is no file to replace", "[files]") {
   atomic_write(dangling, "new");
   CHECK(fs::is_symlink(dangling));
   CHECK(read_file(folder.path() / "b.txt") == "new");
+  fs::create_directory(folder.path() / "sub");
+  fs::create_symlink("sub/second", folder.path() / "first");
+  fs::create_symlink("../c.txt", folder.path() / "sub/second");
+  atomic_write(folder.path() / "first", "new");
+  CHECK(fs::is_symlink(folder.path() / "first"));
+  CHECK(fs::is_symlink(folder.path() / "sub/second"));
+  CHECK(read_file(folder.path() / "c.txt") == "new");
+  const fs::path loop = folder.path() / "loop", back = folder.path() / "back";
+  fs::create_symlink("back", loop);
+  fs::create_symlink("loop", back);
+  CHECK(failure_of([&] { atomic_write(loop, "x"); }) ==
+        failure(ExitCode::kCannotCreate, loop.string() + ": links that lead to no end"));
+  CHECK(fs::is_symlink(loop));
+  CHECK(fs::is_symlink(back));
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   CHECK(failure_of([&] { atomic_write(pipe, "x"); }) ==
         failure(ExitCode::kCannotCreate, pipe.string() + ": not a regular file"));
@@ -115,12 +129,57 @@ TEST_CASE("files: a folder appears complete or not at all", "[files]") {
   }
 }
 
+TEST_CASE("files: a file or link that somebody has beside the new one stays", "[files]") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "x", theirs = folder.path() / "x.tmp",
+                 link = folder.path() / "x.tmp-2", target = folder.path() / "thesis";
+  atomic_write(target, "years of work");
+  atomic_write(theirs, "of the user");
+  fs::create_symlink("thesis", link);
+  fs::create_symlink("nowhere", folder.path() / "x.tmp-3");
+  for (const char* text : {"first", "second"}) {
+    {
+      AtomicFile file(path);
+      file.write("left");
+      CHECK(read_file(folder.path() / "x.tmp-4") == "left");
+    }
+    atomic_write(path, text);
+    CHECK(read_file(path) == text);
+  }
+  CHECK(read_file(theirs) == "of the user");
+  CHECK(fs::is_symlink(link));
+  CHECK(read_file(target) == "years of work");
+  CHECK_FALSE(fs::exists(folder.path() / "nowhere"));
+  CHECK_FALSE(fs::exists(folder.path() / "x.tmp-4"));
+}
+
+TEST_CASE("files: two writers of one file each write their own", "[files]") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "x";
+  AtomicFile first(path), second(path);
+  first.write("first");
+  second.write("second");
+  second.commit();
+  CHECK(read_file(path) == "second");
+  first.commit();
+  CHECK(read_file(path) == "first");
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("files: names of unfinished files are told from those of users", "[files]") {
+  CHECK(finished_name("x.json.tmp") == "x.json");
+  CHECK(finished_name("x.tmp-12") == "x");
+  CHECK(finished_name("x.tmp.tmp") == "x.tmp");
+  for (const char* name : {"", "x", "x.tmp-", "x.tmp-backup", "x.tmp-2b", "x.tmp2", "x.tmp.old"})
+    CHECK(finished_name(name).empty());
+}
+
 TEST_CASE("files: a folder that somebody has beside the new one stays", "[files]") {
   TemporaryFolder parent;
   const fs::path target = parent.path() / "x", theirs = parent.path() / "x.tmp";
   fs::create_directories(theirs);
   atomic_write(theirs / "thesis", "years of work");
-  fs::create_directories(parent.path() / "x.tmp-2");
+  atomic_write(parent.path() / "x.tmp-2", "a file");
   for (const bool commits : {false, true}) {
     AtomicFolder folder(target);
     CHECK(folder.path() == parent.path() / "x.tmp-3");

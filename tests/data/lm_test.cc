@@ -1,5 +1,6 @@
 #include "data/lm.h"
 
+#include "core/signals.h"
 #include "data/byte_bpe.h"
 #include "data/vocabulary_trainer.h"
 #include "tests/core/environment.h"
@@ -110,6 +111,36 @@ TEST_CASE("a file is encoded in parts that end with a word before white space", 
   CHECK(tokenizer.texts ==
         std::vector<std::string>{"\none", "\n\n two", " \n\tthree",
                                  "\nfour\u3000\nfive\u00A0\n\u201Csix\u201D\nseven", "\n\n"});
+}
+
+// Time in the square of the blank lines would be minutes.
+TEST_CASE("a file may have very many blank lines", "[lm]") {
+  const TemporaryFolder folder;
+  const std::string blank(300000, '\n'), text = "a" + blank + "b\u3000" + blank + "c" + blank;
+  const Bytewise tokenizer;
+  const CorpusOptions options{
+      .files = {folder.write_text("x.txt", text)}, .whole_files = true, .cache = false};
+  CHECK((tokens_of(options, tokenizer) == byte_ids(text)));
+  CHECK((tokenizer.texts == std::vector<std::string>{"a", blank + "b\u3000" + blank + "c", blank}));
+}
+
+TEST_CASE("a signal ends the reading of a corpus, whatever its lines", "[lm]") {
+  const TemporaryFolder folder;
+  {
+    const SignalHandlers handlers;
+    ::raise(SIGTERM);
+    for (const char* name : {"x.txt", "x.tsv"})
+      check_error(
+          [&] {
+            load_lm({.files = {folder.write_text(name, "text\na\n\xFF\n")},
+                     .whole_files = true,
+                     .cache = false},
+                    8, tiny_tokenizer());
+          },
+          ExitCode::kStopped, "before there was anything to save");
+  }
+  const SignalHandlers asks_no_more;
+  CHECK(stop_signal() == 0);
 }
 
 // GPT-2's pattern looks at what is behind white space, which a cut must not hide.

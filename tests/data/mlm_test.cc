@@ -102,6 +102,9 @@ TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
               "/*.csv: there are no such files");
   const TemporaryFolder empty;
   check_error([&] { corpus_files(empty.path()); }, ExitCode::kNoInput, "there are no such files");
+  const auto latin1 = folder.write_text("caf\xE9.txt", "a\n");
+  for (const std::string& name : {path, path + "/caf*", latin1.string()})
+    check_error([&] { corpus_files(name); }, ExitCode::kBadData, ".txt: the path: byte ");
 }
 
 TEST_CASE("tokens from the cache are those in memory, and sources are named", "[mlm][cache]") {
@@ -225,6 +228,30 @@ TEST_CASE("whole words are masked together, separators never", "[mlm]") {
   CHECK(masked > 200 * (data->masked_count(102) - 1));
 }
 
+TEST_CASE("an item has a masked token though no whole word fits", "[mlm]") {
+  MlmDataset::Masking masking = kMasking;
+  masking.continues.resize(12);
+  masking.continues[kIng] = masking.continues[kS] = true;
+  const auto rows_of = [&](const Ids& tokens, std::uint64_t epoch) {
+    const MlmDataset data(TokenStream(tokens), std::ssize(tokens), masking);
+    const Batch batch = item(data, 0, {.seed = 5, .epoch = epoch});
+    CHECK(unmasked(batch) == tokens);
+    CHECK(std::ssize(batch.masked_rows) <= data.masked_count(std::ssize(tokens)));
+    return batch.masked_rows;
+  };
+  int first = 0;
+  for (std::uint64_t epoch = 0; epoch < 64; ++epoch) {
+    CHECK(rows_of({kCls, kA, kIng, kS, kSep}, epoch) == Ids{1});
+    CHECK(rows_of({kCls, kA, kIng, kB, kSep}, epoch) == Ids{3});  // this word fits
+    const Ids rows = rows_of({kCls, kA, kIng, kB, kS, kSep}, epoch);
+    first += rows == Ids{1};
+    CHECK((rows == Ids{1} || rows == Ids{3}));
+  }
+  CHECK(first > 10);
+  CHECK(first < 54);
+  CHECK(rows_of({kCls, kSep, kSep}, 0).empty());
+}
+
 TEST_CASE("bad rows and lines of a corpus are left out and counted where asked for", "[mlm]") {
   const TemporaryFolder folder;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
@@ -268,6 +295,9 @@ TEST_CASE("corpora that cannot be used", "[mlm]") {
   const auto good = folder.write_text("x.txt", "a\n");
   check({.corpus = {.files = {good}}, .max_length = 2}, ExitCode::kBadConfig,
         "data.text.max_length must be above 2");
+  check({.corpus = {.files = {good}}, .max_length = 1100000}, ExitCode::kBadConfig,
+        "data.text.max_length must be below 1048576");
+  CHECK(load({.corpus = {.files = {good}}, .max_length = 1048575})->size() == 1);
   check({.corpus = {.files = {good}}, .mask_probability = 1.0}, ExitCode::kBadConfig,
         "data.text.mask_probability must be above 0 and below 1, got 1");
 }

@@ -194,6 +194,9 @@ TEST_CASE("classes are matched with a model's by name or not at all", "[text]") 
   CHECK(match_labels(data, data, false) == Ids{0, 1, 2});
   CHECK(match_labels(data, {"CONTRADICTION", "Entailment", "neutral"}, false) == Ids{1, 2, 0});
   CHECK(match_labels({"0", "1"}, {"0", "1"}, false) == Ids{0, 1});
+  // Names that differ by case alone are matched as they are.
+  CHECK(match_labels({"A", "a", "b"}, {"A", "a", "b"}, false) == Ids{0, 1, 2});
+  CHECK(match_labels({"A", "a", "b"}, {"b", "a", "A"}, false) == Ids{2, 1, 0});
   const auto check = [](const Names& data_names, const Names& model_names, bool given,
                         const std::string& text) {
     check_error([&] { match_labels(data_names, model_names, given); }, ExitCode::kBadConfig, text);

@@ -73,6 +73,23 @@ TEST_CASE("a damaged stream is refused", "[stream]") {
   check("");
 }
 
+TEST_CASE("streams made together get in nobody's way, and leave only names that are cleaned",
+          "[stream][cache]") {
+  const TemporaryFolder folder;
+  const EnvironmentVariable variable("VCAS_CACHE_DIR", folder.path().c_str());
+  const auto load = [&](auto& self, int more) -> Ids {
+    return content_of(cached_token_stream(5, [&](const TokenSink& sink) {
+      for (const auto& entry : fs::directory_iterator(folder.path()))
+        CHECK(finished_name(entry.path().filename()) == "tokens-0000000000000005.stream");
+      if (more > 0) CHECK(self(self, more - 1) == Ids{1, 2, 3});
+      sink(Ids{1, 2, 3});
+      return 0;
+    }));
+  };
+  CHECK(load(load, 2) == Ids{1, 2, 3});
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+}
+
 TEST_CASE("streams are cached, and made anew or in memory where that fails", "[stream][cache]") {
   const TemporaryFolder folder;
   const fs::path cache = folder.path() / "cache";
@@ -89,10 +106,10 @@ TEST_CASE("streams are cached, and made anew or in memory where that fails", "[s
   CHECK(load() == Ids{1, 2, 3});
   CHECK(made == 1);
   // What a killed run left goes; what another one writes stays.
-  const fs::path old = cache / "tokens-0000000000000007.stream.1.tmp";
-  const fs::path written = cache / "tokens-0000000000000008.stream.2.tmp";
-  const fs::path strange = cache / "report.tmp";
-  for (const fs::path& path : {old, written, strange}) {
+  const fs::path old = cache / "tokens-0000000000000007.stream.tmp-3";
+  const fs::path written = cache / "tokens-0000000000000008.stream.tmp";
+  const fs::path strange = cache / "report.tmp", theirs = cache / "tokens-7.tmp-mine";
+  for (const fs::path& path : {old, written, strange, theirs}) {
     std::ofstream(path) << "tokens";
     if (path != written)
       fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
@@ -102,6 +119,7 @@ TEST_CASE("streams are cached, and made anew or in memory where that fails", "[s
   CHECK_FALSE(fs::exists(old));
   CHECK(fs::remove(written));
   CHECK(fs::remove(strange));
+  CHECK(fs::remove(theirs));
   made = 1;
   const fs::path file = cache / "tokens-0000000000000005.stream";
   REQUIRE(fs::exists(file));

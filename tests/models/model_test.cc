@@ -59,6 +59,13 @@ TEST_CASE("a label may be unknown, and else is a class", "[model][error]") {
   }
 }
 
+TEST_CASE("an eps of 0 is the standard one", "[model]") {
+  TransformerSettings settings;
+  CHECK(settings.eps(1e-5) == 1e-5);
+  settings.norm_eps = 1e-3;
+  CHECK(settings.eps(1e-5) == 1e-3);
+}
+
 TEST_CASE("a part of a batch has the rows of its items in each layout", "[model]") {
   const Batch batch = random_text(4, 9, 3);  // 5, 1, 7, 3 tokens; 1, 0, 2, 1 masked
   const BatchPart part{batch, 1, 2};

@@ -1,5 +1,7 @@
 #include "models/weights_io.h"
 
+#include <fmt/format.h>
+
 #include <clocale>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -456,6 +458,60 @@ TEST_CASE("numbers of config.json are read as they are, or refused", "[weights_i
     check("vit", "preprocessor_config.json", "size", value, read_processor);
   check("vit", "preprocessor_config.json", "image_mean", "[1e39]", read_processor);
   check("vit", "preprocessor_config.json", "resample", "2.5", read_processor);
+}
+
+TEST_CASE("numbers of config.json that a run may not have are refused", "[weights_io]") {
+  TemporaryFolder folder;
+  const fs::path file = folder.path() / "config.json";
+  const auto check = [&](const char* model, const char* key, const nlohmann::json& value,
+                         const std::string& text) {
+    CAPTURE(model, key);
+    nlohmann::json config = nlohmann::json::parse(
+        read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf" / model / "config.json"));
+    config[key] = value;
+    atomic_write(file, config.dump());
+    check_error([&] { read_hf_config(file); }, ExitCode::kBadData, file.string() + ": " + text,
+                "correct the file");
+  };
+  const char* bert = "bert_classification";
+  for (const auto& [model, key] : {std::pair{bert, "layer_norm_eps"},
+                                   {"vit", "layer_norm_eps"},
+                                   {"gpt2", "layer_norm_epsilon"}}) {
+    check(model, key, 0, fmt::format("\"{}\" must be above 0, got 0", key));
+    check(model, key, -1, fmt::format("\"{}\" must be above 0, got -1", key));
+    check(model, key, 1e300, fmt::format("\"{}\" must be at most 1, got 1e+300", key));
+  }
+  for (const auto& [model, key] : {std::pair{bert, "hidden_dropout_prob"},
+                                   {bert, "attention_probs_dropout_prob"},
+                                   {bert, "classifier_dropout"},
+                                   {"gpt2", "resid_pdrop"},
+                                   {"gpt2", "attn_pdrop"}}) {
+    check(model, key, 1.0, fmt::format("\"{}\" must be below 1, got 1", key));
+    check(model, key, -0.5, fmt::format("\"{}\" must be at least 0, got -0.5", key));
+  }
+  check(bert, "num_hidden_layers", 20000, "model.depth is 20000 by it, and must be at most 10000");
+  check("gpt2", "n_inner", 1 << 24, "model.ffn_ratio is 1048576.0 by it, and must be at most 1000");
+}
+
+TEST_CASE("rows stacked of parts that do not divide them are refused", "[weights_io]") {
+  TemporaryFolder folder;
+  const fs::path file = folder.path() / "model.safetensors";
+  const std::string self = "bert.encoder.layer.0.attention.self.";
+  const std::vector<float> zeros(73 * 24);
+  const ModelOptions options = bert_options();
+  Loaded loaded(options, kBert / "model.safetensors");
+  for (const auto& [rows, part, part_rows] :
+       {std::tuple{73, "value", 25}, {71, "query", 23}, {69, "query", 23}}) {
+    write_safetensors(file, {{self + "qkv.weight",
+                              StoredType::kF32,
+                              {rows, 24},
+                              std::as_bytes(std::span(zeros).first(rows * 24))}});
+    check_error([&] { load_own_weights(file, options, *loaded.model, *loaded.ops); },
+                ExitCode::kBadConfig,
+                fmt::format("{}{}.weight has shape [{}, 24] in {} but the model has [24, 24]", self,
+                            part, part_rows, file.string()),
+                "the file belongs to another model");
+  }
 }
 
 TEST_CASE("means of images are written with their few digits in any locale", "[weights_io]") {

@@ -1,5 +1,7 @@
 #include "optim/methods/budget_controller.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
@@ -503,6 +505,37 @@ TEST_CASE("the state of a controller goes to its like only", "[controller]") {
                     "the state of the VCAS controller: [json.exception.out_of_range.403] key "
                     "'squares' not found");
   CHECK(copy.to_json() == controller.to_json());
+}
+
+TEST_CASE("a state of a controller with a number out of range is refused", "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  CHECK(controller.update({batch_of()}).empty());
+  const nlohmann::json good = controller.to_json();
+  const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
+    CAPTURE(key, value);
+    nlohmann::json state = good;
+    state[key] = value;
+    try {
+      controller.from_json(state);
+      FAIL("the state is restored");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadData);
+      CHECK(std::string(error.what()) ==
+            fmt::format("the state of the VCAS controller: {} {}", key, text));
+    }
+    CHECK(controller.to_json() == good);
+  };
+  check("lambda", -1, "must be at least 1e-31, got -1");
+  check("lambda", 1e300, "must be at most 1e+31, got 1e+300");
+  check("act_ratio", nlohmann::json::array({0.0}), "must be above 0, got 0");
+  check("weight_ratio", nlohmann::json::array({0.5, 2.0}), "must be at most 1, got 2");
+  for (const char* key : {"forward_ratio", "aim"}) {
+    check(key, 0, "must be above 0, got 0");
+    check(key, -1, "must be above 0, got -1");
+    check(key, 2, "must be at most 1, got 2");
+  }
+  for (const char* key : {"probes", "spent_probes", "verifications", "echo_probes"})
+    check(key, -1, "must be at least 0, got -1");
 }
 
 TEST_CASE("a trainer with a budget samples from its second step on", "[trainer][controller]") {

@@ -333,6 +333,38 @@ TEST_CASE("a state of SampleF without a norm and weight for each item is refused
   }
 }
 
+TEST_CASE("a state of SampleF with a choice that no draw makes is refused", "[forward]") {
+  ForwardFixture f({});
+  f.run(8);
+  nlohmann::json state = f.trainer->state();
+  nlohmann::json& pending = state.at("method").at("state").at("forward").at("pending");
+  const nlohmann::json good = {
+      {"step", 9}, {"items", {4, 0, 7}}, {"kept", {0, 2}}, {"weights", {1.5, 1.0}}};
+  for (const nlohmann::json& change :
+       nlohmann::json::parse(R"([{}, {"kept": [1]}, {"kept": []}, {"kept": [], "weights": []},
+          {"kept": [-1, 2]}, {"kept": [0, 3]}, {"kept": [2, 0]}, {"kept": [0, 0]},
+          {"weights": [0]}, {"weights": [1, 0]}, {"weights": [1, -1]}, {"weights": [1, 1e300]},
+          {"items": [4, 0, 48]}, {"items": [-1, 0, 7]}])")) {
+    CAPTURE(change);
+    pending = nlohmann::json::array({good});
+    pending[0].update(change);
+    if (change.empty()) {
+      f.trainer->restore(state);
+      continue;
+    }
+    try {
+      f.trainer->restore(state);
+      FAIL("the state is restored");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kBadData);
+      CHECK_THAT(error.what(), ContainsSubstring(change.contains("items")
+                                                     ? "SampleF knows 48 items"
+                                                     : "the state of SampleF has no choice among "
+                                                       "the 3 items of step 9"));
+    }
+  }
+}
+
 TEST_CASE("what SampleF drops is not counted as computed", "[forward]") {
   ForwardFixture f({.ratio = 0.25});
   FormulaFlops formula({{.gate = 0, .size = 1}});

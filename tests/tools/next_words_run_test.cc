@@ -27,6 +27,21 @@ struct TinyWords : TinyText {
 
 }  // namespace
 
+TEST_CASE("a run whose perplexity is infinite is resumed", "[text][lm]") {
+  const TinyWords tiny;
+  REQUIRE(tiny.train(as_gpt({"run.folder=out", "train.steps=4", "train.eval_every=4",
+                             "model.width=64", "optimizer.name=sgd", "schedule.kind=constant",
+                             "schedule.learning_rate=3", "method.type=exact"}))
+              .code == 0);
+  const nlohmann::json end = tiny.end_of("out");
+  CHECK(end["eval_loss"] > 710);
+  CHECK(end["eval_perplexity"].is_null());
+  const Outcome resumed = tiny.vcas({"train", "--resume", "out"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(tiny.end_of("out")["eval_loss"] == end["eval_loss"]);
+}
+
 TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text][lm]") {
   const TinyWords tiny;
   const Outcome trained = tiny.train(as_gpt({"run.folder=out", "train.steps=120"}));

@@ -85,13 +85,19 @@ TEST_CASE("reliability: what a killed save or prune leaves goes at the next star
   fs::copy(out / "checkpoint-20", out / "checkpoint-15.tmp");
   fs::copy(out / "checkpoint-20", out / "checkpoint-41.tmp-2");
   write_text(out / "crash-7.json.tmp", "{");
-  write_text(out / "thesis.tmp", "of the user");
+  const std::vector<std::string> theirs = {"thesis.tmp", "metrics.jsonl.tmp-backup",
+                                           "config.json.tmp.old", "checkpoint-10.tmp-mine/a"};
+  fs::create_directory(out / "checkpoint-10.tmp-mine");
+  for (const std::string& name : theirs) write_text(out / name, "of the user");
+  write_text(out / "metrics.jsonl.tmp-12", "{");
   fs::create_directory_symlink("nowhere", out / "best.tmp");
   CHECK(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  for (const std::string& name : theirs) CHECK(content(out / name) == "of the user");
+  fs::remove_all(out / "checkpoint-10.tmp-mine");
   CHECK(saved_steps(out) == std::vector<std::int64_t>{20, 40});
   CHECK_FALSE(fs::exists(out / "crash-7.json.tmp"));
+  CHECK_FALSE(fs::exists(out / "metrics.jsonl.tmp-12"));
   CHECK_FALSE(fs::is_symlink(out / "best.tmp"));
-  CHECK(content(out / "thesis.tmp") == "of the user");
 }
 
 TEST_CASE("reliability: folders that are not a run's own stay") {

@@ -28,6 +28,7 @@ TEST_CASE("tokenize: lines of text become lines of ids") {
   CHECK(tokenize("The \u00e9\n", {"--cased"}).out == "9 7\n");
   CHECK(tokenize("low\n\n", {"--special"}).out == "2 5 3\n2 3\n");
   CHECK(tokenize("").out.empty());
+  CHECK(tokenize("\xEF\xBB\xBFlow\r\nlow\r").out == "5\n5\n");
   std::string lines, ids;
   for (int i = 0; i < 40000; ++i) {
     lines += "lowest\n";

@@ -21,6 +21,8 @@ TEST_CASE("vocab: lines of text become a vocabulary that tokenises them") {
   CHECK(contains(vocab(text, {"--cased"}).out, "\nLOWER\n") == false);  // it occurs once
   CHECK(contains(vocab(text + " LOWER", {"--cased"}).out, "\nLOWER\n"));
 
+  CHECK(vocab("\xEF\xBB\xBF" + text, {"--size", "19"}).out == outcome.out);
+
   const Outcome invalid = vocab("fine\nb\xFF\n", {});
   CHECK(invalid.code == 65);
   CHECK(invalid.err ==
@@ -58,8 +60,10 @@ TEST_CASE("vocab: lines of text become a byte-level BPE") {
   const Outcome special = tokenize({"--special"});
   CHECK(special.code == 65);
   CHECK(contains(special.err, "tokenizer.json: no token \"[CLS]\""));
-  CHECK(on("\r\n\r\n", {"vocab", "--kind", "bpe"}).out ==
+  CHECK(on("\xEF\xBB\xBF\r\n\r\n", {"vocab", "--kind", "bpe"}).out ==
         on("\n\n", {"vocab", "--kind", "bpe"}).out);
+  CHECK(on("\xEF\xBB\xBFlow low\r\nlow", {"tokenize", "--vocab", "tokenizer.json"}).out ==
+        on("low low\nlow", {"tokenize", "--vocab", "tokenizer.json"}).out);
   CHECK(on(text, {"vocab", "--kind", "bpe", "--size", "256"}).code == 78);
   CHECK(on(text, {"vocab", "--kind", "unigram"}).code == 2);
   CHECK(on("fine\nb\xFF\n", {"vocab", "--kind", "bpe"}).code == 65);

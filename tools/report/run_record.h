@@ -48,7 +48,7 @@ std::vector<std::string> measures_of(const std::vector<RunRecord>& runs);
 // for the first four; else NaN.
 double phase_seconds(const RunRecord& run, const std::string& phase);
 
-// The exact run among them with the settings, the machine and the steps of this one; null if none.
+// The exact run among them with the settings and the machine of this one; null if none.
 const RunRecord* exact_twin(const RunRecord& run, const std::vector<RunRecord>& runs);
 
 // Share of the seconds that the run has saved: against its twin, else by its own exact steps.
