@@ -1,0 +1,25 @@
+// What an act throws.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+
+inline vcas::Error error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const vcas::Error& error) {
+    return error;
+  }
+  return vcas::Error(vcas::ExitCode::kDone, "nothing was thrown");
+}
+
+inline void check_error(const std::function<void()>& act, vcas::ExitCode code,
+                        const std::string& text, const std::string& hint = "") {
+  const vcas::Error error = error_of(act);
+  CHECK(error.code() == code);
+  CHECK_THAT(std::string(error.what()), ContainsSubstring(text));
+  CHECK_THAT(error.hint(), ContainsSubstring(hint));
+}
