@@ -31,10 +31,6 @@ constexpr TypeInfo kTypes[] = {{"BOOL", 1}, {"U8", 1},  {"F16", 2}, {"BF16", 2},
 
 const TypeInfo& info(StoredType dtype) { return kTypes[static_cast<std::size_t>(dtype)]; }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 // Bytes of a tensor; none where the product does not fit into 64 bits or an extent is negative.
 std::optional<std::uint64_t> tensor_bytes(StoredType dtype, std::span<const std::int64_t> shape) {
   std::uint64_t bytes = 1;
@@ -196,6 +192,10 @@ void convert_to_floats(std::span<const std::byte> bytes, std::span<float> out, C
 
 std::string_view stored_type_name(StoredType dtype) { return info(dtype).name; }
 std::size_t stored_type_bytes(StoredType dtype) { return info(dtype).bytes; }
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 // The text of the header.
 static std::string_view header_text(std::span<const std::byte> bytes, const std::string& file) {

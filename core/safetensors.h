@@ -20,6 +20,7 @@ enum class StoredType : std::uint8_t { kBool, kU8, kF16, kBF16, kI32, kF32, kF64
 
 std::string_view stored_type_name(StoredType dtype);  // "F32"
 std::size_t stored_type_bytes(StoredType dtype);
+std::string shape_text(std::span<const std::int64_t> shape);  // "[2, 3]"
 
 struct StoredTensor {
   std::string name;

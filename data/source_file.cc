@@ -12,7 +12,7 @@ namespace vcas {
 
 void FolderContents::note(std::size_t file, std::string_view bytes, const std::string& path) {
   std::uint64_t before = 0;
-  std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
+  std::uint64_t hash = xxh3(std::as_bytes(std::span(bytes)));
   if (hash == 0) hash = 1;
   if (hashes_.at(file).compare_exchange_strong(before, hash) || before == hash) return;
   throw Error(ExitCode::kBadData, path + ": has changed since this run has read it",
@@ -36,6 +36,10 @@ void FolderContents::expect(std::string_view hashes) {
     std::memcpy(&value, hashes.data() + kBytes * i, kBytes);
     if (value != 0) hashes_[i] = value;
   }
+}
+
+std::uint64_t xxh3(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 SourceFile source_file(const std::filesystem::path& path) {

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace vcas {
+
+// The hash XXH3 of 64 bits (Collet, xxhash). Not for secrets.
+std::uint64_t xxh3(std::span<const std::byte> bytes);
 
 // XXH3 of each file of a folder, of those that were read. All may be called from any thread.
 class FolderContents {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/safetensors.h"
+#include "data/source_file.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -19,7 +20,7 @@ std::string fingerprint(const std::vector<StoredTensor>& tensors, const std::str
   ContentHash hash;
   for (const StoredTensor& tensor : tensors) {
     hash.add(tensor.name);
-    hash.add(tensor.bytes);
+    hash.add_number(xxh3(tensor.bytes));
   }
   hash.add(facts);
   return fmt::format("{:016x}", hash.value());

@@ -9,6 +9,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "data/source_file.h"
 #include "data/token_cache.h"
 
 namespace vcas {
@@ -19,7 +20,7 @@ constexpr std::size_t kBlock = 1 << 18;  // tokens hashed at a time
 
 // At the end of a file: its length is known only there.
 struct Trailer {
-  char magic[8] = {'v', 'c', 'a', 's', 't', 'o', 'k', '2'};
+  char magic[8] = {'v', 'c', 'a', 's', 't', 'o', 'k', '3'};
   std::uint64_t tokens = 0;
   std::int64_t skipped_rows = 0;
   std::uint64_t hash = 0;
@@ -50,7 +51,7 @@ class Writer {
 
  private:
   void flush() {
-    hash_.add(std::as_bytes(std::span(block_)));
+    hash_.add_number(xxh3(std::as_bytes(std::span(block_))));
     file_.write(std::as_bytes(std::span(block_)));
     block_.clear();
   }
@@ -69,7 +70,7 @@ std::uint64_t hash_of(const fs::path& path, const Trailer& trailer) {
   for (std::uint64_t left = trailer.tokens * sizeof(std::int32_t); left > 0;) {
     const std::size_t count = std::min<std::uint64_t>(left, block.size());
     file.read(reinterpret_cast<char*>(block.data()), static_cast<std::streamsize>(count));
-    hash.add(std::span(block).first(count));
+    hash.add_number(xxh3(std::span(block).first(count)));
     left -= count;
   }
   hash.add_number(static_cast<std::uint64_t>(trailer.skipped_rows));

@@ -10,17 +10,11 @@
 
 #include "core/files.h"
 #include "core/nearest_name.h"
+#include "core/safetensors.h"
 #include "models/hf_format.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
-namespace {
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-}  // namespace
 
 std::string LoadReport::text() const {
   std::string text = fmt::format("loaded {} tensors", loaded);

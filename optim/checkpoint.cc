@@ -68,8 +68,8 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
     }
     if (stored->shape != extents(tensor.shape))
       throw Error(ExitCode::kBadConfig,
-                  fmt::format("{} has shape [{}] in {} but the model has {}", name,
-                              fmt::join(stored->shape, ", "), path.string(), tensor.shape.text()),
+                  fmt::format("{} has shape {} in {} but the model has {}", name,
+                              shape_text(stored->shape), path.string(), tensor.shape.text()),
                   "the file belongs to another model, or data.type or model.* differ");
     if (stored->dtype == stored_type(tensor.dtype)) {
       ops.copy_to_device(tensor.data, stored->bytes.data(), tensor.bytes());

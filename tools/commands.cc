@@ -96,8 +96,8 @@ void inspect_file(const fs::path& path, bool json) {
                        {"dtype", type},
                        {"shape", tensor.shape},
                        {"bytes", tensor.bytes.size()}});
-    rows.push_back({tensor.name, type, fmt::format("[{}]", fmt::join(tensor.shape, ", ")),
-                    format_count(std::ssize(tensor.bytes))});
+    rows.push_back(
+        {tensor.name, type, shape_text(tensor.shape), format_count(std::ssize(tensor.bytes))});
   }
   if (json) {
     const nlohmann::ordered_json all = {{"tensors", tensors}, {"metadata", content.metadata()}};

@@ -527,7 +527,7 @@ TEST_CASE("a state of a controller with a number out of range is refused", "[con
   };
   check("lambda", -1, "must be at least 1e-31, got -1");
   check("lambda", 1e300, "must be at most 1e+31, got 1e+300");
-  check("act_ratio", nlohmann::json::array({0.0}), "must be above 0, got 0");
+  check("act_ratio", nlohmann::json::array({-0.5}), "must be at least 0, got -0.5");
   check("weight_ratio", nlohmann::json::array({0.5, 2.0}), "must be at most 1, got 2");
   for (const char* key : {"forward_ratio", "aim"}) {
     check(key, 0, "must be above 0, got 0");
