@@ -160,6 +160,7 @@ struct Tally {
 struct Kind {
   std::string name;
   SampledBackward::Pass pass;
+  std::vector<ItemThreshold> thresholds;  // of its gates, as its draws have moved them
   std::vector<Tally> tallies;
   bool before_forward = false;  // `pass` is of no matter
 
@@ -179,18 +180,21 @@ std::vector<Kind> kinds_of(const Graph& graph, double ratio, bool before_forward
   if (linears > 0) parts.push_back({"rows", {std::vector<double>(gates, 1), some_rows}});
   if (gates > 0 && linears > 0) parts.push_back({"both", {falling, some_rows}});
   std::vector<Kind> kinds;
-  for (const auto& [name, ratios] : parts)
-    for (const Selection selection : {Selection::kSystematic, Selection::kBernoulli})
-      kinds.push_back(
-          {.name = std::string(name) +
-                   (selection == Selection::kSystematic ? ", systematic" : ", bernoulli"),
-           .pass = {.ratios = ratios, .selection = selection, .weight_variance = {}},
-           .tallies = std::vector<Tally>(graph.parameters().size())});
-  if (before_forward)
-    kinds.push_back({.name = "before the forward, systematic",
-                     .pass = {},
-                     .tallies = std::vector<Tally>(graph.parameters().size()),
-                     .before_forward = true});
+  const auto add = [&](const std::string& name, const KeepRatios& ratios,
+                       Selection selection = Selection::kSystematic) -> Kind& {
+    Kind& kind = kinds.emplace_back();
+    kind.name = name;
+    kind.pass.ratios = ratios;
+    kind.pass.selection = selection;
+    kind.tallies.resize(graph.parameters().size());
+    return kind;
+  };
+  for (const auto& [name, ratios] : parts) {
+    add(std::string(name) + ", systematic", ratios);
+    add(std::string(name) + ", bernoulli", ratios, Selection::kBernoulli);
+  }
+  if (gates > 0) add("both, by norm", {falling, some_rows}).thresholds.resize(gates);
+  if (before_forward) add("before the forward, systematic", {}).before_forward = true;
   return kinds;
 }
 
@@ -285,7 +289,9 @@ class SamplingChecker {
       const bool drops_rows = drops_some(kind.pass.ratios.weight);
       sampled_.pass = kind.pass;
       sampled_.pass.weight_variance = drops_rows ? row_variance_ : Tensor{};
+      sampled_.thresholds.swap(kind.thresholds);
       draw(exec, kind, exact, draws);
+      sampled_.thresholds.swap(kind.thresholds);
       if (!kind.samples_independently()) continue;
       if (!drops_items) note_closed_form(kind, read(ops_, row_variance_));
       if (!drops_rows) note_closed_form(kind, item_variances(exec));

@@ -45,7 +45,8 @@ struct SamplingCheck {
 };
 
 // Draws gradients of the first `items` items of `batch` by items, by rows and by both.
-// Each is drawn systematically and independently. With `reload` items are also drawn before the
+// Each is drawn systematically and independently, both also with as many items as their norms
+// ask for (ItemThreshold). With `reload` items are also drawn before the
 // forward (SampleF), systematically, by scores at random. A kind that fails is drawn anew, 8 times
 // as often, and judged by these draws. The graph is finished for so many items. Dropout is on, but
 // not before the forward: its mask belongs to an item's place. The gradients of the model are

@@ -9,7 +9,6 @@
 #include "core/progress.h"
 #include "optim/gradient_check.h"
 #include "optim/methods/forward_sample.h"
-#include "optim/methods/vcas.h"
 #include "tools/report_text.h"
 #include "tools/session.h"
 
@@ -91,10 +90,6 @@ std::string not_checked(const RunConfig& config, const Batch& batch) {
     add(fmt::format("draws of method.type \"{}\": these are those of vcas", config.method.type));
   if (config.optimizer.max_gradient_norm > 0 && config.optimizer.clip == "norm")
     add("clipping, which biases sampled gradients");
-  if (const auto* vcas = dynamic_cast<const VcasOptions*>(&*config.method);
-      vcas && vcas->kept_items != "fixed" && !vcas->follows_paper())
-    add(fmt::format("method.kept_items \"{}\": here as many items as the ratio says",
-                    vcas->kept_items));
   if (config.micro_batch() < batch.items)
     add(fmt::format("micro-batches after the first, of {} items", config.micro_batch()));
   return text;
