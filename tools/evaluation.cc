@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numbers>
 #include <numeric>
 
 #include "core/error.h"
+#include "data/byte_bpe.h"
 #include "data/loader.h"
 #include "optim/eval_metrics.h"
 
@@ -15,6 +17,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measure, name, value)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TestResult, items, loss, measures, warning)
 
 namespace {
+
+constexpr const char* kBitsPerByte = "bits_per_byte";
 
 // Empty unless other numbers for the classes would make most predictions right.
 std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
@@ -34,8 +38,8 @@ std::string mix_up_warning(const std::vector<std::int32_t>& predictions,
 
 // What the measures are computed from.
 struct Counts {
-  std::vector<double> loss, right, terms;  // [batch]: sums over the terms, and their number
-  std::int64_t items = 0, top = 0;
+  std::vector<double> loss, right, terms;      // [batch]: sums over the terms, and their number
+  std::int64_t items = 0, top = 0, bytes = 0;  // bytes: of the text of the predicted tokens
   std::vector<std::int32_t> predictions, labels;
   std::vector<double> numbers, targets;
 
@@ -49,14 +53,15 @@ struct Counts {
     join(terms, other.terms);
     items += other.items;
     top += other.top;
+    bytes += other.bytes;
     join(predictions, other.predictions);
     join(labels, other.labels);
     join(numbers, other.numbers);
     join(targets, other.targets);
   }
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Counts, loss, right, terms, items, top, predictions, labels,
-                                   numbers, targets)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Counts, loss, right, terms, items, top, bytes, predictions,
+                                   labels, numbers, targets)
 
 double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
@@ -78,7 +83,7 @@ class Collected {
     counts_.right.push_back(part.accuracy * terms);
     counts_.terms.push_back(terms);
     counts_.targets.insert(counts_.targets.end(), batch.targets.begin(), batch.targets.end());
-    if (words_) return;
+    if (words_) return add_words(batch);
     if (classes_ == 0) {
       counts_.numbers.insert(counts_.numbers.end(), logits.begin(), logits.end());
       return;
@@ -106,9 +111,19 @@ class Collected {
   }
 
  private:
+  // The separators between documents are no text.
+  void add_words(const Batch& batch) {
+    if (std::ranges::count(data_.measures, kBitsPerByte) == 0) return;
+    const std::int32_t separator = data_.tokenizer->find(kEndOfText);
+    for (const std::int32_t token : batch.masked_labels)
+      if (token != separator) counts_.bytes += std::ssize(data_.tokenizer->decode({&token, 1}));
+  }
+
   double measure(const std::string& name) const {
     const Counts& c = counts_;
     if (name == "perplexity") return std::exp(sum_of(c.loss) / sum_of(c.terms));
+    if (name == kBitsPerByte)
+      return sum_of(c.loss) / (std::numbers::ln2 * static_cast<double>(c.bytes));
     if (name == "accuracy") return sum_of(c.right) / sum_of(c.terms);
     if (name == "pearson") return pearson_correlation(c.numbers, c.targets);
     if (name == "spearman") return spearman_correlation(c.numbers, c.targets);
@@ -172,7 +187,7 @@ std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& con
 }  // namespace
 
 bool lower_is_better(const std::string& measure) {
-  return measure.starts_with("loss") || measure == "perplexity";
+  return measure.starts_with("loss") || measure == "perplexity" || measure == kBitsPerByte;
 }
 
 bool is_better(const std::string& measure, double value, double than) {

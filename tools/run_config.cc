@@ -67,7 +67,8 @@ void RunConfig::validate(ConfigErrors& errors) const {
                            "words go together; set model.head to \"{}\"",
                            head, data.kind.type, head == "mlm" ? "classification" : "mlm"));
   const std::vector<std::string> measures =
-      head == "regression"         ? std::vector<std::string>{"pearson", "spearman"}
+      head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
+      : head == "lm"       ? std::vector<std::string>{"accuracy", "perplexity", "bits_per_byte"}
       : model.kind->learns_words() ? std::vector<std::string>{"accuracy", "perplexity"}
                                    : std::vector<std::string>{"accuracy", "f1", "matthews", "top5"};
   for (const std::string& measure : train.measures)

@@ -83,10 +83,13 @@ struct TrainOptions {
             at_least(0));
     v.field("keep_checkpoints", keep_checkpoints, "Newest checkpoints to keep.", at_least(1));
     v.field("log_every", log_every, "Steps between lines in metrics.jsonl.", at_least(1));
-    v.field("measures", measures,
-            "What an evaluation measures besides the loss. Empty: what the GLUE task has, pearson "
-            "and spearman of numbers, perplexity and accuracy of next words, else accuracy.",
-            one_of({"accuracy", "f1", "matthews", "top5", "pearson", "spearman", "perplexity"}));
+    v.field(
+        "measures", measures,
+        "What an evaluation measures besides the loss. Empty: what the GLUE task has, pearson "
+        "and spearman of numbers, perplexity and accuracy of next words and bits_per_byte where a "
+        "tokenizer keeps all bytes, else accuracy.",
+        one_of({"accuracy", "f1", "matthews", "top5", "pearson", "spearman", "perplexity",
+                "bits_per_byte"}));
     v.field("best_measure", best_measure,
             "One of the measures, or loss: chooses the best checkpoint; empty: the first.");
     v.field("positive_class", positive_class,

@@ -349,7 +349,11 @@ void RunData::choose_measures(const RunConfig& config) {
   if (measures.empty()) measures = config.data.kind->measures();
   if (measures.empty() && config.model.kind->head() == "regression")
     measures = {"pearson", "spearman"};
-  if (measures.empty() && config.model.kind->head() == "lm") measures = {"perplexity", "accuracy"};
+  const bool keeps_bytes = tokenizer && tokenizer->unk() < 0;
+  if (measures.empty() && config.model.kind->head() == "lm") {
+    measures = {"perplexity", "accuracy"};
+    if (keeps_bytes) measures.push_back("bits_per_byte");
+  }
   if (measures.empty()) measures = {"accuracy"};
   const auto is_measured = [&](const char* name) { return std::ranges::count(measures, name) > 0; };
   const auto fail = [](const std::string& message, const std::string& hint) {
@@ -358,6 +362,12 @@ void RunData::choose_measures(const RunConfig& config) {
   if (is_measured("top5") && test->classes() <= kTop)
     fail(fmt::format("train.measures has \"top5\", and the data have {} classes", test->classes()),
          fmt::format("of at most {} classes every prediction is among the first {}", kTop, kTop));
+
+  if (is_measured("bits_per_byte") && !keeps_bytes)
+    fail(fmt::format(
+             "train.measures has \"bits_per_byte\", and {} does not keep all bytes of a text",
+             tokenizer->name()),
+         "take perplexity, or a byte-level BPE");
 
   const std::vector<std::string>& names = test->class_names();
   std::string positive_name = options.positive_class;

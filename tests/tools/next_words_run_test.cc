@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "core/files.h"
 #include "tests/support/catch.h"
@@ -96,6 +98,41 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
   CHECK(tiny.end_of("again")["eval_loss"] == end["eval_loss"]);
 }
 
+TEST_CASE("bits per byte are the loss over the bytes of the text", "[text][lm]") {
+  const TinyWords tiny;
+  const std::string text = "a b \xC3\xA9 c d\n";  // 11 bytes
+  write_text(tiny.path() / "stdin.txt", content(tiny.path() / "words.txt"));
+  write_text(tiny.path() / "tokenizer.json",
+             tiny.vcas({"vocab", "--kind", "bpe", "--size", "262"}).out);
+  write_text(tiny.path() / "stdin.txt", text);
+  const std::string ids = tiny.vcas({"tokenize", "--vocab", "tokenizer.json"}).out;
+  REQUIRE(ids.starts_with("64 "));  // "a"
+  const auto tokens = 2 + std::ranges::count(ids, ' ');  // with that of the line end
+  // Two files are two documents, with a separator between them.
+  fs::create_directory(tiny.path() / "tests");
+  for (const char* name : {"a.txt", "b.txt"}) write_text(tiny.path() / "tests" / name, text);
+  const auto train_on = [&](const std::string& vocabulary, const std::string& more) {
+    std::vector<std::string> arguments = as_gpt({"train.steps=4", more});
+    arguments.insert(arguments.end(),
+                     {"run.folder=" + vocabulary + "-run", "data.text.test_file=tests",
+                      "data.text.vocabulary=" + vocabulary});
+    return tiny.train(arguments);
+  };
+  const Outcome trained = train_on("tokenizer.json", "train.eval_every=4");
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  const nlohmann::json end = tiny.end_of("tokenizer.json-run");
+  const double bits = end["eval_loss"].get<double>() / std::numbers::ln2;
+  const auto predicted = static_cast<double>(2 * tokens);  // all but the first, and the separator
+  CHECK_THAT(end["eval_bits_per_byte"].get<double>(), WithinRel(bits * predicted / 21, 1e-12));
+
+  const Outcome refused = train_on("vocab.txt", R"(train.measures=["bits_per_byte"])");
+  CHECK(refused.code == 78);
+  CHECK(contains(refused.err,
+                 "train.measures has \"bits_per_byte\", and vocab.txt does not keep all bytes of a "
+                 "text\n  hint: take perplexity, or a byte-level BPE\n"));
+}
+
 TEST_CASE("next words and models that do not fit each other", "[text][lm]") {
   const TinyWords tiny;
   const auto refused = [&](const std::vector<std::string>& arguments, int code,
@@ -113,7 +150,7 @@ TEST_CASE("next words and models that do not fit each other", "[text][lm]") {
   refused(bert, 78, "\"bert\" does not fit data.type \"lm\": model.type \"gpt\" and data.type");
   std::vector<std::string> f1 = as_gpt({"train", "tiny.json"});
   f1.push_back("train.measures=[\"f1\"]");
-  refused(f1, 78, "has \"f1\", which is not among accuracy, perplexity");
+  refused(f1, 78, "has \"f1\", which is not among accuracy, perplexity, bits_per_byte");
   REQUIRE(tiny.train({"run.folder=bert", "train.steps=2"}).code == 0);
   refused({"generate", "--model", "bert", "--prompt", "a"}, 2,
           "generate goes on with texts, and model.type \"bert\" does not");
