@@ -330,4 +330,11 @@ FolderLock::FolderLock(const fs::path& folder) {
   write_all(file_, std::as_bytes(std::span(owner)), path);
 }
 
+bool is_locked(const fs::path& folder) {
+  const FileDescriptor file = open_file(folder / kLockFile, O_RDONLY);
+  return file.get() >= 0 &&
+         uninterrupted([&] { return ::flock(file.get(), LOCK_SH | LOCK_NB); }) != 0 &&
+         errno == EWOULDBLOCK;
+}
+
 }  // namespace vcas

@@ -121,4 +121,7 @@ class FolderLock {
   FileDescriptor file_;
 };
 
+// Whether a process has the folder to itself.
+bool is_locked(const std::filesystem::path& folder);
+
 }  // namespace vcas

@@ -1,5 +1,6 @@
 #include "core/signals.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -54,7 +55,7 @@ void stop_if_asked() {
   if (const int signal = stop_signal())
     throw Error(
         ExitCode::kStopped,
-        std::string("stopped by ") + ::strsignal(signal) + " before there was anything to save",
+        fmt::format("stopped by SIG{} before there was anything to save", ::sigabbrev_np(signal)),
         "the same command starts again");
 }
 

@@ -23,7 +23,7 @@ constexpr const char* kBadRowHint =
 
 std::string missing_column(const std::string& column, const std::vector<std::string>& there) {
   const std::string nearest = nearest_name(column, there);
-  return fmt::format("no column \"{}\" among {}{}", column, fmt::join(there, ", "),
+  return fmt::format("no column \"{}\" among \"{}\"{}", column, fmt::join(there, "\", \""),
                      nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
 }
 
@@ -197,6 +197,8 @@ std::string TextTable::split_csv() {
 TextTable::Fault TextTable::split_json(std::vector<std::string>& fields) const {
   const nlohmann::json object = nlohmann::json::parse(line_, nullptr, false);
   if (object.is_discarded()) return {"not valid JSON: each line must be an object of its own"};
+  if (object.is_array())
+    return {"a JSON array: each line must be an object of its own; jq -c '.[]' makes lines of it"};
   if (!object.is_object())
     return {fmt::format("a JSON {}, expected an object", object.type_name())};
   for (std::size_t i = 0; i < columns_.size(); ++i) {

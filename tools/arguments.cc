@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -31,7 +32,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const CLI::Range kPositive(1, 1'000'000'000);
+// Whole numbers, of which CLI11 takes -1 for the largest.
+CLI::Validator whole(std::uint64_t low, std::uint64_t high) {
+  const auto fault = [=](const std::string& text) {
+    std::uint64_t value = 0;
+    const char* const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, value);
+    const bool fits = error == std::errc() && end == last && value >= low && value <= high;
+    return fits ? "" : fmt::format("\"{}\" is no whole number from {} to {}", text, low, high);
+  };
+  return {fault, fmt::format("in [{} - {}]", low, high)};
+}
+const CLI::Validator kPositive = whole(1, 1'000'000'000);
 
 // Unlike CLI::Range it lets no NaN pass.
 CLI::Validator within(double low, double high) {
@@ -359,9 +371,11 @@ struct GenerateArguments final : CheckpointArguments {
     command
         .add_option("--top-k", generated.top_k,
                     "Draw among the most probable so many; 0: among all")
-        ->check(within(0, 1e9))
+        ->check(whole(0, 1'000'000'000))
         ->capture_default_str();
-    command.add_option("--seed", generated.seed, "Seed of the draws")->capture_default_str();
+    command.add_option("--seed", generated.seed, "Seed of the draws")
+        ->check(whole(0, std::numeric_limits<std::uint64_t>::max()))
+        ->capture_default_str();
   }
   void run() override {
     generated.checkpoint = checkpoint();

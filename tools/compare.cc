@@ -84,6 +84,9 @@ Json resumed_record(const CompareRequest& request) {
         fmt::format("{} compares {}, not {}", request.folder.string(), fmt::join(names, ", "),
                     fmt::join(request.run_names(), ", ")),
         fmt::format("vcas compare --resume {} goes on with what it has", request.folder.string()));
+  if (!fs::exists(request.folder))
+    throw Error(ExitCode::kNoInput, request.folder.string() + ": No such file or directory",
+                "there is nothing to resume; start without --resume");
   if (!has_progress(request.folder))
     throw Error(ExitCode::kNoInput, request.folder.string() + ": no complete checkpoint",
                 "start again with --overwrite");

@@ -185,7 +185,9 @@ CompareRequest compare_variants(const std::vector<std::string>& variants,
   }
   if (request.variants.size() < 2)
     throw Error(ExitCode::kUsage, "one --variant has nothing to be compared with",
-                "--variant exact adds the exact one");
+                request.variants.front().name == "exact"
+                    ? "without --variant the configuration is compared with exact training"
+                    : "--variant exact adds the exact one");
   return request;
 }
 

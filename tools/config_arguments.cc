@@ -58,6 +58,9 @@ ConfigArguments::ConfigArguments(CLI::App* added) : SettingArguments(added) {
 
 void ConfigArguments::take_config() {
   for (const std::string& text : files) {
+    if (!config.empty() && (text == "origins" || text == "minimal"))
+      fail_usage(fmt::format("\"{}\" is not expected here", text),
+                 fmt::format("--print-config={}, with a \"=\"", text));
     if (!config.empty())
       fail_usage(
           fmt::format("\"{}\" is not expected here", text),

@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -109,8 +110,10 @@ void use_best_products(char** argv) {
 
 // What was printed is the result: it must have arrived.
 void flush_output() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    if (errno == EPIPE) std::_Exit(static_cast<int>(ExitCode::kIoError));  // its reader has enough
     fail_errno(ExitCode::kIoError, "standard output", "cannot write");
+  }
 }
 
 int run_command(std::vector<std::string> arguments) {
@@ -129,7 +132,11 @@ int run_command(std::vector<std::string> arguments) {
       flush_output();
       return 0;
     }
-    if (program.app.get_subcommands().empty() && !first.empty() && !first.starts_with("-"))
+    if (first.starts_with("-"))
+      fail_usage(fmt::format("\"{}\" is not expected here", first),
+                 did_you_mean(first, {"--help", "--version"},
+                              "options stand behind a command; vcas --help lists the commands"));
+    if (program.app.get_subcommands().empty() && !first.empty())
       program.fail_unknown_command(first);
     const std::vector<CLI::App*> asked = program.app.get_subcommands();
     fail_usage(error.what(), asked.empty() ? "vcas --help lists the commands"

@@ -259,7 +259,7 @@ void RunData::take_notes(const OpenedData& opened, const char* name) {
 }
 
 std::string classes_text(const std::vector<std::string>& names) {
-  return fmt::format("{} classes{}{}", names.size(), names.empty() ? "" : ": ", some_of(names));
+  return names.empty() ? "no classes" : fmt::format("{} classes: {}", names.size(), some_of(names));
 }
 
 void print_warnings(const std::vector<std::string>& warnings) {

@@ -412,6 +412,12 @@ std::optional<std::int64_t> newest_crash(const fs::path& run) {
   return newest;
 }
 
+// Runs of a comparison lie in VARIANT, or VARIANT/seedN.
+static bool is_of_comparison(const fs::path& run) {
+  return fs::exists(run.parent_path() / kComparisonFile) ||
+         fs::exists(run.parent_path().parent_path() / kComparisonFile);
+}
+
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   const fs::path folder = given.has_filename() ? given : given.parent_path();  // "run/best/"
   const std::string model_hint =
@@ -444,7 +450,9 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
           fmt::format("each run has a folder in it, such as {}{}", (folder / runs.front()).string(),
                       to_resume ? "; vcas compare --resume goes on with all" : ""));
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
-                to_resume ? "start again with --overwrite" : model_hint);
+                is_of_comparison(path) ? "vcas compare --keep-weights keeps those of finished runs"
+                : to_resume            ? "start again with --overwrite"
+                                       : model_hint);
   }
   return {.run = folder,
           .checkpoint = checkpoint_folder(folder, *newest.step),

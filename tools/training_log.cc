@@ -60,6 +60,15 @@ void TrainingRun::warn(const std::string& message, const std::string& hint) {
   say("warning: " + message + (hint.empty() ? "" : "\n  hint: " + hint), LogLevel::kWarning);
 }
 
+// A trace that is lost ends no training.
+void TrainingRun::stop_recording() {
+  try {
+    session_.stop_recording();
+  } catch (const Error& error) {
+    warn(error.what(), error.hint());
+  }
+}
+
 void TrainingRun::warn_if_skipped() {
   if (report_.skipped)
     warn(fmt::format("step {} was skipped: its gradient has norm {:.3g}",

@@ -418,7 +418,7 @@ Error TrainingRun::note_crash(const Error& error, std::int64_t step) {
 void TrainingRun::take(const StepReport& report) {
   report_ = report;
   watchdog_.alive();
-  if (report.step == request_.profile_last) session_.stop_recording();
+  if (report.step == request_.profile_last) stop_recording();
   shown_loss_ = std::isnan(shown_loss_) ? report.loss : 0.95 * shown_loss_ + 0.05 * report.loss;
   if (report.step % log_every_ == 0) log_step(report);
   if (report.probed) log_probe(report.step);

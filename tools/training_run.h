@@ -84,6 +84,7 @@ class TrainingRun {
   void log_step(const StepReport& report);
   void log_probe(std::int64_t step);
   void complain();  // what the method complains of
+  void stop_recording();
   void warn_if_skipped();
   void warn_if_warmup_never_ends();
   void warn_if_no_step_is_left();

@@ -59,7 +59,9 @@ void TraceOps::close() {
   if (!file_.is_open()) return;
   if (begun_) file_ << "\n]\n";
   file_.close();
-  if (!file_) throw Error(ExitCode::kIoError, path_.string() + ": the trace could not be written");
+  if (!file_)
+    throw Error(ExitCode::kIoError, path_.string() + ": the trace could not be written",
+                "make room there, or choose another place");
 }
 
 }  // namespace vcas

@@ -174,8 +174,9 @@ TEST_CASE("missing glue files are met with the command that gets them", "[glue]"
               ExitCode::kBadConfig, "RTE has no mismatched split; only MNLI has");
   folder.write_text("train.tsv", kMnliHead + "label1\n" + kMnliRow + "a\tb\tneutral\n");
   const Error column = error_of([&] { load({.folder = folder.path()}); });
-  CHECK_THAT(column.what(),
-             ContainsSubstring("train.tsv:1: no column \"gold_label\" among index, promptID"));
+  CHECK_THAT(
+      column.what(),
+      ContainsSubstring("train.tsv:1: no column \"gold_label\" among \"index\", \"promptID\""));
   CHECK(column.hint() ==
         "is this the official file? tools/get_data MNLI " + folder.path().string() + " gets it");
 }

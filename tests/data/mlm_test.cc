@@ -287,7 +287,7 @@ TEST_CASE("corpora that cannot be used", "[mlm]") {
   check({.corpus = {.files = {folder.write_text("bad.txt", "a\nb\xFF\n")}}}, ExitCode::kBadData,
         "bad.txt:2: byte 2 is not valid UTF-8");
   check({.corpus = {.files = {folder.write_text("x.jsonl", "{\"txt\": \"a\"}\n")}}},
-        ExitCode::kBadData, "x.jsonl:1: no column \"text\" among txt");
+        ExitCode::kBadData, "x.jsonl:1: no column \"text\" among \"txt\"");
   CHECK(load({.corpus = {.files = {folder.write_text("y.jsonl",
                                                      "{\"text\": null}\n{\"text\": \"a\"}\n")},
                          .skip_bad_rows = true}})

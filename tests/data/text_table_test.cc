@@ -114,11 +114,12 @@ TEST_CASE("json lines: text, numbers and booleans", "[table]") {
                     {"a", "b"}) == Rows{{"3", "q\"\xC3\xA9"}, {"-1.5", "true"}});
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": 2}\n{\"a\": 1,\n",
                    ":2: not valid JSON: each line must be an object of its own");
-  folder.check_bad("x.jsonl", "[1]\n", ":1: a JSON array, expected an object");
+  folder.check_bad("x.jsonl", "[1]\n",
+                   ":1: a JSON array: each line must be an object of its own; jq");
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": null}\n",
                    ":1: \"b\" is a JSON null, expected text or a number");
   folder.check_bad("x.jsonl", "{\"sentence\": \"x\"}\n",
-                   ":1: no column \"sentense\" among sentence; did you mean \"sentence\"?",
+                   ":1: no column \"sentense\" among \"sentence\"; did you mean \"sentence\"?",
                    {"sentense"});
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": \"x\\u0000\"}\n", ":1: \"b\": byte 2 is NUL");
 }
@@ -134,9 +135,10 @@ TEST_CASE("bad rows are named by file and line", "[table]") {
   folder.check_bad("x.tsv", "a\tb\n1\t2\t3\n", ":2: 3 columns, expected 2");
   folder.check_bad("x.tsv", "a\tb\n1\t2\xC3\n", ":2: byte 4 is not valid UTF-8");
   folder.check_bad("x.tsv", std::string("a\tb\n\0\t2\n", 8), ":2: byte 1 is NUL");
-  folder.check_bad("x.tsv", "label\tsentence\n",
-                   ":1: no column \"sentance\" among label, sentence; did you mean \"sentence\"?",
-                   {"sentance"});
+  folder.check_bad(
+      "x.tsv", "label\tsentence\n",
+      ":1: no column \"sentance\" among \"label\", \"sentence\"; did you mean \"sentence\"?",
+      {"sentance"});
   folder.check_bad("x.tsv", "", ": the file is empty");
   const Error wide = folder.error("x.tsv", std::string("\xFF\xFE"
                                                        "a\0\n\0",
@@ -147,7 +149,7 @@ TEST_CASE("bad rows are named by file and line", "[table]") {
   folder.check_bad("x.tsv", "a\tb\r1\t2\r", ":1: a carriage return inside the line");
   const Error commas = folder.error("x.tsv", "a,b\n1,2\n");
   CHECK(commas.what() ==
-        (folder.folder.path() / "x.tsv").string() + ":1: no column \"a\" among a,b");
+        (folder.folder.path() / "x.tsv").string() + ":1: no column \"a\" among \"a,b\"");
   CHECK(commas.hint() ==
         "the file has one column; columns end at tabs in .tsv files, at commas in .csv files");
   check_error([&] { folder.read("x.dat", "a\n", {"a"}); }, ExitCode::kBadConfig,

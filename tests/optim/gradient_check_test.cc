@@ -177,9 +177,9 @@ TEST_CASE("gradient check: what is kept without its weight fails") {
   for (const char* name : {"vit", "bert", "mlp"}) {
     const SamplingCheck check = Subject(name, DType::kF32, watched_ops(forget_weight)).check();
     CAPTURE(name, check.tensors.front().tensor, check.tensors.front().z, check.bound);
-    for (const char* sampling : {"items, systematic", "items, bernoulli", "rows, systematic",
-                                 "rows, bernoulli", "both, systematic", "both, bernoulli",
-                                 "both, by norm"})
+    for (const char* sampling :
+         {"items, systematic", "items, bernoulli", "rows, systematic", "rows, bernoulli",
+          "both, systematic", "both, bernoulli", "both, by norm"})
       CHECK(check.fails(sampling));
   }
 }

@@ -391,7 +391,10 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
       {{"--variant", "best: seed=1"}, 2, "\": \"best\" is the name of a file of runs\n"},
       {{"--variant", "paper"}, 2, "error: --variant \"paper\": the settings are missing\n  hint: "},
       {{exact, exact}, 2, "error: --variant \"exact\": another variant is called \"exact\"\n"},
-      {{exact}, 2, "error: one --variant has nothing to be compared with\n"},
+      {{exact},
+       2,
+       "error: one --variant has nothing to be compared with\n"
+       "  hint: without --variant the configuration is compared with exact training\n"},
       {{"--variant", "x: method.controler=paper"},
        78,
        "variant \"x\": --set method.controler=paper: error: unknown key \"controler\""},
@@ -448,7 +451,9 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
   }
   const Outcome none = run(tiny.path(), {"compare", "tiny.json", "--resume"});
   CHECK(none.code == 66);
-  CHECK(contains(none.err, "error: runs/tiny-compare: no complete checkpoint\n"));
+  CHECK(contains(none.err,
+                 "error: runs/tiny-compare: No such file or directory\n"
+                 "  hint: there is nothing to resume; start without --resume\n"));
   write_text(tiny.path() / "out/compare.json", R"({"runs": [{"name": "a"}], "variants": [{}]})");
   const Outcome damaged = run(tiny.path(), {"compare", "--resume", "out"});
   CHECK(damaged.code == 65);

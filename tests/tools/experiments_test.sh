@@ -34,5 +34,10 @@ grep -q "^The paper: " first || fail "nothing of the paper"
 grep -q "^|  *| exact | controller_paper | controller_budget |$" first || fail "no table"
 grep -q '"width": 32' out/small-32/compare.json || fail "another width"
 
+if "$experiments" --seeds 0,1 --out out small-32 -- --set train.steps=13 > other 2>&1; then
+  fail "other settings were dropped"
+fi
+grep -q "^error: out/small-32 has other seeds or settings: --seeds 0,1 " other ||
+  { cat other; fail "it does not say which settings the folder has"; }
 run > second || { cat log; fail "did not go on"; }
 cmp first second || fail "a finished experiment changed"

@@ -34,5 +34,8 @@ for theme in light dark; do
   done
 done
 cmp -s figure-light.svg figure-dark.svg && fail "the themes are alike"
+echo '{"runs": [{"name": "slow"}]}' > both/compare.json
+if "$make_figure" both figure > out 2>&1; then fail "one run is no comparison"; fi
+grep -q '^both: not a comparison of two runs' out || { cat out; fail "it does not say why"; }
 if "$make_figure" both > out 2>&1; then fail "a missing argument is an error"; fi
 grep -q '^usage: tools/make_figure' out || fail "it does not say how it is used"

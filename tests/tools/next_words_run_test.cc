@@ -106,7 +106,7 @@ TEST_CASE("bits per byte are the loss over the bytes of the text", "[text][lm]")
              tiny.vcas({"vocab", "--kind", "bpe", "--size", "262"}).out);
   write_text(tiny.path() / "stdin.txt", text);
   const std::string ids = tiny.vcas({"tokenize", "--vocab", "tokenizer.json"}).out;
-  REQUIRE(ids.starts_with("64 "));  // "a"
+  REQUIRE(ids.starts_with("64 "));                       // "a"
   const auto tokens = 2 + std::ranges::count(ids, ' ');  // with that of the line end
   // Two files are two documents, with a separator between them.
   fs::create_directory(tiny.path() / "tests");

@@ -62,6 +62,18 @@ TEST_CASE("outputs replace neither what runs have saved nor files of others") {
   }
 }
 
+TEST_CASE("a trace that is lost ends no training") {
+  const TinyRun tiny;
+  fs::create_symlink("/dev/full", tiny.path() / "trace.json");
+  const Outcome traced = tiny.train(
+      {"run.folder=run", "train.steps=4", "--profile-steps", "1:2", "--trace", "trace.json"});
+  CAPTURE(traced.err);
+  CHECK(traced.code == 0);
+  CHECK(contains(traced.err,
+                 "warning: trace.json: the trace could not be written\n  hint: make room there"));
+  CHECK(vcas::read_metrics(tiny.path() / "run/metrics.jsonl").back()["step"] == 4);
+}
+
 TEST_CASE("outputs replace earlier ones, and empty files") {
   const TinyRun tiny;
   write_text(tiny.path() / "table.csv", "");

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/files.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 
@@ -241,6 +242,33 @@ TEST_CASE("report: a rival is no exact training, and costs are no measures") {
   CHECK_FALSE(contains(page, "train_flops"));
 }
 
+TEST_CASE("report: lists that differ are told, and the measure that chose is shown") {
+  const Runs runs;
+  RunText listed;
+  listed.start["config"]["method"]["act_ratio"] = {0.5, 0.25};
+  listed.best = {{"best_step", 40}, {"best_loss", 1.0}};
+  RunText plain;
+  plain.start["config"]["method"]["act_ratio"] = json::array();
+  runs.add("listed", listed.text());
+  runs.add("plain", plain.text());
+  REQUIRE(runs.report({"listed", "plain"}).code == 0);
+  const std::string page = content(runs.path() / "listed/report.html");
+  CHECK(contains(page, "method.act_ratio</th><td>[0.5,0.25]</td><td>[]</td>"));
+  CHECK(count(page, "<span class=\"big\">1</span>test loss") == 2);
+}
+
+TEST_CASE("report: a run is named as its folder, and one that goes on is told") {
+  const Runs runs;
+  RunText open;
+  open.ends = false;
+  runs.add("open", open.text());
+  const vcas::FolderLock lock(runs.path() / "open");
+  const Outcome outcome = run(runs.path() / "open", {"report", "."});
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.err, "its last logged step is 40 of 40; it is still going on\n"));
+  CHECK(contains(content(runs.path() / "open/report.html"), "<title>open"));
+}
+
 TEST_CASE("report: what is missing is left out, and said") {
   const Runs runs;
   RunText torn;
@@ -424,6 +452,17 @@ TEST_CASE("report: a table has a row for each logged step") {
   CHECK(contains(csv, "\na,1,2.0,0.5,0.3,0.3,1.0,0.1,1.99,1.0,1,0,0,,2.0\n"));
   CHECK(contains(csv, "\n\"b, c\",40,100.0,"));
   CHECK(contains(csv, "\n\"d\re\",40,100.0,"));
+}
+
+TEST_CASE("report: a list that some steps lack has a column for each of its numbers") {
+  const Runs runs;
+  const auto step = [](int number, const json& interval) {
+    return json({{"event", "train"}, {"step", number}, {"interval", interval}}).dump() + "\n";
+  };
+  runs.add("a", step(1, nullptr) + step(2, {0.5, 0.25}));
+  REQUIRE(runs.report({"a", "--csv", "steps.csv"}).code == 0);
+  CHECK(content(runs.path() / "steps.csv") ==
+        "run,step,time,interval.0,interval.1\na,1,,,\na,2,,0.5,0.25\n");
 }
 
 TEST_CASE("report: TensorBoard's files hold the scalars") {

@@ -22,7 +22,7 @@ TEST_CASE("a signal ends tokenising; a run stopped before its first step is save
   const Outcome tokenising = stopped();
   INFO(tokenising.err);
   CHECK(tokenising.code == 75);
-  CHECK(contains(tokenising.err, "stopped by Terminated before there was anything to save\n"));
+  CHECK(contains(tokenising.err, "stopped by SIGTERM before there was anything to save\n"));
   CHECK_FALSE(fs::exists(tiny.path() / "out"));
 
   REQUIRE(tiny.train({"run.folder=other", "train.steps=1"}).code == 0);  // keeps the tokens

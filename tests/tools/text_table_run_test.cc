@@ -138,7 +138,7 @@ TEST_CASE("what is missing is met with an example", "[text]") {
             "\"sentence<TAB>label\", then for each text a line such as \"a fine film<TAB>yes\"\n"},
            {{"data.text.first=sentense"},
             65,
-            "train.tsv:1: no column \"sentense\" among sentence, label; did you mean "
+            "train.tsv:1: no column \"sentense\" among \"sentence\", \"label\"; did you mean "
             "\"sentence\"?\n  hint: data.text.first, data.text.label name the columns; "
             "data.text.header=false if the file has no line of names\n"},
            {{"data.text.train_file="},

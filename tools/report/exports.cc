@@ -121,6 +121,8 @@ std::string metrics_csv(const std::vector<RunRecord>& runs) {
       for (const auto& [key, value] : flat.items()) keys.insert(key);
     }
   for (const char* key : {"/event", "/step", "/time"}) keys.erase(key);
+  // A list that some events have is null in others.
+  std::erase_if(keys, [&](const std::string& key) { return keys.contains(key + "/0"); });
   std::string out = kCsvBegin;
   for (std::string key : keys) {
     std::ranges::replace(key, '/', '.');

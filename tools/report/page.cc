@@ -132,15 +132,14 @@ std::vector<Row> result_rows(const std::vector<RunRecord>& runs) {
   rows.push_back({"final training loss",
                   [](const RunRecord& run) { return number_text(final_loss(run), "{:.4f}"); }});
   for (const std::string& measure : measures_of(runs))
-    rows.push_back(
-        {fmt::format("test {}: last, best", measure), [measure](const RunRecord& run) {
-           const std::vector<double> values = column(run.eval, measure);
-           return values.empty()
-                      ? "–"
-                      : fmt::format(
-                            "{}, {}", number_text(values.back(), "{:.4f}"),
-                            number_text(best_of(values, lower_is_better(measure)), "{:.4f}"));
-         }});
+    rows.push_back({fmt::format("test {}: last, best", measure), [measure](const RunRecord& run) {
+                      const std::vector<double> values = column(run.eval, measure);
+                      const double best = best_of(values, lower_is_better(measure));
+                      return std::isfinite(best)
+                                 ? fmt::format("{}, {}", number_text(values.back(), "{:.4f}"),
+                                               number_text(best, "{:.4f}"))
+                                 : "–";
+                    }});
   return rows;
 }
 
@@ -199,14 +198,24 @@ std::string table(const std::vector<RunRecord>& runs, const std::vector<Row>& ro
   return out + "</table></div>\n";
 }
 
-// Settings that are not the same in all runs that have them, by their names with dots.
+// Adds the settings of `from` by their names with dots. A list is one value.
+void add_settings(const json& from, const std::string& prefix, json& to) {
+  for (const auto& [key, value] : from.items())
+    if (value.is_object())
+      add_settings(value, prefix + key + ".", to);
+    else
+      to[prefix + key] = value;
+}
+
+// Settings that are not the same in all runs that have them.
 std::string differences(const std::vector<RunRecord>& runs) {
   std::vector<json> flat;
   std::set<std::string> keys;
   for (const RunRecord& run : runs) {
-    flat.push_back(run.config.is_object() ? run.config.flatten() : json::object());
+    flat.push_back(json::object());
+    if (run.config.is_object()) add_settings(run.config, "", flat.back());
     for (const auto& [key, value] : flat.back().items())
-      if (!key.starts_with("/run/")) keys.insert(key);
+      if (!key.starts_with("run.")) keys.insert(key);
   }
   std::vector<Row> rows;
   for (const std::string& key : keys) {
@@ -214,9 +223,7 @@ std::string differences(const std::vector<RunRecord>& runs) {
     for (const json& config : flat)
       if (config.contains(key)) values.insert(member(config, key));
     if (values.size() < 2) continue;
-    std::string name = key.substr(1);
-    std::ranges::replace(name, '/', '.');
-    rows.push_back({name, [&, key](const RunRecord& run) {
+    rows.push_back({key, [&, key](const RunRecord& run) {
                       const json& value =
                           member(flat[static_cast<std::size_t>(&run - runs.data())], key);
                       return value.is_null() ? "–" : value.dump();
@@ -226,10 +233,18 @@ std::string differences(const std::vector<RunRecord>& runs) {
   return "<h2>Settings that differ</h2>\n" + table(runs, rows);
 }
 
+// What chose the best checkpoint; where no run says it, any measure but the loss.
+std::string main_measure(const std::vector<RunRecord>& runs) {
+  const std::vector<std::string> measures = measures_of(runs);
+  for (const RunRecord& run : runs)
+    for (const std::string& measure : measures)
+      if (std::isfinite(number(run.end, "best_" + measure))) return measure;
+  return measures.empty() ? "" : measures[measures.size() > 1 ? 1 : 0];
+}
+
 std::string headline(const std::vector<RunRecord>& runs) {
   std::string out = "<div class=\"grid cards\">\n";
-  const std::vector<std::string> measures = measures_of(runs);
-  const std::string measure = measures.empty() ? "" : measures[measures.size() > 1 ? 1 : 0];
+  const std::string measure = main_measure(runs);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunRecord& run = runs[i];
     const std::vector<double> values = column(run.eval, measure);

@@ -52,8 +52,9 @@ void note_gaps(RunRecord& run, bool is_torn) {
   run.gaps.push_back(fmt::format(
       "the run has not ended: its last logged step is {}{}; {}", run.steps(),
       std::isfinite(total) ? fmt::format(" of {:.0f}", total) : "",
-      crash ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
-            : "vcas-train --resume goes on with it"));
+      is_locked(run.folder) ? "it is still going on"
+      : crash ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
+              : "vcas-train --resume goes on with it"));
 }
 
 RunRecord read_run(const fs::path& folder) {
@@ -80,7 +81,10 @@ RunRecord read_run(const fs::path& folder) {
 // The last folder of the path; more of it where runs share that.
 void name_runs(std::vector<RunRecord>& runs) {
   const auto set_names = [&](auto name) {
-    for (RunRecord& run : runs) run.name = name(run.folder);
+    for (RunRecord& run : runs) {
+      const fs::path whole = fs::absolute(run.folder).lexically_normal();  // "." has no name
+      run.name = name(whole.has_filename() ? whole : whole.parent_path());
+    }
     std::set<std::string> names;
     for (const RunRecord& run : runs) names.insert(run.name);
     return names.size() == runs.size();
