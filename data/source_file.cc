@@ -15,9 +15,10 @@ void FolderContents::note(std::size_t file, std::string_view bytes, const std::s
   std::uint64_t hash = xxh3(std::as_bytes(std::span(bytes)));
   if (hash == 0) hash = 1;
   if (hashes_.at(file).compare_exchange_strong(before, hash) || before == hash) return;
-  throw Error(ExitCode::kBadData, path + ": has changed since this run has read it",
-              "bring the file back, or add --resume-mode=fork to start a new run from the last "
-              "checkpoint");
+  throw Error(ExitCode::kBadData,
+              path + ": is not what this run has read before, here or on another rank",
+              "all ranks need the same files; bring the file back, or add --resume-mode=fork to "
+              "start a new run from the last checkpoint");
 }
 
 std::string FolderContents::hashes() const {

@@ -18,6 +18,7 @@
 #include "tools/compare.h"
 #include "tools/config_arguments.h"
 #include "tools/launch.h"
+#include "tools/number_checks.h"
 #include "tools/plan.h"
 #include "tools/pretrained.h"
 #include "tools/replay.h"
@@ -31,30 +32,6 @@ namespace vcas {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Whole numbers, of which CLI11 takes -1 for the largest.
-CLI::Validator whole(std::uint64_t low, std::uint64_t high) {
-  const auto fault = [=](const std::string& text) {
-    std::uint64_t value = 0;
-    const char* const last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data(), last, value);
-    const bool fits = error == std::errc() && end == last && value >= low && value <= high;
-    return fits ? "" : fmt::format("\"{}\" is no whole number from {} to {}", text, low, high);
-  };
-  return {fault, fmt::format("in [{} - {}]", low, high)};
-}
-const CLI::Validator kPositive = whole(1, 1'000'000'000);
-
-// Unlike CLI::Range it lets no NaN pass.
-CLI::Validator within(double low, double high) {
-  const auto fault = [=](const std::string& text) {
-    double value = 0;
-    const bool fits = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
-    return fits ? "" : fmt::format("Value {} not in range {} to {}", text, low, high);
-  };
-  return {fault, fmt::format("FLOAT in [{} - {}]", low, high)};
-}
-const CLI::Validator kKeepRatio = within(1e-6, 1);
 
 struct TrainArguments final : ConfigArguments {
   std::string resume, resume_mode = "exact", print_mode = "plain", compare, profile_steps, trace;
@@ -106,6 +83,9 @@ struct TrainArguments final : ConfigArguments {
       fail_usage("--trace without --profile-steps", "such as --profile-steps 20:22");
     check_modes();
     if (!validate && !dry_run && !has("--print-config")) check_launcher(*ranks);
+    if (largest(*ranks, request.resume) > request.resume)
+      throw Error(ExitCode::kBadConfig, "another rank has --resume, and this one has not",
+                  "give all ranks the same arguments");
     const bool own_config = resume.empty() || !config.empty() || compares();
     if (own_config) {
       request.loaded = load();
@@ -159,7 +139,8 @@ struct TrainArguments final : ConfigArguments {
       fail_usage("--compare goes on by --resume alone");
     if (ranks->size() > 1 &&
         (compares() || validate || dry_run || has("--print-config") || has("--profile-steps")))
-      fail_usage("comparisons, checks and profiles run in one process", "start it without mpirun");
+      fail_usage("comparisons, checks, profiles and --print-config run in one process",
+                 "start it without mpirun");
     for (const char* option : {"--dry-run", "--timing"})
       if (compares() && has(option))
         fail_usage(fmt::format("{} is for one run, and --compare makes two", option),

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <future>
 #include <sstream>
 
@@ -64,11 +65,13 @@ std::string readable(std::string pointer) {
 // "settings/train/batch_size is 32, not 64"
 std::string difference(const nlohmann::json& first, const nlohmann::json& other) {
   const nlohmann::json flat = first.flatten(), other_flat = other.flatten();
-  for (const auto& [key, value] : flat.items())
-    if (!other_flat.contains(key) || other_flat[key] != value)
-      return fmt::format("{} is {}, not {}", readable(key),
-                         other_flat.contains(key) ? other_flat[key].dump() : "absent",
-                         value.dump());
+  for (const bool is_kind : {true, false})  // another kind has other settings
+    for (const auto& [key, value] : flat.items())
+      if (key.ends_with("/type") == is_kind &&
+          (!other_flat.contains(key) || other_flat[key] != value))
+        return fmt::format("{} is {}, not {}", readable(key),
+                           other_flat.contains(key) ? other_flat[key].dump() : "absent",
+                           value.dump());
   for (const auto& [key, value] : other_flat.items())
     if (!flat.contains(key))
       return fmt::format("{} is {}, not absent", readable(key), value.dump());
@@ -92,6 +95,7 @@ void choose_gpu(const Ranks& ranks) {
   const Place place = ranks.place();
   if (place.local_size == 1) return;
   const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (given && !std::strchr(given, ',')) return;  // what starts the ranks has chosen
   std::string own = std::to_string(place.local_rank);
   if (given) {
     std::istringstream list(given);
@@ -104,6 +108,7 @@ void choose_gpu(const Ranks& ranks) {
 void settle_for_ranks(RunConfig& config, const Ranks& ranks) {
   config.ranks = ranks.size();
   config.local_ranks = ranks.place().local_size;
+  config.is_first_rank = ranks.is_first();
   if (ranks.size() == 1) return;
   if (config.tune_products)
     throw Error(ExitCode::kBadConfig,

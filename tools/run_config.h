@@ -143,6 +143,7 @@ struct RunConfig {
   // No setting: where `threads` is 0, those of the run that this one goes on with. 0: a new run.
   int threads_before = 0;
   int ranks = 1, local_ranks = 1;  // no settings: processes of this run, and on this machine
+  bool is_first_rank = true;
 
   std::int64_t micro_batch() const {
     return train.micro_batch > 0 ? train.micro_batch : train.batch_size;

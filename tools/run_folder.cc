@@ -482,10 +482,18 @@ void check_same_config(const fs::path& checkpoint, const RunConfig& config) {
                     "cannot share bit for bit",
                     checkpoint.string(), config.ranks),
         "go on in one process, or add --resume-mode=fork to start a new run from there");
-  if (const std::string changes = differences(saved, config); !changes.empty())
-    throw Error(ExitCode::kBadConfig, changes + "; this run would not be an exact continuation",
-                "add --resume-mode=fork to start a new run from these weights and this optimizer "
-                "state");
+  const std::string changes = differences(saved, config);
+  if (changes.empty()) return;
+  RunConfig with_its_shares = config;
+  with_its_shares.train.micro_batch = saved.train.micro_batch;
+  const std::string remedy =
+      differences(saved, with_its_shares).empty()
+          ? fmt::format("set train.micro_batch={}, or ", saved.train.micro_batch)
+          : "";
+  throw Error(ExitCode::kBadConfig, changes + "; this run would not be an exact continuation",
+              remedy +
+                  "add --resume-mode=fork to start a new run from these weights and this "
+                  "optimizer state");
 }
 
 }  // namespace vcas

@@ -14,16 +14,17 @@
 namespace vcas {
 
 ImageCheck image_check(const RunConfig& config) {
+  ImageCheck check{.skip = config.data.skip_bad_rows, .threads = threads_of(config)};
+  if (!config.is_first_rank) return check;
   const auto bar = std::make_shared<Progress>(stderr, progress_options(STDERR_FILENO));
-  return {.skip = config.data.skip_bad_rows,
-          .threads = threads_of(config),
-          .progress = [bar](std::int64_t done, std::int64_t total) {
-            bar->update(done, total, [&] {
-              return ProgressText{.label = "checking images",
-                                  .fields = fmt::format("of={} checking=images", total)};
-            });
-            if (done == total) bar->finish();
-          }};
+  check.progress = [bar](std::int64_t done, std::int64_t total) {
+    bar->update(done, total, [&] {
+      return ProgressText{.label = "checking images",
+                          .fields = fmt::format("of={} checking=images", total)};
+    });
+    if (done == total) bar->finish();
+  };
+  return check;
 }
 
 ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts* trained) {

@@ -34,10 +34,22 @@ void check(cudaError_t status, const std::string& what) {
     case cudaErrorSystemNotReady:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorStubLibrary:
+    case cudaErrorCallRequiresNewerDriver:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorDeviceNotLicensed:
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsServerNotReady:
+    case cudaErrorMpsMaxClientsReached:
+    case cudaErrorMpsMaxConnectionsReached:
+    case cudaErrorMpsClientTerminated:
       throw Error(ExitCode::kUnavailable, "no CUDA device (" + why + ")",
                   "device=\"auto\" uses the CPU here");
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorInvalidKernelImage:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorJitCompilationDisabled:
       throw Error(ExitCode::kUnavailable, "this build has no code for this GPU (" + why + ")",
                   "build with CMAKE_CUDA_ARCHITECTURES=native");
     case cudaErrorECCUncorrectable:
@@ -183,11 +195,11 @@ Context::Context(Precision precision) : precision_(precision) {
 }
 
 Context::~Context() {
-  if (preference_) cublas_.destroy_preference(preference_);
-  if (handle_) cublas_.destroy(handle_);
   const cudaStream_t streams[] = {side_.stream, bus_, beside_, branch_.stream};
   for (const cudaStream_t stream : streams)
     if (stream) cudaStreamSynchronize(stream);
+  if (preference_) cublas_.destroy_preference(preference_);
+  if (handle_) cublas_.destroy(handle_);
   for (const Branch& branch : {branch_, side_})
     for (void* data : {branch.products, branch.scratch.data, branch.counts.data}) deallocate(data);
   for (const Staging& staging : staging_) deallocate(staging.device);

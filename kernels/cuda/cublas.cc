@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "kernels/cuda/context.h"
 
 namespace vcas::cuda {
 namespace {
@@ -75,6 +76,10 @@ void Cublas::check(cublasStatus_t status, const std::string& what) const {
   if (status == CUBLAS_STATUS_ALLOC_FAILED)
     throw Error(ExitCode::kOutOfMemory, "GPU out of memory: " + why,
                 "a smaller batch or micro-batch needs less");
+  // A kernel before may have failed, which cuBLASLt is the first to see.
+  if (const cudaError_t device = cudaDeviceSynchronize();
+      device != cudaErrorStreamCaptureUnsupported)
+    cuda::check(device, what);
   throw InternalError("cuBLASLt: " + why);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <type_traits>
 
 #include "kernels/device/port.cuh"
@@ -13,6 +14,7 @@ constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 // Threads of a block where nothing else decides; eight rows where a warp takes a row.
 constexpr int kThreads = 256;
+constexpr unsigned kMostGridYz = 65535;  // blocks of a grid in y and in z, on every device
 
 // Calls f(T{}) with the C++ type of a statistics dtype.
 template <class F>
@@ -45,10 +47,15 @@ inline dim3 extent(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
   return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
 }
 
-// Launches `kernel`, unless the grid is empty.
+// Launches `kernel`, unless the grid is empty. Throws Error(kBadConfig) for a grid that is too
+// large: some have the items of a batch in y or z.
 template <class... P, class... A>
 void launch(Context& context, const Grid& grid, void (*kernel)(P...), A... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
+  if (std::max(grid.blocks.y, grid.blocks.z) > kMostGridYz)
+    throw Error(ExitCode::kBadConfig,
+                "a device takes at most " + std::to_string(kMostGridYz) + " items at once",
+                "set a smaller train.micro_batch, and train.eval_batch");
 #if defined(__CUDACC__)
   // 48 KiB with what the kernel declares need no more. A graph may hold a launch with more than
   // this one, so the limit never falls.

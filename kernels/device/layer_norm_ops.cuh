@@ -94,6 +94,10 @@ __global__ void __launch_bounds__(kThreads, kHeldBytes<T, kHeld> == 12 ? 4 : 1)
   rstd[r] = s;
 }
 
+// Blocks of a backward that a multiprocessor has registers for: a thread has 80, else 128.
+template <class T, int kHeld>
+constexpr int kBackwardBlocks = kHeldBytes<T, kHeld> == 12 ? 3 : 2;
+
 template <class T>
 struct LayerNormGradients {
   T* dx;                // optional
@@ -123,7 +127,7 @@ struct LayerNormGradients {
 // in shared memory. The last of each `fan` blocks to end adds up their parts, and the last of these
 // blocks those.
 template <class T, int kHeld, int kWidth, bool kBranch>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, (kBackwardBlocks<T, kHeld>))
     layer_norm_backward_kernel(const __grid_constant__ LayerNormGradients<T> t) {
   using C = Compute<T>;
   constexpr bool kAligned = kHeld > 0;
@@ -144,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * warps + warp_of_thread();
        r < t.rows; r += static_cast<std::int64_t>(gridDim.x) * warps) {
     const std::int64_t full = at(t.row, r);
-    const WarpRow<T, kHeld> x(t.x_full + full * width, width), dy(t.dy + r * width, width);
+    WarpRow<T, kHeld> x(t.x_full + full * width, width), dy(t.dy + r * width, width);
     const WarpRow<T, kHeldGamma, kAligned> gammas(t.gamma, width);
     WarpRow<T, kHeldAdded, kAligned> added;
     if (t.added) added = {t.added + r * width, width};
@@ -165,6 +169,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     });
     const C shift = warp_sum(g_sum) / static_cast<C>(width);
     const C slope = warp_sum(product) / static_cast<C>(width);
+    if constexpr ((kBackwardBlocks<T, kHeld>) > 2) x.unpack_again(), dy.unpack_again();
     LaneSquares<C> squares, squares_of_branch;
     T* const dx_row = computed_once<kOnce>(t.dx, r * width);
     [[maybe_unused]] T* const branch_row = computed_once<kOnce>(t.dbranch, r * width);
@@ -285,6 +290,9 @@ void compute(Context& context, const LayerNormBackward& args) {
     C* part = nullptr;
     unsigned* count = nullptr;
     unsigned fan = 1;
+    const std::initializer_list<const Tensor*> held = {&args.dy,     &args.x_full, &args.dx,
+                                                       &args.added,  &args.gamma,  &args.dbranch,
+                                                       &args.dgamma, &args.dbeta};
     if (args.dgamma) {
       // Few enough that to add up the parts is little, enough for every multiprocessor. Where there
       // are no rows, one block writes zeros.
@@ -295,7 +303,12 @@ void compute(Context& context, const LayerNormBackward& args) {
                    "make the model narrower, or train it on device=\"cpu\"");
       const std::int64_t shared = static_cast<std::int64_t>(context.most_shared_bytes()) / 2;
       const std::int64_t warps = std::clamp<std::int64_t>(shared / bytes, 1, kThreads / kWarp);
-      const std::int64_t blocks = ceil_div(rows, warps), most = 2 * context.multiprocessors();
+      std::int64_t at_once = 0;  // on a multiprocessor, which may have less shared memory
+      with_held<T>(width, held, [&]<int kHeld, int kWidth>(Constant<kHeld>, Constant<kWidth>) {
+        at_once = std::min<std::int64_t>(kBackwardBlocks<T, kHeld>, 2 * shared / (warps * bytes));
+      });
+      const std::int64_t blocks = ceil_div(rows, warps);
+      const std::int64_t most = at_once * context.multiprocessors();
       // Whole 16 bytes: nvcc reads so many at once where only the first of them are used.
       grid = {extent(std::clamp<std::int64_t>(blocks, 1, most)), extent(warps * kWarp),
               static_cast<std::size_t>(ceil_div(warps * bytes, 16)) * 16};
@@ -323,15 +336,12 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           args.dbranch.ptr<T>(),
                                           args.dbranch_norm.ptr<C>(),
                                           row_dropout<C>(args.dropout.p, step_key(args.dropout))};
-    with_held<T>(width,
-                 {&args.dy, &args.x_full, &args.dx, &args.added, &args.gamma, &args.dbranch,
-                  &args.dgamma, &args.dbeta},
-                 [&]<int kHeld, int kWidth>(Constant<kHeld>, Constant<kWidth>) {
-                   launch(context, grid,
-                          args.dbranch ? layer_norm_backward_kernel<T, kHeld, kWidth, true>
-                                       : layer_norm_backward_kernel<T, kHeld, kWidth, false>,
-                          gradients);
-                 });
+    with_held<T>(width, held, [&]<int kHeld, int kWidth>(Constant<kHeld>, Constant<kWidth>) {
+      launch(context, grid,
+             args.dbranch ? layer_norm_backward_kernel<T, kHeld, kWidth, true>
+                          : layer_norm_backward_kernel<T, kHeld, kWidth, false>,
+             gradients);
+    });
   });
 }
 

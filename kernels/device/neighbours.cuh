@@ -160,6 +160,12 @@ class WarpRow {
     if constexpr (kHeld > 0) return unpack(held_[k]);
     return row_ ? load_neighbours<kAligned>(row_, c, width_) : Neighbours<C>{};
   }
+  // Before another pass, which then needs no registers but those that hold the row.
+  __device__ void unpack_again() {
+    if constexpr (kHeld > 0)
+      for (Packed<T>& packed : held_)
+        for (std::uint32_t& word : packed.word) forget(word);
+  }
   // Column 0, in all lanes.
   __device__ C first() const {
     if constexpr (kHeld > 0) return __shfl_sync(kAllLanes, static_cast<C>(held_[0].get(0)), 0);

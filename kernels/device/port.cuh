@@ -48,6 +48,10 @@ __device__ __forceinline__ T* computed_once(T* base, std::int64_t offset = 0) {
   return p;
 }
 
+// What has been computed of x is computed again: nvcc does not see that it is still the same. Else
+// it may keep that in registers, which are more than those of x.
+__device__ __forceinline__ void forget(std::uint32_t& x) { asm volatile("" : "+r"(x)); }
+
 __device__ inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
   const uint4 counter = make_uint4(static_cast<unsigned>(index), static_cast<unsigned>(index >> 32),
                                    address.high0, address.high1);
@@ -85,6 +89,8 @@ template <bool kOnce, class T>
 T* computed_once(T* base, std::int64_t offset = 0) {
   return base ? base + offset : base;
 }
+
+inline void forget(std::uint32_t&) {}
 
 inline Words philox_words(const PhiloxAddress& address, std::uint64_t index) {
   Words out;

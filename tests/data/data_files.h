@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 namespace vcas {
 
@@ -61,24 +61,6 @@ inline Bytes gzip(const Bytes& plain) {
 inline Bytes operator+(Bytes a, const Bytes& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
-}
-
-template <typename Call>
-Error error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  FAIL("no error was thrown");
-  return Error(ExitCode::kInternal, "unreachable");
-}
-
-template <typename Call>
-void check_error(Call call, ExitCode code, const std::string& text) {
-  const Error error = error_of(call);
-  CHECK(error.code() == code);
-  CHECK_THAT(error.what(), ContainsSubstring(text));
 }
 
 }  // namespace vcas

@@ -175,7 +175,7 @@ TEST_CASE("an image that changes between two readings is refused, though its siz
   write(2);
   const auto check_changed = [&](const Dataset& of) {
     check_error([&] { read(of, 1); }, ExitCode::kBadData,
-                "train/b/10.jpg: has changed since this run has read it");
+                "train/b/10.jpg: is not what this run has read before, here or on another rank");
   };
   check_changed(*data);
   read(*data, 0);

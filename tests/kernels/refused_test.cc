@@ -41,4 +41,24 @@ TEST_CASE("operations refuse tensors that do not fit", "[ops][refused]") {
           "sgd_step of [] to [4, 16]");
 }
 
+TEST_CASE("a device refuses more items than a grid has blocks for", "[ops][refused]") {
+  constexpr std::int64_t kItems = 65536;
+  std::vector<std::int64_t> offsets(kItems + 1);
+  std::iota(offsets.begin(), offsets.end(), 0);
+  for (const std::string& device : test_devices()) {
+    if (device == "cpu") continue;
+    const auto ops = make_ops(device);
+    TestTensors t(*ops, DType::kF32);
+    const GroupNormForward args{.y = t.unset({kItems, 1}),
+                                .mean = t.unset({kItems, 1}),
+                                .rstd = t.unset({kItems, 1}),
+                                .x = t.unset({kItems, 1}),
+                                .gamma = t.normal({1}),
+                                .beta = t.normal({1}),
+                                .offsets = t.offsets(offsets)};
+    check_error([&] { ops->run(args); }, ExitCode::kBadConfig,
+                "a device takes at most 65535 items at once");
+  }
+}
+
 }  // namespace vcas

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/check_error.h"
 #include "tests/support/check_mean.h"
 #include "tests/support/check_slope.h"
 
@@ -192,17 +193,6 @@ TEST_CASE("text that does not fit a BERT is refused", "[model][bert]") {
   batch.tokens.insert(batch.tokens.end(), 9, 1);
   batch.token_types.insert(batch.token_types.end(), 9, 0);
   batch.offsets.back() += 9;
-  const auto check_error = [](const auto& act, ExitCode code, const std::string& text,
-                              const std::string& hint) {
-    try {
-      act();
-      FAIL("no error was thrown");
-    } catch (const Error& error) {
-      CHECK(error.code() == code);
-      CHECK(std::string(error.what()) == text);
-      CHECK(error.hint() == hint);
-    }
-  };
   check_error([&] { f.model->load(*f.ops, batch, 0, 4); }, ExitCode::kBadData,
               "an item of 12 tokens, and the model has 8 positions",
               "data.text.max_length cuts items off");

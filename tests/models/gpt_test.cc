@@ -7,6 +7,7 @@
 #include "core/files.h"
 #include "models/hf_config.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/support/check_error.h"
 #include "tests/support/check_mean.h"
 #include "tests/support/check_slope.h"
 
@@ -44,18 +45,6 @@ std::vector<float> logits_of(ModelFixture& f, const Batch& batch, std::int64_t f
   f.model->graph.forward(exec);
   const Tensor logits = f.model->graph.tensor(f.model->logits);
   return {logits.ptr<float>(), logits.ptr<float>() + logits.elements()};
-}
-
-void check_refusal(const std::function<void()>& act, ExitCode code, const std::string& text,
-                   const std::string& hint) {
-  try {
-    act();
-    FAIL("no error was thrown");
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    CHECK(std::string(error.what()) == text);
-    CHECK(error.hint() == hint);
-  }
 }
 
 }  // namespace
@@ -156,24 +145,24 @@ TEST_CASE("text that does not fit a GPT is refused", "[model][gpt]") {
   for (const std::int32_t token : {11, -1}) {
     Batch batch = good;
     batch.tokens[2] = token;
-    check_refusal([&] { f.model->load(*f.ops, batch, 0, 4); }, ExitCode::kBadData,
-                  fmt::format("token {}, and the model knows 11", token), other_tokenizer);
+    check_error([&] { f.model->load(*f.ops, batch, 0, 4); }, ExitCode::kBadData,
+                fmt::format("token {}, and the model knows 11", token), other_tokenizer);
   }
   Batch other_words = good;
   other_words.masked_labels[1] = 11;
-  check_refusal([&] { f.model->load(*f.ops, other_words, 0, 4); }, ExitCode::kBadData,
-                "label 11, and the model knows 11", other_tokenizer);
+  check_error([&] { f.model->load(*f.ops, other_words, 0, 4); }, ExitCode::kBadData,
+              "label 11, and the model knows 11", other_tokenizer);
   Batch longer = good;
   longer.tokens.insert(longer.tokens.end(), 9, 1);
   longer.offsets.back() += 9;
-  check_refusal([&] { f.model->load(*f.ops, longer, 0, 4); }, ExitCode::kBadData,
-                "an item of 12 tokens, and the model has 8 positions",
-                "data.text.max_length cuts items off");
+  check_error([&] { f.model->load(*f.ops, longer, 0, 4); }, ExitCode::kBadData,
+              "an item of 12 tokens, and the model has 8 positions",
+              "data.text.max_length cuts items off");
   ModelOptions options = tiny_gpt();
   options.kind->set_vocabulary(0);
-  check_refusal([&] { build_model(options, {}, 1, 0.0); }, ExitCode::kBadConfig,
-                "model.type \"gpt\" needs text, and the data holds none",
-                "set model.type to \"vit\" or \"mlp\"");
+  check_error([&] { build_model(options, {}, 1, 0.0); }, ExitCode::kBadConfig,
+              "model.type \"gpt\" needs text, and the data holds none",
+              "set model.type to \"vit\" or \"mlp\"");
 }
 
 TEST_CASE("a config.json of GPT-2 that is of another model is refused", "[model][gpt]") {
@@ -184,9 +173,9 @@ TEST_CASE("a config.json of GPT-2 that is of another model is refused", "[model]
     nlohmann::json config = nlohmann::json::parse(golden);
     config[key] = value;
     atomic_write(file, config.dump());
-    check_refusal(
+    check_error(
         [&] { read_hf_config(file); }, ExitCode::kBadConfig,
-        fmt::format("{}: \"{}\" is {}, and only {}", file.string(), key, value.dump(), text), "");
+        fmt::format("{}: \"{}\" is {}, and only {}", file.string(), key, value.dump(), text));
   };
   check("scale_attn_weights", false, "true is supported");
   check("scale_attn_by_inverse_layer_idx", true, "false is supported");

@@ -79,6 +79,10 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
     CHECK(contains(refused.err,
                    "train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8"));
     CHECK(contains(refused.err, "hint: numbers of ranks that fit: 1, 2"));
+    const Outcome other_share = run(tiny.path(), {"vcas-train", "tiny.json", "--resume",
+                                                  "run.folder=whole", "train.checkpoint_every=10"});
+    CHECK(other_share.code == 78);
+    CHECK(contains(other_share.err, "hint: set train.micro_batch=8, or add --resume-mode=fork"));
   }
   SECTION("a method that remembers items resumes too") {
     const std::string arguments =
@@ -122,8 +126,13 @@ TEST_CASE("ranks: what cannot run on several ranks says so", "[mpi]") {
       {mpirun_of(2) + "vcas eval --model out",
        2,
        {"vcas eval runs in one process, and there are 2"}},
-      {two + "--compare exact", 2, {"comparisons, checks and profiles run in one process"}},
-      {two + "--dry-run", 2, {"comparisons, checks and profiles run in one process"}},
+      {two + "--compare exact",
+       2,
+       {"comparisons, checks, profiles and --print-config run in one process"}},
+      {two + "--print-config", 2, {"profiles and --print-config run in one process"}},
+      {two + "--dry-run",
+       2,
+       {"comparisons, checks, profiles and --print-config run in one process"}},
       {two + "train.gradient_exchange=bf16",
        78,
        {"train.gradient_exchange must be \"f32\" with precision \"f32\""}},
@@ -141,6 +150,15 @@ TEST_CASE("ranks: what cannot run on several ranks says so", "[mpi]") {
        78,
        {"rank 1 (", "settings/train/micro_batch is 4, not 8 as on rank 0",
         "hint: all ranks need the same program, settings and files"}},
+      {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out : "
+       "-np 1 vcas-train tiny.json run.folder=out method.type=infobatch",
+       78,
+       {"settings/method/type is \"infobatch\", not \"vcas\" as on rank 0"}},
+      {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out : "
+       "-np 1 vcas-train tiny.json run.folder=out --resume",
+       78,
+       {"another rank has --resume, and this one has not",
+        "hint: give all ranks the same arguments"}},
       {"SLURM_NTASKS=4 vcas-train tiny.json run.folder=out",
        69,
        {"SLURM_NTASKS=4, but this process would train alone", "srun --mpi=pmix"}},

@@ -49,6 +49,17 @@ MeasuredBatch batch_of(double scale = 1) {
   return batch;
 }
 
+// All items and rows are alike: a share that is enough for batch_of() is far from it.
+MeasuredBatch even_batch() {
+  MeasuredBatch even = batch_of();
+  even.item_score = {std::vector<double>(kItems, 1.0)};
+  for (int k = 0; k < 2; ++k) {
+    for (std::size_t i = 0; i < kItems; ++i) even.gram[k][i * (kItems + 1)] = 1;
+    even.row_score[k].assign(2 * kItems, 0.7);
+  }
+  return even;
+}
+
 TrainerOptions trainer_options() {
   TrainerOptions options = TrainerFixture::defaults();
   vcas_of(options) = budget_options();
@@ -76,6 +87,9 @@ TEST_CASE("probes of the budget controller begin at once and grow apart", "[cont
   for (std::int64_t step = 0; step < 100; ++step)
     if (controller.probe_due(step)) due.push_back(step);
   CHECK(due == std::vector<std::int64_t>{0, 2, 6, 14, 30, 50, 70, 90});
+  options.update_every = 0;
+  CHECK(options.probe_interval(100) == 10);
+  CHECK(options.probe_interval(100000) == 200);
 }
 
 TEST_CASE("one probe sets ratios within the budget", "[controller]") {
@@ -84,6 +98,7 @@ TEST_CASE("one probe sets ratios within the budget", "[controller]") {
   CHECK(controller.update({batch_of()}).empty());
   CHECK(controller.act_ratio()[0] < 1);
   CHECK(controller.weight_ratio()[0] < 1);
+  CHECK(controller.report()["lambda"] != 1);
   BudgetController small(budget_options(), two_linears(), 1, 1000);
   CHECK(small.update({batch_of(1e-8)}).empty());
   CHECK_THAT(small.act_ratio()[0], WithinRel(controller.act_ratio()[0], 1e-9));
@@ -116,20 +131,32 @@ TEST_CASE("one probe that spends very much does not lower the aim for long", "[c
     return controller.report()["aim"].get<double>();
   };
   for (int probe = 0; probe < 6; ++probe) CHECK(aim_after(batch_of()) > 0.8);
-  // All items and rows are alike: the share that was enough is far from it.
-  MeasuredBatch even = batch_of();
-  even.item_score = {std::vector<double>(kItems, 1.0)};
-  for (int k = 0; k < 2; ++k) {
-    for (std::size_t i = 0; i < kItems; ++i) even.gram[k][i * (kItems + 1)] = 1;
-    even.row_score[k].assign(2 * kItems, 0.7);
-  }
-  const double lowered = aim_after(even);
+  const double lowered = aim_after(even_batch());
   const nlohmann::ordered_json found = controller.measured();
   CHECK(found["spent_act"].get<double>() + found["spent_w"].get<double>() > 1);  // of 0.1
   CHECK(lowered < 0.6);
   CHECK(lowered > 0.4);
   for (int probe = 0; probe < 11; ++probe) aim_after(batch_of());
   CHECK(aim_after(batch_of()) > 0.8);
+}
+
+TEST_CASE("the aim is over what was spent of earlier aims, once four probes have spent",
+          "[controller]") {
+  BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  double pooled = 0;
+  std::int64_t probes = 0;
+  for (const char kind : std::string("ueeeeeuuuee")) {
+    const double aim = controller.report()["aim"];
+    CHECK(controller.update({kind == 'e' ? even_batch() : batch_of()}).empty());
+    if (probes++ == 0) continue;  // all was kept until then
+    const nlohmann::ordered_json found = controller.measured();
+    const double spent = (found["spent_act"].get<double>() + found["spent_w"].get<double>()) / 0.1;
+    const auto forgets = static_cast<double>(std::min<std::int64_t>(probes - 1, 4));
+    pooled += (std::min(spent / aim, 5.0) - pooled) / forgets;
+    CHECK_THAT(controller.to_json()["spent"].get<double>(), WithinRel(pooled, 1e-9));
+    const double want = probes > 4 ? 1 / std::max(pooled, 1.0) : 1;
+    CHECK_THAT(controller.report()["aim"].get<double>(), WithinRel(want, 1e-9));
+  }
 }
 
 // `factor` is that of the first linear. The second draws none.
@@ -279,7 +306,9 @@ TEST_CASE("where items are mixed, passes tell what echoes add", "[controller]") 
   CHECK(mixed.act_ratio()[0] > other.act_ratio()[0] + 0.05);
   BudgetController read(budget_options(), mixing, 1, 1000);
   nlohmann::json state = mixed.to_json();
+  CHECK(state.at("echo_probes") == 39);
   read.from_json(state);
+  CHECK(read.to_json() == state);
   CHECK(read.report() == mixed.report());
   state["echo_excess"] = {1, 2};
   CHECK_THROWS_WITH(
@@ -385,14 +414,18 @@ TEST_CASE("a probe that knows no V_s leaves the ratios and says so", "[controlle
   CHECK(controller.weight_ratio() == weight);
 }
 
-TEST_CASE("a linear without gradient stays exact", "[controller]") {
+TEST_CASE("a linear keeps its ratio while it has no gradient", "[controller]") {
   BudgetController controller(budget_options(), two_linears(), 1, 1000);
-  MeasuredBatch batch = batch_of();
+  const bool had_one = GENERATE(false, true);
+  if (had_one) CHECK(controller.update({batch_of()}).empty());
+  const std::vector<double> before = controller.weight_ratio();
+  MeasuredBatch batch = had_one ? even_batch() : batch_of();
   batch.gram[1].assign(kItems * kItems, 0.0);
   batch.row_score[1].assign(2 * kItems, 0.0);
   CHECK(controller.update({batch}) == "1 of 2 weight ratios stay: their V_s is zero");
   CHECK(controller.weight_ratio()[0] < 1);
-  CHECK(controller.weight_ratio()[1] == 1);
+  CHECK(controller.weight_ratio()[0] != before[0]);
+  CHECK(controller.weight_ratio()[1] == before[1]);
 }
 
 TEST_CASE("curves that Monte Carlo contradicts are complained of", "[controller]") {
@@ -456,6 +489,23 @@ TEST_CASE("measured seconds are what a budget saves", "[controller]") {
   SECTION("items that cost more are kept less often") {
     CHECK(ratios_by({2e-3, 1e-3}, 9e-3)[2] < flops[2]);
   }
+}
+
+TEST_CASE("seconds are pooled over probes", "[controller]") {
+  VcasOptions options = budget_options();
+  options.cost = "time";
+  BudgetController controller(options, two_linears(), 1, 1000);
+  MeasuredBatch batch = batch_of();
+  for (const double seconds : {1.0, 3.0}) {  // a row, in dW of each and in dX of both
+    batch.weight_seconds.assign(2, 64 * seconds);
+    batch.item_seconds.assign(1, 64 * 1.5 * seconds);
+    CHECK(controller.update({batch}).empty());
+  }
+  const nlohmann::json of_linear = controller.to_json()["seconds"];
+  const double want[2][2] = {{2, 2}, {2, 1}};  // dX by its share in FLOPs
+  for (std::size_t k = 0; k < 2; ++k)
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK_THAT(of_linear[k][i].get<double>(), WithinRel(want[k][i], 1e-12));
 }
 
 TEST_CASE("the water level stays finite where no ratios meet the budget, or all do",

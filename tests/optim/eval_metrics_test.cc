@@ -61,6 +61,7 @@ TEST_CASE("the mean F1 is over the classes that occur", "[metrics]") {
   std::ranges::replace(far_labels, 2, 7);
   CHECK_THAT(macro_f1_score(far, far_labels), WithinAbs(0.25392156862745097, 1e-15));
   CHECK(macro_f1_score(Ids{3, 3}, Ids{3, 3}) == 1);
+  CHECK_THAT(macro_f1_score(Ids{0, 1}, Ids{0, 0}), WithinAbs(1.0 / 3, 1e-15));  // 2/3 and 0
 }
 
 TEST_CASE("labels among the largest logits agree with scikit-learn", "[metrics]") {

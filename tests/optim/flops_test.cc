@@ -24,6 +24,13 @@ TEST_CASE("exact steps and ratios of 1 save nothing", "[flops]") {
   CHECK_THAT(flops.backward_saved(), WithinAbs(0, 1e-15));
 }
 
+TEST_CASE("an exact step of half the items saves half", "[flops]") {
+  FormulaFlops flops({{0, 1}});
+  flops.add_exact_step(0.5);
+  CHECK(flops.saved() == 0.5);
+  CHECK(flops.backward_saved() == 0.5);
+}
+
 TEST_CASE("an interval with a separate probe costs what the paper's formula says", "[flops]") {
   const std::vector<double> rho = {0.2, 0.6}, nu = {0.5, 0.25, 1, 0.75};
   const int f = 100, m = 2;

@@ -80,6 +80,9 @@ const std::map<std::string, std::vector<std::string>> kModels = {
     {"bert",
      {"type=bert", "width=16", "depth=2", "heads=2", "vocabulary=32", "max_positions=8",
       "dropout=0.1", "attention_dropout=0.1"}},
+    {"bert of much dropout",
+     {"type=bert", "width=16", "depth=2", "heads=2", "vocabulary=32", "max_positions=8",
+      "dropout=0.5", "attention_dropout=0.5"}},
     {"mlp", {"type=mlp", "width=16", "depth=3"}},
     {"resnet", {"type=resnet", "stem=cifar", "stages=[1,1]", "widths=[8,16]"}},
     {"resnet of groups",
@@ -116,14 +119,24 @@ struct Subject {
       batch.labels.push_back(static_cast<std::int32_t>(i % kClasses));
   }
 
-  // The batch of images without what `chooser` leaves out; `weighted`: with the weights it gives.
+  // The batch without what `chooser` leaves out; `weighted`: with the weights it gives.
   Batch reload(ItemChooser& chooser, bool weighted) const {
     const ItemChoice choice = chooser.choose(0, batch.ids, {});
     Batch kept;
+    if (!batch.offsets.empty()) kept.offsets = {0};
+    const auto add = [](auto& to, const auto& from, std::int64_t begin, std::int64_t end) {
+      to.insert(to.end(), from.begin() + begin, from.begin() + end);
+    };
     for (const std::int64_t item : choice.kept) {
-      const auto begin = batch.values.begin() + item * 64;
-      kept.values.insert(kept.values.end(), begin, begin + 64);
-      kept.labels.push_back(batch.labels[static_cast<std::size_t>(item)]);
+      const auto i = static_cast<std::size_t>(item);
+      if (batch.offsets.empty()) {
+        add(kept.values, batch.values, item * 64, (item + 1) * 64);
+      } else {
+        add(kept.tokens, batch.tokens, batch.offsets[i], batch.offsets[i + 1]);
+        add(kept.token_types, batch.token_types, batch.offsets[i], batch.offsets[i + 1]);
+        kept.offsets.push_back(std::ssize(kept.tokens));
+      }
+      kept.labels.push_back(batch.labels[i]);
       ++kept.items;
     }
     if (weighted) kept.weights = choice.weights;
@@ -197,6 +210,19 @@ TEST_CASE("gradient check: items are drawn before the forward with their weights
         CHECK(check.fails("before the forward, systematic") != weighted);
         CHECK_FALSE(fails(check, "items"));
       }
+}
+
+// Masks and statistics of a batch belong to training: a backward that has them is wrong here.
+TEST_CASE("gradient check: passes of items drawn before the forward are those of evaluations") {
+  for (const char* name : {"bert of much dropout", "resnet"}) {
+    Subject subject(name);
+    const SamplingCheck check =
+        subject.check({.draws = 256, .ratio = 0.25, .reload = [&](ItemChooser& chooser) {
+                         return subject.reload(chooser, true);
+                       }});
+    CAPTURE(name, check.tensors.front().tensor, check.tensors.front().z, check.bound);
+    CHECK_FALSE(check.fails("before the forward, systematic"));
+  }
 }
 
 TEST_CASE("gradient check: a layer that is wrong on kept items alone fails with items alone") {

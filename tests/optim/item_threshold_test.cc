@@ -86,3 +86,13 @@ TEST_CASE("a threshold is set by its first scores, and stays at scores that are 
   CHECK(threshold.value() == Approx(4));
   CHECK(threshold.kept({nan, 1, 1, 2}, 0) == Approx(2));
 }
+
+TEST_CASE("a threshold that keeps all rises slowly, and stays where all are wanted",
+          "[item_threshold]") {
+  ItemThreshold threshold;
+  threshold.set(1);
+  threshold.follow({8, 8}, 2);
+  CHECK(threshold.value() == 1);
+  threshold.follow({8, 8}, 0.5);
+  CHECK_THAT(threshold.value(), WithinRel(std::exp(0.05), 1e-12));
+}

@@ -41,6 +41,12 @@ TEST_CASE("a forecast forgets half in its half-life", "[forecast]") {
   for (int i = 0; i < 50000; ++i) known.learn(1, 4, 1);
   for (int i = 0; i < 1000; ++i) known.learn(1, 0, 1);
   CHECK_THAT(forecast(known, 1), WithinRel(std::sqrt(8), 0.01));
+  NormForecast heavy(1);
+  heavy.learn(1, 3, 1);
+  heavy.learn(8, 8, 5);             // stands for five half-lives
+  constexpr std::size_t kOne = 48;  // the octave of 1
+  CHECK(heavy.state().at("items").at(kOne) == std::exp2(-5));
+  CHECK(heavy.state().at("squares").at(kOne) == 9 * std::exp2(-5));
 }
 
 TEST_CASE("the state of a forecast", "[forecast]") {

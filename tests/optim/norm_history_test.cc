@@ -51,9 +51,18 @@ TEST_CASE("mean and spread of norms are those of the norms", "[outliers]") {
   CHECK_THAT(std::sqrt(variance), WithinAbs(2, 0.5));
 }
 
+TEST_CASE("the first norms weigh alike", "[outliers]") {
+  NormHistory history(6);
+  history.take(4);
+  CHECK(history.mean() == 4);
+  history.take(8);
+  CHECK(history.mean() == 6);
+}
+
 TEST_CASE("an outlier is beyond the asked deviations, and only after enough norms", "[outliers]") {
   NormHistory young = after(NormHistory::kFewest - 1, 6);
   CHECK_FALSE(young.take(1e9));
+  CHECK(after(NormHistory::kFewest, 6).take(1e9));
   NormHistory history = after(400, 6);
   const double spread = std::sqrt(history.state().at(2).get<double>());
   for (const double deviations : {5.9, 6.1}) {

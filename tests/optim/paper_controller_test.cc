@@ -225,6 +225,34 @@ TEST_CASE("each weight ratio follows its own variances", "[controller]") {
   CHECK(controller.weight_ratio() == std::vector<double>{0.25, 1, 0.1, 1});
 }
 
+TEST_CASE("items and rows have a tau of their own", "[controller]") {
+  VcasOptions options = options_for_probes();
+  options.tau_w = 2 * options.tau_act;
+  PaperController controller(options, model_of(1, 1), 1000);
+  CHECK(controller.update(probe_of(1.5, {1.5}, {kEqualNorms})).empty());
+  CHECK(controller.s() == 1);
+  CHECK(controller.weight_ratio()[0] < 1);
+}
+
+TEST_CASE("a probe is the mean of its batches", "[controller]") {
+  const auto batch_of = [](std::vector<double> v_act, std::vector<double> v_w) {
+    MeasuredBatch batch;
+    batch.items = 2;
+    batch.v_act = std::move(v_act);
+    batch.v_w = std::move(v_w);
+    batch.item_score = {{1, 1}};
+    batch.gram = {{2, 0, 0, 2}, {0, 0, 0, 0}};
+    return batch;
+  };
+  PaperController controller(options_for_probes(), model_of(1, 2), 1000);
+  CHECK_THAT(controller.update({batch_of({0.2, 0.1}, {1, 0}), batch_of({0.4, 0.1}, {3, 0})}),
+             ContainsSubstring("1 of 2 weight ratios stay"));
+  const nlohmann::ordered_json mean = controller.measured();
+  CHECK(mean["v_s"] == 4);
+  CHECK_THAT(mean["v_act"].get<double>(), WithinRel(0.4, 1e-12));
+  CHECK(mean["v_w"] == 2);
+}
+
 TEST_CASE("no probe takes the ratios further than their steps", "[controller]") {
   PaperController fastest(options_for_probes(), model_of(1, 1), 10000);
   PaperController random_walk(options_for_probes(), model_of(1, 1), 10000);
