@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 
 namespace vcas {
 namespace {
@@ -32,13 +33,11 @@ void Duration::set_plain(double amount) {
 bool Duration::set_text(std::string_view text) {
   for (const Unit unit : {Unit::kSteps, Unit::kEpochs}) {
     if (!text.ends_with(suffix(unit))) continue;
-    const char* end = text.data() + text.size() - 2;
-    double amount = 0;
-    const auto [stop, error] = std::from_chars(text.data(), end, amount, std::chars_format::fixed);
-    if (error != std::errc() || stop != end || text.front() < '0' || text.front() > '9')
-      return false;
+    text.remove_suffix(2);
+    const auto amount = parse_number<double>(text, std::chars_format::fixed);
+    if (!amount || text.front() < '0' || text.front() > '9') return false;
     if (unit == Unit::kSteps && text.find('.') != std::string_view::npos) return false;
-    amount_ = amount;
+    amount_ = *amount;
     unit_ = unit;
     return true;
   }

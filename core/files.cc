@@ -147,7 +147,7 @@ void write_all(const FileDescriptor& file, std::span<const std::byte> bytes, con
     const ssize_t written =
         uninterrupted([&] { return ::write(file.get(), bytes.data(), bytes.size()); });
     if (written < 0) fail_errno(ExitCode::kIoError, path, "cannot write");
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    bytes = bytes.subspan(written);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -42,11 +42,8 @@ void read_group(const fs::path& folder, CgroupLimits& limits) {
 }
 
 std::optional<int> thread_count(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostThreads)
-    return std::nullopt;
-  return value;
+  const auto value = parse_number<int>(text);
+  return value >= 1 && value <= kMostThreads ? value : std::nullopt;
 }
 
 int allowed_cpus() {

@@ -40,11 +40,7 @@ nlohmann::json from_bytes(const std::vector<std::byte>& bytes) {
 
 std::shared_ptr<Ranks> one_rank() { return std::make_shared<OneRank>(); }
 
-double largest(Ranks& ranks, double mine) {
-  std::vector<double> all(static_cast<std::size_t>(ranks.size()));
-  ranks.gather_all({&mine, 1}, all);
-  return std::ranges::max(all);
-}
+double largest(Ranks& ranks, double mine) { return std::ranges::max(ranks.gather_all({&mine, 1})); }
 
 std::vector<nlohmann::json> gather_json(Ranks& ranks, const nlohmann::json& mine) {
   std::vector<nlohmann::json> all;

@@ -28,6 +28,11 @@ class Ranks {
 
   // The numbers of all ranks, one rank after another, [ranks * n]. Each has n of them.
   virtual void gather_all(std::span<const double> mine, std::span<double> all) = 0;
+  std::vector<double> gather_all(std::span<const double> mine) {
+    std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
+    gather_all(mine, all);
+    return all;
+  }
   // To rank 0, by rank, of any sizes; nothing to the others.
   virtual std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) = 0;
   // What rank 0 has becomes what all have.

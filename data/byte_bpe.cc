@@ -157,13 +157,13 @@ ByteBpe::ByteBpe(BpeVocabulary vocabulary) : vocabulary_(std::move(vocabulary)) 
   std::vector<std::int32_t> ids;
   for (std::int32_t id = 0; id < pieces(); ++id) {
     ids.clear();
-    add_word(bytes_[static_cast<std::size_t>(id)], work, ids);
-    if (ids == std::vector{id}) whole_.emplace(bytes_[static_cast<std::size_t>(id)], id);
+    add_word(bytes_[id], work, ids);
+    if (ids == std::vector{id}) whole_.emplace(bytes_[id], id);
   }
   // The order in which files have them.
   std::ranges::stable_sort(vocabulary_.added, {}, &AddedToken::id);
   for (const AddedToken& added : vocabulary_.added) {
-    std::string& bytes = bytes_[static_cast<std::size_t>(added.id)];
+    std::string& bytes = bytes_[added.id];
     const std::string_view text = token(added.id);
     if (added.id < pieces() && bytes != text)
       throw Error(ExitCode::kBadData,
@@ -177,7 +177,7 @@ ByteBpe::ByteBpe(BpeVocabulary vocabulary) : vocabulary_(std::move(vocabulary)) 
 
 std::string_view ByteBpe::token(std::int32_t id) const {
   VCAS_CHECK(id >= 0 && id < size(), fmt::format("token {} of {}", id, size()));
-  return vocabulary_.tokens[static_cast<std::size_t>(id)];
+  return vocabulary_.tokens[id];
 }
 
 std::int32_t ByteBpe::find(std::string_view token) const {
@@ -222,7 +222,7 @@ std::string ByteBpe::decode(std::span<const std::int32_t> ids) const {
   std::string text;
   for (const std::int32_t id : ids) {
     VCAS_CHECK(id >= 0 && id < size(), fmt::format("token {} of {}", id, size()));
-    text += bytes_[static_cast<std::size_t>(id)];
+    text += bytes_[id];
   }
   return text;
 }
@@ -258,9 +258,7 @@ void ByteBpe::add_word(std::string_view word, Work& work, std::vector<std::int32
   }
   if (symbols.empty()) return;
   symbols.back().next = -1;
-  const auto symbol = [&](std::int64_t at) -> Work::Symbol& {
-    return work.symbols[static_cast<std::size_t>(at)];
-  };
+  const auto symbol = [&](std::int64_t at) -> Work::Symbol& { return work.symbols[at]; };
   const auto consider = [&](std::int64_t at) {
     if (at < 0 || symbol(at).next < 0) return;
     const std::int32_t found = rank(symbol(at).token, symbol(symbol(at).next).token);
@@ -273,7 +271,7 @@ void ByteBpe::add_word(std::string_view word, Work& work, std::vector<std::int32
     std::ranges::pop_heap(heap, std::greater<>());
     const auto [place, at] = heap.back();
     heap.pop_back();
-    const BpeMerge& merge = vocabulary_.merges[static_cast<std::size_t>(place)];
+    const BpeMerge& merge = vocabulary_.merges[place];
     Work::Symbol& left = symbol(at);
     // Another merge may have taken one of the two.
     if (left.token != merge.left || left.next < 0 || symbol(left.next).token != merge.right)

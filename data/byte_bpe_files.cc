@@ -35,8 +35,7 @@ class MergeReader {
 
   explicit MergeReader(BpeVocabulary& vocabulary) : vocabulary_(vocabulary) {
     const auto pieces = std::ssize(vocabulary.tokens) - vocabulary.appended;
-    for (std::int32_t id = 0; id < pieces; ++id)
-      ids_.emplace(vocabulary.tokens[static_cast<std::size_t>(id)], id);
+    for (std::int32_t id = 0; id < pieces; ++id) ids_.emplace(vocabulary.tokens[id], id);
   }
 
   void add(std::string_view line, const Fail& fail_merge) {
@@ -123,7 +122,7 @@ void check_special_tokens(const fs::path& path, const BpeVocabulary& vocabulary)
   const auto check = [&](const JsonNode& node) {
     const JsonNode* content = node.value.is_object() ? JsonFile::find(node, "content") : &node;
     if (content && std::ranges::any_of(vocabulary.added, [&](const AddedToken& token) {
-          return vocabulary.tokens[static_cast<std::size_t>(token.id)] == content->value;
+          return vocabulary.tokens[token.id] == content->value;
         }))
       return;
     file.fail_at(node,

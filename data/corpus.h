@@ -1,7 +1,6 @@
 // Plain text to learn words from: documents of files and tables, one after another as tokens.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>

@@ -42,8 +42,7 @@ RelabelledDataset::RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector
     : ForwardingDataset(std::move(inner)), ids_(std::move(ids)), class_names_(ids_.size()) {
   VCAS_CHECK(std::ssize(ids_) == inner_->classes(), "one number for each class");
   VCAS_CHECK(std::set(ids_.begin(), ids_.end()).size() == ids_.size(), "a number of its own each");
-  for (std::size_t i = 0; i < ids_.size(); ++i)
-    class_names_.at(static_cast<std::size_t>(ids_[i])) = inner_->class_names()[i];
+  for (std::size_t i = 0; i < ids_.size(); ++i) class_names_.at(ids_[i]) = inner_->class_names()[i];
 }
 
 VectorDataset::VectorDataset(VectorContent content) : content_(std::move(content)) {

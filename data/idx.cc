@@ -167,7 +167,7 @@ std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& file,
   IdxFile images = find_idx(file, 3);
   ImageContent content = image_content(images, options.transform);
   content.class_names = options.class_names;
-  content.labels.assign(static_cast<std::size_t>(images.array.sizes[0]), -1);
+  content.labels.assign(images.array.sizes[0], -1);
   return std::make_unique<ImageDataset>(std::move(content));
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -26,7 +25,7 @@ void LmDataset::append(std::int64_t index, const ItemDraw& /*draw*/, Batch& out)
   VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
   const std::int64_t begin = index * item_rows_;
   const auto rows = static_cast<std::size_t>(std::min(item_rows_, predicted() - begin));
-  const auto item = stream_.tokens().subspan(static_cast<std::size_t>(begin), rows + 1);
+  const auto item = stream_.tokens().subspan(begin, rows + 1);
   for (auto* offsets : {&out.offsets, &out.masked_offsets}) {
     if (offsets->empty()) offsets->push_back(0);
     offsets->push_back(offsets->back() + std::ssize(item) - 1);

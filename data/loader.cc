@@ -205,14 +205,14 @@ void Loader::append(const Contents& contents, const ItemDraw& draw, const std::s
   const std::int64_t items = std::ssize(contents.items), parts = std::ssize(parts_) + 1;
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(parts));
   const auto append_part = [&](std::int64_t part) {
-    Batch& to = part == 0 ? batch : parts_[static_cast<std::size_t>(part - 1)];
+    Batch& to = part == 0 ? batch : parts_[part - 1];
     if (part > 0) to.clear();
     try {
       // Half a batch is fine once nobody waits for it: the destructor should not wait for the rest.
       for (std::int64_t i = items * part / parts; i < items * (part + 1) / parts; ++i)
-        if (!stop.stop_requested()) append(contents.items[static_cast<std::size_t>(i)], draw, to);
+        if (!stop.stop_requested()) append(contents.items[i], draw, to);
     } catch (...) {
-      failures[static_cast<std::size_t>(part)] = std::current_exception();
+      failures[part] = std::current_exception();
     }
   };
   {

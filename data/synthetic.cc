@@ -89,7 +89,7 @@ std::unique_ptr<Dataset> make_images(const SyntheticOptions& options) {
   // [class][channels, height, width], empty until an item has drawn the class
   std::vector<std::vector<double>> patterns(static_cast<std::size_t>(options.classes));
   const auto pattern_of = [&](std::int64_t drawn) -> const std::vector<double>& {
-    std::vector<double>& pattern = patterns[static_cast<std::size_t>(drawn)];
+    std::vector<double>& pattern = patterns[drawn];
     for (std::int64_t c = 0; c < channels && std::ssize(pattern) < size; ++c) {
       std::uint32_t words[4];
       philox_draw(waves, drawn * channels + c, words);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -12,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/nearest_name.h"
+#include "core/parse_number.h"
 #include "core/signals.h"
 
 namespace vcas {
@@ -24,15 +24,6 @@ std::string lower_case(std::string text) {
   for (char& letter : text)
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
   return text;
-}
-
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, value);
-  if (status != std::errc() || stop != end || text.empty()) return std::nullopt;
-  return value;
 }
 
 bool is_number(const std::string& text) { return parse_number<std::int64_t>(text).has_value(); }

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
 #include "core/nearest_name.h"
+#include "core/parse_number.h"
 
 namespace vcas {
 namespace {
@@ -94,20 +94,18 @@ void TextTable::find_columns() {
       positions_.push_back(static_cast<std::size_t>(found - header_.begin()));
       continue;
     }
-    std::size_t position = 0;
-    const char* end = column.data() + column.size();
-    const auto [stop, status] = std::from_chars(column.data(), end, position);
-    if (status != std::errc() || stop != end)
+    const auto position = parse_number<std::size_t>(column);
+    if (!position)
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{}: without a header line columns are numbers from 0, got \"{}\"",
                               name_, column),
                   options_.column_hint);
-    if (position >= width_)
+    if (*position >= width_)
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: {} {}, there is no column {}", place(), width_,
-                              width_ == 1 ? "column" : "columns", position),
+                              width_ == 1 ? "column" : "columns", *position),
                   options_.column_hint);
-    positions_.push_back(position);
+    positions_.push_back(*position);
   }
 }
 

@@ -13,7 +13,7 @@ std::int32_t Tokenizer::id(std::string_view token) const {
   const std::int32_t found = find(token);
   if (found >= 0) return found;
   std::vector<std::string> tokens;
-  tokens.reserve(static_cast<std::size_t>(size()));
+  tokens.reserve(size());
   for (std::int32_t i = 0; i < size(); ++i) tokens.emplace_back(this->token(i));
   throw Error(ExitCode::kBadData, fmt::format("{}: no token \"{}\"", name(), token),
               did_you_mean(token, tokens));

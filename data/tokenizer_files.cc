@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/parse_number.h"
 
 namespace vcas {
 namespace {
@@ -47,9 +47,8 @@ std::vector<ConfiguredToken> configured_tokens(const JsonFile& config) {
   const JsonNode* decoder = JsonFile::find(config.root(), "added_tokens_decoder");
   for (std::size_t i = 0; decoder && i < decoder->children.size(); ++i) {
     const JsonNode& node = decoder->children[i];
-    std::int32_t id = -1;
-    const char* end = node.name.data() + node.name.size();
-    if (std::from_chars(node.name.data(), end, id).ptr != end || id < 0)
+    const std::int32_t id = parse_number<std::int32_t>(node.name).value_or(-1);
+    if (id < 0)
       config.fail_at(node, fmt::format("added_tokens_decoder: \"{}\" is no id", node.name));
     const std::string& content = config.string(node, "content");
     if (content.empty()) config.fail_at(node, "the content of an added token is empty");
@@ -137,7 +136,7 @@ void read_tokens(const JsonFile& file, const JsonNode& vocab, const JsonNode* ad
     const auto known = ids.emplace(token, id).first;
     if (known->second != id)
       file.fail_at(id_node, fmt::format("token \"{}\" has id {} already", token, known->second));
-    const std::string*& place = tokens[static_cast<std::size_t>(id)];
+    const std::string*& place = tokens[id];
     if (place && *place != token)
       file.fail_at(id_node, fmt::format("id {} is that of \"{}\" already", id, *place));
     place = &token;
@@ -170,8 +169,7 @@ void add_configured_tokens(const JsonFile& config, const TokenList& list) {
   for (const ConfiguredToken& added : configured_tokens(config)) {
     const std::int32_t id = added.token.id, size = static_cast<std::int32_t>(list.tokens.size());
     const auto known = std::ranges::find(list.tokens, added.content);
-    if (id > size || (id < size ? list.tokens[static_cast<std::size_t>(id)] != added.content
-                                : known != list.tokens.end()))
+    if (id > size || (id < size ? list.tokens[id] != added.content : known != list.tokens.end()))
       config.fail_at(
           *added.node,
           fmt::format("added token \"{}\" has id {}, which does not fit the {} tokens of "
@@ -193,7 +191,7 @@ void check_added_tokens_file(const fs::path& folder, const TokenList& list) {
   const JsonFile file(read_file(path), path.string());
   for (const JsonNode& token : file.root().children) {
     const std::int64_t id = file.integer(token, std::numeric_limits<std::int32_t>::max());
-    if (id >= std::ssize(list.tokens) || list.tokens[static_cast<std::size_t>(id)] != token.name)
+    if (id >= std::ssize(list.tokens) || list.tokens[id] != token.name)
       file.fail_at(token,
                    fmt::format("token \"{}\" is added as {}, and {} does not have it", token.name,
                                id, list.name),
@@ -207,7 +205,7 @@ void check_folder(const fs::path& folder, const TokenList& list) {
     for (const ConfiguredToken& added : configured_tokens(config))
       if (std::ranges::none_of(list.added, [&](const AddedToken& token) {
             return token.id == added.token.id && token.normalized == added.token.normalized &&
-                   list.tokens[static_cast<std::size_t>(token.id)] == added.content;
+                   list.tokens[token.id] == added.content;
           }))
         config.fail_at(
             *added.node,

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 #include "data/text_kind.h"
 #include "data/text_lines.h"
 
@@ -43,12 +43,9 @@ class Words {
     return word;
   }
   std::int64_t number(const char* what, int base = 10) {
-    const std::string_view word = next(what);
-    std::int64_t value = 0;
-    const auto [stop, status] =
-        std::from_chars(word.data(), word.data() + word.size(), value, base);
-    if (status != std::errc() || stop != word.data() + word.size() || value < 0) fail(what);
-    return value;
+    const auto value = parse_number<std::int64_t>(next(what), base);
+    if (!value || *value < 0) fail(what);
+    return *value;
   }
   [[noreturn]] void fail(const char* what) const {
     throw Error(ExitCode::kBadData, fmt::format("{}: no {} where a synset has it", place_, what),

@@ -164,10 +164,10 @@ std::vector<int> Graph::last_writers() const {
   std::vector<int> last(parameters_.size(), static_cast<int>(plan_.nodes.size()));
   int flush = 0;  // what waits at a node is flushed at this one
   for (int i = 0; i < std::ssize(plan_.nodes); ++i) {
-    const GraphNode& node = plan_.nodes[static_cast<std::size_t>(i)];
+    const GraphNode& node = plan_.nodes[i];
     if (node.flushes_weights) flush = i;
     for (const int number : node.parameters) {
-      int& its = last[static_cast<std::size_t>(number)];
+      int& its = last[number];
       its = std::min(its, node.plan.samples_weight ? flush : i);
     }
   }
@@ -294,7 +294,7 @@ Tensor Graph::norm_view(const Buffer& buffer, const PlannedBlock& block, const V
 }
 
 Tensor Graph::output_norm(const Exec& exec, int number) const {
-  const GraphNode& node = plan_.nodes[static_cast<std::size_t>(number)];
+  const GraphNode& node = plan_.nodes[number];
   if (!exec.keeps_norms || !node.writes_output_norm) return {};
   const ValueSpec& spec = node.plan.output;
   return norm_view(activations_, plan_.activation_blocks[node.output_block], spec,

@@ -61,7 +61,7 @@ void check_plan(const GraphNode& node) {
   for (const int input : plan.saved_inputs) check_input("saved_inputs", input);
   for (const int input : plan.passes_gradient) {
     check_input("passes_gradient", input);
-    const ValueSpec& spec = node.input_specs[static_cast<std::size_t>(input)];
+    const ValueSpec& spec = node.input_specs[input];
     require(spec.width == plan.output.width && spec.layout == plan.output.layout,
             "passes_gradient names input " + std::to_string(input) +
                 ", whose shape is not that of the output");
@@ -151,8 +151,8 @@ void Planner::plan_nodes() {
       continue;
     }
     for (const int input : node.inputs) {
-      node.input_specs.push_back(plan_.nodes[static_cast<std::size_t>(input)].plan.output);
-      consumers_[static_cast<std::size_t>(input)].push_back(static_cast<int>(i));
+      node.input_specs.push_back(plan_.nodes[input].plan.output);
+      consumers_[input].push_back(static_cast<int>(i));
     }
     try {
       node.plan = node.layer->plan({node.input_specs, plan_.dtype, plan_.limits.max_items,
@@ -165,8 +165,8 @@ void Planner::plan_nodes() {
     check_tie(node);
     for (const ParameterSpec& spec : node.plan.parameters) {
       if (node.tied_to >= 0 && node.parameters.empty()) {
-        const int number = plan_.nodes[static_cast<std::size_t>(node.tied_to)].parameters.at(0);
-        const Parameter& owned = plan_.parameters[static_cast<std::size_t>(number)];
+        const int number = plan_.nodes[node.tied_to].parameters.at(0);
+        const Parameter& owned = plan_.parameters[number];
         if (owned.shape != spec.shape || node.plan.samples_weight)
           throw Error(ExitCode::kBadConfig,
                       node.name + "." + spec.name + " " + spec.shape.text() +
@@ -193,12 +193,12 @@ void Planner::plan_nodes() {
   }
   std::sort(plan_.gate_nodes.begin(), plan_.gate_nodes.end());
   for (std::size_t g = 0; g < plan_.gate_nodes.size(); ++g)
-    plan_.nodes[static_cast<std::size_t>(plan_.gate_nodes[g])].gate = static_cast<int>(g);
+    plan_.nodes[plan_.gate_nodes[g]].gate = static_cast<int>(g);
 }
 
 void Planner::check_tie(const GraphNode& node) const {
   if (node.tied_to < 0) return;
-  const GraphNode& owner = plan_.nodes[static_cast<std::size_t>(node.tied_to)];
+  const GraphNode& owner = plan_.nodes[node.tied_to];
   if (node.plan.parameters.empty() || owner.parameters.empty())
     throw Error(ExitCode::kBadConfig,
                 node.name + " cannot be tied to " + owner.name + ": " +
@@ -256,7 +256,7 @@ void Planner::mark_gradients() {
     node.needs_gradient = !node.plan.parameters.empty();
     node.wants_gradient_norm = node.plan.samples_weight;
     for (std::size_t j = 0; j < node.inputs.size(); ++j) {
-      GraphNode& input = plan_.nodes[static_cast<std::size_t>(node.inputs[j])];
+      GraphNode& input = plan_.nodes[node.inputs[j]];
       node.needs_gradient |= input.needs_gradient;
       node.wants_gradient_norm |= node.passes_gradient(j) && input.wants_gradient_norm;
       input.writes_output_norm |= input.plan.writes_norms && node.plan.samples_weight;
@@ -269,8 +269,7 @@ void Planner::mark_writers() {
     node.writes_gradients =
         node.plan.writes_gradients && node.tied_to < 0 && node.gradient_block >= 0;
   for (const GraphNode& node : plan_.nodes)
-    if (node.tied_to >= 0)
-      plan_.nodes[static_cast<std::size_t>(node.tied_to)].writes_gradients = false;
+    if (node.tied_to >= 0) plan_.nodes[node.tied_to].writes_gradients = false;
 }
 
 void Planner::mark_sums() {
@@ -292,7 +291,7 @@ void Planner::count_mixing() {
                       (node.plan.coupling == RowCoupling::kBatchLinear ? 1 : 0);
     if (gate) gate->mixed_below = std::max(gate->mixed_below, mixed);
     for (const int number : node.inputs) {
-      int& above = plan_.nodes[static_cast<std::size_t>(number)].mixed_above;
+      int& above = plan_.nodes[number].mixed_above;
       above = std::max(above, mixed);
     }
   }
@@ -302,12 +301,12 @@ void Planner::check_gates() const {
   const auto ragged = std::ranges::find_if(
       plan_.nodes, [](const GraphNode& node) { return !node.plan.output.layout.fixed(); });
   for (const int gate : plan_.gate_nodes) {
-    const GraphNode& gated = plan_.nodes[static_cast<std::size_t>(gate)];
+    const GraphNode& gated = plan_.nodes[gate];
     const std::string where = "sampling gate at " + gated.name + ": ";
     if (!gated.needs_gradient || gate + 1 == static_cast<int>(plan_.nodes.size()))
       throw Error(ExitCode::kBadConfig, where + "no gradient flows there");
     for (int i = 0; i <= gate; ++i) {
-      const GraphNode& below = plan_.nodes[static_cast<std::size_t>(i)];
+      const GraphNode& below = plan_.nodes[i];
       if (!below.needs_gradient) continue;
       if (below.plan.coupling == RowCoupling::kBatch)
         throw Error(ExitCode::kBadConfig,
@@ -320,12 +319,11 @@ void Planner::check_gates() const {
                     where + below.name + " below it mixes the items of a batch, and items have " +
                         "different numbers of rows in " + ragged->name,
                     "choose layers that keep items apart, or sample rows of weight gradients only");
-      for (const int consumer : consumers_[static_cast<std::size_t>(i)])
+      for (const int consumer : consumers_[i])
         if (i != gate && consumer > gate)
-          throw Error(
-              ExitCode::kBadConfig,
-              where + "not a cut edge: " + plan_.nodes[static_cast<std::size_t>(consumer)].name +
-                  " reads " + below.name + " past the gate");
+          throw Error(ExitCode::kBadConfig, where +
+                                                "not a cut edge: " + plan_.nodes[consumer].name +
+                                                " reads " + below.name + " past the gate");
     }
   }
 }
@@ -339,10 +337,10 @@ void Planner::plan_activations() {
         node.layer && !node.plan.saved_output && !node.kept && i + 1 < plan_.nodes.size();
     int end = passing ? static_cast<int>(i) : forever;
     for (const int consumer : consumers_[i]) {
-      const GraphNode& reader = plan_.nodes[static_cast<std::size_t>(consumer)];
+      const GraphNode& reader = plan_.nodes[consumer];
       end = std::max(end, consumer + reader.leaves_sum);
       for (const int saved : reader.plan.saved_inputs)
-        if (reader.inputs[static_cast<std::size_t>(saved)] == static_cast<int>(i)) end = forever;
+        if (reader.inputs[saved] == static_cast<int>(i)) end = forever;
     }
     // Inputs are filled before the first node runs.
     const int begin = node.layer ? static_cast<int>(i) : 0;
@@ -366,11 +364,11 @@ void Planner::plan_activations() {
 // adds to it.
 bool Planner::can_share(int block, int value, int node) const {
   const auto changed_before = [&](int holder, int reader) {
-    for (const int consumer : consumers_[static_cast<std::size_t>(holder)])
+    for (const int consumer : consumers_[holder])
       if (consumer < node && consumer >= reader) return true;
     return false;
   };
-  for (const int other : holders_[static_cast<std::size_t>(block)]) {
+  for (const int other : holders_[block]) {
     if (other >= node) continue;  // read already
     if (other == value || changed_before(value, other) || changed_before(other, value))
       return false;
@@ -384,7 +382,7 @@ int Planner::gate_time(int node) const {
 }
 
 int Planner::new_block(int value, int begin, std::int64_t norm_parts) {
-  const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(value)].plan.output;
+  const ValueSpec& spec = plan_.nodes[value].plan.output;
   const std::size_t bytes = bytes_of(spec.layout, spec.width, plan_.dtype);
   plan_.gradient_blocks.push_back(
       {Arena::round_up(bytes) + plan_.norm_bytes(spec.layout, norm_parts), begin, begin});
@@ -393,7 +391,7 @@ int Planner::new_block(int value, int begin, std::int64_t norm_parts) {
 }
 
 void Planner::use(int block, int time) {
-  PlannedBlock& planned = plan_.gradient_blocks[static_cast<std::size_t>(block)];
+  PlannedBlock& planned = plan_.gradient_blocks[block];
   planned.end = std::max(planned.end, time);
 }
 
@@ -404,7 +402,7 @@ bool Planner::waits_for(int block) const {
 void Planner::flush() {
   if (waiting_.nodes.empty()) return;
   const int after = waiting_.nodes.back();
-  plan_.nodes[static_cast<std::size_t>(after)].flushes_weights = true;
+  plan_.nodes[after].flushes_weights = true;
   for (const auto* blocks : {&waiting_.blocks, &flushed_})
     for (const int block : *blocks) use(block, gate_time(after) + 1);
   plan_.scratch_beside = std::max(plan_.scratch_beside, waiting_.scratch_bytes);
@@ -414,9 +412,9 @@ void Planner::flush() {
 
 // Where the backward of node i, whose dy lies in `dy_block`, writes the gradient of input j.
 void Planner::plan_dx(int i, std::size_t j, int dy_block) {
-  GraphNode& node = plan_.nodes[static_cast<std::size_t>(i)];
+  GraphNode& node = plan_.nodes[i];
   const int input = node.inputs[j];
-  GraphNode& producer = plan_.nodes[static_cast<std::size_t>(input)];
+  GraphNode& producer = plan_.nodes[input];
   GraphNode::Dx& dx = node.dx[j];
   const int time = gate_time(i) + 1;
   if (!producer.layer || !producer.needs_gradient) return;
@@ -425,7 +423,7 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
     dx.adds = true;
     dx.moves = waits_for(block);
     if (dx.moves) {
-      std::erase(holders_[static_cast<std::size_t>(block)], input);
+      std::erase(holders_[block], input);
       producer.gradient_block = new_block(input, time);
     }
     dx.block = producer.gradient_block;
@@ -434,14 +432,13 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
   const bool same_shape = producer.plan.output.width == node.plan.output.width &&
                           producer.plan.output.layout == node.plan.output.layout;
   // An in-place backward changes the block at once, so nobody may still have to read it.
-  const bool alone =
-      dy_block >= 0 && std::ranges::none_of(holders_[static_cast<std::size_t>(dy_block)],
-                                            [&](int holder) { return holder < i; });
+  const bool alone = dy_block >= 0 && std::ranges::none_of(holders_[dy_block],
+                                                           [&](int holder) { return holder < i; });
   const bool in_place = node.plan.in_place && j == 0 && alone && !waits_for(dy_block);
   const bool pass = node.passes_gradient(j) && dy_block >= 0 && can_share(dy_block, input, i);
   if (same_shape && dy_block >= 0 && (in_place || pass)) {
     producer.gradient_block = dy_block;
-    holders_[static_cast<std::size_t>(dy_block)].push_back(input);
+    holders_[dy_block].push_back(input);
     use(dy_block, gate_time(input) + 1);
     if (!pass) dx.block = dy_block;
   } else {
@@ -453,12 +450,11 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
 // Lets the norm of the sum i leave its dx to the backward of the sum, unless somebody reads it
 // before. What the norm reads must last.
 void Planner::take_dx(int i) {
-  const GraphNode& sum = plan_.nodes[static_cast<std::size_t>(i)];
+  const GraphNode& sum = plan_.nodes[i];
   GraphNode& norm = plan_.nodes[static_cast<std::size_t>(i) + 1];
   norm.leaves_dx = norm.gradient_block >= 0 && sum.has_backward() && sum.gate < 0 &&
-                   std::ranges::all_of(sum.plan.passes_gradient, [&](int input) {
-                     return sum.dx[static_cast<std::size_t>(input)].block < 0;
-                   });
+                   std::ranges::all_of(sum.plan.passes_gradient,
+                                       [&](int input) { return sum.dx[input].block < 0; });
   if (norm.leaves_dx)
     use(norm.kept_block >= 0 ? norm.kept_block : norm.gradient_block, gate_time(i) + 1);
 }
@@ -466,7 +462,7 @@ void Planner::take_dx(int i) {
 void Planner::plan_gradients() {
   const int last = static_cast<int>(plan_.nodes.size()) - 1;
   for (int i = last; i >= 0; --i) {
-    GraphNode& node = plan_.nodes[static_cast<std::size_t>(i)];
+    GraphNode& node = plan_.nodes[i];
     if (!node.layer || !node.needs_gradient) continue;
     if (node.gradient_block < 0 && i != last) continue;  // nothing that reaches the loss reads it
     if (node.gate >= 0) flush();
@@ -492,9 +488,7 @@ void Planner::plan_gradients() {
   for (const int block : flushed_) use(block, gate_time(0) + 1);
   // That block lasts as long as the one behind the gate.
   for (const GraphNode& node : plan_.nodes)
-    if (node.kept_block >= 0)
-      use(node.gradient_block,
-          plan_.gradient_blocks[static_cast<std::size_t>(node.kept_block)].end);
+    if (node.kept_block >= 0) use(node.gradient_block, plan_.gradient_blocks[node.kept_block].end);
   plan_.memory.gradients = plan_memory(plan_.gradient_blocks);
 }
 
@@ -506,7 +500,7 @@ void Planner::plan_scratch() {
     }
     std::size_t added = 0;  // dx of a layer that cannot accumulate is made in scratch first
     for (std::size_t j = 0; j < node.dx.size(); ++j) {
-      const ValueSpec& spec = plan_.nodes[static_cast<std::size_t>(node.inputs[j])].plan.output;
+      const ValueSpec& spec = plan_.nodes[node.inputs[j]].plan.output;
       if (node.dx[j].adds && !node.plan.accumulates)
         added += Arena::round_up(bytes_of(spec.layout, spec.width, plan_.dtype));
     }

@@ -30,12 +30,10 @@ void Graph::collect_tensors(const GraphNode& node) {
   tensors.gradients.clear();
   tensors.dx.clear();
   tensors.added.clear();
-  for (const int input : node.inputs)
-    tensors.inputs.push_back(padded_tensor(plan_.nodes[static_cast<std::size_t>(input)]));
+  for (const int input : node.inputs) tensors.inputs.push_back(padded_tensor(plan_.nodes[input]));
   for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
     tensors.saved.push_back(padded_saved(node, s));
-  for (const int number : node.parameters)
-    tensors.parameters.push_back(parameters_[static_cast<std::size_t>(number)].value);
+  for (const int number : node.parameters) tensors.parameters.push_back(parameters_[number].value);
   for (std::size_t s = 0; s < node.plan.state.size(); ++s)
     tensors.state.push_back(parameters_.state()[node.first_state + s].value);
 }
@@ -70,7 +68,7 @@ void Graph::forward(Exec& exec) {
 std::span<const RowSets> Graph::pass_gate(Exec& exec, BackwardHooks& hooks, const GraphNode& node,
                                           const RowSets& rows, Gradient& gradient) const {
   const ValueSpec& spec = node.plan.output;
-  const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(node.kept_block)];
+  const PlannedBlock& block = plan_.gradient_blocks[node.kept_block];
   const std::int64_t most = plan_.max_rows(spec.layout);
   return hooks.at_gate(exec,
                        {.number = node.gate,
@@ -95,7 +93,7 @@ Tensor Graph::place_sum(Exec& exec, const GraphNode::Dx& plan, Tensor& added,
   if (rows > before) exec.ops.run(Fill{.y = rows_from(whole, before), .value = 0});
   added = added.first_rows(rows);
   if (!plan.moves) return whole;
-  const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(plan.block)];
+  const PlannedBlock& block = plan_.gradient_blocks[plan.block];
   const Tensor moved = gradients_.at(block.offset, plan_.dtype, {most, added.width()});
   if (rows < before) exec.ops.run(Copy{.y = rows_from(moved, rows), .x = rows_from(whole, rows)});
   return moved;
@@ -118,7 +116,7 @@ Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& 
     } else if (plan.block >= 0) {
       const ValueSpec& spec = producer.plan.output;
       const std::int64_t kept_rows = rows_dx.of(spec.layout).rows;
-      const PlannedBlock& block = plan_.gradient_blocks[static_cast<std::size_t>(plan.block)];
+      const PlannedBlock& block = plan_.gradient_blocks[plan.block];
       // A gate above that passed everything on left dy in its own block; dx follows in place.
       const bool in_place = node.plan.in_place && j == 0 && !plan.adds &&
                             plan.block == (node.gate >= 0 ? node.kept_block : node.gradient_block);
@@ -152,16 +150,14 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   NodeTensors& tensors = node_tensors_;
   exec.ops.enter(node.backward_place);
   collect_tensors(node);
-  for (const int number : node.parameters)
-    tensors.gradients.push_back(context.gradients[static_cast<std::size_t>(number)]);
+  for (const int number : node.parameters) tensors.gradients.push_back(context.gradients[number]);
 
   ArenaFrame frame(exec.scratch);
   const Tensor dx_norm =
       place_gradients(exec, node, rows_dx, gradient,
                       exec.keeps_norms && node.plan.writes_norms && context.hooks->reads_norms());
   for (const int j : node.plan.passes_gradient)
-    if (const Tensor& dx = tensors.dx[static_cast<std::size_t>(j)])
-      exec.ops.run(Copy{.y = dx, .x = gradient.dy});
+    if (const Tensor& dx = tensors.dx[j]) exec.ops.run(Copy{.y = dx, .x = gradient.dy});
   if (node.has_backward() && !skips(node))
     node.layer->backward(
         exec, {.inputs_full = tensors.inputs,
@@ -189,7 +185,7 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
       clear_padding(exec, tensors.dx[j], rows_dx.of(node.input_specs[j].layout));
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.added[j] || node.plan.accumulates) continue;
-    const Tensor& sum = gradient_views_[static_cast<std::size_t>(node.inputs[j])].dy;
+    const Tensor& sum = gradient_views_[node.inputs[j]].dy;
     exec.ops.run(
         Add{.y = sum.first_rows(tensors.dx[j].rows()), .a = tensors.added[j], .b = tensors.dx[j]});
   }
@@ -205,7 +201,7 @@ void Graph::clear_gradients(Exec& exec, const BackwardContext& context, std::siz
     const GraphNode& node = plan_.nodes[n];
     if (node.writes_gradients != written) continue;
     for (std::size_t i = node.tied_to < 0 ? 0 : 1; i < node.parameters.size(); ++i) {
-      const Tensor& next = context.gradients[static_cast<std::size_t>(node.parameters[i])];
+      const Tensor& next = context.gradients[node.parameters[i]];
       if (!next) continue;
       const std::int64_t before = adjacent.elements();
       if (adjacent && adjacent.dtype == next.dtype &&

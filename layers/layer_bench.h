@@ -230,8 +230,7 @@ class Bench {
   const NodePlan& plan() const { return plan_; }
   std::int64_t items() const { return static_cast<std::int64_t>(test_.tokens.size()); }
   std::int64_t item_rows(Layout layout, std::int64_t item) const {
-    return layout.rows(std::int64_t{1}, test_.tokens[static_cast<std::size_t>(item)],
-                       test_.masked[static_cast<std::size_t>(item)]);
+    return layout.rows(std::int64_t{1}, test_.tokens[item], test_.masked[item]);
   }
   std::int64_t rows_of(Layout layout) const {
     std::int64_t rows = 0;
@@ -295,7 +294,7 @@ class Bench {
     Numbers dy_values = choice.dy;  // of padding 0
     if (!test_.loss) {
       const Shape shape{rows.of(plan_.output.layout).rows, plan_.output.width};
-      dy_values.resize(static_cast<std::size_t>(shape.elements()));
+      dy_values.resize(shape.elements());
       dy = memory_.make(dtype_, shape, dy_values);
     }
     std::vector<Tensor> dx(inputs_.size());
@@ -316,7 +315,7 @@ class Bench {
                              Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
               : Tensor{});
     for (const int i : plan_.passes_gradient)
-      if (const Tensor& out = dx[static_cast<std::size_t>(i)]) memory_.write(out, dy_values);
+      if (const Tensor& out = dx[i]) memory_.write(out, dy_values);
     if (plan_.passes_gradient.size() < dx.size()) {
       const auto before = state();
       const auto dy_before = dy ? memory_.bytes(dy) : std::vector<std::uint8_t>{};

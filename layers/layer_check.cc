@@ -45,7 +45,7 @@ Numbers gather(const Bench& bench, const Numbers& full, const ValueSpec& spec, c
     for (std::int64_t i = 0; i < some.items[k]; ++i) first += bench.item_rows(spec.layout, i);
     const std::int64_t rows = bench.item_rows(spec.layout, some.items[k]);
     for (std::int64_t e = first * spec.width; e < (first + rows) * spec.width; ++e)
-      out.push_back(full[static_cast<std::size_t>(e)] * some.scale[k]);
+      out.push_back(full[e] * some.scale[k]);
   }
   return out;
 }
@@ -66,9 +66,7 @@ Numbers zero_dropped(const Bench& bench, Numbers dy, const Kept& kept) {
   std::size_t entry = 0;
   for (std::int64_t item = 0; item < bench.items(); ++item) {
     const auto found = std::ranges::find(kept.items, item);
-    const double scale = found == kept.items.end()
-                             ? 0
-                             : kept.scale[static_cast<std::size_t>(found - kept.items.begin())];
+    const double scale = found == kept.items.end() ? 0 : kept.scale[found - kept.items.begin()];
     for (std::int64_t e = bench.item_rows(output.layout, item) * output.width; e > 0; --e)
       dy[entry++] *= scale;
   }

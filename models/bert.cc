@@ -26,7 +26,7 @@ const HfNames kBertNames = {
 // The number of each item, 0 where the batch has none.
 ModelInput::Fill targets() {
   return [zeros = std::vector<float>()](const BatchPart& part) mutable {
-    zeros.resize(static_cast<std::size_t>(part.items));
+    zeros.resize(part.items);
     return std::as_bytes(part.batch.targets.empty()
                              ? std::span<const float>(zeros)
                              : part.of(part.batch.targets, Layout::items(1), "targets"));

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/parse_number.h"
 #include "models/blocks.h"
 #include "models/hf_files.h"
 #include "models/hf_format.h"
@@ -249,12 +249,8 @@ std::string image_processor_text(const HfImageProcessor& images,
                                  const std::vector<std::int64_t>& shape) {
   const auto numbers = [](const std::vector<float>& values) {
     Json list = Json::array();
-    for (const float value : values) {  // its own few digits, not those of the same double
-      const std::string digits = fmt::format("{}", value);
-      double number = 0;
-      std::from_chars(digits.data(), digits.data() + digits.size(), number);
-      list.push_back(number);
-    }
+    for (const float value : values)  // its own few digits, not those of the same double
+      list.push_back(parse_number<double>(fmt::format("{}", value)).value_or(0));
     return list;
   };
   const Json size = {{"height", shape[1]}, {"width", shape[2]}};

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/files.h"
 #include "core/json_value.h"
 #include "core/nearest_name.h"
+#include "core/parse_number.h"
 #include "core/read_json.h"
 #include "core/safetensors.h"
 #include "optim/loss_queue.h"
@@ -116,11 +116,7 @@ std::vector<NamedTensor> weights(const Model& model) {
 // The step of "checkpoint-4000"; empty for other names.
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return step;
+  return parse_number<std::int64_t>(name.substr(kPrefix.size()));
 }
 
 // By its new name it is rubbish, whatever of it is left if this is interrupted.

@@ -213,7 +213,7 @@ class SamplingChecker {
     VCAS_CHECK(options.draws >= 2, "a standard error needs two draws");
     row_buffer_ = Buffer(ops, std::vector<Tensor*>{&row_variance_});
     const PhiloxAddress address = address_of(options.seed, 0);
-    signs_.resize(static_cast<std::size_t>(graph_.parameters().gradients().elements()));
+    signs_.resize(graph_.parameters().gradients().elements());
     for (std::size_t i = 0; i < signs_.size(); i += sizeof(std::uint32_t[4])) {
       std::uint32_t words[4];
       philox_draw(address, i, words);
@@ -328,8 +328,7 @@ class SamplingChecker {
 
   void note_closed_form(Kind& kind, const std::vector<double>& of_linear) {
     for (std::size_t k = 0; k < of_linear.size(); ++k)
-      kind.tallies[static_cast<std::size_t>(graph_.sampled_weights()[k])].closed_form.add(
-          of_linear[k]);
+      kind.tallies[graph_.sampled_weights()[k]].closed_form.add(of_linear[k]);
   }
 
   // Sum over the items of (1/p - 1) ||h||^2 for each sampled linear, h the item's part of its

@@ -15,8 +15,7 @@ namespace {
 // The items [first, first + items).
 std::span<const float> weights_of(const Batch& batch, std::int64_t first, std::int64_t items) {
   if (batch.weights.empty()) return {};
-  return std::span(batch.weights)
-      .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(items));
+  return std::span(batch.weights).subspan(first, static_cast<std::size_t>(items));
 }
 
 // The part of each bucket that a rank sums and updates.
@@ -202,7 +201,7 @@ std::string Trainer::bad_gradient() {
   gather(model_.graph.parameters().gradients());
   std::vector<float> host;
   for (const Parameter& parameter : model_.graph.parameters().list()) {
-    host.resize(static_cast<std::size_t>(parameter.gradient.elements()));
+    host.resize(parameter.gradient.elements());
     ops_.copy_to_host(host.data(), parameter.gradient.data, parameter.gradient.bytes());
     const auto bad =
         std::find_if(host.begin(), host.end(), [](float g) { return !std::isfinite(g); });
@@ -220,7 +219,7 @@ double Trainer::loss_scale(const Batch& batch) {
   const auto terms = static_cast<double>(model_.loss_terms(batch, 0, batch.items) + batch.dropped);
   if (model_.graph.spec(model_.loss).layout != Layout::masked())
     return per_term(terms * place_.size);  // shares are equal
-  gathered_.resize(static_cast<std::size_t>(place_.size));
+  gathered_.resize(place_.size);
   options_.ranks->gather_all({&terms, 1}, gathered_);
   return per_term(std::accumulate(gathered_.begin(), gathered_.end(), 0.0));
 }
@@ -420,8 +419,7 @@ void Trainer::check_ranks() {
       .sum = sum.at(0, DType::kF64, {1}), .x = model_.graph.parameters().values(), .earlier = {}});
   double own = 0;
   ops_.copy_to_host(&own, sum.data(), sizeof own);
-  std::vector<double> all(static_cast<std::size_t>(place_.size));
-  options_.ranks->gather_all({&own, 1}, all);
+  const std::vector<double> all = options_.ranks->gather_all({&own, 1});
   std::string others;
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (std::bit_cast<std::uint64_t>(all[rank]) != std::bit_cast<std::uint64_t>(all[0]))

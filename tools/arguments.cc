@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -12,6 +11,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/mpi/mpi_ranks.h"
+#include "core/parse_number.h"
 #include "tools/check.h"
 #include "tools/checkpoint_commands.h"
 #include "tools/commands.h"
@@ -117,9 +117,8 @@ struct TrainArguments final : ConfigArguments {
   // "FIRST:LAST"
   void parse_profile_steps(TrainRequest& request) const {
     const auto read = [](std::string_view text, std::int64_t& step) {
-      const char* const last = text.data() + text.size();
-      const auto [end, error] = std::from_chars(text.data(), last, step);
-      return error == std::errc() && end == last && step >= 1;
+      step = parse_number<std::int64_t>(text).value_or(0);
+      return step >= 1;
     };
     const std::string_view text = profile_steps;
     const std::size_t colon = text.find(':');

@@ -309,7 +309,7 @@ void generate(const GenerateRequest& request) {
     set_text(std::span(tokens).subspan(first), batch);
     logits.clear();
     evaluate(batch, &logits);
-    logits.resize(static_cast<std::size_t>(tokenizer->size()));  // rows that no token has go
+    logits.resize(tokenizer->size());  // rows that no token has go
     const std::int32_t token =
         drawn_token(request, logits,
                     philox_uniform(data_address(request.seed, DataSite::kGenerate),

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <regex>
 #include <sstream>
 #include <utility>
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/parse_number.h"
 #include "core/read_json.h"
 #include "optim/checkpoint.h"
 
@@ -215,16 +215,14 @@ std::vector<std::uint64_t> parse_seeds(const std::string& text) {
   std::vector<std::uint64_t> seeds;
   std::istringstream list(text + ",");
   for (std::string part; std::getline(list, part, ',');) {
-    std::uint64_t seed = 0;
-    const char* const last = part.data() + part.size();
-    const auto [end, error] = std::from_chars(part.data(), last, seed);
-    if (error != std::errc() || end != last)
+    const auto seed = parse_number<std::uint64_t>(part);
+    if (!seed)
       throw Error(ExitCode::kUsage,
                   fmt::format("--seeds takes whole numbers from 0, got \"{}\"", part),
                   "such as --seeds 0,1,2");
-    if (std::ranges::count(seeds, seed) > 0)
-      throw Error(ExitCode::kUsage, fmt::format("--seeds has {} twice", seed));
-    seeds.push_back(seed);
+    if (std::ranges::count(seeds, *seed) > 0)
+      throw Error(ExitCode::kUsage, fmt::format("--seeds has {} twice", *seed));
+    seeds.push_back(*seed);
   }
   return seeds;
 }

@@ -4,19 +4,18 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdint>
 #include <string>
+
+#include "core/parse_number.h"
 
 namespace vcas {
 
 // Whole numbers, of which CLI11 takes -1 for the largest.
 inline CLI::Validator whole(std::uint64_t low, std::uint64_t high) {
   const auto fault = [=](const std::string& text) {
-    std::uint64_t value = 0;
-    const char* const last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data(), last, value);
-    const bool fits = error == std::errc() && end == last && value >= low && value <= high;
+    const auto value = parse_number<std::uint64_t>(text);
+    const bool fits = value >= low && value <= high;
     return fits ? "" : fmt::format("\"{}\" is no whole number from {} to {}", text, low, high);
   };
   return {fault, fmt::format("in [{} - {}]", low, high)};

@@ -302,8 +302,7 @@ void RunData::look_at_classes(const RunConfig& config) {
   if (train->sources().empty()) return;  // made up
   std::vector<bool> has_items(names.size());
   for (std::int64_t i = 0; i < train->size(); ++i)
-    if (const std::int32_t label = train->label(i); label >= 0)
-      has_items[static_cast<std::size_t>(label)] = true;
+    if (const std::int32_t label = train->label(i); label >= 0) has_items[label] = true;
   std::vector<std::string> empty;
   for (std::size_t i = 0; i < names.size(); ++i)
     if (!has_items[i]) empty.push_back(names[i]);

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
 #include <utility>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 #include "core/read_json.h"
 #include "optim/checkpoint.h"
 
@@ -173,11 +173,8 @@ std::optional<std::int64_t> run_number(std::string_view name, std::string_view b
   if (!name.starts_with(base)) return std::nullopt;
   name.remove_prefix(base.size());
   if (name.empty()) return 1;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), number);
-  if (name[0] != '-' || error != std::errc() || end != name.data() + name.size() || number < 2)
-    return std::nullopt;
-  return number;
+  const auto number = parse_number<std::int64_t>(name.substr(1));
+  return name[0] == '-' && number >= 2 ? number : std::nullopt;
 }
 
 // 0: there is none yet.
@@ -218,14 +215,11 @@ std::uint64_t file_number(const fs::path& file) {
 }
 
 // "crash-37.json" is of step 37.
-std::optional<std::int64_t> crashed_step(const std::string& name) {
+std::optional<std::int64_t> crashed_step(std::string_view name) {
   constexpr std::string_view kBegin = "crash-", kEnd = ".json";
-  std::int64_t step = 0;
-  if (!name.starts_with(kBegin)) return std::nullopt;
-  const char* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kBegin.size(), end, step);
-  if (error != std::errc() || std::string_view(rest, end) != kEnd) return std::nullopt;
-  return step;
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
+  name.remove_suffix(kEnd.size());
+  return parse_number<std::int64_t>(name.substr(kBegin.size()));
 }
 
 }  // namespace

@@ -347,8 +347,7 @@ Session::Counted Session::sum_over_ranks(Counted own) const {
   constexpr std::size_t kNumbers = std::size(numbers);
   double mine[kNumbers];
   for (std::size_t i = 0; i < kNumbers; ++i) mine[i] = std::exchange(own.*numbers[i], 0);
-  std::vector<double> all(kNumbers * static_cast<std::size_t>(ranks_->size()));
-  ranks_->gather_all(mine, all);
+  const std::vector<double> all = ranks_->gather_all(mine);
   for (std::size_t i = 0; i < all.size(); ++i) own.*numbers[i % kNumbers] += all[i];
   return own;
 }

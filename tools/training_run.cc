@@ -451,8 +451,7 @@ void TrainingRun::leave_to_first() const {
 TrainingRun::Agreed TrainingRun::agree() const {
   const double mine[] = {static_cast<double>(stop_signal()),
                          save_requests() != save_requests_ ? 1.0 : 0.0};
-  std::vector<double> all(std::size(mine) * static_cast<std::size_t>(ranks_.size()));
-  ranks_.gather_all(mine, all);
+  const std::vector<double> all = ranks_.gather_all(mine);
   Agreed agreed;
   for (std::size_t i = 0; i < all.size(); i += std::size(mine)) {
     agreed.signal = std::max(agreed.signal, static_cast<int>(all[i]));

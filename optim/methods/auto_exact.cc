@@ -32,7 +32,7 @@ void AutoExact::add_exact(const MeasuredBatch& batch) {
                        static_cast<double>(batch.items) /
                        static_cast<double>(batch.offsets[k].size() - 1);
     if (const int gate = model_.linears[k].gate; gate >= 0)
-      below_seconds_[static_cast<std::size_t>(gate)] += batch.weight_seconds[k];
+      below_seconds_[gate] += batch.weight_seconds[k];
   }
 }
 

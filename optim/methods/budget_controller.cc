@@ -118,7 +118,7 @@ void BudgetController::pool_cost(const MeasuredBatch& batch) {
   std::vector<double> inputs(act_ratio_.size(), 0.0);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     if (const int gate = model_.linears[k].gate; gate >= 0)
-      inputs[static_cast<std::size_t>(gate)] += model_.linears[k].input_cost * rows(k);
+      inputs[gate] += model_.linears[k].input_cost * rows(k);
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     ControlledModel::Linear& linear = model_.linears[k];
     linear.weight_cost =
@@ -175,7 +175,7 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
     std::vector<double> excess(ratios.act.size(), 0.0), dropped(ratios.act.size(), 0.0);
     for (std::size_t k = 0; k < importance.size(); ++k)
       if (const int gate = model_.linears[k].gate; gate >= 0)
-        excess[static_cast<std::size_t>(gate)] += importance[k] * batch.v_act[k];
+        excess[gate] += importance[k] * batch.v_act[k];
     for (std::size_t l = 0; l < excess.size(); ++l) {
       if (!(excess[l] > 0)) continue;  // gates stayed open for their echoes
       excess[l] -= now.gate_act[l];

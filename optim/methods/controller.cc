@@ -112,8 +112,8 @@ Controller::Controller(const VcasOptions& options, const ControlledModel& model)
 }
 
 void Controller::make_exact(const std::vector<int>& gates, const std::vector<int>& linears) {
-  for (const int gate : gates) model_.exact_gates[static_cast<std::size_t>(gate)] = true;
-  for (const int linear : linears) model_.linears[static_cast<std::size_t>(linear)].exact = true;
+  for (const int gate : gates) model_.exact_gates[gate] = true;
+  for (const int linear : linears) model_.linears[linear].exact = true;
   made_exact_gates_.insert(made_exact_gates_.end(), gates.begin(), gates.end());
   made_exact_linears_.insert(made_exact_linears_.end(), linears.begin(), linears.end());
   raise_exact_ratios();

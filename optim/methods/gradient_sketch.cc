@@ -29,7 +29,7 @@ void GradientSketches::flush(Exec& exec) {
   std::vector<KeepProbability> variances;
   std::vector<std::pair<ItemSketch, ColumnSum>> of_draws;
   for (const WeightUse& use : waiting_) {
-    const GradientSketch& linear = linears[static_cast<std::size_t>(use.site)];
+    const GradientSketch& linear = linears[use.site];
     const std::int64_t items = use.rows.items, buckets = linear.out_buckets * linear.in_buckets;
     const ItemSketch sketch{.sketch = {space.data, space.dtype, {items, buckets}},
                             .dy = use.dy,

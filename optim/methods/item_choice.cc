@@ -25,7 +25,7 @@ Selection selection_of(const std::string& setting) {
 
 ItemChoice all_items(std::int64_t items) {
   ItemChoice all;
-  all.kept.resize(static_cast<std::size_t>(items));
+  all.kept.resize(items);
   std::iota(all.kept.begin(), all.kept.end(), std::int64_t{0});
   return all;
 }

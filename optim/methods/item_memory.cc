@@ -32,7 +32,7 @@ ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll need
     throw Error(ExitCode::kBadConfig,
                 name_ + ": the number of items in the training data is not known",
                 "set TrainerOptions::items");
-  memory_.assign(static_cast<std::size_t>(training.items), kNeverSeen);
+  memory_.assign(training.items, kNeverSeen);
   const DType wide = statistics_dtype(training.model.graph.dtype());
   numbers_ = {nullptr, wide, {kSlots * batch_}};
   buffer_ = Buffer(ops_, std::vector<Tensor*>{&numbers_});
@@ -128,8 +128,7 @@ void ItemMemory::share(Seen& seen) const {
     mine[3 * i + 1] = static_cast<double>(numbers[i]);
     mine[3 * i + 2] = static_cast<double>(weight_of(seen, i));
   }
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(ranks_->size()));
-  ranks_->gather_all(mine, all);
+  const std::vector<double> all = ranks_->gather_all(mine);
   seen.items.clear();
   seen.weights.clear();
   for (std::size_t i = 0; i < all.size(); i += 3) {
@@ -152,7 +151,7 @@ void ItemMemory::remember(std::int64_t last_step) {
     const std::vector<float> numbers = numbers_of(seen_.front());
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       if (numbers[i] == kNeverSeen) continue;
-      float& known = memory_[static_cast<std::size_t>(seen_.front().items[i])];
+      float& known = memory_[seen_.front().items[i]];
       if (!std::isfinite(numbers[i]))
         known = kNeverSeen;
       else

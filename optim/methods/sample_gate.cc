@@ -91,7 +91,7 @@ double SampleGate::by_threshold(Ops& ops, const DrawSettings& settings, const Te
                                 double target) {
   host_bytes_.resize(score.bytes());
   ops.copy_to_host(host_bytes_.data(), score.data, score.bytes());
-  host_score_.resize(static_cast<std::size_t>(score.elements()));
+  host_score_.resize(score.elements());
   read_numbers(host_bytes_.data(), score.dtype, std::span(host_score_));
   const double kept = settings.threshold->kept(host_score_, target);
   if (settings.moves_threshold) settings.threshold->follow(host_score_, target);

@@ -36,7 +36,7 @@ SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan)
                  std::vector<double>(linears_, 1.0)};
   for (const int node : plan.gate_nodes) {
     gates_.emplace_back(ops, plan);
-    last_layout_ = plan.nodes[static_cast<std::size_t>(node)].plan.output.layout;
+    last_layout_ = plan.nodes[node].plan.output.layout;
   }
 }
 

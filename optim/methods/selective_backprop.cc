@@ -41,8 +41,7 @@ class SelectiveBackprop final : public BackwardSelection {
   // Within a step a rank knows its own losses only. Then all have those of all, in their order.
   bool end_step() override {
     if (ranks_->size() == 1) return false;
-    std::vector<double> all(own_.size() * static_cast<std::size_t>(ranks_->size()));
-    ranks_->gather_all(own_, all);
+    const std::vector<double> all = ranks_->gather_all(own_);
     history_ = before_;
     add_losses(all);
     return false;

@@ -28,8 +28,7 @@ class UpperBound final : public BackwardSelection {
   }
   // Ranks see items of their own. All go on with their mean.
   bool end_step() override {
-    std::vector<double> all(static_cast<std::size_t>(ranks_->size()));
-    ranks_->gather_all({&tau_, 1}, all);
+    const std::vector<double> all = ranks_->gather_all({&tau_, 1});
     tau_ = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
     return false;
   }
@@ -74,7 +73,7 @@ class UpperBound final : public BackwardSelection {
     std::vector<int> drawn(g.size());
     for (std::uint64_t j = 0; static_cast<double>(j) < draws; ++j) {
       const double u = static_cast<double>(philox_uniform(address, j)) * sum;
-      ++drawn[static_cast<std::size_t>(std::ranges::upper_bound(sums, u) - sums.begin())];
+      ++drawn[std::ranges::upper_bound(sums, u) - sums.begin()];
     }
     ItemChoice choice;
     for (std::size_t i = 0; i < g.size(); ++i) {

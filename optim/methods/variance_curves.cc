@@ -112,7 +112,7 @@ VarianceCurves::VarianceCurves(const ControlledModel& model, const MeasuredBatch
 const VarianceCurves::Probabilities* VarianceCurves::above(const std::vector<Probabilities>& pi,
                                                            std::size_t linear) const {
   const int gate = model_.linears[linear].gate;
-  return gate < 0 ? nullptr : &pi[static_cast<std::size_t>(gate)];
+  return gate < 0 ? nullptr : &pi[gate];
 }
 
 // The items that a group keeps at a level.
@@ -161,7 +161,7 @@ std::vector<VarianceCurves::Shared> VarianceCurves::shared_levels(const Point& p
   for (const Shared& gate : each) least.push_back(kLeastShare * gate.value);
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     if (model_.linears[k].gate < 0) continue;
-    Shared& gate = each[static_cast<std::size_t>(model_.linears[k].gate)];
+    Shared& gate = each[model_.linears[k].gate];
     gate.value -= row_importance(k) * scale_ * point.free_square[k];
     const ControlledModel::Linear& linear = model_.linears[k];
     gate.cost += (linear.input_cost * static_cast<double>(batch_.offsets[k].back()) +

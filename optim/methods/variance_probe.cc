@@ -62,19 +62,17 @@ std::span<const RowSets> ExactLook::at_gate(Exec& exec, const GateSite& site, Gr
                                             const RowSets& rows) {
   lap(exec, below_gate_);
   exec.ops.enter(site.probe_place);
-  exec.ops.run(item_scores(item_score[static_cast<std::size_t>(site.number)], gradient.dy, rows,
-                           site.layout, scores_per_token));
+  exec.ops.run(
+      item_scores(item_score[site.number], gradient.dy, rows, site.layout, scores_per_token));
   lap(exec, nullptr);
-  if (!item_seconds.empty()) below_gate_ = &item_seconds[static_cast<std::size_t>(site.number)];
+  if (!item_seconds.empty()) below_gate_ = &item_seconds[site.number];
   return {&rows, 1};
 }
 
 void ExactLook::weight_gradient(Exec& exec, const WeightUse& use) {
   lap(exec, below_gate_);
   BackwardHooks::weight_gradient(exec, use);
-  lap(exec, use.site < 0 || weight_seconds.empty()
-                ? below_gate_
-                : &weight_seconds[static_cast<std::size_t>(use.site)]);
+  lap(exec, use.site < 0 || weight_seconds.empty() ? below_gate_ : &weight_seconds[use.site]);
   sketches.add(use);
   lap(exec, nullptr);
 }
@@ -104,13 +102,13 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
   };
   plan_sketches(options.fraction);
   exact_.scores_per_token = options.scores_per_token;
-  exact_.item_score.resize(static_cast<std::size_t>(graph.gates()));
+  exact_.item_score.resize(graph.gates());
   for (Tensor& score : exact_.item_score) want(score, wide, {items});
   if (options.seconds) {
-    exact_.weight_seconds.resize(static_cast<std::size_t>(linears));
+    exact_.weight_seconds.resize(linears);
     exact_.item_seconds.resize(exact_.item_score.size());
   }
-  sampled_.resize(static_cast<std::size_t>(options.most_passes));
+  sampled_.resize(options.most_passes);
   for (SampledLook& look : sampled_) {
     look.linears = exact_.sketches.linears;
     for (GradientSketch& linear : look.linears)
@@ -122,7 +120,7 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
     want(linear.halves, wide, {2, linear.out_buckets * linear.in_buckets});
   std::int64_t most_buckets = 0;
   for (std::int64_t k = 0; k < linears; ++k) {
-    GradientSketch& linear = exact_.sketches.linears[static_cast<std::size_t>(k)];
+    GradientSketch& linear = exact_.sketches.linears[k];
     const std::int64_t buckets = linear.out_buckets * linear.in_buckets;
     most_buckets = std::max(most_buckets, buckets);
     want(linear.total, wide, {buckets});
@@ -227,7 +225,7 @@ MeasuredBatch VarianceProbe::batch_sizes() const {
     for (std::size_t n = 0; n + 1 < of_tokens.size(); ++n)
       batch.tokens.push_back(static_cast<double>(of_tokens[n + 1] - of_tokens[n]));
   } else {
-    batch.tokens.assign(static_cast<std::size_t>(batch.items), 1.0);
+    batch.tokens.assign(batch.items, 1.0);
   }
   return batch;
 }
@@ -325,14 +323,12 @@ void VarianceProbe::receive() {
       batch.drawn_error[k] = squared_distance(values(host, linear.drawn, buckets), exact);
       batch.drawn_variance[k] = values(host, linear.drawn_variance, 1).front();
     }
-    for (const SampledLook& look :
-         std::span(sampled_).first(static_cast<std::size_t>(batch.passes)))
+    for (const SampledLook& look : std::span(sampled_).first(batch.passes))
       batch.v_act[k] +=
           squared_distance(values(host, look.linears[k].total, buckets), exact) / batch.passes;
   }
   if (batch.passes < wanted_passes_) batch.v_act.assign(linears, 0.0);  // not by rounding
-  for (const SampledLook& look :
-       std::span(sampled_).first(static_cast<std::size_t>(batch.passes))) {
+  for (const SampledLook& look : std::span(sampled_).first(batch.passes)) {
     const std::vector<double> variance =
         values(host, look.weight_variance, static_cast<std::int64_t>(linears));
     for (std::size_t k = 0; k < linears; ++k) batch.v_w[k] += variance[k] / batch.passes;

@@ -115,7 +115,8 @@ TEST_CASE("json lines: text, numbers and booleans", "[table]") {
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": 2}\n{\"a\": 1,\n",
                    ":2: not valid JSON: each line must be an object of its own");
   folder.check_bad("x.jsonl", "[1]\n",
-                   ":1: a JSON array: each line must be an object of its own; jq -c '.[]' makes lines of it");
+                   ":1: a JSON array: each line must be an object of its own; jq -c "
+                   "'.[]' makes lines of it");
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": null}\n",
                    ":1: \"b\" is a JSON null, expected text or a number");
   folder.check_bad("x.jsonl", "{\"sentence\": \"x\"}\n",

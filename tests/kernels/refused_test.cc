@@ -1,4 +1,7 @@
 // Operations refuse tensors that do not fit, on every backend alike.
+#include <numeric>
+
+#include "tests/support/check_error.h"
 #include "tests/support/check_op.h"
 
 namespace vcas {

@@ -22,7 +22,8 @@ struct SourceFile {
   bool has_extension(const std::set<std::string>& extensions) const {
     return extensions.contains(std::filesystem::path(path).extension().string());
   }
-  bool is_cpp() const { return has_extension({".h", ".cc", ".cuh", ".cu", ".inc"}); }
+  bool is_cpp() const { return has_extension({".h", ".c", ".cc", ".cuh", ".cu", ".inc"}); }
+  bool is_script() const { return !lines.empty() && lines.front() == "#!/usr/bin/env bash"; }
   std::string place(std::size_t line) const { return path + ":" + std::to_string(line + 1) + ": "; }
 };
 
@@ -40,7 +41,7 @@ inline std::vector<SourceFile> source_tree(const std::filesystem::path& top) {
   static const std::set<std::string> folders = {".ci",   "cmake",    "configs", "core",   "data",
                                                 "docs",  "examples", "kernels", "layers", "models",
                                                 "optim", "tests",    "tools"};
-  static const std::set<std::string> extensions = {"",    ".cc", ".cmake", ".cu",   ".cuh",
+  static const std::set<std::string> extensions = {"",    ".c", ".cc", ".cmake", ".cu",   ".cuh",
                                                    ".h",  ".in", ".inc",   ".json", ".md",
                                                    ".py", ".sh", ".txt"};
   std::vector<SourceFile> files;

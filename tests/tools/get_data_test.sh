@@ -29,7 +29,7 @@ printf '%s\r\n1\t2\t3\ta\tb\r\n0\t3\t2\tc\td\r\n' "$head" |
   tee site/senteval/senteval_data/msr_paraphrase_train.txt \
     > site/senteval/senteval_data/msr_paraphrase_test.txt
 mkdir MNLI
-for table in train {dev,test}_{matched,mismatched}; do echo "$table" > MNLI/$table.tsv; done
+for table in train {dev,test}_{matched,mismatched}; do echo "$table" > "MNLI/$table.tsv"; done
 python3 -m zipfile -c site/glue/data/MNLI.zip MNLI
 echo diagnostic > site/glue/data/AX.tsv
 bert=site/google-bert/bert-base-uncased/resolve/main
@@ -83,7 +83,8 @@ expect 65 ", expected dc1fb7b6703fe03317c1a080b523bf475f3d4818; nothing was chan
   --sums git_sums bert-base-uncased by_git
 diff <(echo '{"model_type": "bert"}') by_git/config.json
 rm $bert/model.safetensors
-expect 66 "model.safetensors; nothing was changed in bert-base-uncased" --sums sums bert-base-uncased
+expect 66 "model.safetensors; nothing was changed in bert-base-uncased" \
+  --sums sums bert-base-uncased
 expect 66 "no checksum of the files of bert-large-uncased in sums" --sums sums bert-large-uncased
 expect 66 "cannot download $VCAS_DATA_URL/google/vit-base-patch16-224-in21k/resolve/b4569560" \
   vit-base-patch16-224-in21k

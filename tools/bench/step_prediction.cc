@@ -44,15 +44,15 @@ struct Case {
 
 Batch batch_of(const Case& c) {
   Batch batch{.items = c.items};
-  batch.labels.assign(static_cast<std::size_t>(c.items), 0);
+  batch.labels.assign(c.items, 0);
   if (!c.item_shape.empty()) {
     std::int64_t values = c.items;
     for (const std::int64_t extent : c.item_shape) values *= extent;
-    batch.values.assign(static_cast<std::size_t>(values), 0.0f);
+    batch.values.assign(values, 0.0f);
     return batch;
   }
   for (std::int64_t n = 0; n <= c.items; ++n) batch.offsets.push_back(n * c.tokens);
-  batch.tokens.assign(static_cast<std::size_t>(c.items * c.tokens), 0);
+  batch.tokens.assign(c.items * c.tokens, 0);
   batch.token_types = batch.tokens;
   return batch;
 }

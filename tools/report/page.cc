@@ -224,8 +224,7 @@ std::string differences(const std::vector<RunRecord>& runs) {
       if (config.contains(key)) values.insert(member(config, key));
     if (values.size() < 2) continue;
     rows.push_back({key, [&, key](const RunRecord& run) {
-                      const json& value =
-                          member(flat[static_cast<std::size_t>(&run - runs.data())], key);
+                      const json& value = member(flat[&run - runs.data()], key);
                       return value.is_null() ? "–" : value.dump();
                     }});
   }

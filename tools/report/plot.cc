@@ -277,7 +277,7 @@ std::string heat_cells(const HeatMap& content, const Frame& frame, const Scale& 
       while (last < columns && level(last) == level(first)) ++last;
       if (level(first) < 0) continue;
       const double left = x(content.edges[first]), width = x(content.edges[last]) - left + 0.4;
-      paths[static_cast<std::size_t>(level(first))] +=
+      paths[level(first)] +=
           fmt::format("M{:.1f} {:.0f}h{:.1f}v{}h-{:.1f}z", left, top, width, height - 1, width);
     }
   }
@@ -415,26 +415,14 @@ std::string escape_xml(std::string_view text) {
   using nlohmann::json;
   const std::string valid =
       json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+  constexpr std::string_view kMarks = "&<>\"'";
+  constexpr const char* kNames[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
   std::string out;
-  for (const char c : valid) switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
-    }
+  for (const char c : valid)
+    if (const std::size_t mark = kMarks.find(c); mark != kMarks.npos)
+      out += kNames[mark];
+    else
+      out += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
   return out;
 }
 
