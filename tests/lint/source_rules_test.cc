@@ -59,7 +59,8 @@ bool is_late(const SourceFile&, const std::string& line) {
 
 bool is_long(const SourceFile& file, const std::string& line) {
   const bool code = file.is_cpp() || file.name() == "CMakeLists.txt" ||
-                    file.has_extension({".cmake"}) || file.path.starts_with("tools/") || file.is_script();
+                    file.has_extension({".cmake"}) || file.path.starts_with("tools/") ||
+                    file.is_script();
   return code && columns(line) > kMaxColumns;
 }
 

@@ -41,9 +41,9 @@ inline std::vector<SourceFile> source_tree(const std::filesystem::path& top) {
   static const std::set<std::string> folders = {".ci",   "cmake",    "configs", "core",   "data",
                                                 "docs",  "examples", "kernels", "layers", "models",
                                                 "optim", "tests",    "tools"};
-  static const std::set<std::string> extensions = {"",    ".c", ".cc", ".cmake", ".cu",   ".cuh",
-                                                   ".h",  ".in", ".inc",   ".json", ".md",
-                                                   ".py", ".sh", ".txt"};
+  static const std::set<std::string> extensions = {"",     ".c",  ".cc", ".cmake", ".cu",
+                                                   ".cuh", ".h",  ".in", ".inc",   ".json",
+                                                   ".md",  ".py", ".sh", ".txt"};
   std::vector<SourceFile> files;
   const auto add = [&](const fs::path& path) {
     files.push_back(read_source(top, path.lexically_relative(top).generic_string()));
