@@ -76,10 +76,8 @@ void Cublas::check(cublasStatus_t status, const std::string& what) const {
   if (status == CUBLAS_STATUS_ALLOC_FAILED)
     throw Error(ExitCode::kOutOfMemory, "GPU out of memory: " + why,
                 "a smaller batch or micro-batch needs less");
-  // A kernel before may have failed, which cuBLASLt is the first to see.
-  if (const cudaError_t device = cudaDeviceSynchronize();
-      device != cudaErrorStreamCaptureUnsupported)
-    cuda::check(device, what);
+  // Also of a kernel before, which has failed unseen. The device then says why.
+  if (status == CUBLAS_STATUS_EXECUTION_FAILED) cuda::check(cudaDeviceSynchronize(), what);
   throw InternalError("cuBLASLt: " + why);
 }
 
