@@ -58,7 +58,7 @@ struct Patches {
     const auto each = static_cast<std::int64_t>(16 / bytes);
     return (values + each - 1) / each * each;
   }
-  // They are copied so many rows at a time: as fit in 32 MiB.
+  // They are copied so many rows at a time: as have 2^23 numbers.
   static std::int64_t rows_at_once(std::int64_t values) {
     constexpr std::int64_t kValues = std::int64_t{8} << 20;
     return std::max<std::int64_t>(kValues / std::max<std::int64_t>(values, 1), 1);
