@@ -1,6 +1,7 @@
 #include "layers/graph_plan.h"
 
 #include <cxxabi.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -321,9 +322,9 @@ void Planner::check_gates() const {
                     "choose layers that keep items apart, or sample rows of weight gradients only");
       for (const int consumer : consumers_[i])
         if (i != gate && consumer > gate)
-          throw Error(ExitCode::kBadConfig, where +
-                                                "not a cut edge: " + plan_.nodes[consumer].name +
-                                                " reads " + below.name + " past the gate");
+          throw Error(ExitCode::kBadConfig,
+                      fmt::format("{}not a cut edge: {} reads {} past the gate", where,
+                                  plan_.nodes[consumer].name, below.name));
     }
   }
 }
