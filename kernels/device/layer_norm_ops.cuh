@@ -169,7 +169,10 @@ __global__ void __launch_bounds__(kThreads, (kBackwardBlocks<T, kHeld>))
     });
     const C shift = warp_sum(g_sum) / static_cast<C>(width);
     const C slope = warp_sum(product) / static_cast<C>(width);
-    if constexpr ((kBackwardBlocks<T, kHeld>) > 2) x.unpack_again(), dy.unpack_again();
+    if constexpr ((kBackwardBlocks<T, kHeld>) > 2) {
+      x.unpack_again();
+      dy.unpack_again();
+    }
     LaneSquares<C> squares, squares_of_branch;
     T* const dx_row = computed_once<kOnce>(t.dx, r * width);
     [[maybe_unused]] T* const branch_row = computed_once<kOnce>(t.dbranch, r * width);
