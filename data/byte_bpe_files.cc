@@ -19,7 +19,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kVocab = "vocab.json";
 constexpr const char* kMerges = "merges.txt";
-constexpr const char* kSpecialMap = "special_tokens_map.json";
 constexpr std::string_view kVersion = "#version";
 constexpr const char* kAsGpt2 = "byte-level BPE can be read as GPT-2 has it";
 
@@ -115,33 +114,6 @@ void check_prefix_space(const JsonFile& config, const BpeVocabulary& vocabulary)
                    "correct the one that does not fit the weights");
 }
 
-// Throws where a file names a special token that texts would not be searched for.
-void check_special_tokens(const fs::path& path, const BpeVocabulary& vocabulary) {
-  if (!fs::exists(path)) return;
-  const JsonFile file(read_file(path), path.string());
-  const auto check = [&](const JsonNode& node) {
-    const JsonNode* content = node.value.is_object() ? JsonFile::find(node, "content") : &node;
-    if (content && std::ranges::any_of(vocabulary.added, [&](const AddedToken& token) {
-          return vocabulary.tokens[token.id] == content->value;
-        }))
-      return;
-    file.fail_at(node,
-                 fmt::format("a special token is {}, which {} does not add",
-                             content ? content->value.dump() : "without content", vocabulary.name),
-                 kSaveAgain);
-  };
-  for (const char* name :
-       {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"})
-    if (const JsonNode* node = JsonFile::find(file.root(), name)) check(*node);
-  if (const JsonNode* more = JsonFile::find(file.root(), "additional_special_tokens"))
-    for (const JsonNode& node : more->children) check(node);
-}
-
-void check_special_tokens_of(const fs::path& folder, const BpeVocabulary& vocabulary) {
-  check_special_tokens(folder / kTokenizerConfig, vocabulary);
-  check_special_tokens(folder / kSpecialMap, vocabulary);
-}
-
 void read_merges(const fs::path& path, BpeVocabulary& vocabulary) {
   const std::string text = read_file(path);
   check_utf8({path.string(), text});
@@ -184,8 +156,7 @@ BpeVocabulary read_pair(const fs::path& folder) {
     vocabulary.add_prefix_space = config.boolean(config.root(), "add_prefix_space").value_or(false);
     add_configured_tokens(config, token_list(vocabulary));
   }
-  check_special_tokens_of(folder, vocabulary);
-  check_added_tokens_file(folder, token_list(vocabulary));
+  check_tokens_beside(folder, token_list(vocabulary));
   return vocabulary;
 }
 
@@ -197,15 +168,6 @@ bool is_pair(const fs::path& path) {
   return !model || !model->value.is_object();
 }
 
-Json vocab_json(const ByteBpe& tokenizer) {
-  Json vocab = Json::object();
-  // Not operator[]: an ordered object looks through all it has.
-  auto& entries = vocab.get_ref<Json::object_t&>();
-  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id)
-    entries.emplace_back(std::string(tokenizer.token(id)), id);
-  return vocab;
-}
-
 std::vector<std::string> merge_lines(const ByteBpe& tokenizer) {
   std::vector<std::string> lines;
   for (const BpeMerge& merge : tokenizer.vocabulary().merges)
@@ -215,12 +177,6 @@ std::vector<std::string> merge_lines(const ByteBpe& tokenizer) {
 }
 
 Json tokenizer_json(const ByteBpe& tokenizer) {
-  Json added = Json::array();
-  for (const AddedToken& token : tokenizer.vocabulary().added) {
-    Json entry = {{"id", token.id}};
-    entry.update(added_token_json(tokenizer, token));
-    added.push_back(entry);
-  }
   const auto byte_level = [](bool prefix, bool trim) -> Json {
     return {{"type", "ByteLevel"},
             {"add_prefix_space", prefix},
@@ -231,7 +187,7 @@ Json tokenizer_json(const ByteBpe& tokenizer) {
   return {{"version", "1.0"},
           {"truncation", nullptr},
           {"padding", nullptr},
-          {"added_tokens", added},
+          {"added_tokens", added_tokens_json(tokenizer, tokenizer.vocabulary().added)},
           {"normalizer", nullptr},
           {"pre_tokenizer", byte_level(prefix, true)},
           {"post_processor", byte_level(true, false)},
@@ -287,7 +243,6 @@ BpeVocabulary read_bpe(const fs::path& path) {
   check_folder(path, token_list(vocabulary));
   if (const fs::path config = path / kTokenizerConfig; fs::exists(config))
     check_prefix_space(JsonFile(read_file(config), config.string()), vocabulary);
-  check_special_tokens_of(path, vocabulary);
   return vocabulary;
 }
 

@@ -18,8 +18,9 @@ using Rows = std::vector<std::vector<std::string>>;
 bool has_numbers(const Json& run) { return run.contains("steps"); }
 
 // Null where a run lacks the member, as one of an earlier program may.
-Json member(const Json& object, const std::string& key) {
-  return object.is_object() && object.contains(key) ? object[key] : Json();
+Json member(const Json& object, std::string_view key) {
+  const auto found = object.find(key);
+  return found == object.end() ? Json() : *found;
 }
 
 // 1 - part / whole; null where one is not known.

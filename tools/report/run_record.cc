@@ -106,7 +106,7 @@ nlohmann::json shared_settings(const RunRecord& run) {
 
 }  // namespace
 
-const nlohmann::json& member(const nlohmann::json& object, const std::string& key) {
+const nlohmann::json& member(const nlohmann::json& object, std::string_view key) {
   static const nlohmann::json none;
   const auto found = object.find(key);
   return found == object.end() ? none : *found;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace vcas {
@@ -34,7 +35,7 @@ std::vector<RunRecord> read_runs(const std::vector<std::filesystem::path>& folde
                                  std::vector<std::string>& left_out);
 
 // Metrics may come from any program: what is not there, or not of its type, is null, NaN or empty.
-const nlohmann::json& member(const nlohmann::json& object, const std::string& key);
+const nlohmann::json& member(const nlohmann::json& object, std::string_view key);
 double number(const nlohmann::json& object, const std::string& key);
 std::vector<double> numbers(const nlohmann::json& object, const std::string& key);
 std::string text(const nlohmann::json& object, const std::string& key);
