@@ -13,7 +13,7 @@ struct AdamRule final : UpdateRule {
   void fields(Visitor& v) {
     v.field("beta1", beta1, "Decay of Adam's first moment.", at_least(0.0), below(1.0));
     v.field("beta2", beta2, "Decay of Adam's second moment.", at_least(0.0), below(1.0));
-    v.field("eps", eps, "Added to the root of Adam's second moment.", above(0.0));
+    v.field("eps", eps, "Added to the root of Adam's second moment.", at_least(1e-37));
   }
 
   std::string summary() const override {

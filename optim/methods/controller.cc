@@ -48,7 +48,7 @@ void VcasOptions::validate(ConfigErrors& errors) const {
   if (follows_paper() || pinned() || tau() > 0) return;
   constexpr const char* kWhy = "be 0: without a budget of variance nothing can be sampled";
   if (samples_items() && samples_rows())
-    errors.add({"tau_act", "tau_w"}, std::string("must not both ") + kWhy);
+    errors.add({"tau_act", "tau_w"}, std::string("and tau_w must not both ") + kWhy);
   else
     errors.add({samples_items() ? "tau_act" : "tau_w"}, std::string("must not ") + kWhy);
 }
@@ -102,8 +102,7 @@ void check_gates(const VcasOptions& options, const ControlledModel& model) {
 Controller::Controller(const VcasOptions& options, const ControlledModel& model)
     : options_(options),
       model_(model),
-      act_ratio_(fixed_ratios("act_ratio", options.act_ratio, static_cast<std::size_t>(model.gates),
-                              "sampling gates")),
+      act_ratio_(fixed_ratios("act_ratio", options.act_ratio, model.gates, "sampling gates")),
       weight_ratio_(fixed_ratios("weight_ratio", options.weight_ratio, model.linears.size(),
                                  "sampled linears")) {
   check_gates(options, model);

@@ -74,11 +74,10 @@ void check_forward_choice(const Training& training, const std::string& setting,
     throw Error(ExitCode::kBadConfig, setting + ": " + why, hint);
   };
   const Model& model = training.model;
-  if (model.graph.spec(model.loss).layout == Layout::masked())
+  if (model.graph.spec(model.loss).layout != Layout::items(1))
     fail(
-        "the loss has a term for each predicted word, and nobody knows how many an item has that "
-        "is "
-        "not read",
+        "the loss has a term for each predicted word or part of an item, and nobody knows how many "
+        "an item has that is not read",
         instead);
   if (model.weights.index < 0) fail("the loss of this model takes no weights of items", instead);
   check_items_apart(model.graph, setting);

@@ -36,8 +36,7 @@ ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll need
   const DType wide = statistics_dtype(training.model.graph.dtype());
   numbers_ = {nullptr, wide, {kSlots * batch_}};
   buffer_ = Buffer(ops_, std::vector<Tensor*>{&numbers_});
-  for (auto& mailbox : mailboxes_)
-    mailbox = ops_.make_mailbox(static_cast<std::size_t>(batch_) * dtype_bytes(wide));
+  for (auto& mailbox : mailboxes_) mailbox = ops_.make_mailbox(batch_ * dtype_bytes(wide));
 }
 
 bool ItemMemory::is_one_epoch() const {

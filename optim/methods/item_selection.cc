@@ -20,12 +20,15 @@ BackwardSelection::BackwardSelection(const Training& training, const std::string
     : model_(training.model), gate_(training.ops, training.model.graph.plan()) {
   const Graph& graph = model_.graph;
   const std::string setting = "method.type=" + type;
-  VCAS_CHECK(graph.gates() > 0 && graph.plan().gate_nodes.back() == model_.logits.index,
-             setting + ": MethodKind::prepare comes before Graph::finish");
+  if (graph.gates() == 0 || graph.plan().gate_nodes.back() != model_.logits.index)
+    throw Error(ExitCode::kBadConfig, setting + ": the graph has no gate at the logits",
+                "call MethodKind::prepare before Graph::finish");
   if (graph.spec(model_.loss).layout != Layout::items(1))
     throw Error(
         ExitCode::kBadConfig,
-        setting + ": the loss has a term for each predicted word, and items are chosen by one",
+        setting +
+            ": the loss has a term for each predicted word or part of an item, and items are "
+            "chosen by one",
         "choose another method.type");
   check_items_apart(graph, setting);
   if (training.micro_batch == 1)
@@ -46,9 +49,14 @@ std::span<const RowSets> BackwardSelection::at_gate(Exec& exec, const GateSite& 
                                                     Gradient& gradient, const RowSets& rows) {
   if (site.number != model_.graph.gates() - 1) return {&rows, 1};
   exec.ops.enter(site.sample_place);
-  const ItemChoice choice = choose(exec, site, gradient, rows);
-  count(std::ssize(choice.kept), rows.items());
-  if (choice.weights.size() != choice.kept.size()) return {&rows, 1};
+  ItemChoice choice = choose(exec, site, gradient, rows);
+  check_choice(choice, rows.items());
+  const auto kept_items = std::ssize(choice.kept);
+  count(kept_items, rows.items());
+  if (choice.weights.empty()) {
+    if (kept_items == rows.items()) return {&rows, 1};
+    choice.weights.assign(static_cast<std::size_t>(kept_items), 1);
+  }
   const std::span<const RowSets> kept = gate_.keep(exec.ops, rows, choice);
   gradient = gate_.compact(exec, site, gradient.dy);
   return kept;

@@ -49,7 +49,7 @@ class BackwardSelection : public ItemSelection, protected BackwardHooks {
   std::size_t bytes() const override { return gate_.bytes() + buffer_.bytes(); }
 
  protected:
-  // Chooses among the items of a pass. An exact one has no weights.
+  // Chooses among the items of a pass, maybe none. In an exact one it is `all_items`.
   // A weight multiplies the item's gradient.
   virtual ItemChoice choose(Exec& exec, const GateSite& site, const Gradient& gradient,
                             const RowSets& rows) = 0;

@@ -1,8 +1,11 @@
 #include "optim/methods/item_threshold.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
 #include "optim/methods/variance_curves.h"
 
 namespace vcas {
@@ -16,23 +19,37 @@ double ItemThreshold::kept(const std::vector<double>& scores, double target) con
 
 double ItemThreshold::whole(double sum) { return std::max(1.0, std::round(sum)); }
 
-// A step of Newton's method on log t, damped: the slope of the sum is that of the P_i below 1.
+// t goes a part of the way, in logarithms, to the threshold that would keep `target` of this batch.
+// The part is the squared gain of Trigg and Leach (1967).
+// Errors of one sign come from a trend, which t follows at once.
+// Errors of both signs come from batches that differ, which t does not follow.
 void ItemThreshold::follow(const std::vector<double>& scores, double target) {
-  constexpr double kGain = 0.05, kLeastSlope = 0.25;  // the slope as a share of the target
+  constexpr double kSmoothing = 0.1, kLeastGain = 0.05;
   if (!std::ranges::all_of(scores, [](double score) { return std::isfinite(score); })) return;
+  const double level = capped_level(scores, std::vector<double>(scores.size(), 1.0), target);
+  if (!std::isfinite(level) || !(level > 0)) return;
   if (value_ == 0) {
-    const double level = capped_level(scores, std::vector<double>(scores.size(), 1.0), target);
-    if (std::isfinite(level) && level > 0) value_ = 1 / level;
+    value_ = 1 / level;
     return;
   }
-  double sum = 0, below = 0;
-  for (const double score : scores) {
-    const double p = std::min(1.0, score / value_);
-    sum += p;
-    if (p < 1) below += p;
-  }
-  const double slope = std::max(below, kLeastSlope * target);
-  value_ *= std::exp(kGain * std::clamp((sum - target) / slope, -1.0, 1.0));
+  const double sum = kept(scores, target), error = (sum - target) / std::max(sum, target);
+  mean_error_ += kSmoothing * (error - mean_error_);
+  mean_size_ += kSmoothing * (std::abs(error) - mean_size_);
+  const double signal = mean_size_ > 0 ? mean_error_ / mean_size_ : 0;
+  value_ *= std::pow(1 / (level * value_), std::max(kLeastGain, signal * signal));
+}
+
+nlohmann::json ItemThreshold::state() const { return {value_, mean_error_, mean_size_}; }
+
+void ItemThreshold::restore(const nlohmann::json& state) {
+  const auto is_count = [](const nlohmann::json& x) { return x.is_number() && x >= 0.0; };
+  if (!state.is_array() || state.size() != 3 || !is_count(state[0]) || !state[1].is_number() ||
+      !is_count(state[2]))
+    throw Error(ExitCode::kBadData,
+                fmt::format("a threshold in the state of VCAS is {}", state.dump()));
+  value_ = state[0];
+  mean_error_ = state[1];
+  mean_size_ = state[2];
 }
 
 }  // namespace vcas

@@ -1,6 +1,7 @@
 // How many items a gate keeps of each batch, where the host sees their scores before it draws.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace vcas {
@@ -12,20 +13,24 @@ namespace vcas {
 // t depends on earlier steps and on scores alone, so draws stay unbiased.
 class ItemThreshold {
  public:
-  // The sum over i of P_i. Scores that are not finite count 1. `target` where no step was seen.
+  // The sum over i of P_i. Scores that are not finite count 1. `target` where t is not set.
   double kept(const std::vector<double>& scores, double target) const;
   // How many items systematic selection keeps for such a sum: the nearest number, at least 1.
   static double whole(double sum);
 
-  // After the scores of a step: moves t so that the sum has the mean `target` over the steps.
+  // With the scores of a step, before it draws: moves t so that the sum has the mean `target` over
+  // the steps. It follows scores that rise or fall from step to step.
   // The first step sets t so that its sum is `target`.
   void follow(const std::vector<double>& scores, double target);
 
   double value() const { return value_; }  // t; 0: no step was seen
-  void set(double value) { value_ = value; }
+  // The memory too; `restore` throws Error(kBadData) for one that no threshold has.
+  nlohmann::json state() const;
+  void restore(const nlohmann::json& state);
 
  private:
   double value_ = 0;
+  double mean_error_ = 0, mean_size_ = 0;  // of sums: with its sign, and without
 };
 
 }  // namespace vcas

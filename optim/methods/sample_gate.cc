@@ -79,8 +79,7 @@ std::span<const RowSets> SampleGate::draw(Exec& exec, const DrawSettings& settin
   }
   exec.ops.run(draw);
   if (!systematic || !rows.sizes_known())
-    exec.ops.copy_to_host(host_drawn_.data(), drawn,
-                          static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
+    exec.ops.copy_to_host(host_drawn_.data(), drawn, (1 + kept) * sizeof(std::int32_t));
   if (!systematic) kept = host_drawn_[0];
   draw_echoes(exec, settings, site, own, kept);
   exec.ops.run(narrowing(rows, kept));
@@ -93,9 +92,10 @@ double SampleGate::by_threshold(Ops& ops, const DrawSettings& settings, const Te
   ops.copy_to_host(host_bytes_.data(), score.data, score.bytes());
   host_score_.resize(score.elements());
   read_numbers(host_bytes_.data(), score.dtype, std::span(host_score_));
-  const double kept = settings.threshold->kept(host_score_, target);
-  if (settings.moves_threshold) settings.threshold->follow(host_score_, target);
-  return kept;
+  ItemThreshold now = *settings.threshold;
+  now.follow(host_score_, target);
+  if (settings.moves_threshold) *settings.threshold = now;
+  return now.kept(host_score_, target);
 }
 
 // As many as there are items that were not kept, at most.
@@ -121,11 +121,8 @@ std::span<const RowSets> SampleGate::keep(Ops& ops, const RowSets& rows, const I
   host_drawn_[0] = static_cast<std::int32_t>(kept);
   std::ranges::transform(choice.kept, host_drawn_.begin() + 1,
                          [](std::int64_t item) { return static_cast<std::int32_t>(item); });
-  ops.copy_to_device(drawn_.data, host_drawn_.data(),
-                     static_cast<std::size_t>(1 + kept) * sizeof(std::int32_t));
-  if (kept > 0)
-    ops.copy_to_device(keep_scale_.data, choice.weights.data(),
-                       static_cast<std::size_t>(kept) * sizeof(float));
+  ops.copy_to_device(drawn_.data, host_drawn_.data(), (1 + kept) * sizeof(std::int32_t));
+  if (kept > 0) ops.copy_to_device(keep_scale_.data, choice.weights.data(), kept * sizeof(float));
   ops.run(narrowing(rows, kept));
   return prefixes_;
 }

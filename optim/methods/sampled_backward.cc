@@ -76,8 +76,7 @@ std::span<const RowSets> SampledBackward::at_gate(Exec& exec, const GateSite& si
   const double ratio = pass.ratios.act[number];
   ItemThreshold* const threshold = thresholds.empty() ? nullptr : &thresholds[number];
   if (passes(site, ratio, rows)) {
-    if (threshold && pass.moves_thresholds)
-      threshold->set(0);  // scores change until it draws again
+    if (threshold && pass.moves_thresholds) *threshold = {};  // scores change until it draws again
     return {&rows, 1};
   }
   ratio_above_ = ratio;

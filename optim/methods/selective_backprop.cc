@@ -47,7 +47,10 @@ class SelectiveBackprop final : public BackwardSelection {
     return false;
   }
   nlohmann::json state() const override { return {{"history", history_}}; }
-  void restore(const nlohmann::json& state) override { state.at("history").get_to(history_); }
+  void restore(const nlohmann::json& state) override {
+    state.at("history").get_to(history_);
+    step_ = -1;
+  }
 
  private:
   ItemChoice choose(Exec& exec, const GateSite& site, const Gradient&, const RowSets&) override {

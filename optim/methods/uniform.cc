@@ -13,8 +13,7 @@ struct UniformOptions {
   bool forward = false;
 
   ItemChoice draw(Ops& host, std::int64_t items, const RandomKey& key) const {
-    return draw_items(host, std::vector<double>(static_cast<std::size_t>(items), 1.0), keep,
-                      selection_of(selection), key);
+    return draw_items(host, std::vector<double>(items, 1.0), keep, selection_of(selection), key);
   }
   std::string summary() const {
     return fmt::format("keeps {:.3g} of all items {} the forward · {}", keep,

@@ -24,6 +24,9 @@ class UpperBound final : public BackwardSelection {
 
   void begin_step(std::int64_t step) override {
     BackwardSelection::begin_step(step);
+    if (step == step_) tau_ = before_;  // it threw, and is made again
+    step_ = step;
+    before_ = tau_;
     samples_now_ = tau_ >= options_.tau_threshold;
   }
   // Ranks see items of their own. All go on with their mean.
@@ -50,7 +53,10 @@ class UpperBound final : public BackwardSelection {
     return json;
   }
   nlohmann::json state() const override { return {{"tau", tau_}}; }
-  void restore(const nlohmann::json& state) override { state.at("tau").get_to(tau_); }
+  void restore(const nlohmann::json& state) override {
+    state.at("tau").get_to(tau_);
+    step_ = -1;
+  }
 
  private:
   // Draws b items with replacement, by p_i = g_i / sum of g. An item has the weight
@@ -86,7 +92,9 @@ class UpperBound final : public BackwardSelection {
 
   std::shared_ptr<Ranks> ranks_;
   UpperBoundOptions options_;
-  double tau_ = 0;  // sqrt(N sum of g^2) / sum of g, smoothed
+  double tau_ = 0;          // sqrt(N sum of g^2) / sum of g, smoothed
+  double before_ = 0;       // the same when the step began
+  std::int64_t step_ = -1;  // that has begun
   bool samples_now_ = true;
 };
 

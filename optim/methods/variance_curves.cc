@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "optim/methods/gradient_sketch.h"
-#include "optim/methods/item_threshold.h"
 #include "optim/methods/sample_gate.h"
 
 namespace vcas {
@@ -372,7 +371,9 @@ VarianceCurves::Optimum VarianceCurves::within(double budget, double start) cons
     lambda = std::clamp(lambda_of(budget, correction, lambda), kLeast, kMost);
     point = at_level(lambda);
     if (!(point.act > 0)) break;
-    correction = simulated_act(point.ratios).weighted_act / point.act;
+    // Where whole numbers round to all items, the variance is 0. Others would not follow from it.
+    if (const double act = simulated_act(point.ratios).weighted_act; act > 0)
+      correction = act / point.act;
   }
   return {point.ratios, lambda};
 }
@@ -457,8 +458,8 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) co
         std::vector<double> score;
         for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
         double budget = ratio_above * whole;
-        if (systematic)
-          budget = batch_.threshold.empty() ? whole_budget(budget) : ItemThreshold::whole(budget);
+        // Thresholds round the sum of each batch, in the mean neither up nor down.
+        if (systematic && batch_.threshold.empty()) budget = whole_budget(budget);
         draw(score, budget, systematic, address_of(gate), number * items_, kept);
       }
       if (forward) add_forward(gate, forward_error);

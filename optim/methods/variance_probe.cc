@@ -171,8 +171,7 @@ void VarianceProbe::begin(std::uint64_t seed, std::uint64_t number, int batches,
     const PhiloxAddress address = philox_address({seed, Stream::kProbe, number, site, 0});
     std::byte* to = drawn.data() + signs_.offset_of(sign);
     for (std::int64_t i = 0; i < sign.elements(); ++i) {
-      const double value =
-          philox_uniform(address, static_cast<std::uint64_t>(i)) < 0.5 ? -1.0 : 1.0;
+      const double value = philox_uniform(address, i) < 0.5 ? -1.0 : 1.0;
       if (sign.dtype == DType::kF64) {
         reinterpret_cast<double*>(to)[i] = value;
       } else {
@@ -290,12 +289,12 @@ double VarianceProbe::variance_of_halves(const std::byte* host, std::size_t line
   return items * squares / (1 / first + 1 / second);
 }
 
-// What the last batch has measured.
 void VarianceProbe::keep_measured(int batches) {
   if (sent_) receive();
   batches_.erase(batches_.begin() + batches, batches_.end());
 }
 
+// What the last batch has measured.
 void VarianceProbe::receive() {
   const std::byte* host = mailbox_->receive();
   sent_ = false;
@@ -329,8 +328,7 @@ void VarianceProbe::receive() {
   }
   if (batch.passes < wanted_passes_) batch.v_act.assign(linears, 0.0);  // not by rounding
   for (const SampledLook& look : std::span(sampled_).first(batch.passes)) {
-    const std::vector<double> variance =
-        values(host, look.weight_variance, static_cast<std::int64_t>(linears));
+    const std::vector<double> variance = values(host, look.weight_variance, linears);
     for (std::size_t k = 0; k < linears; ++k) batch.v_w[k] += variance[k] / batch.passes;
   }
 }

@@ -108,7 +108,8 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
   sampled_.pass.scores_per_token = !options.follows_paper();
   sampled_.pass.echoes = options.echo;
   if (follows_norms()) sampled_.thresholds.resize(controller_->act_ratio().size());
-  if (controller_->adapts() && training.micro_batch > 1)
+  if (controller_->adapts() && training.micro_batch > 1 &&
+      !training.model.graph.sampled_weights().empty())
     probe_ = std::make_unique<VarianceProbe>(
         training.model.graph, training.ops, sampled_,
         VarianceProbe::Options{.fraction = options.probe_fraction,
@@ -166,16 +167,19 @@ bool Vcas::probes_at(std::int64_t step) const {
 
 void Vcas::begin_step(std::int64_t step) {
   if (forward_) forward_->begin_step(step);
-  if (probing_ && step == begun_step_) {  // it threw, and is made again
-    probe_->keep_measured(measured_before_);
-    probing_ = in_place_ && measured_before_ > 0;
+  if (step == begun_step_) {  // it threw, and is made again
+    sampled_.thresholds = thresholds_before_;
+    if (probing_) {
+      probe_->keep_measured(measured_before_);
+      probing_ = in_place_ && measured_before_ > 0;
+    }
   }
+  thresholds_before_ = sampled_.thresholds;
   if (!probing_ && begins_probe(step)) {
     // The ranks share the backwards of a probe, rounded up.
     const int passes = quotient_up(options_.probe_batches() * controller_->probe_passes(),
                                    probe_batches_ * training_.ranks->size());
-    probe_->begin(training_.seed, static_cast<std::uint64_t>(controller_->probes()), probe_batches_,
-                  passes);
+    probe_->begin(training_.seed, controller_->probes(), probe_batches_, passes);
     probe_passes_ = probe_->passes();
     probing_ = true;
     if (!in_place_) run_separate_probe();
@@ -201,9 +205,8 @@ void Vcas::run_separate_probe() {
     const Batch& batch = source->next();
     const std::int64_t items = std::min(batch.items, training_.micro_batch);
     model.load(training_.ops, batch, 0, items);
-    Exec exec = model.graph.make_exec(
-        training_.seed, kProbeSteps + static_cast<std::uint64_t>(i * place.size + place.rank),
-        true);
+    Exec exec =
+        model.graph.make_exec(training_.seed, kProbeSteps + i * place.size + place.rank, true);
     exec.keeps_norms = true;
     model.graph.forward(exec);
     const auto terms = static_cast<double>(model.loss_terms(batch, 0, items));
@@ -290,8 +293,13 @@ bool Vcas::end_step() {
   measured.back().forward_score = forecast_.score;
   measured.back().forward_norm = forecast_.norm;
   for (MeasuredBatch& batch : measured)
-    for (const ItemThreshold& threshold : sampled_.thresholds)
-      batch.threshold.push_back(threshold.value());
+    for (std::size_t gate = 0; gate < sampled_.thresholds.size(); ++gate) {
+      ItemThreshold then = sampled_.thresholds[gate];  // as a step with this batch would have it
+      if (then.value() > 0)
+        then.follow(batch.item_score[gate],
+                    controller_->act_ratio()[gate] * static_cast<double>(batch.items));
+      batch.threshold.push_back(then.value());
+    }
   if (auto_exact_) auto_exact_->add_exact(measured.back());
   if (training_.ranks->size() > 1) measured = gather_batches(*training_.ranks, measured);
   if (training_.ranks->is_first()) {
@@ -388,6 +396,11 @@ Method::Complaint Vcas::complaint() const {
         "method.forward drops nothing in a run of one epoch: it knows no item before it is seen",
         "train for more epochs, or set method.forward=false"};
   if (!controller_->adapts() || probe_) return {probe_note_, {}};
+  if (training_.model.graph.sampled_weights().empty())
+    return {
+        "no linear layer of the model has a sampled weight, so VCAS measures nothing: all keep "
+        "ratios stay 1",
+        "build blocks with add_linear (models/blocks.h), or set method.type=exact"};
   return {
       "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
       "saves nothing",
@@ -407,7 +420,8 @@ nlohmann::json Vcas::state() const {
   if (!state.is_null()) state["controller"] = options_.controller;
   if (forward_) state["forward"] = forward_->state();
   for (const ItemThreshold& threshold : sampled_.thresholds)
-    state["thresholds"].push_back(threshold.value());
+    state["thresholds"].push_back(threshold.state());
+  if (!sampled_.thresholds.empty()) state["batch"] = training_.batch;
   return state;
 }
 
@@ -419,23 +433,22 @@ void Vcas::restore(const nlohmann::json& state) {
   restore_thresholds(state);
   set_ratios();
   probing_ = false;
+  begun_step_ = -1;
 }
 
-// Absent from the states of programs that kept as many items of each batch.
+// Scores are of mean losses, so those of another batch have another size. Then thresholds start
+// anew, as where the state has none.
 void Vcas::restore_thresholds(const nlohmann::json& state) {
   std::vector<ItemThreshold>& thresholds = sampled_.thresholds;
-  if (thresholds.empty() || !state.contains("thresholds")) return;
-  const nlohmann::json& values = state.at("thresholds");
+  thresholds.assign(thresholds.size(), {});
+  if (thresholds.empty() || state.value("batch", std::int64_t{-1}) != training_.batch) return;
+  const nlohmann::json values = state.value("thresholds", nlohmann::json());
   if (!values.is_array() || values.size() != thresholds.size())
     throw Error(ExitCode::kBadData,
                 fmt::format("the state of VCAS has {} thresholds of items, the model {} gates",
                             values.size(), thresholds.size()));
-  for (std::size_t gate = 0; gate < thresholds.size(); ++gate) {
-    if (!values[gate].is_number() || !(values[gate] >= 0.0))
-      throw Error(ExitCode::kBadData, fmt::format("threshold {} in the state of VCAS is {}", gate,
-                                                  values[gate].dump()));
-    thresholds[gate].set(values[gate]);
-  }
+  for (std::size_t gate = 0; gate < thresholds.size(); ++gate)
+    thresholds[gate].restore(values[gate]);
 }
 
 std::span<float> Vcas::item_memory() {

@@ -97,11 +97,12 @@ class Vcas final : public Method {
   int probe_batches_;                              // of a probe on this rank
   bool drops_rows_ = false, drops_items_ = false;  // at the present ratios
   bool probing_ = false;
-  std::int64_t begun_step_ = -1;           // the last one
-  int measured_before_ = 0;                // batches of this probe, when it began
-  bool probed_ = false;                    // the last step ended a probe
-  PassKind step_kind_ = PassKind::kExact;  // of the last step's first pass
-  KeepRatios step_ratios_;                 // that it had
+  std::int64_t begun_step_ = -1;                  // the last one
+  std::vector<ItemThreshold> thresholds_before_;  // when it began, as
+  int measured_before_ = 0;                       // batches of this probe
+  bool probed_ = false;                           // the last step ended a probe
+  PassKind step_kind_ = PassKind::kExact;         // of the last step's first pass
+  KeepRatios step_ratios_;                        // that it had
   int probe_passes_ = 0;
   std::string probe_note_;
   nlohmann::ordered_json gate_norms_ = nlohmann::ordered_json::object();  // of the last probe

@@ -445,7 +445,7 @@ TEST_CASE("curves that Monte Carlo contradicts are complained of", "[controller]
 TEST_CASE("settings of the budget controller are checked", "[controller]") {
   CHECK(config_error(R"({"controller": "budget", "update_every": 2})").empty());
   CHECK_THAT(config_error(R"({"controller": "budget", "tau_act": 0, "tau_w": 0})"),
-             ContainsSubstring("must not both be 0"));
+             ContainsSubstring("tau_act and tau_w must not both be 0"));
   CHECK(config_error(R"({"controller": "budget", "sample": "items", "tau_w": 0})").empty());
   CHECK_THAT(config_error(R"({"controller": "budget", "sample": "rows", "tau_w": 0})"),
              ContainsSubstring("tau_w must not be 0: without a budget of variance"));

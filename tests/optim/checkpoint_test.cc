@@ -178,6 +178,7 @@ TEST_CASE("links move in one go, and spared checkpoints are not pruned") {
   for (const int step : {2, 3, 4, 5, 6})
     fs::copy(folder.path() / "checkpoint-1",
              folder.path() / ("checkpoint-" + std::to_string(step)));
+  fs::create_symlink("nowhere", folder.path() / "best.tmp");  // of a run that was killed
   link_checkpoint(folder.path(), "best", 1);
   link_checkpoint(folder.path(), "best", 2);
   CHECK(fs::read_symlink(folder.path() / "best") == "checkpoint-2");
@@ -186,6 +187,8 @@ TEST_CASE("links move in one go, and spared checkpoints are not pruned") {
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5, 6});
   prune_checkpoints(folder.path(), 1, {2, 5});
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5, 6});
+  remove_checkpoints_after(folder.path(), 5);
+  CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5});
 }
 
 TEST_CASE("numbers that are not finite are not saved") {
@@ -217,5 +220,6 @@ TEST_CASE("what a link leads to is not pruned") {
   prune_checkpoints(folder.path(), 0, {});
   remove_checkpoints_after(folder.path(), 0);
   CHECK(fs::is_symlink(folder.path() / "checkpoint-3"));
+  CHECK_FALSE(find_newest_checkpoint(folder.path()).step);
   check_manifest(elsewhere.path() / "checkpoint-9");
 }

@@ -112,4 +112,9 @@ TEST_CASE("mixed-up classes are noticed, poor predictions are not", "[metrics]")
   Ids noise;
   for (std::int32_t i = 0; i < 300; ++i) noise.push_back((i * i / 7 + i / 5) % 3);
   CHECK_FALSE(mixed_up_classes(noise, labels, 3));
+  // As good as chance, and better than chance in another order, but not by half of what is left.
+  CHECK_FALSE(mixed_up_classes(Ids{0, 2, 1}, Ids{0, 1, 2}, 3));
+  CHECK_FALSE(mixed_up_classes(Ids{1, 1, 1, 0, 0}, Ids(5, 0), 2));
+  // Classes that do not occur keep their order.
+  CHECK(mixed_up_classes(Ids{1, 0}, Ids{0, 1}, 8) == Ids{1, 0, 2, 3, 4, 5, 6, 7});
 }

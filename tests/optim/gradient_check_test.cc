@@ -115,8 +115,10 @@ struct Subject {
     const PhiloxAddress address = philox_address({.seed = 4, .stream = Stream::kData});
     for (std::uint64_t i = 0; i < kItems * 64; ++i)
       batch.values.push_back(static_cast<float>(philox_normal(address, i)));
-    for (std::int64_t i = 0; i < kItems; ++i)
+    for (std::int64_t i = 0; i < kItems; ++i) {
       batch.labels.push_back(static_cast<std::int32_t>(i % kClasses));
+      batch.ids.push_back(i);
+    }
   }
 
   // The batch without what `chooser` leaves out; `weighted`: with the weights it gives.

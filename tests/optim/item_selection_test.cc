@@ -497,6 +497,55 @@ TEST_CASE("choices of items: what they refuse", "[selection][config]") {
   }
 }
 
+TEST_CASE("choices of items: a method's own choice", "[selection][error]") {
+  struct Chosen final : BackwardSelection {
+    ItemChoice choice;
+    Chosen(const Training& training, ItemChoice wanted)
+        : BackwardSelection(training, "chosen"), choice(std::move(wanted)) {}
+    std::string summary() const override { return "a test's"; }
+    ItemChoice choose(Exec&, const GateSite&, const Gradient&, const RowSets&) override {
+      return choice;
+    }
+  };
+  ForwardFixture f({.batch = 4, .method = kUniform});
+  Graph& graph = f.model->graph;
+  const std::vector<Tensor> gradients = graph.parameters().gradient_list();
+  f.model->load(f.ops, f.next(), 0, 4);
+  const auto kept = [&](const ItemChoice& choice) {
+    Chosen method({.model = *f.model, .ops = f.ops, .batch = 4, .micro_batch = 4, .items = 48},
+                  choice);
+    Exec exec = graph.make_exec(1, 0, true);
+    graph.forward(exec);
+    Spy spy(method.hooks(PassKind::kSampled));
+    graph.backward(exec, {.gradients = {gradients}, .hooks = &spy});
+    return spy.kept;
+  };
+  using Kept = std::map<std::int32_t, double>;
+  CHECK(kept({{1, 3}, {2, 0.5F}}) == Kept{{1, 2}, {3, 0.5}});
+  CHECK(kept({{1, 3}, {}}) == Kept{{1, 1}, {3, 1}});  // no weights: all 1
+  CHECK(kept(all_items(4)).empty());                  // exact
+  CHECK_NOTHROW(kept({}));
+  CHECK_THAT(config_error_of([&] {
+               kept({{0, 4}, {1, 1}});
+             }),
+             ContainsSubstring("a choice of items with kept[1] 4 of 4 items"));
+  CHECK_THAT(config_error_of([&] {
+               kept({{0, 1, 2, 3, 4, 5, 6, 7, 8}, {}});
+             }),
+             ContainsSubstring("kept[4] 4 of 4 items"));
+  CHECK_THAT(config_error_of([&] {
+               kept({{0, 2}, {1}});
+             }),
+             ContainsSubstring("1 weights of 2 items"));
+  CHECK_THAT(config_error_of([&] {
+               const auto model = linear_model({});
+               model->graph.finish(f.ops, {.max_items = 4});
+               Chosen({.model = *model, .ops = f.ops, .batch = 4, .micro_batch = 4}, {});
+             }),
+             ContainsSubstring("method.type=chosen: the graph has no gate at the logits | call "
+                               "MethodKind::prepare before Graph::finish"));
+}
+
 TEST_CASE("choices of items: settings are in their ranges", "[selection][config]") {
   CHECK_THAT(config_error_of([] { read_method(R"("type": "uniform", "keep": 0)"); }),
              ContainsSubstring("method.keep must be above 0"));

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "kernels/clipping.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -90,7 +90,23 @@ struct NaiveRule {
   }
 };
 
+// Names both of its slabs alike.
+struct Twice final : UpdateRule {
+  std::string summary() const override { return "has two states of one name"; }
+  std::vector<std::string> state() const override { return {"m", "m"}; }
+  void step(Ops&, const Update&) const override {}
+};
+
+VCAS_REGISTER_PART(UpdateRule, "twice", Twice);
+
 }  // namespace
+
+TEST_CASE("the states of an optimizer have names of their own", "[optimizer][error]") {
+  const std::unique_ptr<Ops> ops = make_ops("cpu");
+  const Parameters parameters = make_parameters<float>(*ops);
+  check_error([&] { Optimizer(*ops, parameters, options_of({"name=twice"})); },
+              ExitCode::kBadConfig, "optimizer.name=twice has two states of one name: m, m");
+}
 
 TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", float, double) {
   using T = TestType;

@@ -315,6 +315,6 @@ TEST_CASE("what ranks cannot share is refused", "[ranks]") {
         "train.batch_size 32 cannot be shared by 3 ranks in micro-batches of 8");
   TrainerOptions options = four_parts("exact");
   options.micro_batch = 0;
-  options.batch = 1;
-  CHECK(message(2, options) == "train.batch_size 1 cannot be shared by 2 ranks");
+  options.batch = 3;
+  CHECK(message(2, options) == "train.batch_size 3 cannot be shared by 2 ranks");
 }

@@ -1,6 +1,8 @@
 // What a trainer refuses, and how it goes on after a step that failed.
 #include "data/loader.h"
+#include "optim/methods/item_choice.h"
 #include "tests/optim/forward_fixture.h"
+#include "tests/optim/linear_model.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 #include "tests/support/watched_ops.h"
@@ -39,10 +41,11 @@ TEST_CASE("a model in f64 is neither trained nor evaluated", "[trainer][error]")
 
 TEST_CASE("a step that failed between its micro-batches is forgotten", "[trainer][error]") {
   TrainerOptions options = TrainerFixture::defaults();
-  options.method = read_method(
-      GENERATE(R"("type": "exact")", R"("type": "vcas", "controller": "paper", "update_every": 5)",
-               R"("type": "vcas", "update_every": 5, "kept_items": "fixed")",
-               R"("type": "selective_backprop")", R"("type": "infobatch")"));
+  options.method = read_method(GENERATE(
+      R"("type": "exact")", R"("type": "vcas", "controller": "paper", "update_every": 5)",
+      R"("type": "vcas", "update_every": 5)",
+      R"("type": "vcas", "act_ratio": [0.6], "kept_items": "by_norm")",
+      R"("type": "selective_backprop")", R"("type": "upper_bound")", R"("type": "infobatch")"));
   options.micro_batch = 8;
   options.items = 16;
   int backwards = 0, bad = -1;
@@ -115,6 +118,52 @@ TEST_CASE("a model is one that can be trained", "[trainer][error]") {
       "Model::has_accuracy to false, or save them as tensor 0";
   CHECK(refusal(right, {}, false) == no_hits);
   CHECK(refusal(right, {{1, Layout::items(1), DType::kF32}}, false) == no_hits);
+
+  const auto ops = make_ops("cpu");
+  const auto model = linear_model({});
+  const auto trains = [&] {
+    return config_error_of([&] {
+      Trainer(*model, *ops,
+              {.total_steps = 1, .batch = 4, .method = read_method(R"("type": "exact")")}, nullptr);
+    });
+  };
+  CHECK(trains() ==
+        "training or evaluation before Graph::finish | call finish once the graph is built");
+  model->graph.finish(*ops, {.max_items = 4});
+  CHECK(trains() == "no error");
+  model->logits = {};
+  CHECK_THAT(trains(), ContainsSubstring("Model::logits is not set | "));
+}
+
+TEST_CASE("a loss may have several terms an item", "[trainer]") {
+  const auto ops = make_ops("cpu");
+  Model model(DType::kF32);
+  const auto zeros = [](std::int64_t width) {
+    return [width, all = std::vector<float>()](const BatchPart& part) mutable {
+      all.resize(static_cast<std::size_t>(3 * width * part.items));
+      return std::as_bytes(std::span<const float>(all));
+    };
+  };
+  const Value x = model.input("x", {4, Layout::items(3), DType::kF32}, zeros(4));
+  const Value classes = model.input("classes", {1, Layout::items(3), DType::kI32}, zeros(1));
+  model.logits = model.graph.add("out", make_layer("linear", {{"width", 5}}), {x});
+  model.loss =
+      model.graph.add("loss", make_layer("softmax_cross_entropy"), {model.logits, classes});
+  model.graph.finish(*ops, {.max_items = 4});
+  Trainer trainer(model, *ops,
+                  {.total_steps = 1, .batch = 4, .method = read_method(R"("type": "exact")")},
+                  nullptr);
+  const Batch batch{.items = 4};
+  CHECK(config_error_of([&] { trainer.step(batch); }) ==
+        "the weights of the model are not set, and 0 trains nothing | call Parameters::initialize "
+        "after Graph::finish, or load weights");
+  model.graph.parameters().initialize(*ops, 1);
+  CHECK_THAT(trainer.step(batch).loss, WithinRel(std::log(5.0), 1e-6));
+  CHECK_THAT(config_error_of([&] {
+               check_forward_choice({.model = model, .ops = *ops, .batch = 4}, "mine", "do not");
+             }),
+             ContainsSubstring("mine: the loss has a term for each predicted word or part of an "
+                               "item"));
 }
 
 TEST_CASE("options are those that a configuration could have", "[trainer][error]") {

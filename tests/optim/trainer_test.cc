@@ -135,14 +135,21 @@ TEST_CASE("thresholds of another model, or of no sense, are not restored", "[tra
   nlohmann::json& thresholds = state["method"]["state"]["thresholds"];
   REQUIRE(std::ssize(thresholds) == f.model->graph.gates());
   CHECK_NOTHROW(f.trainer->restore(state));
-  thresholds[0] = -1;
-  CHECK_THROWS_WITH(f.trainer->restore(state), "threshold 0 in the state of VCAS is -1");
-  thresholds[0] = "high";
-  CHECK_THROWS_WITH(f.trainer->restore(state), "threshold 0 in the state of VCAS is \"high\"");
-  thresholds.push_back(1.0);
+  for (const nlohmann::json& bad :
+       {nlohmann::json(-1), {1.0, 0.0}, {-1.0, 0.0, 0.0}, {1.0, "high", 0.0}, {1.0, 0.0, -1.0}}) {
+    thresholds[0] = bad;
+    CHECK_THROWS_WITH(f.trainer->restore(state),
+                      "a threshold in the state of VCAS is " + bad.dump());
+  }
+  thresholds.push_back({1.0, 0.0, 0.0});
   CHECK_THROWS_WITH(f.trainer->restore(state),
                     ContainsSubstring("thresholds of items, the model " +
                                       std::to_string(f.model->graph.gates()) + " gates"));
+  // Those of another batch are left out.
+  state["method"]["state"]["batch"] = options.batch + 1;
+  CHECK_NOTHROW(f.trainer->restore(state));
+  for (const nlohmann::json& threshold : f.trainer->state()["method"]["state"]["thresholds"])
+    CHECK(threshold == nlohmann::json{0.0, 0.0, 0.0});
 }
 
 TEST_CASE("a loss that is not finite stops before the weights change", "[trainer][error]") {

@@ -139,12 +139,13 @@ TEST_CASE("the curve of V_act is the variance of backwards whose items threshold
     const std::vector<double>& score = batch.item_score[gate];
     batch.threshold.push_back(1 /
                               capped_level(score, std::vector<double>(score.size(), 1.0), items));
-    f.sampled->thresholds[gate].set(batch.threshold[gate]);
+    f.sampled->thresholds[gate].restore({batch.threshold[gate], 0.0, 1.0});  // hardly moves
   }
   const std::vector<double> importance(controlled.linears.size(), 1.0);
   const VarianceCurves curves(controlled, batch, importance, selection, kDraws);
   PassSettings settings = f.context(SamplingMode::kItems, 1, 1, selection);
-  settings.sampling.ratios.act = {0.4, 0.7};
+  const auto n = static_cast<double>(batch.items);
+  settings.sampling.ratios.act = {2.3 / n, 5.3 / n};
   settings.sampling.moves_thresholds = false;
   const double predicted =
       curves
@@ -361,6 +362,20 @@ TEST_CASE("no other ratios meet the budget at less cost", "[curves][law]") {
           }
     INFO("the least cost of a grid: " << least);
     CHECK(cost <= 1.05 * least);
+  }
+}
+
+TEST_CASE("a small budget keeps most items, though whole numbers of them may round to all",
+          "[curves]") {
+  Tiny tiny(GENERATE(1, 2, 3, 4));
+  const bool by_norm = GENERATE(false, true);
+  if (by_norm) tiny.batch.threshold = {1e-9, 1e-9};
+  const double all = tiny.at({{0.5, 0.5}, {1, 1}}).second;
+  for (const double share : {0.003, 0.01, 0.03, 0.06}) {
+    const VarianceCurves curves(tiny.model, tiny.batch, tiny.importance, Selection::kSystematic,
+                                kDraws);
+    INFO("share " << share << ", by norm " << by_norm);
+    CHECK(curves.within(share * all, 1).ratios.act[1] > 0.8);
   }
 }
 
