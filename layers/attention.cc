@@ -35,6 +35,7 @@ class Attention final : public Layer {
                   "attention: a query of width " + std::to_string(query.width) + " in " +
                       query.layout.text() + " rows an item, with key and value of " +
                       std::to_string(qkv.width) + "; must be 1 row and twice the width");
+    if (first_rows) check_has_rows("attention", qkv.layout);
     if (!first_rows && qkv.width % 3 != 0)
       throw Error(ExitCode::kBadConfig, "attention: input width " + std::to_string(qkv.width) +
                                             " is not 3 times a width (query, key, value)");
@@ -55,8 +56,7 @@ class Attention final : public Layer {
       plan.saved_inputs.push_back(1);
       for (const ValueSpec& input : in.inputs)
         plan.scratch_bytes +=
-            Arena::round_up(static_cast<std::size_t>(in.max_rows(input.layout) * input.width) *
-                            dtype_bytes(in.dtype));
+            Arena::round_up(in.max_rows(input.layout) * input.width * dtype_bytes(in.dtype));
     }
     return plan;
   }

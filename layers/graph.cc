@@ -93,7 +93,10 @@ void Graph::keep(Value value) {
 
 void Graph::gate(Value value) {
   check_building("gate");
-  plan_.gate_nodes.push_back(static_cast<int>(index_of(value)));
+  const GraphNode& node = plan_.nodes[index_of(value)];
+  if (std::ranges::count(plan_.gate_nodes, value.index) > 0)
+    throw Error(ExitCode::kBadConfig, "two gates at " + node.name, "call Graph::gate once a value");
+  plan_.gate_nodes.push_back(value.index);
 }
 
 void Graph::finish(Ops& ops, const GraphLimits& limits) {
@@ -142,9 +145,9 @@ void Graph::allocate(Ops& ops) {
 }
 
 std::size_t Graph::node_of(int weight_site) const {
-  const auto found =
-      std::find_if(plan_.nodes.begin(), plan_.nodes.end(),
-                   [&](const GraphNode& node) { return node.weight_site == weight_site; });
+  const auto found = std::find_if(
+      plan_.nodes.begin(), plan_.nodes.end(),
+      [&](const GraphNode& node) { return weight_site >= 0 && node.weight_site == weight_site; });
   if (found == plan_.nodes.end())
     throw Error(ExitCode::kBadConfig,
                 "the graph has no sampled linear " + std::to_string(weight_site) + ", of " +
@@ -222,12 +225,22 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
   if (items < 1)
     throw Error(ExitCode::kBadConfig, "a batch without items", "set_batch needs at least one");
   check(items, plan_.limits.max_items, "items", "max_items");
-  for (const auto* offsets : {&token_offsets, &masked_offsets})
-    if (!offsets->empty() && std::ssize(*offsets) != items + 1)
+  for (const auto* offsets : {&token_offsets, &masked_offsets}) {
+    if (offsets->empty()) continue;
+    if (std::ssize(*offsets) != items + 1)
       throw Error(
           ExitCode::kBadConfig,
           std::to_string(offsets->size()) + " offsets of " + std::to_string(items) + " items",
           "there is one more than items, and the first is 0");
+    if (offsets->front() != 0 || !std::ranges::is_sorted(*offsets))
+      throw Error(
+          ExitCode::kBadConfig,
+          "offsets of " + std::to_string(items) + " items begin at another row than 0, or decrease",
+          "the rows of an item are those from its offset to the next");
+  }
+  if (token_offsets.empty() && std::ranges::count(plan_.layouts, Layout::tokens()) > 0)
+    throw Error(ExitCode::kBadConfig, "a batch without offsets of its tokens",
+                "the graph has values with a row a token: set_batch needs to know of which item");
   RowBound tokens = bound_of(token_offsets, plan_.limits.max_tokens),
            masked = bound_of(masked_offsets, plan_.limits.max_masked);
   check(tokens.rows, plan_.limits.max_tokens, "tokens", "max_tokens");
@@ -243,10 +256,9 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
     if (layout.fixed() && same_items) continue;
     std::vector<std::int64_t>& offsets = host_offsets_[l];
     offsets.resize(static_cast<std::size_t>(items) + 1);
-    for (std::size_t n = 0; n < offsets.size(); ++n)
-      offsets[n] =
-          layout.rows(static_cast<std::int64_t>(n), token_offsets.empty() ? 0 : token_offsets[n],
-                      masked_offsets.empty() ? 0 : masked_offsets[n]);
+    for (std::int64_t n = 0; n <= items; ++n)
+      offsets[n] = layout.rows(n, token_offsets.empty() ? 0 : token_offsets[n],
+                               masked_offsets.empty() ? 0 : masked_offsets[n]);
     rows.items = items;
     rows.rows = rows_now(layout);
     rows.length = offsets[1];

@@ -40,6 +40,7 @@ class Graph {
   void keep(Value value);
   // A method may narrow the gradient at this value to fewer items. The value must be a cut edge:
   // the only way from the loss to all nodes before it. No layer below may be of kBatch.
+  // A value has one gate.
   void gate(Value value);
 
   // The spec of an input at any time, of a node after finish.
@@ -53,7 +54,7 @@ class Graph {
   // --- after finish ---
 
   // The sizes of the batch that the inputs now hold.
-  // Offsets, [items + 1], of the layouts tokens and masked.
+  // Offsets, [items + 1], of the layouts tokens and masked: from 0, none below the one before it.
   // Without masked offsets no position is masked.
   // Rows of padding follow items of different lengths (RowSet::bound).
   // This needs a device that can repeat a pass, and no layer that mixes items.

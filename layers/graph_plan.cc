@@ -27,7 +27,8 @@ std::string type_of(const Layer& layer) {
   return name ? name.get() : mangled;
 }
 
-// What a plan says of inputs, sizes and fields that go together.
+}  // namespace
+
 void check_plan(const GraphNode& node) {
   const NodePlan& plan = node.plan;
   const auto require = [&](bool fits, const std::string& fault) {
@@ -46,8 +47,10 @@ void check_plan(const GraphNode& node) {
   for (const SavedSpec& saved : plan.saved) check_rows("saved", saved.width, saved.layout);
   require(plan.output_norm_parts >= 1 && plan.dx_norm_parts >= 1,
           "norms have at least one part a row");
+  std::set<std::string> names;
   for (const auto* specs : {&plan.parameters, &plan.state})
     for (const ParameterSpec& spec : *specs) {
+      require(names.insert(spec.name).second, "two parameters are called \"" + spec.name + "\"");
       bool holds = spec.shape.rank() > 0;
       for (int axis = 0; axis < spec.shape.rank(); ++axis) holds &= spec.shape[axis] >= 1;
       require(holds, spec.name + " has shape " + spec.shape.text() + ", which holds nothing");
@@ -82,6 +85,8 @@ void check_plan(const GraphNode& node) {
   require(std::ranges::count(plan.saved_inputs, 0) > 0,
           "samples_weight needs input 0 in saved_inputs");
 }
+
+namespace {
 
 class Planner {
  public:
@@ -364,6 +369,8 @@ void Planner::plan_activations() {
 // time. A holder is read last when its producer runs backward, and changed when a further consumer
 // adds to it.
 bool Planner::can_share(int block, int value, int node) const {
+  // The node itself then adds to what it has passed on.
+  const bool again = std::ranges::count(consumers_[value], node) > 1;
   const auto changed_before = [&](int holder, int reader) {
     for (const int consumer : consumers_[holder])
       if (consumer < node && consumer >= reader) return true;
@@ -371,7 +378,7 @@ bool Planner::can_share(int block, int value, int node) const {
   };
   for (const int other : holders_[block]) {
     if (other >= node) continue;  // read already
-    if (other == value || changed_before(value, other) || changed_before(other, value))
+    if (other == value || again || changed_before(value, other) || changed_before(other, value))
       return false;
   }
   return true;
@@ -496,9 +503,7 @@ void Planner::plan_gradients() {
 void Planner::plan_scratch() {
   for (const GraphNode& node : plan_.nodes) {
     const Layout layout = node.plan.output.layout;
-    if (std::find(plan_.layouts.begin(), plan_.layouts.end(), layout) == plan_.layouts.end()) {
-      plan_.layouts.push_back(layout);
-    }
+    if (std::ranges::count(plan_.layouts, layout) == 0) plan_.layouts.push_back(layout);
     std::size_t added = 0;  // dx of a layer that cannot accumulate is made in scratch first
     for (std::size_t j = 0; j < node.dx.size(); ++j) {
       const ValueSpec& spec = plan_.nodes[node.inputs[j]].plan.output;
@@ -515,6 +520,11 @@ void Planner::plan_scratch() {
 }  // namespace
 
 void plan_graph(GraphPlan& plan, const GraphLimits& limits) {
+  if (limits.max_items < 1 || limits.max_tokens < 0 || limits.max_masked < 0 || limits.ranks < 1)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("a graph for {} items, {} tokens and {} masked positions on {} ranks",
+                            limits.max_items, limits.max_tokens, limits.max_masked, limits.ranks),
+                "GraphLimits has at least one item and one rank, and nothing below 0");
   plan.limits = limits;
   Planner(plan).plan();
 }

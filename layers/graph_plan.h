@@ -102,8 +102,13 @@ struct GraphPlan {
   std::size_t norm_bytes(Layout layout, std::int64_t parts) const;
 };
 
+// The node has its plan, its inputs and their specs.
+// Throws Error(kBadConfig) for inputs, sizes and names that cannot be, and fields that do not fit.
+void check_plan(const GraphNode& node);
+
 // `plan` comes with dtype, queues, nodes and gates. The rest is planned.
 // Throws what layers throw, and Error(kBadConfig) for:
+//   limits without an item or a rank, or below 0
 //   a plan or a tie that cannot be
 //   two nodes, or two parameters, of one name
 //   a gate that would bias the gradient

@@ -227,6 +227,15 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
                     " gradients for " + std::to_string(parameters_.size()) + " parameters",
                 "give one a parameter, as parameters().gradient_list() does; an empty tensor is "
                 "one that is not wanted");
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor &got = given.gradients[i], &own = parameters_[i].gradient;
+    if (got && (got.dtype != own.dtype || got.shape != own.shape))
+      throw Error(ExitCode::kBadConfig,
+                  "Graph::backward got " + std::string(dtype_name(got.dtype)) + " " +
+                      got.shape.text() + " for the gradient of " + parameters_[i].name +
+                      ", which is " + std::string(dtype_name(own.dtype)) + " " + own.shape.text(),
+                  "give them in the order of parameters().gradient_list()");
+  }
   BackwardContext context = given;
   if (!context.hooks) context.hooks = &exact_;
   BackwardHooks& hooks = *context.hooks;

@@ -19,6 +19,7 @@ class GroupNorm final : public Layer {
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("group_norm", in, {in.dtype});
     const ValueSpec& x = in.inputs[0];
+    check_has_rows("group_norm", x.layout);
     if (x.width % groups_ != 0)
       throw Error(ExitCode::kBadConfig, "group_norm: " + std::to_string(groups_) +
                                             " groups do not divide the width " +

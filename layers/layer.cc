@@ -84,6 +84,13 @@ void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<D
   }
 }
 
+void check_has_rows(const char* kind, Layout layout) {
+  if (layout == Layout::masked())
+    throw Error(ExitCode::kBadConfig,
+                std::string(kind) + ": items may have no masked positions, and each needs a row",
+                "give it a value of another layout, such as Layout::tokens()");
+}
+
 void check_sum(const char* kind, const PlanInput& in) {
   check_inputs(kind, in, {in.dtype, in.dtype});
   const ValueSpec &a = in.inputs[0], &b = in.inputs[1];

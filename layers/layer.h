@@ -155,6 +155,8 @@ inline double echo_scale(std::int64_t dropped, std::int64_t echoes) {
 
 // For a layer's plan: throws Error(kBadConfig) unless the inputs have just these element types.
 void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<DType> dtypes);
+// Throws Error(kBadConfig) where an item may have no row.
+void check_has_rows(const char* kind, Layout layout);
 // Throws Error(kBadConfig) unless the inputs are two of one shape.
 void check_sum(const char* kind, const PlanInput& in);
 

@@ -11,7 +11,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/decorators/forwarding_ops.h"
-#include "layers/layer.h"
+#include "layers/graph_plan.h"
 #include "layers/layer_check.h"
 
 namespace vcas::layer_bench {
@@ -19,6 +19,7 @@ namespace vcas::layer_bench {
 using Numbers = std::vector<double>;
 
 constexpr std::uint8_t kPoison = 0xFF;  // NaN in f32, f64 and bf16
+constexpr std::size_t kGuard = 4096;    // bytes on each side of a tensor
 constexpr double kLossScale = 0.37;
 constexpr double kBf16Rounding = 0x1p-8;
 
@@ -44,8 +45,8 @@ class Memory {
 
   Tensor make(DType dtype, const Shape& shape) {
     const Tensor tensor{nullptr, dtype, shape};
-    blocks_.push_back({Buffer(ops_, tensor.bytes() + 2 * Arena::kAlignment), tensor.bytes()});
-    const Tensor out = blocks_.back().buffer.at(Arena::kAlignment, dtype, shape);
+    blocks_.push_back({Buffer(ops_, tensor.bytes() + 2 * kGuard), tensor.bytes()});
+    const Tensor out = blocks_.back().buffer.at(kGuard, dtype, shape);
     const std::vector<std::uint8_t> poison(blocks_.back().buffer.bytes(), kPoison);
     ops_.copy_to_device(blocks_.back().buffer.data(), poison.data(), poison.size());
     return out;
@@ -89,8 +90,7 @@ class Memory {
       const auto all = bytes(
           {block.buffer.data(), DType::kU8, {static_cast<std::int64_t>(block.buffer.bytes())}});
       for (std::size_t i = 0; i < all.size(); ++i)
-        if ((i < Arena::kAlignment || i >= Arena::kAlignment + block.bytes) && all[i] != kPoison)
-          return false;
+        if ((i < kGuard || i >= kGuard + block.bytes) && all[i] != kPoison) return false;
     }
     return true;
   }
@@ -139,6 +139,8 @@ struct BackwardChoice {
   double start = 0;          // what parameter gradients hold before, and what is added to dx
   bool replaces = false;     // parameter gradients; else adds to them
   std::int64_t padding = 0;  // rows behind those of kept items that differ in length
+  bool alone = false;        // the kept items are the whole batch
+  bool halves = false;       // as of BackwardIo
 };
 
 constexpr double kStart = 0.75;
@@ -188,8 +190,15 @@ class Bench {
                         input.integers || input.own_rows ? DType::kI32
                         : input.image                    ? DType::kF32
                                                          : dtype});
-    plan_ = layer_->plan(
+    GraphNode node;
+    node.name = test.kind;
+    node.layer = make_layer(test.kind, test.config);
+    node.inputs.resize(specs_.size());
+    node.input_specs = specs_;
+    node.plan = plan_ = layer_->plan(
         {specs_, dtype, items(), rows_of(Layout::tokens()), rows_of(Layout::masked())});
+    check_plan(node);
+    backward_layer_ = std::move(node.layer);
 
     std::uint32_t site = 0;
     for (std::size_t i = 0; i < specs_.size(); ++i) {
@@ -211,9 +220,8 @@ class Bench {
       parameter_values.push_back(random_normals(site++, spec.shape.elements(), mean, 0.3));
     }
     for (const ParameterSpec& spec : plan_.state)
-      state_.push_back(
-          memory_.make(statistics_dtype(dtype), spec.shape,
-                       Numbers(static_cast<std::size_t>(spec.shape.elements()), spec.init.value)));
+      state_.push_back(memory_.make(statistics_dtype(dtype), spec.shape,
+                                    Numbers(spec.shape.elements(), spec.init.value)));
     output_ = memory_.make(plan_.output.dtype, {rows_of(plan_.output.layout), plan_.output.width});
     for (const SavedSpec& spec : plan_.saved)
       saved_.push_back(memory_.make(spec.dtype, {rows_of(spec.layout), spec.width}));
@@ -281,8 +289,7 @@ class Bench {
   // After forward: destroys what the graph may throw away before the backward passes.
   void poison_unsaved() {
     for (std::size_t i = 0; i < inputs_.size(); ++i)
-      if (std::find(plan_.saved_inputs.begin(), plan_.saved_inputs.end(), static_cast<int>(i)) ==
-          plan_.saved_inputs.end())
+      if (std::ranges::count(plan_.saved_inputs, static_cast<int>(i)) == 0)
         memory_.poison(inputs_[i]);
     if (!plan_.saved_output) memory_.poison(output_);
   }
@@ -309,11 +316,10 @@ class Bench {
     }
     std::vector<Tensor> gradients;
     for (const Tensor& parameter : parameters_)
-      gradients.push_back(
-          choice.parameters
-              ? memory_.make(statistics_dtype(dtype_), parameter.shape,
-                             Numbers(static_cast<std::size_t>(parameter.elements()), choice.start))
-              : Tensor{});
+      gradients.push_back(choice.parameters
+                              ? memory_.make(statistics_dtype(dtype_), parameter.shape,
+                                             Numbers(parameter.elements(), choice.start))
+                              : Tensor{});
     for (const int i : plan_.passes_gradient)
       if (const Tensor& out = dx[i]) memory_.write(out, dy_values);
     if (plan_.passes_gradient.size() < dx.size()) {
@@ -325,30 +331,29 @@ class Bench {
           if (dx[i] && std::ranges::count(plan_.passes_gradient, static_cast<int>(i)) == 0)
             memory_.poison(dx[i]);
         for (const Tensor& tensor : gradients)
-          if (repeats && tensor)
-            memory_.write(tensor,
-                          Numbers(static_cast<std::size_t>(tensor.elements()), choice.start));
+          if (repeats && tensor) memory_.write(tensor, Numbers(tensor.elements(), choice.start));
       };
       Arena arena(scratch_.data, plan_.scratch_bytes);
       Exec exec = make_exec(arena);
       BackwardHooks exact;
       const Tensor norm = norms_of(dx[0], plan_.dx_norm_parts);
       call(reset, [&] {
-        layer_->backward(exec, {.inputs_full = inputs_,
-                                .output_full = output_,
-                                .saved_full = saved_,
-                                .parameters = parameters_,
-                                .input_specs = specs_,
-                                .dy = dy,
-                                .dx = dx,
-                                .dx_norm = norm,
-                                .added = added,
-                                .rows = rows,
-                                .rows_dx = rows_dx,
-                                .rows_full = full_rows_,
-                                .gradients = {gradients, !choice.replaces},
-                                .loss_scale = kLossScale,
-                                .method = {.hooks = exact, .site = -1}});
+        backward_layer_->backward(exec, {.inputs_full = inputs_,
+                                         .output_full = output_,
+                                         .saved_full = saved_,
+                                         .parameters = parameters_,
+                                         .input_specs = specs_,
+                                         .dy = dy,
+                                         .dx = dx,
+                                         .dx_norm = norm,
+                                         .added = added,
+                                         .rows = rows,
+                                         .rows_dx = rows_dx,
+                                         .rows_full = choice.alone ? rows : full_rows_,
+                                         .halves = choice.halves,
+                                         .gradients = {gradients, !choice.replaces},
+                                         .loss_scale = kLossScale,
+                                         .method = {.hooks = exact, .site = -1}});
       });
       if (choice.padding == 0) expect_norms(norm, dx[0], "dx_norm");
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
@@ -509,6 +514,7 @@ class Bench {
       const auto rows = static_cast<std::int64_t>(row.size());
       RowSet set{.items = count,
                  .rows = rows,
+                 .length = layout.fixed() ? item_rows(layout, 0) : 0,
                  .item = {},
                  .scale = {},
                  .offsets = memory_.make(DType::kI64, {count + 1}, offsets),
@@ -531,7 +537,8 @@ class Bench {
   std::vector<std::string>& faults_;
   std::unique_ptr<LeavingOutOps> ops_;
   Memory memory_;
-  std::unique_ptr<Layer> layer_;
+  // Two of one kind and config: what the first keeps of a forward, the second does not have.
+  std::unique_ptr<Layer> layer_, backward_layer_;
   std::vector<ValueSpec> specs_;
   NodePlan plan_;
   std::vector<Tensor> inputs_, parameters_, state_, saved_;

@@ -16,8 +16,7 @@ std::size_t plan_memory(std::vector<PlannedBlock>& blocks) {
   std::vector<const PlannedBlock*> placed;
   for (const std::size_t index : order) {
     PlannedBlock& block = blocks[index];
-    std::sort(placed.begin(), placed.end(),
-              [](const PlannedBlock* a, const PlannedBlock* b) { return a->offset < b->offset; });
+    std::ranges::sort(placed, {}, &PlannedBlock::offset);
     block.offset = 0;
     for (const PlannedBlock* other : placed) {
       if (other->end < block.begin || block.end < other->begin) continue;

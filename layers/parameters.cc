@@ -16,8 +16,7 @@ Parameters::Parameters(Ops& ops, DType dtype, std::vector<Parameter> list,
     for (std::size_t i = 0; i < list_.size(); ++i) {
       if (list_[i].decay != decay) continue;
       first[i] = total;
-      total += Arena::round_up(static_cast<std::size_t>(list_[i].shape.elements()) * narrowest) /
-               narrowest;
+      total += Arena::round_up(list_[i].shape.elements() * narrowest) / narrowest;
     }
     if (decay) decayed_ = static_cast<std::int64_t>(total);
   }
@@ -67,6 +66,7 @@ std::vector<Parameter> Parameters::stored() const {
 }
 
 void Parameters::round_values(Ops& ops) {
+  are_set_ = true;
   if (values_.dtype != DType::kBF16) return;
   std::vector<float> host(static_cast<std::size_t>(masters_.elements()));
   ops.copy_to_host(host.data(), masters_.data, masters_.bytes());
@@ -97,8 +97,7 @@ void fill_initial(Ops& ops, const Parameter& parameter, const RandomKey& key) {
   if (parameter.init.kind == Initializer::Kind::kNormal) {
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i)
-      to[i] = static_cast<T>(parameter.init.value *
-                             philox_normal(address, static_cast<std::uint64_t>(i)));
+      to[i] = static_cast<T>(parameter.init.value * philox_normal(address, i));
   }
   ops.copy_to_device(parameter.master.data, host.data(), host.size() * sizeof(T));
 }

@@ -57,9 +57,10 @@ class Parameters {
 
   // Sets the initial values. Random ones are addressed by (seed, parameter number, element).
   void initialize(Ops& ops, std::uint64_t seed);
-  // Rounds the masters into the values. For callers that write masters.
+  // Rounds the masters into the values. For callers that write masters: the weights are set then.
   // An optimizer's step does both at once.
   void round_values(Ops& ops);
+  bool are_set() const { return are_set_; }
 
  private:
   std::vector<Parameter> list_, state_;
@@ -67,6 +68,7 @@ class Parameters {
   Buffer state_buffer_;
   Tensor values_, masters_, gradients_;
   std::int64_t decayed_ = 0, elements_ = 0;
+  bool are_set_ = false;
 };
 
 }  // namespace vcas

@@ -16,6 +16,7 @@ class Pool final : public Layer {
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("pool", in, {in.dtype});
+    check_has_rows("pool", in.inputs[0].layout);
     NodePlan plan;
     plan.output = {in.inputs[0].width, Layout::items(1), in.dtype};
     return plan;

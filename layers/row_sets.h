@@ -12,8 +12,7 @@ namespace vcas {
 
 // The rows of a tensor from `first` on.
 inline Tensor rows_from(const Tensor& all, std::int64_t first) {
-  auto* data = static_cast<std::byte*>(all.data) +
-               static_cast<std::size_t>(first * all.width()) * dtype_bytes(all.dtype);
+  auto* data = static_cast<std::byte*>(all.data) + first * all.width() * dtype_bytes(all.dtype);
   return {data, all.dtype, {all.rows() - first, all.width()}};
 }
 

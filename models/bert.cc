@@ -265,17 +265,15 @@ class Bert final : public ModelKind, public HfFormat {
 
   bool holds_nothing(const std::string& name) const override {
     return HfFormat::holds_nothing(name) ||
-           (settings_.tied_decoder && name.starts_with("cls.predictions.decoder."));
+           (settings_.tied_decoder && name == "cls.predictions.decoder.weight");
   }
   bool belongs_to_head(const std::string& name) const override {
     return ModelKind::belongs_to_head(name) || name.starts_with("cls.") ||
            name.starts_with("bert.pooler.");
   }
   // An untied decoder has a bias of its own since transformers 5, which reads no other then.
-  std::map<std::string, std::string> copies() const override {
-    if (settings_.tied_decoder) return {};
-    return {{kBias, kDecoderBias}};
-  }
+  std::map<std::string, std::string> copies() const override { return {{kBias, kDecoderBias}}; }
+  bool writes_copies() const override { return !settings_.tied_decoder; }
 
  private:
   BertSettings settings_;

@@ -13,8 +13,8 @@ namespace vcas {
 
 // What config.json says.
 struct HfModel {
-  ModelOptions options;                   // with the vocabulary of a bert
-  std::vector<std::int64_t> image_shape;  // {channels, height, width} of a vit
+  ModelOptions options;                   // with the vocabulary of a bert or gpt
+  std::vector<std::int64_t> image_shape;  // {channels, height, width} of images
   std::vector<std::string> labels;        // names of the classes in order; empty: not given
   std::int32_t pad_token = 0;             // of a bert; written only
   std::int32_t separator = 0;             // between documents, of a gpt; written only
@@ -24,7 +24,7 @@ struct HfModel {
 };
 
 // Why transformers has no such model; empty where it has. `image_shape`: {channels, height, width}
-// of a vit.
+// of images.
 std::string hf_obstacle(const ModelOptions& options, const std::vector<std::int64_t>& image_shape);
 
 // What preprocessor_config.json says of images.

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/error.h"
 #include "core/read_json.h"
 
 namespace vcas {
@@ -92,12 +92,6 @@ HfWeights::HfWeights(const fs::path& path) {
                             (path.parent_path() / files.begin()->second).string(),
                             files.begin()->first, path.string()),
                 "the files do not belong together: copy or download them again");
-}
-
-const HfTensor* HfWeights::find(std::string_view name) const {
-  const auto found =
-      std::ranges::find(tensors_, name, [](const HfTensor& tensor) { return tensor.stored->name; });
-  return found == tensors_.end() ? nullptr : &*found;
 }
 
 std::size_t HfWeights::open(const fs::path& file) {

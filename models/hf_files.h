@@ -3,7 +3,6 @@
 
 #include <deque>
 #include <filesystem>
-#include <string_view>
 #include <vector>
 
 #include "core/safetensors.h"
@@ -37,7 +36,6 @@ class HfWeights {
 
   const std::deque<SafetensorsFile>& files() const { return files_; }
   const std::vector<HfTensor>& tensors() const { return tensors_; }
-  const HfTensor* find(std::string_view name) const;  // null where there is none
 
  private:
   std::size_t open(const std::filesystem::path& file);  // the number of its first tensor

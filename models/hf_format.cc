@@ -36,10 +36,7 @@ std::vector<HfTensorShape> HfFormat::tensors(const Parameter& parameter) const {
 }
 
 HfTensorShape own_shape(const Parameter& parameter) {
-  HfTensorShape own{.name = parameter.name, .shape = {}};
-  for (int axis = 0; axis < parameter.shape.rank(); ++axis)
-    own.shape.push_back(parameter.shape[axis]);
-  return own;
+  return {.name = parameter.name, .shape = parameter.shape.extents()};
 }
 
 std::vector<HfTensorShape> renamed(const HfNames& names, const HfTensorShape& ours) {

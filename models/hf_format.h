@@ -111,9 +111,9 @@ class HfFormat {
   virtual bool holds_nothing(const std::string& name) const {
     return name.ends_with(".position_ids");
   }
-  // The name of each second copy, by the name of the first.
-  // They are written, and read if they are there.
+  // The name of each second copy, by the name of the first: read if it is there.
   virtual std::map<std::string, std::string> copies() const { return {}; }
+  virtual bool writes_copies() const { return true; }
   // The name of a counter, i64 and 0, that is written beside the tensor. Empty: there is none.
   virtual std::string counter_beside(const std::string& /*name*/) const { return ""; }
 };

@@ -38,8 +38,12 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
   graph.set_batch(items, offsets_, masked_offsets_);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor to = graph.tensor(inputs[i].value);
-    VCAS_CHECK(numbers_[i].size() == to.bytes(),
-               std::to_string(numbers_[i].size()) + " bytes for " + to.shape.text());
+    if (numbers_[i].size() != to.bytes())
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("input \"{}\" was filled with {} bytes, and has {} as {} {}",
+                              graph.plan().nodes[inputs[i].value.index].name, numbers_[i].size(),
+                              to.bytes(), dtype_name(to.dtype), to.shape.text()),
+                  "its fill returns the numbers of all items of the part (models/model.h)");
     std::span<const std::byte> numbers = numbers_[i];
     const RowSet& rows = graph.full_rows().of(graph.spec(inputs[i].value).layout);
     if (rows.bound) {  // one copy, of padding too
@@ -54,7 +58,9 @@ void Model::load(Ops& ops, const Batch& batch, std::int64_t first, std::int64_t 
 
 void Model::load_weights(Ops& ops, const BatchPart& part) {
   const bool present = !part.batch.weights.empty();
-  VCAS_CHECK(!present || weights.index >= 0, "weights of items, and the loss takes none");
+  if (present && weights.index < 0)
+    throw Error(ExitCode::kBadConfig, "a batch has weights of items, and the loss takes none",
+                "the model adds them with add_weights (models/blocks.h)");
   if (weights.index >= 0) graph.set_present(weights, present);
   if (!present) return;
   const Tensor to = graph.tensor(weights);
@@ -81,11 +87,26 @@ ModelOptions read_model_options(const std::vector<std::string>& settings) {
   return options;
 }
 
+// Whether a batch fills all inputs of the graph.
+static void check_inputs(const Model& model) {
+  const std::vector<GraphNode>& nodes = model.graph.plan().nodes;
+  for (int i = 0; i < std::ssize(nodes); ++i) {
+    const bool is_filled = std::ranges::any_of(model.inputs, [i](const ModelInput& input) {
+      return input.value.index == i && input.fill;
+    });
+    if (nodes[i].layer || i == model.weights.index || is_filled) continue;
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("input \"{}\" is filled by nothing", nodes[i].name),
+                "Model::input adds one with its fill");
+  }
+}
+
 std::unique_ptr<Model> build_model(const ModelOptions& options,
                                    const std::vector<std::int64_t>& item_shape,
                                    std::int64_t classes, double label_smoothing, DType dtype) {
   auto model = std::make_unique<Model>(dtype);
   options.kind->build(*model, item_shape, classes, label_smoothing);
+  check_inputs(*model);
   return model;
 }
 

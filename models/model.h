@@ -150,6 +150,7 @@ class Model {
 };
 
 // As ModelKind::build says. The graph still has to be finished.
+// Throws Error(kBadConfig) too for an input that no batch would fill.
 // f64 is for checks of gradients: a Trainer and an Evaluator refuse it.
 std::unique_ptr<Model> build_model(const ModelOptions& options,
                                    const std::vector<std::int64_t>& item_shape,

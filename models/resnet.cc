@@ -136,10 +136,9 @@ class ResNet final : public ModelKind, public HfFormat {
                item_shape[1], item_shape[2], item_shape[0]};
     add_stem(graph, at);
     for (std::size_t stage = 0; stage < stages_.size(); ++stage)
-      for (int block = 0; block < stages_[stage]; ++block) {
+      for (int block = 0; block < stages_[stage]; ++block)
         add_block(graph, fmt::format("resnet.stage.{}.block.{}", stage, block), at, widths_[stage],
                   stage > 0 && block == 0 ? 2 : 1);
-      }
     if (block_ == "preact") at.x = norm_and_relu(graph, "resnet", at, "norm");
     const Value pooled =
         graph.add("resnet.pool", make_layer("pool", {{"pooling", "mean"}}), {at.x});

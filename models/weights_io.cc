@@ -197,13 +197,13 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
     throw Error(ExitCode::kBadConfig, why, "docs/models.md says which models can be exported");
   static constexpr std::int64_t kNoSteps = 0;
   const HfFormat& format = *options.kind->hugging_face();
-  const std::map<std::string, std::string> copies = format.copies();
+  const std::map<std::string, std::string> copies =
+      format.writes_copies() ? format.copies() : std::map<std::string, std::string>();
   std::vector<std::vector<float>> host;
   std::vector<StoredTensor> tensors;
   for (const Parameter& parameter : model.graph.parameters().stored()) {
     VCAS_CHECK(parameter.master.dtype == DType::kF32, "an export holds f32");
-    std::vector<float>& values =
-        host.emplace_back(static_cast<std::size_t>(parameter.master.elements()));
+    std::vector<float>& values = host.emplace_back(parameter.master.elements());
     ops.copy_to_host(values.data(), parameter.master.data, parameter.master.bytes());
     const std::vector<HfTensorShape> parts = format.tensors(parameter);
     if (parts[0].transposed) values = transposed(values, parts[0].shape, true);

@@ -9,6 +9,7 @@
 #include "data/text_kind.h"
 #include "data/tokenizer.h"
 #include "data/vocabulary.h"
+#include "models/hf_format.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
 #include "tools/model_setup.h"
@@ -36,10 +37,15 @@ ModelOptions options_of(const Pretrained& from, const ModelOptions& asked) {
 // The classes of a classifier in Hugging Face's form.
 std::vector<std::string> hf_classes(const Pretrained& from) {
   const HfWeights weights(from.weights);
-  const HfTensor* classifier = weights.find("classifier.weight");
-  if (!classifier || classifier->stored->shape.empty()) return {};
+  const HfModel model = read_hf_config(from.config);
+  const auto is_classifier = [&](const HfTensor& tensor) {
+    const std::string name = model.options.kind->hugging_face()->current_name(tensor.stored->name);
+    return name == "classifier.weight" || name == "classifier.1.weight";  // of a ResNet
+  };
+  const auto classifier = std::ranges::find_if(weights.tensors(), is_classifier);
+  if (classifier == weights.tensors().end() || classifier->stored->shape.empty()) return {};
   const std::int64_t classes = classifier->stored->shape[0];
-  std::vector<std::string> names = read_hf_config(from.config).labels;
+  std::vector<std::string> names = model.labels;
   if (std::ssize(names) == classes) return names;
   names.clear();
   for (std::int64_t i = 0; i < classes; ++i) names.push_back(fmt::format("LABEL_{}", i));

@@ -18,8 +18,10 @@ class ColumnGain final : public Layer {
     if (fault_ != "input is not kept") plan.saved_inputs = {0};
     plan.in_place = true;
     plan.computes_on_host = fault_ != "says nothing of its loops";
-    plan.accumulates = fault_ == "says it accumulates";
+    plan.accumulates = fault_ == "says it accumulates" || fault_ == "adds in place alone";
     plan.writes_norms = fault_ == "says it writes norms";
+    if (fault_ == "saves no width") plan.saved = {{.width = 0}};
+    if (fault_ == "names two parameters alike") plan.parameters.push_back(plan.parameters[0]);
     plan.writes_gradients = fault_ == "says it writes gradients" || fault_ == "adds to no rows";
     return plan;
   }
@@ -39,6 +41,7 @@ class ColumnGain final : public Layer {
     T* y = io.output.ptr<T>();
     for (std::int64_t i = 0; i < io.output.elements(); ++i) y[i] = bent(x[i]) * gain[i % width];
     if (fault_ == "writes past the end") y[io.output.elements()] = 0;
+    calls_ += fault_ == "keeps what forward saw" ? 1 : 0;
     if (fault_ == "takes scratch unplanned") exec.scratch.take(exec.dtype, {1});
   }
 
@@ -48,7 +51,7 @@ class ColumnGain final : public Layer {
   }
 
   template <class T>
-  void backward_as(Exec&, const BackwardIo& io) const {
+  void backward_as(Exec& exec, const BackwardIo& io) const {
     const RowSet& rows = io.rows.of(io.input_specs[0].layout);
     const auto* row = rows.row.ptr<std::int32_t>();
     const std::int64_t width = io.dy.width();
@@ -57,6 +60,7 @@ class ColumnGain final : public Layer {
     if (fault_ == "overwrites gradients" && dgain) std::fill(dgain, dgain + width, T(0));
     if (fault_ == "adds to no rows" && dgain && !io.gradients.adds && rows.rows)
       std::fill(dgain, dgain + width, T(0));
+    const bool adds_in_place = fault_ == "adds in place alone" && dx && io.added[0];
     for (std::int64_t r = 0; r < rows.rows; ++r) {
       const std::int64_t compact = std::min(r, io.inputs_full[0].rows() - 1);
       const std::int64_t full = row && fault_ != "reads compact rows" ? row[r] : compact;
@@ -65,15 +69,27 @@ class ColumnGain final : public Layer {
         const T d = dy[r * width + c];
         const T x = x_full[full * width + c];
         const T slope = fault_ == "bends at 1" && x <= 1 ? T(0) : T(1);
-        if (dx) dx[r * width + c] = fault_ == "forgets the gain" ? d : slope * d * gain[c];
+        const std::int64_t to = fault_ == "writes dx at full rows" ? full : r;
+        const T before = adds_in_place ? dx[to * width + c] : T(0);
+        const T slope_of_x = fault_ == "forgets the gain" ? T(1) : slope * gain[c];
+        if (dx) dx[to * width + c] = before + d * slope_of_x;
         if (dgain) dgain[c] += (fault_ == "reads dy late" ? dy[r * width + c] : d) * bent(x);
       }
     }
+    if (fault_ == "keeps what forward saw" && calls_ == 0 && dx && rows.rows) dx[0] = 0;
     if (fault_ == "depends on the call" && dx && rows.rows) dx[0] += static_cast<T>(++calls_);
     if (fault_ == "mixes items" && dx && rows.rows) dx[0] += dy[rows.rows * width - 1];
     if (fault_ == "changes dy" && rows.rows) dy[0] = 0;
     if (fault_ == "changes its input") io.inputs_full[0].ptr<T>()[0] = 0;
     if (fault_ == "needs dx" && !dx && dgain) dgain[0] = 0;
+    if (fault_ == "needs gradients" && !dgain && dx && rows.rows) dx[0] = 0;
+    if (fault_ == "takes items for unequal" && io.input_specs[0].layout.fixed() && dx && rows.rows)
+      dx[0] = 0;
+    if (fault_ == "is wrong in f32" && exec.dtype == DType::kF32 && dx && rows.rows) dx[0] += 1;
+    if (fault_ == "counts padding" && dgain)
+      dgain[0] += static_cast<T>(rows.rows - rows.offsets.ptr<std::int64_t>()[rows.items]);
+    if (fault_ == "reads dy of kept rows again" && row && dx)
+      for (std::int64_t i = 0; i < rows.rows * width; ++i) dx[i] = dy[i] * gain[i % width];
   }
 
   std::string fault_;
@@ -81,6 +97,47 @@ class ColumnGain final : public Layer {
 };
 
 VCAS_REGISTER_LAYER("column_gain", ColumnGain);
+
+// Takes halves of a batch for the whole.
+class ForgetsHalves final : public Layer {
+ public:
+  explicit ForgetsHalves(const LayerConfig&) : inner_(make_layer("batch_norm")) {}
+  NodePlan plan(const PlanInput& in) const override { return inner_->plan(in); }
+  void forward(Exec& exec, const ForwardIo& io) const override { inner_->forward(exec, io); }
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    BackwardIo whole = io;
+    whole.halves = false;
+    inner_->backward(exec, whole);
+  }
+
+ private:
+  std::unique_ptr<Layer> inner_;
+};
+
+VCAS_REGISTER_LAYER("forgets_halves", ForgetsHalves);
+
+// Leaves out what echoes stand for.
+class ForgetsEchoes final : public Layer {
+ public:
+  explicit ForgetsEchoes(const LayerConfig&) : inner_(make_layer("batch_norm")) {}
+  NodePlan plan(const PlanInput& in) const override {
+    NodePlan plan = inner_->plan(in);
+    plan.writes_norms = false;
+    return plan;
+  }
+  void forward(Exec& exec, const ForwardIo& io) const override { inner_->forward(exec, io); }
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    inner_->backward(exec, io);
+    const std::int64_t kept = io.dy.rows();
+    if (io.dx[0] && io.dx[0].rows() > kept)
+      exec.ops.run(Fill{.y = rows_from(io.dx[0], kept), .value = 0});
+  }
+
+ private:
+  std::unique_ptr<Layer> inner_;
+};
+
+VCAS_REGISTER_LAYER("forgets_echoes", ForgetsEchoes);
 
 std::string faults_of(const std::string& fault, const std::vector<double>& kinks = {},
                       const std::string& device = "cpu") {
@@ -120,12 +177,44 @@ TEST_CASE("a case without numbers is a fault", "[check_layer]") {
     CHECK(layer_faults(test) == std::vector<std::string>{fault});
 }
 
+TEST_CASE("a layer that mixes items takes each half for a batch", "[check_layer]") {
+  const std::vector<std::string> faults =
+      layer_faults({.kind = "forgets_halves", .inputs = {{.width = 3}}});
+  REQUIRE_FALSE(faults.empty());
+  for (const std::string& fault : faults)
+    CHECK_THAT(fault, ContainsSubstring("backward of halves, dx of input 0"));
+}
+
+TEST_CASE("a layer that mixes items has a dx of echoes", "[check_layer]") {
+  const std::vector<std::string> faults =
+      layer_faults({.kind = "forgets_echoes", .inputs = {{.width = 3}}});
+  REQUIRE_FALSE(faults.empty());
+  for (const std::string& fault : faults)
+    CHECK_THAT(fault, ContainsSubstring(" echoes, dx of input 0"));
+}
+
+TEST_CASE("an output that is not its formula's is a fault", "[check_layer]") {
+  const auto twice = [](const LayerValues& values) {
+    std::vector<double> y = values.inputs[0];
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] *= 2 * values.parameters[0][i % 24];
+    return y;
+  };
+  const std::vector<std::string> faults = layer_faults(
+      {.kind = "column_gain", .inputs = {{.width = 24}}, .bf16 = false, .formula = twice});
+  REQUIRE_FALSE(faults.empty());
+  CHECK_THAT(faults[0], ContainsSubstring("output against its formula"));
+}
+
 TEST_CASE("check_layer notices every fault", "[check_layer]") {
   const auto [fault, message] = GENERATE(table<std::string, std::string>({
       {"input is not kept", "finite differences, gradient of gain"},
       {"reads dy late", "in place of dy gives other bits"},
       {"says it accumulates", "gradients added to what was there"},
       {"writes past the end", "memory beside a tensor was written"},
+      {"writes dx at full rows", "memory beside a tensor was written"},
+      {"saves no width", "ColumnGain): saved.width is 0, and must be at least 1"},
+      {"names two parameters alike", "two parameters are called \"gain\""},
+      {"keeps what forward saw", "finite differences, dx of input 0"},
       {"takes scratch unplanned", "scratch of 0 bytes is too small"},
       {"overwrites gradients", "gradients added to what was there, gradient of gain"},
       {"reads compact rows", "backward on 1 kept items, gradient of gain"},
@@ -135,6 +224,12 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"changes dy", "backward changes dy"},
       {"changes its input", "backward changes inputs"},
       {"needs dx", "gradients change where dx of input 0 is not wanted"},
+      {"needs gradients", "dx changes where parameter gradients are not wanted"},
+      {"takes items for unequal", "finite differences, dx of input 0"},
+      {"is wrong in f32", "against f64, dx of input 0"},
+      {"counts padding", "kept items, with padding, gradient of gain"},
+      {"reads dy of kept rows again", "kept items in place gives other bits"},
+      {"adds in place alone", "gradients added to others, dx of input 0"},
       {"says it writes gradients", "parameter gradients that are replaced get other bits"},
       {"adds to no rows", "backward on 0 kept items, replacing, gradient of gain"},
       {"says nothing of its loops", "numbers come from loops of the layer's own"},

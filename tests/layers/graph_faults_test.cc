@@ -1,4 +1,6 @@
 // Plans that cannot be, and calls of a graph out of order.
+#include <fmt/format.h>
+
 #include <functional>
 
 #include "layers/graph.h"
@@ -141,11 +143,15 @@ TEST_CASE("nodes and parameters have names of their own", "[graph]") {
   Small nodes, parameters;
   nodes.graph.add("out", make_layer("gelu"), {nodes.out});
   CHECK(fault_of([&] { nodes.finish(); }) == "two nodes are called \"out\"");
-  parameters.graph.add("mine", std::make_unique<Planned>([](NodePlan& p) {
-                         p.parameters = p.state = {weight({4})};
-                       }),
-                       {parameters.out});
-  CHECK(fault_of([&] { parameters.finish(); }) == "two parameters are called \"mine.weight\"");
+  const auto named = [](const char* name) {
+    return std::make_unique<Planned>(
+        [name](NodePlan& p) { p.parameters = {{.name = name, .shape = {4}}}; });
+  };
+  parameters.graph.add("mine", named("a.b"), {parameters.out});
+  parameters.graph.add("mine.a", named("b"), {parameters.out});
+  CHECK(fault_of([&] { parameters.finish(); }) == "two parameters are called \"mine.a.b\"");
+  CHECK(plan_fault([](NodePlan& p) { p.parameters = p.state = {weight({4})}; }) ==
+        "two parameters are called \"weight\"");
 }
 
 TEST_CASE("only nodes with parameters are tied", "[graph]") {
@@ -153,6 +159,53 @@ TEST_CASE("only nodes with parameters are tied", "[graph]") {
   const Value gelu = small.graph.add("gelu", make_layer("gelu"), {small.out});
   small.graph.tie(gelu, small.out);
   CHECK(fault_of([&] { small.finish(); }) == "gelu cannot be tied to out: gelu has no parameters");
+}
+
+TEST_CASE("a value has one gate", "[graph]") {
+  Small small;
+  small.graph.gate(small.out);
+  CHECK(fault_of([&] { small.graph.gate(small.out); }) == "two gates at out");
+}
+
+TEST_CASE("a graph has room for an item and a rank, and not for less than nothing", "[graph]") {
+  const auto ops = make_ops("cpu");
+  for (const GraphLimits& limits : {GraphLimits{},
+                                    {.max_items = 2, .max_tokens = -5},
+                                    {.max_items = 2, .max_masked = -1},
+                                    {.max_items = 2, .ranks = 0}})
+    CHECK(fault_of([&] { Small().graph.finish(*ops, limits); }) ==
+          fmt::format("a graph for {} items, {} tokens and {} masked positions on {} ranks",
+                      limits.max_items, limits.max_tokens, limits.max_masked, limits.ranks));
+}
+
+TEST_CASE("layers that need a row of each item refuse masked positions", "[graph]") {
+  const auto ops = make_ops("cpu");
+  const auto fault = [&](const char* kind, const nlohmann::json& settings,
+                         const std::vector<Layout>& layouts) {
+    Graph graph(DType::kF32);
+    std::vector<Value> inputs;
+    for (const Layout layout : layouts)
+      inputs.push_back(
+          graph.input(layout.text(), {layout == Layout::masked() ? 8 : 4, layout, DType::kF32}));
+    graph.add("reads", make_layer(kind, settings), inputs);
+    return fault_of([&] { graph.finish(*ops, {.max_items = 2, .max_masked = 4}); });
+  };
+  const Layout one = Layout::items(1), masked = Layout::masked();
+  const std::string text = ": items may have no masked positions, and each needs a row";
+  CHECK(fault("pool", {{"pooling", "mean"}}, {masked}) == "reads: pool" + text);
+  CHECK(fault("group_norm", {{"groups", 2}}, {masked}) == "reads: group_norm" + text);
+  CHECK(fault("attention", {{"heads", 1}}, {one, masked}) == "reads: attention" + text);
+}
+
+TEST_CASE("a batch says which tokens its items have", "[graph]") {
+  const auto ops = make_ops("cpu");
+  Graph graph(DType::kF32);
+  const Value x = graph.input("x", {4, Layout::tokens(), DType::kF32});
+  const Value labels = graph.input("labels", {1, Layout::tokens(), DType::kI32});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {x, labels});
+  graph.finish(*ops, {.max_items = 2, .max_tokens = 4});
+  CHECK(fault_of([&] { graph.set_batch(2, {}); }) == "a batch without offsets of its tokens");
+  graph.set_batch(2, {0, 0, 4});  // an item without any
 }
 
 TEST_CASE("calls of a graph out of order are refused", "[graph]") {
@@ -187,7 +240,18 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
         "a batch of 3 items, and the graph has room for 2");
   CHECK(fault_of([&] { graph.set_batch(0, {}); }) == "a batch without items");
   CHECK(fault_of([&] { graph.set_batch(2, {0, 1}); }) == "2 offsets of 2 items");
-  CHECK(fault_of([&] { graph.gate_above(9); }) == "the graph has no sampled linear 9, of 1");
+  for (const std::vector<std::int64_t>& wrong :
+       std::vector<std::vector<std::int64_t>>{{2, 3, 4}, {0, 40000000, 4}, {-1, 0, 0}}) {
+    const std::string fault = "offsets of 2 items begin at another row than 0, or decrease";
+    CHECK(fault_of([&] { graph.set_batch(2, wrong); }) == fault);
+    CHECK(fault_of([&] { graph.set_batch(2, {}, wrong); }) == fault);
+  }
+  for (const int number : {9, -1}) {
+    const std::string fault =
+        "the graph has no sampled linear " + std::to_string(number) + ", of 1";
+    CHECK(fault_of([&] { graph.gate_above(number); }) == fault);
+    CHECK(fault_of([&] { graph.weight_layout(number); }) == fault);
+  }
   graph.set_batch(2, {});
   CHECK(fault_of([&] { graph.backward(exec, {}); }) == "Graph::backward before forward");
   graph.forward(exec);
@@ -197,6 +261,14 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
   graph.forward(exec);
   CHECK(fault_of([&] { graph.backward(exec, {}); }) ==
         "Graph::backward got 0 gradients for 2 parameters");
+  std::vector<Tensor> gradients = graph.parameters().gradient_list();
+  std::swap(gradients[0], gradients[1]);
+  CHECK(fault_of([&] { graph.backward(exec, {.gradients = {gradients}}); }) ==
+        "Graph::backward got f32 [4] for the gradient of out.weight, which is f32 [4, 4]");
+  gradients = graph.parameters().gradient_list();
+  gradients[1].dtype = DType::kF64;
+  CHECK(fault_of([&] { graph.backward(exec, {.gradients = {gradients}}); }) ==
+        "Graph::backward got f64 [4] for the gradient of out.bias, which is f32 [4]");
   CHECK(fault_of([&] { graph.saved(small.loss, 5); }) ==
         "loss has no saved tensor 5, of " +
             std::to_string(graph.plan().nodes.back().plan.saved.size()));

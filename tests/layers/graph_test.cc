@@ -206,6 +206,39 @@ TEST_CASE("gradients of three uses of a weight add up in a backward that replace
   CHECK(gradient(false) == gradient(true));
 }
 
+TEST_CASE("a sum adds a value to itself beside a value that reads the same gradient", "[graph]") {
+  auto ops = make_ops("cpu");
+  // 2 gelu + tanh, as add(gelu, gelu) + tanh or as gelu + tanh + gelu.
+  const auto gradient = [&](bool doubled) {
+    Graph graph(DType::kF64);
+    const Value x = graph.input("x", {4, Layout::items(1), DType::kF64});
+    const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+    const auto sum = [&](const char* name, Value a, Value b) {
+      return graph.add(name, make_layer("add"), {a, b});
+    };
+    const Value in = graph.add("in", make_layer("linear", {{"width", 4}}), {x});
+    const Value gelu = graph.add("gelu", make_layer("gelu"), {in});
+    const Value tanh = graph.add("tanh", make_layer("tanh"), {in});
+    const Value out = doubled ? sum("out", sum("twice", gelu, gelu), tanh)
+                              : sum("out", sum("once", gelu, tanh), gelu);
+    graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
+    graph.finish(*ops, {.max_items = 2});
+    graph.parameters().initialize(*ops, 1);
+    graph.set_batch(2, {});
+    for (int i = 0; i < 8; ++i) graph.tensor(x).ptr<double>()[i] = i % 5 - 1.5;
+    graph.tensor(labels).ptr<std::int32_t>()[1] = 2;
+    const std::vector<Tensor> gradients = graph.parameters().gradient_list();
+    Exec exec = graph.make_exec(1, 0, true);
+    graph.forward(exec);
+    graph.backward(exec, {.gradients = {gradients, false}});
+    const Tensor& bias = gradients[1];
+    return std::vector<double>(bias.ptr<double>(), bias.ptr<double>() + bias.elements());
+  };
+  const std::vector<double> doubled = gradient(true), apart = gradient(false);
+  for (std::size_t i = 0; i < apart.size(); ++i) CHECK(std::abs(doubled[i] - apart[i]) < 1e-14);
+  CHECK(std::abs(apart[0]) > 1e-3);
+}
+
 TEST_CASE("weights of different shapes, or sampled ones, are not tied", "[graph]") {
   auto ops = make_ops("cpu");
   for (const bool sampled : {false, true}) {

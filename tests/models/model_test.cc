@@ -2,7 +2,7 @@
 #include "models/model.h"
 
 #include "models/blocks.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 #include "tests/support/text_batch.h"
 
 using namespace vcas;
@@ -28,7 +28,43 @@ struct ByNumber {
   }
 };
 
+// Adds an input to the graph alone.
+struct Unfilled final : ModelKind {
+  void build(Model& model, const std::vector<std::int64_t>&, std::int64_t classes,
+             double smoothing) const override {
+    add_classifier(model, model.graph.input("mine", {4, Layout::items(1), DType::kF32}), classes,
+                   smoothing);
+  }
+};
+
+VCAS_REGISTER_PART(ModelKind, "unfilled", Unfilled);
+
 }  // namespace
+
+TEST_CASE("each input of a model is filled, with all numbers", "[model][error]") {
+  check_error([] { build_model(read_model_options({"type=unfilled"}), {4}, 3, 0); },
+              ExitCode::kBadConfig, "input \"mine\" is filled by nothing",
+              "Model::input adds one with its fill");
+  const auto ops = make_ops("cpu");
+  Model model(DType::kF32);
+  const auto fill = [three = std::vector<float>(3)](const BatchPart&) {
+    return std::as_bytes(std::span<const float>(three));
+  };
+  const Value extra = model.input("extra", {2, Layout::items(1), DType::kF32}, fill);
+  model.labels = model.input("labels", {1, Layout::items(1), DType::kI32}, fill);
+  model.logits = model.graph.add("head", make_layer("linear", {{"width", 3}}), {extra});
+  model.loss =
+      model.graph.add("loss", make_layer("softmax_cross_entropy"), {model.logits, model.labels});
+  model.graph.finish(*ops, {.max_items = 4});
+  check_error([&] { model.load(*ops, random_text(3, 5, 3), 0, 3); }, ExitCode::kBadConfig,
+              "input \"extra\" was filled with 12 bytes, and has 24 as f32 [3, 2]");
+  Batch weighted = random_text(1, 5, 3);
+  weighted.weights = {1};
+  ByNumber by;
+  by.model.weights = {};
+  check_error([&] { by.model.load(*by.ops, weighted, 0, 1); }, ExitCode::kBadConfig,
+              "a batch has weights of items, and the loss takes none");
+}
 
 TEST_CASE("a model has inputs of its own, and loads the items asked for", "[model]") {
   ByNumber by;

@@ -162,6 +162,20 @@ TEST_CASE("an untied decoder has weights of its own, or starts anew", "[weights_
   const Loaded other(tied, kUntied / "model.safetensors");
   CHECK(other.report.text() == "loaded 42 tensors");
   CHECK(other.values().size() == both.values().size() - 60 * 16);
+
+  // A tied decoder has one bias, under either name.
+  const fs::path renamed = folder.path() / "renamed.safetensors";
+  rewrite(kMlm / "model.safetensors", renamed, [](StoredTensor& tensor) {
+    if (tensor.name == "cls.predictions.bias") tensor.name = "cls.predictions.decoder.bias";
+    return true;
+  });
+  const Loaded named(tied, kMlm / "model.safetensors"), again(tied, renamed);
+  CHECK(again.report.text() == named.report.text());
+  CHECK(again.values() == named.values());
+  save_hf_model(folder.path() / "tied", {.options = tied}, *again.model, *again.ops);
+  const SafetensorsFile written(folder.path() / "tied/model.safetensors");
+  for (const StoredTensor& tensor : written.tensors())
+    CHECK_FALSE(tensor.name.starts_with("cls.predictions.decoder."));
 }
 
 TEST_CASE("weights in several files are read by their index", "[weights_io]") {

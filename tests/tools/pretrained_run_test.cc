@@ -82,6 +82,23 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   CHECK(eval_loss("in_order") == eval_loss("same"));
 }
 
+TEST_CASE("the classes of a pretrained ResNet keep their numbers too") {
+  const TinyRun tiny;
+  fs::copy(VCAS_SOURCE_DIR "/tests/golden/hf/resnet_basic", tiny.path() / "named");
+  nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "named/config.json"));
+  config["id2label"] = {{"0", "1"}, {"1", "2"}, {"2", "0"}};
+  write_text(tiny.path() / "named/config.json", config.dump());
+  write_text(tiny.path() / "resnet.json", R"({
+  "data": {"type": "synthetic", "synthetic": {"classes": 3, "shape": [3, 20, 20]}},
+  "model": {"type": "resnet", "pretrained": "named"},
+  "method": {"type": "exact"}
+})");
+  const Outcome valid = run(tiny.path(), {"vcas-train", "--config", "resnet.json", "--validate"});
+  INFO(valid.err);
+  CHECK(valid.code == 0);
+  CHECK(contains(valid.out, "3 classes: 1, 2, 0"));
+}
+
 TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out", "model.pooling=mean", "data.synthetic.shape=[3,8,8]",
