@@ -23,8 +23,7 @@ class Arena {
   // Uninitialised. Throws InternalError when the block is too small: a layer's plan then stated too
   // few scratch bytes.
   Tensor take(DType dtype, const Shape& shape) {
-    const std::size_t bytes =
-        round_up(static_cast<std::size_t>(shape.elements()) * dtype_bytes(dtype));
+    const std::size_t bytes = round_up(shape.elements() * dtype_bytes(dtype));
     VCAS_CHECK(used_ + bytes <= capacity_, "scratch of " + std::to_string(capacity_) +
                                                " bytes is too small for " + shape.text() +
                                                " with " + std::to_string(used_) + " bytes in use");

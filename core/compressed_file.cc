@@ -141,42 +141,53 @@ struct Compression {
   const char* magic_text;
   std::function<std::unique_ptr<Decoder>()> make;  // null: not built in
   const char* package;
+  bool padded;  // zeros may follow a member, and say nothing
 };
 
 const std::array<Compression, 3>& compressions() {
   static const std::array<Compression, 3> all = {{
-      {"gzip", ".gz", "\x1F\x8B", "1f 8b", [] { return std::make_unique<GzipDecoder>(); }, ""},
+      {"gzip", ".gz", "\x1F\x8B", "1f 8b", [] { return std::make_unique<GzipDecoder>(); }, "",
+       true},
       {"xz", ".xz", std::string_view("\xFD\x37zXZ\0", 6), "fd 37 7a 58 5a 00",
 #ifdef VCAS_LZMA
        [] { return std::make_unique<XzDecoder>(); },
 #else
        nullptr,
 #endif
-       "liblzma-dev"},
+       "liblzma-dev", true},
       {"zstd", ".zst", "\x28\xB5\x2F\xFD", "28 b5 2f fd",
 #ifdef VCAS_ZSTD
        [] { return std::make_unique<ZstdDecoder>(); },
 #else
        nullptr,
 #endif
-       "libzstd-dev"},
+       "libzstd-dev", false},
   }};
   return all;
+}
+
+// A frame of zstd to pass over, with which files of pzstd begin (RFC 8878, 3.1.2).
+bool is_skippable_frame(Bytes start) {
+  constexpr std::string_view kRest = "\x2A\x4D\x18";
+  return start.size() > kRest.size() && (start[0] & std::byte{0xF0}) == std::byte{0x50} &&
+         std::memcmp(start.data() + 1, kRest.data(), kRest.size()) == 0;
 }
 
 // `start`: the first bytes of the file. Null for a plain one.
 const Compression* compression_of(Bytes start, std::size_t size,
                                   const std::filesystem::path& path) {
   for (const Compression& kind : compressions()) {
-    if (start.size() >= kind.magic.size() &&
-        std::memcmp(start.data(), kind.magic.data(), kind.magic.size()) == 0) {
+    const bool is_named = path.extension() == kind.suffix;
+    if ((start.size() >= kind.magic.size() &&
+         std::memcmp(start.data(), kind.magic.data(), kind.magic.size()) == 0) ||
+        (is_named && kind.suffix == std::string_view(".zst") && is_skippable_frame(start))) {
       if (kind.make) return &kind;
       throw Error(
           ExitCode::kUnavailable,
           fmt::format("{}: this build cannot read {} files", path.string(), kind.name),
           fmt::format("decompress the file, or apt-get install {} and build again", kind.package));
     }
-    if (path.extension() == kind.suffix) {
+    if (is_named) {
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: not a {} file: its {} bytes do not begin with {}", path.string(),
                               kind.name, size, kind.magic_text));
@@ -217,6 +228,7 @@ DecompressedFile::DecompressedFile(const std::filesystem::path& path)
   unread_ = std::span(piece_).first(file_.read(piece_));
   if (const Compression* kind = compression_of(unread_, file_.size(), path)) {
     decoder_ = kind->make();
+    padded_ = kind->padded;
     name_ += fmt::format(": {} data", kind->name);
     inside_ = true;
   }
@@ -234,22 +246,32 @@ std::size_t DecompressedFile::read(std::span<std::uint8_t> out) {
   }
   while (filled < out.size()) {
     if (unread_.empty()) unread_ = std::span(piece_).first(file_.read(piece_));
+    if (!inside_ && padded_) skip_zeros();
     if (unread_.empty() && !inside_) break;
     const Decoder::Progress progress = decoder_->decode(unread_, out.subspan(filled));
     unread_ = unread_.subspan(progress.consumed);
     consumed_ += progress.consumed;
     filled += progress.produced;
-    if (!progress.failure.empty()) {
+    if (!progress.failure.empty())
       fail_damaged(
           fmt::format("{} is corrupt near byte {}: {}", name_, consumed_, progress.failure));
-    }
     // There was room to write but nothing left to read.
-    if (!progress.member_ended && progress.consumed + progress.produced == 0) {
+    if (!progress.member_ended && progress.consumed + progress.produced == 0)
       fail_damaged(fmt::format("{} is cut off after {} bytes", name_, consumed_));
-    }
     inside_ = !progress.member_ended;
   }
   return filled;
+}
+
+void DecompressedFile::skip_zeros() {
+  while (!unread_.empty()) {
+    const auto other = std::ranges::find_if(unread_, [](std::byte b) { return b != std::byte{0}; });
+    const auto zeros = static_cast<std::size_t>(other - unread_.begin());
+    consumed_ += zeros;
+    unread_ = unread_.subspan(zeros);
+    if (!unread_.empty()) return;
+    unread_ = std::span(piece_).first(file_.read(piece_));
+  }
 }
 
 std::string compression_formats() {

@@ -41,9 +41,12 @@ class DecompressedFile {
   class Decoder;
 
  private:
+  void skip_zeros();
+
   std::string name_;
   InputFile file_;
   std::unique_ptr<Decoder> decoder_;   // none: the bytes as they are
+  bool padded_ = false;                // zeros may follow a member
   std::vector<std::byte> piece_;       // of the file
   std::span<const std::byte> unread_;  // the rest of it
   std::size_t consumed_ = 0;           // of the file

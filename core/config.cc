@@ -47,8 +47,8 @@ const ConfigOrigin& ConfigOrigins::at(const std::string& key) const {
 }
 
 int ConfigOrigins::count_given() const {
-  return static_cast<int>(std::count_if(origins_.begin(), origins_.end(),
-                                        [](const auto& entry) { return entry.second.given(); }));
+  return static_cast<int>(
+      std::ranges::count_if(origins_, [](const auto& entry) { return entry.second.given(); }));
 }
 
 bool ConfigErrors::has_error(const std::string& key) const {
@@ -511,8 +511,7 @@ class ConfigReader {
       add_value_error(key, node, fmt::format("must have no \\u0000, got {}", shown(node)));
       return std::nullopt;
     }
-    if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end())
-      return text;
+    if (choices.empty() || std::ranges::count(choices, text) > 0) return text;
     const std::string nearest = nearest_name(text, choices);
     add_value_error(key, node,
                     fmt::format("{} is not one of: {}", shown(node), fmt::join(choices, ", ")),

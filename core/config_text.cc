@@ -10,11 +10,6 @@
 #include "core/config.h"
 
 namespace vcas {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
 
 std::vector<std::string> setting_keys(const Setting& root) {
   std::vector<std::string> keys;
@@ -39,6 +34,8 @@ std::vector<std::string> former_keys(const Setting& root) {
 }
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 Json element_schema(const char* type, Range range) {
   Json schema{{"type", type}};

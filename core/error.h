@@ -9,7 +9,7 @@ namespace vcas {
 // Exit codes of the programs: sysexits.h meanings, with 70 and 71 narrowed (docs/config.md).
 enum class ExitCode : int {
   kDone = 0,
-  kInternal = 1,       // a bug in vcas: please report
+  kInternal = 1,       // a bug in vcas, or in a part linked beside it
   kUsage = 2,          // wrong command line
   kBadData = 65,       // a data file is not what its format says
   kNoInput = 66,       // a file is missing or unreadable
@@ -38,11 +38,13 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
-// Thrown by VCAS_CHECK: a broken precondition inside the library, never the user's fault.
+// Thrown by VCAS_CHECK: a precondition that the library or a linked part has broken, never the
+// user's fault.
 class InternalError : public Error {
  public:
   explicit InternalError(const std::string& message)
-      : Error(ExitCode::kInternal, message, "this is a bug in vcas; please report it") {}
+      : Error(ExitCode::kInternal, message,
+              "this is a bug in vcas, or in a part linked beside it; please report it") {}
 };
 
 [[noreturn]] void fail_check(const char* file, int line, const char* condition,

@@ -52,9 +52,8 @@ auto uninterrupted(const Call& call) {
 
 void sync(const FileDescriptor& file, const fs::path& path) {
   // Some network file systems cannot sync a folder and say EINVAL.
-  if (uninterrupted([&] { return ::fsync(file.get()); }) != 0 && errno != EINVAL) {
+  if (uninterrupted([&] { return ::fsync(file.get()); }) != 0 && errno != EINVAL)
     fail_errno(ExitCode::kIoError, path, "cannot write to disk");
-  }
 }
 
 void sync_path(const fs::path& path) {
@@ -206,9 +205,8 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::commit() {
   sync(file_, path_);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     fail_errno(ExitCode::kCannotCreate, path_, "cannot create");
-  }
   committed_ = true;
   sync_parent(path_);
 }
@@ -236,9 +234,8 @@ AtomicFolder::~AtomicFolder() {
 }
 
 void AtomicFolder::commit() {
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(temporary_)) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(temporary_))
     if (!entry.is_symlink()) sync_path(entry.path());
-  }
   sync_path(temporary_);
   std::error_code ignored;
   if (fs::exists(folder_, ignored)) {
@@ -254,9 +251,8 @@ void AtomicFolder::commit() {
     }
     fs::remove_all(folder_, ignored);
   }
-  if (::rename(temporary_.c_str(), folder_.c_str()) != 0) {
+  if (::rename(temporary_.c_str(), folder_.c_str()) != 0)
     fail_errno(ExitCode::kCannotCreate, folder_, "cannot create");
-  }
   committed_ = true;
   sync_parent(folder_);
 }
@@ -294,9 +290,8 @@ void check_manifest(const fs::path& folder) {
   std::map<std::string, FileSummary> expected;
   try {
     const nlohmann::json document = read_json(manifest);
-    for (const auto& [name, entry] : document.at("files").items()) {
+    for (const auto& [name, entry] : document.at("files").items())
       expected[name] = {entry.at("bytes"), entry.at("crc32")};
-    }
   } catch (const nlohmann::json::exception& error) {
     fail_manifest(manifest, error.what());
   }

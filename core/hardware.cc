@@ -28,17 +28,15 @@ void lower(std::optional<T>& limit, T value) {
 // The limits that one control group's folder sets; "max" and -1 mean none.
 void read_group(const fs::path& folder, CgroupLimits& limits) {
   double quota = 0, period = 0;
-  if (std::ifstream(folder / "cpu.max") >> quota >> period && quota > 0 && period > 0) {
+  if (std::ifstream(folder / "cpu.max") >> quota >> period && quota > 0 && period > 0)
     lower(limits.cpus, quota / period);
-  }
   if (std::ifstream(folder / "cpu.cfs_quota_us") >> quota &&
       std::ifstream(folder / "cpu.cfs_period_us") >> period && quota > 0 && period > 0) {
     lower(limits.cpus, quota / period);
   }
   std::int64_t bytes = 0;
-  for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
+  for (const char* name : {"memory.max", "memory.limit_in_bytes"})
     if (std::ifstream(folder / name) >> bytes && bytes > 0) lower(limits.memory_bytes, bytes);
-  }
 }
 
 std::optional<int> thread_count(std::string_view text) {
@@ -92,8 +90,7 @@ int usable_threads(int processes) {
 }
 
 std::int64_t total_memory_bytes() {
-  const std::int64_t physical =
-      static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  const std::int64_t physical = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
   return std::min(physical, cgroup_limits().memory_bytes.value_or(physical));
 }
 
@@ -110,23 +107,20 @@ std::int64_t available_memory_bytes() {
 std::int64_t free_disk_bytes(const fs::path& folder) {
   std::error_code error;
   fs::path existing = fs::absolute(folder);
-  while (!fs::exists(existing, error) && existing.has_relative_path()) {
+  while (!fs::exists(existing, error) && existing.has_relative_path())
     existing = existing.parent_path();
-  }
   const fs::space_info space = fs::space(existing, error);
-  if (error) {
+  if (error)
     throw Error(ExitCode::kIoError, fmt::format("{}: cannot tell the free space: {}",
                                                 existing.string(), error.message()));
-  }
   return static_cast<std::int64_t>(space.available);
 }
 
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
+  for (std::string line; std::getline(info, line);)
     if (line.starts_with("model name"))
       return line.substr(std::min(line.find(": ") + 2, line.size()));
-  }
   utsname name{};  // other processors than x86 have no model name there
   ::uname(&name);
   return name.machine;

@@ -23,9 +23,8 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
   std::vector<Line> lines;
   std::size_t begin = 0;
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    nlohmann::json value = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                 text.begin() + static_cast<std::ptrdiff_t>(end),
-                                                 nullptr, /*allow_exceptions=*/false);
+    nlohmann::json value = nlohmann::json::parse(text.begin() + begin, text.begin() + end, nullptr,
+                                                 /*allow_exceptions=*/false);
     const auto is = [&](const char* key, auto type) {
       return value.contains(key) && (value[key].*type)();
     };

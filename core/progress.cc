@@ -37,8 +37,7 @@ bool is_smart_terminal(int fd) { return ::isatty(fd) && environment("TERM") != "
 int width_of(std::string_view text) { return static_cast<int>(code_points(text)); }
 
 std::string clip(std::string_view text, int columns) {
-  return std::string(
-      text.substr(0, bytes_of_code_points(text, static_cast<std::size_t>(std::max(columns, 0)))));
+  return std::string(text.substr(0, bytes_of_code_points(text, std::max(columns, 0))));
 }
 
 }  // namespace

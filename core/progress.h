@@ -21,7 +21,7 @@ std::string format_count(std::int64_t count);  // "36,816"
 double monotonic_seconds();
 std::string utc_time();  // "2026-11-22T09:05:01Z"
 
-// Colour by the command line's flag, then FORCE_COLOR, NO_COLOR, CLICOLOR_FORCE, then the terminal.
+// Colour by `flag`, then FORCE_COLOR, NO_COLOR, CLICOLOR_FORCE, then the terminal.
 bool use_color(int fd, std::optional<bool> flag = {});
 int terminal_columns(int fd);  // COLUMNS, then the terminal's width, then 80
 

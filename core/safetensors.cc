@@ -34,11 +34,9 @@ const TypeInfo& info(StoredType dtype) { return kTypes[static_cast<std::size_t>(
 // Bytes of a tensor; none where the product does not fit into 64 bits or an extent is negative.
 std::optional<std::uint64_t> tensor_bytes(StoredType dtype, std::span<const std::int64_t> shape) {
   std::uint64_t bytes = 1;
-  for (const std::int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes)) {
+  for (const std::int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
       return std::nullopt;
-    }
-  }
   if (__builtin_mul_overflow(bytes, stored_type_bytes(dtype), &bytes)) return std::nullopt;
   return bytes;
 }
@@ -75,9 +73,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_object() override {
     if (place_ == Place::kEntry) {
-      for (const char* needed : {"dtype", "shape", "data_offsets"}) {
+      for (const char* needed : {"dtype", "shape", "data_offsets"})
         if (!keys_.contains(needed)) fail(fmt::format("{} is missing", needed));
-      }
       if (header_.entries.back().offsets.size() != 2) fail("data_offsets must be [begin, end]");
     }
     place_ = Place::kRoot;
@@ -92,9 +89,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     }
     key_ = text;
     if (!keys_.insert(text).second) fail(fmt::format("key \"{}\" occurs twice", text));
-    if (place_ == Place::kEntry && text != "dtype" && text != "shape" && text != "data_offsets") {
+    if (place_ == Place::kEntry && text != "dtype" && text != "shape" && text != "data_offsets")
       fail(fmt::format("unknown key \"{}\"", text));
-    }
     return true;
   }
 
@@ -125,9 +121,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(std::uint64_t value) override {
     if (place_ != Place::kArray) fail("a number is out of place");
-    if (value > std::numeric_limits<std::int64_t>::max()) {
+    if (value > std::numeric_limits<std::int64_t>::max())
       fail(fmt::format("{} in {} is too large", value, key_));
-    }
     Header::Entry& entry = header_.entries.back();
     (key_ == "shape" ? entry.shape : entry.offsets).push_back(static_cast<std::int64_t>(value));
     return true;
@@ -204,14 +199,12 @@ static std::string_view header_text(std::span<const std::byte> bytes, const std:
   };
   if (bytes.size() < 8) fail(fmt::format("not a safetensors file: only {} bytes", bytes.size()));
   const std::uint64_t header_bytes = load<std::uint64_t>(bytes.data());
-  if (header_bytes > kMaxHeaderBytes) {
+  if (header_bytes > kMaxHeaderBytes)
     fail(fmt::format("not a safetensors file: a header of {} bytes, at most {} are allowed",
                      header_bytes, kMaxHeaderBytes));
-  }
-  if (header_bytes > bytes.size() - 8) {
+  if (header_bytes > bytes.size() - 8)
     fail(fmt::format("a header of {} bytes in a file of {} bytes", header_bytes, bytes.size()),
          "is the file cut off?");
-  }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
   if (!text.starts_with('{')) fail("not a safetensors file: header does not start with {");
   // To the JSON reader a NUL is the end of its text, whatever follows.
@@ -245,30 +238,26 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
       fail(fmt::format("tensor {}: {}", entry.name, why));
     };
     if (end < begin) fail_tensor(fmt::format("data_offsets [{}, {}] run backwards", begin, end));
-    if (begin != position) {
+    if (begin != position)
       fail_tensor(fmt::format("data begins at {}, but the tensor before it ends at {} ({})", begin,
                               position, begin < position ? "overlap" : "hole"));
-    }
     const std::optional<std::uint64_t> want = tensor_bytes(entry.dtype, entry.shape);
-    if (want != end - begin) {
+    if (want != end - begin)
       fail_tensor(fmt::format("{} {} needs {} bytes, but data_offsets [{}, {}] hold {}",
                               stored_type_name(entry.dtype), shape_text(entry.shape),
                               want ? std::to_string(*want) : "more than 2^64", begin, end,
                               end - begin));
-    }
-    if (end > buffer.size()) {
+    if (end > buffer.size())
       fail(fmt::format("tensor {}: data ends at {}, but the file holds {} bytes of data",
                        entry.name, end, buffer.size()),
            "is the file cut off?");
-    }
     content.tensors.push_back({std::move(entry.name), entry.dtype, std::move(entry.shape),
                                buffer.subspan(begin, end - begin)});
     position = end;
   }
-  if (position != buffer.size()) {
+  if (position != buffer.size())
     fail(fmt::format("tensors end at byte {} of the data, but the file holds {}", position,
                      buffer.size()));
-  }
   return content;
 }
 

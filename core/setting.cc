@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -89,9 +90,13 @@ Range between(double low, double high) { return {.low = low, .high = high}; }
 Range one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
 
 Setting& Setting::add_child(const char* child_name, const char* child_help) {
+  const std::string child_key = key.empty() ? child_name : key + "." + child_name;
+  if (std::ranges::find(children, child_name, &Setting::name) != children.end())
+    throw Error(ExitCode::kBadConfig, fmt::format("two settings are called \"{}\"", child_key),
+                "a part's settings need names that the section around them does not have");
   Setting& child = children.emplace_back();
   child.name = child_name;
-  child.key = key.empty() ? child.name : key + "." + child.name;
+  child.key = child_key;
   child.kind = kind;
   child.help = child_help;
   return child;

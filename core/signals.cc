@@ -25,9 +25,8 @@ void handle(int signal) {
     ++save_request_count;
     return;
   }
-  if (signal == SIGINT && interrupted.exchange(true)) {
+  if (signal == SIGINT && interrupted.exchange(true))
     ::_exit(static_cast<int>(ExitCode::kInterrupted));
-  }
   int none = 0;
   stop_request.compare_exchange_strong(none, signal);
 }

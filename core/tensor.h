@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -23,6 +24,7 @@ class Shape {
 
   int rank() const { return rank_; }
   std::int64_t operator[](int axis) const { return extents_[axis]; }
+  std::vector<std::int64_t> extents() const { return {extents_.begin(), extents_.begin() + rank_}; }
   std::int64_t elements() const {
     std::int64_t product = 1;
     for (int axis = 0; axis < rank_; ++axis) product *= (*this)[axis];
@@ -77,9 +79,7 @@ struct Tensor {
   // Elements [begin, end) of the same memory, [end - begin]; an empty tensor stays empty.
   Tensor range(std::int64_t begin, std::int64_t end) const {
     if (!data) return {};
-    return {static_cast<char*>(data) + static_cast<std::size_t>(begin) * dtype_bytes(dtype),
-            dtype,
-            {end - begin}};
+    return {static_cast<char*>(data) + begin * dtype_bytes(dtype), dtype, {end - begin}};
   }
 
   // The same memory with another shape of as many elements; an empty tensor stays empty.

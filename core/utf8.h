@@ -3,9 +3,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace vcas {
+
+// A to Z alone become small.
+inline std::string ascii_lower(std::string text) {
+  for (char& letter : text)
+    if ('A' <= letter && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return text;
+}
 
 inline bool starts_code_point(char byte) { return (byte & 0xC0) != 0x80; }
 

@@ -11,8 +11,7 @@ namespace vcas {
 CropFlip draw_crop_flip(const AugmentOptions& options, std::uint64_t seed, std::uint64_t epoch,
                         std::int64_t item) {
   std::uint32_t words[4];
-  philox_draw(data_address(seed, DataSite::kAugment, epoch), static_cast<std::uint64_t>(item),
-              words);
+  philox_draw(data_address(seed, DataSite::kAugment, epoch), item, words);
   const std::int64_t padding = options.crop_padding;
   const auto choices = static_cast<std::uint32_t>(2 * padding + 1);
   return {uniform_below(words[0], choices) - padding, uniform_below(words[1], choices) - padding,
@@ -54,8 +53,7 @@ ImageBox draw_resized_crop(const ResizedCropOptions& options, std::int64_t heigh
 ImageBox draw_cutout(std::int64_t side, std::int64_t height, std::int64_t width, std::uint64_t seed,
                      std::uint64_t epoch, std::int64_t item) {
   std::uint32_t words[4];
-  philox_draw(data_address(seed, DataSite::kCutout, epoch), static_cast<std::uint64_t>(item),
-              words);
+  philox_draw(data_address(seed, DataSite::kCutout, epoch), item, words);
   const std::int64_t y = uniform_below(words[0], static_cast<std::uint32_t>(height)) - side / 2;
   const std::int64_t x = uniform_below(words[1], static_cast<std::uint32_t>(width)) - side / 2;
   const std::int64_t top = std::max<std::int64_t>(y, 0), left = std::max<std::int64_t>(x, 0);
@@ -63,8 +61,7 @@ ImageBox draw_cutout(std::int64_t side, std::int64_t height, std::int64_t width,
 }
 
 std::vector<std::uint8_t> shifted(const ImageView& image, const CropFlip& change) {
-  std::vector<std::uint8_t> out(
-      static_cast<std::size_t>(image.channels * image.height * image.width));
+  std::vector<std::uint8_t> out(image.channels * image.height * image.width);
   std::uint8_t* to = out.data();
   for (std::int64_t channel = 0; channel < image.channels; ++channel) {
     for (std::int64_t y = change.dy; y < image.height + change.dy; ++y, to += image.width) {

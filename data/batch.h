@@ -2,9 +2,13 @@
 // models/ and optim/ include.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "core/error.h"
 
 namespace vcas {
 
@@ -44,9 +48,28 @@ struct Batch {
 
 // Which of a step's items are computed.
 struct ItemChoice {
-  std::vector<std::int64_t> kept;  // positions among the step's items, ascending; at least one
+  std::vector<std::int64_t> kept;  // positions among the step's items, ascending
   std::vector<float> weights;      // of those; empty: all 1
 };
+
+// Throws Error(kBadConfig) for what is no choice among so many items.
+inline void check_choice(const ItemChoice& choice, std::int64_t items) {
+  const auto wrong = [](const std::string& fault) {
+    throw Error(ExitCode::kBadConfig, "a choice of items with " + fault,
+                "correct what the method chooses: ItemChoice in data/batch.h");
+  };
+  const auto& [kept, weights] = choice;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const auto text = [&] { return "kept[" + std::to_string(i) + "] " + std::to_string(kept[i]); };
+    if (kept[i] < 0 || kept[i] >= items) wrong(text() + " of " + std::to_string(items) + " items");
+    if (i > 0 && kept[i] <= kept[i - 1]) wrong(text() + " after " + std::to_string(kept[i - 1]));
+  }
+  if (!weights.empty() && weights.size() != kept.size())
+    wrong(std::to_string(weights.size()) + " weights of " + std::to_string(kept.size()) + " items");
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (!std::isfinite(weights[i]))
+      wrong("weights[" + std::to_string(i) + "] " + std::to_string(weights[i]));
+}
 
 // Leaves items out of batches before they are read.
 class ItemChooser {
@@ -54,10 +77,16 @@ class ItemChooser {
   virtual ~ItemChooser() = default;
   // `items`: numbers in the dataset of the items of step `step`.
   // `rows`: what each costs (Dataset::rows).
+  // Throws Error(kBadConfig) for no choice, or one of no items.
   ItemChoice choose(std::int64_t step, std::span<const std::int64_t> items,
                     std::span<const std::int64_t> rows) {
     asked_ = true;
-    return choose_items(step, items, rows);
+    ItemChoice choice = choose_items(step, items, rows);
+    check_choice(choice, std::ssize(items));
+    if (choice.kept.empty())
+      throw Error(ExitCode::kBadConfig, "a choice of no items before the forward",
+                  "a forward needs an item: ItemChooser::choose_items keeps at least one");
+    return choice;
   }
   bool asked() const { return asked_; }  // ever
 

@@ -202,10 +202,9 @@ std::uint64_t ByteBpe::fingerprint() const {
     hash.add_number(pair_key(merge.left, merge.right));
   for (const TokenPatterns* patterns : {&as_they_are_, &normalized_}) {
     hash.add_number(patterns->all().size());
-    for (const TokenPatterns::Pattern& pattern : patterns->all())
-      hash.add_number(static_cast<std::uint64_t>(pattern.id));
+    for (const TokenPatterns::Pattern& pattern : patterns->all()) hash.add_number(pattern.id);
   }
-  hash.add_number(static_cast<std::uint64_t>(pieces()));
+  hash.add_number(pieces());
   hash.add_number(vocabulary_.add_prefix_space);
   return hash.value();
 }

@@ -26,7 +26,7 @@ struct KindFacts {
 };
 
 KindFacts kind_facts(CifarKind kind) {
-  if (kind == CifarKind::kCifar10) {
+  if (kind == CifarKind::kCifar10)
     return {1,
             0,
             10,
@@ -34,7 +34,6 @@ KindFacts kind_facts(CifarKind kind) {
             "cifar-10-binary.tar.gz",
             {0.4914f, 0.4822f, 0.4465f},
             {0.2470f, 0.2435f, 0.2616f}};
-  }
   return {2,
           1,
           100,
@@ -65,12 +64,11 @@ std::vector<std::filesystem::path> find_files(const CifarOptions& options, const
     if (any_will_do && !plain_or_compressed(path)) continue;
     found.push_back(find_plain_or_compressed(path, hint));
   }
-  if (found.empty()) {
+  if (found.empty())
     throw Error(ExitCode::kNoInput,
                 fmt::format("{}: none of data_batch_1.bin to data_batch_5.bin, plain or compressed",
                             options.folder.string()),
                 hint);
-  }
   return found;
 }
 
@@ -100,19 +98,17 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
     const std::vector<std::uint8_t> bytes = read_decompressed(path, kMostBytes);
     const std::int64_t records = std::ssize(bytes) / record;
     const std::int64_t rest = std::ssize(bytes) % record;
-    if (records == 0 || rest != 0) {
+    if (records == 0 || rest != 0)
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: {} bytes, expected a multiple of {}: {} records and {} bytes",
                               path.string(), bytes.size(), record, records, rest),
                   "is the file cut off, or of another version of CIFAR?");
-    }
     for (std::int64_t i = 0; i < records; ++i) {
       const auto begin = bytes.begin() + i * record;
       const std::uint8_t label = begin[facts.label_at];
-      if (label >= facts.classes) {
+      if (label >= facts.classes)
         throw Error(ExitCode::kBadData, fmt::format("{}: record {} has label {}, expected 0 to {}",
                                                     path.string(), i, label, facts.classes - 1));
-      }
       content.labels.push_back(label);
       content.pixels.insert(content.pixels.end(), begin + facts.label_bytes, begin + record);
     }

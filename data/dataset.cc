@@ -46,8 +46,11 @@ RelabelledDataset::RelabelledDataset(std::unique_ptr<Dataset> inner, std::vector
 }
 
 VectorDataset::VectorDataset(VectorContent content) : content_(std::move(content)) {
-  VCAS_CHECK(std::ssize(content_.values) == size() * content_.width,
-             "values do not match labels and width");
+  if (std::ssize(content_.values) != size() * content_.width)
+    throw Error(ExitCode::kBadData,
+                fmt::format("{} values, and {} items of width {} need {}", content_.values.size(),
+                            size(), content_.width, size() * content_.width),
+                "VectorContent::values has those of all items, and labels one an item");
   for (std::int64_t i = 0; i < size(); ++i)
     if (label(i) < -1 || label(i) >= classes())
       throw Error(

@@ -134,14 +134,14 @@ std::vector<std::string> read_class_names(const std::filesystem::path& file);
 
 struct VectorContent {
   std::int64_t width = 0;
-  std::vector<float> values;         // [N, width]
-  std::vector<std::int32_t> labels;  // [N]
-  std::vector<std::string> class_names;
+  std::vector<float> values = {};         // [N, width]
+  std::vector<std::int32_t> labels = {};  // [N]
+  std::vector<std::string> class_names = {};
 };
 
 class VectorDataset final : public Dataset {
  public:
-  // Throws Error(kBadData) for a label that is no class.
+  // Throws Error(kBadData) for a label that is no class, and for too many or too few values.
   explicit VectorDataset(VectorContent content);
 
   std::int64_t size() const override { return std::ssize(content_.labels); }

@@ -9,16 +9,15 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "core/nearest_name.h"
+#include "core/utf8.h"
 #include "data/text_kind.h"
 
 namespace vcas {
 namespace {
 
 std::string plain_name(std::string_view name) {
-  std::string plain;
-  for (const char letter : name)
-    if (letter != '-' && letter != '_')
-      plain += static_cast<char>(letter >= 'A' && letter <= 'Z' ? letter - 'A' + 'a' : letter);
+  std::string plain = ascii_lower(std::string(name));
+  std::erase_if(plain, [](char letter) { return letter == '-' || letter == '_'; });
   return plain;
 }
 

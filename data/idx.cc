@@ -140,21 +140,19 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   const std::string prefix = options.split == Split::kTrain ? "train" : "t10k";
   IdxFile images = find_idx(options.folder / (prefix + "-images-idx3-ubyte"), 3);
   const IdxFile labels = find_idx(options.folder / (prefix + "-labels-idx1-ubyte"), 1);
-  if (labels.array.sizes[0] != images.array.sizes[0]) {
+  if (labels.array.sizes[0] != images.array.sizes[0])
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: {} labels, expected {} as there are images in {}", labels.name,
                             labels.array.sizes[0], images.array.sizes[0], images.name));
-  }
   ImageContent content = image_content(images, options.transform);
   content.class_names = options.class_names.empty()
                             ? find_class_names(options.folder, labels.array.values, options.classes)
                             : options.class_names;
   for (const std::uint8_t label : labels.array.values) {
-    if (label >= content.class_names.size()) {
+    if (label >= content.class_names.size())
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: item {} has label {}, expected 0 to {}", labels.name,
                               content.labels.size(), label, content.class_names.size() - 1));
-    }
     content.labels.push_back(label);
   }
   auto dataset = std::make_unique<ImageDataset>(std::move(content));

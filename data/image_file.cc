@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/utf8.h"
 #ifdef VCAS_JPEG
 #include <turbojpeg.h>
 #endif
@@ -51,17 +52,19 @@ DecodedImage decode_jpeg(Bytes bytes, const std::string& name) {
   const std::unique_ptr<void, decltype(destroy)> decoder(tjInitDecompress(), destroy);
   if (!decoder) throw std::bad_alloc();
   // What is missing or wrong inside the file is a warning of the decoder, which fills the rest with
-  // grey. Bytes between two parts of the file do no harm.
+  // grey. Bytes between two parts of the file do no harm, nor does a later revision of JFIF.
   const auto check = [&](int status) {
     const std::string why = status == 0 ? "" : tjGetErrorStr2(decoder.get());
     if (status == 0 || (tjGetErrorCode(decoder.get()) == TJERR_WARNING &&
-                        why.find("extraneous bytes") != std::string::npos))
+                        (why.find("extraneous bytes") != std::string::npos ||
+                         why.find("unknown JFIF revision") != std::string::npos)))
       return;
     fail_damaged(name, why);
   };
   int width = 0, height = 0, subsampling = 0, colours = 0;
-  check(tjDecompressHeader3(decoder.get(), bytes.data(), bytes.size(), &width, &height,
-                            &subsampling, &colours));
+  const int status = tjDecompressHeader3(decoder.get(), bytes.data(), bytes.size(), &width, &height,
+                                         &subsampling, &colours);
+  if (width < 1) check(status);  // a subsampling that has no name there is read all the same
   DecodedImage image = make_image(name, height, width);
   const bool cmyk = colours == TJCS_CMYK || colours == TJCS_YCCK;
   std::vector<std::uint8_t> four(cmyk ? image.pixels.size() / 3 * 4 : 0);
@@ -124,10 +127,7 @@ const std::array<Format, 2>& formats() {
 }
 
 std::string small_ending(const std::filesystem::path& path) {
-  std::string ending = path.extension().string();
-  for (char& c : ending)
-    if ('A' <= c && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return ending;
+  return ascii_lower(path.extension().string());
 }
 
 void require(const Format& format, const std::string& name) {
@@ -142,8 +142,7 @@ void require(const Format& format, const std::string& name) {
 bool has_image_name(const std::filesystem::path& path) {
   const std::string ending = small_ending(path);
   for (const Format& format : formats()) {
-    if (std::find(format.endings.begin(), format.endings.end(), ending) == format.endings.end())
-      continue;
+    if (std::ranges::count(format.endings, ending) == 0) continue;
     require(format, path.string());
     return true;
   }

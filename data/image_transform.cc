@@ -18,28 +18,24 @@ ImageTransform::ImageTransform(ImageTransformOptions options, std::int64_t chann
       width_(options_.size > 0 ? options_.size : width) {
   VCAS_CHECK(height_ > 0 && width_ > 0, "images without a size");
   const auto& [size, short_side, squeeze, interpolation, means, deviations] = options_;
-  if (std::ssize(means) != channels || std::ssize(deviations) != channels) {
+  if (std::ssize(means) != channels || std::ssize(deviations) != channels)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("mean has {} values and std has {}, but the images have {} channels",
                             means.size(), deviations.size(), channels));
-  }
-  if (short_side != 0 && (size == 0 || short_side < size)) {
+  if (short_side != 0 && (size == 0 || short_side < size))
     throw Error(ExitCode::kBadConfig,
                 fmt::format("the short side of images is {}, but the size to cut out of them is {}",
                             short_side, size));
-  }
   for (std::int64_t channel = 0; channel < channels; ++channel) {
     const float mean = means[channel];
     const float std = deviations[channel];
-    if (!std::isfinite(mean) || !std::isfinite(std) || !(std > 0)) {
+    if (!std::isfinite(mean) || !std::isfinite(std) || !(std > 0))
       throw Error(
           ExitCode::kBadConfig,
           fmt::format("channel {}: mean {} must be finite and std {} above 0", channel, mean, std));
-    }
     auto& table = tables_.emplace_back();
-    for (int pixel = 0; pixel < 256; ++pixel) {
+    for (int pixel = 0; pixel < 256; ++pixel)
       table[pixel] = (static_cast<float>(pixel) / 255.0f - mean) / std;
-    }
   }
 }
 

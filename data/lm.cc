@@ -13,6 +13,24 @@ namespace {
 
 constexpr std::uint64_t kLmFormatVersion = 2;
 
+// Whole files are encoded in parts. A part ends with the last word of a line.
+void check_whole_files(const Tokenizer& tokenizer) {
+  if (tokenizer.adds_blank())
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{} adds a blank before each text, and whole files are encoded in parts",
+                    tokenizer.name()),
+        "data.text.documents=lines, or \"add_prefix_space\": false there");
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+    if (const std::string_view token = tokenizer.token(id);
+        token.find('\n', token.find_first_not_of(" \t\r\n")) != token.npos)
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{}: token {} has a line end behind a word, and whole files are "
+                              "encoded in parts that end there",
+                              tokenizer.name(), id),
+                  "data.text.documents=lines, which has no line ends in its texts");
+}
+
 }  // namespace
 
 LmDataset::LmDataset(TokenStream tokens, std::int64_t item_rows)
@@ -41,12 +59,7 @@ void LmDataset::append(std::int64_t index, const ItemDraw& /*draw*/, Batch& out)
 
 std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t max_length,
                                    const Tokenizer& tokenizer) {
-  if (options.whole_files && tokenizer.adds_blank())
-    throw Error(
-        ExitCode::kBadConfig,
-        fmt::format("{} adds a blank before each text, and whole files are encoded in parts",
-                    tokenizer.name()),
-        "data.text.documents=lines, or \"add_prefix_space\": false there");
+  if (options.whole_files) check_whole_files(tokenizer);
   ContentHash key;
   key.add("lm");
   key.add_number(kLmFormatVersion);
@@ -97,11 +110,8 @@ class NextWords final : public TextKind {
     CorpusOptions options = corpus_.options(request, tokens_);
     options.whole_files = documents_ == "files";
     auto words = load_lm(options, tokens_.max_length, *request.tokenizer);
-    OpenedData data;
-    data.most_masked = words->item_shape()[0];
-    data.skipped_rows = words->skipped_rows();
-    data.items = std::move(words);
-    return data;
+    const std::int64_t rows = words->item_shape()[0], skipped = words->skipped_rows();
+    return {.items = std::move(words), .most_masked = rows, .skipped_rows = skipped};
   }
 
  private:

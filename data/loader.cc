@@ -144,13 +144,12 @@ void Loader::choose(std::int64_t step) {
   std::vector<std::int64_t> rows;
   for (const std::int64_t item : items) rows.push_back(dataset_.rows(item));
   const ItemChoice choice = chooser_->choose(step, items, rows);
-  VCAS_CHECK(!choice.kept.empty(), "a step without items");
   const auto [rank, ranks, local_rank, local_ranks] = options_.place;
   const std::int64_t count = std::ssize(choice.kept);
   const std::int64_t begin = rank * count / ranks, end = (rank + 1) * count / ranks;
   Contents chosen{.dropped = std::ssize(items) / ranks - (end - begin)};
   for (std::int64_t i = begin; i < end; ++i) {
-    chosen.items.push_back(items.at(choice.kept[i]));
+    chosen.items.push_back(items[choice.kept[i]]);
     if (!choice.weights.empty()) chosen.weights.push_back(choice.weights[i]);
   }
   const std::lock_guard lock(mutex_);

@@ -93,8 +93,7 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
   out.token_types.resize(out.tokens.size(), 0);
   out.offsets.push_back(base + rows);
 
-  std::vector<Word> words =
-      maskable_words({out.tokens.data() + base, static_cast<std::size_t>(rows)});
+  std::vector<Word> words = maskable_words(std::span(out.tokens).subspan(base));
   const auto count = static_cast<std::uint32_t>(words.size());
 
   // Words in random order until the number is full; a word that would exceed it is passed over.
@@ -120,8 +119,7 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
   // No word fits: part of the first one is masked, as without any there would be no loss.
   if (count > 0 && out.masked_rows.size() == first_masked)
     mask_rows(words[0].begin, words[0].begin + missing);
-  std::sort(out.masked_rows.begin() + static_cast<std::ptrdiff_t>(first_masked),
-            out.masked_rows.end());
+  std::sort(out.masked_rows.begin() + first_masked, out.masked_rows.end());
   for (std::size_t i = first_masked; i < out.masked_rows.size(); ++i) {
     const std::int32_t row = out.masked_rows[i];
     std::int32_t& token = out.tokens[row];
@@ -203,11 +201,9 @@ class MaskedWords final : public TextKind {
     options.corpus = corpus_.options(request, tokens_);
     options.max_length = tokens_.max_length;
     auto masked = load_mlm(options, *request.tokenizer);
-    OpenedData data;
-    data.most_masked = masked->masked_count(masked->item_shape()[0]);
-    data.skipped_rows = masked->skipped_rows();
-    data.items = std::move(masked);
-    return data;
+    const std::int64_t most_masked = masked->masked_count(masked->item_shape()[0]);
+    const std::int64_t skipped = masked->skipped_rows();
+    return {.items = std::move(masked), .most_masked = most_masked, .skipped_rows = skipped};
   }
 
  private:

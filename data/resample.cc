@@ -77,10 +77,9 @@ std::vector<std::uint8_t> resample(const ImageView& image, std::int64_t height, 
   // Rows that the second pass reads.
   const std::int64_t first_row = down.outputs.front().first;
   const std::int64_t rows = down.outputs.back().first + down.outputs.back().count - first_row;
-  std::vector<std::uint8_t> narrow(static_cast<std::size_t>(rows * window.width));
-  std::vector<std::int32_t> sums(static_cast<std::size_t>(window.width));
-  std::vector<std::uint8_t> out(
-      static_cast<std::size_t>(image.channels * window.height * window.width));
+  std::vector<std::uint8_t> narrow(rows * window.width);
+  std::vector<std::int32_t> sums(window.width);
+  std::vector<std::uint8_t> out(image.channels * window.height * window.width);
   std::uint8_t* to = out.data();
   for (std::int64_t channel = 0; channel < image.channels; ++channel) {
     std::uint8_t* narrow_to = narrow.data();

@@ -2,8 +2,8 @@
 // for common resampling tasks", Graphics Gems, 1990).
 // A smaller image is the mean of what it stands for.
 // Weights have 22 fractional bits. The image between the passes has 8 bits.
-// The pixels are those of Pillow up to version 12, bit for bit.
-// Pillow 13 begins with the columns for some shapes whose height shrinks, and rounds elsewhere.
+// The pixels are those of Pillow up to version 12.1, bit for bit.
+// Later ones begin with the columns for some shapes whose height shrinks, and round elsewhere.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,7 @@ struct ItemClass {
 template <class Options>
 ItemClass item_class(const Options& options, std::int64_t item) {
   std::uint32_t words[4];
-  philox_draw(data_address(options.seed, DataSite::kSyntheticLabel),
-              static_cast<std::uint64_t>(item), words);
+  philox_draw(data_address(options.seed, DataSite::kSyntheticLabel), item, words);
   const auto classes = static_cast<std::uint32_t>(options.classes);
   const std::int64_t drawn = uniform_below(words[0], classes);
   const bool noisy = uniform_from_bits(words[1]) < options.label_noise;
@@ -59,10 +58,9 @@ std::unique_ptr<Dataset> make_vectors(const SyntheticOptions& options) {
     const ItemClass kind = item_class(options, item);
     content.labels.push_back(kind.label);
     double latent[kLatent];
-    for (std::int64_t l = 0; l < kLatent; ++l) {
+    for (std::int64_t l = 0; l < kLatent; ++l)
       latent[l] = centres[kind.drawn * kLatent + l] +
                   options.noise * philox_normal(noise, item * kLatent + l);
-    }
     for (std::int64_t j = 0; j < content.width; ++j) {
       double sum = 0;
       for (std::int64_t l = 0; l < kLatent; ++l) sum += map[j * kLatent + l] * latent[l];

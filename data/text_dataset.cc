@@ -13,18 +13,13 @@
 #include "core/nearest_name.h"
 #include "core/parse_number.h"
 #include "core/signals.h"
+#include "core/utf8.h"
 
 namespace vcas {
 namespace {
 
 // Changes whenever the same files and options give other tokens.
 constexpr std::uint64_t kTextFormatVersion = 5;
-
-std::string lower_case(std::string text) {
-  for (char& letter : text)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return text;
-}
 
 bool is_number(const std::string& text) { return parse_number<std::int64_t>(text).has_value(); }
 
@@ -43,10 +38,9 @@ class LabelReader {
       : names_(names),
         found_(names.empty()),
         numbers_(numbers && std::none_of(names.begin(), names.end(), is_number)) {
-    for (const std::string& name : names) {
-      if (!ids_.emplace(lower_case(name), std::ssize(ids_)).second)
+    for (const std::string& name : names)
+      if (!ids_.emplace(ascii_lower(name), std::ssize(ids_)).second)
         throw Error(ExitCode::kBadConfig, fmt::format("data.text.labels has \"{}\" twice", name));
-    }
   }
 
   std::int32_t read(const std::string& label, const TextRows& rows) {
@@ -61,11 +55,11 @@ class LabelReader {
                     fmt::format("{}: the label \"-\" stands for none", rows.place()),
                     "data.skip_bad_rows=true leaves such rows out; if it is a class, list all "
                     "classes in data.text.labels");
-      const auto [place, is_new] = ids_.emplace(lower_case(label), std::ssize(ids_));
+      const auto [place, is_new] = ids_.emplace(ascii_lower(label), std::ssize(ids_));
       if (is_new) names_.push_back(label);
       return static_cast<std::int32_t>(place->second);
     }
-    const auto known = ids_.find(lower_case(label));
+    const auto known = ids_.find(ascii_lower(label));
     if (known != ids_.end()) return static_cast<std::int32_t>(known->second);
     const auto number = parse_number<std::int32_t>(label);
     if (numbers_ && number && *number >= 0 && *number < std::ssize(names_)) return *number;
@@ -83,7 +77,10 @@ class LabelReader {
       const bool numeric = std::all_of(names_.begin(), names_.end(), is_number);
       std::vector<std::string> sorted = names_;
       const auto before = [&](const std::string& a, const std::string& b) {
-        return numeric ? *parse_number<std::int64_t>(a) < *parse_number<std::int64_t>(b) : a < b;
+        const auto key = [&](const std::string& name) {
+          return std::pair(numeric ? *parse_number<std::int64_t>(name) : 0, std::string_view(name));
+        };
+        return key(a) < key(b);
       };
       std::sort(sorted.begin(), sorted.end(), before);
       std::vector<std::int32_t> rank;
@@ -154,7 +151,7 @@ class TableRows final : public TextRows {
 // Where each name stands in `known`; empty if one does not, or two stand at one place.
 std::vector<std::int32_t> places_of(const std::vector<std::string>& names,
                                     const std::vector<std::string>& known, bool any_case) {
-  const auto key = [&](const std::string& name) { return any_case ? lower_case(name) : name; };
+  const auto key = [&](const std::string& name) { return any_case ? ascii_lower(name) : name; };
   std::map<std::string, std::int32_t> left;
   for (std::size_t i = 0; i < known.size(); ++i)
     if (!left.emplace(key(known[i]), static_cast<std::int32_t>(i)).second) return {};
@@ -299,12 +296,6 @@ std::unique_ptr<TextDataset> load_text(const TextOptions& given, const Tokenizer
     return tokenise_rows(rows, tokenizer, options.items);
   };
   const SourceFile source = source_file(options.file);
-  const auto with_source = [&](TokenContent content) {
-    auto dataset = std::make_unique<TextDataset>(std::move(content));
-    dataset->set_sources({source});
-    return dataset;
-  };
-  if (!options.cache) return with_source(make());
   ContentHash key;
   key.add_number(source.hash);
   for (const std::string& column : {options.first, options.second, options.label}) key.add(column);
@@ -315,7 +306,10 @@ std::unique_ptr<TextDataset> load_text(const TextOptions& given, const Tokenizer
     key.add_number(flag);
   options.items.add_to(key);
   key.add_number(tokenizer.fingerprint());
-  return with_source(cached_tokens(key.value(), make));
+  auto dataset =
+      std::make_unique<TextDataset>(options.cache ? cached_tokens(key.value(), make) : make());
+  dataset->set_sources({source});
+  return dataset;
 }
 
 }  // namespace vcas

@@ -174,11 +174,8 @@ std::unique_ptr<TextDataset> LabelledTextKind::load_table(const DataRequest& req
 }
 
 OpenedData LabelledTextKind::opened(std::unique_ptr<TextDataset> texts) {
-  OpenedData data;
-  data.tokens = &texts->content();
-  data.skipped_rows = data.tokens->skipped_rows;
-  data.items = std::move(texts);
-  return data;
+  const TokenContent& tokens = texts->content();
+  return {.items = std::move(texts), .tokens = &tokens, .skipped_rows = tokens.skipped_rows};
 }
 
 }  // namespace vcas

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_text.h"
 #include "core/nearest_name.h"
 #include "core/parse_number.h"
+#include "core/utf8.h"
 
 namespace vcas {
 namespace {
@@ -25,6 +27,14 @@ std::string missing_column(const std::string& column, const std::vector<std::str
   const std::string nearest = nearest_name(column, there);
   return fmt::format("no column \"{}\" among \"{}\"{}", column, fmt::join(there, "\", \""),
                      nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
+}
+
+std::string json_fault(const std::string& line) {
+  const auto error = parse_json(line, /*ignore_comments=*/false).error;
+  if (!error) return "not valid JSON";
+  return fmt::format("column {}: {}; each line must be a JSON object of its own",
+                     code_points(std::string_view(line).substr(0, error->offset)) + 1,
+                     error->message);
 }
 
 }  // namespace
@@ -111,14 +121,21 @@ void TextTable::find_columns() {
 
 std::string TextTable::place() const { return fmt::format("{}:{}", name_, begin_); }
 
+bool TextTable::next_line() {
+  if (again_.empty()) return lines_.next(line_);
+  line_ = std::move(again_.front());
+  again_.pop_front();
+  return true;
+}
+
 // The next record, split; what is wrong with it goes to `fault`.
 bool TextTable::read_record(Fault& fault) {
   const bool rows_may_be_blank =
       options_.blank_rows && (width_ > 0 || options_.format == TableFormat::kJsonl);
   do {
-    if (!lines_.next(line_)) return false;
+    if (!next_line()) return false;
   } while (line_.empty() && !rows_may_be_blank);
-  begin_ = lines_.line();
+  begin_ = line();
   blank_ = line_.empty();
   fault.text = text_fault(line_);
   record_.clear();
@@ -126,11 +143,9 @@ bool TextTable::read_record(Fault& fault) {
     case TableFormat::kTsv:
       split_tsv();
       break;
-    case TableFormat::kCsv: {
-      const std::string bad_quotes = split_csv();
-      if (fault.text.empty()) fault.text = bad_quotes;
+    case TableFormat::kCsv:
+      split_csv(fault);
       break;
-    }
     default:
       break;
   }
@@ -144,11 +159,16 @@ void TextTable::split_tsv() {
   record_.emplace_back(line_, begin);
 }
 
-// What is wrong with the quotes, or nothing. A quoted field may go on in the following lines.
-std::string TextTable::split_csv() {
-  std::string fault;
-  const auto note = [&](std::string what) {
-    if (fault.empty()) fault = std::move(what);
+// A quoted field may go on in the following lines. A stray quote goes on until the next one: then
+// the lines between come again, as they may be rows of their own.
+void TextTable::split_csv(Fault& fault) {
+  std::vector<std::string> more;  // lines behind the first
+  const auto note = [&](const std::string& what) {
+    if (fault.text.empty()) fault.text = what;
+  };
+  const auto note_quotes = [&](const std::string& what) {
+    note(fmt::format("column {}: {}", record_.size(), what));
+    again_.insert(again_.begin(), more.begin(), more.end());
   };
   std::size_t at = 0;
   while (true) {
@@ -158,14 +178,15 @@ std::string TextTable::split_csv() {
       while (true) {
         if (at == line_.size()) {
           // Nobody wants to skip the rest of the file.
-          if (!lines_.next(line_))
+          if (!next_line())
             throw Error(
                 ExitCode::kBadData,
                 fmt::format("{}: column {}: a quote that is not closed before the file ends",
                             place(), record_.size()),
                 "is the file cut off, or is it one without quoting (TSV)?");
+          more.push_back(line_);
           if (const std::string bad = text_fault(line_); !bad.empty())
-            note(fmt::format("line {}: {}", lines_.line(), bad));
+            note(fmt::format("line {}: {}", line(), bad));
           field += '\n';
           at = 0;
         } else if (line_[at] != '"') {
@@ -178,23 +199,21 @@ std::string TextTable::split_csv() {
           break;
         }
       }
-      if (at < line_.size() && line_[at] != ',')
-        note(fmt::format("column {}: text after the closing quote", record_.size()));
+      if (at < line_.size() && line_[at] != ',') return note_quotes("text after the closing quote");
     }
     const std::size_t comma = std::min(line_.find(',', at), line_.size());
     const std::string_view rest = std::string_view(line_).substr(at, comma - at);
     if (rest.find('"') != std::string_view::npos)
-      note(fmt::format("column {}: a quote inside a field that does not begin with one",
-                       record_.size()));
+      return note_quotes("a quote inside a field that does not begin with one");
     field += rest;
-    if (comma == line_.size()) return fault;
+    if (comma == line_.size()) return;
     at = comma + 1;
   }
 }
 
 TextTable::Fault TextTable::split_json(std::vector<std::string>& fields) const {
   const nlohmann::json object = nlohmann::json::parse(line_, nullptr, false);
-  if (object.is_discarded()) return {"not valid JSON: each line must be an object of its own"};
+  if (object.is_discarded()) return {json_fault(line_)};
   if (object.is_array())
     return {"a JSON array: each line must be an object of its own; jq -c '.[]' makes lines of it"};
   if (!object.is_object())

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -56,9 +57,11 @@ class TextTable {
     bool uneven = false, lacks_column = false;
   };
 
+  bool next_line();
+  std::int64_t line() const { return lines_.line() - std::ssize(again_); }
   bool read_record(Fault& fault);
   void split_tsv();
-  std::string split_csv();
+  void split_csv(Fault& fault);
   Fault split_json(std::vector<std::string>& fields) const;
   Fault split_row(std::vector<std::string>& fields) const;
   void read_header();
@@ -72,6 +75,7 @@ class TextTable {
   std::vector<std::size_t> positions_;  // [columns] in the record
   std::size_t width_ = 0;               // fields of a record
   std::string line_;
+  std::deque<std::string> again_;  // lines that come once more
   std::vector<std::string> record_;
   std::int64_t begin_ = 0;   // line of the record
   bool blank_ = false;       // the record is a blank line

@@ -14,9 +14,7 @@ namespace vcas {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kReadable =
-    "WordPiece as BERT has it and byte-level BPE as GPT-2 has it can be read";
+using Json = nlohmann::ordered_json;
 
 [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
   throw Error(ExitCode::kBadData, message, hint);
@@ -56,6 +54,43 @@ std::vector<ConfiguredToken> configured_tokens(const JsonFile& config) {
   }
   std::ranges::sort(tokens, {}, [](const ConfiguredToken& token) { return token.token.id; });
   return tokens;
+}
+
+void check_added_tokens_file(const fs::path& path, const TokenList& list) {
+  if (!fs::exists(path)) return;
+  const JsonFile file(read_file(path), path.string());
+  for (const JsonNode& token : file.root().children) {
+    const std::int64_t id = file.integer(token, std::numeric_limits<std::int32_t>::max());
+    if (id >= std::ssize(list.tokens) || list.tokens[id] != token.name)
+      file.fail_at(token,
+                   fmt::format("token \"{}\" is added as {}, and {} does not have it", token.name,
+                               id, list.name),
+                   kSaveAgain);
+  }
+}
+
+// Throws where a file names a special token that texts would not be searched for.
+void check_special_tokens(const fs::path& path, const TokenList& list) {
+  if (!fs::exists(path)) return;
+  const JsonFile file(read_file(path), path.string());
+  const auto check = [&](const JsonNode& node) {
+    const JsonNode* content = node.value.is_object() ? JsonFile::find(node, "content") : &node;
+    if (content && std::ranges::any_of(list.added, [&](const AddedToken& token) {
+          return content->value == list.tokens[token.id];
+        }))
+      return;
+    file.fail_at(node,
+                 fmt::format("a special token is {}, which {} does not add",
+                             content ? content->value.dump() : "without content", list.name),
+                 kSaveAgain);
+  };
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"})
+    if (const JsonNode* node = JsonFile::find(file.root(), name)) check(*node);
+  // The second name is that of transformers 5.
+  for (const char* name : {"additional_special_tokens", "extra_special_tokens"})
+    if (const JsonNode* more = JsonFile::find(file.root(), name))
+      for (const JsonNode& node : more->children) check(node);
 }
 
 }  // namespace
@@ -131,8 +166,7 @@ void read_tokens(const JsonFile& file, const JsonNode& vocab, const JsonNode* ad
   std::unordered_map<std::string_view, std::int32_t> ids;
   std::vector<const std::string*> tokens(most, nullptr);
   const auto add = [&](const std::string& token, const JsonNode& id_node) {
-    const auto id =
-        static_cast<std::int32_t>(file.integer(id_node, static_cast<std::int64_t>(most) - 1));
+    const auto id = static_cast<std::int32_t>(file.integer(id_node, std::ssize(tokens) - 1));
     const auto known = ids.emplace(token, id).first;
     if (known->second != id)
       file.fail_at(id_node, fmt::format("token \"{}\" has id {} already", token, known->second));
@@ -185,18 +219,10 @@ void add_configured_tokens(const JsonFile& config, const TokenList& list) {
   }
 }
 
-void check_added_tokens_file(const fs::path& folder, const TokenList& list) {
-  const fs::path path = folder / "added_tokens.json";
-  if (!fs::exists(path)) return;
-  const JsonFile file(read_file(path), path.string());
-  for (const JsonNode& token : file.root().children) {
-    const std::int64_t id = file.integer(token, std::numeric_limits<std::int32_t>::max());
-    if (id >= std::ssize(list.tokens) || list.tokens[id] != token.name)
-      file.fail_at(token,
-                   fmt::format("token \"{}\" is added as {}, and {} does not have it", token.name,
-                               id, list.name),
-                   kSaveAgain);
-  }
+void check_tokens_beside(const fs::path& folder, const TokenList& list) {
+  check_added_tokens_file(folder / "added_tokens.json", list);
+  check_special_tokens(folder / kTokenizerConfig, list);
+  check_special_tokens(folder / kSpecialMap, list);
 }
 
 void check_folder(const fs::path& folder, const TokenList& list) {
@@ -214,16 +240,35 @@ void check_folder(const fs::path& folder, const TokenList& list) {
                         added.content, added.token.id, added.token.normalized, list.name),
             kSaveAgain);
   }
-  check_added_tokens_file(folder, list);
+  check_tokens_beside(folder, list);
 }
 
-nlohmann::ordered_json added_token_json(const Tokenizer& tokenizer, const AddedToken& token) {
+Json added_token_json(const Tokenizer& tokenizer, const AddedToken& token) {
   return {{"content", tokenizer.token(token.id)},
           {"single_word", false},
           {"lstrip", false},
           {"rstrip", false},
           {"normalized", token.normalized},
           {"special", token.special}};
+}
+
+Json added_tokens_json(const Tokenizer& tokenizer, const std::vector<AddedToken>& added) {
+  Json tokens = Json::array();
+  for (const AddedToken& token : added) {
+    Json entry = {{"id", token.id}};
+    entry.update(added_token_json(tokenizer, token));
+    tokens.push_back(entry);
+  }
+  return tokens;
+}
+
+Json vocab_json(const Tokenizer& tokenizer) {
+  Json vocab = Json::object();
+  // Not operator[]: an ordered object looks through all it has.
+  auto& entries = vocab.get_ref<Json::object_t&>();
+  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id)
+    entries.emplace_back(std::string(tokenizer.token(id)), id);
+  return vocab;
 }
 
 }  // namespace vcas

@@ -17,6 +17,9 @@ namespace vcas {
 
 inline constexpr const char* kTokenizerJson = "tokenizer.json";
 inline constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+inline constexpr const char* kSpecialMap = "special_tokens_map.json";
+inline constexpr const char* kReadable =
+    "WordPiece as BERT has it and byte-level BPE as GPT-2 has it can be read";
 inline constexpr const char* kSaveAgain =
     "load the tokenizer in transformers and save it again, so that its files agree";
 
@@ -60,6 +63,10 @@ struct TokenList {
 
 // An added token as files have it, without its id.
 nlohmann::ordered_json added_token_json(const Tokenizer& tokenizer, const AddedToken& token);
+// What a tokenizer.json lists: the added tokens with their ids, and the ids of the pieces.
+nlohmann::ordered_json added_tokens_json(const Tokenizer& tokenizer,
+                                         const std::vector<AddedToken>& added);
+nlohmann::ordered_json vocab_json(const Tokenizer& tokenizer);
 
 // Adds the tokens of `vocab`, an object of ids, and those of the list `added`, which may be null.
 // Ids must be 0 to n-1, with tokens that are added alone at the end.
@@ -69,9 +76,9 @@ void read_tokens(const JsonFile& file, const JsonNode& vocab, const JsonNode* ad
 // Adds the tokens of added_tokens_decoder in a tokenizer_config.json to those of another file.
 void add_configured_tokens(const JsonFile& config, const TokenList& list);
 
-// Throws where an added_tokens.json has tokens that the list, read in its folder, has not.
-void check_added_tokens_file(const std::filesystem::path& folder, const TokenList& list);
-// The same of tokenizer_config.json too, for a list read from a tokenizer.json.
+// Throws where a file of the folder has added or special tokens that the list, read there, has not.
+void check_tokens_beside(const std::filesystem::path& folder, const TokenList& list);
+// The same for a list read from a tokenizer.json, of added_tokens_decoder too.
 void check_folder(const std::filesystem::path& folder, const TokenList& list);
 
 }  // namespace vcas

@@ -93,6 +93,18 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
   return vocabulary;
 }
 
+// Throws where tokenizer_config.json names a tokenizer that reads a vocab.txt otherwise.
+void check_class(const JsonFile& config) {
+  if (!JsonFile::find(config.root(), "tokenizer_class")) return;
+  std::string_view type = config.string(config.root(), "tokenizer_class");
+  if (type.ends_with("Fast")) type.remove_suffix(4);
+  // Those of DistilBERT, ConvBERT and others are BERT's under another name.
+  if (type.ends_with("BertTokenizer") || type == "ElectraTokenizer") return;
+  config.fail_at(*JsonFile::find(config.root(), "tokenizer_class"),
+                 fmt::format("tokenizer_class is \"{}\", expected \"BertTokenizer\"", type),
+                 kReadable);
+}
+
 // How text is cut into words.
 Vocabulary read_tokenizer_settings(const JsonFile& file) {
   const JsonNode& normalizer = file.part("normalizer", "BertNormalizer");
@@ -151,13 +163,14 @@ Vocabulary read_vocabulary(const fs::path& path, bool lower_case) {
   const fs::path config = config_of(path);
   if (fs::exists(config)) {
     const JsonFile file(read_file(config), config.string());
+    check_class(file);
     for (const auto& [name, value] :
          {std::pair("strip_accents", &vocabulary.strip_accents),
           std::pair("tokenize_chinese_chars", &vocabulary.separate_cjk)})
       *value = file.boolean(file.root(), name).value_or(*value);
     add_configured_tokens(file, token_list(vocabulary));
   }
-  if (!config.empty()) check_added_tokens_file(config.parent_path(), token_list(vocabulary));
+  if (!config.empty()) check_tokens_beside(config.parent_path(), token_list(vocabulary));
   return vocabulary;
 }
 

@@ -52,7 +52,8 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& name);
 // A tokenizer.json has its own say on case. `lower_case` is for a vocab.txt.
 // A tokenizer_config.json beside the vocab.txt may have do_lower_case, which goes before it.
 // It may also set strip_accents and tokenize_chinese_chars, and have an added_tokens_decoder.
-// Missing: kNoInput. kBadData: the files of the folder contradict each other.
+// Missing: kNoInput.
+// kBadData: the files of the folder contradict each other, or name another kind of tokenizer.
 Vocabulary read_vocabulary(const std::filesystem::path& path, bool lower_case);
 
 // What the files say of case: `normalizer.lowercase` of a tokenizer.json, else `do_lower_case` of a

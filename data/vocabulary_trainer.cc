@@ -7,7 +7,6 @@
 #include <queue>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "core/error.h"
@@ -47,22 +46,20 @@ class Merger {
  public:
   Merger(std::vector<Word> words, std::vector<std::string>& tokens, std::size_t prefix)
       : words_(std::move(words)), tokens_(tokens), prefix_(prefix) {
-    for (const std::string& token : tokens_) ids_.emplace(token, static_cast<Piece>(ids_.size()));
     for (std::size_t i = 0; i < words_.size(); ++i) count_pairs(i, 1);
     for (const auto& [pair, places] : pairs_) queue_.push(candidate(pair));
   }
 
-  // Merges one pair, which adds a token at most; false when no pair occurs twice.
+  // Merges one pair, which adds a token; false when no pair occurs twice.
   bool merge() {
     while (!queue_.empty()) {
       const Candidate best = queue_.top();
       queue_.pop();
       if (best.count != pairs_[best.pair].count) continue;  // an older count
       if (best.count < 2) return false;
-      // "a" + "##bc" and "ab" + "##c" are one token.
-      const auto [known, is_new] = ids_.emplace(best.text, static_cast<Piece>(tokens_.size()));
-      const Piece piece = known->second;
-      if (is_new) tokens_.push_back(best.text);
+      // The text is new: how it is divided depends on earlier merges alone, so one pair makes it.
+      const auto piece = static_cast<Piece>(tokens_.size());
+      tokens_.push_back(best.text);
       merges_.push_back({best.pair.first, best.pair.second, piece});
       std::set<Pair> changed;
       const std::set<std::size_t> places = pairs_[best.pair].words;
@@ -132,7 +129,6 @@ class Merger {
   std::vector<Word> words_;
   std::vector<std::string>& tokens_;
   std::size_t prefix_;
-  std::unordered_map<std::string, Piece> ids_;  // of tokens_
   std::map<Pair, Places> pairs_;
   std::priority_queue<Candidate> queue_;
   std::vector<BpeMerge> merges_;

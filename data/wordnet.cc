@@ -118,8 +118,7 @@ std::int64_t draw_unrelated(const std::vector<Synset>& synsets, std::int64_t syn
   constexpr std::uint64_t kMostTries = 1024;
   for (std::uint64_t attempt = 0; attempt < kMostTries; ++attempt) {
     std::uint32_t bits[4];
-    philox_draw(data_address(0, DataSite::kWordnetNegative),
-                static_cast<std::uint64_t>(synset) * kMostTries + attempt, bits);
+    philox_draw(data_address(0, DataSite::kWordnetNegative), synset * kMostTries + attempt, bits);
     const std::int64_t other =
         candidates[uniform_below(bits[0], static_cast<std::uint32_t>(candidates.size()))];
     if (other != synset && !has_ancestor(synsets, synset, other)) return other;

@@ -35,9 +35,8 @@ bool is_cjk(std::int32_t point) {
   constexpr std::pair<std::int32_t, std::int32_t> kBlocks[] = {
       {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
       {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
-  return std::any_of(std::begin(kBlocks), std::end(kBlocks), [&](const auto& block) {
-    return block.first <= point && point <= block.second;
-  });
+  return std::ranges::any_of(
+      kBlocks, [&](const auto& block) { return block.first <= point && point <= block.second; });
 }
 
 void append_utf8(std::string& text, std::int32_t point) {
@@ -171,9 +170,8 @@ void WordPiece::encode_plain(std::string_view text, std::string& word,
       }
       case Kind::kNotAscii: {
         std::int32_t point = 0;
-        at += static_cast<std::size_t>(
-            utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                             std::ssize(text) - static_cast<std::ptrdiff_t>(at), &point));
+        at += utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                               text.size() - at, &point);
         if (separate_cjk_ && is_cjk(point)) {
           add_word(word, ids);
           add_code_point(point, word, ids);
@@ -263,9 +261,8 @@ std::string WordPiece::normalized(std::string_view text) const {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     std::int32_t point = 0;
-    at += static_cast<std::size_t>(
-        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                         std::ssize(text) - static_cast<std::ptrdiff_t>(at), &point));
+    at += utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                           text.size() - at, &point);
     const char* around = separate_cjk_ && is_cjk(point) ? " " : "";
     out += around;
     for_each_normalized(point, [&](Kind kind, const std::string& normal) {

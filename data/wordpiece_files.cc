@@ -16,23 +16,13 @@ std::vector<AddedToken> by_id(std::vector<AddedToken> tokens) {
 }
 
 Json tokenizer_json(const WordPiece& tokenizer) {
-  Json added = Json::array(), vocabulary = Json::object();
-  for (const AddedToken& token : by_id(tokenizer.added())) {
-    Json entry = {{"id", token.id}};
-    entry.update(added_token_json(tokenizer, token));
-    added.push_back(entry);
-  }
   Json strip_accents;  // null: as lowercase
   if (tokenizer.strip_accents() != tokenizer.lower_case())
     strip_accents = tokenizer.strip_accents();
-  // Not operator[]: an ordered object looks through all it has.
-  auto& entries = vocabulary.get_ref<Json::object_t&>();
-  for (std::int32_t id = 0; id < tokenizer.pieces(); ++id)
-    entries.emplace_back(std::string(tokenizer.token(id)), id);
   return {{"version", "1.0"},
           {"truncation", nullptr},
           {"padding", nullptr},
-          {"added_tokens", added},
+          {"added_tokens", added_tokens_json(tokenizer, by_id(tokenizer.added()))},
           {"normalizer",
            {{"type", "BertNormalizer"},
             {"clean_text", tokenizer.clean_text()},
@@ -50,7 +40,7 @@ Json tokenizer_json(const WordPiece& tokenizer) {
             {"unk_token", tokenizer.token(tokenizer.unk())},
             {"continuing_subword_prefix", "##"},
             {"max_input_chars_per_word", tokenizer.max_word_length()},
-            {"vocab", vocabulary}}}};
+            {"vocab", vocab_json(tokenizer)}}}};
 }
 
 }  // namespace
@@ -69,11 +59,14 @@ std::map<std::string, std::string> WordPiece::files(std::int64_t max_length) con
     for (const AddedToken& added : by_id(added_))
       decoder[std::to_string(added.id)] = added_token_json(*this, added);
   }
-  const Json special = {{"unk_token", token(unknown_)},
-                        {"sep_token", "[SEP]"},
-                        {"pad_token", "[PAD]"},
-                        {"cls_token", "[CLS]"},
-                        {"mask_token", "[MASK]"}};
+  Json special = Json::object();
+  for (const auto& [role, name] : {std::pair("unk_token", token(unknown_)),
+                                   {"sep_token", "[SEP]"},
+                                   {"pad_token", "[PAD]"},
+                                   {"cls_token", "[CLS]"},
+                                   {"mask_token", "[MASK]"}})
+    if (std::ranges::any_of(added_, [&](const AddedToken& a) { return token(a.id) == name; }))
+      special[role] = name;
   return {{"vocab.txt", vocabulary},
           {"tokenizer_config.json", config.dump(2) + "\n"},
           {"special_tokens_map.json", special.dump(2) + "\n"},

@@ -1,8 +1,7 @@
 #include "core/part.h"
 
-#include "core/error.h"
 #include "tests/core/json_schema_check.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -129,6 +128,23 @@ TEST_CASE("a part is read by its section's former name and switch", "[config]") 
   CHECK(error_of(R"({"square": {"sde": 1}})").find("did you mean \"side\"?") != std::string::npos);
   CHECK(error_of(R"({"square": {"side": 1}, "drawing": {"side": 2}})")
             .find("sets drawing.side, which page.json:1:21 has set already") != std::string::npos);
+}
+
+TEST_CASE("a part's settings and its section's have names of their own", "[config][error]") {
+  struct Framed {
+    Part<Figure> figure{"square", "What to draw."};
+    double side = 2;
+    void fields(Setting& v) {
+      figure.fields(v);
+      v.field("side", side, "A side of the frame.");
+    }
+  };
+  struct Wall {
+    Framed framed;
+    void fields(Setting& v) { v.section("framed", framed, "The picture."); }
+  } wall;
+  check_error([&] { read_config(wall, {}); }, ExitCode::kBadConfig,
+              "two settings are called \"framed.side\"", "names that the section around them");
 }
 
 TEST_CASE("a part is a value", "[config]") {

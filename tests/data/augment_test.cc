@@ -56,6 +56,19 @@ TEST_CASE("crop and flip draws are uniform and differ by item, epoch and seed", 
   CHECK(std::abs(static_cast<double>(same_seed) - kWant) < 5 * std::sqrt(kWant));
 }
 
+TEST_CASE("draws for one image do not depend on each other", "[augment]") {
+  const AugmentOptions options{.crop_padding = 8, .flip = true};
+  constexpr std::int64_t kDraws = 4096, kSide = 17;
+  double cutout_with_crop = 0;
+  for (std::int64_t item = 0; item < kDraws; ++item) {
+    const CropFlip change = draw_crop_flip(options, 1, 0, item);
+    const ImageBox box = draw_cutout(1, kSide, kSide, 1, 0, item);
+    cutout_with_crop += static_cast<double>((box.y - kSide / 2) * change.dy);
+  }
+  // Both have the variance (kSide^2 - 1) / 12 = 24.
+  CHECK(std::abs(cutout_with_crop) < 5 * 24 * std::sqrt(kDraws));
+}
+
 TEST_CASE("nothing is drawn that was not asked for", "[augment]") {
   for (std::int64_t item = 0; item < 100; ++item) {
     const CropFlip none = draw_crop_flip({}, 1, 0, item);
@@ -70,8 +83,8 @@ TEST_CASE("resized crops have the area and ratio asked for, anywhere in the imag
   constexpr std::int64_t kHeight = 300;
   constexpr std::int64_t kWidth = 400;
   constexpr std::int64_t kDraws = 4000;
-  double area = 0, log_ratio = 0, down = 0, across = 0;
-  std::int64_t same = 0, small = 0;
+  double area = 0, log_ratio = 0, down = 0, across = 0, together = 0;
+  std::int64_t same = 0, small = 0, same_seed = 0, same_item = 0, bottom = 0, right = 0;
   for (std::int64_t item = 0; item < kDraws; ++item) {
     const ImageBox box = draw_resized_crop(options, kHeight, kWidth, 1, 0, item);
     REQUIRE((box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0));
@@ -87,8 +100,17 @@ TEST_CASE("resized crops have the area and ratio asked for, anywhere in the imag
     small += share < 0.54;
     if (box.height < kHeight) down += static_cast<double>(box.y) / (kHeight - height);
     if (box.width < kWidth) across += static_cast<double>(box.x) / (kWidth - width);
+    if (box.height < kHeight && box.width < kWidth)
+      together += (static_cast<double>(box.y) / (kHeight - height) - 0.5) *
+                  (static_cast<double>(box.x) / (kWidth - width) - 0.5);
+    bottom += box.height < kHeight && box.y + box.height == kHeight;
+    right += box.width < kWidth && box.x + box.width == kWidth;
     const ImageBox later = draw_resized_crop(options, kHeight, kWidth, 1, 1, item);
     same += later.y == box.y && later.x == box.x && later.height == box.height;
+    const ImageBox other = draw_resized_crop(options, kHeight, kWidth, 2, 0, item);
+    same_seed += other.y == box.y && other.x == box.x && other.height == box.height;
+    const ImageBox next = draw_resized_crop(options, kHeight, kWidth, 1, 0, item + 1);
+    same_item += next.y == box.y && next.x == box.x && next.height == box.height;
   }
   // Shapes that do not fit are drawn again, so large areas are rarer than small ones: 200,000 draws
   // of torchvision's rule in Python gave these means.
@@ -97,7 +119,12 @@ TEST_CASE("resized crops have the area and ratio asked for, anywhere in the imag
   CHECK(std::abs(static_cast<double>(small) / kDraws - 0.675) < 0.037);
   CHECK(std::abs(down / kDraws - 0.5) < 0.03);
   CHECK(std::abs(across / kDraws - 0.5) < 0.03);
+  CHECK(std::abs(together) < 5 * std::sqrt(kDraws) / 12);
   CHECK(same < 20);
+  CHECK(same_seed < 20);
+  CHECK(same_item < 20);
+  CHECK(bottom > 5);
+  CHECK(right > 5);
 }
 
 TEST_CASE("a resized crop that never fits is the middle with the nearest ratio", "[augment]") {

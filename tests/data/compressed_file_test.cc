@@ -101,6 +101,25 @@ TEST_CASE("all members of a compressed file are read", "[compressed]") {
   }
 }
 
+TEST_CASE("zeros may follow members of gzip and xz, and skippable frames are passed over",
+          "[compressed]") {
+  const TemporaryFolder folder;
+  const Bytes plain = pattern(1000), zeros(300000, 0);  // more than a piece of the file
+  for (const Format& format : kFormats) {
+    INFO(format.name);
+    const auto path = folder.write("x" + format.suffix,
+                                   format.pack(plain) + zeros + format.pack(plain) + Bytes(4, 0));
+    if (format.name == "zstd")
+      check_error([&] { read_decompressed(path, kMost); }, ExitCode::kBadData, "is corrupt near");
+    else
+      CHECK(read_decompressed(path, kMost) == plain + plain);
+    if (format.name != "zstd") continue;
+    const Bytes skippable = {0x5A, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 7, 7};
+    CHECK(read_decompressed(folder.write("x.zst", skippable + format.pack(plain)), kMost) == plain);
+    CHECK(read_decompressed(folder.write("x.txt", skippable), kMost) == skippable);
+  }
+}
+
 TEST_CASE("pieces of any size make up the whole", "[compressed]") {
   const TemporaryFolder folder;
   const Bytes want = pattern(10000);

@@ -97,6 +97,29 @@ TEST_CASE("the pixels of a JPEG file are Pillow's, bit for bit", "[images]") {
                    [](std::uint8_t a, std::byte b) { return std::byte{a} == b; }));
 }
 
+TEST_CASE("a JPEG file of a later revision, or of rare subsampling, is read", "[images]") {
+  const TemporaryFolder folder;
+  Bytes grey = jpeg(8, 24, {128, 128, 128});
+  const auto find = [&](std::initializer_list<std::uint8_t> bytes) {
+    const auto at = std::search(grey.begin(), grey.end(), bytes.begin(), bytes.end());
+    REQUIRE(at != grey.end());
+    return at;
+  };
+  find({'J', 'F', 'I', 'F', 0})[5] = 2;
+  const std::vector<std::uint8_t> pixels = read_image(folder.write("later.jpg", grey)).pixels;
+  CHECK(pixels == std::vector<std::uint8_t>(3 * 8 * 24, 128));
+  // One unit of three blocks of Y beside each other and one of either colour, by Y's codes: all
+  // differ from the one before by 0.
+  const auto frame = find({0xFF, 0xC0});
+  frame[11] = 0x31;
+  frame[14] = frame[17] = 0x11;
+  const auto scan = find({0xFF, 0xDA});
+  scan[6] = scan[8] = scan[10] = 0;
+  grey.erase(scan + 14, grey.end());
+  grey.insert(grey.end(), {0x28, 0xA2, 0x8A, 0x2B, 0xFF, 0xD9});
+  CHECK(read_image(folder.write("rare.jpg", grey)).pixels == pixels);
+}
+
 TEST_CASE("bad image files are refused with their path", "[images]") {
   const TemporaryFolder folder;
   const auto check_bad = [&](const Bytes& bytes, const std::string& text) {

@@ -91,8 +91,8 @@ TEST_CASE("training crops, resizes and then mirrors", "[image]") {
   }
   CHECK((mirrored > 2 && mirrored < 14));
 
-  const ItemDraw draw{.seed = 3, .augment = {.resized_crop = ResizedCropOptions{}}};
-  const ImageBox box = draw_resized_crop({}, 8, 8, 3, 0, 5);
+  const ItemDraw draw{.seed = 3, .epoch = 2, .augment = {.resized_crop = ResizedCropOptions{}}};
+  const ImageBox box = draw_resized_crop({}, 8, 8, 3, 2, 5);
   CHECK(pixels_after(transform, view, draw, 5) ==
         resample(view.part(box), 12, 12, {0, 0, 12, 12}, Interpolation::kBicubic));
 }
@@ -115,6 +115,8 @@ TEST_CASE("cutout erases a square, of which any pixel may be the middle", "[imag
     const Bytes out =
         pixels_after(transform, planar_view(pixels.data(), 2, kHeight, kWidth), draw, item);
     CHECK(std::equal(out.begin(), out.begin() + kHeight * kWidth, out.begin() + kHeight * kWidth));
+    const ImageBox box = draw_cutout(kSide, kHeight, kWidth, 3, 1, item);
+    CHECK(out[static_cast<std::size_t>(box.y * kWidth + box.x)] == 0);
     int found = 0;
     for (std::int64_t middle = 0; middle < kHeight * kWidth; ++middle) {
       bool same = true;

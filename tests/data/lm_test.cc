@@ -28,7 +28,7 @@ class Bytewise final : public Tokenizer {
   std::int32_t pieces() const override { return 256; }
   bool lower_case() const override { return false; }
   bool adds_blank() const override { return blank; }
-  std::string_view token(std::int32_t) const override { return "x"; }
+  std::string_view token(std::int32_t id) const override { return id == 256 ? last : "x"; }
   bool continues_word(std::int32_t) const override { return false; }
   std::uint64_t fingerprint() const override { return 7; }
   std::int32_t find(std::string_view) const override { return -1; }
@@ -38,6 +38,7 @@ class Bytewise final : public Tokenizer {
 
   mutable std::vector<std::string> texts;
   bool blank = false;
+  std::string last = "\n\n";
 
  private:
   std::string name_ = "bytewise";
@@ -168,6 +169,12 @@ TEST_CASE("a document that begins with white space alone is separated too", "[lm
       .whole_files = true,
       .cache = false};
   CHECK(tokens_of(options, tiny_tokenizer()) == TokenIds{kA, kSep, kB});
+  // WordPiece drops control characters, and so the first part of this one.
+  const CorpusOptions control{
+      .files = {folder.write_text("x.txt", "a\n"), folder.write_text("y.txt", "\x01\nb\n")},
+      .whole_files = true,
+      .cache = false};
+  CHECK(tokens_of(control, tiny_tokenizer()) == TokenIds{kA, kSep, kB});
 }
 
 TEST_CASE("tokens of next words come from the cache, whatever the length of items", "[lm][cache]") {
@@ -186,6 +193,7 @@ TEST_CASE("tokens of next words come from the cache, whatever the length of item
   whole.whole_files = true;
   load_lm(whole, 4, tokenizer);
   CHECK(tokenizer.texts.size() == 3);
+  CHECK(batch_of(*load_lm(options, 4, tiny_tokenizer()), {0}).tokens == TokenIds{kA, kB, kC, kD});
 }
 
 TEST_CASE("texts that predict nothing", "[lm]") {
@@ -205,6 +213,12 @@ TEST_CASE("texts that predict nothing", "[lm]") {
   blank.blank = true;
   check_error([&] { load_lm({.whole_files = true}, 8, blank); }, ExitCode::kBadConfig,
               "bytewise adds a blank before each text, and whole files are encoded in parts");
+  Bytewise lines;
+  lines.last = "\nUser:\n";
+  check_error([&] { load_lm({.whole_files = true}, 8, lines); }, ExitCode::kBadConfig,
+              "bytewise: token 256 has a line end behind a word, and whole files are encoded in "
+              "parts that end there",
+              "data.text.documents=lines");
   check_error([&] { load_lm({.cache = false}, 8, tiny_tokenizer()); }, ExitCode::kBadConfig,
               "words are learned from text files, and none is named");
 }

@@ -1,5 +1,6 @@
 #include "data/loader.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -222,6 +223,16 @@ TEST_CASE("augmentation belongs to seed, epoch and item, not to the batch", "[lo
                                    batch.values.begin() + 60 * (i + 1));
     }
   }
+  LoaderOptions later = options;
+  later.shuffle = false;
+  std::int64_t same_as_before = 0;
+  for (const Batch& batch : take(later, 24))
+    for (int i = 0; i < 8; ++i) {
+      const auto values = batch.values.begin() + 60 * i;
+      same_as_before += std::equal(values, values + 60, by_item[batch.ids[i]].begin(),
+                                   by_item[batch.ids[i]].end());
+    }
+  CHECK(same_as_before < 96 + 12);  // the first epoch, and one in 50 of the second
   options.batch = 5;
   options.shuffle = false;
   std::int64_t same_as_plain = 0;
@@ -331,6 +342,11 @@ TEST_CASE("vectors have the labels of their classes, or none", "[loader][error]"
               "label 2 of item 1, and there are 2 classes");
   check_error([&] { vectors(-2); }, ExitCode::kBadData,
               "label -2 of item 1, and there are 2 classes");
+  check_error(
+      [] {
+        VectorDataset({.width = 2, .values = {0, 1, 2}, .labels = {0, 0}});
+      },
+      ExitCode::kBadData, "3 values, and 2 items of width 2 need 4");
 }
 
 TEST_CASE("a chooser is asked at fixed calls, and what it drops is not read", "[loader]") {
@@ -380,6 +396,30 @@ TEST_CASE("a chooser is asked at fixed calls, and what it drops is not read", "[
   CHECK(data.appended <= kept + 8 * options.prefetch);
 }
 
+TEST_CASE("a choice is one among the items of its step", "[loader][error]") {
+  struct Fixed final : ItemChooser {
+    ItemChoice choice;
+    ItemChoice choose_items(std::int64_t, std::span<const std::int64_t>,
+                            std::span<const std::int64_t>) override {
+      return choice;
+    }
+  };
+  const ProbeDataset data;
+  const auto refused = [&](const ItemChoice& choice, const std::string& text) {
+    Fixed chooser;
+    chooser.choice = choice;
+    check_error([&] { Loader(data, {.batch = 8}, 0, &chooser); }, ExitCode::kBadConfig, text);
+  };
+  refused({{}, {}}, "a choice of no items before the forward");
+  refused({{0, 8}, {}}, "a choice of items with kept[1] 8 of 8 items");
+  refused({{-1, 3}, {}}, "kept[0] -1 of 8 items");
+  refused({{2, 2}, {}}, "kept[1] 2 after 2");
+  refused({{2, 5, 3}, {}}, "kept[2] 3 after 5");
+  refused({{2, 5}, {1}}, "1 weights of 2 items");
+  refused({{2, 5}, {1, 1, 1}}, "3 weights of 2 items");
+  refused({{2, 5}, {1, NAN}}, "weights[1] nan");
+}
+
 TEST_CASE("what a chooser throws reaches who takes the batch", "[loader]") {
   struct Failing final : ItemChooser {
     std::int64_t bad_step;
@@ -420,6 +460,8 @@ TEST_CASE("loader options that do not fit are configuration errors", "[loader]")
   check({.augment = {.crop_padding = 5}},
         "crop_padding must be from 0 to 4 for images of 6 x 5, got 5");
   check({.augment = {.crop_padding = -1}}, "got -1");
+  check({.batch = 8, .drop_last = false, .place = {.rank = 0, .size = 2}},
+        "2 ranks cannot share batches of 8 items");
   check_error([] { Loader(VectorDataset({.width = 1}), {}); }, ExitCode::kBadConfig,
               "the data have no items");
   check_error([] { Loader(images(), {}, -1); }, ExitCode::kBadConfig,

@@ -55,6 +55,10 @@ TEST_CASE("documents are joined with [SEP] and cut into items", "[mlm]") {
   CHECK(unmasked(item(*data, 1)) == Ids{kCls, kD, kSep, kE, kSep});
   CHECK(unmasked(item(*data, 2)) == Ids{kCls, kA, kSep, kB, kSep});
   CHECK(data->label(0) == -1);
+  // One that ends with its item is not separated from the next one.
+  const auto full = folder.write_text("full.txt", "a b c\nd\n");
+  CHECK(unmasked(item(*load({.corpus = {.files = {full}}, .max_length = 5}), 1)) ==
+        Ids{kCls, kD, kSep});
 
   const auto json =
       folder.write_text("y.jsonl", "{\"text\": \"a b c\"}\n{\"text\": \"d\", \"url\": 1}\n");
@@ -129,6 +133,9 @@ TEST_CASE("tokens from the cache are those in memory, and sources are named", "[
   const WordPiece turned(
       parse_vocab_txt("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ne\nd\nc\nb\na\n", "turned.txt", true));
   CHECK(unmasked(item(*load_mlm(options, turned), 0)) != unmasked(item(*memory, 0)));
+  MlmOptions longer = options;
+  longer.max_length = 6;
+  CHECK(unmasked(item(*load_mlm(longer, tiny_tokenizer()), 0)) == unmasked(item(*load(longer), 0)));
   folder.write_text("y.txt", "b d\n");
   const auto other = load_mlm(options, tiny_tokenizer());
   CHECK(unmasked(item(*other, 3)) != unmasked(item(*memory, 3)));

@@ -1,5 +1,8 @@
 #include "data/text_dataset.h"
 
+#include <chrono>
+#include <fstream>
+
 #include "core/files.h"
 #include "data/loader.h"
 #include "tests/core/environment.h"
@@ -124,6 +127,8 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
               "mean \"neutral\"?");
   f.check_bad("sentence\tlabel\na\t3\n", options, "label \"3\" is not one of");
   f.check_bad("sentence\tlabel\na\t-1\n", options, "label \"-1\" is not one of");
+  f.check_bad("sentence\tlabel\na\t no\n", {}, "label \" no\" has white space around it");
+  f.check_bad("sentence\tlabel\na\tno \n", {}, "label \"no \" has white space around it");
   options.items.labels = {"yes", "Yes"};
   check_error([&] { f.load("sentence\tlabel\na\tyes\n", options); }, ExitCode::kBadConfig,
               "data.text.labels has \"Yes\" twice");
@@ -149,6 +154,9 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
   // They are sorted as numbers where they all are.
   CHECK(f.load("sentence\tlabel\na\t10\nb\t9\nc\t10\n")->class_names() ==
         std::vector<std::string>{"9", "10"});
+  const auto equal = f.load("sentence\tlabel\na\t1\nb\t01\nc\t-0\na\t0\n");
+  CHECK(equal->class_names() == std::vector<std::string>{"-0", "0", "01", "1"});
+  CHECK(equal->content().labels == Ids{3, 2, 0, 1});
 }
 
 TEST_CASE("a test split has no labels, a regression has targets", "[text]") {
@@ -276,12 +284,62 @@ TEST_CASE("tokens are cached by what they depend on", "[text][cache]") {
     load_text(options, other);
     CHECK(files().size() == 5);
   }
+  SECTION("so have all settings that decide about tokens") {
+    std::vector<TextOptions> all(10, {.first = "0", .second = "1", .label = "2"});
+    all[1].items.labels = {"0", "1"};
+    all[2].items.labels = {"1", "0"};
+    all[3].items.label_numbers = false;
+    all[4].items.skip_bad_labels = true;
+    all[5].items.regression = true;
+    all[6].table.header = false;
+    all[7].table.skip_bad_rows = true;
+    all[8].table.skip_uneven_rows = true;
+    all[9].table.blank_rows = true;
+    options.file = f.folder.write_text("y.tsv", "0\t1\t2\na b\tc\t1\nd\te a b\t0\n");
+    for (TextOptions& one : all) {
+      one.file = options.file;
+      const std::size_t before = files().size();
+      load_text(one, f.tokenizer);
+      CHECK(files().size() == before + 1);
+      load_text(one, f.tokenizer);
+      CHECK(files().size() == before + 1);
+    }
+    const std::size_t before = files().size();
+    for (const char* name : {"z.tsv", "z.csv"})
+      load_text({.file = f.folder.write_text(name, "0\na b\n"), .first = "0", .label = ""},
+                f.tokenizer);
+    CHECK(files().size() == before + 2);
+  }
+  SECTION("targets and the number of bad rows come from it too") {
+    options = {.file = f.folder.write_text("y.tsv", "sentence\tlabel\na\t2.5\nb\n"),
+               .table = {.skip_bad_rows = true},
+               .items = {.regression = true}};
+    load();
+    std::vector<std::filesystem::file_time_type> before;
+    for (const auto& path : files()) before.push_back(std::filesystem::last_write_time(path));
+    CHECK(load().targets == std::vector<float>{2.5f});
+    CHECK(load().skipped_rows == 1);
+    std::vector<std::filesystem::file_time_type> after;
+    for (const auto& path : files()) after.push_back(std::filesystem::last_write_time(path));
+    CHECK(after == before);
+  }
+  SECTION("what a killed run left goes") {
+    const std::filesystem::path old = cache.path() / "tokens-0000000000000007.safetensors.tmp-3";
+    std::ofstream(old) << "tokens";
+    std::filesystem::last_write_time(
+        old, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+    std::filesystem::remove(file);
+    load();
+    CHECK(files() == std::vector{file});
+  }
   SECTION("a damaged file is made anew") {
     const std::string good = read_file(file);
-    for (const std::size_t at : {std::size_t{3}, good.size() / 2, good.size() - 1}) {
+    for (const std::size_t at :
+         {std::size_t{3}, good.find("yes"), good.size() / 2, good.size() - 1}) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ 1);
       atomic_write(file, bad);
+      CHECK(load().class_names == made.class_names);
       CHECK(load().tokens == made.tokens);
       CHECK(read_file(file) == good);
     }

@@ -112,8 +112,13 @@ TEST_CASE("json lines: text, numbers and booleans", "[table]") {
                     "{\"b\": \"q\\\"\\u00e9\", \"a\": 3, \"z\": [1]}\n\n"
                     "{\"a\": -1.5, \"b\": true}\n",
                     {"a", "b"}) == Rows{{"3", "q\"\xC3\xA9"}, {"-1.5", "true"}});
+  const std::string own = "; each line must be a JSON object of its own";
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": 2}\n{\"a\": 1,\n",
-                   ":2: not valid JSON: each line must be an object of its own");
+                   ":2: column 8: syntax error while parsing object key - unexpected end of input; "
+                   "expected string literal" +
+                       own);
+  folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": NaN}\n",
+                   ":1: column 15: syntax error while parsing value - invalid literal" + own);
   folder.check_bad("x.jsonl", "[1]\n",
                    ":1: a JSON array: each line must be an object of its own; jq -c "
                    "'.[]' makes lines of it");
@@ -169,6 +174,24 @@ TEST_CASE("bad rows are skipped and counted where asked for", "[table]") {
   CHECK(rows_of(other) == Rows{{"2"}});
   CHECK(other.skipped() == 2);
   folder.check_bad("y.tsv", "a\tb\n1\n\xFF\t1\n", ":3: byte 1 is not valid UTF-8", {"a"}, uneven);
+}
+
+TEST_CASE("a stray quote costs its own row alone", "[table]") {
+  const Folder folder;
+  TextTable table(
+      folder.folder.write_text("x.csv", "a,b\n\"oops,1\nfine,2\n\"two\nlines\",3\nok,\"4\"\n5\n"),
+      {"a", "b"}, {.skip_bad_rows = true});
+  std::vector<std::string> fields;
+  REQUIRE(table.next(fields));
+  CHECK(fields == std::vector<std::string>{"fine", "2"});
+  CHECK(table.place().ends_with("x.csv:3"));
+  REQUIRE(table.next(fields));
+  CHECK(fields == std::vector<std::string>{"two\nlines", "3"});
+  REQUIRE(table.next(fields));
+  CHECK(fields == std::vector<std::string>{"ok", "4"});
+  CHECK(table.place().ends_with("x.csv:6"));
+  CHECK_FALSE(table.next(fields));
+  CHECK(table.skipped() == 2);
 }
 
 TEST_CASE("a column that is not there, or twice, is met with what names it", "[table]") {

@@ -147,4 +147,7 @@ TEST_CASE("streams are cached, and made anew or in memory where that fails", "[s
   atomic_write(cache, "a file where the folder should be");
   CHECK(load() == Ids{1, 2, 3});
   CHECK(made == 3);
+  fs::remove(cache);
+  fs::create_directories(file / "x");  // where the file should be
+  CHECK(load() == Ids{1, 2, 3});
 }

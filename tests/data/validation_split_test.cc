@@ -48,6 +48,8 @@ TEST_CASE("held-out items are a share of each class, and train has the rest", "[
 
   CHECK(values_of(*split_off(numbered_items(), 0.2, 5).validation) == held);
   CHECK(values_of(*split_off(numbered_items(), 0.2, 6).validation) != held);
+  CHECK(values_of(*split_off(numbered_items(), 0.2, 0).validation) !=
+        values_of(*subset_of(numbered_items(), 20)));
 }
 
 TEST_CASE("a share that leaves one side empty is refused", "[split]") {

@@ -36,6 +36,9 @@ TEST_CASE("a vocabulary: special tokens, characters, then merges by frequency", 
 TEST_CASE("a cased vocabulary keeps case and accents", "[vocabulary]") {
   const Tokens tokens = train({"Äb Äb"}, {.size = 100, .lower_case = false});
   CHECK(tokens == Tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##b", "Ä", "Äb"});
+  // A pair that comes once is left. So is what lies outside the Basic Multilingual Plane.
+  const Tokens once = train({"ab \U0001F600 c"}, {.size = 100, .lower_case = false});
+  CHECK(once == Tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c"});
 }
 
 TEST_CASE("no token repeats, and the same text gives the same tokens", "[vocabulary]") {
@@ -60,4 +63,5 @@ TEST_CASE("texts without a vocabulary", "[vocabulary]") {
   CHECK(std::string(error.what()) ==
         "a vocabulary of 7 cannot hold the special tokens and the 3 characters of the text");
   CHECK(error.hint() == "ask for 8 or more");
+  CHECK(train({"abc"}, {.size = 8}).size() == 8);
 }

@@ -6,6 +6,7 @@
 #include "data/wordpiece.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 namespace fs = std::filesystem;
 using namespace vcas;
@@ -78,6 +79,31 @@ TEST_CASE("a vocab.txt goes in and comes out", "[tokenizer]") {
         read_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_vocab.txt"));
   CHECK(written_and_read(golden).fingerprint() == golden.fingerprint());
   CHECK(written_and_read(golden, {"tokenizer.json"}).fingerprint() == golden.fingerprint());
+}
+
+TEST_CASE("a vocab.txt of another tokenizer, or with other special tokens, is refused",
+          "[tokenizer][error]") {
+  const TemporaryFolder folder;
+  atomic_write(folder.path() / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[E1]\na\n");
+  const auto check = [&](const char* file, const std::string& text, const std::string& message) {
+    atomic_write(folder.path() / file, text);
+    check_error([&] { WordPiece tokenizer(folder.path()); }, ExitCode::kBadData, message);
+    fs::remove(folder.path() / file);
+  };
+  const char* config = "tokenizer_config.json";
+  check(config, R"({"mask_token": "[MASK]"})", "vocab.txt does not add");
+  check(config, R"({"extra_special_tokens": ["[E1]"]})",
+        "tokenizer_config.json:1:27: a special token is \"[E1]\", which ");
+  check("special_tokens_map.json", R"({"additional_special_tokens": [{"content": "[E1]"}]})",
+        "special_tokens_map.json:1:32: a special token is \"[E1]\", which ");
+  for (const std::string name : {"BertJapaneseTokenizer", "AlbertTokenizerFast"})
+    check(config, R"({"tokenizer_class": ")" + name + "\"}",
+          "tokenizer_config.json:1:21: tokenizer_class is \"" + name.substr(0, 15));
+  for (const std::string name : {"BertTokenizerFast", "DistilBertTokenizer", "ElectraTokenizer"}) {
+    atomic_write(folder.path() / config,
+                 R"({"tokenizer_class": ")" + name + R"(", "sep_token": "[SEP]"})");
+    CHECK(WordPiece(folder.path()).size() == 6);
+  }
 }
 
 TEST_CASE("tokenizer.json has the form that the tokenizers library writes", "[tokenizer]") {
