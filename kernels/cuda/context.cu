@@ -186,7 +186,8 @@ Context::Context(Precision precision) : precision_(precision) {
   cublas_.check(cublas_.create(&handle_), "starting cuBLASLt");
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device), "the name of the device");
-  chooser_ = std::string(properties.name) + ", cuBLASLt " + std::to_string(cublas_.version());
+  chooser_ =
+      std::string(properties.name) + ", cuBLASLt " + std::to_string(cublas_.version()) + ": ";
   cublas_.check(cublas_.create_preference(&preference_), "a preference");
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kProductBytes});
   // Parts of a sum are never rounded to bf16.

@@ -86,6 +86,10 @@ class PinnedMemory {
   cudaEvent_t marked_ = nullptr;
 };
 
+// How many choices have names that begin with `chooser`. A run resumed on another device or library
+// keeps those of the last.
+std::int64_t choices_by(const std::string& chooser, const ProductChoices& choices);
+
 // The current device. Operations run in the order of their calls, on one stream, but those of
 // `run_side` on another.
 // Large copies to the device cross the bus beside the operations. The host waits for these copies:
@@ -232,7 +236,7 @@ class Context {
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
   ProductChoices choices_;
-  std::string chooser_;  // the device and the version of cuBLASLt
+  std::string chooser_;  // the device and the version of cuBLASLt: names of choices begin so
   int grown_ = 0;
   unsigned multiprocessors_ = 0;
   std::size_t most_shared_bytes_ = 0;

@@ -1,4 +1,5 @@
 // Dense products by cuBLASLt, and which of its algorithms they take.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -43,6 +44,11 @@ std::string product_name(const std::string& sizes, const Factor<T>& a, const Fac
 }
 
 }  // namespace
+
+std::int64_t choices_by(const std::string& chooser, const ProductChoices& choices) {
+  return std::count_if(choices.chosen.begin(), choices.chosen.end(),
+                       [&](const auto& choice) { return choice.first.starts_with(chooser); });
+}
 
 double Context::seconds_of(const std::function<void()>& body) {
   constexpr int kTimes = 8;
@@ -122,7 +128,7 @@ bool Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
   };
   std::string name;
   if (choices_.timed || !choices_.chosen.empty()) {
-    name = chooser_ + (tf32 ? ": tf32, " : ": ") +
+    name = chooser_ + (tf32 ? "tf32, " : "") +
            product_name(sizes, a, b, c, n, accumulate, bias != nullptr);
     const auto known = choices_.chosen.find(name);
     const auto algorithm =
@@ -137,9 +143,9 @@ bool Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
     }
   }
   // What adds to c would change it. Sizes that a step draws are not all worth their time.
-  constexpr std::size_t kMostChoices = 256;
+  constexpr std::int64_t kMostChoices = 256;
   const bool timed =
-      choices_.timed && !capturing_ && !accumulate && choices_.chosen.size() < kMostChoices;
+      choices_.timed && !capturing_ && !accumulate && choices_by(chooser_, choices_) < kMostChoices;
   constexpr int kMostTimed = 8;
   cublasLtMatmulHeuristicResult_t found[kMostTimed];
   int count = 0;

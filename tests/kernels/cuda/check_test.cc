@@ -29,6 +29,17 @@ TEST_CASE("cuda: an algorithm of cuBLASLt is read as it was written", "[cuda]") 
     CHECK(!cuda::algorithm_of(wrong));
 }
 
+TEST_CASE("cuda: choices of another device or library leave room for a device's own", "[cuda]") {
+  ProductChoices choices;
+  for (const char* name : {"NVIDIA A100, cuBLASLt 130001: f32", "NVIDIA H200, cuBLASLt 13000: f32",
+                           "NVIDIA H200, cuBLASLt 130001: f32",
+                           "NVIDIA H200, cuBLASLt 130001: tf32, f32", "emu: product"})
+    choices.chosen[name] = "an algorithm";
+  CHECK(cuda::choices_by("NVIDIA H200, cuBLASLt 130001: ", choices) == 2);
+  CHECK(cuda::choices_by("NVIDIA H200, cuBLASLt 13000: ", choices) == 1);
+  CHECK(cuda::choices_by("NVIDIA H100, cuBLASLt 130001: ", choices) == 0);
+}
+
 TEST_CASE("cuda: a status of the runtime becomes an error of its kind", "[cuda]") {
   CHECK_NOTHROW(cuda::check(cudaSuccess, "copy to the host"));
 
