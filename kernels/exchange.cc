@@ -48,9 +48,8 @@ class HostExchange final : public Exchange {
     check_terms(numbers, numbers.dtype);
     if (numbers.elements() == 0 || (place_.size == 1 && factor == 1)) return;
     const std::size_t bytes = numbers.bytes();
-    parts_.resize(bytes * static_cast<std::size_t>(place_.size));
-    ops_.copy_to_host(parts_.data() + bytes * static_cast<std::size_t>(place_.rank), numbers.data,
-                      bytes);
+    parts_.resize(bytes * place_.size);
+    ops_.copy_to_host(parts_.data() + bytes * place_.rank, numbers.data, bytes);
     ranks_.all_gather(parts_.data(), bytes);
     put_sum(numbers, numbers.dtype, factor);
   }
@@ -72,15 +71,13 @@ class HostExchange final : public Exchange {
     ops_.copy_to_host(mine_.data(), x.data, x.bytes());
     if (wire != x.dtype) round_mine();
     parts_.resize(mine_.size());
-    ranks_.all_to_all(parts_.data(), mine_.data(),
-                      mine_.size() / static_cast<std::size_t>(place_.size));
+    ranks_.all_to_all(parts_.data(), mine_.data(), mine_.size() / place_.size);
     put_sum(own_part(x), wire, 1);
   }
   void gather_parts(const Tensor& x) {
     const Tensor own = own_part(x);
     mine_.resize(x.bytes());
-    ops_.copy_to_host(mine_.data() + own.bytes() * static_cast<std::size_t>(place_.rank), own.data,
-                      own.bytes());
+    ops_.copy_to_host(mine_.data() + own.bytes() * place_.rank, own.data, own.bytes());
     ranks_.all_gather(mine_.data(), own.bytes());
     ops_.copy_to_device(x.data, mine_.data(), x.bytes());
   }

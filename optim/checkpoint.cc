@@ -28,12 +28,6 @@ StoredType stored_type(DType dtype) {
   return dtype == DType::kF32 ? StoredType::kF32 : StoredType::kF64;
 }
 
-std::vector<std::int64_t> extents(const Shape& shape) {
-  std::vector<std::int64_t> out;
-  for (int axis = 0; axis < shape.rank(); ++axis) out.push_back(shape[axis]);
-  return out;
-}
-
 template <class T>
 void check_finite(const std::string& name, const std::vector<std::byte>& bytes) {
   const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
@@ -52,7 +46,7 @@ void write_tensors(const fs::path& file, Ops& ops, const std::vector<NamedTensor
     ops.copy_to_host(bytes.data(), tensor.data, bytes.size());
     if (tensor.dtype == DType::kF32) check_finite<float>(name, bytes);
     if (tensor.dtype == DType::kF64) check_finite<double>(name, bytes);
-    stored.push_back({name, stored_type(tensor.dtype), extents(tensor.shape), bytes});
+    stored.push_back({name, stored_type(tensor.dtype), tensor.shape.extents(), bytes});
   }
   write_safetensors(file, std::move(stored), {{"vcas.step", std::to_string(step)}});
 }
@@ -66,7 +60,7 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
       missing.push_back(name);
       continue;
     }
-    if (stored->shape != extents(tensor.shape))
+    if (stored->shape != tensor.shape.extents())
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{} has shape {} in {} but the model has {}", name,
                               shape_text(stored->shape), path.string(), tensor.shape.text()),

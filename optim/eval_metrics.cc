@@ -41,8 +41,7 @@ double f1_of(const ClassCounts& of) {
 std::vector<double> ranks(std::span<const double> values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::ranges::sort(order, {}, [&](std::size_t i) { return values[i]; });
   std::vector<double> rank(values.size());
   for (std::size_t begin = 0, end; begin < order.size(); begin = end) {
     end = begin + 1;

@@ -35,8 +35,7 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
     }
     std::vector<bfloat16> rounded(count);
     ops_.copy_to_host(rounded.data(), rows.data, rows.bytes());
-    std::copy(rounded.begin(), rounded.end(),
-              logits->begin() + static_cast<std::ptrdiff_t>(before));
+    std::copy(rounded.begin(), rounded.end(), logits->begin() + before);
   }
   const double scale = per_term(static_cast<double>(out.terms));
   out.loss *= scale;

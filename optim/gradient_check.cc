@@ -97,8 +97,7 @@ class FirstItems final : public ItemChooser {
   FirstItems(std::int64_t items, double ratio, std::uint64_t seed)
       : host_(make_ops("cpu")), ratio_(ratio) {
     const PhiloxAddress address = address_of(seed, 1);
-    for (std::int64_t i = 0; i < items; ++i)
-      score_.push_back(std::exp(philox_normal(address, static_cast<std::uint64_t>(i))));
+    for (std::int64_t i = 0; i < items; ++i) score_.push_back(std::exp(philox_normal(address, i)));
   }
   // Holds for what is chosen from now on.
   void set_key(const RandomKey& key) { key_ = key; }
@@ -268,18 +267,15 @@ class SamplingChecker {
     const std::vector<double> norms = note_exact(kind, exact);
     FirstItems chooser(items_, options_.ratio, options_.seed);
     for (std::int64_t d = 0; d < draws; ++d) {
-      chooser.set_key({.seed = options_.seed,
-                       .stream = Stream::kForward,
-                       .step = kFirstStep + static_cast<std::uint64_t>(choices_++)});
+      chooser.set_key(
+          {.seed = options_.seed, .stream = Stream::kForward, .step = kFirstStep + choices_++});
       const Batch kept = options_.reload(chooser);
       add(kind, whole_gradient(kept, kept.items), exact, norms);
     }
   }
 
   void draw_from_forward(std::vector<Kind>& kinds, std::int64_t draws) {
-    Exec exec = graph_.make_exec(options_.seed, kFirstStep + static_cast<std::uint64_t>(forwards_),
-                                 /*training=*/true);
-    ++forwards_;
+    Exec exec = graph_.make_exec(options_.seed, kFirstStep + forwards_++, /*training=*/true);
     exec.keeps_norms = true;
     graph_.forward(exec);
     const std::vector<double> exact = gradient(exec, nullptr);

@@ -1,6 +1,5 @@
 #include "optim/loss_queue.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -22,10 +21,16 @@ void check_loss(double loss, double squared_norm, const std::string& what,
 // Whether a forward leaves what is read of it here.
 static void check_model(const Model& model) {
   const Graph& graph = model.graph;
+  if (graph.limits().max_items == 0)
+    throw Error(ExitCode::kBadConfig, "training or evaluation before Graph::finish",
+                "call finish once the graph is built");
   if (graph.dtype() == DType::kF64)
     throw Error(ExitCode::kBadConfig,
                 "training and evaluation are in f32 or bf16, and the model is in f64",
                 "f64 is for checks of gradients: build the model with another DType");
+  if (model.logits.index < 0)
+    throw Error(ExitCode::kBadConfig, "Model::logits is not set",
+                "ModelKind::build sets it to the value that evaluations read");
   if (model.loss.index + 1 != std::ssize(graph.plan().nodes))
     throw Error(ExitCode::kBadConfig,
                 "Model::loss is not the last node of the graph, where backward begins",
@@ -45,8 +50,8 @@ static void check_model(const Model& model) {
 
 LossQueue::LossQueue(Model& model, Ops& ops, std::int64_t forwards) : model_(model), ops_(ops) {
   check_model(model);
-  const GraphLimits& limits = model.graph.limits();
-  const auto terms = static_cast<std::size_t>(std::max(limits.max_items, limits.max_masked));
+  const Graph& graph = model.graph;
+  const auto terms = static_cast<std::size_t>(graph.plan().max_rows(graph.spec(model.loss).layout));
   step_bytes_ = Arena::round_up(kNumberBytes + static_cast<std::size_t>(forwards) * terms *
                                                    (sizeof(float) + sizeof(std::int32_t)));
   buffer_ = Buffer(ops, kSteps * step_bytes_);
@@ -73,9 +78,11 @@ void LossQueue::add(std::span<const float> weights) {
           Copy{.y = buffer_.at(filling_ * step_bytes_ + step.bytes, x.dtype, x.shape), .x = x});
     step.bytes += x.bytes();
   };
-  queue(model_.graph.tensor(model_.loss));
+  const Tensor loss = model_.graph.tensor(model_.loss);
+  VCAS_CHECK(weights.empty() || std::ssize(weights) == loss.rows(), "one weight for each hit");
+  queue(loss);
   if (model_.has_accuracy) queue(model_.graph.saved(model_.loss, 0));
-  step.terms.push_back(model_.graph.tensor(model_.loss).rows());
+  step.terms.push_back(loss.rows());
   step.weights.insert(step.weights.end(), weights.begin(), weights.end());
 }
 

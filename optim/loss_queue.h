@@ -23,7 +23,8 @@ void check_loss(double loss, double squared_norm, const std::string& what,
 class LossQueue {
  public:
   // A step has at most `forwards` forwards of `model`. Its graph is finished in `ops`.
-  // Throws Error(kBadConfig) for a model in f64, and for a loss that is not what Model says.
+  // Throws Error(kBadConfig) for a model in f64, and for a loss or logits that are not what Model
+  // says.
   LossQueue(Model& model, Ops& ops, std::int64_t forwards);
 
   // A step begins. What a step that failed has added is forgotten.

@@ -1,6 +1,9 @@
 #include "optim/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 
 #include "core/arena.h"
 
@@ -12,6 +15,11 @@ Optimizer::Optimizer(Ops& ops, const Parameters& parameters, const OptimizerOpti
   const Tensor values = parameters.masters();
   const Tensor rounded = parameters.values().dtype == DType::kBF16 ? parameters.values() : Tensor();
   const std::vector<std::string> names = kind_->state();
+  if (std::set(names.begin(), names.end()).size() < names.size())
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("optimizer.name={} has two states of one name: {}", kind_.type,
+                            fmt::join(names, ", ")),
+                "UpdateRule::state gives each a name of its own, for checkpoints");
   const std::size_t slab = Arena::round_up(values.bytes());
   const bool predicts = options.clip == "predicted";
   buffer_ = Buffer(ops, names.size() * slab + (predicts ? sizeof(double) : 0));

@@ -139,6 +139,10 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                           .items = options.items,
                           .probe_source = std::move(probe_source)};
   method_ = options.method->make(training);
+  if (!method_)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("method.type \"{}\" made no method", options.method.type),
+                "MethodKind::make returns one (optim/methods/method.h)");
 }
 
 void Trainer::forget_sampled_passes() {
@@ -203,8 +207,7 @@ std::string Trainer::bad_gradient() {
   for (const Parameter& parameter : model_.graph.parameters().list()) {
     host.resize(parameter.gradient.elements());
     ops_.copy_to_host(host.data(), parameter.gradient.data, parameter.gradient.bytes());
-    const auto bad =
-        std::find_if(host.begin(), host.end(), [](float g) { return !std::isfinite(g); });
+    const auto bad = std::ranges::find_if(host, [](float g) { return !std::isfinite(g); });
     if (bad != host.end())
       return "gradient of " + parameter.name + " is " +
              (std::isnan(*bad) ? "nan" : std::to_string(*bad)) + " at element " +
@@ -282,6 +285,9 @@ void Trainer::check_batch(const Batch& batch) {
     throw Error(ExitCode::kBadConfig,
                 fmt::format("a batch of {} items, and steps have {}", batch.items, share),
                 "give Loader and Trainer the same batch");
+  if (ops_.has_memory() && !model_.graph.parameters().are_set())
+    throw Error(ExitCode::kBadConfig, "the weights of the model are not set, and 0 trains nothing",
+                "call Parameters::initialize after Graph::finish, or load weights");
   if (chooser() && !chooser()->asked())
     throw Error(ExitCode::kBadConfig,
                 fmt::format("method.type={} leaves items out of batches, and no loader has asked "
@@ -320,8 +326,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
   for (std::int64_t first = 0; first < batch.items; first += options_.micro_batch, ++micro) {
     const std::int64_t items = std::min(options_.micro_batch, batch.items - first);
     model_.load(ops_, batch, first, items);
-    Exec exec =
-        graph.make_exec(options_.seed, static_cast<std::uint64_t>(first_pass + micro), true);
+    Exec exec = graph.make_exec(options_.seed, first_pass + micro, true);
     const PassKind kind = method_->next(micro);
     context_.gradients.adds = micro > 0;
     context_.buckets = {};

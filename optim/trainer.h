@@ -72,6 +72,7 @@ class Trainer {
   // Gives the device a step and does not wait for its end (docs/kernels.md).
   // `batch`: this rank's share. All ranks queue and finish in the same order.
   // Throws Error(kBadConfig) for more items than a step has, or if no loader has asked `chooser`.
+  // It also throws that while the weights are not set.
   // Throws Error(kBadData) for an item without the label to learn, and what Model::load throws.
   // A step that threw is none: the next batch takes its place.
   // The report has no loss, accuracy and gradient norm yet, and the items of this rank alone.

@@ -173,8 +173,7 @@ std::int32_t drawn_token(const GenerateRequest& request, std::vector<float> logi
   std::vector<float> sorted = logits;
   const auto kept = static_cast<std::size_t>(request.top_k);
   if (kept > 0 && kept < sorted.size()) {
-    std::ranges::nth_element(sorted, sorted.begin() + static_cast<std::ptrdiff_t>(kept - 1),
-                             std::greater());
+    std::ranges::nth_element(sorted, sorted.begin() + (kept - 1), std::greater());
     for (float& logit : logits)
       if (logit < sorted[kept - 1]) logit = -std::numeric_limits<float>::infinity();
   }
@@ -304,16 +303,13 @@ void generate(const GenerateRequest& request) {
   Batch batch;
   std::vector<float> logits;
   for (std::int64_t i = 0; i < request.tokens; ++i) {
-    const auto first =
-        static_cast<std::size_t>(std::max<std::int64_t>(0, std::ssize(tokens) - positions));
+    const std::int64_t first = std::max<std::int64_t>(0, std::ssize(tokens) - positions);
     set_text(std::span(tokens).subspan(first), batch);
     logits.clear();
     evaluate(batch, &logits);
     logits.resize(tokenizer->size());  // rows that no token has go
-    const std::int32_t token =
-        drawn_token(request, logits,
-                    philox_uniform(data_address(request.seed, DataSite::kGenerate),
-                                   static_cast<std::uint64_t>(i)));
+    const std::int32_t token = drawn_token(
+        request, logits, philox_uniform(data_address(request.seed, DataSite::kGenerate), i));
     if (token == separator) break;
     tokens.push_back(token);
     print();

@@ -110,15 +110,9 @@ void inspect_file(const fs::path& path, bool json) {
   for (const auto& [key, value] : content.metadata()) print(fmt::format("{}: {}\n", key, value));
 }
 
-void print_schema() {
-  const RunConfig defaults;
-  print(json_schema(defaults).dump(2) + "\n");
-}
+void print_schema() { print(json_schema(RunConfig()).dump(2) + "\n"); }
 
-void print_settings_help() {
-  const RunConfig defaults;
-  print(config_help(defaults));
-}
+void print_settings_help() { print(config_help(RunConfig())); }
 
 void print_template_names() {
   for (const auto& [name, text] : config_templates())

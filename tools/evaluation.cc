@@ -124,6 +124,8 @@ class Collected {
     if (name == "perplexity") return std::exp(sum_of(c.loss) / sum_of(c.terms));
     if (name == kBitsPerByte)
       return sum_of(c.loss) / (std::numbers::ln2 * static_cast<double>(c.bytes));
+    // Not every model of classes counts hits (Model::has_accuracy).
+    if (name == "accuracy" && !words_) return accuracy(c.predictions, c.labels);
     if (name == "accuracy") return sum_of(c.right) / sum_of(c.terms);
     if (name == "pearson") return pearson_correlation(c.numbers, c.targets);
     if (name == "spearman") return spearman_correlation(c.numbers, c.targets);

@@ -73,6 +73,16 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, const Watch
   return std::make_unique<CountOps>(std::move(ops));
 }
 
+void check_logits(const Model& model, std::int64_t classes) {
+  const ValueSpec& logits = model.graph.spec(model.logits);
+  if (logits.width == classes && logits.layout == Layout::items(1)) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("Model::logits is [{} an item, {}], and the data have {} classes",
+                          logits.layout.text(), logits.width, classes),
+              "the logits of a classification are [1 an item, classes]; ModelKind::build is told "
+              "the number of classes");
+}
+
 }  // namespace
 
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
@@ -128,6 +138,8 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
                             .max_tokens = items * limits.tokens,
                             .max_masked = items * limits.masked,
                             .ranks = config.ranks});
+  if (config.model.kind->head() == "classification")
+    check_logits(*model, std::ssize(facts.class_names));
   return model;
 }
 

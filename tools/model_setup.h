@@ -31,7 +31,7 @@ struct ReadyModel {
 };
 
 // For batches of `items` items.
-// Throws kBadConfig where `limits` exceed the model's positions.
+// Throws kBadConfig where `limits` exceed the model's positions, and for logits of other classes.
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
                       const BatchLimits& limits, std::int64_t items, const Watch& watch = {});
 // Throws kOutOfMemory where OpenBLAS would try for ever to get its buffers: a limit of the address

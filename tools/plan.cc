@@ -103,9 +103,8 @@ StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<do
     const StepSeconds exact = session.trainer().step(batch).seconds;
     if (i > 0) times.exact.push_back(exact.total());
     for (std::size_t r = 0; r < ratios.size(); ++r) {
-      sampled.pass.ratios = {
-          std::vector<double>(static_cast<std::size_t>(graph.gates()), ratios[r]),
-          std::vector<double>(graph.sampled_weights().size(), ratios[r])};
+      sampled.pass.ratios = {std::vector<double>(graph.gates(), ratios[r]),
+                             std::vector<double>(graph.sampled_weights().size(), ratios[r])};
       const double passes = time_passes(session, config, batch, sampled);
       if (i > 0) times.sampled[r].push_back(passes + exact.optimizer);
     }

@@ -205,8 +205,7 @@ int run_program(int argc, char** argv) {
                         "raise the limits of processes and memory (ulimit -u, ulimit -v), or "
                         "lower that of stacks (ulimit -s)"));
   } catch (const std::exception& error) {
-    return report(
-        Error(ExitCode::kInternal, error.what(), "this is a bug in vcas; please report it"));
+    return report(InternalError(error.what()));
   }
 }
 

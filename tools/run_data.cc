@@ -70,6 +70,23 @@ void check_item_shape(const Dataset& test, const std::vector<std::int64_t>& trai
               "data.type and data.folder name the data");
 }
 
+void check_class_names(const Dataset& test, const std::vector<std::string>& trained) {
+  if (test.class_names() == trained) return;
+  throw Error(ExitCode::kBadData,
+              fmt::format("the test data have {}, and those of training {}",
+                          classes_text(test.class_names()), classes_text(trained)),
+              "Dataset::class_names is the same for both; DataRequest::known_classes has those of "
+              "training");
+}
+
+// The labels of test data alone: a Trainer looks at those of training.
+void check_labels(const Dataset& test) {
+  for (std::int64_t item = 0; test.classes() > 0 && item < test.size(); ++item)
+    if (test.label(item) < 0)
+      throw Error(ExitCode::kBadData, fmt::format("item {} of the test data has no label", item),
+                  "evaluations need one of each item; vcas predict needs none");
+}
+
 ValidationSplit held_out(const RunConfig& config, std::unique_ptr<Dataset> train) {
   return split_off(std::move(train), config.data.validation_share, config.seed);
 }
@@ -128,6 +145,7 @@ RunData::RunData(const RunConfig& config, bool check_images, const fs::path& che
     test = load_ordered(Split::kTest, train->class_names());
   }
   if (!tokenizer) check_item_shape(*test, train->item_shape());
+  check_class_names(*test, train->class_names());
   if (config.data.limit > train->size())
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.limit is {}, but there are {} items to train on",
@@ -135,6 +153,7 @@ RunData::RunData(const RunConfig& config, bool check_images, const fs::path& che
                 "data.limit=0 takes all");
   train = subset_of(std::move(train), config.data.limit);
   test = subset_of(std::move(test), config.data.eval_limit);
+  check_labels(*test);
   look_at_classes(config);
   if (const std::vector<std::string> given = config.data.kind->given_classes();
       !given.empty() && given != train->class_names())
@@ -150,6 +169,11 @@ RunData::RunData(const RunConfig& config, bool check_images, const fs::path& che
         fmt::format("{} classes in {} rows: is this the label column (data.text.label), or are "
                     "its numbers to be predicted (model.head=regression)?",
                     train->classes(), train->size()));
+  if (!config.data.folder.empty() && train->sources().empty())
+    warnings.push_back(
+        fmt::format("data.type \"{}\" names no file of data.folder that it has read "
+                    "(Dataset::set_sources): a resumed run will not notice a change",
+                    config.data.kind.type));
   if (const std::string why = export_obstacle(config, tokenizer.get(), *train); !why.empty())
     warnings.push_back("vcas export will not write the trained model: " + why);
 }
@@ -164,6 +188,7 @@ RunData::RunData(const RunConfig& config, std::unique_ptr<Tokenizer> its_tokeniz
     test = in_order_of(config, std::move(test), trained.class_names);
   if (has_share) test = held_out(config, std::move(test)).validation;
   test = subset_of(std::move(test), config.data.eval_limit);
+  check_labels(*test);
   load_mismatched(config, trained.class_names);
   choose_measures(config);
 }
@@ -239,6 +264,10 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
   request.transform = transform_;
   if (check_images_) request.check = image_check(config);
   OpenedData opened = config.data.kind->open(request);
+  if (!opened.items)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("data.type \"{}\" opened no items", config.data.kind.type),
+                "DataKind::open returns them in OpenedData::items");
   take_notes(opened, split == Split::kTrain ? "training" : "evaluation");
   if (split == Split::kTrain && opened.tokens) look_at_tokens(config, *opened.tokens);
   return in_given_order(config, std::move(opened.items));

@@ -24,8 +24,7 @@ bool is_harmless(const std::string& key) {
   static const std::vector<std::string> kHarmless = {
       "train.log_every",        "train.eval_every", "train.checkpoint_every",
       "train.keep_checkpoints", "data.text.cache",  "data.threads"};
-  return key.starts_with("run.") ||
-         std::find(kHarmless.begin(), kHarmless.end(), key) != kHarmless.end();
+  return key.starts_with("run.") || std::ranges::count(kHarmless, key) > 0;
 }
 
 bool is_checkpoint(const fs::path& folder) { return fs::exists(folder / "trainer_state.json"); }
@@ -36,8 +35,7 @@ bool is_of_a_run(const std::string& name) {
       "best",          "last",    "config.json",       "config.origins.txt",
       "metrics.jsonl", "log.txt", "class_to_idx.json", "report.html"};
   static const std::regex kNumbered("checkpoint-[0-9]+|crash-[0-9]+\\.json");
-  return std::regex_match(name, kNumbered) ||
-         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return std::regex_match(name, kNumbered) || std::ranges::count(kNames, name) > 0;
 }
 
 // What an interrupted run leaves of what it was writing or removing.

@@ -105,7 +105,7 @@ class Session {
   std::int64_t epochs() const { return (total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_; }
   double epoch(std::int64_t step) const;
 
-  // FLOPs of an exact step of the batch that was timed before the first.
+  // FLOPs of an exact step, counted on the first batch.
   StepFlops exact_step_flops();
   // FLOPs of forward and backward of an exact step with padded texts, as most programs have them.
   // All are then as long as the longest item of the data.

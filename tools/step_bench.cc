@@ -86,7 +86,7 @@ struct Subject {
     wait_for(session.ops(), memory);
     // Where a device is behind the host only the whole turn can be timed.
     if (queues())
-      std::fill(seconds.begin() + static_cast<std::ptrdiff_t>(before_turn), seconds.end(),
+      std::fill(seconds.begin() + before_turn, seconds.end(),
                 (monotonic_seconds() - start) / static_cast<double>(steps));
     for (std::size_t i = 0; i < flops.size(); ++i)
       best_rate = std::max(best_rate, flops[i] / seconds[before_turn + i]);

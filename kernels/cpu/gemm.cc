@@ -41,24 +41,18 @@ constexpr int kRowMajor = 101, kNoTranspose = 111, kTranspose = 112;  // of the 
 
 int order(bool transposed) { return transposed ? kTranspose : kNoTranspose; }
 
-void multiply(int m, int n, int k, const Factor<float>& a, const Factor<float>& b, float* c,
-              int c_stride, float beta) {
-  cblas_sgemm(kRowMajor, order(a.transposed), order(b.transposed), m, n, k, 1, a.data,
-              static_cast<int>(leading(a)), b.data, static_cast<int>(leading(b)), beta, c,
-              c_stride);
-}
-void multiply(int m, int n, int k, const Factor<double>& a, const Factor<double>& b, double* c,
-              int c_stride, double beta) {
-  cblas_dgemm(kRowMajor, order(a.transposed), order(b.transposed), m, n, k, 1, a.data,
-              static_cast<int>(leading(a)), b.data, static_cast<int>(leading(b)), beta, c,
-              c_stride);
-}
+template <class T>
+constexpr auto cblas_gemm = cblas_sgemm;
+template <>
+constexpr auto cblas_gemm<double> = cblas_dgemm;
 
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a, const Factor<T>& b,
              T* c, std::int64_t c_stride, bool accumulate) {
-  multiply(static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), a, b, c,
-           static_cast<int>(c_stride), accumulate ? T(1) : T(0));
+  cblas_gemm<T>(kRowMajor, order(a.transposed), order(b.transposed), static_cast<int>(m),
+                static_cast<int>(n), static_cast<int>(k), 1, a.data, static_cast<int>(leading(a)),
+                b.data, static_cast<int>(leading(b)), accumulate ? T(1) : T(0), c,
+                static_cast<int>(c_stride));
 }
 
 #else

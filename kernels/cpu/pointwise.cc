@@ -91,10 +91,9 @@ void compute(CpuContext& cpu, const Add& args) {
 void compute(CpuContext& cpu, const Copy& args) {
   auto* y = static_cast<char*>(args.y.data);
   const auto* x = static_cast<const char*>(args.x.data);
-  elements(cpu, static_cast<std::int64_t>(args.y.bytes()),
-           [&](std::int64_t begin, std::int64_t count) {
-             std::memcpy(y + begin, x + begin, static_cast<std::size_t>(count));
-           });
+  elements(cpu, args.y.bytes(), [&](std::int64_t begin, std::int64_t count) {
+    std::memcpy(y + begin, x + begin, count);
+  });
 }
 
 void compute(CpuContext& cpu, const Fill& args) {

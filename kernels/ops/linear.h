@@ -12,8 +12,7 @@ namespace vcas {
 // Whether a device reads these pixels where they lie, for a product with rows as wide as `other`.
 inline bool reads_pixels(const Patches& patches, const Tensor& pixels, const Tensor& other) {
   const std::size_t value = dtype_bytes(pixels.dtype);
-  return patches && patches.direct(static_cast<std::size_t>(pixels.width()) * value,
-                                   static_cast<std::size_t>(other.width()) * value);
+  return patches && patches.direct(pixels.width() * value, other.width() * value);
 }
 
 // Throws unless `weight` [D, C] fits the rows of x, y and the patches.

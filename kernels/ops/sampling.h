@@ -194,7 +194,6 @@ struct Draw {
   }
 };
 
-// A draw has a score for each probability, and keeps no more than there are.
 // Row scores, and draws by them: one draw for each score.
 struct DrawRows {
   static constexpr const char* kName = "draw_rows";
@@ -207,6 +206,7 @@ struct DrawRows {
     scores.visit(v), draws.visit(v);
   }
 
+  // A device draws by the scores that the same blocks have written.
   void check() const {
     VCAS_CHECK(scores.size() == draws.size(), "scores and draws of unequal number");
     for (std::size_t i = 0; i < draws.size(); ++i) {
@@ -228,7 +228,6 @@ struct DrawRows {
   }
 };
 
-// A device draws by the scores that the same blocks have written.
 // Draws items of a batch that were not kept, uniformly without replacement, in random order.
 // They are those of the smallest numbers, one for each item.
 struct DrawEcho {

@@ -40,11 +40,11 @@ inline void write_text(const std::filesystem::path& file, const std::string& tex
 class Process {
  public:
   Process(const std::filesystem::path& folder, std::vector<std::string> arguments,
-          const std::vector<std::string>& environment = {})
+          const std::vector<std::string>& environment = {},
+          const std::filesystem::path& program = VCAS_PROGRAM)
       : folder_(folder) {
     const bool train = !arguments.empty() && arguments.front() == "vcas-train";
     if (train) arguments.erase(arguments.begin());
-    const std::filesystem::path program(VCAS_PROGRAM);
     arguments.insert(arguments.begin(),
                      (train ? program.parent_path() / "vcas-train" : program).string());
     // No setting of the machine that runs the tests leaks in, and it has no GPU.

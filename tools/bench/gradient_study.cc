@@ -250,8 +250,7 @@ int main(int argc, char** argv) {
     return argc > i ? std::atoi(argv[i]) : otherwise;
   };
   try {
-    vcas::run_scatter(number(1, 4096), number(2, 300), static_cast<std::uint64_t>(number(3, 1)),
-                      argc > 4 ? argv[4] : nullptr);
+    vcas::run_scatter(number(1, 4096), number(2, 300), number(3, 1), argc > 4 ? argv[4] : nullptr);
     return 0;
   } catch (const vcas::Error& error) {
     fmt::print(stderr, "error: {}\n  hint: {}\n", error.what(), error.hint());

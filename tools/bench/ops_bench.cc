@@ -230,8 +230,7 @@ class GatheredCopies {
     const std::int64_t items = std::ssize(offsets);
     offsets.push_back(n);
     const Tensor each = placed(offsets.data(), DType::kI64, {items + 1});
-    const Tensor ones =
-        placed(std::vector<float>(static_cast<std::size_t>(items), 1).data(), DType::kF32, {items});
+    const Tensor ones = placed(std::vector<float>(items, 1).data(), DType::kF32, {items});
     gradient_ = {.y = placed(nullptr, args.dy.dtype, {n, args.dy.width()}),
                  .x = args.dy,
                  .source_row = args.kept,

@@ -36,23 +36,21 @@ std::string varint(std::uint64_t value) {
   return bytes + static_cast<char>(value);
 }
 
-std::string field_double(int number, double value) {
-  return varint(static_cast<std::uint64_t>(number) << 3 | 1) +
-         little_endian(std::bit_cast<std::uint64_t>(value));
+std::string field_double(std::uint64_t number, double value) {
+  return varint(number << 3 | 1) + little_endian(std::bit_cast<std::uint64_t>(value));
 }
 
-std::string field_float(int number, double value) {
-  return varint(static_cast<std::uint64_t>(number) << 3 | 5) +
+std::string field_float(std::uint64_t number, double value) {
+  return varint(number << 3 | 5) +
          little_endian(std::bit_cast<std::uint32_t>(static_cast<float>(value)));
 }
 
-std::string field_integer(int number, std::int64_t value) {
-  return varint(static_cast<std::uint64_t>(number) << 3) +
-         varint(static_cast<std::uint64_t>(value));
+std::string field_integer(std::uint64_t number, std::int64_t value) {
+  return varint(number << 3) + varint(value);
 }
 
-std::string field_bytes(int number, const std::string& bytes) {
-  return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size()) + bytes;
+std::string field_bytes(std::uint64_t number, const std::string& bytes) {
+  return varint(number << 3 | 2) + varint(bytes.size()) + bytes;
 }
 
 std::string masked_crc(const std::string& bytes) {

@@ -1,0 +1,97 @@
+// What the program says of mistakes in data, models and methods that others write.
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace {
+
+class FaultyRun : public TemporaryFolder {
+ public:
+  FaultyRun() {
+    write_text(path() / "faulty.json", R"({
+  "threads": 1,
+  "data": {"type": "faulty"}, "model": {"type": "faulty"}, "method": {"type": "exact"},
+  "train": {"steps": 8, "batch_size": 8}
+})");
+  }
+
+  Outcome train(std::vector<std::string> settings) const {
+    settings.insert(settings.begin(), {"train", "faulty.json", "run.folder=out", "--overwrite"});
+    return Process(path(), settings, {}, VCAS_FAULTY_PARTS).wait();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a mistake in parts of one's own ends a run before its first step") {
+  struct Case {
+    std::string setting;
+    int code;
+    std::string error;
+  };
+  const FaultyRun faulty;
+  for (const Case& c : std::vector<Case>{
+           {"data.fault=no_items", 78,
+            "error: data.type \"faulty\" opened no items\n"
+            "  hint: DataKind::open returns them in OpenedData::items\n"},
+           {"data.fault=other_classes", 65,
+            "error: the test data have 4 classes: a, b, c, d, and those of training 4 classes: 0, "
+            "1, 2, 3\n  hint: Dataset::class_names is the same for both; "
+            "DataRequest::known_classes has those of training\n"},
+           {"data.fault=fewer_classes", 65,
+            "error: the test data have 3 classes: 0, 1, 2, and those of training 4 classes: "},
+           {"data.fault=unknown_label", 65,
+            "error: item 7 of the test data has no label\n"
+            "  hint: evaluations need one of each item; vcas predict needs none\n"},
+           {"model.fault=more_logits", 78,
+            "error: Model::logits is [1 an item, 5], and the data have 4 classes\n"
+            "  hint: the logits of a classification are [1 an item, classes]; ModelKind::build is "
+            "told the number of classes\n"},
+           {"method.type=faulty", 78,
+            "error: method.type \"faulty\" made no method\n"
+            "  hint: MethodKind::make returns one (optim/methods/method.h)\n"}}) {
+    const Outcome outcome = faulty.train({c.setting});
+    CAPTURE(c.setting, outcome.err);
+    CHECK(outcome.code == c.code);
+    CHECK(contains(outcome.err, c.error));
+    CHECK_FALSE(std::filesystem::exists(faulty.path() / "out"));
+  }
+}
+
+TEST_CASE("a classifier without an accuracy of its own is measured by its logits") {
+  const FaultyRun faulty;
+  const auto accuracy = [&](const char* fault) {
+    const Outcome outcome = faulty.train({std::string("model.fault=") + fault});
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return vcas::read_metrics(faulty.path() / "out/metrics.jsonl")
+        .back()["eval_accuracy"]
+        .get<double>();
+  };
+  const double own = accuracy("none");
+  CHECK(own > 0);
+  CHECK(accuracy("no_accuracy") == own);
+}
+
+TEST_CASE("a run warns once of data without files, and of a model without sampled weights") {
+  const FaultyRun faulty;
+  const auto warnings = [&](const std::vector<std::string>& settings) {
+    const Outcome outcome = faulty.train(settings);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return noted_warnings(faulty.path() / "out/metrics.jsonl");
+  };
+  const auto count = [](const std::vector<std::string>& all, const char* begin) {
+    return std::ranges::count_if(all, [&](const std::string& w) { return w.starts_with(begin); });
+  };
+  constexpr const char* kFiles =
+      "data.type \"faulty\" names no file of data.folder that it has read "
+      "(Dataset::set_sources): a resumed run will not notice a change";
+  constexpr const char* kWeights =
+      "no linear layer of the model has a sampled weight, so VCAS measures nothing";
+  const std::vector<std::string> all = warnings({"data.folder=.", "method.type=vcas"});
+  CHECK(count(all, kFiles) == 1);
+  CHECK(count(all, kWeights) == 1);
+  CHECK(count(all, "all keep ratios stay") == 0);
+  const std::vector<std::string> none = warnings({});
+  CHECK(count(none, kFiles) + count(none, kWeights) == 0);
+}
