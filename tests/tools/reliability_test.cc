@@ -48,7 +48,7 @@ TEST_CASE("reliability: messages that nobody takes change no exit code") {
     CHECK(shell(tiny.path(),
                 "vcas-train tiny.json train.steps=2 run.folder=out --overwrite" + end) == 0);
     // No file got the number of standard error, and messages with it.
-    CHECK_THAT(content(tiny.path() / "out/lock"), Catch::Matches("process [0-9]+\n"));
+    CHECK_THAT(content(tiny.path() / "out/lock"), Catch::Matchers::Matches("process [0-9]+\n"));
     vcas::check_manifest(tiny.path() / "out/last");
   }
   CHECK(shell(tiny.path(), "vcas settings >/dev/full 2>/dev/full") == 74);

@@ -81,7 +81,7 @@ TEST_CASE("metrics have one form in a run and a comparison, and the start says h
   const nlohmann::json& start = lines.front();
   CHECK(start["time"] < 1);
   CHECK(lines.back()["time"] > 0);
-  CHECK_THAT(start["date"].get<std::string>(), Catch::Matches("20..-..-..T..:..:..Z"));
+  CHECK_THAT(start["date"].get<std::string>(), Catch::Matchers::Matches("20..-..-..T..:..:..Z"));
   CHECK(start["host"].get<std::string>() != "");
   CHECK(start["device"] == "cpu");  // that of "auto"
   CHECK(start["precision"] == "f32");
@@ -113,7 +113,7 @@ TEST_CASE("the settings of a run are JSON, and each line of its log has a time")
   int lines = 0;
   for (std::string line; std::getline(log, line); ++lines) {
     CAPTURE(line);
-    CHECK_THAT(line, Catch::Matches("20..-..-..T..:..:..Z  .*"));
+    CHECK_THAT(line, Catch::Matchers::Matches("20..-..-..T..:..:..Z  .*"));
   }
   CHECK(lines > 8);
 
