@@ -58,7 +58,8 @@ inline void check_choice(const ItemChoice& choice, std::int64_t items) {
     throw Error(ExitCode::kBadConfig, "a choice of items with " + fault,
                 "correct what the method chooses: ItemChoice in data/batch.h");
   };
-  const auto& [kept, weights] = choice;
+  const std::vector<std::int64_t>& kept = choice.kept;
+  const std::vector<float>& weights = choice.weights;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const auto text = [&] { return "kept[" + std::to_string(i) + "] " + std::to_string(kept[i]); };
     if (kept[i] < 0 || kept[i] >= items) wrong(text() + " of " + std::to_string(items) + " items");

@@ -65,7 +65,7 @@ std::map<std::string, std::string> WordPiece::files(std::int64_t max_length) con
                                    {"pad_token", "[PAD]"},
                                    {"cls_token", "[CLS]"},
                                    {"mask_token", "[MASK]"}})
-    if (std::ranges::any_of(added_, [&](const AddedToken& a) { return token(a.id) == name; }))
+    if (std::ranges::count(added_, name, [&](const AddedToken& a) { return token(a.id); }) > 0)
       special[role] = name;
   return {{"vocab.txt", vocabulary},
           {"tokenizer_config.json", config.dump(2) + "\n"},

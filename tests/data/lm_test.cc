@@ -38,7 +38,7 @@ class Bytewise final : public Tokenizer {
 
   mutable std::vector<std::string> texts;
   bool blank = false;
-  std::string last = "\n\n";
+  std::string_view last = "\n\n";
 
  private:
   std::string name_ = "bytewise";

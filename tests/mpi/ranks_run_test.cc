@@ -145,17 +145,17 @@ TEST_CASE("ranks: what cannot run on several ranks says so", "[mpi]") {
        {"method.kept_items \"by_norm\" with 2 processes: those that keep few items would wait",
         "hint: set method.kept_items=fixed"}},
       {two + "nosuch.setting=1", 78, {"nosuch"}},
-      {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out train.micro_batch=8 : "
-       "-np 1 vcas-train tiny.json run.folder=out train.micro_batch=4",
+      {on_two_ranks("exec vcas-train tiny.json run.folder=out train.micro_batch=8",
+                    "exec vcas-train tiny.json run.folder=out train.micro_batch=4"),
        78,
        {"rank 1 (", "settings/train/micro_batch is 4, not 8 as on rank 0",
         "hint: all ranks need the same program, settings and files"}},
-      {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out : "
-       "-np 1 vcas-train tiny.json run.folder=out method.type=infobatch",
+      {on_two_ranks("exec vcas-train tiny.json run.folder=out",
+                    "exec vcas-train tiny.json run.folder=out method.type=infobatch"),
        78,
        {"settings/method/type is \"infobatch\", not \"vcas\" as on rank 0"}},
-      {"mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out : "
-       "-np 1 vcas-train tiny.json run.folder=out --resume",
+      {on_two_ranks("exec vcas-train tiny.json run.folder=out",
+                    "exec vcas-train tiny.json run.folder=out --resume"),
        78,
        {"another rank has --resume, and this one has not",
         "hint: give all ranks the same arguments"}},
@@ -306,9 +306,8 @@ TEST_CASE("ranks: what one rank lacks ends all with its code", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
   fs::copy_file(tiny.path() / "tiny.json", tiny.path() / "other.json");
-  const Outcome outcome = tiny.shell(
-      "mpirun --oversubscribe -np 1 vcas-train tiny.json run.folder=out : "
-      "-np 1 vcas-train nosuch.json run.folder=out");
+  const Outcome outcome = tiny.shell(on_two_ranks("exec vcas-train tiny.json run.folder=out",
+                                                  "exec vcas-train nosuch.json run.folder=out"));
   INFO(outcome.err);
   CHECK(outcome.code == 66);
   CHECK(contains(outcome.err, "error: rank 1 ("));

@@ -268,7 +268,7 @@ TEST_CASE("wrong options have an error of their own") {
       {{"check", "tiny.json", "--ratio", "-nan"}, 2, "Value -nan not in range"},
       {{"compare", "tiny.json", "--to-accuracy", "nan"}, 2, "Value nan not in range 0 to 1\n"},
       {{"check", "other.json", "--steps", "0"}, 66, "cannot read the configuration other.json"},
-      {{"check", "tiny.json", "--steps", "-1"}, 2, "Value -1 not in range 0 to 1000000000\n"},
+      {{"check", "tiny.json", "--steps", "-1"}, 2, "Value -1 not in range "},
       {{"vcas-train", "--", "--validate"}, 66, "cannot read the configuration --validate"},
       {{"inspect", "--", "--odd.json"}, 65, "error: --odd.json: not a safetensors file"},
   };
@@ -292,15 +292,16 @@ TEST_CASE("help tells defaults, and which values may be left out") {
     CAPTURE(help, pattern);
     CHECK(std::regex_search(help, std::regex("\n +" + pattern)));
   };
-  has_line("check", "--draws .*=64\\s");
-  has_line("check", "--steps .*=0\\s");
-  has_line("check", "--ratio .*=0\\.5\\s");
+  // CLI11 before 2.4 has them as "=64", and as "[64]" since.
+  has_line("check", "--draws .*[=[]64\\]?\\s");
+  has_line("check", "--steps .*[=[]0\\]?\\s");
+  has_line("check", "--ratio .*[=[]0\\.5\\]?\\s");
   has_line("plan", "--ratio .*0\\.5");
-  has_line("bench", "--steps .*=20\\s");
-  has_line("vocab", "--size .*=8000\\s");
-  has_line("vocab", "--kind .*=wordpiece\\s");
-  has_line("predict", "--split .*=test\\s");
-  has_line("train", "--resume-mode .*=exact\\s");
+  has_line("bench", "--steps .*[=[]20\\]?\\s");
+  has_line("vocab", "--size .*[=[]8000\\]?\\s");
+  has_line("vocab", "--kind .*[=[]wordpiece\\]?\\s");
+  has_line("predict", "--split .*[=[]test\\]?\\s");
+  has_line("train", "--resume-mode .*[=[]exact\\]?\\s");
   has_line("train", "--resume \\[FOLDER\\]");
   has_line("compare", "--resume \\[FOLDER\\]");
 }
