@@ -22,5 +22,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (items->size() != 1 || items->label(0) >= items->classes()) std::abort();
       },
       {vcas::ExitCode::kBadData});
+  std::filesystem::remove_all(folder);
   return 0;
 }

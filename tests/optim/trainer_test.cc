@@ -148,7 +148,8 @@ TEST_CASE("thresholds of another model, or of no sense, are not restored", "[tra
   // Those of another batch are left out.
   state["method"]["state"]["batch"] = options.batch + 1;
   CHECK_NOTHROW(f.trainer->restore(state));
-  for (const nlohmann::json& threshold : f.trainer->state()["method"]["state"]["thresholds"])
+  const nlohmann::json restored = f.trainer->state();
+  for (const nlohmann::json& threshold : restored["method"]["state"]["thresholds"])
     CHECK(threshold == nlohmann::json{0.0, 0.0, 0.0});
 }
 
