@@ -98,7 +98,7 @@ void check_class(const JsonFile& config) {
   if (!JsonFile::find(config.root(), "tokenizer_class")) return;
   std::string_view type = config.string(config.root(), "tokenizer_class");
   if (type.ends_with("Fast")) type.remove_suffix(4);
-  // Those of DistilBERT, ConvBERT and others are BERT's under another name.
+  // DistilBERT, ConvBERT and others have BERT's tokenizer under another name.
   if (type.ends_with("BertTokenizer") || type == "ElectraTokenizer") return;
   config.fail_at(*JsonFile::find(config.root(), "tokenizer_class"),
                  fmt::format("tokenizer_class is \"{}\", expected \"BertTokenizer\"", type),

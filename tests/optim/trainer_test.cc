@@ -145,7 +145,7 @@ TEST_CASE("thresholds of another model, or of no sense, are not restored", "[tra
   CHECK_THROWS_WITH(f.trainer->restore(state),
                     ContainsSubstring("thresholds of items, the model " +
                                       std::to_string(f.model->graph.gates()) + " gates"));
-  // Those of another batch are left out.
+  // Thresholds of another batch are left out.
   state["method"]["state"]["batch"] = options.batch + 1;
   CHECK_NOTHROW(f.trainer->restore(state));
   const nlohmann::json restored = f.trainer->state();
