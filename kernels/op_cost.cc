@@ -7,12 +7,16 @@ namespace {
 
 struct ByteCounter {
   std::int64_t rows_read;
+  Patches patches;  // rows of x are then pixels, and count as the patches of their items
   double bytes = 0;
   void in(std::string_view name, const Tensor& tensor) {
     if (!tensor) return;
     const bool by_rows = name.ends_with("_full") || name == "x" || name == "dy";
-    const double share = by_rows && tensor.rows() > rows_read
-                             ? static_cast<double>(rows_read) / static_cast<double>(tensor.rows())
+    const std::int64_t rows = patches && name.starts_with("x")
+                                  ? tensor.rows() / patches.in_rows() * patches.out_rows()
+                                  : tensor.rows();
+    const double share = by_rows && rows > rows_read
+                             ? static_cast<double>(rows_read) / static_cast<double>(rows)
                              : 1;
     bytes += share * static_cast<double>(tensor.bytes());
   }
@@ -27,7 +31,8 @@ Cost cost(const Args& args) {
   std::int64_t group_launches = 0;
   for_each_of(args, [&](const auto& one) {
     const Work work = one.work();
-    ByteCounter counter{work.rows_read};
+    ByteCounter counter{work.rows_read, {}};
+    if constexpr (requires { one.patches.in_rows(); }) counter.patches = one.patches;
     one.visit(counter);
     sum.flops += work.flops;
     sum.bytes += counter.bytes;

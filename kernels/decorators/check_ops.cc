@@ -62,6 +62,7 @@ class Mirrors {
       mirror = &mirrors_[used_++];
       mirror->data = tensor.data;
       mirror->bytes = 0;
+      mirror->top_before = 0;
     }
     mirror->bytes = std::max(mirror->bytes, tensor.bytes());
   }
@@ -84,6 +85,12 @@ class Mirrors {
 
   void* copy_of(const Tensor& tensor) const { return find(tensor.data)->copy; }
 
+  // What the operation reads, before it may write there.
+  void read(const Tensor& tensor) {
+    Mirror* mirror = find(tensor.data);
+    mirror->top_before = std::max(mirror->top_before, top(tensor));
+  }
+
   // From here on the host sees what b computed.
   void fetch_from_b(const Tensor& tensor) {
     Mirror* mirror = find(tensor.data);
@@ -95,12 +102,13 @@ class Mirrors {
     return reinterpret_cast<const T*>(find(tensor.data)->host.data());
   }
 
-  // The largest finite absolute value; 0 for a tensor not given.
+  // The largest finite absolute value, now or as it was read; 0 for a tensor not given.
   double top(const Tensor& tensor) const {
-    double most = 0;
-    if (tensor)
-      with_element_type(tensor.dtype,
-                        [&]<class T>(T) { most = largest(host<T>(tensor), tensor.elements()); });
+    if (!tensor) return 0;
+    double most = find(tensor.data)->top_before;
+    with_element_type(tensor.dtype, [&]<class T>(T) {
+      most = std::max(most, largest(host<T>(tensor), tensor.elements()));
+    });
     return most;
   }
 
@@ -125,6 +133,7 @@ class Mirrors {
     void* copy = nullptr;  // of b
     std::size_t capacity = 0;
     std::vector<std::byte> host;
+    double top_before = 0;  // of what was read there
   };
 
   const Mirror* find(const void* data) const {
@@ -140,6 +149,19 @@ class Mirrors {
   Ops& b_;
   std::vector<Mirror> mirrors_;
   std::size_t used_ = 0;
+};
+
+// Points the tensors of an operation at their copies on `b`, and looks at those that it reads.
+struct MoveToB {
+  Mirrors& mirrors;
+
+  void in(const char*, const Tensor& tensor) { move(tensor, true); }
+  void out(const char*, const Tensor& tensor, bool accumulate = false) { move(tensor, accumulate); }
+  void move(const Tensor& tensor, bool reads) {
+    if (!tensor) return;
+    if (reads) mirrors.read(tensor);
+    const_cast<Tensor&>(tensor).data = mirrors.copy_of(tensor);
+  }
 };
 
 // Two results may differ by kSafety times what rounding alone may do (Rounding).
@@ -196,9 +218,7 @@ class CheckOps final : public Ops {
     // `visit` passes over an input that shares an output's memory, until that output has moved to
     // its copy: then the input comes, and moves to the same copy.
     Args copy = args;
-    copy.visit(EachTensor{[&](const char*, const Tensor& tensor, bool) {
-      const_cast<Tensor&>(tensor).data = mirrors_.copy_of(tensor);
-    }});
+    copy.visit(MoveToB{mirrors_});
     a_->run(args);
     b_->run(copy);
 

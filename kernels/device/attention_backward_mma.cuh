@@ -9,8 +9,7 @@ namespace vcas::VCAS_DEVICE {
 
 // What a query's probabilities and their slopes need, and a score of it does not.
 struct QueryTerms {
-  float lse;  // to the base 2
-  float delta;
+  float lse, delta;
 };
 
 template <class T, int kWidth>
@@ -102,7 +101,8 @@ __device__ void slopes_of(Square& p, Square& ds, const BackwardTiles<T, kWidth>&
   for (int f = 0; f < 2; ++f)
     for (int i = 0; i < 4; ++i) {
       const QueryTerms of = stage.terms[row + 8 * f + 2 * t + i % 2];
-      const float probability = exp2_approximately(p[f][i] * (shape.scale * kLog2E) - of.lse);
+      const float score = rounded_product(p[f][i], shape.scale);
+      const float probability = exp2_approximately((score - of.lse) * kLog2E);
       const float factor = mask_factor(shape, words.word[i], f == 1);
       p[f][i] = probability * factor;
       ds[f][i] = probability * (ds[f][i] * factor - of.delta);
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(BackwardTiles<T, kWidth>::kThreads, 2)
         return sum;
       },
       [&](int row, float delta) {
-        of.terms[row * shape.heads] = {gradients.lse[row * shape.heads] * kLog2E, delta};
+        of.terms[row * shape.heads] = {gradients.lse[row * shape.heads], delta};
       });
   for (int first_key = 0; first_key < head.tokens; first_key += BackwardTiles<T, kWidth>::kKeys)
     backward_tile_mma<T, kWidth>(of, first_key, shape);

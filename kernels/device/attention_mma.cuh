@@ -281,7 +281,7 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
         stage.k.load_b_transposed(b, s * kSquare, c);
         add_product(p[s], q[c], b);
       }
-    float shrink[2], peak[2];
+    float shrink[2];
     VCAS_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int visible = head.keys_of(first_query + own_row + 8 * h + g, shape);
@@ -297,7 +297,6 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
       new_largest = row_reduce(new_largest, Maximum{});
       shrink[h] = exp2_approximately((largest[h] - new_largest) * to_exponent);
       largest[h] = new_largest;
-      peak[h] = new_largest * to_exponent;
       sum[h] *= shrink[h];
     }
     for (auto& square : sums)
@@ -307,7 +306,7 @@ __device__ void attend_tile_mma(T* y, float* y_norm, float* lse, const Head<T>& 
     for (int s = 0; s < kSquares; ++s) {
       for (int f = 0; f < 2; ++f)
         for (int i = 0; i < 4; ++i) {
-          const float e = exp2_approximately(p[s][f][i] * to_exponent - peak[i / 2]);
+          const float e = exp2_approximately((p[s][f][i] - largest[i / 2]) * to_exponent);
           sum[i / 2] += e;
           p[s][f][i] = e;
         }

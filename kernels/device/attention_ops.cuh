@@ -81,8 +81,9 @@ __device__ void attend_tile(T* y, Compute<T>* y_norm, Compute<T>* lse, const Hea
     C new_largest = largest;
     for (int j = 0; j < kKeysPerThread; ++j) {
       score[j] = own_key + j < visible
-                     ? row_product(q + i * stride, k + (part * kKeysPerThread + j) * stride, w) *
-                           shape.scale
+                     ? rounded_product(
+                           row_product(q + i * stride, k + (part * kKeysPerThread + j) * stride, w),
+                           shape.scale)
                      : -infinity<C>();
       new_largest = Maximum{}(new_largest, score[j]);
     }
@@ -188,7 +189,8 @@ __device__ void backward_tile(const HeadGradients<T>& t, Compute<T>* dq_sums, co
       const int column = part * kKeysPerThread + j;
       C probability = 0, slope = 0;
       if (own_key + j < visible) {
-        const C score = row_product(q + i * stride, k + column * stride, w) * shape.scale;
+        const C score =
+            rounded_product(row_product(q + i * stride, k + column * stride, w), shape.scale);
         probability = exponential(score - log_sum);
         const C dp = row_product(dy + i * stride, v + column * stride, w) * mask(j);
         slope = probability * (dp - delta) * shape.scale;

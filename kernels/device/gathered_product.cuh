@@ -52,6 +52,7 @@ struct GatheredProduct {
   std::int64_t depth;
   const std::int32_t* count;  // null: of all `depth`
   bool accumulate;            // c += instead of c =
+  bool few_chunks;            // in the factors (has_few_chunks)
   std::int64_t first = 0;     // so many of `count` come before these
   // A long sum of few entries goes in pieces, which are added up afterwards.
   std::int64_t pieces = 1;

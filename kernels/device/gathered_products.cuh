@@ -81,8 +81,8 @@ void gathered_products(Context& context, Several<GatheredProduct<T>> group) {
     Several<GatheredProduct<T>> fitting;
     for (unsigned n = 0; n < group.size; ++n) {
       const GatheredProduct<T>& one = group.each[n];
-      const bool fits =
-          tensor_cores && fits_chunks(one.a) && fits_chunks(one.b) && lies_on_chunk(one.c);
+      const bool fits = tensor_cores && one.few_chunks && fits_chunks(one.a) &&
+                        fits_chunks(one.b) && lies_on_chunk(one.c);
       (fits ? fitting : others).add(one);
     }
     products_on_tensor_cores(context, fitting);

@@ -87,6 +87,7 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
                       .depth = kept ? args.kept.elements() : args.dy.rows(),
                       .count = args.count.ptr<std::int32_t>(),
                       .accumulate = args.accumulate,
+                      .few_chunks = has_few_chunks(args.dy) && has_few_chunks(args.x_full),
                       .pieces = args.pieces_of_sum()});
     }
     if (gathered.size > 0) gathered_products(context, gathered);

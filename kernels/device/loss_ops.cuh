@@ -112,6 +112,8 @@ __global__ void cross_entropy_forward_kernel(Compute<T>* loss, std::int32_t* cor
   // The first of the largest logits.
   best = -block_reduce(own_largest == softmax.largest ? -best : -classes, -classes, Maximum{});
   if (threadIdx.x > 0) return;
+  // None is larger than a first NaN, and none counts where all are NaN or minus infinity.
+  if (x_first != x_first || best == classes) best = 0;
   // -sum q log softmax, with the logits taken relative to the largest: sum q = 1.
   const C chosen = x[labels[r]] - softmax.largest;
   const C mean = total / static_cast<C>(classes) + (x_first - softmax.largest);

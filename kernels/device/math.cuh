@@ -12,6 +12,16 @@ VCAS_HOST_DEVICE inline float exponential(float x) { return expf(x); }
 VCAS_HOST_DEVICE inline double exponential(double x) { return exp(x); }
 __device__ inline float natural_log(float x) { return logf(x); }
 __device__ inline double natural_log(double x) { return log(x); }
+// a b, rounded also where a sum follows: nvcc would fuse the two.
+#if defined(__CUDACC__)
+__device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+#else
+template <class T>
+T rounded_product(T a, T b) {
+  return a * b;
+}
+#endif
 __device__ inline float square_root(float x) { return sqrtf(x); }
 __device__ inline double square_root(double x) { return sqrt(x); }
 

@@ -149,6 +149,7 @@ void weight_gradient_of_patches(Context& context, const LinearBackwardWeight& ar
                  depth,
                  count,
                  accumulate,
+                 has_few_chunks(args.dy),
                  first});
     gathered_products(context, product);
   }

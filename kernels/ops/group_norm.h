@@ -33,6 +33,9 @@ struct GroupNormForward {
   }
 
   void check() const {
+    check_equal(kName, y, x);
+    check_hold(kName, y.rows(), {{"y_norm", y_norm}});
+    check_hold(kName, y.width(), {{"gamma", gamma}, {"beta", beta}});
     VCAS_CHECK(mean.width() > 0 && x.width() % mean.width() == 0 &&
                    mean.rows() == (offsets ? offsets.elements() - 1 : 1) &&
                    mean.shape == rstd.shape,

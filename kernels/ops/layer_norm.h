@@ -50,6 +50,11 @@ struct LayerNormForward {
             .step = dropout.step};
   }
 
+  void check() const {
+    check_hold(kName, y.elements(), {{"x", x}, {"branch", branch}, {"residual", residual}});
+    check_hold(kName, y.rows(), {{"y_norm", y_norm}, {"center", center}, {"rstd", rstd}});
+    check_hold(kName, y.width(), {{"gamma", gamma}, {"beta", beta}});
+  }
   Work work() const { return {}; }
   // A deviation from the mean, in standard deviations, is only as good as x is.
   Rounding rounding(std::string_view output, const auto& values) const {
@@ -116,6 +121,10 @@ struct LayerNormBackward {
   void check() const {
     VCAS_CHECK(bool{dgamma} == bool{dbeta}, "dgamma and dbeta come together");
     VCAS_CHECK(dx || !dbranch, "the gradient of a branch without that of the sum");
+    check_hold(kName, dy.elements(), {{"dx", dx}, {"added", added}, {"dbranch", dbranch}});
+    check_hold(kName, dy.rows(), {{"dx_norm", dx_norm}, {"dbranch_norm", dbranch_norm}});
+    check_hold(kName, dy.rows(), {{"row", row}});
+    check_hold(kName, dy.width(), {{"dgamma", dgamma}, {"dbeta", dbeta}, {"gamma", gamma}});
   }
   Work work() const { return {.rows_read = rows_named(row)}; }
   Rounding rounding(std::string_view output, const auto& values) const {

@@ -9,10 +9,14 @@
 
 namespace vcas {
 
+// Whether 32 bits can number the chunks of 16 bytes, as products on tensor cores do.
+inline bool has_few_chunks(const Tensor& tensor) { return tensor.bytes() < std::size_t{1} << 35; }
+
 // Whether a device reads these pixels where they lie, for a product with rows as wide as `other`.
 inline bool reads_pixels(const Patches& patches, const Tensor& pixels, const Tensor& other) {
   const std::size_t value = dtype_bytes(pixels.dtype);
-  return patches && patches.direct(pixels.width() * value, other.width() * value);
+  return patches && has_few_chunks(pixels) && has_few_chunks(other) &&
+         patches.direct(pixels.width() * value, other.width() * value);
 }
 
 // Throws unless `weight` [D, C] fits the rows of x, y and the patches.
@@ -151,6 +155,7 @@ struct LinearBackwardWeight {
         dy.width() == dweight.shape[0] && patches.taps() * x_full.width() == dweight.shape[1],
         "shapes " + dweight.shape.text() + ", " + dy.shape.text() + ", " + x_full.shape.text());
     VCAS_CHECK(!count || kept, "the count of a draw without the draw");
+    check_hold(kName, kept ? kept.elements() : dy.rows(), {{"scale", scale}});
   }
   // Products over all rows, in order, are dense: a launch each. The others are one, and one that
   // adds up pieces. Patches that are copied apart are so first, piece by piece.

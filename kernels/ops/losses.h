@@ -29,6 +29,10 @@ struct CrossEntropyForward {
     v.in("weight", weight);
   }
 
+  void check() const {
+    check_hold(kName, logits.rows(), {{"loss", loss}, {"correct", correct}});
+    check_hold(kName, logits.rows(), {{"labels", labels}, {"weight", weight}});
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {logits.width(), top_weight(weight, values) * (1 + values.top(logits))};
@@ -59,6 +63,10 @@ struct CrossEntropyBackward {
     v.in("weight", weight);
   }
 
+  void check() const {
+    check_hold(kName, logits.elements(), {{"dlogits", dlogits}});
+    check_hold(kName, logits.rows(), {{"labels", labels}, {"weight", weight}});
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {logits.width(),
@@ -88,6 +96,10 @@ struct SquaredErrorForward {
     v.in("weight", weight);
   }
 
+  void check() const {
+    check_hold(kName, loss.elements(),
+               {{"prediction", prediction}, {"target", target}, {"weight", weight}});
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static SquaredErrorForward sample(auto& s) {
@@ -113,6 +125,10 @@ struct SquaredErrorBackward {
     v.in("weight", weight);
   }
 
+  void check() const {
+    check_hold(kName, dprediction.elements(),
+               {{"prediction", prediction}, {"target", target}, {"weight", weight}});
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static SquaredErrorBackward sample(auto& s) {

@@ -20,6 +20,11 @@ struct MaxPoolForward {
     v.out("y", y), v.out("tap", tap), v.in("x", x);
   }
 
+  void check() const {
+    const std::int64_t pixels = y.rows() / patches.out_rows() * patches.in_rows();
+    check_hold(kName, y.elements(), {{"tap", tap}});
+    check_hold(kName, pixels * y.width(), {{"x", x}});
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static MaxPoolForward sample(auto& s) {
@@ -45,6 +50,11 @@ struct MaxPoolBackward {
     v.out("dx", dx), v.in("dy", dy), v.in("tap_full", tap_full), v.in("row", row);
   }
 
+  void check() const {
+    const std::int64_t rows = dx.rows() / patches.in_rows() * patches.out_rows();
+    check_hold(kName, rows * dx.width(), {{"dy", dy}});
+    check_hold(kName, rows, {{"row", row}});
+  }
   Work work() const { return {.rows_read = rows_named(row)}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {patches.taps(), values.top(dy)};

@@ -24,6 +24,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstddef>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
 #include <tuple>
@@ -58,6 +59,20 @@ inline std::int64_t rows_named(const Tensor& row) { return row ? row.elements() 
 inline void check_equal(const char* name, const Tensor& y, const Tensor& x) {
   VCAS_CHECK(y.elements() == x.elements(),
              std::string(name) + " of " + x.shape.text() + " to " + y.shape.text());
+}
+
+struct HeldTensor {
+  const char* name;
+  const Tensor& tensor;
+};
+
+// Throws unless each tensor that is given holds so many elements, or more.
+inline void check_hold(const char* name, std::int64_t elements,
+                       std::initializer_list<HeldTensor> tensors) {
+  for (const auto& [what, tensor] : tensors)
+    VCAS_CHECK(!tensor || tensor.elements() >= elements,
+               std::string(name) + ": " + what + " " + tensor.shape.text() + " has fewer than " +
+                   std::to_string(elements) + " elements");
 }
 
 // How far rounding may take two results apart: a few epsilon * sqrt(length) * magnitude.

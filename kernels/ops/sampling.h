@@ -85,6 +85,9 @@ struct ItemNorm {
     v.out("norm", norm), v.in("x", x), v.in("offsets", offsets), v.in("tokens", tokens);
   }
 
+  void check() const {
+    check_hold(kName, norm.elements() + 1, {{"offsets", offsets}, {"tokens", tokens}});
+  }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {values.longest_item(offsets) * x.width()};
@@ -287,6 +290,12 @@ struct NarrowRows {
     v.in("old_row", old_row);
   }
 
+  void check() const {
+    const std::int64_t items = kept.elements() + echo.elements();
+    check_hold(kName, items, {{"item", item}, {"scale", scale}});
+    check_hold(kName, items + 1, {{"offsets", offsets}});
+    check_hold(kName, kept.elements(), {{"kept_scale", kept_scale}});
+  }
   Work work() const { return {.launches = 0, .group_launches = 2}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     if (output != "source_row") return {};
@@ -372,6 +381,10 @@ struct GatherScaledRows {
     v.in("offsets", offsets), v.in("scale", scale);
   }
 
+  void check() const {
+    check_hold(kName, y.rows(), {{"y_norm", y_norm}});
+    check_hold(kName, scale.elements() + 1, {{"offsets", offsets}});
+  }
   Work work() const { return {.rows_read = source_row.elements()}; }
   Rounding rounding(std::string_view, const auto&) const { return {y.width()}; }
   static GatherScaledRows sample(auto& s) {

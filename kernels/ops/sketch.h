@@ -87,6 +87,7 @@ struct Gram {
     v.out("gram", gram), v.in("x", x);
   }
 
+  void check() const { check_hold(kName, x.rows() * x.rows(), {{"gram", gram}}); }
   Work work() const { return {.flops = product(x.rows(), x.rows() + 1, x.width())}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {x.width(), values.top(x) * values.top(x)};

@@ -156,6 +156,7 @@ struct EmbeddingForward {
     v.out("y", y), v.in("table", table), v.in("tokens", tokens);
   }
 
+  void check() const { check_hold(kName, y.rows(), {{"tokens", tokens}}); }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto&) const { return {}; }
   static EmbeddingForward sample(auto& s) {
@@ -179,6 +180,9 @@ struct EmbeddingBackward {
         v.in("row", row);
   }
 
+  void check() const {
+    check_hold(kName, dy.rows(), {{row ? "row" : "tokens_full", row ? row : tokens_full}});
+  }
   // So few that a device looks at all rows for each of them.
   bool has_few_entries() const {
     return dtable.rows() <= 512 && dtable.rows() * dy.elements() <= std::int64_t{1} << 31;

@@ -253,6 +253,46 @@ TEST_CASE("attention_backward holds for scores far below zero", "[attention]") {
   });
 }
 
+TEST_CASE("attention_backward has the probabilities of the forward for scores of any size",
+          "[attention][tensor_core]") {
+  // The largest score of a query is far above its others, so its probability is 1. Other rounding
+  // of scores in the backward would show: an ulp of a score of 1e6 is 0.06. The scale of heads of
+  // 48 rounds. Gradients are integers, whose sums are exact.
+  constexpr std::int64_t kTokens = 9, kWidth = 48;
+  const auto check = [&](TestTensors& t) {
+    for (const double size : {1e6, 1e10}) {
+      INFO("scores of " << size);
+      const double spread = std::sqrt(size / std::sqrt(static_cast<double>(kWidth)));
+      AttentionForward forward = forward_of(t, {{kTokens}, 1, kWidth}, 0, {});
+      forward.qkv = t.normal({kTokens, 3 * kWidth}, spread);
+      t.ops().run(forward);
+      AttentionBackward backward = backward_of(t, {{kTokens}, 1, kWidth}, forward, {});
+      backward.dy = t.integers({kTokens, kWidth});
+      t.ops().run(backward);
+      const auto qkv = t.read(forward.qkv), dy = t.read(backward.dy), got = t.read(backward.dqkv);
+      std::vector<double> want(kTokens * kWidth);  // dV
+      for (std::size_t i = 0; i < kTokens; ++i) {
+        const auto score = [&](std::size_t j) {
+          const double* const query = &qkv[i * 3 * kWidth];
+          return std::inner_product(query, query + kWidth, &qkv[(3 * j + 1) * kWidth], 0.0);
+        };
+        std::size_t best = 0;
+        for (std::size_t j = 1; j < kTokens; ++j)
+          if (score(j) > score(best)) best = j;
+        for (std::size_t c = 0; c < kWidth; ++c) want[best * kWidth + c] += dy[i * kWidth + c];
+      }
+      double error = 0;
+      for (std::size_t i = 0; i < want.size(); ++i)
+        error =
+            std::max(error, std::abs(got[(i / kWidth * 3 + 2) * kWidth + i % kWidth] - want[i]));
+      CHECK(error < 1e-5);
+      CHECK(std::ranges::all_of(got, [](double value) { return std::isfinite(value); }));
+    }
+  };
+  on_every_backend(check);
+  on_tensor_cores(check);
+}
+
 TEST_CASE("heads that need more shared memory than the device has are refused", "[attention]") {
   const std::unique_ptr<Ops> ops = make_ops("emu");
   on_backend("emu", *ops, DType::kF32, [](TestTensors& t) {

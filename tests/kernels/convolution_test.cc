@@ -3,6 +3,7 @@
 #include <omp.h>
 #endif
 
+#include "kernels/op_cost.h"
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -249,6 +250,38 @@ TEST_CASE("scores and sketches of patches", "[convolution]") {
                    {.length = 6 * (rows + 1)});
         }
   });
+}
+
+TEST_CASE("a weight gradient over all patches reads as many bytes with `row` as without",
+          "[convolution][op_cost]") {
+  const auto ops = make_ops("cpu");
+  TestTensors t(*ops, DType::kF32);
+  LinearBackwardWeight args{.dweight = t.unset({16, 4 * 32}),
+                            .dy = t.unset({2 * 16, 16}),
+                            .x_full = t.unset({2 * 64, 32}),
+                            .patches = {.height = 8, .width = 8, .kernel = 2, .stride = 2}};
+  const double bytes = op_cost(args).bytes;
+  CHECK(bytes == 4 * (16 * 4 * 32 + 2 * 16 * 16 + 2 * 64 * 32));
+  args.row = t.unset(DType::kI32, {2 * 16});
+  CHECK(op_cost(args).bytes == bytes + 4 * 2 * 16);
+  args.row = t.unset(DType::kI32, {16});  // the patches of one of two items
+  CHECK(op_cost(args).bytes == 4 * (16 * 4 * 32 + 16 * 16 + 64 * 32 + 16));
+}
+
+TEST_CASE("pixels and outputs of 32 GiB are not read where they lie", "[convolution]") {
+  // An item has 2^27 bytes of pixels, and a quarter as many of outputs.
+  const Patches patches{.height = 1024, .width = 1024, .kernel = 2, .stride = 2};
+  const auto rows_of = [](std::int64_t items, std::int64_t rows, std::int64_t width) {
+    return Tensor{nullptr, DType::kBF16, {items * rows, width}};
+  };
+  const auto reads = [&](std::int64_t items, std::int64_t channels, std::int64_t outputs) {
+    return reads_pixels(patches, rows_of(items, patches.in_rows(), channels),
+                        rows_of(items, patches.out_rows(), outputs));
+  };
+  CHECK(reads(255, 64, 64));
+  CHECK_FALSE(reads(256, 64, 64));
+  CHECK(reads(255, 64, 256));
+  CHECK_FALSE(reads(256, 8, 256));
 }
 
 TEST_CASE("max pooling", "[convolution]") {

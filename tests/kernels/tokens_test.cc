@@ -165,6 +165,20 @@ TEST_CASE("cross entropy: equal logits, extreme logits, NaN", "[tokens]") {
     CHECK(std::abs(losses[2] - (0.9 * 2 * far + 0.1 * far)) < 1e-2);
     CHECK(std::isnan(losses[3]));
     CHECK(std::isnan(slopes[9]));
+    CHECK(right[3] == 0);
+
+    // None is larger than a NaN that comes first. Without numbers the first logit counts.
+    const Tensor unordered = t.filled({3, 3}, [](std::int64_t i) {
+      const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+      const double values[] = {nan, 5, 1, nan, nan, nan, -infinity, nan, -infinity};
+      return values[i];
+    });
+    const Tensor first_is_right = t.unset(DType::kI32, {3});
+    t.ops().run(CrossEntropyForward{.loss = t.wide_unset({3}),
+                                    .correct = first_is_right,
+                                    .logits = unordered,
+                                    .labels = t.indices({0, 0, 0})});
+    CHECK(t.read(first_is_right) == std::vector<double>{1, 1, 1});
   });
 }
 
