@@ -21,6 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kShownErrors = 20;
 constexpr const char* kVersionKey = "config_version";
 
 // Keys of the user, for notes.
@@ -73,9 +74,17 @@ void ConfigErrors::add(std::initializer_list<const char*> keys, const std::strin
   VCAS_CHECK(!first.empty(), std::string("there is no setting ") + *keys.begin());
   if (follows) return;
   const std::string place = origin.given() ? origin.where + ": " : "";
-  entries_.push_back(
-      {origin.source, origin.offset, fmt::format("{}error: {} {}\n", place, first, message)});
+  add_entry(origin.source, origin.offset,
+            [&] { return fmt::format("{}error: {} {}\n", place, first, message); });
   faulty_.insert(first);
+}
+
+void ConfigErrors::add_entry(std::size_t source, std::size_t offset,
+                             const std::function<std::string()>& text) {
+  if (entries_.size() < kShownErrors)
+    entries_.push_back({source, offset, text()});
+  else
+    ++more_;
 }
 
 void ConfigErrors::throw_if_any() const {
@@ -87,8 +96,10 @@ void ConfigErrors::throw_if_any() const {
   std::string text;
   for (const Entry& entry : sorted) text += entry.text;
   std::ranges::replace(text, '\0', ' ');  // the message would end there
-  throw Error(ExitCode::kBadConfig, fmt::format("{}{} error{}; nothing was run", text,
-                                                sorted.size(), sorted.size() == 1 ? "" : "s"));
+  const std::string more = more_ > 0 ? fmt::format(" and {} more", more_) : "";
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("{}{} error{}{}; nothing was run", text, sorted.size(),
+                          sorted.size() == 1 ? "" : "s", more));
 }
 
 SourceText load_config_text(const std::string& path) {
@@ -194,10 +205,16 @@ class ConfigReader {
 
   bool is_document() const { return label_.empty(); }
 
+  void add_error(std::size_t offset, const std::string& message,
+                 const std::function<std::string()>& detail) {
+    errors_.add_entry(source_count_, offset, [&] {
+      const std::string place = is_document() ? source_.place(offset) : source_.name;
+      return fmt::format("{}: error: {}\n{}", place, message, detail());
+    });
+  }
+
   void add_error(std::size_t offset, const std::string& message, const std::string& detail = {}) {
-    const std::string place = is_document() ? source_.place(offset) : source_.name;
-    errors_.entries_.push_back(
-        {source_count_, offset, fmt::format("{}: error: {}\n{}", place, message, detail)});
+    add_error(offset, message, [&] { return detail; });
   }
 
   void add_value_error(const std::string& key, const JsonNode& node, const std::string& message,
@@ -231,9 +248,11 @@ class ConfigReader {
       const auto [first, is_new] = seen.emplace(member.name, &member);
       if (!is_new)
         add_error(member.key_begin,
-                  fmt::format("duplicate key \"{}\"{}", member.name, in_section(section)),
-                  key_underline(member) + fmt::format("  it is already set in line {}\n",
-                                                      source_.line(first->second->key_begin)));
+                  fmt::format("duplicate key \"{}\"{}", member.name, in_section(section)), [&] {
+                    return key_underline(member) +
+                           fmt::format("  it is already set in line {}\n",
+                                       source_.line(first->second->key_begin));
+                  });
       else if (section.key.empty() && member.name == "$schema")
         read_schema_name(member);
       else if (section.key.empty() && member.name == kVersionKey)
@@ -281,7 +300,7 @@ class ConfigReader {
       return add_error(node.key_begin,
                        fmt::format("\"{}\"{} sets {}, which {} has set already", node.name,
                                    in_section(section), child->key, first.where),
-                       key_underline(node));
+                       [&] { return key_underline(node); });
     with_value(*child, [&](auto* value) { read_setting(*child, node, *value); });
     errors_.origins_.set(child->key, origin(node));
   }
@@ -369,7 +388,7 @@ class ConfigReader {
               fmt::format("\"{}\"{} is a setting of {}{}{}, and {} is {}", node.name,
                           in_section(section), fmt::join(kinds, ", "), kinds.empty() ? "" : " and ",
                           last, type.key, settings_to_json(type).dump()),
-              key_underline(node));
+              [&] { return key_underline(node); });
   }
 
   Setting* find_member(Setting& section, const std::string& name) {
@@ -397,8 +416,9 @@ class ConfigReader {
         if (setting->name == node.name) nearest = nearest_key = setting->key;
     }
     errors_.faulty_.insert(nearest_key);  // whoever misses its value knows why
-    add_error(node.key_begin, fmt::format("unknown key \"{}\"{}", node.name, in_section(section)),
-              key_underline(node) + did_you_mean(is_document() ? nearest : nearest_key));
+    add_error(
+        node.key_begin, fmt::format("unknown key \"{}\"{}", node.name, in_section(section)),
+        [&] { return key_underline(node) + did_you_mean(is_document() ? nearest : nearest_key); });
   }
 
   void read_setting(const Setting& setting, const JsonNode& node, Duration& value) {

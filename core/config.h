@@ -74,9 +74,12 @@ class ConfigErrors {
     std::size_t source, offset;
     std::string text;
   };
+  // The text of an error that is not shown is not made: places in a long source take long.
+  void add_entry(std::size_t source, std::size_t offset, const std::function<std::string()>& text);
   bool has_error(const std::string& key) const;  // of the setting or of a section around it
 
   std::vector<Entry> entries_;
+  std::size_t more_ = 0;          // errors that are not shown
   std::set<std::string> faulty_;  // keys that have an error
   std::string section_;           // "model." while the section's validate() runs
   ConfigOrigins origins_;

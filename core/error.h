@@ -6,7 +6,7 @@
 
 namespace vcas {
 
-// Exit codes of the programs: sysexits.h meanings, with 70 and 71 narrowed (docs/config.md).
+// Exit codes of the programs: sysexits.h meanings, with 70 and 71 narrowed (docs/commands.md).
 enum class ExitCode : int {
   kDone = 0,
   kInternal = 1,       // a bug in vcas, or in a part linked beside it

@@ -84,19 +84,34 @@ FileSummary summary_of(const fs::path& path) {
   return summary;
 }
 
-constexpr const char* kOtherName = "give the name of a file that may be made or replaced";
+constexpr const char* kOtherName = "give a name that may be made or replaced";
 
-// A link stays, and what it leads to is replaced. Devices and pipes are not.
-fs::path file_to_replace(fs::path path) {
+// A link stays, and what it leads to is replaced.
+fs::path without_links(fs::path path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (error == std::errc::too_many_symbolic_link_levels)
     throw Error(ExitCode::kCannotCreate, path.string() + ": links that lead to no end", kOtherName);
-  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))
-    throw Error(ExitCode::kCannotCreate, path.string() + ": not a regular file", kOtherName);
   if (fs::exists(status)) return fs::is_symlink(path) ? fs::canonical(path) : path;
   while (fs::is_symlink(path, error)) path = path.parent_path() / fs::read_symlink(path);
   return path;
+}
+
+// Devices and pipes are not replaced.
+fs::path file_to_replace(fs::path path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))
+    throw Error(ExitCode::kCannotCreate, path.string() + ": not a regular file", kOtherName);
+  return without_links(std::move(path));
+}
+
+fs::path folder_to_replace(fs::path path) {
+  if (!path.has_filename()) path = path.parent_path();  // "folder/"
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
+    throw Error(ExitCode::kCannotCreate, path.string() + ": not a folder", kOtherName);
+  return without_links(std::move(path));
 }
 
 std::string hint_of(int number) {
@@ -218,8 +233,7 @@ void atomic_write(const fs::path& path, std::string_view text) {
 }
 
 AtomicFolder::AtomicFolder(fs::path folder)
-    : folder_(folder.has_filename() ? std::move(folder) : folder.parent_path()),
-      temporary_(temporary_name(folder_)) {
+    : folder_(folder_to_replace(std::move(folder))), temporary_(temporary_name(folder_)) {
   std::error_code error;
   if (temporary_.has_parent_path()) fs::create_directories(temporary_.parent_path(), error);
   errno = error.value();
@@ -241,7 +255,6 @@ void AtomicFolder::commit() {
   if (fs::exists(folder_, ignored)) {
     // The folders are exchanged first, and the old one is removed second.
     // So a complete folder has the name at any time.
-    // Where the file system cannot exchange, the old folder goes first.
     if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, folder_.c_str(), RENAME_EXCHANGE) ==
         0) {
       committed_ = true;
@@ -249,6 +262,12 @@ void AtomicFolder::commit() {
       fs::remove_all(temporary_, ignored);
       return;
     }
+    if (errno != EINVAL && errno != EXDEV)  // EXDEV: a folder of a container's image
+      throw Error(ExitCode::kCannotCreate,
+                  fmt::format("{}: cannot be replaced: {}", folder_.string(),
+                              std::generic_category().message(errno)),
+                  "give another folder; for a mount point or \".\", one inside it");
+    // The file system cannot exchange them. So the old folder goes first.
     fs::remove_all(folder_, ignored);
   }
   if (::rename(temporary_.c_str(), folder_.c_str()) != 0)
@@ -310,7 +329,11 @@ void check_manifest(const fs::path& folder) {
 
 FolderLock::FolderLock(const fs::path& folder) {
   const fs::path path = folder / kLockFile;
-  file_ = open_file(path, O_RDWR | O_CREAT);
+  file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
+  if (file_.get() < 0 && errno == ELOOP)
+    throw Error(ExitCode::kCannotCreate,
+                path.string() + ": a link, and a run writes to no file outside its folder",
+                "remove the link, or choose another folder");
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path, "cannot create");
   if (uninterrupted([&] { return ::flock(file_.get(), LOCK_EX | LOCK_NB); }) != 0) {
     if (errno != EWOULDBLOCK) fail_errno(ExitCode::kCannotCreate, path, "cannot lock");

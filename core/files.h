@@ -80,8 +80,8 @@ class AtomicFile {
 
 void atomic_write(const std::filesystem::path& path, std::string_view text);
 
-// The same for a folder: fill `path()`, then `commit`. A folder already there is replaced.
-// `path()` is new: FOLDER.tmp, else FOLDER.tmp-2 and so on.
+// The same for a folder: fill `path()`, then `commit`. A folder already there is replaced, but
+// no mount point is. `path()` is new: FOLDER.tmp, else FOLDER.tmp-2 and so on.
 class AtomicFolder {
  public:
   explicit AtomicFolder(std::filesystem::path folder);

@@ -71,7 +71,7 @@ CgroupLimits cgroup_limits(const fs::path& root, const fs::path& membership) {
 }
 
 int usable_threads(int processes) {
-  if (const char* text = std::getenv("VCAS_NUM_THREADS")) {
+  if (const char* text = std::getenv("VCAS_NUM_THREADS"); text && *text) {
     if (const auto threads = thread_count(text)) return *threads;
     throw Error(ExitCode::kBadConfig,
                 fmt::format("VCAS_NUM_THREADS=\"{}\" is not a whole number from 1 to {}", text,

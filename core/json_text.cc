@@ -84,10 +84,10 @@ class PlacedTree final : public nlohmann::json_sax<Json> {
         ++begin_;
       } else if (c == '/') {
         const bool to_line_end = text_.substr(begin_, 2) == "//";
-        const std::string_view mark = to_line_end ? "\n" : "*/";
-        const std::size_t stop = text_.find(mark, begin_ + 2);
+        const std::size_t stop =
+            to_line_end ? text_.find_first_of("\r\n", begin_ + 2) : text_.find("*/", begin_ + 2);
         if (stop == std::string_view::npos && !to_line_end) break;
-        begin_ = stop == std::string_view::npos ? text_.size() : stop + mark.size();
+        begin_ = stop == std::string_view::npos ? text_.size() : stop + (to_line_end ? 1 : 2);
       } else if ((c == ',' || c == ':') && begin_ + 1 < read) {
         ++begin_;
       } else {

@@ -125,7 +125,7 @@ CpuLevel best_cpu_level() {
       {"v4", CpuLevel::kV4}, {"v3", CpuLevel::kV3}, {"v2", CpuLevel::kBase}};
   const char* asked = std::getenv("VCAS_CPU_LEVEL");
   for (const auto& [name, level] : kLevels)
-    if (asked ? name == asked : cpu_has(level)) return level;
+    if (asked && *asked ? name == asked : cpu_has(level)) return level;
   throw Error(ExitCode::kBadConfig,
               std::string("VCAS_CPU_LEVEL=\"") + asked + "\" is not one of: v2, v3, v4");
 }

@@ -14,7 +14,8 @@ enum class CpuLevel { kBest, kBase, kV3, kV4 };
 bool cpu_has(CpuLevel level);
 
 // What kBest stands for: the highest level of this processor.
-// VCAS_CPU_LEVEL changes it to v2, v3 or v4. Throws Error(kBadConfig) for another value.
+// VCAS_CPU_LEVEL changes it to v2, v3 or v4. Empty changes nothing.
+// Throws Error(kBadConfig) for another value.
 CpuLevel best_cpu_level();
 
 // Throws Error(kUnavailable) for a level that this processor lacks.

@@ -1,4 +1,5 @@
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -70,6 +71,22 @@ run.json:7:5: error: unknown key "learing_rate" in "train"
   did you mean "learning_rate"?
 run.json:8:15: error: train.epochs must be at least 1, got 0
 3 errors; nothing was run)");
+}
+
+// To place each of 50,000 errors in one line would take minutes.
+TEST_CASE("twenty errors are shown, and the others are counted", "[config]") {
+  const auto last_line = [](int unknown) {
+    std::string text = "{\"model\": {\"heads\": 7}";
+    for (int i = 0; i < unknown; ++i) text += fmt::format(", \"a{}\": 1, \"a{}\": 1", i, i);
+    text = error_of(document(text + "}"));
+    std::size_t shown = 0;
+    for (std::size_t at = 0; (at = text.find("error: ", at)) != std::string::npos; ++at) ++shown;
+    CHECK(shown <= 20);
+    return text.substr(text.rfind('\n') + 1);
+  };
+  CHECK(last_line(9) == "19 errors; nothing was run");
+  CHECK(last_line(10) == "20 errors and 1 more; nothing was run");
+  CHECK(last_line(25000) == "20 errors and 49981 more; nothing was run");
 }
 
 TEST_CASE("unknown keys", "[config]") {
@@ -267,6 +284,9 @@ TEST_CASE("places count lines and code points", "[config]") {
               "train.data.path") == "run.json:1:66");
   CHECK(where("{\"train\": {\"epochs\":7},\"model\":{\"heads\":6//x\n}}", "model.heads") ==
         "run.json:1:41");
+  CHECK(where("{ // a, b:\r\"train\": {\"epochs\":7}}// end\r", "train.epochs") == "run.json:1:31");
+  CHECK_THAT(error_of(document("{ // one\r\"train\": {\"epochs\": 1.5}}")),
+             ContainsSubstring("an integer, got 1.5"));
   CHECK(where("{}", "device") == "default");
 
   SECTION("the caret stands below its token") {

@@ -11,6 +11,7 @@
 
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 namespace fs = std::filesystem;
@@ -127,6 +128,38 @@ TEST_CASE("files: a folder appears complete or not at all", "[files]") {
     CHECK(read_file(target / "sub" / "a") == text);
     CHECK_FALSE(fs::exists(folder.path()));
   }
+}
+
+TEST_CASE("files: a link to a folder stays, and the folder is replaced", "[files]") {
+  TemporaryFolder parent;
+  const fs::path target = parent.path() / "target", link = parent.path() / "link";
+  fs::create_directory(target);
+  fs::create_symlink("target", link);
+  fs::create_symlink("sub/new", parent.path() / "dangling");
+  for (const fs::path& name : {link, link / "", parent.path() / "dangling"}) {
+    AtomicFolder folder(name);
+    atomic_write(folder.path() / "a", name.string());
+    folder.commit();
+    CHECK(read_file(name / "a") == name.string());
+  }
+  CHECK(fs::is_symlink(link));
+  CHECK(read_file(target / "a") == (link / "").string());
+  CHECK(fs::exists(parent.path() / "sub/new/a"));
+}
+
+TEST_CASE("files: what a new folder cannot replace stays as it is", "[files]") {
+  TemporaryFolder parent;
+  const fs::path target = parent.path() / "x", file = parent.path() / "file";
+  fs::create_directory(target);
+  atomic_write(target / "thesis", "years of work");
+  check_error([&] { AtomicFolder{target / "."}.commit(); }, ExitCode::kCannotCreate,
+              "x/.: cannot be replaced: Device or resource busy",
+              "for a mount point or \".\", one inside it");
+  CHECK(read_file(target / "thesis") == "years of work");
+  CHECK(std::distance(fs::directory_iterator(target), {}) == 1);
+  atomic_write(file, "a file");
+  check_error([&] { AtomicFolder{file}; }, ExitCode::kCannotCreate, "file: not a folder",
+              "give a name that may be made or replaced");
 }
 
 TEST_CASE("files: a file or link that somebody has beside the new one stays", "[files]") {
@@ -260,4 +293,14 @@ TEST_CASE("files: a run folder belongs to one process", "[files]") {
     CHECK(status == 0);
   }
   CHECK(failure_of([&] { FolderLock{folder.path()}; }) == "none");
+}
+
+TEST_CASE("files: a lock that is a link is refused, and what it leads to stays", "[files]") {
+  TemporaryFolder folder;
+  atomic_write(folder.path() / "thesis", "years of work");
+  fs::create_symlink("thesis", folder.path() / kLockFile);
+  check_error([&] { FolderLock{folder.path()}; }, ExitCode::kCannotCreate,
+              "lock: a link, and a run writes to no file outside its folder",
+              "remove the link, or choose another folder");
+  CHECK(read_file(folder.path() / "thesis") == "years of work");
 }

@@ -27,10 +27,12 @@ TEST_CASE("hardware: the thread count follows the environment", "[hardware]") {
   {
     const EnvironmentVariable openmp("OMP_NUM_THREADS", "5,2");
     CHECK(usable_threads() == 5);
+    const EnvironmentVariable empty("VCAS_NUM_THREADS", "");
+    CHECK(usable_threads() == 5);
     const EnvironmentVariable stronger("VCAS_NUM_THREADS", "3");
     CHECK(usable_threads() == 3);
   }
-  for (const char* bad : {"", "0", "-1", "two", "2x", "1025", "99999999999"}) {
+  for (const char* bad : {" ", "0", "-1", "two", "2x", "1025", "99999999999"}) {
     const EnvironmentVariable broken("VCAS_NUM_THREADS", bad);
     try {
       usable_threads();

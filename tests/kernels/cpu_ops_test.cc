@@ -109,7 +109,10 @@ TEST_CASE("VCAS_CPU_LEVEL chooses the loops", "[cpu_ops]") {
                ContainsSubstring("VCAS_CPU_LEVEL=\"avx2\" is not one of: v2, v3, v4"));
   }
   const EnvironmentVariable none("VCAS_CPU_LEVEL", nullptr);
-  CHECK(cpu_has(best_cpu_level()));
+  const CpuLevel best = best_cpu_level();
+  CHECK(cpu_has(best));
+  const EnvironmentVariable empty("VCAS_CPU_LEVEL", "");
+  CHECK(best_cpu_level() == best);
 }
 
 TEST_CASE("a precondition that breaks within a parallel region throws", "[cpu_ops]") {
