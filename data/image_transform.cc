@@ -24,8 +24,11 @@ ImageTransform::ImageTransform(ImageTransformOptions options, std::int64_t chann
                             means.size(), deviations.size(), channels));
   if (short_side != 0 && (size == 0 || short_side < size))
     throw Error(ExitCode::kBadConfig,
-                fmt::format("the short side of images is {}, but the size to cut out of them is {}",
-                            short_side, size));
+                fmt::format("data.image.short_side is {}, and data.image.size, which is cut out of "
+                            "it, is {}",
+                            short_side, size),
+                size == 0 ? "set data.image.size, at most the short side"
+                          : "raise data.image.short_side to that size, or above it");
   for (std::int64_t channel = 0; channel < channels; ++channel) {
     const float mean = means[channel];
     const float std = deviations[channel];

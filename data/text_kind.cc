@@ -72,7 +72,8 @@ void TokenSettings::fields(Setting& v) {
   v.field("lower_case", lower_case,
           "Lower case and no accents; a Hugging Face folder, or tokenizer_config.json beside "
           "vocab.txt, says it itself.");
-  v.field("max_length", max_length, "Most tokens of an item; longer ones are cut.", at_least(8));
+  v.field("max_length", max_length, "Most tokens of an item; longer ones are cut.",
+          at_least(kLeastMaxLength));
   v.field("cache", cache, "Keep tokenised data in VCAS_CACHE_DIR between runs.");
 }
 

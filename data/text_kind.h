@@ -13,6 +13,7 @@
 namespace vcas {
 
 inline constexpr const char* kTextHelp = "Texts and their tokens.";  // of data.text
+inline constexpr std::int64_t kLeastMaxLength = 8;                   // of data.text.max_length
 
 // How texts become tokens.
 struct TokenSettings {

@@ -21,8 +21,10 @@ class PatchEmbed final : public Layer {
         cls_(config.get<bool>("cls", true)),
         init_std_(config.get<double>("init_std", 0.02)) {
     if (height_ % patch_ != 0 || width_ % patch_ != 0)
-      config.fail("patch", std::to_string(patch_) + " does not divide the image of " +
-                               std::to_string(height_) + " x " + std::to_string(width_));
+      throw Error(ExitCode::kBadConfig,
+                  "patch_embed.patch " + std::to_string(patch_) + " does not divide the image of " +
+                      std::to_string(height_) + " x " + std::to_string(width_),
+                  "set model.patch to a divisor of both");
   }
 
   NodePlan plan(const PlanInput& in) const override {

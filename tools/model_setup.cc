@@ -10,6 +10,7 @@
 #include "core/hardware.h"
 #include "core/progress.h"
 #include "core/read_json.h"
+#include "data/text_kind.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/decorators/forwarding_ops.h"
 #include "tools/report_text.h"
@@ -126,7 +127,11 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.text.max_length is {}, and the model has {} positions",
                             max_length, positions),
-                fmt::format("data.text.max_length={} cuts longer items off", positions));
+                positions < kLeastMaxLength
+                    ? fmt::format("model.max_positions must be at least {}, the least "
+                                  "data.text.max_length",
+                                  kLeastMaxLength)
+                    : fmt::format("data.text.max_length={} cuts longer items off", positions));
   if (limits.tokens > positions)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("items have up to {} tokens, and the model has {} positions",

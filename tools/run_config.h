@@ -82,7 +82,7 @@ struct TrainOptions {
             "kept.",
             at_least(0));
     v.field("keep_checkpoints", keep_checkpoints, "Newest checkpoints to keep.", at_least(1));
-    v.field("log_every", log_every, "Steps between lines in metrics.jsonl.", at_least(1));
+    v.field("log_every", log_every, "Steps between lines in metrics.jsonl.", above(0.0));
     v.field(
         "measures", measures,
         "What an evaluation measures besides the loss. Empty: what the GLUE task has, pearson "

@@ -179,10 +179,12 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, co
           fmt::format("{} has changed from {} to {}", fact, before.dump(), now.dump()));
   if (changes.empty()) return;
   if (fork)
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("{} since {} was saved; its gradient norms are of other items",
-                            fmt::join(changes, "\n  "), checkpoint.string()),
-                "bring the files back, or set method.forward=false");
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("{} since {} was saved; what its method remembers is of other items",
+                    fmt::join(changes, "\n  "), checkpoint.string()),
+        "bring the files back, or choose a method that remembers no items, such as vcas with "
+        "method.forward=false");
   fail_changed(changes, checkpoint);
 }
 

@@ -96,6 +96,18 @@ TEST_CASE("an operation in place is in place on both backends", "[check]") {
   CHECK(x.ptr<float>()[0] == 6);
 }
 
+TEST_CASE("rounding in place is measured by what was read there", "[check]") {
+  const auto run = [](float read) {
+    const auto ops = checked(plant("dx", 0, 1 + 1e-4f));
+    TestMemory memory(*ops);
+    const Tensor x = memory.f32({4, 5}), full = memory.f32({4, 5});
+    x.ptr<float>()[3] = read;
+    ops->run(GeluBackward{.dx = x, .dy = x, .saved_full = full});
+  };
+  CHECK_THROWS_AS(run(1), InternalError);
+  CHECK_NOTHROW(run(1000));
+}
+
 TEST_CASE("a wrong value is reported with operation, place, output and index", "[check]") {
   const auto ops = checked([](const std::string& output, const Tensor& tensor) {
     if (output != "y") return;
