@@ -119,6 +119,16 @@ void Loader::balance(std::vector<std::int64_t>& items) const {
   items = std::move(dealt);
 }
 
+// `items` are whole shares of ranks: runs begin anew in each.
+void Loader::order_by_label(std::vector<std::int64_t>& items) const {
+  const std::int64_t count = std::ssize(items), share = options_.batch / options_.place.size;
+  for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+    end = std::min({begin + options_.label_run, (begin / share + 1) * share, count});
+    std::ranges::stable_sort(items.begin() + begin, items.begin() + end, {},
+                             [&](std::int64_t item) { return dataset_.label(item); });
+  }
+}
+
 std::vector<std::int64_t> Loader::items_of(std::int64_t step, std::int64_t first,
                                            std::int64_t count) const {
   const bool deals = options_.balanced_part > 0;
@@ -128,9 +138,12 @@ std::vector<std::int64_t> Loader::items_of(std::int64_t step, std::int64_t first
   std::vector<std::int64_t> items;
   for (std::int64_t position = begin; position < end; ++position)
     items.push_back(options_.shuffle ? order(position) : position);
-  if (!deals) return items;
-  balance(items);
-  return {items.begin() + first, items.begin() + first + count};
+  if (deals) {
+    balance(items);
+    items = {items.begin() + first, items.begin() + first + count};
+  }
+  if (options_.label_run > 0) order_by_label(items);
+  return items;
 }
 
 Loader::Contents Loader::contents_of(std::int64_t step) const {

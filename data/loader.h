@@ -52,6 +52,10 @@ struct LoaderOptions {
   // 0, or a part of a batch: the items of each batch are dealt by their rows to such parts, which
   // then have about as many rows.
   std::int64_t balanced_part = 0;
+  // 0, or a number: each run of so many items of a rank's share is in the order of labels. Then
+  // draws in the order of items are stratified by label (docs/decisions/0013-label-order.md).
+  // A layer that looks at the order of items must not have it.
+  std::int64_t label_run = 0;
   int threads = 1;  // that prepare images; a batch is the same with any number
 };
 
@@ -89,6 +93,7 @@ class Loader final : public BatchSource {
                                      std::int64_t count) const;
   Contents contents_of(std::int64_t step) const;
   void balance(std::vector<std::int64_t>& items) const;
+  void order_by_label(std::vector<std::int64_t>& items) const;
   void choose(std::int64_t step);
   void fill(std::int64_t step, const Contents& contents, const std::stop_token& stop, Batch& batch);
   void append(std::int64_t item, const ItemDraw& draw, Batch& batch) const;

@@ -135,7 +135,7 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
     throw Error(ExitCode::kUsage, fmt::format("--steps is {}, and the run has {} steps",
                                               request.steps, session.total_steps()));
   while (session.trainer().steps() < request.steps) session.step();
-  Loader loader(*data.train, train_loader_options(config), request.steps);
+  Loader loader(*data.train, session.loader_options(), request.steps);
   const Batch& batch = loader.next();
   const std::int64_t items = std::min(batch.items, config.micro_batch());
   SamplingCheckOptions options{.draws = request.draws,
@@ -143,7 +143,7 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
                                .level = kLevel,
                                .seed = config.seed,
                                .rounding = config.precision == "tf32" ? 0x1p-11 : 0};
-  LoaderOptions once = train_loader_options(config);
+  LoaderOptions once = session.loader_options();
   once.prefetch = 1;
   if (forward)
     options.reload = [&](ItemChooser& chooser) {

@@ -93,7 +93,7 @@ StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<do
   Session session(config, data);
   const Graph& graph = session.model().graph;
   SampledBackward sampled(session.ops(), graph.plan());
-  Loader loader(*data.train, train_loader_options(config));
+  Loader loader(*data.train, session.loader_options());
   StepTimes times;
   times.sampled.resize(ratios.size());
   const double start = monotonic_seconds();
@@ -160,6 +160,7 @@ Json fitting_settings(const RunConfig& config, const RunData& data, std::int64_t
 }
 
 // Weights and optimizer, as files have them, how many stay, and one more while it is written.
+// Each evaluation may be the best, and is saved then. The last step has one.
 Json checkpoints_of(const LoadedConfig& loaded, const DryRun& run) {
   const RunConfig& config = loaded.config;
   std::size_t bytes = run.trainer->item_memory().size_bytes();
@@ -167,8 +168,8 @@ Json checkpoints_of(const LoadedConfig& loaded, const DryRun& run) {
     bytes += static_cast<std::size_t>(stored.shape.elements()) * dtype_bytes(stored.master.dtype);
   for (const NamedTensor& state : run.trainer->optimizer().state()) bytes += state.tensor.bytes();
   const std::int64_t every = config.train.checkpoint_every.steps(run.steps_per_epoch);
-  const std::int64_t made =
-      every > 0 ? (run.total_steps + every - 1) / every : run.evaluations(config);
+  const std::int64_t others = every > 0 ? (run.total_steps - 1) / every : 0;
+  const std::int64_t made = std::min(run.total_steps, run.evaluations(config) + others);
   const std::int64_t kept = std::min(made, config.train.keep_checkpoints + 1);
   return {{"bytes", bytes},
           {"made", made},

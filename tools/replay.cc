@@ -56,7 +56,7 @@ void replay(const ReplayRequest& asked) {
       request.resume ? request.from.checkpoint.string() : std::string("the beginning");
   std::fputs(fmt::format("replaying step {} from {}\n", step, from).c_str(), stdout);
   while (session.trainer().steps() < step - 1) session.step();
-  Loader loader(*data.train, train_loader_options(config), step - 1);
+  Loader loader(*data.train, session.loader_options(), step - 1);
   std::fputs(fmt::format("items of step {}: {}\n", step, fmt::join(loader.next().ids, " ")).c_str(),
              stdout);
   session.watch();

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "kernels/dry_ops.h"
+#include "optim/methods/item_choice.h"
 #include "tools/launch.h"
 #include "tools/pretrained.h"
 
@@ -202,6 +203,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
 LoaderOptions Session::loader_options() const {
   LoaderOptions options = train_loader_options(config_);
   options.place = ranks_->place();
+  options.label_run = label_run(model_->graph, config_.micro_batch());
   return options;
 }
 

@@ -99,6 +99,8 @@ class Session {
   const RunTotals& totals() const { return totals_; }
   // What the pretrained weights gave. Empty: the model starts from random ones.
   const std::optional<LoadReport>& pretrained() const { return pretrained_; }
+  // Options for loaders of the training batches of this rank.
+  LoaderOptions loader_options() const;
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t steps_of(const Duration& duration) const { return duration.steps(steps_per_epoch_); }
@@ -145,7 +147,6 @@ class Session {
   };
 
   StepReport finish_step();
-  LoaderOptions loader_options() const;
   Counted counted_so_far() const;  // of the steps queued so far, on this rank
   Counted sum_over_ranks(Counted own) const;
 

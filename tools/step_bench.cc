@@ -44,7 +44,7 @@ struct Subject {
   double best_rate = 0;  // FLOP/s of the best step: steps of text differ in size
 
   Subject(const RunConfig& config, const RunData& data, bool one_branch)
-      : session(config, data), loader(*data.train, train_loader_options(config)) {
+      : session(config, data), loader(*data.train, session.loader_options()) {
     session.ops().set_one_branch(one_branch);
   }
 
@@ -333,8 +333,10 @@ void fix_ratios(Part<MethodKind>& method, int gates) {
   auto& vcas = dynamic_cast<VcasKind&>(*method);
   vcas.forward = false;
   if (vcas.pinned()) return;
-  for (int i = 0; i < gates; ++i) vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
-  vcas.weight_ratio = {0.5};
+  if (vcas.samples_items())
+    for (int i = 0; i < gates; ++i)
+      vcas.act_ratio.push_back(0.2 + 0.3 * i / std::max(1, gates - 1));
+  if (vcas.samples_rows()) vcas.weight_ratio = {0.5};
 }
 
 Json compared(Subject& exact, Subject& sampled, const GemmRate& products) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "optim/methods/gradient_sketch.h"
 #include "optim/methods/sample_gate.h"
 
 namespace vcas {
@@ -59,6 +60,11 @@ ItemChoice draw_items(Ops& host, std::vector<double> score, double ratio, Select
 }
 
 bool mixes_items(const Graph& graph) { return !find_mixing(graph).empty(); }
+
+// Probes take the first items of a micro-batch for random ones. So these are a run.
+std::int64_t label_run(const Graph& graph, std::int64_t micro_batch) {
+  return mixes_items(graph) ? 0 : std::min(micro_batch, kMostItemsCompared);
+}
 
 void check_items_apart(const Graph& graph, const std::string& setting) {
   if (const std::string layer = find_mixing(graph); !layer.empty())

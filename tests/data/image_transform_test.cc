@@ -100,9 +100,11 @@ TEST_CASE("training crops, resizes and then mirrors", "[image]") {
 TEST_CASE("a short side below the size, or without one, is a configuration error", "[image]") {
   check_error([] { ImageTransform(raw(3, {.size = 224, .short_side = 200}), 3); },
               ExitCode::kBadConfig,
-              "the short side of images is 200, but the size to cut out of them is 224");
+              "data.image.short_side is 200, and data.image.size, which is cut out of it, is 224",
+              "raise data.image.short_side to that size, or above it");
   check_error([] { ImageTransform(raw(1, {.short_side = 20}), 1, 28, 28); }, ExitCode::kBadConfig,
-              "the short side of images is 20, but the size to cut out of them is 0");
+              "data.image.short_side is 20, and data.image.size, which is cut out of it, is 0",
+              "set data.image.size, at most the short side");
 }
 
 TEST_CASE("cutout erases a square, of which any pixel may be the middle", "[image]") {

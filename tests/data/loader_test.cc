@@ -6,6 +6,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 #include <set>
 
 #include "data/synthetic.h"
@@ -394,6 +395,37 @@ TEST_CASE("a chooser is asked at fixed calls, and what it drops is not read", "[
     }
   }
   CHECK(data.appended <= kept + 8 * options.prefetch);
+}
+
+TEST_CASE("runs of each rank's share are in the order of labels", "[loader]") {
+  struct Everything final : ItemChooser {
+    ItemChoice choose_items(std::int64_t, std::span<const std::int64_t> items,
+                            std::span<const std::int64_t>) override {
+      ItemChoice all{.kept = std::vector<std::int64_t>(items.size()), .weights = {}};
+      std::iota(all.kept.begin(), all.kept.end(), 0);
+      return all;
+    }
+  };
+  const bool chosen = GENERATE(false, true);
+  LoaderOptions options{.batch = 20, .seed = 5};
+  options.place.size = 2;
+  for (const int rank : {0, 1}) {
+    options.place.rank = rank;
+    options.label_run = 0;
+    Loader plain(images(), options);
+    options.label_run = 6;  // of shares of 10 items
+    Everything everything;
+    Loader loader(images(), options, 0, chosen ? &everything : nullptr);
+    for (int step = 0; step < 7; ++step) {
+      std::vector<std::int64_t> want = plain.next().ids;
+      for (const auto& [begin, end] : {std::pair{0, 6}, {6, 10}})
+        std::stable_sort(want.begin() + begin, want.begin() + end,
+                         [](auto a, auto b) { return images().label(a) < images().label(b); });
+      const Batch& batch = loader.next();
+      CHECK(batch.ids == want);
+      for (std::size_t i = 0; i < 10; ++i) CHECK(batch.labels[i] == images().label(want[i]));
+    }
+  }
 }
 
 TEST_CASE("a choice is one among the items of its step", "[loader][error]") {

@@ -201,10 +201,16 @@ TEST_CASE("durations are steps or epochs") {
   CHECK(std::ranges::count(steps["checkpoint"], 16) == 1);
   // Step 4, the last of the warm-up, has 3/4 of the peak.
   CHECK_THAT(rates[4], WithinRel(0.75 * 0.003, 1e-9));
-  const Outcome epochs = run(tiny.path(), {"vcas-train", "tiny.json", "--steps", "0", "--epochs",
-                                           "5st", "--folder", "five", "vcas.update_every=0"});
-  CHECK(epochs.code == 0);
+  const Outcome epochs =
+      run(tiny.path(), {"vcas-train", "tiny.json", "--steps", "0", "--epochs", "5st",
+                        "--train.log_every", "0.25ep", "--folder", "five", "vcas.update_every=0"});
+  INFO(epochs.err);
+  REQUIRE(epochs.code == 0);
   CHECK(fs::exists(tiny.path() / "five/checkpoint-5"));
+  std::vector<int> logged;
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "five/metrics.jsonl"))
+    if (line["event"] == "train") logged.push_back(line["step"]);
+  CHECK(logged == std::vector<int>{4});
 }
 
 TEST_CASE("wrong options have an error of their own") {

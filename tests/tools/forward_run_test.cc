@@ -12,6 +12,11 @@ namespace {
 
 const std::vector<std::string> kForward = {"method.forward=true", "method.forward_ratio=0.5"};
 
+const std::string kOtherItems =
+    " was saved; what its method remembers is of other items\n"
+    "  hint: bring the files back, or choose a method that remembers no items, such as vcas with "
+    "method.forward=false\n";
+
 std::vector<std::string> with_forward(std::vector<std::string> settings) {
   settings.insert(settings.end(), kForward.begin(), kForward.end());
   return settings;
@@ -107,11 +112,26 @@ TEST_CASE("SampleF takes no norms of other data", "[forward]") {
   const Outcome refused = tiny.train(with_forward(fork));
   INFO(refused.err);
   CHECK(refused.code == 78);
-  CHECK(contains(refused.err, "its gradient norms are of other items"));
-  CHECK(contains(refused.err, "hint: bring the files back, or set method.forward=false"));
+  CHECK(contains(refused.err, kOtherItems));
   std::vector<std::string> without = fork;
   without.push_back("method.forward=false");
   CHECK(tiny.train(without).code == 0);
+}
+
+TEST_CASE("InfoBatch takes no losses of other data") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out", "method.type=infobatch"}).code == 0);
+  std::string table = content(tiny.path() / "train.tsv");
+  table.replace(table.find("a "), 2, "b ");
+  write_text(tiny.path() / "train.tsv", table);
+  const auto fork = [&](const char* method) {
+    return tiny.train({"--resume", "out", "--resume-mode=fork", "train.steps=50", method});
+  };
+  const Outcome refused = fork("method.type=infobatch");
+  INFO(refused.err);
+  CHECK(refused.code == 78);
+  CHECK(contains(refused.err, kOtherItems));
+  CHECK(fork("method.type=exact").code == 0);
 }
 
 TEST_CASE("SampleF says where it cannot work or saves nothing", "[forward]") {

@@ -92,7 +92,7 @@ TEST_CASE("settings of images that do not fit are refused before training", "[im
   check("data.image.size=16", 78,
         "data.image.size is 16, but the model of vit/config.json reads images of 8 x 8");
   check("data.image.short_side=7", 78,
-        "the short side of images is 7, but the size to cut out of them is 8");
+        "data.image.short_side is 7, and data.image.size, which is cut out of it, is 8");
   check("data.image.mean=[0.5]", 78, "mean has 1 values and std has 3, but the images have 3");
   check("data.image.crop_scale=[1]", 78, "data.image.crop_scale must be [low, high], or empty");
   check("data.image.crop_ratio=[2,1]", 78, "data.image.crop_ratio must be [low, high]");

@@ -58,6 +58,22 @@ TEST_CASE("plan: what it tells without training is what the run has") {
   CHECK(saved_steps(tiny.path() / "out").size() == 2);
 }
 
+TEST_CASE("plan: each evaluation may leave a checkpoint, as it may be the best") {
+  const TinyRun tiny;
+  const auto planned = [&](const std::string& every) {
+    return plan_of(tiny, {"--no-timing", "train.eval_every=10",
+                          "train.checkpoint_every=" + every})["checkpoints"];
+  };
+  CHECK(planned("15")["made"] == 6);
+  CHECK(planned("1")["made"] == 40);
+  REQUIRE(tiny.train({"run.folder=out", "train.eval_every=10", "train.checkpoint_every=40",
+                      "train.best_measure=loss"})
+              .code == 0);
+  const std::size_t saved = saved_steps(tiny.path() / "out").size();
+  CHECK(saved > 1);
+  CHECK(saved <= planned("40")["kept"].get<std::size_t>());
+}
+
 TEST_CASE("plan: savings are those of the formula, for each ratio") {
   const TinyRun tiny;
   const nlohmann::json ratios =

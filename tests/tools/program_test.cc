@@ -62,7 +62,9 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "precision \"f32\"\n"
        "1 error; nothing was run\n"},
       {with({"model.patch=3"}), 78,
-       "error: patch_embed.patch 3 does not divide the image of 8 x 8"},
+       "error: patch_embed.patch 3 does not divide the image of 8 x 8\n"
+       "  hint: set model.patch to a divisor of both\n"},
+      {with({"train.log_every=0"}), 78, "error: train.log_every must be above 0, got 0\n"},
       {with({"data.synthetic.shape=[12]"}), 78,
        "error: model.type \"vit\" needs images, and the data holds vectors\n"
        "  hint: set model.type to \"mlp\"\n"},
@@ -354,6 +356,21 @@ TEST_CASE("bench prints times, rates and memory") {
                                           "method.act_ratio=[0.3]", "method.weight_ratio=[0.7]"});
   CHECK(contains(given.out, "sampled at fixed ratios · keep act 0.30-0.30 · w 0.70-0.70 · "));
   CHECK(contains(given.out, "exact / sampled time"));
+}
+
+TEST_CASE("bench samples what the configuration lets it") {
+  const TinyRun tiny;
+  const auto ratios = [&](const std::string& sample) {
+    const Outcome outcome = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1", "--json",
+                                              "method.sample=" + sample});
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    return std::pair(json["act_ratio"][0].get<double>(), json["weight_ratio"][0].get<double>());
+  };
+  CHECK(ratios("both") == std::pair(0.2, 0.5));
+  CHECK(ratios("items") == std::pair(0.2, 1.0));
+  CHECK(ratios("rows") == std::pair(1.0, 0.5));
 }
 
 TEST_CASE("schema, settings and doctor") {

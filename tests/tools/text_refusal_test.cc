@@ -66,7 +66,12 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
              "run, or a folder with config.json, model.safetensors and, of texts, vocab.txt, "}},
            {{"model.max_positions=8"},
             78,
-            {"data.text.max_length is 12, and the model has 8 positions"}},
+            {"data.text.max_length is 12, and the model has 8 positions\n"
+             "  hint: data.text.max_length=8 cuts longer items off\n"}},
+           {{"model.max_positions=7"},
+            78,
+            {"data.text.max_length is 12, and the model has 7 positions\n"
+             "  hint: model.max_positions must be at least 8, the least data.text.max_length\n"}},
            {{"data.text.header=false"},
             78,
             {"without a header line columns are numbers from 0, got \"sentence\"",

@@ -1,5 +1,6 @@
 // Compares sampled gradients with the exact one on a real batch, and prints a table.
 // The batch is of Fashion-MNIST or, where a vocabulary is given, of WordNet's pairs of glosses.
+// Its items are in the order of their labels.
 // A line says whether their mean is right, how far they scatter, and what they cost.
 // Both selections have a line at each budget.
 // A third line is of systematic selection in an order drawn anew each time.
@@ -105,7 +106,7 @@ class Study {
       : seed_(training.seed),
         data_(std::move(data)),
         model_(build_model(model, data_->item_shape(), data_->classes(), 0.0)),
-        loader_(*data_, {.batch = kItems, .seed = training.seed}) {
+        loader_(*data_, {.batch = kItems, .seed = training.seed, .label_run = kItems}) {
     model_->graph.finish(ops_, {.max_items = kItems, .max_tokens = kItems * kMostTokens});
     model_->graph.parameters().initialize(ops_, training.seed);
     training.batch = kItems;
