@@ -89,6 +89,7 @@ std::vector<double> BudgetController::importance() const {
 
 void BudgetController::pool_variance(const std::vector<MeasuredBatch>& probe) {
   last_ = {};
+  last_.v_w_linear.assign(spread_.size(), 0.0);
   const auto add_to = [&](double& pooled, double value, std::int64_t most) {
     pooled = pooled > 0 ? pool(pooled, value, probes_, most) : value;
   };

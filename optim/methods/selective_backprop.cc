@@ -121,7 +121,7 @@ struct SelectiveKind final : MethodKind, SelectiveOptions {
             "2.",
             above(0.0), at_most(1.0));
     v.field("selection", selection,
-            "history: by the share of the last losses that are smaller; rank: a fixed number of "
+            "history: by the share of the last losses that are not larger; rank: a fixed number of "
             "items, by their rank in the batch.",
             one_of({"history", "rank"}));
     v.field("history", history, "Number of losses that \"history\" looks at.", at_least(1));

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "optim/methods/gradient_sketch.h"
+#include "optim/methods/item_threshold.h"
 #include "optim/methods/sample_gate.h"
 
 namespace vcas {
@@ -365,17 +366,25 @@ VarianceCurves::Optimum VarianceCurves::within(double budget, double start) cons
   constexpr int kRounds = 3;  // the draws at a gate depend on each other: their variance is less
   // Where no ratios meet the budget, or all do, the level must not run away from probe to probe.
   constexpr double kLeast = 1e-30, kMost = 1e30;
-  double correction = 1, lambda = start;
-  Point point;
+  constexpr double kTolerance = 1.05;  // of what simulated draws spend
+  double correction = 1, lambda = start, least = kNoLevel;
+  Optimum best;
   for (int round = 0; round < kRounds; ++round) {
     lambda = std::clamp(lambda_of(budget, correction, lambda), kLeast, kMost);
-    point = at_level(lambda);
+    const Point point = at_level(lambda);
+    const double act = point.act > 0 ? simulated_act(point.ratios, false).weighted_act : 0;
+    const double spent = point.expected_forward + act + point.echo + point.weight;
+    // The last round within the budget, else the one that exceeds it least: whole numbers of few
+    // items may leave no way between far too little and far too much.
+    if (const double over = std::max(spent, kTolerance * budget); round == 0 || over <= least) {
+      best = {point.ratios, lambda};
+      least = over;
+    }
     if (!(point.act > 0)) break;
     // Where whole numbers round to all items, the variance is 0. Others would not follow from it.
-    if (const double act = simulated_act(point.ratios).weighted_act; act > 0)
-      correction = act / point.act;
+    if (act > 0) correction = act / point.act;
   }
-  return {point.ratios, lambda};
+  return best;
 }
 
 // As the operation Draw does. `kept` comes with the candidates, which have these scores.
@@ -422,7 +431,7 @@ PhiloxAddress VarianceCurves::address_of(std::size_t site) const {
 }
 
 // The means over draws of (w - 1)' K_k (w - 1), w_i = 1 / pi_i of kept items and 0 of others.
-VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) const {
+VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios, bool of_batch) const {
   const auto work = static_cast<double>(items_ * items_ * score_.size());
   const auto draws = static_cast<std::uint64_t>(std::clamp(1e6 / work, 16.0, 256.0));
   const double share = scale_ / static_cast<double>(draws);
@@ -458,8 +467,10 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios) co
         std::vector<double> score;
         for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
         double budget = ratio_above * whole;
-        // Thresholds round the sum of each batch, in the mean neither up nor down.
-        if (systematic && batch_.threshold.empty()) budget = whole_budget(budget);
+        if (systematic && batch_.threshold.empty())
+          budget = whole_budget(budget);
+        else if (systematic && of_batch)
+          budget = ItemThreshold::whole(budget);
         draw(score, budget, systematic, address_of(gate), number * items_, kept);
       }
       if (forward) add_forward(gate, forward_error);
@@ -540,7 +551,7 @@ double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* 
 
 VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {
   const std::vector<Probabilities> pi = inclusion(ratios);
-  Variances out = simulated_act(ratios);
+  Variances out = simulated_act(ratios, true);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     out.weight.push_back(weight_variance(k, above(pi, k), ratios.weight[k]));
   out.expected_forward = expected_forward(forward_inclusion(ratios.forward));

@@ -103,7 +103,9 @@ class VarianceCurves {
   void set_rows(Point& point, double lambda) const;
   double echo(const Ratios& ratios) const;
   double lambda_of(double budget, double correction, double start) const;
-  Variances simulated_act(const Ratios& ratios) const;
+  // `of_batch`: thresholds round the ratio of one batch to whole items. Those of the mean over
+  // batches they round up as often as down.
+  Variances simulated_act(const Ratios& ratios, bool of_batch) const;
   void draw(const std::vector<double>& score, double budget, bool systematic,
             const PhiloxAddress& address, std::uint64_t first, std::vector<Kept>& kept) const;
   PhiloxAddress address_of(std::size_t site) const;

@@ -293,13 +293,8 @@ bool Vcas::end_step() {
   measured.back().forward_score = forecast_.score;
   measured.back().forward_norm = forecast_.norm;
   for (MeasuredBatch& batch : measured)
-    for (std::size_t gate = 0; gate < sampled_.thresholds.size(); ++gate) {
-      ItemThreshold then = sampled_.thresholds[gate];  // as a step with this batch would have it
-      if (then.value() > 0)
-        then.follow(batch.item_score[gate],
-                    controller_->act_ratio()[gate] * static_cast<double>(batch.items));
-      batch.threshold.push_back(then.value());
-    }
+    for (const ItemThreshold& threshold : sampled_.thresholds)
+      batch.threshold.push_back(threshold.value());
   if (auto_exact_) auto_exact_->add_exact(measured.back());
   if (training_.ranks->size() > 1) measured = gather_batches(*training_.ranks, measured);
   if (training_.ranks->is_first()) {

@@ -397,7 +397,7 @@ TEST_CASE("the budget controller samples items alone, or rows, within their own 
 TEST_CASE("a probe that knows no V_s leaves the ratios and says so", "[controller]") {
   BudgetController controller(budget_options(), two_linears(), 1, 1000);
   CHECK(controller.update({batch_of()}).empty());
-  const std::vector<double> act = controller.act_ratio(), weight = controller.weight_ratio();
+  const nlohmann::ordered_json before = controller.report();
   SECTION("of a batch of one item") {
     MeasuredBatch one = batch_of();
     one.items = 1;
@@ -410,8 +410,8 @@ TEST_CASE("a probe that knows no V_s leaves the ratios and says so", "[controlle
     bad.gram[0][0] = std::numeric_limits<double>::quiet_NaN();
     CHECK_THAT(controller.update({bad}), ContainsSubstring("all keep ratios stay"));
   }
-  CHECK(controller.act_ratio() == act);
-  CHECK(controller.weight_ratio() == weight);
+  CHECK(controller.report() == before);
+  CHECK(controller.measured()["v_w_linear"] == nlohmann::json({0.0, 0.0}));
 }
 
 TEST_CASE("a linear keeps its ratio while it has no gradient", "[controller]") {

@@ -4,7 +4,10 @@
 #include <limits>
 #include <random>
 
+#include "tests/optim/method_settings.h"
+#include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
+#include "tests/support/watched_ops.h"
 
 using namespace vcas;
 
@@ -107,4 +110,76 @@ TEST_CASE("a threshold follows a trend at once, and batches that differ slowly",
   CHECK_THAT(step({8.0, -0.3, 0.3}, low), WithinRel(2 * low, 1e-12));
   CHECK_THAT(step({8.0, 0.05, 0.3}, low), WithinRel(8 * std::pow(2 * low / 8, 0.05), 1e-12));
   CHECK_THAT(step({8.0, 0.3, 0.3}, 8), WithinRel(16, 1e-12));
+}
+
+TEST_CASE("where the host looks at no norm, each step keeps the ratio's share",
+          "[item_threshold]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.method = read_method(R"("type": "vcas", "controller": "budget")");
+  for (const char* device : {"cpu", "emu"}) {
+    TrainerFixture f(options, 0, make_ops(device));
+    CHECK(f.trainer->state()["method"]["state"].contains("thresholds") == (device[0] == 'c'));
+  }
+}
+
+TEST_CASE("a gate keeps the sum of the probabilities, rounded", "[item_threshold][trainer]") {
+  std::vector<std::vector<float>> scores;  // from the upper gate down
+  std::vector<std::int64_t> kept;
+  TrainerOptions options = TrainerFixture::defaults();
+  options.method =
+      read_method(R"("type": "vcas", "act_ratio": [0.4, 0.6], "kept_items": "by_norm")");
+  TrainerFixture f(options, 0, watched_ops([&](const Draw& args, const std::string&) {
+                     if (args.key.stream != Stream::kGate) return;
+                     const auto* score = args.score.ptr<float>();
+                     scores.emplace_back(score, score + args.score.elements());
+                     kept.push_back(args.kept.elements());
+                   }));
+  int rounded_down = 0;
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    scores.clear(), kept.clear();
+    f.run(step);
+    const nlohmann::json thresholds = f.trainer->state()["method"]["state"]["thresholds"];
+    REQUIRE((kept.size() == 2 && thresholds.size() == 2));
+    for (std::size_t i = 0; i < 2; ++i) {
+      double sum = 0;
+      for (const float score : scores[i])
+        sum += std::min(1.0, static_cast<double>(score) / thresholds[1 - i][0].get<double>());
+      CHECK(kept[i] == std::max(1L, std::lround(sum)));
+      rounded_down += static_cast<double>(kept[i]) < sum;
+    }
+  }
+  CHECK(rounded_down > 5);
+}
+
+TEST_CASE("sampled passes of a probe keep what the thresholds say, and leave them",
+          "[item_threshold][trainer]") {
+  struct Drawn {
+    std::uint32_t gate;
+    std::vector<float> scores;
+    std::int64_t kept;
+  };
+  std::vector<Drawn> drawn;
+  TrainerOptions options = TrainerFixture::defaults();
+  options.method = read_method(R"("type": "vcas", "controller": "budget", "kept_items": "by_norm",
+                                  "update_every": 2, "tau_act": 0.5)");
+  TrainerFixture f(
+      options, 0, watched_ops([&](const Draw& args, const std::string&) {
+        if (args.key.stream != Stream::kGate) return;
+        const auto* score = args.score.ptr<float>();
+        drawn.push_back(
+            {args.key.site, {score, score + args.score.elements()}, args.kept.elements()});
+      }));
+  const auto thresholds = [&] { return f.trainer->state()["method"]["state"]["thresholds"]; };
+  f.run(18);  // of the probes at every second step the tenth has passes
+  const nlohmann::json before = thresholds();
+  drawn.clear();
+  f.run(19);
+  CHECK(drawn.size() >= 2);
+  for (const Drawn& draw : drawn) {
+    double sum = 0;
+    for (const float score : draw.scores)
+      sum += std::min(1.0, static_cast<double>(score) / before[draw.gate][0].get<double>());
+    CHECK(draw.kept == std::max(1L, std::lround(sum)));
+  }
+  CHECK(thresholds() == before);
 }

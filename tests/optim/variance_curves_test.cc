@@ -379,6 +379,20 @@ TEST_CASE("a small budget keeps most items, though whole numbers of them may rou
   }
 }
 
+TEST_CASE("few items, of which whole numbers are drawn, do not exceed the budget", "[curves]") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Tiny tiny(seed);
+    for (ControlledModel::Linear& linear : tiny.model.linears) linear.exact = true;
+    const VarianceCurves curves(tiny.model, tiny.batch, tiny.importance, Selection::kSystematic,
+                                kDraws);
+    const double half = curves.at({{0.5, 0.5}, {1, 1}}).weighted_act;
+    for (const double share : {0.01, 0.1, 1.0}) {
+      INFO("seed " << seed << ", share " << share);
+      CHECK(curves.at(curves.within(share * half, 1).ratios).weighted_act <= 1.1 * share * half);
+    }
+  }
+}
+
 TEST_CASE("the water level does not depend on the scale of gradients", "[curves]") {
   Tiny tiny(4), small(4);
   for (int l = 0; l < 2; ++l) {
