@@ -4,7 +4,8 @@
 #include "data/image_kind.h"
 #include "data/text_kind.h"
 #include "tests/core/json_schema_check.h"
-#include "tests/support/catch.h"
+#include "tests/data/data_files.h"
+#include "tests/data/tiny_vocabulary.h"
 
 using namespace vcas;
 
@@ -55,6 +56,40 @@ TEST_CASE("facts follow from the settings", "[config]") {
   CHECK(facts(folder).needs_size);
   CHECK_FALSE(facts(folder + R"(, "image": {"size": 8})").needs_size);
   CHECK_FALSE(facts(R"("type": "synthetic")").is_predictable);
+}
+
+TEST_CASE("an evaluation set is a file of its own or a share of the other", "[config]") {
+  const std::string train = R"({"data": {"type": "text", "validation_share": 0.1, "text": {)"
+                            R"("train_file": "a")";
+  CHECK(read(train + "}}}").data.validation_share == 0.1);
+  CHECK_THROWS_WITH(
+      read(train + R"(, "test_file": "b"}}})"),
+      ContainsSubstring("data.validation_share is for data without an evaluation set, and "
+                        "data.text.test_file names one"));
+}
+
+TEST_CASE("a table is opened with the labels and the rows that the settings take", "[text]") {
+  const TemporaryFolder folder;
+  const WordPiece tokenizer = tiny_tokenizer();
+  const auto opened = [&](const std::string& rows, const std::string& settings, bool skips) {
+    const std::string file = folder.write_text("x.tsv", "sentence\tlabel\n" + rows).string();
+    const Config config =
+        read(R"({"data": {"type": "text", "text": {"cache": false, "train_file": ")" + file +
+             R"(", "test_file": "y.tsv")" + settings + "}}}");
+    OpenedData data = config.data.kind->open(
+        {.skip_bad_rows = skips, .known_classes = {"no", "yes"}, .tokenizer = &tokenizer});
+    REQUIRE(data.tokens);
+    CHECK(data.tokens->class_names == std::vector<std::string>{"no", "yes"});
+    return data;
+  };
+  // The user's names have numbers; those of the training data have not.
+  const std::string numbers = "a\t1\nb\tno\n", named = R"(, "labels": ["no", "yes"])";
+  CHECK(opened(numbers, named, false).tokens->labels == std::vector<std::int32_t>{1, 0});
+  check_error([&] { opened(numbers, "", false); }, ExitCode::kBadData,
+              "x.tsv:2: label \"1\" is not one of no, yes");
+  const OpenedData rest = opened("a\tyes\nb\tnone\nc\tno\n", "", true);
+  CHECK(rest.tokens->labels == std::vector<std::int32_t>{1, 0});
+  CHECK(rest.skipped_rows == 1);
 }
 
 TEST_CASE("a configuration with the settings of all kinds is read where a run saved it",

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "data/data_kind.h"
 #include "tests/data/data_files.h"
 
 using namespace vcas;
@@ -183,6 +184,25 @@ TEST_CASE("a mean or std that does not fit is a configuration error", "[idx]") {
               "mean has 2 values and std has 1, but the images have 1 channels");
   check_error(load({0.1f}, {0.0f}), ExitCode::kBadConfig, "std 0 above 0");
   check_error(load({0.1f}, {std::nanf("")}), ExitCode::kBadConfig, "std nan above 0");
+}
+
+TEST_CASE("images without labels have the classes and the shape of the training data", "[idx]") {
+  const Files files;
+  const auto kind = part_kinds<DataKind>().at("idx").make();
+  const auto opened = [&](const std::vector<std::int64_t>& shape) {
+    return kind->open_unlabelled({.known_classes = {"no", "yes"}},
+                                 {files.folder.path() / "train-images-idx3-ubyte"}, shape);
+  };
+  const OpenedData data = opened({1, 2, 2});
+  CHECK(data.items->size() == 3);
+  CHECK(data.items->label(0) == -1);
+  CHECK(data.items->class_names() == std::vector<std::string>{"no", "yes"});
+  check_error(
+      [&] {
+        opened({1, 4, 4});
+      },
+      ExitCode::kBadData,
+      "train-images-idx3-ubyte: images of 1 x 2 x 2, and the model was trained on 1 x 4 x 4");
 }
 
 TEST_CASE("a missing idx file names the path and the command that gets it", "[idx]") {

@@ -277,6 +277,10 @@ TEST_CASE("files that are no images of a class are counted, texts and lists are 
                                         images_are);
   fs::remove(folder.path() / "val/b/2.gif");
   CHECK(kind->open(request).note == two_folders);
+
+  request.transform.mean = request.transform.std = {1, 1, 1};
+  const OpenedData unlabelled = kind->open_unlabelled(request, {folder.path() / "val"}, {3, 8, 8});
+  CHECK(unlabelled.items->class_names() == request.known_classes);
 }
 
 TEST_CASE("a check finds every bad image of a folder, and leaves them out where asked",

@@ -73,6 +73,19 @@ TEST_CASE("a plan numbers parameters, sampled weights and layouts", "[graph]") {
   CHECK(stack.plan.max_rows(Layout::items(3)) == 3 * kItems);
 }
 
+TEST_CASE("what a norm adds up itself stays until then", "[graph]") {
+  Stack stack(1);
+  stack.plan.nodes.pop_back();
+  const int linear = 1, gelu = 2;
+  const int sum = stack.add("sum", make_layer("add"), {linear, gelu});
+  const int norm = stack.add("norm", make_layer("layer_norm"), {sum});
+  stack.add("loss", make_layer("softmax_cross_entropy"), {norm, 3});
+  plan_graph(stack.plan, {.max_items = kItems});
+  REQUIRE(stack.node("sum").leaves_sum);
+  for (const int input : stack.node("sum").inputs)
+    CHECK(stack.plan.activation_blocks[stack.plan.nodes[input].output_block].end >= norm);
+}
+
 TEST_CASE("sampled weight gradients wait at most to the next gate", "[graph]") {
   Stack stack(3);
   stack.plan.gate_nodes = {2};  // gelu0

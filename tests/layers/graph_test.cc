@@ -307,6 +307,36 @@ TEST_CASE("weight gradients wait while another's gradient is changed in place", 
   CHECK(places_of_draws(ops, graph, x, sum) == std::vector<std::string>{"in/weights"});
 }
 
+TEST_CASE("a layer has the scratch that it plans, beside a dx that the graph adds", "[graph]") {
+  constexpr std::int64_t kBytes = 1024;
+  class Greedy final : public Layer {
+   public:
+    NodePlan plan(const PlanInput& in) const override {
+      return {.output = in.inputs[0], .computes_on_host = true, .scratch_bytes = kBytes};
+    }
+    void forward(Exec&, const ForwardIo&) const override {}
+    void backward(Exec& exec, const BackwardIo& io) const override {
+      exec.scratch.take(DType::kU8, {kBytes});
+      exec.ops.run(Copy{.y = io.dx[0], .x = io.dy});
+    }
+  };
+  auto ops = make_ops("cpu");
+  Graph graph(DType::kF32);
+  const nlohmann::json width = {{"width", 256}};
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+  const Value in = graph.add("in", make_layer("linear", width), {x});
+  const Value greedy = graph.add("greedy", std::make_unique<Greedy>(), {in});
+  const Value beside = graph.add("beside", make_layer("linear", width), {in});
+  const Value out = graph.add("out", make_layer("add"), {greedy, beside});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
+  graph.finish(*ops, {.max_items = 2});
+  graph.set_batch(2, {});
+  Exec exec = graph.make_exec(1, 0, true);
+  graph.forward(exec);
+  CHECK_NOTHROW(graph.backward(exec, {.gradients = {graph.parameters().gradient_list()}}));
+}
+
 TEST_CASE("a layer that samples its weight gradient does not work in place", "[graph]") {
   class InPlace final : public Layer {
    public:

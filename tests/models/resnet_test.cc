@@ -221,6 +221,45 @@ TEST_CASE("each batch norm below a gate adds echoes to the rows", "[resnet][echo
   CHECK((norms[0] == Norm{block + "1.block.1.norm.1", 12, 0} && norms[2].items == 6));
 }
 
+TEST_CASE("an item is drawn by its number in the batch, and no kept one is an echo",
+          "[resnet][echo]") {
+  std::vector<std::int32_t> left;  // by gates above, and their echoes
+  const auto draw = [&](const Draw& args, const std::string&) {
+    RandomKey key = args.key;
+    key.step = static_cast<std::uint64_t>(*args.step.ptr<std::int64_t>());
+    std::vector<std::int32_t> want, got;
+    left.resize(static_cast<std::size_t>(args.prob.elements()));
+    for (std::size_t i = 0; i < left.size(); ++i)
+      if (static_cast<double>(philox_uniform(philox_address(key), left[i])) <
+          args.prob.ptr<double>()[i])
+        want.push_back(left[i]);
+    for (std::int32_t k = 0; k < *args.count.ptr<std::int32_t>(); ++k)
+      got.push_back(left.at(static_cast<std::size_t>(args.kept.ptr<std::int32_t>()[k])));
+    CHECK(got == want);
+    left = got;
+  };
+  int echoes = 0;
+  const auto echo = [&](const DrawEcho& args, const std::string&) {
+    CHECK(args.key.stream != Stream::kGate);  // other random numbers
+    for (std::int64_t i = 0; i < args.item.elements(); ++i, ++echoes) {
+      const std::int32_t item = args.item.ptr<std::int32_t>()[i];
+      CHECK(std::ranges::count(left, item) == 0);
+      left.push_back(item);
+    }
+  };
+  ModelFixture f(resnet(), {2, 6, 6}, 3, 12, DType::kF64, watched_ops(draw, echo));
+  open_blocks(f);
+  PassSettings settings = f.context(SamplingMode::kItems, 0.5, 1);
+  settings.sampling.ratios.act = {0.25, 0.5, 0.75};
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    for (left.clear(); left.size() < 12;) left.push_back(static_cast<std::int32_t>(left.size()));
+    Exec exec = f.exec(step);
+    f.mean_loss(exec);
+    f.gradient(exec, settings);
+  }
+  CHECK(echoes > 100);
+}
+
 TEST_CASE("ratios of one leave the bits of a network with batch norms", "[resnet][law][echo]") {
   ModelFixture f(resnet(), {2, 6, 6}, 3, 12);
   open_blocks<float>(f);

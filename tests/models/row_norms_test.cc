@@ -86,6 +86,24 @@ TEST_CASE("norms are kept by the layers that write rows, and change no gradient"
   }
 }
 
+TEST_CASE("no norms are written for hooks that read none", "[model]") {
+  struct Look final : BackwardHooks {
+    int uses = 0, norms = 0;
+    void weight_gradient(Exec& exec, const WeightUse& use) override {
+      ++uses;
+      norms += bool(use.dy_norm);
+      BackwardHooks::weight_gradient(exec, use);
+    }
+  } look;
+  ModelFixture f(tiny("vit", 0), {1, 8, 8}, 3, 6, DType::kF64);
+  Exec exec = f.exec();
+  exec.keeps_norms = true;
+  f.model->graph.forward(exec);
+  f.gradient(exec, {.hooks = &look});
+  CHECK(look.uses > 12);
+  CHECK(look.norms == 0);
+}
+
 TEST_CASE("norms of a gradient that another layer adds to are not used", "[model][law]") {
   Given given;
   const std::unique_ptr<Ops> ops = watched_ops([&](const RowScore& args, const std::string&) {

@@ -168,6 +168,10 @@ TEST_CASE("counted and formula FLOPs agree on linear layers alone", "[flops][law
     for (int i = 0; i < 2; ++i) formula.add_exact_step();
     formula.add_in_place_probe(2, passes, options.micro_batch == 0 ? 1 : 0.5,
                                vcas_of(*probed.trainer).sketch_shares(), act_ratio);
+    FormulaFlops own(probed.linears);  // as the method counts
+    own.add_exact_step();
+    probed.trainer->method().add_cost(own);
+    CHECK_THAT(own.saved(), WithinAbs(formula.saved(), 1e-12));
     // The formula leaves out what compares the sketches of items.
     const double items = options.micro_batch == 0 ? kItems : 8;
     double grams = 0;

@@ -73,6 +73,8 @@ TEST_CASE("SampleF needs a ratio, and its settings are in their ranges", "[forwa
   CHECK_THAT(error_of_settings(R"("controller": "paper", "forward": true)"),
              ContainsSubstring("method.forward_ratio is missing: the share of items that "
                                "method.forward keeps, above 0"));
+  CHECK_THAT(error_of_settings(R"("act_ratio": [0.5], "forward": true)"),
+             ContainsSubstring("method.forward_ratio is missing"));
   CHECK_THAT(error_of_settings(R"("forward_ratio": 1.5)"), ContainsSubstring("forward_ratio"));
   CHECK_THAT(error_of_settings(R"("forward_floor": 0)"), ContainsSubstring("above 0"));
 }

@@ -55,7 +55,9 @@ TEST_CASE("SampleF: the mean of weighted gradients, losses and hits is the exact
     gradients.push_back(wide(f.gradient()));
     reports.push_back({report.loss, most_hits * report.accuracy});
     batch.weights.clear();  // on purpose
-    f.trainer->step(batch);
+    const double hits = most_hits * 16 * f.trainer->step(batch).accuracy;
+    CHECK_THAT(hits, WithinAbs(std::round(hits), 1e-9));  // each counts once
+    CHECK(hits <= 8);
     unweighted.push_back(wide(f.gradient()));
   }
   CHECK(error_of_mean(gradients, exact) < 4);
@@ -71,9 +73,17 @@ TEST_CASE("SampleF remembers the norms of items without their weights", "[forwar
                                  f.forward().item_memory().end());
   CHECK(std::set(exact.begin(), exact.end()).size() == 16);
   CHECK(*std::ranges::min_element(exact) > 0);
-  f.run(40);
-  for (std::size_t i = 0; i < exact.size(); ++i)
-    CHECK_THAT(f.forward().item_memory()[i], WithinRel(exact[i], 1e-4f));
+  f.run(8);
+  Batch batch = f.next();
+  batch.weights.at(0) = 0;  // it tells nothing of its item
+  f.trainer->step(batch);
+  const auto check_known = [&](std::int64_t until) {
+    f.run(until);
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      CHECK_THAT(f.forward().item_memory()[i], WithinRel(exact[i], 1e-4f));
+  };
+  check_known(11);
+  check_known(40);
 }
 
 TEST_CASE("the newest norm counts 0.7 in what SampleF remembers", "[forward]") {
@@ -94,6 +104,35 @@ TEST_CASE("the newest norm counts 0.7 in what SampleF remembers", "[forward]") {
     seen_again += std::lround(seen) > 0;
   }
   CHECK(seen_again > 0);
+}
+
+TEST_CASE("SampleF learns what norms become from kept items, by their weights", "[forward]") {
+  ForwardFixture f(fixed_gradient(Content::kTexts, 0, "cpu"));
+  NormForecast want(8);  // half of the data
+  std::vector<float> exact, known;
+  std::vector<Batch> batches;
+  for (std::size_t step = 0; step < 12; ++step) {
+    batches.push_back(f.next());  // now the memory has the norms of all steps but the last
+    if (step == 2)
+      known = exact = {f.forward().item_memory().begin(), f.forward().item_memory().end()};
+    if (step > 2) {
+      const Batch& seen = batches[step - 2];
+      for (std::size_t i = 0; i < seen.ids.size(); ++i) {
+        const auto item = static_cast<std::size_t>(seen.ids[i]);
+        want.learn(known[item], exact[item], seen.weights.empty() ? 1 : seen.weights[i]);
+        known[item] = 0.7f * exact[item] + 0.3f * known[item];
+      }
+    }
+    if (step == 6) {
+      for (float& norm : known) norm *= 11;
+      remember(f.forward(), known);
+    }
+    f.trainer->step(batches.back());
+  }
+  const ForwardSample::Forecast got =
+      f.forward().forecast(numbers_to(16), std::vector<double>(16, 1));
+  const std::vector<double> norms = want.of(std::vector<double>(known.begin(), known.end()));
+  for (std::size_t i = 0; i < norms.size(); ++i) CHECK_THAT(got.norm[i], WithinRel(norms[i], 1e-4));
 }
 
 TEST_CASE("SampleF keeps items with probabilities in proportion to their scores", "[forward]") {
@@ -292,17 +331,24 @@ TEST_CASE("a checkpoint with SampleF starts runs without it, and the other way r
   for (ForwardFixture* f : {&with, &without}) f->run(8);
   save_checkpoint(folder.path() / "with", *with.trainer, with.trainer->state(), {});
   save_checkpoint(folder.path() / "without", *without.trainer, without.trainer->state(), {});
-  ForwardFixture off({.ratio = 0}), on({}), other_batch({.batch = 12});
+  ForwardFixture off({.ratio = 0}), on({}), other_batch({.batch = 12}), probed({.probes = true});
   off.trainer->restore(load_checkpoint(folder.path() / "with", *off.trainer));
   off.run(10);
   on.trainer->restore(load_checkpoint(folder.path() / "without", *on.trainer));
   on.run(20);
   CHECK(on.reports.front().dropped == 0);
   CHECK(on.reports.back().dropped == 4);
-  // Batches of other items are drawn anew.
+  // Batches of other items are drawn anew, and those of steps that now measure.
   other_batch.trainer->restore(load_checkpoint(folder.path() / "with", *other_batch.trainer));
   other_batch.run(12);
-  for (const StepReport& report : other_batch.reports) CHECK(report.items + report.dropped == 12);
+  for (const StepReport& report : other_batch.reports) {
+    CHECK(report.items == 6);
+    CHECK(report.dropped == 6);
+  }
+  probed.trainer->restore(load_checkpoint(folder.path() / "with", *probed.trainer));
+  probed.run(9);
+  CHECK(probed.reports.front().measured);
+  CHECK(probed.reports.front().dropped == 0);
 
   ForwardFixture other_data({.items = 40});
   CHECK_THAT(
@@ -321,6 +367,11 @@ TEST_CASE("a state of SampleF without a norm and weight for each item is refused
   f.trainer->restore(state);  // nothing is left of what came after
   CHECK(f.trainer->state().at("method") == state.at("method"));
   const nlohmann::json good = seen.back();
+  seen.back()["norms"][0] = std::nan("");  // tells nothing: its item is one that was not seen
+  f.trainer->restore(state);
+  f.loader.reset();
+  f.run(10);
+  CHECK(f.forward().item_memory()[good.at("items")[0].get<std::size_t>()] < 0);
   for (const char* key : {"norms", "weights"}) {
     seen.back() = good;
     seen.back()[key] = {1.0};
@@ -340,6 +391,7 @@ TEST_CASE("a state of SampleF with a choice that no draw makes is refused", "[fo
   f.run(8);
   nlohmann::json state = f.trainer->state();
   nlohmann::json& pending = state.at("method").at("state").at("forward").at("pending");
+  CHECK(pending.front().at("step") == 8);  // of steps to come alone
   const nlohmann::json good = {
       {"step", 9}, {"items", {4, 0, 7}}, {"kept", {0, 2}}, {"weights", {1.5, 1.0}}};
   for (const nlohmann::json& change :

@@ -68,7 +68,28 @@ TEST_CASE("a method is a part: it is read, and decides each step", "[trainer][me
     flops[sampled] = f.ops->flops(Phase::kBackward) - before;
   }
   CHECK(flops[1] < 0.75 * flops[0]);
-  CHECK(f.trainer->state().at("method").at("type") == "alternating");
+  const nlohmann::json state = f.trainer->state();
+  CHECK(state.at("method").at("type") == "alternating");
+  // A fork may train by another.
+  options.method = read_method(R"("type": "selective_backprop")");
+  TrainerFixture fork(options);
+  fork.trainer->restore(state);
+  CHECK(fork.trainer->steps() == 2);
+  CHECK(fork.trainer->state().at("method").at("type") == "selective_backprop");
+}
+
+TEST_CASE("a fork with another controller starts it anew", "[trainer][method]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options).s_step = 0.3;
+  vcas_of(options).tau_act = 1;
+  TrainerFixture paper(options);
+  paper.run(2);
+  REQUIRE(paper.vcas().controller().act_ratio()[0] < 1);
+  vcas_of(options).controller = "budget";
+  TrainerFixture budget(options);
+  budget.trainer->restore(paper.trainer->state());
+  CHECK(budget.trainer->steps() == 2);
+  CHECK(budget.vcas().controller().act_ratio()[0] == 1);
 }
 
 TEST_CASE("exact and vcas at ratios 1 have the same bits", "[trainer][method]") {

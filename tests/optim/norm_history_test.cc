@@ -98,7 +98,7 @@ TEST_CASE("a step with an outlying gradient changes nothing, and the run goes on
   options.optimizer.clip = "predicted";
   TrainerFixture whole(options);
   OneLongStep source(options, 0, kLong);
-  nlohmann::json state;
+  NormHistory norms(8);
   std::vector<float> before, moments;
   const auto moment = [&] {
     const Tensor& m = whole.trainer->optimizer().state().front().tensor;
@@ -112,12 +112,14 @@ TEST_CASE("a step with an outlying gradient changes nothing, and the run goes on
     const StepReport report = whole.trainer->step(source.next());
     INFO("step " << report.step << ", norm " << report.gradient_norm);
     CHECK(report.skipped == (report.step == kLong));
+    CHECK(norms.take(report.gradient_norm) == report.skipped);
     CHECK((report.clip_factor == 0) == report.skipped);
     if (report.step != kLong) continue;
     CHECK(whole.weights() == before);
     CHECK(moment() == moments);
   }
   CHECK(whole.weights() != before);
+  CHECK(whole.trainer->state().at("norms") == norms.state());
   CHECK(whole.trainer->optimizer().steps() == options.total_steps - 1);
 
   options.optimizer.skip_deviations = 0;

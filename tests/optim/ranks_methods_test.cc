@@ -55,6 +55,11 @@ std::vector<Trained> train(int ranks, const ForwardFixture::Settings& settings, 
   return all;
 }
 
+// What SampleF has learnt of norms.
+std::vector<float> forecast_of(const Trained& rank) {
+  return rank.state.at("method").at("state").at("forward").at("forecast").at("squares");
+}
+
 void check_same(const std::vector<Trained>& ranks) {
   for (const Trained& other : ranks) {
     CHECK(other.weights == ranks[0].weights);
@@ -96,6 +101,7 @@ TEST_CASE("ranks leave out the items that one process leaves out", "[ranks][forw
           CHECK(shared[0].reports[step].dropped == one[0].reports[step].dropped);
         }
         CHECK(distance(shared[0].weights, one[0].weights) < 1e-6);
+        if (method.empty()) CHECK(distance(forecast_of(shared[0]), forecast_of(one[0])) < 1e-4);
       }
     }
 }
@@ -107,6 +113,8 @@ TEST_CASE("a rank whose items are all left out adds nothing", "[ranks][forward]"
   const std::vector<Trained> shared = train(3, settings, 6);
   CHECK(shared[0].ids[0].empty());
   CHECK(shared[2].ids[0].size() == 1);
+  for (const Trained& rank : shared)
+    CHECK_FALSE(rank.reports[0].exact);  // though one drops nothing
   check_same(shared);
   CHECK(distance(shared[0].weights, one[0].weights) < 1e-6);
 }

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
+#include <set>
 
 #include "tests/optim/distance.h"
 #include "tests/optim/text_fixture.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/watched_ops.h"
 
 using namespace vcas;
 
@@ -56,6 +59,7 @@ void check_same(const std::vector<Trained>& ranks) {
     for (std::size_t i = 0; i < other.reports.size(); ++i) {
       CHECK(other.reports[i].loss == ranks[0].reports[i].loss);
       CHECK(other.reports[i].gradient_norm == ranks[0].reports[i].gradient_norm);
+      CHECK(other.reports[i].imbalance > 1 - 1e-9);  // the longest over the mean
     }
   }
 }
@@ -225,7 +229,27 @@ TEST_CASE("a probe of several ranks is shared, and leaves no trace", "[ranks]") 
   CHECK(measured(1) == 8);  // two probes of four batches
   CHECK(measured(2) == 4);
   CHECK(measured(4) == 2);
+  vcas.repeats = 3;
+  CHECK(measured(2) == 4);  // rounded up
   CHECK(probed[0].weights == train(2, four_parts("exact"), 10)[0].weights);
+}
+
+TEST_CASE("separate probes of ranks share no dropout", "[ranks]") {
+  std::vector<std::set<std::int64_t>> forwards(2);  // the numbers that address their dropout
+  on_thread_ranks(2, [&](std::shared_ptr<Ranks> own) {
+    const auto rank = static_cast<std::size_t>(own->place().rank);
+    TrainerOptions options = four_parts("vcas");
+    options.ranks = own;
+    vcas_of(options).probe = "separate";
+    TrainerFixture f(options, kDropout, watched_ops([&](const Dropout& args, const std::string&) {
+                       forwards[rank].insert(*args.step.ptr<std::int64_t>());
+                     }));
+    f.run(1);
+  });
+  CHECK(forwards[0].size() == 2 + 1);  // two micro-batches, and half of a probe of two
+  std::set<std::int64_t> all = forwards[0];
+  all.insert(forwards[1].begin(), forwards[1].end());
+  CHECK(all.size() == 2 * forwards[0].size());
 }
 
 TEST_CASE("a loss that is not a number on one rank ends all, and names it", "[ranks]") {
@@ -249,6 +273,27 @@ TEST_CASE("a loss that is not a number on one rank ends all, and names it", "[ra
   });
   for (const std::string& message : messages)
     CHECK(message == "70 step 1: loss is nan on rank 1; weights unchanged");
+}
+
+TEST_CASE("a gradient that is not finite on one rank is named on all", "[ranks]") {
+  std::vector<std::string> messages(3);
+  on_thread_ranks(3, [&](std::shared_ptr<Ranks> own) {
+    const int rank = own->place().rank;
+    TrainerOptions options = four_parts("exact");
+    options.batch = 24;
+    options.ranks = own;
+    TrainerFixture f(options, 0, watched_ops([&](const ColumnSum& args, const std::string& place) {
+                       if (rank == 0 && place == "classifier/backward")
+                         args.sum.ptr<float>()[2] = std::numeric_limits<float>::infinity();
+                     }));
+    try {
+      f.run(1);
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(rank)] = error.what();
+    }
+  });
+  for (const std::string& message : messages)
+    CHECK(message == "step 1: gradient of classifier.bias is inf at element 2; weights unchanged");
 }
 
 TEST_CASE("ranks weigh masked words by the terms of all", "[ranks][law]") {
@@ -317,4 +362,18 @@ TEST_CASE("what ranks cannot share is refused", "[ranks]") {
   options.micro_batch = 0;
   options.batch = 3;
   CHECK(message(2, options) == "train.batch_size 3 cannot be shared by 2 ranks");
+  options.micro_batch = 4;
+  options.batch = 12;
+  CHECK(message(2, options) ==
+        "train.batch_size 12 cannot be shared by 2 ranks in micro-batches of 4");
+  CHECK_THROWS_WITH(on_thread_ranks(2,
+                                    [](std::shared_ptr<Ranks> own) {
+                                      TrainerOptions two = four_parts("exact");
+                                      two.ranks = own;
+                                      TrainerFixture f(two);
+                                      RandomBatches whole(32, TrainerFixture::kPixels,
+                                                          TrainerFixture::kClasses);
+                                      f.trainer->step(whole.next());
+                                    }),
+                    "a batch of 32 items, and steps have 16");
 }

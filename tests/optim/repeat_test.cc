@@ -1,5 +1,7 @@
 // Training passes that a device repeats as one piece of work.
 #include <algorithm>
+#include <chrono>
+#include <iterator>
 
 #include "kernels/emu/emu_ops.h"
 #include "tests/optim/text_fixture.h"
@@ -110,7 +112,12 @@ TEST_CASE("a repeated pass is one launch of a step's few", "[trainer][repeat]") 
 
 TEST_CASE("a repeated pass has its forward's share of the seconds", "[trainer][repeat]") {
   EmuTrainer t(sampled(), true);
+  const auto begin = std::chrono::steady_clock::now();
   const auto reports = t.f.run(5);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  double all = 0;
+  for (const StepReport& report : reports) all += report.seconds.forward + report.seconds.backward;
+  CHECK(all <= taken.count());
   const auto share = [&](std::size_t step) {
     const StepSeconds& seconds = reports[step].seconds;
     return seconds.forward / (seconds.forward + seconds.backward);
@@ -127,7 +134,9 @@ TEST_CASE("passes are captured anew when the ratios change", "[trainer][repeat]"
   vcas_of(options).s_step = 0.3;
   vcas_of(options).weight_multiplier = 0.7;
   EmuTrainer called(options, false), repeated(options, true);
-  const std::vector<StepReport> reports = check_same(called, repeated, 10);
+  std::vector<StepReport> reports = check_same(called, repeated, 3);
+  const nlohmann::json early = called.f.trainer->state();
+  std::ranges::copy(check_same(called, repeated, 10), std::back_inserter(reports));
   CHECK(repeated.f.vcas().controller().probes() == 2);
   CHECK(repeated.f.vcas().controller().act_ratio()[0] < 1);
   CHECK(repeated.f.ops->waits() == 10);  // each step for its loss; no probe for what it measures
@@ -142,6 +151,9 @@ TEST_CASE("passes are captured anew when the ratios change", "[trainer][repeat]"
   }
   CHECK(repeated.device->called == meant);
   CHECK(repeated.device->calls() < repeated.device->repetitions());
+  // Back where the ratios were others.
+  for (EmuTrainer* trainer : {&called, &repeated}) trainer->f.trainer->restore(early);
+  check_same(called, repeated, 5);
 }
 
 // Each probe draws at other ratios: a draw of an earlier one, repeated, would be a wrong eta.
@@ -164,7 +176,12 @@ TEST_CASE("probes that draw rows are not repeated", "[trainer][repeat]") {
 
 TEST_CASE("nothing is repeated where the host does not know the sizes", "[trainer][repeat]") {
   TrainerOptions options = sampled();
-  vcas_of(options).selection = "bernoulli";
+  if (GENERATE(false, true)) {
+    vcas_of(options).selection = "bernoulli";
+  } else {
+    vcas_of(options).controller = "budget";
+    vcas_of(options).kept_items = "by_norm";
+  }
   EmuTrainer t(options, true);
   t.f.run(3);
   CHECK(t.device->called.empty());

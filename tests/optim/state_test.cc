@@ -6,6 +6,7 @@
 #include "tests/core/temporary_folder.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/check_layer.h"
+#include "tests/support/thread_ranks.h"
 
 namespace fs = std::filesystem;
 using namespace vcas;
@@ -87,7 +88,7 @@ struct CenteredRun {
                        const std::string& device = "cpu")
       : ops(make_ops(device)) {
     model = build_model(model_options, {kWidth}, kClasses, 0.0);
-    model->graph.finish(*ops, {.max_items = kItems});
+    model->graph.finish(*ops, {.max_items = kItems, .ranks = options.ranks->size()});
     model->graph.parameters().initialize(*ops, 1);
     trainer = std::make_unique<Trainer>(*model, *ops, options, [](std::int64_t first) {
       return std::make_unique<RandomBatches>(kItems, kWidth, kClasses, 1000 + first);
@@ -145,6 +146,27 @@ TEST_CASE("forwards of training alone bring a state up to date", "[trainer][stat
   }
   const std::vector<float> got = run.state();
   for (std::int64_t c = 0; c < kWidth; ++c) CHECK_THAT(got[c], WithinAbs(want[c], 1e-6));
+}
+
+TEST_CASE("ranks have the mean of their states", "[trainer][state][ranks]") {
+  std::vector<std::vector<float>> states(2);
+  on_thread_ranks(2, [&](std::shared_ptr<Ranks> own) {
+    TrainerOptions options{.total_steps = 40, .batch = kItems};
+    options.method.type = "exact";
+    options.ranks = own;
+    CenteredRun run(options);
+    RandomBatches share(kItems, kWidth, kClasses, 0, own->place());
+    run.trainer->step(share.next());
+    states[static_cast<std::size_t>(own->place().rank)] = run.state();
+  });
+  RandomBatches whole(kItems, kWidth, kClasses);
+  const Batch& batch = whole.next();
+  for (std::int64_t c = 0; c < kWidth; ++c) {
+    double mean = 0;
+    for (std::int64_t n = 0; n < kItems; ++n) mean += batch.values[n * kWidth + c] / double(kItems);
+    for (const std::vector<float>& state : states)
+      CHECK_THAT(state[c], WithinAbs((kStart + mean) / 2, 1e-6));
+  }
 }
 
 TEST_CASE("a checkpoint restores a state to the bit", "[trainer][state]") {

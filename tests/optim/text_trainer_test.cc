@@ -2,17 +2,21 @@
 #include <cmath>
 
 #include "tests/optim/text_fixture.h"
+#include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
+#include "tests/support/watched_ops.h"
 
 using namespace vcas;
 
 TEST_CASE("micro-batches of text are divided by the terms of the whole step", "[trainer][text]") {
   for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
     OneBatch source;
+    Batch batch = source.next();
+    if (head == "classification") batch.weights = {1, 2, 3, 4, 5, 6, 7, 8};
     TextTrainer whole(head), parts(head, 3);  // 3, 3 and 2 items: other numbers of masked words
     for (int step = 0; step < 3; ++step) {
-      const StepReport a = whole.trainer->step(source.next());
-      const StepReport b = parts.trainer->step(source.next());
+      const StepReport a = whole.trainer->step(batch);
+      const StepReport b = parts.trainer->step(batch);
       INFO(head << " step " << step);
       CHECK(std::abs(a.loss - b.loss) <= 1e-5 * a.loss);
       CHECK(std::abs(a.gradient_norm - b.gradient_norm) <= 1e-5 * a.gradient_norm);
@@ -45,6 +49,41 @@ TEST_CASE("items of different lengths cost a wait at each gate", "[trainer][text
       even.offsets[n] = static_cast<std::int64_t>(n);
     CHECK(waits_of_a_step(sampled, even) == 1);
   }
+}
+
+TEST_CASE("attention below a gate is of the items that are left", "[trainer][text]") {
+  VcasOptions vcas;
+  vcas.act_ratio = {0.3, 0.6};
+  OneBatch source;
+  int looks = 0;
+  const auto look = [&](const AttentionBackward& args, const std::string&) {
+    if (args.query_full) return;  // of first rows alone
+    std::int64_t pairs = 0;
+    const auto* offset = args.offsets.ptr<std::int64_t>();
+    for (std::int64_t n = 0; n + 1 < args.offsets.elements(); ++n)
+      pairs += (offset[n + 1] - offset[n]) * (offset[n + 1] - offset[n]);
+    CHECK(args.pairs == pairs);
+    ++looks;
+  };
+  TextTrainer texts("classification", 0, vcas, watched_ops(look));
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options) = vcas;
+  TrainerFixture images(options, 0, watched_ops(look));
+  texts.trainer->step(source.next());
+  images.run(1);
+  CHECK(looks == 3);
+
+  // Where only a device knows which items are left, their mean is counted.
+  const auto flops = [&](const std::optional<VcasOptions>& method) {
+    TextTrainer text("classification", 0, method, make_ops("emu"));
+    text.trainer->step(source.next());
+    for (const CostRow& row : text.ops.rows())
+      if (row.place.starts_with("bert.encoder.layer.0.") &&
+          row.op == std::string_view(AttentionBackward::kName))
+        return row.flops;
+    return 0.0;
+  };
+  CHECK_THAT(flops(vcas) / flops({}), WithinAbs(3.0 / 8, 0.01));
 }
 
 TEST_CASE("training lowers the loss of every head", "[trainer][text]") {

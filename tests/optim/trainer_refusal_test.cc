@@ -118,6 +118,7 @@ TEST_CASE("a model is one that can be trained", "[trainer][error]") {
       "Model::has_accuracy to false, or save them as tensor 0";
   CHECK(refusal(right, {}, false) == no_hits);
   CHECK(refusal(right, {{1, Layout::items(1), DType::kF32}}, false) == no_hits);
+  CHECK(refusal(right, {{1, Layout::items(2), DType::kI32}}, false) == no_hits);
 
   const auto ops = make_ops("cpu");
   const auto model = linear_model({});

@@ -99,6 +99,8 @@ TEST_CASE("four micro-batches of eight train like one batch of 32", "[trainer]")
   for (std::size_t i = 0; i < a.size(); ++i) {
     CHECK(std::abs(a[i].loss - b[i].loss) <= 1e-5);
     CHECK(a[i].accuracy == b[i].accuracy);
+    CHECK(a[i].learning_rate == Schedule(options.schedule, options.total_steps)
+                                    .learning_rate(static_cast<std::int64_t>(i)));
   }
 }
 

@@ -1,6 +1,7 @@
 // Runs that start from weights in Hugging Face's form, and exports in it.
 #include <nlohmann/json.hpp>
 
+#include "core/safetensors.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 
@@ -93,10 +94,22 @@ TEST_CASE("the classes of a pretrained ResNet keep their numbers too") {
   "model": {"type": "resnet", "pretrained": "named"},
   "method": {"type": "exact"}
 })");
-  const Outcome valid = run(tiny.path(), {"vcas-train", "--config", "resnet.json", "--validate"});
-  INFO(valid.err);
-  CHECK(valid.code == 0);
-  CHECK(contains(valid.out, "3 classes: 1, 2, 0"));
+  const auto check_classes = [&] {
+    const Outcome valid = run(tiny.path(), {"vcas-train", "--config", "resnet.json", "--validate"});
+    INFO(valid.err);
+    CHECK(valid.code == 0);
+    CHECK(contains(valid.out, "3 classes: 1, 2, 0"));
+  };
+  check_classes();
+  // With the names of torchvision.
+  const vcas::SafetensorsFile stored(VCAS_SOURCE_DIR
+                                     "/tests/golden/hf/resnet_basic/model.safetensors");
+  std::vector<vcas::StoredTensor> tensors(stored.tensors().begin(), stored.tensors().end());
+  for (vcas::StoredTensor& tensor : tensors)
+    if (const std::string head = "classifier.1."; tensor.name.starts_with(head))
+      tensor.name.replace(0, head.size(), "fc.");
+  write_safetensors(tiny.path() / "named/model.safetensors", tensors);
+  check_classes();
 }
 
 TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") {
