@@ -309,7 +309,7 @@ struct PredictArguments final : CheckpointArguments {
                     "images, any number of them")
         ->allow_extra_args(false)
         ->take_all();
-    command.add_option("files", files, "More inputs");
+    command.add_option("files", files, "Inputs, as by --input");
     command.add_flag("--probabilities", probabilities,
                      "A column with the probability of each class besides");
     command.add_option(

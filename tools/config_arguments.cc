@@ -52,7 +52,7 @@ void SettingArguments::add_set() {
 
 ConfigArguments::ConfigArguments(CLI::App* added) : SettingArguments(added) {
   command.add_option("-c,--config", config, "Configuration, a JSON file");
-  command.add_option("file", files, "The same without --config");
+  command.add_option("file", files, "Configuration, a JSON file, as by --config");
   add_set();
 }
 

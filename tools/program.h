@@ -4,7 +4,7 @@
 
 namespace vcas {
 
-// Does what the command line asks for, and returns an exit code (docs/config.md).
+// Does what the command line asks for, and returns an exit code (docs/commands.md).
 // To be called once, first in main: it may start the program anew, with OpenBLAS's better kernel.
 int run_program(int argc, char** argv);
 
