@@ -248,10 +248,10 @@ class ConfigReader {
       const auto [first, is_new] = seen.emplace(member.name, &member);
       if (!is_new)
         add_error(member.key_begin,
-                  fmt::format("duplicate key \"{}\"{}", member.name, in_section(section)), [&] {
-                    return key_underline(member) +
-                           fmt::format("  it is already set in line {}\n",
-                                       source_.line(first->second->key_begin));
+                  fmt::format("duplicate key \"{}\"{}", member.name, in_section(section)),
+                  [&, earlier = first->second] {
+                    return key_underline(member) + fmt::format("  it is already set in line {}\n",
+                                                               source_.line(earlier->key_begin));
                   });
       else if (section.key.empty() && member.name == "$schema")
         read_schema_name(member);
