@@ -119,11 +119,12 @@ void Loader::balance(std::vector<std::int64_t>& items) const {
   items = std::move(dealt);
 }
 
-// `items` are whole shares of ranks: runs begin anew in each.
+// `items` are whole shares of ranks, and those are whole parts.
 void Loader::order_by_label(std::vector<std::int64_t>& items) const {
   const std::int64_t count = std::ssize(items), share = options_.batch / options_.place.size;
+  const std::int64_t part = options_.label_part > 0 ? options_.label_part : share;
   for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
-    end = std::min({begin + options_.label_run, (begin / share + 1) * share, count});
+    end = std::min({begin + options_.label_run, (begin / part + 1) * part, count});
     std::ranges::stable_sort(items.begin() + begin, items.begin() + end, {},
                              [&](std::int64_t item) { return dataset_.label(item); });
   }

@@ -52,11 +52,12 @@ struct LoaderOptions {
   // 0, or a part of a batch: the items of each batch are dealt by their rows to such parts, which
   // then have about as many rows.
   std::int64_t balanced_part = 0;
-  // 0, or a number: each run of so many items of a rank's share is in the order of labels. Then
-  // draws in the order of items are stratified by label (docs/decisions/0013-label-order.md).
+  // 0, or a number: each run of so many items of a part is in the order of labels. Then draws in
+  // the order of items are stratified by label (docs/decisions/0013-label-order.md).
   // A layer that looks at the order of items must not have it.
   std::int64_t label_run = 0;
-  int threads = 1;  // that prepare images; a batch is the same with any number
+  std::int64_t label_part = 0;  // a micro-batch: runs begin anew in each; 0: a rank's share
+  int threads = 1;              // that prepare images; a batch is the same with any number
 };
 
 class Loader final : public BatchSource {

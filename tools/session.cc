@@ -204,6 +204,7 @@ LoaderOptions Session::loader_options() const {
   LoaderOptions options = train_loader_options(config_);
   options.place = ranks_->place();
   options.label_run = label_run(model_->graph, config_.micro_batch());
+  options.label_part = config_.micro_batch();
   return options;
 }
 

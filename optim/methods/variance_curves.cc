@@ -430,6 +430,17 @@ PhiloxAddress VarianceCurves::address_of(std::size_t site) const {
   return philox_address(key);
 }
 
+// The sum of the probabilities of the items that came to a gate; `given` where it has no threshold.
+double VarianceCurves::sum_at_gate(std::size_t gate, const std::vector<Kept>& items,
+                                   double given) const {
+  const double threshold = batch_.threshold[gate];
+  if (!(threshold > 0)) return given;
+  double sum = 0;
+  for (const Kept& of : items)
+    sum += std::min(1.0, of.scale * batch_.item_score[gate][of.item] / threshold);
+  return sum;
+}
+
 // The means over draws of (w - 1)' K_k (w - 1), w_i = 1 / pi_i of kept items and 0 of others.
 VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios, bool of_batch) const {
   const auto work = static_cast<double>(items_ * items_ * score_.size());
@@ -467,10 +478,9 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios, bo
         std::vector<double> score;
         for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
         double budget = ratio_above * whole;
-        if (systematic && batch_.threshold.empty())
-          budget = whole_budget(budget);
-        else if (systematic && of_batch)
-          budget = ItemThreshold::whole(budget);
+        if (systematic && batch_.threshold.empty()) budget = whole_budget(budget);
+        if (systematic && of_batch && !batch_.threshold.empty())
+          budget = ItemThreshold::whole(sum_at_gate(gate, kept, budget));
         draw(score, budget, systematic, address_of(gate), number * items_, kept);
       }
       if (forward) add_forward(gate, forward_error);

@@ -103,8 +103,9 @@ class VarianceCurves {
   void set_rows(Point& point, double lambda) const;
   double echo(const Ratios& ratios) const;
   double lambda_of(double budget, double correction, double start) const;
-  // `of_batch`: thresholds round the ratio of one batch to whole items. Those of the mean over
-  // batches they round up as often as down.
+  double sum_at_gate(std::size_t gate, const std::vector<Kept>& items, double given) const;
+  // `of_batch`: thresholds decide, and round to whole items. They round ratios of the mean over
+  // batches up as often as down.
   Variances simulated_act(const Ratios& ratios, bool of_batch) const;
   void draw(const std::vector<double>& score, double budget, bool systematic,
             const PhiloxAddress& address, std::uint64_t first, std::vector<Kept>& kept) const;

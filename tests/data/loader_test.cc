@@ -397,7 +397,7 @@ TEST_CASE("a chooser is asked at fixed calls, and what it drops is not read", "[
   CHECK(data.appended <= kept + 8 * options.prefetch);
 }
 
-TEST_CASE("runs of each rank's share are in the order of labels", "[loader]") {
+TEST_CASE("runs of each micro-batch are in the order of labels", "[loader]") {
   struct Everything final : ItemChooser {
     ItemChoice choose_items(std::int64_t, std::span<const std::int64_t> items,
                             std::span<const std::int64_t>) override {
@@ -407,23 +407,30 @@ TEST_CASE("runs of each rank's share are in the order of labels", "[loader]") {
     }
   };
   const bool chosen = GENERATE(false, true);
-  LoaderOptions options{.batch = 20, .seed = 5};
+  LoaderOptions options{.batch = 32, .seed = 5};
   options.place.size = 2;
+  const std::int64_t part = GENERATE(0, 8);  // 0: a share of 16 items is one
   for (const int rank : {0, 1}) {
     options.place.rank = rank;
     options.label_run = 0;
     Loader plain(images(), options);
-    options.label_run = 6;  // of shares of 10 items
+    options.label_run = 6;
+    options.label_part = part;
     Everything everything;
     Loader loader(images(), options, 0, chosen ? &everything : nullptr);
-    for (int step = 0; step < 7; ++step) {
+    const std::vector<std::int64_t> ends =
+        part == 0 ? std::vector<std::int64_t>{6, 12, 16} : std::vector<std::int64_t>{6, 8, 14, 16};
+    for (int step = 0; step < 5; ++step) {
       std::vector<std::int64_t> want = plain.next().ids;
-      for (const auto& [begin, end] : {std::pair{0, 6}, {6, 10}})
-        std::stable_sort(want.begin() + begin, want.begin() + end,
+      auto begin = want.begin();
+      for (const std::int64_t end : ends) {
+        std::stable_sort(begin, want.begin() + end,
                          [](auto a, auto b) { return images().label(a) < images().label(b); });
+        begin = want.begin() + end;
+      }
       const Batch& batch = loader.next();
       CHECK(batch.ids == want);
-      for (std::size_t i = 0; i < 10; ++i) CHECK(batch.labels[i] == images().label(want[i]));
+      for (std::size_t i = 0; i < 16; ++i) CHECK(batch.labels[i] == images().label(want[i]));
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "optim/checkpoint.h"
+#include "optim/methods/item_choice.h"
 #include "optim/methods/variance_probe.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/optim/trainer_fixture.h"
@@ -258,4 +259,13 @@ TEST_CASE("what leaves out items without echoes is refused above batch norms", "
                           ": resnet.stem.norm mixes the items of a batch, so dropping items would "
                           "bias the others");
   }
+}
+
+TEST_CASE("items are in the order of labels, but in a network with batch norms",
+          "[batch_norm][item_choice]") {
+  const TrainerFixture apart(TrainerFixture::defaults());
+  CHECK(label_run(apart.model->graph, 24) == 24);
+  CHECK(label_run(apart.model->graph, 192) == kMostItemsCompared);
+  const NormedTraining mixed(TrainerFixture::defaults());
+  CHECK(label_run(mixed.model->graph, 24) == 0);
 }
