@@ -110,8 +110,11 @@ TEST_CASE("the states of an optimizer have names of their own", "[optimizer][err
 
 TEST_CASE("a second moment that forgets at once is refused", "[optimizer][error]") {
   CHECK_NOTHROW(options_of({"name=adamw", "beta2=0.5"}));
-  check_error([] { options_of({"name=adamw", "beta2=0"}); }, ExitCode::kBadConfig,
-              "beta2 must be at least 0.5");
+  check_error(
+      [] {
+        options_of({"name=adamw", "beta2=0"});
+      },
+      ExitCode::kBadConfig, "beta2 must be at least 0.5");
 }
 
 TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", float, double) {
