@@ -98,7 +98,15 @@ TEST_CASE("an operation in place is in place on both backends", "[check]") {
 
 TEST_CASE("rounding in place is measured by what was read there", "[check]") {
   const auto run = [](float read) {
-    const auto ops = checked(plant("dx", 0, 1 + 1e-4f));
+    const auto cancels = plant<float>("dx", 3, 4);  // what was read is gone
+    const auto ops = make_check_ops(
+        std::make_unique<FakeOps>("one", cancels),
+        std::make_unique<FakeOps>("two",
+                                  [&](const std::string& name, const Tensor& tensor) {
+                                    cancels(name, tensor);
+                                    plant<float>("dx", 0, 1 + 1e-4f)(name, tensor);
+                                  }),
+        1);
     TestMemory memory(*ops);
     const Tensor x = memory.f32({4, 5}), full = memory.f32({4, 5});
     x.ptr<float>()[3] = read;
