@@ -22,8 +22,8 @@ ItemChoice draw_items(Ops& host, std::vector<double> score, double ratio, Select
 
 // Whether a layer mixes the items of a batch.
 bool mixes_items(const Graph& graph);
-// LoaderOptions::label_run of training with such micro-batches; 0 where a layer mixes items: it may
-// look at their order, and probes take the halves of a batch for random ones.
+// LoaderOptions::label_run of training with such micro-batches. 0 where a layer mixes items: it may
+// look at their order, and probes need halves of a batch that are random.
 std::int64_t label_run(const Graph& graph, std::int64_t micro_batch);
 // For a method that leaves items out by its setting `setting`, and draws no echoes.
 // Throws Error(kBadConfig) for a graph that mixes items.
